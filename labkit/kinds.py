@@ -1,0 +1,158 @@
+"""The ground floor: what a number is, what an error says, how a quantity is written.
+
+Every value that labkit shows is one of three kinds, and says so:
+
+>>> print(measured("2 logical CPUs"))
+measured on 2 logical CPUs
+>>> print(recorded("NVIDIA H200", "2026-11-21"))
+recorded on NVIDIA H200, 2026-11-21
+>>> print(modelled("ring all-reduce, 2(n-1)/n of the bytes"))
+modelled: ring all-reduce, 2(n-1)/n of the bytes
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "Kind",
+    "LabError",
+    "bytes_text",
+    "count_text",
+    "measured",
+    "modelled",
+    "percent_text",
+    "rate_text",
+    "ratio_text",
+    "recorded",
+    "seconds_text",
+]
+
+
+class LabError(Exception):
+    """Something in the user's world is not as it must be.
+
+    The message says what happened, with the user's own value in it, and what to do next.
+    In a notebook it is shown as that message alone, without a traceback.
+    """
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython prints in place of a traceback."""
+        return [f"LabError: {self}"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Where a number comes from: measured here, recorded elsewhere, or modelled by a formula."""
+
+    name: Literal["measured", "recorded", "modelled"]
+    source: str
+
+    def __str__(self) -> str:
+        if self.name == "modelled":
+            return f"modelled: {self.source}"
+        return f"{self.name} on {self.source}"
+
+
+def measured(on: str) -> Kind:
+    """A number that this machine has just produced."""
+    return Kind("measured", on)
+
+
+def recorded(where: str, when: str) -> Kind:
+    """A number that another machine, or this one on another day, has produced."""
+    return Kind("recorded", f"{where}, {when}")
+
+
+def modelled(formula: str) -> Kind:
+    """A number that a formula gives and nobody has timed."""
+    return Kind("modelled", formula)
+
+
+def seconds_text(seconds: float) -> str:
+    """Three significant digits, with a unit that keeps the number readable.
+
+    >>> seconds_text(0.00123), seconds_text(2.5), seconds_text(754)
+    ('1.23 ms', '2.50 s', '12 min 34 s')
+    """
+    if not math.isfinite(seconds):
+        return "unknown time"
+    size = abs(seconds)
+    if size >= 99.95:
+        minutes, rest = divmod(round(size), 60)
+        hours, minutes = divmod(minutes, 60)
+        sign = "-" if seconds < 0 else ""
+        return f"{sign}{hours} h {minutes} min" if hours else f"{sign}{minutes} min {rest} s"
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")):
+        if size >= 0.9995 * factor or unit == "ns":
+            return f"{_three_digits(seconds / factor)} {unit}"
+    raise AssertionError("unreachable")
+
+
+def bytes_text(count: float) -> str:
+    """Decimal units, as links and disks are sold.
+
+    >>> bytes_text(407_080), bytes_text(12), bytes_text(15e9)
+    ('407 kB', '12 B', '15.0 GB')
+    """
+    return _scaled(count, "B")
+
+
+def rate_text(per_second: float, of: str = "images") -> str:
+    """How much of something goes through in a second.
+
+    >>> rate_text(123_456)
+    '123,000 images/s'
+    """
+    if not math.isfinite(per_second):
+        return f"unknown {of}/s"
+    if abs(per_second) >= 100:
+        digits = 3 - len(str(int(abs(per_second))))
+        return f"{int(round(per_second, digits)):,} {of}/s"
+    return f"{_three_digits(per_second)} {of}/s"
+
+
+def ratio_text(ratio: float) -> str:
+    """A speed-up.
+
+    >>> ratio_text(1.854), ratio_text(0.6789)
+    ('1.85×', '0.68×')
+    """
+    return f"{ratio:.2f}×" if abs(ratio) < 100 else f"{ratio:.0f}×"
+
+
+def percent_text(share: float) -> str:
+    """A share of one, in per cent.
+
+    >>> percent_text(0.963), percent_text(1.0)
+    ('96.3 %', '100.0 %')
+    """
+    return f"{100 * share:.1f} %"
+
+
+def count_text(count: int) -> str:
+    """A whole number with its thousands apart.
+
+    >>> count_text(101770)
+    '101,770'
+    """
+    return f"{count:,}"
+
+
+def _three_digits(value: float) -> str:
+    size = abs(value)
+    if size >= 99.95:
+        return f"{value:.0f}"
+    if size >= 9.995:
+        return f"{value:.1f}"
+    return f"{value:.2f}"
+
+
+def _scaled(count: float, unit: str) -> str:
+    size = abs(count)
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size >= 0.9995 * factor:
+            return f"{_three_digits(count / factor)} {prefix}{unit}"
+    return f"{count:.0f} {unit}"

@@ -1,0 +1,94 @@
+"""How labkit's objects become JSON and come back: frozen dataclasses of plain values, versioned.
+
+>>> from labkit.kinds import measured
+>>> load(dump(measured("this laptop"))) == measured("this laptop")
+True
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from typing import Any, TypeVar
+
+from labkit.kinds import Kind, LabError
+
+__all__ = ["dump", "load", "stored"]
+
+FORMAT = 1
+T = TypeVar("T")
+_stored: dict[str, type] = {}
+
+
+def stored(cls: type[T]) -> type[T]:
+    """Register a frozen dataclass as something that can be written to JSON and read back."""
+    _stored[cls.__name__] = cls
+    return cls
+
+
+stored(Kind)
+
+
+def dump(value: object) -> str:
+    """The JSON text of a registered dataclass, with its name and the version of the format."""
+    if type(value).__name__ not in _stored:
+        raise TypeError(f"{type(value).__name__} is not registered with @stored")
+    content = {"labkit": FORMAT, "type": type(value).__name__, "value": _plain(value)}
+    return json.dumps(content, ensure_ascii=False, indent=1)
+
+
+def load(text: str) -> Any:
+    """The object that `dump` wrote. A foreign or newer text is named as such."""
+    try:
+        content = json.loads(text)
+        version, name, value = content["labkit"], content["type"], content["value"]
+    except (ValueError, TypeError, KeyError) as fault:
+        raise LabError(
+            "This is not a file that labkit wrote, or it is cut short. "
+            "Save it again with .save(path), or give the path of another file."
+        ) from fault
+    if version != FORMAT or name not in _stored:
+        raise LabError(
+            f"This file holds a {name!r} in format {version}; this labkit reads format {FORMAT} "
+            f"of {', '.join(sorted(_stored))}. Update labkit, or save the file again."
+        )
+    try:
+        return _typed(_stored[name], value)
+    except (KeyError, TypeError, ValueError) as fault:
+        raise LabError(
+            f"The {name} in this file is damaged: {fault}. Save it again, or use another copy."
+        ) from fault
+
+
+def _plain(value: object) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"{value!r} is not a plain value")
+
+
+def _typed(hint: Any, value: Any) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        hints = typing.get_type_hints(hint)
+        return hint(
+            **{f.name: _typed(hints[f.name], value[f.name]) for f in dataclasses.fields(hint)}
+        )
+    if origin in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        return _typed(next(a for a in arguments if a is not type(None)), value)
+    if origin is tuple:
+        if arguments[-1] is Ellipsis:
+            return tuple(_typed(arguments[0], item) for item in value)
+        return tuple(_typed(a, item) for a, item in zip(arguments, value, strict=True))
+    if origin is dict:
+        return {key: _typed(arguments[1], item) for key, item in value.items()}
+    return float(value) if hint is float else value
