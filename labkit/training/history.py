@@ -1,0 +1,139 @@
+"""What a training left behind, as plain data: one line an epoch, and what it was measured on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from labkit import plain
+from labkit.kinds import (
+    Kind,
+    count_text,
+    percent_text,
+    rate_text,
+    seconds_text,
+)
+
+__all__ = ["Epoch", "Score", "Training"]
+
+
+@plain.stored
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the training images, timed without the evaluation that follows it."""
+
+    seconds: float
+    loss: float
+    accuracy: float
+    """On the test images, after this epoch."""
+
+
+@plain.stored
+@dataclass(frozen=True)
+class Score:
+    """Loss and accuracy on the test images."""
+
+    loss: float
+    accuracy: float
+    images: int
+
+    def __str__(self) -> str:
+        return (
+            f"loss {self.loss:.4f}, accuracy {percent_text(self.accuracy)} "
+            f"on {count_text(self.images)} test images"
+        )
+
+    __repr__ = __str__
+
+
+@plain.stored
+@dataclass(frozen=True)
+class Training:
+    """All epochs of a job so far."""
+
+    model: str
+    parameters: int
+    data: str
+    images: int
+    replicas: int
+    global_batch: int
+    steps_per_epoch: int
+    start_seconds: float
+    """Building, placing and tracing, before the first step: paid once."""
+    epochs: tuple[Epoch, ...]
+    kind: Kind
+    interrupted: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Training alone, all epochs, without start and evaluation."""
+        return sum(epoch.seconds for epoch in self.epochs)
+
+    @property
+    def images_per_second(self) -> float:
+        """Images trained on, over the time of the epochs."""
+        done = len(self.epochs) * self.steps_per_epoch * self.global_batch
+        return done / self.seconds if self.seconds else float("nan")
+
+    @property
+    def accuracy(self) -> float:
+        """On the test images, after the last epoch."""
+        return self.epochs[-1].accuracy if self.epochs else float("nan")
+
+    def time_to(self, accuracy: float) -> float | None:
+        """Seconds of training until an epoch ended with this accuracy; None if none did."""
+        passed = 0.0
+        for epoch in self.epochs:
+            passed += epoch.seconds
+            if epoch.accuracy >= accuracy:
+                return passed
+        return None
+
+    def curves(self) -> Any:
+        """Loss and accuracy, epoch by epoch, as a picture."""
+        from labkit.views.training_figure import curves
+
+        return curves([self])
+
+    def save(self, path: Any) -> None:
+        """Write this record as JSON."""
+        from pathlib import Path
+
+        Path(path).write_text(plain.dump(self), encoding="utf-8")
+
+    def title(self) -> str:
+        """What trained on what."""
+        who = "1 replica" if self.replicas == 1 else f"{self.replicas} replicas"
+        return (
+            f"{self.model} model ({count_text(self.parameters)} parameters) on {self.data}, "
+            f"{who}, global batch {self.global_batch}"
+        )
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Epoch, seconds, loss, accuracy."""
+        return [
+            (str(i), seconds_text(e.seconds), f"{e.loss:.4f}", percent_text(e.accuracy))
+            for i, e in enumerate(self.epochs, 1)
+        ]
+
+    def footer(self) -> str:
+        """Throughput, the price of starting, and the kind."""
+        end = " Interrupted: these are the epochs that were finished." if self.interrupted else ""
+        return (
+            f"{rate_text(self.images_per_second)}; start (build, place, trace) "
+            f"{seconds_text(self.start_seconds)}; {self.kind}.{end}"
+        )
+
+    def __str__(self) -> str:
+        lines = [self.title(), "epoch   seconds     loss   test accuracy"]
+        lines += [f"{e:>5}  {s:>8}  {lo:>7}   {a:>13}" for e, s, lo, a in self.rows()]
+        return "\n".join([*lines, self.footer()])
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from labkit.views.table import table
+
+        head = ("epoch", "training time", "training loss", "test accuracy")
+        return {
+            "text/plain": str(self),
+            "text/html": table(head, self.rows(), caption=self.title(), footer=self.footer()),
+        }

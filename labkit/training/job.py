@@ -1,0 +1,232 @@
+"""A training job: one model, one step, one data set, placed on one device or on many replicas."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from labkit.hardware.tensorflow import import_tensorflow
+from labkit.kinds import Kind, LabError, measured
+from labkit.progress import Progress
+from labkit.training.history import Epoch, Score, Training
+from labkit.training.models import build
+from labkit.training.optimizers import Optimizer
+from labkit.training.pipeline import Resident, Streamed, order_of, scaled
+from labkit.training.scaling import batches
+from labkit.training.step import loss_per_image, sum_over_replicas, training_step
+
+__all__ = ["Job"]
+
+CALLS_PER_EPOCH = 20  # often enough for a progress line and for Ctrl-C, too rare to cost anything
+
+
+class Job:
+    """A model with its optimizer, its data and the replicas that train it.
+
+    >>> job = Job("dense", data, replicas=labkit.replicas(2), batch=32)  # doctest: +SKIP
+    >>> job.train(epochs=5)                                              # doctest: +SKIP
+
+    batch and scaling fix the global batch: "strong" keeps `batch` for all replicas together, "weak"
+    gives `batch` to each. The step runs inside one TensorFlow function, hundreds of times a call.
+    """
+
+    def __init__(
+        self,
+        model: Any = "dense",
+        data: Any = None,
+        *,
+        replicas: Any = None,
+        batch: int = 32,
+        scaling: str = "strong",
+        optimizer: str = "adam",
+        learning_rate: float = 0.001,
+        warmup_steps: int = 0,
+        dropout: float = 0.2,
+        images: int | None = None,
+        seed: int = 0,
+        reduction: str | None = None,
+        streamed: bool = False,
+        step: Any = training_step,
+    ) -> None:
+        began = time.perf_counter()
+        self._asked = {
+            name: value for name, value in locals().items() if name not in ("self", "began")
+        }
+        if not hasattr(data, "x_train"):
+            raise LabError("A job needs data: pass data=labkit.datasets.mnist().")
+        tf = import_tensorflow()
+        if replicas is None:
+            from labkit.hardware import replicas as choose
+
+            replicas = choose(1)
+        self.data, self.replicas, self.seed, self.scaling = data, replicas, seed, scaling
+        self.global_batch, self.replica_batch = batches(batch, replicas.count, scaling)
+        self.images = _images(images, len(data.y_train), self.global_batch)
+        self.steps_per_epoch = self.images // self.global_batch
+        self.strategy = replicas.strategy(reduction)
+        self._step = step
+        import keras
+
+        keras.utils.set_random_seed(seed)
+        with self.strategy.scope():
+            self.model = build(model, data.x_train.shape[1:], data.classes, dropout)
+            self.optimizer = Optimizer(optimizer, learning_rate, warmup_steps)
+            self.optimizer.build(self.model.trainable_variables)
+            # Each replica adds up its own losses; the sum is read once an epoch, not every step.
+            self._loss = tf.Variable(
+                0.0,
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.SUM,
+            )
+        train = data.x_train[: self.images], data.y_train[: self.images]
+        if streamed:
+            self.source: Any = Streamed.place(self.strategy, *train, self.global_batch, seed)
+        else:
+            self.source = Resident.place(self.strategy, *train, self.replica_batch)
+        self.epochs: list[Epoch] = []
+        self._started = 0
+        self.advance = self.program(self.source)
+        self._evaluate = _evaluation(self.model)
+        self.start_seconds = time.perf_counter() - began
+
+    def on(self, replicas: Any, **changed: Any) -> Job:
+        """The same job from the beginning, placed on other replicas; keywords change more."""
+        return Job(**{**self._asked, "replicas": replicas, **changed})
+
+    def program(self, source: Any, *, reduce: bool = True) -> Any:
+        """The loop over steps as one TensorFlow function of (order, first step, number of steps).
+
+        With reduce=False each replica keeps its own gradients: the breakdown times that.
+        """
+        tf = import_tensorflow()
+        together = sum_over_replicas if reduce and self.replicas.count > 1 else list
+
+        def one_step(*arguments: Any) -> None:
+            images, labels = source.pick(*arguments)
+            loss = self._step(
+                self.model, self.optimizer, scaled(images), labels, self.global_batch, together
+            )
+            self._loss.assign_add(loss)
+
+        @tf.function  # type: ignore[untyped-decorator]
+        def advance(order: Any, first: Any, steps: Any) -> None:
+            for number in tf.range(first, first + steps):
+                # Steps are a chain: iterations in flight cost bookkeeping and win nothing.
+                tf.autograph.experimental.set_loop_options(parallel_iterations=1)
+                self.strategy.run(one_step, args=source.arguments(order, number))
+
+        # One trace, for any number of steps: neither the first call nor a shorter one traces again.
+        number = tf.TensorSpec((), tf.int32)
+        return advance.get_concrete_function(tf.TensorSpec((None,), tf.int32), number, number)
+
+    def train(self, epochs: int = 1, *, evaluate: bool = True) -> Training:
+        """Train some more epochs, evaluating after each. Ctrl-C keeps the finished ones."""
+        if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
+            raise LabError(f"Train for a number of epochs from 1 on, not {epochs!r}.")
+        try:
+            for number in range(1, epochs + 1):
+                seconds, loss = self._epoch(f"epoch {number} of {epochs}")
+                accuracy = self.evaluate().accuracy if evaluate else float("nan")
+                self.epochs.append(Epoch(seconds, loss, accuracy))
+        except KeyboardInterrupt:
+            return self.record(interrupted=True)
+        return self.record()
+
+    def epoch(self) -> float:
+        """One epoch without evaluation; returns its mean loss. For `labkit.compare`."""
+        return self._epoch("epoch")[1]
+
+    def steps(self, count: int) -> None:
+        """Just so many steps, from the beginning of the next epoch's order."""
+        tf = import_tensorflow()
+        if not 0 < count <= self.steps_per_epoch:
+            raise LabError(f"Take 1 to {self.steps_per_epoch} steps at a time, not {count!r}.")
+        order = order_of(self.images, self._started, self.seed)
+        self._started += 1
+        self.advance(order, tf.constant(0), tf.constant(count))
+        self.wait()
+
+    def wait(self) -> float:
+        """Wait until the devices have done all that was asked; returns the sum of the losses."""
+        tf = import_tensorflow()
+        return float(tf.convert_to_tensor(self._loss))
+
+    def evaluate(self) -> Score:
+        """Loss and accuracy on all test images."""
+        x, y = self.data.x_test, self.data.y_test
+        loss, right = self._evaluate(x, y.astype("int32"))
+        return Score(float(loss) / len(y), int(right) / len(y), len(y))
+
+    def record(self, interrupted: bool = False) -> Training:
+        """All epochs so far, as plain data."""
+        return Training(
+            model=self.model.name,
+            parameters=int(self.model.count_params()),
+            data=self.data.label,
+            images=self.images,
+            replicas=self.replicas.count,
+            global_batch=self.global_batch,
+            steps_per_epoch=self.steps_per_epoch,
+            start_seconds=self.start_seconds,
+            epochs=tuple(self.epochs),
+            kind=self.kind,
+            interrupted=interrupted,
+        )
+
+    def weights(self) -> list[Any]:
+        """The model's weights as NumPy arrays."""
+        return [variable.numpy() for variable in self.model.trainable_variables]
+
+    @property
+    def kind(self) -> Kind:
+        """Everything that a job times is measured here, on these replicas."""
+        return measured(self.replicas.describe())
+
+    def _epoch(self, what: str) -> tuple[float, float]:
+        tf = import_tensorflow()
+        order = order_of(self.images, self._started, self.seed)
+        self._started += 1
+        self._loss.assign(0.0)
+        stride = -(-self.steps_per_epoch // CALLS_PER_EPOCH)
+        began = time.perf_counter()
+        with Progress(what, self.steps_per_epoch) as line:
+            for first in range(0, self.steps_per_epoch, stride):
+                count = min(stride, self.steps_per_epoch - first)
+                self.advance(order, tf.constant(first), tf.constant(count))
+                line.update(first + count)
+            loss = self.wait() / self.steps_per_epoch
+        return time.perf_counter() - began, loss
+
+
+def _images(asked: int | None, there: int, global_batch: int) -> int:
+    if asked is None:
+        asked = there
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 < asked <= there:
+        raise LabError(
+            f"This data set has {there:,} training images; images={asked!r} is not there."
+        )
+    if asked < global_batch:
+        raise LabError(
+            f"A global batch of {global_batch} needs at least as many images; there are {asked:,}. "
+            "Take a smaller batch or more images."
+        )
+    return asked
+
+
+def _evaluation(model: Any) -> Any:
+    tf = import_tensorflow()
+
+    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    def evaluate(images: Any, labels: Any) -> tuple[Any, Any]:
+        loss, right = tf.constant(0.0), tf.constant(0)
+        count = tf.shape(labels)[0]
+        for first in tf.range(0, count, 1000):
+            x, y = images[first : first + 1000], labels[first : first + 1000]
+            logits = model(scaled(x), training=False)
+            loss += tf.reduce_sum(loss_per_image(y, logits))
+            hit = tf.argmax(logits, axis=1, output_type=tf.int32) == y
+            right += tf.reduce_sum(tf.cast(hit, tf.int32))
+        return loss, right
+
+    return evaluate

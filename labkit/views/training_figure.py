@@ -1,0 +1,85 @@
+"""What training left behind, as pictures: curves over epochs and time, and the parts of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from labkit.kinds import percent_text, seconds_text
+from labkit.views.figure import INK, Picture, figure, look, picture, style
+
+__all__ = ["curves", "parts_of_a_step"]
+
+
+def curves(trainings: Sequence[Any], names: Sequence[str] = ()) -> Picture:
+    """Loss by epoch, and accuracy by seconds of training: the second is what a reader waits for."""
+    labels = list(names) or [_who(t) for t in trainings]
+    first = trainings[0]
+    said = "; ".join(
+        f"{label}: loss {t.epochs[-1].loss:.3f}, accuracy {percent_text(t.accuracy)} after "
+        f"{len(t.epochs)} epochs in {seconds_text(t.seconds)}"
+        for label, t in zip(labels, trainings, strict=True)
+        if t.epochs
+    )
+    with style():
+        chart = figure(8, 3.6)
+        loss, accuracy = chart.subplots(1, 2)
+        loss.set(title="Training loss", xlabel="epoch", ylabel="cross-entropy")
+        accuracy.set(title="Test accuracy", xlabel="seconds of training", ylabel="per cent")
+        for number, (label, training) in enumerate(zip(labels, trainings, strict=True)):
+            seconds, losses, right, passed = [], [], [], 0.0
+            for epoch in training.epochs:
+                passed += epoch.seconds
+                seconds.append(passed)
+                losses.append(epoch.loss)
+                right.append(100 * epoch.accuracy)
+            loss.plot(range(1, len(losses) + 1), losses, label=label, **look(number).line)
+            accuracy.plot(seconds, right, label=label, **look(number).line)
+        loss.set_ylim(bottom=0)
+        loss.xaxis.get_major_locator().set_params(integer=True)
+        accuracy.set_xlim(left=0)
+        # Two lines can lie on one another, so names beside the lines would too.
+        accuracy.legend(loc="lower right")
+        chart.suptitle(
+            f"{first.model} model on {first.data}", x=0.02, ha="left", size=10.5, color=INK
+        )
+        alt = f"Curves of the {first.model} model on {first.data}. {said}."
+        return picture(chart, alt, first.kind)
+
+
+def parts_of_a_step(found: Any) -> Picture:
+    """One bar for one device, one for the replicas: seconds for 1000 images, part by part."""
+    steps = (found.alone, found.together)
+    with style():
+        chart = figure(8, 3.4)
+        axes = chart.add_subplot(xlabel="milliseconds for 1000 images", title=found.title)
+        axes.grid(axis="y", visible=False)
+        axes.grid(axis="x", visible=True)
+        for row, step in enumerate(steps):
+            left = 0.0
+            for number, part in enumerate(step.parts):
+                # Less than nothing is noise around nothing.
+                width = max(0.0, 1e6 * part.seconds / step.global_batch)
+                axes.barh(
+                    row, width, left=left, height=0.5, linewidth=1,
+                    label=part.name if row == 0 else None, **look(number).bar,
+                )  # fmt: skip
+                left += width
+        axes.set_yticks(range(2), [f"{step.who}\nsteps of {step.global_batch}" for step in steps])
+        axes.set_ylim(1.5, -0.5)
+        axes.tick_params(axis="y", length=0)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.22), ncols=4)
+        said = "; ".join(
+            f"{step.who}: "
+            + ", ".join(
+                f"{p.name} {seconds_text(1000 * p.seconds / step.global_batch)}" for p in step.parts
+            )
+            for step in steps
+        )
+        alt = f"{found.title}, for 1000 images. {said}. {found.reason}"
+        return picture(chart, alt, found.kind)
+
+
+def _who(training: Any) -> str:
+    count = training.replicas
+    return f"{'1 replica' if count == 1 else f'{count} replicas'}, batch {training.global_batch}"
