@@ -1,0 +1,135 @@
+"""The command `labkit`: get ready for class, open the lab, and renew what is drawn and printed.
+
+$ labkit doctor
+$ labkit lab
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from labkit import __version__
+from labkit.kinds import LabError
+
+__all__ = ["course_folder", "main"]
+
+_FIRST = "00_start_here.ipynb"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and give its exit code: 2 for a mistake that a message explains."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    parser = _parser()
+    # What follows `lab` belongs to JupyterLab, dashes and all.
+    if arguments[:1] == ["lab"] and arguments[1:2] not in (["-h"], ["--help"]):
+        extra = arguments[2:] if arguments[1:2] == ["--"] else arguments[1:]
+        chosen = argparse.Namespace(command="lab", extra=extra)
+    else:
+        chosen = parser.parse_args(arguments)
+    if chosen.command is None:
+        parser.print_help()
+        return 0
+    try:
+        return _run(chosen)
+    except LabError as fault:
+        print(f"labkit {chosen.command}: {fault}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # Whoever reads us has seen enough, as in `labkit doctor | head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("\nStopped.", file=sys.stderr)
+        return 130
+
+
+def course_folder() -> Path | None:
+    """The folder that holds notebooks/: around you, or around labkit itself."""
+    for start in (Path.cwd(), Path(__file__).resolve().parent):
+        for folder in (start, *start.parents):
+            if (folder / "notebooks" / _FIRST).is_file():
+                return folder
+    return None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="labkit", description="The course's helper: distributed deep learning, hands on."
+    )
+    parser.add_argument("--version", action="version", version=f"labkit {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command")
+    doctor = commands.add_parser("doctor", help="check this machine before class")
+    doctor.add_argument("--json", action="store_true", help="print the lines as JSON")
+    doctor.add_argument("--quick", action="store_true", help="leave out what starts TensorFlow")
+    lab = commands.add_parser("lab", help="open the course in JupyterLab")
+    lab.add_argument("extra", nargs="*", help="passed on to JupyterLab, such as --port 9000")
+    images = commands.add_parser("images", help="redraw the course's pictures")
+    images.add_argument("--check", action="store_true", help="only say which are out of date")
+    notebooks = commands.add_parser("notebooks", help="run notebooks and keep their results")
+    notebooks.add_argument("names", nargs="*", help="which ones; all if none is named")
+    return parser
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    if chosen.command == "doctor":
+        from labkit import doctor
+
+        return doctor.main(as_json=chosen.json, quick=chosen.quick)
+    if chosen.command == "lab":
+        return _lab(chosen.extra)
+    if chosen.command == "images":
+        return _images(check=chosen.check)
+    publish = importlib.import_module("labkit.publish")
+    return int(publish.main(chosen.names))
+
+
+def _lab(extra: Sequence[str]) -> int:
+    folder = _course()
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise LabError(
+            "JupyterLab is not installed beside this labkit. Run `make lab`, "
+            "which installs the course's environment and opens it."
+        )
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]
+    command.append(f"--LabApp.default_url=/lab/tree/notebooks/{_FIRST}")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        command.append("--allow-root")
+    # JupyterLab takes our place: Ctrl-C reaches it, and nothing is left between you and it.
+    sys.stdout.flush()
+    os.execv(sys.executable, [*command, *extra])
+
+
+def _images(*, check: bool) -> int:
+    diagrams = importlib.import_module("labkit.views.diagrams")
+    folder = _course() / "images"
+    if not check:
+        diagrams.draw_all(folder)
+        return 0
+    stale = diagrams.check_all(folder)
+    if not stale:
+        print("All pictures are up to date.")
+        return 0
+    for name in stale:
+        print(f"out of date: {name}")
+    print("Redraw them with `labkit images`.")
+    return 1
+
+
+def _course() -> Path:
+    folder = course_folder()
+    if folder is None:
+        raise LabError(
+            f"The course's notebooks are not in {Path.cwd()} or above it. "
+            "Go to the folder that you cloned, where notebooks/ lies, and try again."
+        )
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit(main())

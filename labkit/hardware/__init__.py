@@ -1,0 +1,46 @@
+"""What is here: GPUs, cores and memory, and the replicas that a lesson trains on.
+
+>>> import labkit
+>>> labkit.hardware()                  # doctest: +SKIP
+>>> two = labkit.replicas(2)           # doctest: +SKIP
+>>> strategy = two.strategy()          # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+from labkit.hardware.parts import Cores, Gpu, Hardware, Link, Memory, MigInstance
+from labkit.hardware.replicas import Replicas, replicas
+from labkit.hardware.survey import machine_text, survey
+from labkit.hardware.work import DeviceUse, DeviceWork, work_by_device
+
+__all__ = [
+    "Cores",
+    "DeviceUse",
+    "DeviceWork",
+    "Gpu",
+    "Hardware",
+    "Link",
+    "Memory",
+    "MigInstance",
+    "Replicas",
+    "machine_text",
+    "replicas",
+    "survey",
+    "work_by_device",
+]
+
+
+class _Room(ModuleType):
+    """A module that can be called: students write `labkit.hardware()`, and the room keeps its name.
+
+    Without it, the name would mean either the function or the package, whichever was imported last.
+    """
+
+    def __call__(self) -> Hardware:
+        return survey()
+
+
+sys.modules[__name__].__class__ = _Room

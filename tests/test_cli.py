@@ -1,0 +1,110 @@
+"""The command labkit: what it passes on, and how it says that something is wrong."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import labkit
+from labkit import LabError, cli, doctor
+
+ROOT = Path(labkit.__file__).parent.parent
+
+
+@pytest.fixture
+def course(tmp_path, monkeypatch):
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "00_start_here.ipynb").write_text("{}")
+    monkeypatch.chdir(tmp_path / "notebooks")
+    return tmp_path
+
+
+def test_help_and_version_load_nothing_heavy():
+    program = (
+        "import sys\n"
+        "from labkit import cli\n"
+        "for asked in (['--version'], ['--help'], ['doctor', '--help']):\n"
+        "    try: cli.main(asked)\n"
+        "    except SystemExit as end: assert end.code == 0\n"
+        "heavy = {'numpy', 'tensorflow', 'matplotlib', 'jupyterlab', 'psutil'} & set(sys.modules)\n"
+        "sys.exit(repr(heavy) if heavy else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"labkit {labkit.__version__}" in done.stdout
+
+
+def test_without_a_command_it_shows_what_there_is(capsys):
+    assert cli.main([]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("doctor", "lab", "images", "notebooks"))
+
+
+def test_a_users_mistake_is_a_sentence_and_exit_code_2(monkeypatch, capsys):
+    def refuse(**_):
+        raise LabError("This machine is a toaster. Use a computer.")
+
+    monkeypatch.setattr(doctor, "main", refuse)
+    assert cli.main(["doctor"]) == 2
+    assert capsys.readouterr().err == (
+        "labkit doctor: This machine is a toaster. Use a computer.\n"
+    )
+
+
+def test_doctor_gets_its_options(monkeypatch):
+    seen = []
+    monkeypatch.setattr(doctor, "main", lambda **options: seen.append(options) or 1)
+    assert cli.main(["doctor", "--json", "--quick"]) == 1
+    assert cli.main(["doctor"]) == 1
+    assert seen == [{"as_json": True, "quick": True}, {"as_json": False, "quick": False}]
+
+
+@pytest.mark.parametrize(("user", "allowed"), [(0, True), (1000, False)])
+def test_lab_opens_the_course(course, monkeypatch, user, allowed):
+    seen = []
+    monkeypatch.setattr(cli.os, "execv", lambda program, command: seen.append((program, command)))
+    monkeypatch.setattr(cli.os, "geteuid", lambda: user)
+    cli.main(["lab", "--port", "9000", "--no-browser"])
+    ((program, command),) = seen
+    assert program == command[0] == sys.executable
+    assert command[1:3] == ["-m", "jupyterlab"]
+    assert f"--ServerApp.root_dir={course}" in command
+    assert "--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb" in command
+    assert ("--allow-root" in command) is allowed
+    assert command[-3:] == ["--port", "9000", "--no-browser"]
+
+
+def test_lab_without_notebooks_or_jupyterlab_says_what_to_do(course, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda _: None)
+    assert cli.main(["lab"]) == 2
+    assert "make lab" in capsys.readouterr().err
+    monkeypatch.setattr(cli, "course_folder", lambda: None)
+    assert cli.main(["lab"]) == 2
+    assert str(course) in capsys.readouterr().err
+
+
+def test_images_are_drawn_or_checked(course, monkeypatch, capsys):
+    drawn, stale = [], []
+    diagrams = SimpleNamespace(draw_all=drawn.append, check_all=lambda _: stale)
+    monkeypatch.setitem(sys.modules, "labkit.views.diagrams", diagrams)
+    assert cli.main(["images"]) == 0
+    assert drawn == [course / "images"]
+    assert cli.main(["images", "--check"]) == 0
+    stale.append("ring")
+    assert cli.main(["images", "--check"]) == 1
+    assert "out of date: ring" in capsys.readouterr().out
+    assert len(drawn) == 1
+
+
+def test_notebooks_are_published_by_name(monkeypatch):
+    seen = []
+    publish = SimpleNamespace(main=lambda names: seen.append(names) or 3)
+    monkeypatch.setitem(sys.modules, "labkit.publish", publish)
+    assert cli.main(["notebooks", "01", "02"]) == 3
+    assert cli.main(["notebooks"]) == 3
+    assert seen == [["01", "02"], []]
