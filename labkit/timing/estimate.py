@@ -1,0 +1,71 @@
+"""One number with its interval, its unit and its kind, as tables, verdicts and guesses use it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from labkit import plain
+from labkit.kinds import Kind, rate_text, ratio_text, seconds_text
+
+__all__ = ["Estimate", "quantity_text", "span_text"]
+
+
+@plain.stored
+@dataclass(frozen=True)
+class Estimate:
+    """A value, the interval around it, what it counts in, and where it comes from.
+
+    >>> from labkit.kinds import measured
+    >>> print(Estimate(0.84, 0.80, 0.88, "×", 0.98, measured("2 cores")))
+    0.84× (0.80–0.88×, 98 %)
+    """
+
+    value: float
+    low: float
+    high: float
+    unit: str
+    confidence: float
+    kind: Kind
+
+    def __str__(self) -> str:
+        value = quantity_text(self.value, self.unit, self.high - self.low)
+        if self.confidence <= 0 or not math.isfinite(self.low + self.high):
+            return f"{value} (too few rounds for an interval)"
+        span = span_text(self.low, self.high, self.unit)
+        return f"{value} ({span}, {100 * self.confidence:.0f} %)"
+
+
+def quantity_text(value: float, unit: str, width: float = math.inf) -> str:
+    """A number in its unit; a narrow interval earns a ratio one digit more.
+
+    >>> quantity_text(0.0123, "s"), quantity_text(1.0042, "×", 0.01), quantity_text(0.5, "")
+    ('12.3 ms', '1.004×', '50 %')
+    """
+    if not math.isfinite(value):
+        return "unknown"
+    if unit == "s":
+        return seconds_text(value)
+    if unit == "×":
+        return f"{value:.3f}×" if width < 0.05 and value < 10 else ratio_text(value)
+    if unit == "":
+        return f"{100 * value:.0f} %"
+    if unit.endswith("/s"):
+        return rate_text(value, unit[:-2])
+    return f"{value:.3g} {unit}"
+
+
+def span_text(low: float, high: float, unit: str) -> str:
+    """Two ends with the unit once, where both have the same.
+
+    >>> span_text(0.8, 0.88, "×"), span_text(0.0101, 0.0103, "s"), span_text(0.0009, 2.0, "s")
+    ('0.80–0.88×', '10.1–10.3 ms', '900 µs–2.00 s')
+    """
+    first = quantity_text(low, unit, high - low)
+    last = quantity_text(high, unit, high - low)
+    number, _, rest = first.partition(" ")
+    if rest and last.endswith(f" {rest}") and " " not in last[: -len(rest) - 1]:
+        return f"{number}–{last}"
+    if unit == "×":
+        return f"{first.removesuffix('×')}–{last}"
+    return f"{first}–{last}"

@@ -1,0 +1,250 @@
+"""One careful hand for every figure: typeface, palette, frame, kind in the corner, alt text.
+
+>>> from labkit.kinds import modelled
+>>> with style():
+...     chart = figure(6, 3)
+...     axes = chart.add_subplot(xlabel="replicas", ylabel="speed-up")
+...     _ = axes.plot([1, 2, 4], [1, 1.9, 3.5], **look(0).line)
+>>> picture(chart, alt="Speed-up of 1, 2 and 4 replicas: 1, 1.9 and 3.5.", kind=modelled("a guess"))
+Speed-up of 1, 2 and 4 replicas: 1, 1.9 and 3.5.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import struct
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labkit.kinds import Kind
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["INK", "OKABE_ITO", "Look", "Picture", "figure", "look", "picture", "style", "tint"]
+
+# Okabe and Ito (2008): eight colours that stay apart for every common kind of colour vision.
+OKABE_ITO = {
+    "blue": "#0072B2",
+    "orange": "#E69F00",
+    "green": "#009E73",
+    "vermillion": "#D55E00",
+    "purple": "#CC79A7",
+    "sky": "#56B4E9",
+    "yellow": "#F0E442",
+    "black": "#000000",
+}
+INK = "#222222"
+FAINT = "#5F6368"
+FRAME = "#D5D8DC"
+# One inch is 100 pixels of a page; the file holds twice as many, for sharp screens.
+PAGE_DPI, SCALE = 100, 2
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one series looks: colour, and a hatch, a marker and a dash that tell it in grey too."""
+
+    color: str
+    hatch: str
+    marker: str
+    dash: str
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """Keywords for `axes.plot`."""
+        return {"color": self.color, "marker": self.marker, "linestyle": self.dash}
+
+    @property
+    def bar(self) -> dict[str, Any]:
+        """Keywords for `axes.bar` and patches: a tint, the colour on the edge and in the hatch."""
+        return {"facecolor": tint(self.color), "edgecolor": self.color, "hatch": self.hatch}
+
+
+_LOOKS = tuple(
+    Look(OKABE_ITO[name], hatch, marker, dash)
+    for name, hatch, marker, dash in (
+        ("blue", "", "o", "-"),
+        ("orange", "///", "s", "--"),
+        ("green", "...", "^", "-."),
+        ("vermillion", "xxx", "D", ":"),
+        ("purple", "\\\\\\", "v", "-"),
+        ("sky", "---", "P", "--"),
+        ("black", "+++", "X", "-."),
+    )
+)
+
+
+def look(index: int) -> Look:
+    """The look of series number `index`; after seven they begin again."""
+    return _LOOKS[index % len(_LOOKS)]
+
+
+def tint(color: str, share: float = 0.35) -> str:
+    """A colour thinned with white, for areas that carry text.
+
+    >>> tint("#0072B2", 0.5)
+    '#80b9d9'
+    """
+    parts = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{int(255 - share * (255 - part) + 0.5):02x}" for part in parts)
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw inside this, and a figure looks like all the others. Nothing of it stays behind."""
+    import matplotlib as mpl
+    from cycler import cycler
+
+    colors = [one.color for one in _LOOKS]
+    with mpl.rc_context():
+        # The reader's own matplotlibrc, or Jupyter's tight bounding box, must not change a figure.
+        mpl.rcdefaults()
+        mpl.rcParams.update(
+            {
+                # Ships inside matplotlib, so a figure is the same on every machine.
+                "font.family": ["DejaVu Sans"],
+                "font.size": 10.5,
+                "mathtext.fontset": "dejavusans",
+                "text.color": INK,
+                "axes.titlesize": 12.5,
+                "axes.titleweight": "bold",
+                "axes.titlelocation": "left",
+                "axes.titlepad": 12.0,
+                "axes.titlecolor": INK,
+                "axes.labelcolor": INK,
+                "axes.edgecolor": FAINT,
+                "axes.linewidth": 0.8,
+                "axes.spines.top": False,
+                "axes.spines.right": False,
+                "axes.grid": True,
+                "axes.grid.axis": "y",
+                "axes.axisbelow": True,
+                "axes.facecolor": "white",
+                "axes.prop_cycle": cycler(color=colors)
+                + cycler(marker=[one.marker for one in _LOOKS])
+                + cycler(linestyle=[one.dash for one in _LOOKS]),
+                "grid.color": "#E3E6E8",
+                "grid.linewidth": 0.8,
+                "xtick.color": FAINT,
+                "ytick.color": FAINT,
+                "xtick.labelcolor": INK,
+                "ytick.labelcolor": INK,
+                "lines.linewidth": 2.0,
+                "lines.markersize": 6.0,
+                "hatch.linewidth": 1.0,
+                "legend.frameon": False,
+                "figure.facecolor": "white",
+                "figure.dpi": PAGE_DPI,
+                "savefig.facecolor": "white",
+            }
+        )
+        yield
+
+
+def figure(width: float = 8.0, height: float = 4.5) -> Figure:
+    """An empty figure, `width` × `height` inches; 8 inches fill the width of a notebook.
+
+    It belongs to nobody's pyplot: no window, no list of open figures, no warning at the 21st.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width, height), dpi=PAGE_DPI, layout="constrained")
+    made.get_layout_engine().set(w_pad=0.16, h_pad=0.14)  # type: ignore[union-attr,call-arg]
+    FigureCanvasAgg(made)
+    return made
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn PNG and what it says in words. Name it in a cell and it is shown."""
+
+    png: bytes = field(repr=False)
+    alt: str
+    kind: Kind | None = None
+
+    def __post_init__(self) -> None:
+        if not self.alt.strip():
+            raise ValueError("A picture needs alt text: say in words what it shows.")
+
+    def __repr__(self) -> str:
+        return self.alt
+
+    @property
+    def width(self) -> int:
+        """Pixels of a page that the picture takes."""
+        return int(struct.unpack(">I", self.png[16:20])[0]) // SCALE
+
+    def save(self, path: str | Path) -> None:
+        """Write the PNG to a file."""
+        Path(path).write_bytes(self.png)
+
+    def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, str], dict[str, dict[str, object]]]:
+        data = {"text/plain": self.alt, "image/png": base64.b64encode(self.png).decode("ascii")}
+        # nbconvert and VS Code read the alt text here. JupyterLab 4.6 reads the width only: its
+        # image renderer gives no alt attribute, so a notebook's prose must say what is seen too.
+        return data, {"image/png": {"width": self.width, "alt": self.alt}}
+
+
+def picture(drawn: Figure, alt: str, kind: Kind | None = None) -> Picture:
+    """The figure as a `Picture`: framed, with its kind printed under the lower right corner."""
+    from PIL import Image, ImageDraw
+
+    with style():
+        sheet = _rendered(drawn)
+        if kind is not None:
+            sheet = _stacked(sheet, _rendered(_footer(str(kind), drawn.get_figwidth())))
+    ImageDraw.Draw(sheet).rectangle(
+        (0, 0, sheet.width - 1, sheet.height - 1), outline=FRAME, width=SCALE
+    )
+    # Few colours, flat areas: a palette makes the file three to five times smaller.
+    small = sheet.quantize(colors=128, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    out = io.BytesIO()
+    small.save(out, format="PNG", optimize=True)
+    return Picture(out.getvalue(), alt, kind)
+
+
+def _rendered(drawn: Figure) -> Any:
+    """The pixels, straight from the renderer; the figure keeps the canvas and the dpi it had."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
+
+    canvas, dpi = drawn.canvas, drawn.dpi
+    sheet: Any = FigureCanvasAgg(drawn)
+    try:
+        drawn.dpi = PAGE_DPI * SCALE
+        sheet.draw()
+        size = sheet.get_width_height(physical=True)
+        pixels = Image.frombytes("RGBA", size, bytes(sheet.buffer_rgba()))
+    finally:
+        drawn.dpi = dpi
+        drawn.set_canvas(canvas)
+    # A figure of another style may be transparent; on a dark page its words would vanish.
+    white = Image.new("RGBA", size, "white")
+    return Image.alpha_composite(white, pixels).convert("RGB")
+
+
+def _footer(text: str, width: float) -> Figure:
+    lines = textwrap.wrap(text, width=int(width * 14.5)) or [""]
+    strip = figure(width, 0.16 + 0.17 * len(lines))
+    strip.set_layout_engine(None)
+    strip.text(
+        1 - 0.12 / width, 0.5, "\n".join(lines), ha="right", va="center", size=8, color=FAINT,
+        style="italic", multialignment="right",
+    )  # fmt: skip
+    return strip
+
+
+def _stacked(above: Any, below: Any) -> Any:
+    from PIL import Image
+
+    sheet = Image.new("RGB", (above.width, above.height + below.height), "white")
+    sheet.paste(above, (0, 0))
+    sheet.paste(below, (0, above.height))
+    return sheet

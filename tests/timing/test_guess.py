@@ -1,0 +1,73 @@
+"""Predict first: the guess is checked before, and shown beside the result after."""
+
+import pytest
+
+from labkit import plain
+from labkit.kinds import LabError, measured, recorded
+from labkit.timing import Estimate, judge, predict
+
+MINE = predict("speed-up of 2 replicas", 1.8, unit="×")
+
+
+def test_both_are_printed():
+    assert str(MINE.against((0.84, 0.80, 0.88))) == (
+        "You guessed 1.80×; measured 0.84× (0.80–0.88×): off by a factor of 2.1, "
+        "above the interval."
+    )
+
+
+def test_a_guess_inside_the_interval():
+    found = predict("speed-up", 0.85, unit="×").against((0.84, 0.80, 0.88))
+    assert found.inside is True
+    assert "inside the interval" in str(found)
+
+
+def test_a_bare_number_has_no_interval():
+    found = MINE.against(0.9)
+    assert found.inside is None
+    assert str(found) == "You guessed 1.80×; measured 0.90×: off by a factor of 2."
+
+
+def test_against_an_estimate_its_kind_is_named():
+    away = Estimate(0.9, 0.8, 1.0, "×", 0.98, recorded("H200", "2026-11-21"))
+    assert "recorded 0.90×" in str(MINE.against(away))
+    assert MINE.against(judge("b", "a", [0.5] * 8)).value == pytest.approx(1.6487, abs=1e-4)
+
+
+def test_units_are_converted_where_they_can_be():
+    second = Estimate(0.5, 0.4, 0.6, "s", 0.98, measured("here"))
+    found = predict("time of an epoch", 250, unit="ms").against(second)
+    assert (found.value, found.factor) == (500, 2)
+    assert "You guessed 250 ms; measured 500 ms (400–600 ms)" in str(found)
+    share = Estimate(0.42, 0.40, 0.44, "", 0.98, measured("here"))
+    assert predict("efficiency", 84, unit="%").against(share).factor == pytest.approx(2)
+    with pytest.raises(LabError, match="unit='s'"):
+        MINE.against(second)
+
+
+@pytest.mark.parametrize(
+    ("guess", "said"),
+    [
+        (..., "Write your guess first"),
+        (None, "Write your guess first"),
+        (0, "not above 0"),
+        (-1, "not above 0"),
+        (float("nan"), "not above 0"),
+        ("two", "not a number"),
+        (True, "not a number"),
+    ],
+)
+def test_what_is_no_guess(guess, said):
+    with pytest.raises(LabError, match=said):
+        predict("speed-up", guess)
+
+
+def test_an_unknown_result_is_not_judged():
+    assert str(MINE.against(float("nan"))) == "You guessed 1.80×; measured unknown."
+
+
+def test_it_is_plain_data():
+    found = MINE.against((0.84, 0.80, 0.88))
+    assert plain.load(plain.dump(found)) == found
+    assert MINE._repr_mimebundle_()["text/plain"].startswith("You guess 1.80×")
+    assert "speed-up of 2 replicas" in found._repr_mimebundle_()["text/plain"]
