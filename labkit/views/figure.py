@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import struct
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -186,9 +188,15 @@ class Picture:
         Path(path).write_bytes(self.png)
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, str], dict[str, dict[str, object]]]:
-        data = {"text/plain": self.alt, "image/png": base64.b64encode(self.png).decode("ascii")}
-        # nbconvert and VS Code read the alt text here. JupyterLab 4.6 reads the width only: its
-        # image renderer gives no alt attribute, so a notebook's prose must say what is seen too.
+        coded = base64.b64encode(self.png).decode("ascii")
+        data = {"text/plain": self.alt, "image/png": coded}
+        # JupyterLab 4.6 gives a PNG no alt attribute, so a live session is sent an <img> as well.
+        # A saved notebook keeps the PNG alone: web pages such as GitHub's drop images inside HTML.
+        if os.environ.get("LABKIT_PICTURES") != "still":
+            data["text/html"] = (
+                f'<img width="{self.width}" alt="{escape(self.alt)}" '
+                f'src="data:image/png;base64,{coded}">'
+            )
         return data, {"image/png": {"width": self.width, "alt": self.alt}}
 
 

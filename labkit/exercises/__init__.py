@@ -1,0 +1,10 @@
+"""Questions in the notebooks that are answered in a cell and judged at once.
+
+>>> from labkit.exercises import check
+>>> check("01.bytes_per_step", 4_799_528).state
+'right'
+"""
+
+from labkit.exercises.task import Outcome, Task, check, tasks
+
+__all__ = ["Outcome", "Task", "check", "tasks"]
