@@ -8,15 +8,23 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# TensorFlow reads these once, when it is loaded, and a notebook may load it right after labkit.
+# oneDNN's kernels add numbers in another order, which makes equal programs differ in the last
+# digits; without the log level every notebook begins with lines in red.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 # Where each public name lives; a name alone is a room.
 _NAMES = {
     "LabError": "labkit.kinds",
     "compare": "labkit.timing",
     "measure": "labkit.timing",
+    "picture": "labkit.views.diagrams",
     "predict": "labkit.timing",
     "replicas": "labkit.hardware",
     "datasets": None,
@@ -37,6 +45,7 @@ __all__ = [
     "kinds",
     "measure",
     "memory",
+    "picture",
     "predict",
     "replicas",
     "timing",
@@ -48,6 +57,7 @@ if TYPE_CHECKING:
     from labkit.hardware import replicas
     from labkit.kinds import LabError
     from labkit.timing import compare, measure, predict
+    from labkit.views.diagrams import picture
 
 
 def __getattr__(name: str) -> Any:

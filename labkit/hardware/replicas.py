@@ -2,7 +2,7 @@
 
 >>> two = labkit.replicas(2)                              # doctest: +SKIP
 >>> print(two)                                            # doctest: +SKIP
-2 logical CPUs on 2 cores: /cpu:0, /cpu:1. Gradients are added by reduction to one device. ...
+2 logical CPUs with one core each: /cpu:0, /cpu:1. Gradients are added by ...
 >>> strategy = two.strategy()                             # doctest: +SKIP
 """
 
@@ -60,7 +60,7 @@ class Replicas:
         return tensorflow.reductions_here(self.count, self.placement)
 
     def describe(self) -> str:
-        """What a measurement was made on, such as "2 logical CPUs on 2 cores"."""
+        """What a measurement was made on, such as "2 logical CPUs with one core each"."""
         return self.summary
 
     def __str__(self) -> str:
@@ -124,12 +124,13 @@ def _on_cpus(request: Request) -> Replicas:
     if have < needed and not tensorflow.split_cpu(needed):
         raise LabError(words.too_late_fault(request, have, "logical CPU"))
     count = request.count
+    alone = tensorflow.one_core_each(needed, cores)
     return _finished(
         "cpus",
         [f"/cpu:{number}" for number in request.numbers],
         [f"logical CPU {number}" for number in request.numbers],
-        f"{count} logical CPU{'s' if count > 1 else ''} on {words.on_cores(cores)}",
-        words.cpu_expectation(count, cores),
+        words.cpu_summary(count, cores, alone),
+        words.cpu_expectation(count, cores, alone),
     )
 
 

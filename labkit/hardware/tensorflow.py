@@ -8,7 +8,6 @@ Every other room gets TensorFlow from here, so that it starts in the same state 
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,6 +24,7 @@ __all__ = [
     "logical_gpus",
     "logical_names",
     "make_strategy",
+    "one_core_each",
     "placed_operations",
     "reductions_here",
     "split_cpu",
@@ -38,10 +38,6 @@ def import_tensorflow() -> Any:
 
     Warnings and errors still show. What you have set in the environment yourself is kept.
     """
-    # Read once, when TensorFlow's libraries are loaded. oneDNN's kernels add numbers in another
-    # order, which makes equal programs differ in the last digits, and it announces itself.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     try:
         import tensorflow as tf
     except ImportError as fault:
@@ -102,6 +98,23 @@ def split_cpu(pieces: int) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def one_core_each(count: int, cores: int) -> bool:
+    """Let every logical CPU compute with one core. False: TensorFlow's threads are set otherwise.
+
+    By default one logical CPU uses all cores, and a second one can only take some of them away:
+    then two replicas cannot be compared with one. As each has one core, they can.
+    """
+    threads = import_tensorflow().config.threading
+    # Initialised, or set by the user: then it stays as it is.
+    with suppress(RuntimeError):
+        if threads.get_intra_op_parallelism_threads() == 0:
+            threads.set_intra_op_parallelism_threads(1)
+        if threads.get_intra_op_parallelism_threads() == 1:
+            wanted = max(threads.get_inter_op_parallelism_threads(), min(count, cores))
+            threads.set_inter_op_parallelism_threads(wanted)
+    return bool(threads.get_intra_op_parallelism_threads() == 1)
 
 
 def split_gpu(pieces: int, megabytes: int) -> bool:

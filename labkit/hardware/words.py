@@ -8,6 +8,7 @@ from labkit.kinds import recorded
 __all__ = [
     "counted",
     "cpu_expectation",
+    "cpu_summary",
     "gpu_expectation",
     "on_cores",
     "reduction_fault",
@@ -35,14 +36,29 @@ def spelled(reduction: str) -> str:
     return "NCCL" if reduction == "nccl" else reduction
 
 
-def cpu_expectation(count: int, cores: int) -> str:
+def cpu_summary(count: int, cores: int, alone: bool) -> str:
+    """What these logical CPUs are; `alone` when each computes with one core."""
+    name = f"{count} logical CPU{'s' if count > 1 else ''}"
+    if not alone or count > cores:
+        return f"{name} sharing {on_cores(cores)}"
+    return f"{name} with one core each" if count > 1 else f"{name} with one core"
+
+
+def cpu_expectation(count: int, cores: int, alone: bool) -> str:
     """What logical CPUs are good for."""
     if count == 1:
         return "One device: the baseline that more replicas are compared with."
+    if alone and count <= cores:
+        return (
+            f"Expect up to {count} times the speed of one core where a step computes much for each "
+            "byte of gradients, and a loss where it computes little. (TensorFlow by itself gives "
+            "one device all cores; against that, 2 logical CPUs ran at 0.67 to 0.88 times the "
+            f"speed, {_SLOWER}.)"
+        )
     return (
-        f"Logical CPUs teach correctness, not speed: {count} of them share the {on_cores(cores)} "
-        "that one would use alone. Expect no speed-up "
-        f"(2 logical CPUs ran at 0.67 to 0.88 times the speed of one; {_SLOWER})."
+        f"Logical CPUs teach correctness, not speed: {count} of them share {on_cores(cores)}. "
+        "Expect no speed-up (2 logical CPUs ran at 0.67 to 0.88 times the speed of one device "
+        f"that had all cores; {_SLOWER})."
     )
 
 

@@ -87,7 +87,7 @@ class Job:
         self.epochs: list[Epoch] = []
         self._started = 0
         self.advance = self.program(self.source)
-        self._evaluate = _evaluation(self.model)
+        self._evaluate = _evaluation(self.model, data.x_test.shape[1:])
         self.start_seconds = time.perf_counter() - began
 
     def on(self, replicas: Any, **changed: Any) -> Job:
@@ -155,7 +155,8 @@ class Job:
     def evaluate(self) -> Score:
         """Loss and accuracy on all test images."""
         x, y = self.data.x_test, self.data.y_test
-        loss, right = self._evaluate(x, y.astype("int32"))
+        tf = import_tensorflow()
+        loss, right = self._evaluate(tf.constant(x), tf.constant(y.astype("int32")))
         return Score(float(loss) / len(y), int(right) / len(y), len(y))
 
     def record(self, interrupted: bool = False) -> Training:
@@ -214,10 +215,10 @@ def _images(asked: int | None, there: int, global_batch: int) -> int:
     return asked
 
 
-def _evaluation(model: Any) -> Any:
+def _evaluation(model: Any, shape: tuple[int, ...]) -> Any:
     tf = import_tensorflow()
 
-    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    @tf.function  # type: ignore[untyped-decorator]
     def evaluate(images: Any, labels: Any) -> tuple[Any, Any]:
         loss, right = tf.constant(0.0), tf.constant(0)
         count = tf.shape(labels)[0]
@@ -229,4 +230,5 @@ def _evaluation(model: Any) -> Any:
             right += tf.reduce_sum(tf.cast(hit, tf.int32))
         return loss, right
 
-    return evaluate
+    images = tf.TensorSpec((None, *shape), tf.uint8)
+    return evaluate.get_concrete_function(images, tf.TensorSpec((None,), tf.int32))
