@@ -1,0 +1,106 @@
+# The course: `make lab`. The checks of its maintainers: `make test`. Everything else: `make help`.
+# Works with GNU make 3.81 (macOS) and in a folder whose name has spaces.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+.SUFFIXES:
+
+PYTHON ?=
+TENSORFLOW ?=
+ARGS ?=
+NAMES ?=
+# Two processes hold TensorFlow, a browser and a kernel each without starving 2 cores.
+JOBS ?= 2
+export TENSORFLOW
+
+BIN := .venv/bin
+
+# The first candidate that runs and fits, because a name on the path may be a shim that only fails.
+# The environment that is there comes first; what does not fit may say why, and the last reason counts.
+define INSTALL
+why=; chosen=; \
+for python in $(if $(PYTHON),'$(PYTHON)',$(BIN)/python python3 python3.13 python3.12 python3.11); do \
+  if said=$$("$$python" requirements/install.py --fits 2>/dev/null); then chosen=$$python; break; fi; \
+  why=$${said:-$$why}; \
+done; \
+if [ -z "$$chosen" ]; then \
+  echo "labkit: $${why:-$(if $(PYTHON),PYTHON=$(PYTHON) is not a Python 3.11$(comma) 3.12 or 3.13 that runs: give the path of one.,needs Python 3.11$(comma) 3.12 or 3.13 and none of python3 and python3.11 to 3.13 runs here: install one$(comma) or name yours: make lab PYTHON=/path/to/python3.12)}" >&2; \
+  exit 1; \
+fi; \
+"$$chosen" requirements/install.py
+endef
+comma := ,
+
+.PHONY: help
+help: ## this list
+	@echo "make lab            the course, in JupyterLab (ARGS=\"--no-browser --port 9999\" are passed on)"
+	@echo "make test           everything that must hold: lint, types, unit tests, notebooks, browser"
+	@echo
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | grep -v -e '^lab|' -e '^test|' -e '^help|' \
+	  | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
+	@echo
+	@echo "PYTHON=/path/to/python3.12 chooses the interpreter, TENSORFLOW=cpu or cuda the build."
+
+.PHONY: lab
+lab: ## the course, in JupyterLab
+	@$(INSTALL) lab
+	@exec $(BIN)/labkit lab $(ARGS)
+
+.PHONY: setup
+setup: ## only install what `make lab` needs
+	@$(INSTALL) lab
+
+.PHONY: setup-test
+setup-test: ## only install what `make test` needs
+	@$(INSTALL) test
+
+.PHONY: test
+test: check ## everything that must hold
+	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+.PHONY: check
+check: setup-test ## lint, format and types
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy --no-error-summary
+
+.PHONY: unit
+unit: setup-test ## the unit tests
+	@$(BIN)/python -m pytest -n $(JOBS) tests -m "not browser" $(ARGS)
+
+.PHONY: notebooks-test
+notebooks-test: setup-test ## run the notebooks and compare their outputs (nbval)
+	@$(BIN)/python -m pytest -n $(JOBS) notebooks $(ARGS)
+
+.PHONY: browser
+browser: setup-test ## run the notebooks in JupyterLab in headless Chromium
+	@$(BIN)/python -m pytest tests/browser -m browser $(ARGS)
+
+.PHONY: images
+images: setup ## redraw images/ with labkit's own code
+	@$(BIN)/labkit images
+
+.PHONY: notebooks
+notebooks: setup ## run the notebooks and save their outputs (NAMES="01 03" for some)
+	@$(BIN)/labkit notebooks $(NAMES)
+
+# The newest versions that pyproject.toml allows, with hashes, for every supported Python and platform.
+# lab-cuda is lab with the other build of TensorFlow; test may not disagree with either.
+LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade
+.PHONY: lock
+lock: setup ## renew requirements/*.txt and environment.yml
+	@$(BIN)/python -m venv .venv/lock
+	@.venv/lock/bin/pip install --quiet uv
+	@.venv/lock/bin/uv $(LOCK) pyproject.toml --group build -o requirements/lab.txt
+	@.venv/lock/bin/uv $(LOCK) pyproject.toml --group build --group cuda -c requirements/lab.txt \
+	  --no-emit-package tensorflow-cpu -o requirements/lab-cuda.txt
+	@.venv/lock/bin/uv $(LOCK) --group test -c requirements/lab.txt -o requirements/test.txt
+	@rm -rf .venv/lock
+	@$(BIN)/python requirements/environment.py
+	@echo "Renewed: requirements/*.txt and environment.yml. Now: make test"
+
+.PHONY: clean
+clean: ## remove the environment and everything that can be made again
+	@rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find labkit tests notebooks requirements benchmarks \( -name __pycache__ -o -name .ipynb_checkpoints \) \
+	  -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,207 @@
+"""What `pytest notebooks` adds to nbval: nothing hangs, nothing is left behind, nothing goes unrun.
+
+nbval waits for a reply as long as its cell timeout says (2000 s), even when the kernel is dead.
+Here a dead kernel is a failure within a second, a cell has 180 s unless a tag such as `timeout-600`
+gives it more or less, a notebook that never ran is a failure, and every process of a kernel ends
+with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import re
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Empty
+from typing import Any
+from unittest import mock
+
+import pytest
+
+ROOT = Path(__file__).parent
+CELL_SECONDS = 180.0
+# After its time a cell is interrupted; this is how long it may then go on talking.
+GRACE_SECONDS = 10.0
+NBVAL_DEFAULT_SECONDS = 2000
+
+try:
+    from nbval import plugin as nbval_plugin
+    from nbval.kernel import RunningKernel
+except ImportError as missing:
+    raise pytest.UsageError(
+        "These tests need nbval: run them with `make test`, or after `make setup-test`."
+    ) from missing
+
+
+class KernelDied(Exception):
+    """The process that ran the cells is gone."""
+
+
+class WatchedKernel(RunningKernel):
+    """nbval's kernel, asked every second whether it is still alive, and ended with its children."""
+
+    deadline = float("inf")
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._group: int | None = None
+        self._ready = False
+        # A private IPYTHONDIR: somebody's start-up files are no part of the notebook.
+        self._own = tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True)
+        told = {"LABKIT_PROGRESS": "off", "LABKIT_PICTURES": "still", "IPYTHONDIR": self._own.name}
+        kept = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+        try:
+            with mock.patch.dict(os.environ, {**kept, **told}, clear=True):
+                super().__init__(*args, **options)
+        finally:
+            provisioner = getattr(getattr(self, "km", None), "provisioner", None)
+            self._group = getattr(provisioner, "pgid", None)
+            if not self._ready:  # a start that failed half-way has left a process
+                self.stop()
+
+    def _ensure_iopub_up(self) -> None:
+        super()._ensure_iopub_up()
+        self._ready = True
+
+    def await_reply(self, msg_id: str, timeout: float | None = None) -> None:
+        limit = float("inf") if timeout is None else timeout
+        self.deadline = time.monotonic() + limit
+        while (left := self.deadline - time.monotonic()) > 0:
+            try:
+                super().await_reply(msg_id, timeout=min(1.0, left))
+            except Empty:
+                if not self.is_alive():
+                    raise KernelDied(self._obituary()) from None
+            else:
+                return
+        raise Empty
+
+    def get_message(self, stream: str, timeout: float | None = None) -> dict[str, Any]:
+        # A cell that ignores the interrupt and keeps on printing would be listened to for ever.
+        if stream == "iopub" and time.monotonic() > self.deadline + GRACE_SECONDS:
+            raise Empty
+        message: dict[str, Any] = super().get_message(stream, timeout=timeout)
+        return message
+
+    def stop(self) -> None:
+        with contextlib.suppress(Exception):
+            super().stop()
+        vars(self).pop("km", None)
+        self.end_children()
+        self._own.cleanup()
+
+    def end_children(self) -> None:
+        """End what the cells have started: it shares the kernel's process group, which is ours."""
+        if self._group and self._group != os.getpgrp():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._group, signal.SIGKILL)
+        self._group = None
+
+    def _obituary(self) -> str:
+        process = getattr(self.km.provisioner, "process", None)
+        status = process.poll() if process is not None else None
+        if status == -signal.SIGKILL:
+            return (
+                "The kernel was killed while this cell ran (SIGKILL): most often the machine was "
+                "out of memory. Close other programs, or make the cell smaller."
+            )
+        return f"The kernel died while this cell ran (exit status {status})."
+
+
+class Lecture(nbval_plugin.IPyNbFile):  # type: ignore[misc]
+    """A notebook under test, on a kernel that is watched."""
+
+    def setup(self) -> None:
+        with mock.patch.object(nbval_plugin, "RunningKernel", WatchedKernel):
+            super().setup()
+        if not isinstance(self.kernel, WatchedKernel):
+            raise pytest.UsageError(
+                "nbval has started a kernel that conftest.py cannot watch: it has changed inside. "
+                "Bring conftest.py in step with it, or pin nbval 0.11."
+            )
+
+    def collect(self) -> Iterator[pytest.Item]:
+        try:
+            cells = list(super().collect())
+        except Exception as fault:
+            raise self.CollectError(f"{self.path.name} is no notebook: {fault}") from fault
+        if not any(cell.cell.source.strip() and not cell.options["skip"] for cell in cells):
+            raise self.CollectError(f"{self.path.name} has no code cell that would be run")
+        for cell in cells:
+            cell.output_timeout = GRACE_SECONDS
+        yield from cells
+
+    def teardown(self) -> None:
+        if self.kernel is not None:
+            self.kernel.stop()
+            self.kernel = None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give nbval its guards, from whatever folder and with whatever options it is called."""
+    missing = [
+        name
+        for name in ("await_reply", "get_message", "is_alive", "stop", "_ensure_iopub_up")
+        if not inspect.isfunction(getattr(RunningKernel, name, None))
+    ]
+    cell = inspect.getsource(nbval_plugin.IPyNbCell.runtest)
+    missing += [
+        w for w in ("await_reply", "get_kernel_message", "nbval_cell_timeout") if w not in cell
+    ]
+    if missing:
+        raise pytest.UsageError(
+            f"nbval has changed inside ({', '.join(missing)} is not what it was): conftest.py "
+            "cannot watch its kernels any more. Bring it in step, or pin nbval 0.11."
+        )
+    option = config.option
+    if option.nbval_kernel_name is None:
+        option.nbval_current_env = True
+    if option.nbval_sanitize_with is None:
+        option.nbval_sanitize_with = str(ROOT / "tests" / "nbval_sanitize.cfg")
+    if option.nbval_cell_timeout == NBVAL_DEFAULT_SECONDS:
+        option.nbval_cell_timeout = CELL_SECONDS
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Iterator[None]:
+    """Put a watched notebook in the place of nbval's own."""
+    found = yield
+    return [  # type: ignore[return-value]
+        Lecture.from_parent(parent, path=file_path)
+        if isinstance(one, nbval_plugin.IPyNbFile)
+        else one
+        for one in found  # type: ignore[attr-defined]
+    ]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A cell that was committed without having run proves nothing, so it fails."""
+    if not isinstance(item, nbval_plugin.IPyNbCell) or item.options["skip"]:
+        return
+    if item.cell.source.strip() and item.cell.execution_count is None:
+        pytest.fail(
+            "It was saved without having run: `make notebooks` runs and saves it.", pytrace=False
+        )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """A tag such as `timeout-600` gives one cell its own time."""
+    if not isinstance(item, nbval_plugin.IPyNbCell):
+        return (yield)
+    usual = item.config.option.nbval_cell_timeout
+    item.config.option.nbval_cell_timeout = seconds_of(item.cell, usual)
+    try:
+        return (yield)
+    finally:
+        item.config.option.nbval_cell_timeout = usual
+
+
+def seconds_of(cell: Any, usual: float) -> float:
+    """The time that a cell's tag `timeout-NNN` gives it, or the usual one."""
+    tags = [re.fullmatch(r"timeout-(\d+)", tag) for tag in cell.metadata.get("tags", [])]
+    return next((float(tag[1]) for tag in tags if tag), usual)
