@@ -185,7 +185,7 @@ def breakdown(job: Job, *, rounds: int = 15, deadline: float = 120.0) -> Breakdo
         )
     if timed.rounds < 6:
         raise LabError(
-            f"Only {timed.rounds} rounds were timed until the deadline of {deadline:g} s or Ctrl-C. "
+            f"Only {timed.rounds} rounds were timed until the deadline ({deadline:g} s) or Ctrl-C. "
             "Give a longer deadline, or a smaller batch."
         )
     ratio = _ratio(timed, steps, alone, job)

@@ -17,6 +17,7 @@ from labkit.training.step import loss_per_image, sum_over_replicas, training_ste
 
 __all__ = ["Job"]
 
+EVALUATED_AT_ONCE = 1000  # images: what a convolution makes of more would fill the memory
 CALLS_PER_EPOCH = 20  # often enough for a progress line and for Ctrl-C, too rare to cost anything
 
 
@@ -64,7 +65,8 @@ class Job:
         self.images = _images(images, len(data.y_train), self.global_batch)
         self.steps_per_epoch = self.images // self.global_batch
         self.strategy = replicas.strategy(reduction)
-        self._step = step
+        # A student's step may hold an `if` or a loop over tensors, which only AutoGraph can trace.
+        self._step = step if step is training_step else tf.autograph.to_graph(step)
         import keras
 
         keras.utils.set_random_seed(seed)
@@ -109,12 +111,17 @@ class Job:
             )
             self._loss.assign_add(loss)
 
-        @tf.function  # type: ignore[untyped-decorator]
+        # AutoGraph would rewrite every function down to the step, for a second; a loop needs none.
+        @tf.function(autograph=False)  # type: ignore[untyped-decorator]
         def advance(order: Any, first: Any, steps: Any) -> None:
-            for number in tf.range(first, first + steps):
-                # Steps are a chain: iterations in flight cost bookkeeping and win nothing.
-                tf.autograph.experimental.set_loop_options(parallel_iterations=1)
+            def step(number: Any) -> tuple[Any]:
                 self.strategy.run(one_step, args=source.arguments(order, number))
+                return (number + 1,)
+
+            # Steps are a chain: iterations in flight cost bookkeeping and win nothing.
+            tf.while_loop(
+                lambda number: number < first + steps, step, (first,), parallel_iterations=1
+            )
 
         # One trace, for any number of steps: neither the first call nor a shorter one traces again.
         number = tf.TensorSpec((), tf.int32)
@@ -154,10 +161,14 @@ class Job:
 
     def evaluate(self) -> Score:
         """Loss and accuracy on all test images."""
-        x, y = self.data.x_test, self.data.y_test
         tf = import_tensorflow()
-        loss, right = self._evaluate(tf.constant(x), tf.constant(y.astype("int32")))
-        return Score(float(loss) / len(y), int(right) / len(y), len(y))
+        x, y = self.data.x_test, self.data.y_test.astype("int32")
+        loss, right = 0.0, 0
+        for first in range(0, len(y), EVALUATED_AT_ONCE):
+            part = slice(first, first + EVALUATED_AT_ONCE)
+            added, hit = self._evaluate(tf.constant(x[part]), tf.constant(y[part]))
+            loss, right = loss + float(added), right + int(hit)
+        return Score(loss / len(y), right / len(y), len(y))
 
     def record(self, interrupted: bool = False) -> Training:
         """All epochs so far, as plain data."""
@@ -218,17 +229,11 @@ def _images(asked: int | None, there: int, global_batch: int) -> int:
 def _evaluation(model: Any, shape: tuple[int, ...]) -> Any:
     tf = import_tensorflow()
 
-    @tf.function  # type: ignore[untyped-decorator]
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def evaluate(images: Any, labels: Any) -> tuple[Any, Any]:
-        loss, right = tf.constant(0.0), tf.constant(0)
-        count = tf.shape(labels)[0]
-        for first in tf.range(0, count, 1000):
-            x, y = images[first : first + 1000], labels[first : first + 1000]
-            logits = model(scaled(x), training=False)
-            loss += tf.reduce_sum(loss_per_image(y, logits))
-            hit = tf.argmax(logits, axis=1, output_type=tf.int32) == y
-            right += tf.reduce_sum(tf.cast(hit, tf.int32))
-        return loss, right
+        logits = model(scaled(images), training=False)
+        hit = tf.argmax(logits, axis=1, output_type=tf.int32) == labels
+        return tf.reduce_sum(loss_per_image(labels, logits)), tf.reduce_sum(tf.cast(hit, tf.int32))
 
     images = tf.TensorSpec((None, *shape), tf.uint8)
     return evaluate.get_concrete_function(images, tf.TensorSpec((None,), tf.int32))

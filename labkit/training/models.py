@@ -62,7 +62,7 @@ def dropout_layer() -> Any:
     tf = import_tensorflow()
     import keras
 
-    @keras.saving.register_keras_serializable("labkit")  # type: ignore[untyped-decorator]
+    @keras.saving.register_keras_serializable("labkit")
     class Dropout(keras.layers.Dropout):  # type: ignore[misc]
         def call(self, inputs: Any, training: bool = False) -> Any:
             return tf.nn.dropout(inputs, self.rate) if training and self.rate else inputs

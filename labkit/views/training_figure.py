@@ -58,8 +58,8 @@ def parts_of_a_step(found: Any) -> Picture:
         for row, step in enumerate(steps):
             left = 0.0
             for number, part in enumerate(step.parts):
-                # Less than nothing is noise around nothing.
-                width = max(0.0, 1e6 * part.seconds / step.global_batch)
+                # A part whose interval holds zero is noise: it gets no bar.
+                width = 1e6 * part.seconds / step.global_batch if part.measurable else 0.0
                 axes.barh(
                     row, width, left=left, height=0.5, linewidth=1,
                     label=part.name if row == 0 else None, **look(number).bar,
@@ -72,7 +72,9 @@ def parts_of_a_step(found: Any) -> Picture:
         said = "; ".join(
             f"{step.who}: "
             + ", ".join(
-                f"{p.name} {seconds_text(1000 * p.seconds / step.global_batch)}" for p in step.parts
+                f"{p.name} {seconds_text(1000 * p.seconds / step.global_batch)}"
+                for p in step.parts
+                if p.measurable
             )
             for step in steps
         )

@@ -25,9 +25,23 @@ class Config:
         self.growth = {}
         self.initialised = False
         self.experimental = self
+        self.threading = self
+        self.threads = {"intra": 0, "inter": 0}
         self.LogicalDeviceConfiguration = lambda memory_limit=None: SimpleNamespace(
             memory_limit=memory_limit
         )
+
+    def get_intra_op_parallelism_threads(self):
+        return self.threads["intra"]
+
+    def set_intra_op_parallelism_threads(self, count):
+        self.threads["intra"] = count
+
+    def get_inter_op_parallelism_threads(self):
+        return self.threads["inter"]
+
+    def set_inter_op_parallelism_threads(self, count):
+        self.threads["inter"] = count
 
     def list_physical_devices(self, kind):
         return self.devices[kind]
