@@ -1,7 +1,7 @@
 """The one progress line: on stderr, in place, only when something takes long, gone when it is done.
 
->>> with Progress("epoch 1 of 5", total=1875) as line:
-...     line.update(100)
+>>> with progress("epoch 1 of 5", total=1875) as advance:
+...     advance(100)
 """
 
 from __future__ import annotations
@@ -9,64 +9,78 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
-from types import TracebackType
-from typing import Self, TextIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from labkit.kinds import seconds_text
 
-__all__ = ["Progress"]
+__all__ = ["Line", "progress", "unseen"]
 
-PATIENCE = 1.0  # seconds before a line appears at all
-INTERVAL = 0.25  # seconds between two writings
+SILENT = 1.0  # seconds before a line appears at all
+APART = 0.25  # seconds between two writings
 
 
-class Progress:
-    """How far something is and about how long it will still take."""
+class Line:
+    """One line on stderr, rewritten in place and erased at the end."""
 
-    def __init__(
-        self,
-        what: str,
-        total: float,
-        *,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._what, self._total = what, max(float(total), 1e-12)
-        self._stream = stream or sys.stderr
-        self._clock = clock
-        self._on = os.environ.get("LABKIT_PROGRESS", "on") != "off"
+    def __init__(self) -> None:
+        now = time.monotonic()
+        self._next = now + SILENT
         self._width = 0
 
-    def __enter__(self) -> Self:
-        self._began = self._written = self._clock()
-        return self
-
-    def update(self, done: float, note: str = "") -> None:
-        """Say that `done` of the total is behind us."""
-        now = self._clock()
-        if not self._on or now - self._began < PATIENCE or now - self._written < INTERVAL:
+    def show(self, text: str) -> None:
+        """Rewrite the line, unless it is too early or too soon after the last time."""
+        now = time.monotonic()
+        if now < self._next or not _wanted():
             return
-        self._written = now
-        share = min(max(done / self._total, 0.0), 1.0)
-        left = (now - self._began) * (1 - share) / share if share else float("inf")
-        remaining = f"about {seconds_text(left)} left" if share else "starting"
-        remaining = "finishing" if share == 1 else remaining
-        self._write(f"{self._what}: {100 * share:3.0f} %, {remaining}{note and ', ' + note}")
+        self._next = now + APART
+        # Blanks over the rest of the last text: not every front end knows the erase sequence.
+        self._width = max(self._width, len(text))
+        _write("\r" + text.ljust(self._width))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def erase(self) -> None:
+        """Leave no trace of it."""
         if self._width:
-            self._write("")
-            self._stream.write("\r")
-            self._stream.flush()
+            _write("\r" + " " * self._width + "\r")
+            self._width = 0
 
-    def _write(self, text: str) -> None:
-        # Blanks over the rest of the last line: not every front end knows the erase sequence.
-        self._stream.write("\r" + text.ljust(self._width))
-        self._stream.flush()
-        self._width = len(text)
+
+@contextmanager
+def progress(what: str, total: float = 0) -> Iterator[Callable[[float], None]]:
+    """A function to be told how much of `total` is done. Without a total: only what is going on."""
+    began, line = time.monotonic(), Line()
+
+    def advance(done: float) -> None:
+        text = what
+        if total:
+            text += f": {100 * done / total:.0f} %"
+            # An estimate from less than this would jump about.
+            if total > done >= total / 20:
+                passed = time.monotonic() - began
+                text += f", about {seconds_text(passed * (total - done) / done)} left"
+        line.show(text)
+
+    try:
+        yield advance
+    finally:
+        line.erase()
+
+
+def unseen(_done: float) -> None:
+    """Progress that nobody watches."""
+
+
+def _wanted() -> bool:
+    if os.environ.get("LABKIT_PROGRESS", "").lower() == "off":
+        return False
+    # A log file has no line to rewrite; a notebook has, though it is no terminal.
+    return "ipykernel" in sys.modules or bool(getattr(sys.stderr, "isatty", bool)())
+
+
+def _write(text: str) -> None:
+    # A progress line is a courtesy: a closed or broken stderr must not cost the data.
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        pass

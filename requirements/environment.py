@@ -13,6 +13,8 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = "3.12"
+# Who teaches from this environment can check the notebooks too: `pytest notebooks`.
+CHECKING = ("nbval",)
 HEAD = f"""\
 # The course through conda, mamba or Binder: `conda env create -f environment.yml`, then
 # `conda activate labkit` and `labkit lab`. For an NVIDIA GPU use `make lab`: it has a lock for it.
@@ -44,11 +46,12 @@ def text() -> str:
     # The marker of a pin may also speak of the platform; of that pyproject.toml has the last word.
     versions = {
         pin.name: pin.specifier
-        for pin in locked(ROOT / "requirements" / "lab.txt")
+        for lock in ("test", "lab")
+        for pin in locked(ROOT / "requirements" / f"{lock}.txt")
         if "python" not in str(pin.marker) or pin.marker is None or pin.marker.evaluate(here)
     }
     lines = []
-    for dependency in map(Requirement, project["dependencies"]):
+    for dependency in map(Requirement, sorted([*project["dependencies"], *CHECKING])):
         marker = f"; {dependency.marker}".replace('"', "'") if dependency.marker else ""
         lines.append(f"{dependency.name}{versions[dependency.name]}{marker}")
     quoted = ["      - " + (f'"{line}"' if ";" in line else line) for line in lines]

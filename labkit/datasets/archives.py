@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from labkit.datasets.progress import unseen
+from labkit.progress import unseen
 
 if TYPE_CHECKING:
     import numpy as np

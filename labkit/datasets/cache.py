@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from labkit.datasets.progress import progress
 from labkit.kinds import LabError
+from labkit.progress import progress
 
 __all__ = ["alone", "cache_folder", "chosen_folder", "failed_lately", "keep", "makeshift_folder",
            "reason", "remember_failure", "sweep"]  # fmt: skip

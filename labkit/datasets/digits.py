@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from labkit.datasets.draws import Draws, box_gap, grid_sample, spread
-from labkit.datasets.progress import unseen
+from labkit.progress import unseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from labkit.datasets import archives, cache
 from labkit.datasets.archives import Arrays, DamagedError
 from labkit.datasets.dataset import Dataset
 from labkit.datasets.download import NotFetchedError, fetch
-from labkit.datasets.progress import progress
+from labkit.progress import progress
 
 if TYPE_CHECKING:
     from labkit.datasets.sources import Source

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from labkit.datasets.progress import unseen
+from labkit.progress import unseen
 
 __all__ = ["Deadlines", "NotFetchedError", "fetch"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from labkit.datasets.draws import Draws, grid_sample, spread, triangle_wave
-from labkit.datasets.progress import unseen
+from labkit.progress import unseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

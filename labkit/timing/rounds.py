@@ -17,9 +17,9 @@ from datetime import datetime
 from typing import Literal
 
 from labkit.kinds import seconds_text
+from labkit.progress import Line
 from labkit.timing.clock import Clock, seconds_of
 from labkit.timing.log import Ending, Log, Machine, Timed
-from labkit.timing.progress import Progress
 
 __all__ = ["IMPROVES", "Plan", "record"]
 
@@ -68,7 +68,7 @@ def record(
     machine = _machine()
     seen = {name: _Seen() for name in works}
     order: list[list[str]] = []
-    progress = Progress()
+    progress = Line()
     where = "its first call"
 
     def log(stopped: Literal["", "interrupted", "deadline", "error"]) -> Log:
@@ -145,7 +145,7 @@ def _warm_up(
     seen: _Seen,
     plan: Plan,
     clock: Clock,
-    progress: Progress,
+    progress: Line,
     late: Callable[[], bool],
 ) -> None:
     """Call until two calls in a row are no longer 5 % faster than the best before them."""

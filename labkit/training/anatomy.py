@@ -13,144 +13,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from labkit import plain
 from labkit.hardware.tensorflow import import_tensorflow
-from labkit.kinds import Kind, LabError, ratio_text, seconds_text
+from labkit.kinds import LabError
+from labkit.training.parts import CONFIDENCE, Breakdown, Part, Step
 from labkit.training.pipeline import order_of
 
 if TYPE_CHECKING:
     from labkit.timing import Comparison
     from labkit.training.job import Job
 
-__all__ = ["Breakdown", "Part", "Step", "breakdown"]
+__all__ = ["breakdown"]
 
-CONFIDENCE = 0.95
 CALL_SECONDS = 0.08  # of one timed call: long against the clock, short against a lesson
-
-
-@plain.stored
-@dataclass(frozen=True)
-class Part:
-    """Seconds of a step that one part takes, with the interval of the measurement."""
-
-    name: str
-    seconds: float
-    low: float
-    high: float
-
-    @property
-    def measurable(self) -> bool:
-        """Whether the interval keeps clear of zero."""
-        return self.low > 0 or self.high < 0
-
-    def __str__(self) -> str:
-        if self.low == self.high == 0:
-            return "none"
-        if not self.measurable:
-            return f"too small to tell (below {seconds_text(max(-self.low, self.high))})"
-        return (
-            f"{seconds_text(self.seconds)} ({seconds_text(self.low)} to {seconds_text(self.high)})"
-        )
-
-
-@plain.stored
-@dataclass(frozen=True)
-class Step:
-    """One step of a job: how many images on how many replicas, and its parts."""
-
-    replicas: int
-    global_batch: int
-    parts: tuple[Part, ...]
-
-    @property
-    def who(self) -> str:
-        """Who does the step."""
-        return "one device" if self.replicas == 1 else f"{self.replicas} replicas"
-
-    def part(self, name: str) -> Part:
-        """A part by its name."""
-        return next(part for part in self.parts if part.name == name)
-
-    def per_image(self, name: str) -> float:
-        """Seconds of a part, shared among the images of the global batch."""
-        return self.part(name).seconds / self.global_batch
-
-    @property
-    def in_loop(self) -> float:
-        """Seconds per image with the steps in one call, that is without the host's dispatch."""
-        return sum(p.seconds for p in self.parts if p.name != "host dispatch") / self.global_batch
-
-
-@plain.stored
-@dataclass(frozen=True)
-class Breakdown:
-    """The parts of a step on one device and on replicas, and what follows from them."""
-
-    title: str
-    alone: Step
-    together: Step
-    faster: float
-    low: float
-    high: float
-    kind: Kind
-
-    @property
-    def reason(self) -> str:
-        """Why the replicas gained or lost, in a sentence."""
-        return _reason(self)
-
-    def rows(self) -> list[tuple[str, ...]]:
-        """Part by part: a step on one device, on the replicas, and both per 1000 images."""
-        rows = []
-        for part in self.alone.parts:
-            other = self.together.part(part.name)
-            rows.append(
-                (
-                    part.name,
-                    str(part),
-                    str(other),
-                    *(
-                        seconds_text(1000 * step.per_image(part.name))
-                        if step.part(part.name).measurable
-                        else "–"
-                        for step in (self.alone, self.together)
-                    ),
-                )
-            )
-        return rows
-
-    def head(self) -> tuple[str, ...]:
-        """Column heads that name the batch of each step."""
-        a, b = self.alone, self.together
-        return (
-            "part",
-            f"{a.who}, step of {a.global_batch}",
-            f"{b.who}, step of {b.global_batch}",
-            f"{a.who}, 1000 images",
-            f"{b.who}, 1000 images",
-        )
-
-    def plot(self) -> Any:
-        """The parts as stacked bars, per 1000 images."""
-        from labkit.views.training_figure import parts_of_a_step
-
-        return parts_of_a_step(self)
-
-    def __str__(self) -> str:
-        lines = [self.title, " | ".join(self.head()), *(" | ".join(row) for row in self.rows())]
-        return "\n".join([*lines, self.reason, f"{self.kind}; intervals of {CONFIDENCE:.0%}"])
-
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from labkit.views.table import table
-
-        footer = f"{self.reason} {self.kind}; intervals of {CONFIDENCE:.0%}."
-        html = table(self.head(), self.rows(), caption=self.title, footer=footer)
-        return {"text/plain": str(self), "text/html": html}
 
 
 def breakdown(job: Job, *, rounds: int = 15, deadline: float = 120.0) -> Breakdown:
@@ -290,28 +166,6 @@ def _ratio(
     )
     found = shift([math.log(scale * one / many) for one, many in pairs], CONFIDENCE)
     return math.exp(found.value), math.exp(found.low), math.exp(found.high)
-
-
-def _reason(found: Breakdown) -> str:
-    many = found.together
-    span = f"{ratio_text(found.faster)} ({ratio_text(found.low)} to {ratio_text(found.high)})"
-    if found.low > 1:
-        verdict = f"{many.who} gained: {span} the images a second of one device"
-    elif found.high < 1:
-        verdict = f"{many.who} lost: {span} the images a second of one device"
-    else:
-        verdict = f"{many.who} neither gained nor lost for certain: {span} the images a second"
-    saved = 1000 * (found.alone.per_image("compute") - many.per_image("compute"))
-    if saved > 0:
-        work = f"sharing the computation saved {seconds_text(saved)}"
-    else:
-        work = f"computing took {seconds_text(-saved)} longer: small slices use a device badly"
-    reduction = many.part("gradient reduction")
-    if reduction.measurable:
-        cost = f"summing the gradients cost {seconds_text(1000 * many.per_image(reduction.name))}"
-    else:
-        cost = "summing the gradients cost too little to measure"
-    return f"{verdict}. For every 1000 images, {work}; {cost}."
 
 
 @contextmanager

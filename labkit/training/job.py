@@ -7,7 +7,7 @@ from typing import Any
 
 from labkit.hardware.tensorflow import import_tensorflow
 from labkit.kinds import Kind, LabError, measured
-from labkit.progress import Progress
+from labkit.progress import progress
 from labkit.training.history import Epoch, Score, Training
 from labkit.training.models import build
 from labkit.training.optimizers import Optimizer
@@ -202,11 +202,11 @@ class Job:
         self._loss.assign(0.0)
         stride = -(-self.steps_per_epoch // CALLS_PER_EPOCH)
         began = time.perf_counter()
-        with Progress(what, self.steps_per_epoch) as line:
+        with progress(what, self.steps_per_epoch) as advanced:
             for first in range(0, self.steps_per_epoch, stride):
                 count = min(stride, self.steps_per_epoch - first)
                 self.advance(order, tf.constant(first), tf.constant(count))
-                line.update(first + count)
+                advanced(first + count)
             loss = self.wait() / self.steps_per_epoch
         return time.perf_counter() - began, loss
 

@@ -406,36 +406,6 @@ def test_threads_get_one_object(small, cache):
     assert len({id(data) for data in found}) == 1
 
 
-# Progress
-
-
-def test_a_progress_line_appears_for_long_work_only_and_is_erased(monkeypatch, capsys):
-    from labkit.datasets import progress as room
-
-    monkeypatch.delenv("LABKIT_PROGRESS")
-    with room.progress("drawing", 10) as advance:
-        advance(5)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(room, "SILENT_S", 0.0)
-    monkeypatch.setattr(room, "APART_S", 0.0)
-    with room.progress("drawing", 10) as advance:
-        advance(5)
-    first, line, blank, end = capsys.readouterr().err.split("\r")
-    assert (first, end) == ("", "")
-    assert line.startswith("drawing: 50 %, about 0 s left")
-    assert blank == " " * len(line)
-
-
-def test_a_broken_stderr_costs_no_data(monkeypatch):
-    from labkit.datasets import progress as room
-
-    monkeypatch.delenv("LABKIT_PROGRESS")
-    monkeypatch.setattr(room, "SILENT_S", 0.0)
-    monkeypatch.setattr(sys, "stderr", None)
-    with room.progress("drawing", 10) as advance:
-        advance(5)
-
-
 def test_the_failure_note_is_plain_json(cache):
     cache_module.remember_failure(cache, "mnist")
     assert set(json.loads((cache / "mnist.no-download").read_text())) == {"failed_at"}

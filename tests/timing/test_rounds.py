@@ -233,38 +233,11 @@ def test_a_coroutine_that_slips_through_is_refused():
     asyncio.run(later())
 
 
-def test_progress_line_appears_only_when_it_takes_long_and_leaves_no_trace(monkeypatch, capsys):
-    from labkit.timing import progress
-
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(progress, "_wanted", lambda: True)
-    line = progress.Progress()
-    line.show("early")
-    assert capsys.readouterr().err == ""
-    now[0] = 2.0
-    line.show("round 3 of 20, about 12 s left")
-    line.show("too soon after the last")
-    assert capsys.readouterr().err == "\rround 3 of 20, about 12 s left"
-    line.erase()
-    assert capsys.readouterr().err == "\r" + " " * 30 + "\r"
-
-
-def test_progress_can_be_switched_off(monkeypatch):
-    from labkit.timing import progress
-
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("LABKIT_PROGRESS", "")
-    assert progress._wanted()
-    monkeypatch.setenv("LABKIT_PROGRESS", "off")
-    assert not progress._wanted()
-
-
 def test_time_left_is_what_the_remaining_rounds_will_take(world, monkeypatch):
-    from labkit.timing import progress
+    from labkit import progress
 
     said = []
-    monkeypatch.setattr(progress.Progress, "show", lambda self, text: said.append(text))
+    monkeypatch.setattr(progress.Line, "show", lambda self, text: said.append(text))
     works = {"a": world.work("a", 1.0), "b": world.work("b", 2.0)}
     compare(works, rounds=10, _clock=world.clock)
     assert said[-1] == "round 10 of 10, about 3.00 s left"

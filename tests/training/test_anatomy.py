@@ -10,7 +10,7 @@ import pytest
 from labkit import plain
 from labkit.kinds import LabError, measured
 from labkit.training import Job, anatomy, breakdown
-from labkit.training.anatomy import Breakdown, Part, Step
+from labkit.training.parts import Breakdown, Part, Step
 
 
 def timed(**seconds):

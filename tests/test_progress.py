@@ -1,0 +1,75 @@
+"""The progress line is a courtesy: late, rare, gone at the end, and never in the way."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from labkit import progress as room
+
+
+@pytest.fixture
+def seen(monkeypatch, capsys):
+    """A terminal whose clock stands still until it is moved."""
+    now = [0.0]
+    monkeypatch.setattr(room.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(room, "_wanted", lambda: True)
+    return now, lambda: capsys.readouterr().err
+
+
+def test_it_appears_only_when_something_takes_long_and_leaves_no_trace(seen):
+    now, written = seen
+    line = room.Line()
+    line.show("early")
+    assert written() == ""
+    now[0] = 2.0
+    line.show("round 3 of 20, about 12 s left")
+    line.show("too soon after the last")
+    assert written() == "\rround 3 of 20, about 12 s left"
+    line.erase()
+    assert written() == "\r" + " " * 30 + "\r"
+
+
+def test_a_shorter_text_covers_the_longer_one_before_it(seen):
+    now, written = seen
+    line = room.Line()
+    for now[0], text in ((2.0, "four and twenty"), (3.0, "four")):
+        line.show(text)
+    assert written().endswith("\rfour           ")
+
+
+def test_it_estimates_the_time_left(seen):
+    """A quarter in 10 seconds: 30 more."""
+    now, written = seen
+    with room.progress("drawing", 100) as advance:
+        now[0] = 10.0
+        advance(25)
+    first, line, blank, end = written().split("\r")
+    assert (first, end) == ("", "")
+    assert line == "drawing: 25 %, about 30.0 s left"
+    assert blank == " " * len(line)
+
+
+def test_without_a_total_it_says_only_what_is_going_on(seen):
+    now, written = seen
+    with room.progress("waiting") as advance:
+        now[0] = 10.0
+        advance(0)
+    assert written().startswith("\rwaiting\r")
+
+
+def test_it_can_be_switched_off(monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("LABKIT_PROGRESS", "")
+    assert room._wanted()
+    monkeypatch.setenv("LABKIT_PROGRESS", "off")
+    assert not room._wanted()
+
+
+def test_a_broken_stderr_costs_nothing(seen, monkeypatch):
+    now, _ = seen
+    monkeypatch.setattr(sys, "stderr", None)
+    with room.progress("drawing", 10) as advance:
+        now[0] = 10.0
+        advance(5)
