@@ -3,11 +3,12 @@
 The same work for both: the model of the lecture, Adam, 5 epochs of 60,000 images in batches of 32
 on one device and of 2 × 32 on two replicas, then the accuracy on the test images. The peer is the
 seeds' program with its mistakes mended (loss on logits, float32, shuffled, the global batch used),
-as a Keras user would run it: `model.fit`, TensorFlow's own settings. On a machine without GPUs
-both share the job between 2 logical CPUs; labkit gives each of them one core.
+as a Keras user runs it: `model.fit` with its progress bar, TensorFlow's own settings. On a machine
+without GPUs both share the job between 2 logical CPUs; labkit gives each of them one core.
 
 Each candidate lives in a process of its own, so that imports and settings are not mixed; in every
-round each does the whole job once, in an order drawn anew, while the others sleep. A job begins
+round each does the whole job once, in an order drawn anew, while the others sleep. A small first
+job, not counted, starts TensorFlow in each. A job begins
 with the images in memory and ends with the accuracy: building, tracing and evaluation are inside.
 With --quick an epoch of 12,000 images is timed, start and evaluation apart, and the whole job is
 computed from these, for both alike.
@@ -96,11 +97,11 @@ def keras_job(replicas: int, images: int, epochs: int, seed: int) -> dict[str, f
         train = tf.data.Dataset.from_tensor_slices((x_train, y_train))
         train = train.shuffle(images).batch(batch).prefetch(tf.data.AUTOTUNE)
         test = tf.data.Dataset.from_tensor_slices((x_test, y_test)).batch(batch)
-        fit = lambda count: model.fit(train, epochs=count, shuffle=False, verbose=0)  # noqa: E731
-        evaluate = lambda: model.evaluate(test, verbose=0)  # noqa: E731
+        fit = lambda count: model.fit(train, epochs=count, shuffle=False)  # noqa: E731
+        evaluate = lambda: model.evaluate(test)  # noqa: E731
     else:
-        fit = lambda count: model.fit(x_train, y_train, batch_size=BATCH, epochs=count, verbose=0)  # noqa: E731
-        evaluate = lambda: model.evaluate(x_test, y_test, verbose=0)  # noqa: E731
+        fit = lambda count: model.fit(x_train, y_train, batch_size=BATCH, epochs=count)  # noqa: E731
+        evaluate = lambda: model.evaluate(x_test, y_test)  # noqa: E731
     started = time.perf_counter()
     if epochs > 1:
         first = time.perf_counter()
@@ -129,6 +130,9 @@ def _devices(tf: Any) -> list[str]:
 
 def work(name: str) -> None:
     """Answer each line of standard input (images, epochs, seed) with what the job took."""
+    # Keras' progress bar writes where a notebook would show it; the answers go another way.
+    answers = os.fdopen(os.dup(1), "w")
+    sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  for as long as the process lives
     replicas = 2 if "2 replicas" in name else 1
     if name.startswith("labkit"):
         import labkit
@@ -143,9 +147,10 @@ def work(name: str) -> None:
             half = tf.config.LogicalDeviceConfiguration()
             tf.config.set_logical_device_configuration(cpu, [half] * replicas)
         job = keras_job
-    print("ready", flush=True)
+    job(replicas, 640, 1, 0)  # not counted: it starts TensorFlow
+    print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        print(json.dumps(job(replicas, *json.loads(line))), flush=True)
+        print(json.dumps(job(replicas, *json.loads(line))), file=answers, flush=True)
 
 
 # --- in the parent: rounds
@@ -155,7 +160,9 @@ class Worker:
     """A candidate in its own process; a job at a time."""
 
     def __init__(self, name: str) -> None:
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "LABKIT_PROGRESS": "off"}
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        # labkit has set this in the process that is here; Keras' users have not.
+        environment.pop("TF_ENABLE_ONEDNN_OPTS", None)
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).resolve()), "--work", name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

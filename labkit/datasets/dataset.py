@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -98,6 +97,8 @@ class Dataset:
             return figure.picture(chart, alt=alt, kind=None)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from labkit.views.table import table
+
         rows = [
             ("data", self.label),
             ("origin", _ORIGINS[self.origin]),
@@ -107,9 +108,5 @@ class Dataset:
             ("classes", f"{self.classes}"),
             *(("note", note) for note in self.notes),
         ]  # fmt: skip
-        cells = "".join(
-            f'<tr><th scope="row" style="text-align:left">{html.escape(name)}</th>'
-            f'<td style="text-align:left">{html.escape(text)}</td></tr>'
-            for name, text in rows
-        )
-        return {"text/plain": str(self), "text/html": f"<table>{cells}</table>"}
+        html = table((), rows, prose=True)
+        return {"text/plain": str(self), "text/html": html}

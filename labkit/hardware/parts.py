@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Literal
 
 from labkit.kinds import Kind, bytes_text
@@ -110,16 +110,13 @@ class Hardware:
         return "\n".join([*lines, *self.notes, str(self.kind)])
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        rows = "".join(
-            f'<tr><th scope="row">{html.escape(title)}</th><td>{html.escape(value)}</td></tr>'
-            for title, value in _rows(self)
-        )
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        table = (
-            f"<table><caption>This machine ({html.escape(str(self.kind))})</caption>"
-            f"<tbody>{rows}</tbody></table>"
-        )
-        return {"text/plain": str(self), "text/html": table + _gpu_table(self) + notes}
+        from labkit.views.table import table
+
+        page = table((), _rows(self), caption="This machine", footer=str(self.kind), prose=True)
+        if self.gpus:
+            page += table(_GPU_HEADS, _gpu_rows(self), caption="GPUs", footer=str(self.kind))
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return {"text/plain": str(self), "text/html": page + notes}
 
 
 def _rows(hardware: Hardware) -> list[tuple[str, str]]:
@@ -187,14 +184,13 @@ def _links_text(links: tuple[Link, ...]) -> list[str]:
     ]
 
 
-def _gpu_table(hardware: Hardware) -> str:
-    if not hardware.gpus:
-        return ""
-    heads = ("GPU", "Name", "CUDA index", "Memory", "Used", "MIG", "UUID")
-    head = "".join(f'<th scope="col">{title}</th>' for title in heads)
-    body = ""
-    for gpu in hardware.gpus:
-        cells = (
+_GPU_HEADS = ("GPU", "name", "CUDA index", "memory", "used", "MIG", "UUID")
+
+
+def _gpu_rows(hardware: Hardware) -> list[tuple[str, ...]]:
+    return [
+        (
+            str(gpu.index),
             gpu.name or "unknown",
             str(gpu.cuda_index) if gpu.cuda == "visible" else gpu.cuda,
             "unknown" if gpu.memory_total is None else bytes_text(gpu.memory_total),
@@ -202,10 +198,5 @@ def _gpu_table(hardware: Hardware) -> str:
             gpu.mig,
             gpu.uuid or "unknown",
         )
-        row = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
-        body += f'<tr><th scope="row">{gpu.index}</th>{row}</tr>'
-    caption = f"GPUs ({html.escape(str(hardware.kind))})"
-    return (
-        f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table>"
-    )
+        for gpu in hardware.gpus
+    ]

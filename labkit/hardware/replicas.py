@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -70,18 +69,20 @@ class Replicas:
         return f"{self.summary}: {', '.join(self.devices)}.{added} {self.expectation}"
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        rows = "".join(
-            f'<tr><th scope="row">{place}</th><td>{html.escape(device)}</td>'
-            f"<td>{html.escape(name)}</td></tr>"
+        from labkit.views.table import table
+
+        rows = [
+            (str(place), device, name)
             for place, (device, name) in enumerate(zip(self.devices, self.names, strict=True))
+        ]
+        added = (
+            f"; gradients are added by {words.spelled(self.reduction)}" if self.count > 1 else ""
         )
-        caption = html.escape(f"{self.summary}; reduction: {words.spelled(self.reduction)}")
-        head = "".join(f'<th scope="col">{t}</th>' for t in ("Replica", "Device", "What it is"))
-        table = (
-            f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead>"
-            f"<tbody>{rows}</tbody></table><p>{html.escape(self.expectation)}</p>"
+        caption = f"{self.summary}{added}"
+        html = table(
+            ("replica", "device", "what it is"), rows, caption, self.expectation, prose=True
         )
-        return {"text/plain": str(self), "text/html": table}
+        return {"text/plain": str(self), "text/html": html}
 
 
 def replicas(n: int | None = None, devices: str | Sequence[str] | None = None) -> Replicas:

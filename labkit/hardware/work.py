@@ -8,7 +8,6 @@ device    operations  matrix products
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,17 +52,11 @@ class DeviceWork:
         return "\n".join([*lines, _ABOUT, str(self.kind)])
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        head = "".join(f'<th scope="col">{title}</th>' for title in _HEADS)
-        body = "".join(
-            f'<tr><th scope="row">{html.escape(device)}</th><td>{operations}</td>'
-            f"<td>{products}</td></tr>"
-            for device, operations, products in _rows(self)
-        )
-        table = (
-            f"<table><caption>Work by device ({html.escape(str(self.kind))})</caption>"
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{_ABOUT}</p>"
-        )
-        return {"text/plain": str(self), "text/html": table}
+        from labkit.views.table import table
+
+        footer = f"{_ABOUT} {self.kind}"
+        html = table(_HEADS, _rows(self), caption="Work by device", footer=footer)
+        return {"text/plain": str(self), "text/html": html}
 
 
 def work_by_device(function: Callable[[], object]) -> DeviceWork:

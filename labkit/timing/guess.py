@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from html import escape
 
 from labkit import plain
 from labkit.kinds import LabError
@@ -30,7 +31,7 @@ class Prediction:
         return f"You guess {_text(self.guess, self.unit)} for the {self.what}."
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"text/plain": str(self)}
+        return _shown(str(self))
 
     def against(self, found: Found) -> Outcome:
         """Your guess beside what came out.
@@ -99,7 +100,7 @@ class Outcome:
         return f"{text}: {away}, {side} the interval."
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"text/plain": f"{self.what}. {self}"}
+        return _shown(f"{self.what[:1].upper()}{self.what[1:]}. {self}")
 
 
 def predict(what: str, guess: float, *, unit: str = "") -> Prediction:
@@ -116,6 +117,11 @@ def _guess(what: str, guess: object) -> float:
     if guess is ... or guess is None:
         raise LabError(f"Write your guess first: replace the ... by a number for the {what}.")
     return _number(guess)
+
+
+def _shown(text: str) -> dict[str, str]:
+    # A paragraph breaks between words; JupyterLab breaks plain text anywhere.
+    return {"text/plain": text, "text/html": f"<p>{escape(text)}</p>"}
 
 
 def _number(value: object) -> float:

@@ -65,7 +65,11 @@ def dropout_layer() -> Any:
     @keras.saving.register_keras_serializable("labkit")
     class Dropout(keras.layers.Dropout):  # type: ignore[misc]
         def call(self, inputs: Any, training: bool = False) -> Any:
-            return tf.nn.dropout(inputs, self.rate) if training and self.rate else inputs
+            if not (training and self.rate):
+                return inputs
+            # floor(u + keep) is 1 with probability keep: two operations where a choice takes five.
+            shape, keep = tf.shape(inputs), 1 - self.rate
+            return inputs * (tf.floor(tf.random.uniform(shape) + keep) * (1 / keep))
 
     return Dropout
 

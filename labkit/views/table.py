@@ -1,7 +1,7 @@
 """One HTML table for everything that labkit shows as a table.
 
->>> table(["who", "time"], [["one device", "2 s"]], caption="Epochs")[:47]
-'<table class="labkit"><caption>Epochs</caption>'
+>>> table(["who", "time"], [["one device", "2 s"]], caption="Epochs")[:22]
+'<table class="labkit">'
 """
 
 from __future__ import annotations
@@ -11,24 +11,34 @@ from html import escape
 
 __all__ = ["table"]
 
+# JupyterLab sets all cells to the right, which suits numbers and not words.
+LEFT = ' style="text-align: left"'
+
 
 def table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "", footer: str = ""
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    caption: str = "",
+    footer: str = "",
+    *,
+    prose: bool = False,
 ) -> str:
     """A semantic table: a caption, column heads, a row head in each row, a footer line.
 
+    With `prose` the cells hold sentences, and are set to the left.
+
     Colours are left to the theme, so that it reads in a light and in a dark one.
     """
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    title = f"<caption{LEFT}>{escape(caption)}</caption>" if caption else ""
     heads = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    heads = f"<thead><tr>{heads}</tr></thead>" if head else ""
     body = "".join(
-        f'<tr><th scope="row">{escape(first)}</th>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in rest)
+        f'<tr><th scope="row"{LEFT}>{escape(first)}</th>'
+        + "".join(f"<td{LEFT if prose else ''}>{escape(cell)}</td>" for cell in rest)
         + "</tr>"
         for first, *rest in rows
     )
-    foot = f'<tfoot><tr><td colspan="{len(head)}">{escape(footer)}</td></tr></tfoot>'
+    foot = f'<tfoot><tr><td colspan="{len(head) or 2}"{LEFT}>{escape(footer)}</td></tr></tfoot>'
     return (
-        f'<table class="labkit">{title}<thead><tr>{heads}</tr></thead>'
-        f"<tbody>{body}</tbody>{foot if footer else ''}</table>"
+        f'<table class="labkit">{title}{heads}<tbody>{body}</tbody>{foot if footer else ""}</table>'
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,13 +39,13 @@ def curves(trainings: Sequence[Any], names: Sequence[str] = ()) -> Picture:
         loss.set_ylim(bottom=0)
         loss.xaxis.get_major_locator().set_params(integer=True)
         accuracy.set_xlim(left=0)
-        # Two lines can lie on one another, so names beside the lines would too.
-        accuracy.legend(loc="lower right")
+        # Names beside the lines would lie on one another, as lines do; losses leave this corner.
+        loss.legend(loc="upper right")
         chart.suptitle(
             f"{first.model} model on {first.data}", x=0.02, ha="left", size=10.5, color=INK
         )
         alt = f"Curves of the {first.model} model on {first.data}. {said}."
-        return picture(chart, alt, first.kind)
+        return picture(chart, alt, max(trainings, key=lambda t: t.replicas).kind)
 
 
 def parts_of_a_step(found: Any) -> Picture:
@@ -52,7 +53,8 @@ def parts_of_a_step(found: Any) -> Picture:
     steps = (found.alone, found.together)
     with style():
         chart = figure(8, 3.4)
-        axes = chart.add_subplot(xlabel="milliseconds for 1000 images", title=found.title)
+        axes = chart.add_subplot(xlabel="milliseconds for 1000 images")
+        axes.set_title(textwrap.fill(found.title, 60))
         axes.grid(axis="y", visible=False)
         axes.grid(axis="x", visible=True)
         for row, step in enumerate(steps):

@@ -70,4 +70,4 @@ def test_it_is_plain_data():
     found = MINE.against((0.84, 0.80, 0.88))
     assert plain.load(plain.dump(found)) == found
     assert MINE._repr_mimebundle_()["text/plain"].startswith("You guess 1.80×")
-    assert "speed-up of 2 replicas" in found._repr_mimebundle_()["text/plain"]
+    assert "Speed-up of 2 replicas" in found._repr_mimebundle_()["text/plain"]

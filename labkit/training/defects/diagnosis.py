@@ -134,7 +134,6 @@ class Diagnosis:
             (f"{f.defect} ({f.severity})", f.place, f.wrote, f"{f.does} → {f.mend}")
             for f in self.findings
         ]
-        html = table(head, rows, self.summary, f"There may be others: {_LIMITS}")
-        # JupyterLab sets numbers flush right, and with them all cells; sentences read badly so.
-        left = html.replace("<td>", '<td style="text-align: left">')
-        return {"text/plain": str(self), "text/html": left}
+        footer = f"There may be others: {_LIMITS}"
+        html = table(head, rows, self.summary, footer, prose=True)
+        return {"text/plain": str(self), "text/html": html}
