@@ -37,8 +37,8 @@ def main(results: Callable[[bool], list[Row]], about: str | None) -> int:
     parser.add_argument("--quick", action="store_true", help="under a minute on 2 cores")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     chosen = parser.parse_args()
-    if chosen.json is not None and not chosen.json.parent.is_dir():
-        parser.error(f"the folder of {chosen.json} does not exist")
+    if chosen.json is not None and (chosen.json.is_dir() or not chosen.json.parent.is_dir()):
+        parser.error(f"{chosen.json} is a folder, or lies in none")
     rows = results(chosen.quick)
     if chosen.json is not None:
         content = {"results": [asdict(row) for row in rows]}

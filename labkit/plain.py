@@ -49,14 +49,19 @@ def load(text: str) -> Any:
             "This is not a file that labkit wrote, or it is cut short. "
             "Save it again with .save(path), or give the path of another file."
         ) from fault
-    if version != FORMAT or name not in _stored:
+    if version == FORMAT and (not isinstance(name, str) or name not in _stored):
         raise LabError(
-            f"This file holds a {name!r} in format {version}; this labkit reads format {FORMAT} "
-            f"of {', '.join(sorted(_stored))}. Update labkit, or save the file again."
+            f"This file holds a {name!r}, which is not loaded here. Import the room of labkit that "
+            "wrote it first, such as labkit.training or labkit.timing."
+        )
+    if version != FORMAT:
+        raise LabError(
+            f"This file holds a {name!r} in format {version}; this labkit reads format {FORMAT}. "
+            "Update labkit, or save the file again."
         )
     try:
         return _typed(_stored[name], value)
-    except (KeyError, TypeError, ValueError) as fault:
+    except (AttributeError, KeyError, TypeError, ValueError) as fault:
         raise LabError(
             f"The {name} in this file is damaged: {fault}. Save it again, or use another copy."
         ) from fault

@@ -147,7 +147,27 @@ def enough(stamp: dict[str, object], need: dict[str, object]) -> bool:
     if not stamp or not _python_of_venv_runs():
         return False
     locks = {**stamp["locks"], **need["locks"]}  # type: ignore[dict-item]
-    return {**stamp, "locks": None} == {**need, "locks": None} and locks == stamp["locks"]
+    facts = {fact: value for fact, value in stamp.items() if fact != "packages"}
+    return {**facts, "locks": locks} == {**need, "locks": locks} and (
+        locks == stamp["locks"] and missing(stamp) == []
+    )
+
+
+def missing(stamp: dict[str, object]) -> list[str] | None:
+    """Which packages the stamp names and .venv no longer has; None if it does not say."""
+    named, here = stamp.get("packages"), packages()
+    return [name for name in named if name not in here] if isinstance(named, list) else None
+
+
+def packages() -> list[str]:
+    """The packages in .venv as their folders name them, each with its version."""
+    return sorted(folder.name for folder in _site().glob("*.dist-info"))
+
+
+def _site() -> Path:
+    # By name, because Debian's own Python has another idea of where packages go.
+    places = {"base": str(VENV), "platbase": str(VENV)}
+    return Path(sysconfig.get_path("purelib", "venv", vars=places))
 
 
 def must_start_afresh(stamp: dict[str, object], need: dict[str, object]) -> str | None:
@@ -181,6 +201,8 @@ def _python_of_venv_runs() -> bool:
 
 def install(need: dict[str, object], parts: list[str]) -> None:
     """Bring .venv to what is wanted; afterwards, and only then, the stamp says so."""
+    if VENV.is_file() and not VENV.is_symlink():
+        raise CannotInstall(f"{VENV} is a file, and labkit's folder goes there: move it away.")
     stamp, build = found(), str(need["tensorflow"])
     afresh = must_start_afresh(stamp, need)
     lab_is_new = bool(afresh) or stamp.get("locks", {}).get("lab") != need["locks"]["lab"]  # type: ignore[attr-defined,index]
@@ -196,6 +218,8 @@ def install(need: dict[str, object], parts: list[str]) -> None:
             f"Installing TensorFlow ({build.upper()}) and JupyterLab into .venv with Python "
             f"{platform.python_version()}: loads up to {to_load:g} GB, takes 2 to 10 minutes."
         )
+    elif gone := missing(stamp):
+        say(f"Mending .venv, where these are missing or have changed: {', '.join(gone)}.")
     if afresh:
         if VENV.exists():
             say(f"Building .venv from scratch: {afresh}.")
@@ -222,15 +246,16 @@ def install(need: dict[str, object], parts: list[str]) -> None:
     _run([*pip, "--no-deps", "--no-build-isolation", "-e", "."], "install labkit")
     # Without byte code each start of TensorFlow takes twice as long, and an environment that uv
     # made, or a machine with PYTHONDONTWRITEBYTECODE, has none. What is compiled is skipped.
-    site = sysconfig.get_path("purelib", vars={"base": str(VENV), "platbase": str(VENV)})
-    _run([python, "-m", "compileall", "-q", "-j", "2", site], "compile", may_fail=True)
+    _run([python, "-m", "compileall", "-q", "-j", "2", _site()], "compile", may_fail=True)
     _write_stamp({**need, "locks": {**(stamp.get("locks") or {}), **need["locks"]}})  # type: ignore[dict-item]
     say("Installed.")
 
 
 def _write_stamp(stamp: dict[str, object]) -> None:
     draft = STAMP.with_suffix(".draft")
-    draft.write_text(json.dumps(stamp, indent=1) + "\n", encoding="utf-8")
+    draft.write_text(
+        json.dumps({**stamp, "packages": packages()}, indent=1) + "\n", encoding="utf-8"
+    )
     draft.replace(STAMP)
     UNFINISHED.unlink(missing_ok=True)
 

@@ -37,12 +37,12 @@ TASKS = {
         "Weight, gradient and two moments: 4 × 4 bytes for each parameter, before any activation.",
     ),
     "01.steps_per_epoch": Task(
-        "60,000 images, 2 replicas, 32 images per replica. How many steps has one epoch?",
-        lambda: -(-60_000 // (2 * 32)),
+        "64,000 images, 2 replicas, 32 images per replica. How many steps has one epoch?",
+        lambda: 64_000 / (2 * 32),
         0.0,
-        "Divide by the global batch. The last, smaller batch is a step too.",
+        "Divide by the global batch: what both replicas take together.",
         "steps",
-        "The global batch is 64; 937 full batches and a half-full one.",
+        "The global batch is 64, and 64,000 images are a thousand of them.",
     ),
     "01.link_seconds": Task(
         "The gradients of 350 million float32 parameters cross a link of 0.125 GB/s once. "

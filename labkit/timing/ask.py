@@ -53,6 +53,7 @@ def measure(
     `on` the devices in every table.
     """
     _check_callable("work", work, "measure")
+    _check_texts(unit=unit, label=label, on=on, name="" if name is None else name)
     called = name or str(getattr(work, "__name__", "work"))
     if called == "<lambda>":
         called = "work"
@@ -103,6 +104,7 @@ def compare(
     the same work, "weak" when the work of a call grows with its devices.
     """
     names = _names(works)
+    _check_texts(unit=unit, label=label, on=on)
     first = names[0] if baseline is None else baseline
     if first not in names:
         raise LabError(
@@ -178,6 +180,7 @@ def _plan(
     seed: Any,
     on: str,
 ) -> Plan:
+    rounds, warmup = _whole(rounds), _whole(warmup)
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise LabError(f"rounds={rounds!r} is not a whole number of at least 1. 20 is a good one.")
     if isinstance(warmup, bool) or not isinstance(warmup, int) or warmup < 0:
@@ -187,6 +190,21 @@ def _plan(
     most = _count("warmup_seconds", warmup_seconds)
     end = None if deadline is None else _count("deadline", deadline)
     return Plan(rounds, warmup, most, end, seed, on)
+
+
+def _whole(value: Any) -> Any:
+    """NumPy's whole numbers are whole numbers too; all else stays as it is."""
+    return value if isinstance(value, bool) or not hasattr(value, "__index__") else int(value)
+
+
+def _check_texts(**texts: object) -> None:
+    """Before anything is timed: a table cannot be saved with an object for a label."""
+    for what, text in texts.items():
+        if not isinstance(text, str):
+            raise LabError(
+                f"{what}= is {_shown(text)}, not a text. "
+                "Give one, such as label=data.label or on=replicas.describe()."
+            )
 
 
 def _band(value: object) -> float:

@@ -52,7 +52,7 @@ def quantity_text(value: float, unit: str, width: float = math.inf) -> str:
         return f"{100 * value:.0f} %"
     if unit.endswith("/s"):
         return rate_text(value, unit[:-2])
-    return f"{value:.3g} {unit}"
+    return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
 
 
 def span_text(low: float, high: float, unit: str) -> str:

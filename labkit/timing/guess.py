@@ -52,7 +52,13 @@ class Prediction:
             ends, scale, verb = found, 1.0, "measured"
         else:
             ends, scale, verb = (found,), 1.0, "measured"
-        numbers = [scale * float(end) for end in ends]
+        try:
+            numbers = [scale * float(end) for end in ends]
+        except (TypeError, ValueError):
+            raise LabError(
+                f"A guess cannot be compared with a {type(found).__name__}. Give a number, or ask "
+                "the result for one: run.seconds(), comparison.speedup(name), comparison.verdict()."
+            ) from None
         low, high = numbers[1:] if len(numbers) == 3 else (None, None)
         return Outcome(self.what, self.guess, self.unit, numbers[0], low, high, verb)
 
@@ -152,7 +158,9 @@ def _text(value: float, unit: str) -> str:
         return quantity_text(value * _SECONDS[unit], "s")
     if unit == "%":
         return f"{value:.3g} %"
-    return f"{value:.3g}" if unit == "" else quantity_text(value, unit)
+    if unit == "" or not (unit == "×" or unit.endswith("/s")):
+        return f"{_plain(value)} {unit}".rstrip()
+    return quantity_text(value, unit)
 
 
 def _span(low: float, high: float, unit: str) -> str:
@@ -162,7 +170,11 @@ def _span(low: float, high: float, unit: str) -> str:
         return f"{low:.2f}–{high:.2f}×"
     if unit.endswith("/s"):
         return span_text(low, high, unit)
-    return f"{low:.3g}–{high:.3g}{' ' + unit if unit else ''}"
+    return f"{_plain(low)}–{_plain(high)} {unit}".rstrip()
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _factor(factor: float) -> str:

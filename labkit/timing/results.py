@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -259,14 +260,18 @@ def _throughput(seconds: Estimate, items: float | None, unit: str) -> Estimate:
 
 
 def _write(path: str | Path, text: str) -> None:
-    target = Path(path)
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    draft: Path | None = None
     try:
+        target = Path(path)
+        draft = target.with_name(f".{target.name}.{os.getpid()}")
         # A full disk must not cost the file that was there before.
         draft.write_text(text, encoding="utf-8")
         draft.replace(target)
-    except OSError as fault:
-        draft.unlink(missing_ok=True)
+    except (OSError, ValueError, TypeError) as fault:
+        with suppress(OSError):
+            if draft is not None:
+                draft.unlink(missing_ok=True)
         raise LabError(
-            f"{str(path)!r} cannot be written: {fault}. Choose a folder that exists and is yours."
+            f"{str(path)!r} cannot be written: {fault}. "
+            "Give the path of a file in a folder that exists and is yours."
         ) from fault

@@ -118,9 +118,11 @@ def record(
         return log("")
     except KeyboardInterrupt:
         partial = log("interrupted")
-        if not partial.rounds:
-            raise
         progress.erase()
+        if not partial.rounds:
+            # Too little for a result, but minutes may have gone into it: say what was seen.
+            print(f"Interrupted in {where}. {_seen_text(seen)}", file=sys.stderr)
+            raise
         print(
             f"Interrupted in {where}: {partial.rounds} complete rounds are kept.", file=sys.stderr
         )
@@ -137,6 +139,16 @@ def record(
         raise
     finally:
         progress.erase()
+
+
+def _seen_text(seen: Mapping[str, _Seen]) -> str:
+    found = [
+        f"{name}: first call {seconds_text(one.first[0])}"
+        + (f", last warm-up call {seconds_text(one.warmup[-1])}" if one.warmup else "")
+        for name, one in seen.items()
+        if one.first
+    ]
+    return f"Timed until then: {'; '.join(found)}." if found else "Nothing was timed yet."
 
 
 def _warm_up(

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from labkit.hardware.tensorflow import import_tensorflow
 from labkit.kinds import LabError
 from labkit.training.parts import CONFIDENCE, Breakdown, Part, Step
-from labkit.training.pipeline import order_of
 
 if TYPE_CHECKING:
     from labkit.timing import Comparison
@@ -85,7 +84,7 @@ def _first_of(replicas: Any) -> Any:
 def _variants(job: Job, name: str) -> dict[str, tuple[Callable[[], None], int]]:
     """The step whole and without a part: each as a call, with the steps that it takes."""
     tf = import_tensorflow()
-    order = order_of(job.images, 0, job.seed)
+    order = job.order(0)
     zero, one = tf.constant(0), tf.constant(1)
 
     def loop(advance: Any, steps: int) -> Callable[[], None]:

@@ -112,7 +112,12 @@ class Training:
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Epoch, seconds, loss, accuracy."""
         return [
-            (str(i), seconds_text(e.seconds), f"{e.loss:.4f}", percent_text(e.accuracy))
+            (
+                str(i),
+                seconds_text(e.seconds),
+                f"{e.loss:.4f}",
+                percent_text(e.accuracy) if e.accuracy == e.accuracy else "–",
+            )
             for i, e in enumerate(self.epochs, 1)
         ]
 

@@ -8,6 +8,7 @@ from typing import Any
 from labkit.hardware.tensorflow import import_tensorflow
 from labkit.kinds import Kind, LabError, measured
 from labkit.progress import progress
+from labkit.training.asked import images_for, share, whole
 from labkit.training.history import Epoch, Score, Training
 from labkit.training.models import build
 from labkit.training.optimizers import Optimizer
@@ -28,7 +29,8 @@ class Job:
     >>> job.train(epochs=5)                                              # doctest: +SKIP
 
     batch and scaling fix the global batch: "strong" keeps `batch` for all replicas together, "weak"
-    gives `batch` to each. The step runs inside one TensorFlow function, hundreds of times a call.
+    gives `batch` to each. An epoch has whole global batches only. The step runs inside one
+    TensorFlow function, hundreds of times a call.
     """
 
     def __init__(
@@ -60,10 +62,13 @@ class Job:
             from labkit.hardware import replicas as choose
 
             replicas = choose(1)
-        self.data, self.replicas, self.seed, self.scaling = data, replicas, seed, scaling
+        if not hasattr(replicas, "strategy"):
+            raise LabError(f"replicas={replicas!r} are no replicas: pass labkit.replicas(2).")
+        self.data, self.replicas, self.scaling = data, replicas, scaling
+        self.seed = seed = whole("seed", seed, 0, 0)
         self.global_batch, self.replica_batch = batches(batch, replicas.count, scaling)
-        self.images = _images(images, len(data.y_train), self.global_batch)
-        self.steps_per_epoch = self.images // self.global_batch
+        self._pool = images_for(images, len(data.y_train), self.global_batch)
+        self.steps_per_epoch = self._pool // self.global_batch
         self.strategy = replicas.strategy(reduction)
         # A student's step may hold an `if` or a loop over tensors, which only AutoGraph can trace.
         self._step = step if step is training_step else tf.autograph.to_graph(step)
@@ -71,7 +76,9 @@ class Job:
 
         keras.utils.set_random_seed(seed)
         with self.strategy.scope():
-            self.model = build(model, data.x_train.shape[1:], data.classes, dropout)
+            self.model = build(
+                model, data.x_train.shape[1:], data.classes, share("dropout", dropout, 0.2)
+            )
             self.optimizer = Optimizer(optimizer, learning_rate, warmup_steps)
             self.optimizer.build(self.model.trainable_variables)
             # Each replica adds up its own losses; the sum is read once an epoch, not every step.
@@ -81,7 +88,7 @@ class Job:
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.SUM,
             )
-        train = data.x_train[: self.images], data.y_train[: self.images]
+        train = data.x_train[: self._pool], data.y_train[: self._pool]
         if streamed:
             self.source: Any = Streamed.place(self.strategy, *train, self.global_batch, seed)
         else:
@@ -91,12 +98,24 @@ class Job:
         self.advance = self.program(self.source)
         self._evaluate = _evaluation(self.model, data.x_test.shape[1:])
         # No step at all: kernels are made at the first call, and the first epoch shall be like any.
-        self.advance(order_of(self.images, 0, seed), tf.constant(0), tf.constant(0))
+        self.advance(self.order(0), tf.constant(0), tf.constant(0))
         self.start_seconds = time.perf_counter() - began
 
     def on(self, replicas: Any, **changed: Any) -> Job:
         """The same job from the beginning, placed on other replicas; keywords change more."""
-        return Job(**{**self._asked, "replicas": replicas, **changed})
+        asked = {**self._asked, "replicas": replicas}
+        if getattr(replicas, "count", 0) == 1:
+            asked["reduction"] = None  # one device has nothing to reduce
+        return Job(**{**asked, **changed})
+
+    @property
+    def images(self) -> int:
+        """Images that an epoch trains on: whole global batches; the rest sits this epoch out."""
+        return self.steps_per_epoch * self.global_batch
+
+    def order(self, epoch: int) -> Any:
+        """The order of an epoch's images: the same for any number of replicas."""
+        return order_of(self._pool, epoch, self.seed)
 
     def program(self, source: Any, *, reduce: bool = True) -> Any:
         """The loop over steps as one TensorFlow function of (order, first step, number of steps).
@@ -131,8 +150,7 @@ class Job:
 
     def train(self, epochs: int = 1, *, evaluate: bool = True) -> Training:
         """Train some more epochs, evaluating after each. Ctrl-C keeps the finished ones."""
-        if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
-            raise LabError(f"Train for a number of epochs from 1 on, not {epochs!r}.")
+        epochs = whole("epochs", epochs, 1, 5)
         try:
             for number in range(1, epochs + 1):
                 seconds, loss = self._epoch(f"epoch {number} of {epochs}")
@@ -151,7 +169,7 @@ class Job:
         tf = import_tensorflow()
         if not 0 < count <= self.steps_per_epoch:
             raise LabError(f"Take 1 to {self.steps_per_epoch} steps at a time, not {count!r}.")
-        order = order_of(self.images, self._started, self.seed)
+        order = self.order(self._started)
         self._started += 1
         self.advance(order, tf.constant(0), tf.constant(count))
         self.wait()
@@ -199,7 +217,7 @@ class Job:
 
     def _epoch(self, what: str) -> tuple[float, float]:
         tf = import_tensorflow()
-        order = order_of(self.images, self._started, self.seed)
+        order = self.order(self._started)
         self._started += 1
         self._loss.assign(0.0)
         stride = -(-self.steps_per_epoch // CALLS_PER_EPOCH)
@@ -211,21 +229,6 @@ class Job:
                 advanced(first + count)
             loss = self.wait() / self.steps_per_epoch
         return time.perf_counter() - began, loss
-
-
-def _images(asked: int | None, there: int, global_batch: int) -> int:
-    if asked is None:
-        asked = there
-    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 < asked <= there:
-        raise LabError(
-            f"This data set has {there:,} training images; images={asked!r} is not there."
-        )
-    if asked < global_batch:
-        raise LabError(
-            f"A global batch of {global_batch} needs at least as many images; there are {asked:,}. "
-            "Take a smaller batch or more images."
-        )
-    return asked
 
 
 def _evaluation(model: Any, shape: tuple[int, ...]) -> Any:

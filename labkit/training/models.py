@@ -103,4 +103,20 @@ def build(model: Any, shape: tuple[int, ...], classes: int, dropout: float) -> A
     expected, given = (None, *shape), tuple(made.input_shape)
     if given != expected:
         raise LabError(f"The model takes inputs of shape {given}; this data has shape {expected}.")
+    if tuple(made.output_shape) != (None, classes):
+        raise LabError(
+            f"The model gives outputs of shape {made.output_shape}; this data needs one number for "
+            f"each of {classes} classes. End it with layers.Dense({classes})."
+        )
+    last = getattr(getattr(made.layers[-1], "activation", None), "__name__", "linear")
+    if last in ("softmax", "sigmoid"):
+        raise LabError(
+            f"The model ends in {last}, and the training step's loss expects logits. "
+            "Leave the activation of the last layer out."
+        )
+    if made.losses:
+        raise LabError(
+            "The model has regularizers, and the course's training step does not add them to its "
+            "loss. Leave them out."
+        )
     return made

@@ -9,10 +9,12 @@ The tests hold both against Keras' own optimizers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 from labkit.hardware.tensorflow import import_tensorflow
 from labkit.kinds import LabError
+from labkit.training.asked import whole
 
 __all__ = ["Optimizer"]
 
@@ -22,18 +24,16 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-7  # Keras' defaults
 class Optimizer:
     """A rule ("adam" or "sgd"), its learning rate with a linear warm-up, and its own variables."""
 
-    def __init__(self, rule: str, learning_rate: float, warmup_steps: int = 0) -> None:
+    def __init__(self, rule: str, learning_rate: Any, warmup_steps: int = 0) -> None:
         if rule not in _RULES:
             raise LabError(f"There is no optimizer called {rule!r}. Take 'adam' or 'sgd'.")
-        if isinstance(learning_rate, bool) or not isinstance(learning_rate, (int, float)):
+        if isinstance(learning_rate, bool) or not isinstance(learning_rate, Real):
             raise LabError(f"The learning rate is a number such as 0.001, not {learning_rate!r}.")
-        if not 0 < learning_rate < 1e3:
+        if not 0 < float(learning_rate) < 1e3:
             raise LabError(f"A learning rate of {learning_rate!r} cannot train; try 0.001.")
-        if isinstance(warmup_steps, bool) or not isinstance(warmup_steps, int) or warmup_steps < 0:
-            raise LabError(f"warmup_steps is a number of steps from 0 on, not {warmup_steps!r}.")
         self.rule = rule
         self.learning_rate = float(learning_rate)
-        self.warmup_steps = warmup_steps
+        self.warmup_steps = whole("warmup_steps", warmup_steps, 0, 100)
         self.steps: Any = None
         self.slots: list[list[Any]] = []
 

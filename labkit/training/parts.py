@@ -144,14 +144,31 @@ def _reason(found: Breakdown) -> str:
         verdict = f"{many.who} lost: {span} the images a second of one device"
     else:
         verdict = f"{many.who} neither gained nor lost for certain: {span} the images a second"
-    saved = 1000 * (found.alone.per_image("compute") - many.per_image("compute"))
+    parts = [_computing(found)]
+    for name, verb in (
+        ("gradient reduction", "summing the gradients cost"),
+        ("input", "input took"),
+    ):
+        before, after = found.alone.part(name), many.part(name)
+        more = 1000 * (many.per_image(name) - found.alone.per_image(name))
+        if not (before.measurable or after.measurable):
+            parts.append(f"{verb} too little to measure")
+        elif name == "input":
+            parts.append(f"{verb} {seconds_text(abs(more))} {'more' if more > 0 else 'less'}")
+        else:
+            parts.append(f"{verb} {seconds_text(more)}")
+    return f"{verdict}. For every 1000 images, {'; '.join(parts)}."
+
+
+def _computing(found: Breakdown) -> str:
+    """What became of the computation when it was shared, if its intervals can tell."""
+    one, many = found.alone.part("compute"), found.together.part("compute")
+    here, there = found.alone.global_batch, found.together.global_batch
+    saved = 1000 * (one.seconds / here - many.seconds / there)
+    if one.low / here < many.high / there and many.low / there < one.high / here:
+        return "the computing took about as long as on one device"
     if saved > 0:
-        work = f"sharing the computation saved {seconds_text(saved)}"
-    else:
-        work = f"computing took {seconds_text(-saved)} longer: small slices use a device badly"
-    reduction = many.part("gradient reduction")
-    if reduction.measurable:
-        cost = f"summing the gradients cost {seconds_text(1000 * many.per_image(reduction.name))}"
-    else:
-        cost = "summing the gradients cost too little to measure"
-    return f"{verdict}. For every 1000 images, {work}; {cost}."
+        return f"sharing the computation saved {seconds_text(saved)}"
+    smaller = there // found.together.replicas < here
+    why = "smaller slices use a device badly" if smaller else "the replicas share memory and caches"
+    return f"computing took {seconds_text(-saved)} longer, for {why}"

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from labkit.kinds import LabError
+from labkit.training.asked import whole
 
 __all__ = ["batches", "scaled_learning_rate"]
 
@@ -19,8 +20,7 @@ def batches(batch: int, replicas: int, scaling: str) -> tuple[int, int]:
     "strong": the same global batch for any number of replicas, so each gets a smaller share.
     "weak": the same batch per replica, so the global batch grows with their number.
     """
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise LabError(f"The batch is a number of images from 1 on, not {batch!r}.")
+    batch = whole("batch", batch, 1, 32)
     if scaling == "weak":
         return batch * replicas, batch
     if scaling != "strong":

@@ -71,6 +71,20 @@ def test_the_sentence_does_not_decide_what_was_not_measured():
     assert "neither gained nor lost for certain" in unsure.reason
 
 
+def test_the_sentence_names_the_input_when_that_is_what_grew():
+    """A pipeline that feeds two replicas worse than one is the reason, and is said to be."""
+
+    def fed(replicas, seconds):
+        compute, _, *rest = step(replicas, 100, 0.01, 0.001).parts
+        return Step(
+            replicas, 100, (compute, Part("input", seconds, seconds / 2, seconds * 2), *rest)
+        )
+
+    lost = found(fed(1, 0.001), fed(2, 0.006), 0.7, 0.6, 0.8)
+    assert "input took 50.0 ms more" in lost.reason
+    assert "computing took about as long" in lost.reason
+
+
 def test_a_part_around_zero_is_not_given_as_a_number():
     assert str(Part("input", 1e-5, -2e-5, 4e-5)) == "too small to tell (below 40.0 µs)"
 

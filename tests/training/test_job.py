@@ -120,6 +120,25 @@ def test_a_student_can_bring_a_model_of_their_own(data, one):
     assert found.accuracy > 0.5
 
 
+def model_ending(units, **options):
+    import keras
+
+    layers = [keras.layers.Flatten(), keras.layers.Dense(units, **options)]
+    return keras.Sequential([keras.Input((28, 28)), *layers])
+
+
+def test_an_epoch_is_whole_global_batches(data, one):
+    """1000 images in batches of 600: one step, and 600 images are what was trained on."""
+    job = Job("dense", data, replicas=one, batch=np.int64(600), images=1000)
+    assert (job.steps_per_epoch, job.images) == (1, 600)
+
+
+def test_a_job_with_a_reduction_goes_back_to_one_device(data, two, one):
+    """One device has nothing to reduce; the breakdown needs the job there too."""
+    job = Job("dense", data, replicas=two, batch=64, images=640, reduction="hierarchical copy")
+    assert job.on(one).replicas.count == 1
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
@@ -137,6 +156,12 @@ def test_a_student_can_bring_a_model_of_their_own(data, one):
         ({"model": lambda: 3}, "Keras model"),
         ({"data": None}, "labkit.datasets.mnist()"),
         ({"reduction": "telepathy"}, "telepathy"),
+        ({"replicas": 2}, "labkit.replicas(2)"),
+        ({"dropout": 1.0}, "share"),
+        ({"seed": -1}, "seed=-1"),
+        ({"model": lambda: model_ending(5)}, "Dense(10)"),
+        ({"model": lambda: model_ending(10, activation="softmax")}, "logits"),
+        ({"model": lambda: model_ending(10, kernel_regularizer="l2")}, "regularizers"),
     ],
 )
 def test_an_impossible_job_says_what_to_do(data, two, wrong, says):

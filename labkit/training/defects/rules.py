@@ -199,7 +199,7 @@ def scope(story: Story) -> Iterator[Finding]:
         split = model.compiled_in is not None
         does = (
             "The model is made outside the scope and compiled inside it: fit stops with "
-            "a RuntimeError."
+            "an error, or trains by luck."
             if split
             else "A strategy is made, but no model is made in its scope: this one trains on a "
             "single device, whatever the strategy says."
@@ -215,7 +215,7 @@ def scope(story: Story) -> Iterator[Finding]:
                 "wrong result",
                 model.compiled,
                 "The model is made inside the strategy's scope and compiled outside it: fit stops "
-                "with a RuntimeError.",
+                "with an error, or trains by luck.",
                 "Indent compile as well, into `with strategy.scope():`.",
             )
 
