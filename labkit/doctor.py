@@ -187,7 +187,7 @@ class _Reader:
 
 
 _AGAIN = "Run `labkit doctor` again when this machine is less busy."
-_RENEW = "Run `make lab` to renew the environment, then `labkit doctor` again."
+_RENEW = "Run `make clean`, then `make lab`, then `labkit doctor` again."
 _MARK = "labkit-doctor-line "
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
+import platform
 import shutil
 import socket
 import sys
@@ -27,7 +29,7 @@ __all__ = [
     "widgets",
 ]
 
-_RENEW = "Run `make lab` to install the course's environment."
+_RENEW = "Run `make lab`; if that changes nothing, `make clean` and then `make lab`."
 _OLDEST, _TOO_NEW = (3, 11), (3, 14)
 # TensorFlow and a lesson's data take about 2 GB; below 1 GB the kernel dies in the middle.
 _MEMORY_GOOD, _MEMORY_LEAST = 3_000_000_000, 1_000_000_000
@@ -77,13 +79,20 @@ def tensorflow() -> Line:
             found = f"{found}: CUDA_VISIBLE_DEVICES hides all of them"
             do = "Unset CUDA_VISIBLE_DEVICES to use the GPUs."
             return Line("TensorFlow", "warn", found, do)
-        return Line(
-            "TensorFlow",
-            "warn",
-            f"{found}, but the driver has {len(known)}",
-            "Run `make lab` again on this machine: it installs TensorFlow's CUDA libraries.",
-        )
+        do = _cuda_advice(cuda_build=tf.test.is_built_with_cuda())
+        return Line("TensorFlow", "warn", f"{found}, but the driver has {len(known)}", do)
     return Line("TensorFlow", "pass", found)
+
+
+def _cuda_advice(*, cuda_build: bool) -> str:
+    """What makes TensorFlow see the GPUs that the driver has."""
+    if cuda_build:
+        return (
+            "Update the NVIDIA driver. If it is new: `make clean`, then `make lab TENSORFLOW=cuda`."
+        )
+    if (platform.system(), platform.machine()) == ("Linux", "x86_64"):
+        return "Run `make lab TENSORFLOW=cuda`: this TensorFlow is the build for CPUs."
+    return "Use CPUs: TensorFlow's build for GPUs exists for Linux on x86_64 only."
 
 
 def all_reduce() -> Line:
@@ -142,8 +151,14 @@ def disk() -> Line:
 def data() -> Line:
     """What lessons will train on, without downloading anything."""
     from labkit import datasets
+    from labkit.datasets import cache, door
 
     folder = datasets.cache_folder()
+    in_the_way = [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]
+    if in_the_way:
+        found = f"data cannot be kept in {folder}: {in_the_way[0]} is a file"
+        do = "Set LABKIT_CACHE to a folder of yours, or move the file away."
+        return Line("Data", "warn", found, do)
     place = _existing(folder)
     try:
         with tempfile.TemporaryFile(dir=place):
@@ -161,7 +176,16 @@ def data() -> Line:
         return Line("Data", "pass", found)
     missing = [name for name, state in kept.items() if state != "real"]
     calls = " and ".join(f"labkit.datasets.{name}()" for name in missing)
-    return Line("Data", "warn", found, f"Call {calls} once with network access, before class.")
+    steps = []
+    if door.offline():
+        found = f"{found}; LABKIT_OFFLINE={os.environ['LABKIT_OFFLINE']} forbids downloads"
+        steps.append("Unset LABKIT_OFFLINE.")
+    for name in missing:
+        if cache.failed_lately(folder, name):
+            found = f"{found}; a download of {titles[name]} failed less than an hour ago"
+            steps.append(f"Delete {folder / name}.no-download, or wait an hour.")
+    steps.append(f"Call {calls} once with network access, before class.")
+    return Line("Data", "warn", found, " ".join(steps))
 
 
 def ports() -> Line:

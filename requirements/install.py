@@ -218,7 +218,10 @@ def install(need: dict[str, object], parts: list[str]) -> None:
             f"Installing TensorFlow ({build.upper()}) and JupyterLab into .venv with Python "
             f"{platform.python_version()}: loads up to {to_load:g} GB, takes 2 to 10 minutes."
         )
-    elif gone := missing(stamp):
+    # What went missing may be another part's, which this call does not put back.
+    gone = missing(stamp)
+    still = stamp["locks"] if not afresh and gone == [] else {}
+    if gone and not lab_is_new:
         say(f"Mending .venv, where these are missing or have changed: {', '.join(gone)}.")
     if afresh:
         if VENV.exists():
@@ -247,7 +250,7 @@ def install(need: dict[str, object], parts: list[str]) -> None:
     # Without byte code each start of TensorFlow takes twice as long, and an environment that uv
     # made, or a machine with PYTHONDONTWRITEBYTECODE, has none. What is compiled is skipped.
     _run([python, "-m", "compileall", "-q", "-j", "2", _site()], "compile", may_fail=True)
-    _write_stamp({**need, "locks": {**(stamp.get("locks") or {}), **need["locks"]}})  # type: ignore[dict-item]
+    _write_stamp({**need, "locks": {**still, **need["locks"]}})  # type: ignore[dict-item]
     say("Installed.")
 
 

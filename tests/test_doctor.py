@@ -10,11 +10,13 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from labkit import doctor, doctor_checks
+from labkit.datasets.cache import remember_failure
 from labkit.doctor import Check, Line
 from labkit.hardware import Memory, host, nvml
 
@@ -103,6 +105,7 @@ def test_a_check_that_raises_crashes_or_chatters_costs_one_line(checks):
     assert found["chatters"].status == "pass"
     assert all(line.status == "fail" for line in lines if line.check != "chatters")
     assert all(line.do for line in lines if line.check != "chatters")
+    assert "make clean" in found["crashes"].do
 
 
 def test_a_check_that_hangs_is_ended_with_all_that_it_started(checks, tmp_path):
@@ -196,6 +199,52 @@ def test_data_is_looked_up_and_not_downloaded(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
     # A file where the folder should be: the nearest folder above is asked.
     assert doctor_checks.disk().status in ("pass", "warn", "fail")
+
+
+def test_a_file_in_the_place_of_the_cache_is_named(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for place in ("file", "file/deeper"):
+        monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / place))
+        line = doctor_checks.data()
+        assert line.status == "warn"
+        assert f"{tmp_path / 'file'} is a file" in line.found
+        assert "Set LABKIT_CACHE to a folder" in line.do
+
+
+def test_what_forbids_a_download_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    monkeypatch.delenv("LABKIT_OFFLINE", raising=False)
+    remember_failure(tmp_path, "mnist")
+    line = doctor_checks.data()
+    assert "a download of MNIST failed less than an hour ago" in line.found
+    assert line.do.startswith(f"Delete {tmp_path / 'mnist.no-download'}, or wait an hour. Call ")
+    monkeypatch.setenv("LABKIT_OFFLINE", "1")
+    line = doctor_checks.data()
+    assert "LABKIT_OFFLINE=1 forbids downloads" in line.found
+    assert line.do.startswith("Unset LABKIT_OFFLINE. Delete ")
+
+
+@pytest.mark.parametrize(
+    ("cuda_build", "system", "do"),
+    [
+        (False, "Linux", "Run `make lab TENSORFLOW=cuda`"),
+        (True, "Linux", "Update the NVIDIA driver"),
+        (False, "Darwin", "Use CPUs"),
+    ],
+)
+def test_gpus_that_tensorflow_does_not_see_have_a_remedy(monkeypatch, cuda_build, system, do):
+    gpu = SimpleNamespace(cuda="visible")
+    build = SimpleNamespace(
+        __version__="2", test=SimpleNamespace(is_built_with_cuda=lambda: cuda_build)
+    )
+    monkeypatch.setattr(nvml, "read", lambda: nvml.Driver("580", "working", (gpu,)))
+    monkeypatch.setattr("labkit.hardware.tensorflow.import_tensorflow", lambda: build)
+    monkeypatch.setattr("labkit.hardware.tensorflow.logical_gpus", list)
+    monkeypatch.setattr("platform.system", lambda: system)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    line = doctor_checks.tensorflow()
+    assert line.status == "warn"
+    assert line.do.startswith(do)
 
 
 def test_a_taken_port_is_only_a_warning(monkeypatch):

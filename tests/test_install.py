@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import platform
 import shutil
@@ -144,6 +145,62 @@ def test_a_new_lock_is_added_to_the_environment_that_is_there(installed):
     installed._write_stamp({**need, "locks": {"lab": "older"}})
     assert not installed.enough(installed.found(), need)
     assert installed.must_start_afresh(installed.found(), need) is None
+
+
+def test_a_package_that_has_gone_or_changed_is_put_back(installed, monkeypatch, capsys):
+    site = installed._site()
+    for name in ("keras-3.15.1.dist-info", "numpy-2.4.6.dist-info"):
+        (site / name).mkdir(parents=True)
+    need = installed.wanted("cpu", ["lab"])
+    installed._write_stamp(need)
+    assert installed.enough(installed.found(), need)
+    (site / "a_students_own-1.0.dist-info").mkdir()
+    assert installed.enough(installed.found(), need)
+    (site / "numpy-2.4.6.dist-info").rename(site / "numpy-1.0.dist-info")
+    assert not installed.enough(installed.found(), need)
+    assert installed.must_start_afresh(installed.found(), need) is None
+    monkeypatch.setattr(installed, "_run", lambda *command, **options: None)
+    installed.install(need, ["lab"])
+    assert "missing or have changed: numpy-2.4.6.dist-info" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("change", ["a package has gone", "the checkout has moved"])
+def test_mending_the_lab_does_not_pass_for_mending_the_tests(installed, monkeypatch, change):
+    pytest_here = installed._site() / "pytest-9.2.0.dist-info"
+    pytest_here.mkdir(parents=True)
+    both = installed.wanted("cpu", ["lab", "test"])
+    installed._write_stamp(both if "gone" in change else {**both, "venv": "/elsewhere"})
+    pytest_here.rmdir()
+
+    def run(command, purpose, **options):
+        (installed.VENV / "bin").mkdir(exist_ok=True)
+        if "venv" in command:
+            (installed.VENV / "bin" / "python").symlink_to(sys.executable)
+
+    monkeypatch.setattr(installed, "_run", run)
+    need = installed.wanted("cpu", ["lab"])
+    installed.install(need, ["lab"])
+    assert installed.enough(installed.found(), need)
+    assert not installed.enough(installed.found(), both)
+
+
+def test_packages_are_looked_for_where_a_real_environment_has_them(install, monkeypatch):
+    monkeypatch.setattr(install, "VENV", Path(sys.prefix))
+    assert any(name.startswith("pytest-") for name in install.packages())
+
+
+def test_a_stamp_that_names_no_packages_is_not_enough(installed):
+    need = installed.wanted("cpu", ["lab"])
+    installed.STAMP.write_text(json.dumps(need))
+    assert not installed.enough(installed.found(), need)
+
+
+def test_a_file_in_the_place_of_the_environment_is_named_and_left_alone(install, monkeypatch):
+    install.VENV.write_text("mine")
+    monkeypatch.setattr(install, "_run", lambda *command, **options: None)
+    with pytest.raises(install.CannotInstall, match=r"\.venv is a file.*move it away"):
+        install.install(install.wanted("cpu", ["lab"]), ["lab"])
+    assert install.VENV.read_text() == "mine"
 
 
 def test_an_interrupted_installation_is_begun_afresh(installed):

@@ -51,7 +51,7 @@ class Dataset:
         yield self.x_train, self.y_train
         yield self.x_test, self.y_test
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         real = "" if self.origin == "stand-in" else ", the published files"
         return (
             f"{self.label}{real}: {len(self.x_train):,} train, {len(self.x_test):,} test, "
@@ -61,7 +61,9 @@ class Dataset:
     def _size(self) -> str:
         return "×".join(str(length) for length in self.x_train.shape[1:])
 
-    __repr__ = __str__
+    def __str__(self) -> str:
+        # The notes are this machine's: they stay out of repr, which notebooks keep and compare.
+        return "\n".join((repr(self), *self.notes))
 
     def picture(self, rows: int = 4, columns: int = 10) -> Picture:
         """The first training images in a grid, each with its label above.
@@ -109,4 +111,4 @@ class Dataset:
             *(("note", note) for note in self.notes),
         ]  # fmt: skip
         html = table((), rows, prose=True)
-        return {"text/plain": str(self), "text/html": html}
+        return {"text/plain": repr(self), "text/html": html}

@@ -22,27 +22,40 @@ from labkit.progress import progress
 if TYPE_CHECKING:
     from labkit.datasets.sources import Source
 
-__all__ = ["at_hand", "enter"]
+__all__ = ["at_hand", "enter", "offline"]
 
 _known: dict[tuple[str, str], Dataset] = {}
 _failed: dict[tuple[str, str], float] = {}
 _busy = threading.Lock()
 
+_DIFFERS = (
+    "This machine's NumPy drew a stand-in that differs from the reference one: "
+    "accuracies may differ a little from those of other machines."
+)
+
 
 def enter(source: Source, folder: Path) -> Dataset:
-    """The data set, from wherever it can be had. The second call in a process is instant."""
+    """The data set, from wherever it can be had. The second call in a process is instant.
+
+    Only a stand-in is not for ever: once a download is allowed, the next call tries it.
+    """
     key = (source.key, str(folder))
-    if key in _known:
+    if _settled(key, source, folder):
         return _known[key]
     # With a deadline, because a fork may have copied a lock that nobody will release.
     held = _busy.acquire(timeout=cache.WAIT_S)
     try:
-        if key not in _known:
+        if not _settled(key, source, folder):
             _known[key] = _prepare(source, folder)
         return _known[key]
     finally:
         if held:
             _busy.release()
+
+
+def _settled(key: tuple[str, str], source: Source, folder: Path) -> bool:
+    known = _known.get(key)
+    return known is not None and (known.origin != "stand-in" or not _may_download(source, folder))
 
 
 def at_hand(source: Source, folder: Path) -> Literal["real", "stand-in", "none"]:
@@ -69,10 +82,11 @@ def _prepare(source: Source, folder: Path) -> Dataset:
     if arrays is not None:
         return _dataset(source, "cache", arrays, notes)
     if not _may_download(source, folder):
-        arrays = _kept_stand_in(source, folder, [])
+        about: list[str] = []
+        arrays = _kept_stand_in(source, folder, about)
         if arrays is not None:
             _say_why_no_download(source, notes)
-            return _dataset(source, "stand-in", arrays, notes)
+            return _dataset(source, "stand-in", arrays, [*notes, *about])
     with cache.alone(folder, source.key, cache.WAIT_S):
         # Another process may have done the work while this one waited.
         arrays = _from_cache(source, folder, [])
@@ -134,7 +148,8 @@ def _from_cache(source: Source, folder: Path, notes: list[str]) -> Arrays | None
     return None
 
 
-def _offline() -> bool:
+def offline() -> bool:
+    """Whether LABKIT_OFFLINE forbids downloads."""
     return os.environ.get("LABKIT_OFFLINE", "").strip().lower() not in ("", "0", "no", "false")
 
 
@@ -145,11 +160,11 @@ def _failed_lately(source: Source, folder: Path) -> bool:
 
 
 def _may_download(source: Source, folder: Path) -> bool:
-    return not _offline() and not _failed_lately(source, folder)
+    return not offline() and not _failed_lately(source, folder)
 
 
 def _say_why_no_download(source: Source, notes: list[str]) -> None:
-    if _offline():
+    if offline():
         notes.append(
             "LABKIT_OFFLINE is set, so nothing was downloaded. Unset it to get the published files."
         )
@@ -192,13 +207,16 @@ def _kept_stand_in(source: Source, folder: Path, notes: list[str]) -> Arrays | N
     path = folder / source.stand_in
     try:
         with path.open("rb") as file:
-            return archives.read_stand_in(file, source)
+            arrays = archives.read_stand_in(file, source)
+            if not archives.look_into(file, source):
+                notes.append(_DIFFERS)
+            return arrays
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as fault:
         notes.append(f"{path.name} in labkit's cache cannot be read ({fault.strerror}).")
     except DamagedError as fault:
-        notes.append(f"{path.name} in labkit's cache was damaged ({fault}) and drawn again.")
+        notes.append(f"{path.name} in labkit's cache was not used and drawn again: {fault}.")
     return None
 
 
@@ -210,14 +228,12 @@ def _draw(source: Source, folder: Path, notes: list[str]) -> Arrays:
     for array in arrays:
         array.setflags(write=False)
     if source.drawn_sha256 and archives.content_sha256(arrays) != source.drawn_sha256:
-        notes.append(
-            "This machine's NumPy drew a stand-in that differs from the reference one: "
-            "accuracies may differ a little from those of other machines."
-        )
+        notes.append(_DIFFERS)
     path = folder / source.stand_in
     try:
         with progress(f"keeping the stand-in for {source.name}", len(arrays) + 1) as advance:
-            cache.keep(path, lambda file: archives.write_stand_in(file, arrays, advance))
+            reference = source.drawn_sha256
+            cache.keep(path, lambda file: archives.write_stand_in(file, arrays, advance, reference))
     except OSError as fault:
         notes.append(_not_kept(path.name, fault))
     return arrays

@@ -36,9 +36,9 @@ class UnknownDeviceError(Exception):
 
 def understand(n: object, devices: object) -> Request:
     """The request in plain values, or a LabError with what was written."""
-    if devices is None or devices in ("cpu", "gpu"):
+    chosen = _kind(devices)
+    if devices is None or chosen:
         count = 2 if n is None else _count(n)
-        chosen: Literal["cpu", "gpu"] | None = devices
         where = f" on {chosen.upper()}s" if chosen else ""
         asked = f"{count:,} replica{'s' if count > 1 else ''}{where}"
         return Request(chosen, count, count - 1, range(count), False, asked)
@@ -70,6 +70,11 @@ def understand(n: object, devices: object) -> Request:
     return Request(kinds.pop(), len(numbers), max(numbers), numbers, True, asked)
 
 
+def _kind(devices: object) -> Literal["cpu", "gpu"] | None:
+    written = devices.strip().lower() if isinstance(devices, str) else ""
+    return "cpu" if written == "cpu" else "gpu" if written == "gpu" else None
+
+
 def _count(n: object) -> int:
     try:
         if isinstance(n, bool):
@@ -89,9 +94,11 @@ def _count(n: object) -> int:
 
 def _listed(devices: object) -> list[object]:
     try:
-        return list(devices)  # type: ignore[call-overload,no-any-return]
+        listed = list(devices)  # type: ignore[call-overload]
     except TypeError:
         raise UnknownDeviceError(repr(devices)) from None
+    # NumPy's strings are strings that print otherwise.
+    return [str(name) if isinstance(name, str) else name for name in listed]
 
 
 def _device(name: object) -> tuple[Literal["cpu", "gpu"], int]:

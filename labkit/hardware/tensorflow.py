@@ -43,7 +43,8 @@ def import_tensorflow() -> Any:
     except ImportError as fault:
         raise LabError(
             f"TensorFlow cannot be loaded here ({fault}). "
-            "Install the course's environment with `make lab`, and start JupyterLab from it."
+            "Install the course's environment with `make lab`, and start JupyterLab from it; if it "
+            "is installed and this comes again, run `make clean` first."
         ) from fault
     _quieten()
     return tf

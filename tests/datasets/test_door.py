@@ -69,7 +69,9 @@ def test_unpacks_like_keras_and_describes_itself_without_a_path(small, cache):
     assert (x_train.shape, y_train.shape) == ((300, 28, 28), (300,))
     assert (x_test.shape, y_test.shape) == ((100, 28, 28), (100,))
     text = "MNIST stand-in (drawn by labkit): 300 train, 100 test, 28×28, 10 classes"
-    assert repr(data) == str(data) == text
+    assert repr(data) == text
+    assert str(data).splitlines() == [text, *data.notes]  # print() says why it is a stand-in
+    assert data.notes
     bundle = data._repr_mimebundle_()
     assert bundle["text/plain"] == text
     assert "drawn by labkit, because" in bundle["text/html"]
@@ -128,11 +130,44 @@ def test_a_foreign_file_in_keras_cache_is_named_and_left_alone(small, cache, tmp
     assert (keras / "mnist.npz").read_bytes() == b"other"
 
 
-def test_a_drawing_that_differs_from_the_reference_is_said(small, cache):
+def test_a_drawing_that_differs_from_the_reference_is_said_every_time(small, cache, monkeypatch):
     from dataclasses import replace
 
-    data = door.enter(replace(small, drawn_sha256="0" * 64), cache)
+    other = replace(small, drawn_sha256="0" * 64)
+    data = door.enter(other, cache)
     assert "differs from the reference one" in " ".join(data.notes)
+    # The next kernel takes it from the cache, and says the same.
+    door._known.clear()
+    monkeypatch.setattr(door, "_draw", None)
+    again = door.enter(other, cache)
+    assert sorted(again.notes) == sorted(data.notes)
+    assert door.at_hand(other, cache) == "stand-in"
+
+
+def test_a_drawing_of_another_version_is_drawn_again_once(small, cache):
+    from dataclasses import replace
+
+    from labkit.datasets.archives import Arrays, content_sha256
+
+    good = door.enter(small, cache)
+    arrays = Arrays(good.x_train, good.y_train, good.x_test, good.y_test)
+    pinned = replace(small, drawn_sha256=content_sha256(arrays))
+
+    def older(count, split, advance):
+        images, labels = small.draw(count, split, advance)
+        return 255 - images, labels
+
+    for meant in ("", "1" * 64):  # as an older labkit left it, and as one with another reference
+        door._known.clear()
+        (cache / small.stand_in).unlink()
+        door.enter(replace(small, draw=older, drawn_sha256=meant), cache)
+        assert door.at_hand(pinned, cache) == "none"
+        door._known.clear()
+        data = door.enter(pinned, cache)
+        assert np.array_equal(data.x_train, good.x_train)
+        assert "drawn again: another version of labkit drew it" in " ".join(data.notes)
+        door._known.clear()
+        assert "drawn again" not in " ".join(door.enter(pinned, cache).notes)
 
 
 def test_a_picture_shows_images_with_their_labels(small, cache):
@@ -206,7 +241,9 @@ def test_a_damaged_stand_in_is_named_and_drawn_again(small, cache):
         path.write_bytes(damage)
         door._known.clear()
         data = door.enter(small, cache)
-        assert "mnist-stand-in-1.npz in labkit's cache was damaged" in " ".join(data.notes)
+        assert "mnist-stand-in-1.npz in labkit's cache was not used and drawn again" in " ".join(
+            data.notes
+        )
         assert np.array_equal(data.x_train, good.x_train)
         assert path.read_bytes() == content
 

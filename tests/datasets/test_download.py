@@ -154,6 +154,22 @@ def test_labkit_offline_asks_nobody(offered, cache, site, monkeypatch):
     assert visible(cache) == ["mnist-stand-in-1.npz"]
 
 
+def test_a_kernel_with_a_stand_in_downloads_once_it_may(offered, cache, site, monkeypatch):
+    monkeypatch.setenv("LABKIT_OFFLINE", "1")
+    stand_in = door.enter(offered, cache)
+    assert door.enter(offered, cache) is stand_in
+    monkeypatch.delenv("LABKIT_OFFLINE")
+    good = site.files.pop("/mnist.npz")
+    failed = door.enter(offered, cache)
+    assert (failed.origin, len(site.asked)) == ("stand-in", 1)
+    assert door.enter(offered, cache) is failed
+    site.files["/mnist.npz"] = good
+    monkeypatch.setattr("labkit.datasets.cache.AGAIN_S", 0.0)
+    data = door.enter(offered, cache)
+    assert data.origin == "download"
+    assert door.enter(offered, cache) is data
+
+
 def test_a_damaged_file_is_replaced_by_a_good_one_only(offered, small_file, cache, site):
     damaged = cache / "mnist.npz"
     damaged.write_bytes(small_file[:-1] + b"?")

@@ -220,6 +220,7 @@ def test_without_tensorflow_the_message_says_how_to_get_it(story, tmp_path):
         message = refused(2)
         assert "no TensorFlow for this test" in message
         assert "make lab" in message
+        assert "make clean" in message
         """,
         PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]),
     )
