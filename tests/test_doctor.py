@@ -127,10 +127,13 @@ def test_a_check_that_hangs_is_ended_with_all_that_it_started(checks, tmp_path):
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_running_when_doctor_is_stopped(checks, tmp_path, ending):
+    def running():
+        """Each check names a file of its own after its process."""
+        return [int(file.name.partition("-")[2]) for file in tmp_path.glob("running-*")]
+
     checks(
         hangs=f"""
-        with open({str(tmp_path / "number")!r}, "w") as file:
-            file.write(str(os.getpid()))
+        open({str(tmp_path)!r} + f"/running-{{os.getpid()}}", "w").close()
         time.sleep(600)
         """
     )
@@ -145,13 +148,12 @@ def test_nothing_is_left_running_when_doctor_is_stopped(checks, tmp_path, ending
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        number = tmp_path / "number"
-        until(lambda: number.exists() and number.read_text())
+        until(running)
         stopped.send_signal(ending)
         _, complaint = stopped.communicate(timeout=30)
         assert stopped.returncode == (130 if ending == signal.SIGINT else -ending)
         assert "Traceback" not in complaint
-        until(lambda: gone(int(number.read_text())))
+        until(lambda: all(gone(number) for number in running()))
     finally:
         stopped.kill()
         stopped.wait()
