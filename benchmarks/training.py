@@ -10,7 +10,7 @@ Each candidate lives in a process of its own, so that imports and settings are n
 round each does the whole job once, in an order drawn anew, while the others sleep. A small first
 job, not counted, starts TensorFlow in each. A job begins
 with the images in memory and ends with the accuracy: building, tracing and evaluation are inside.
-With --quick two epochs of 8,000 images are timed, start and evaluation apart, and the whole job is
+With --quick two epochs of 12,000 images are timed, start and evaluation apart, and the whole job is
 computed from these, for both alike.
 """
 
@@ -30,7 +30,7 @@ from typing import Any
 from harness import Row, main
 
 EPOCHS, BATCH, IMAGES = 5, 32, 60_000
-QUICK_IMAGES = 8_000
+QUICK_IMAGES = 12_000
 CANDIDATES = {
     "single": ("labkit, one device", "plain Keras, one device"),
     "2 replicas": ("labkit, 2 replicas", "plain Keras, 2 replicas"),

@@ -19,6 +19,7 @@ from labkit.training.step import loss_per_image, sum_over_replicas, training_ste
 __all__ = ["Job"]
 
 EVALUATED_AT_ONCE = 1000  # images: what a convolution makes of more would fill the memory
+STEPS_PER_CALL = 64  # at least: a call costs as much as a step of the dense model
 CALLS_PER_EPOCH = 20  # often enough for a progress line and for Ctrl-C, too rare to cost anything
 
 
@@ -220,7 +221,7 @@ class Job:
         order = self.order(self._started)
         self._started += 1
         self._loss.assign(0.0)
-        stride = -(-self.steps_per_epoch // CALLS_PER_EPOCH)
+        stride = max(STEPS_PER_CALL, -(-self.steps_per_epoch // CALLS_PER_EPOCH))
         began = time.perf_counter()
         with progress(what, self.steps_per_epoch) as advanced:
             for first in range(0, self.steps_per_epoch, stride):
