@@ -95,6 +95,7 @@ lock: setup ## renew requirements/*.txt and environment.yml
 	@.venv/lock/bin/uv $(LOCK) pyproject.toml --group build --group cuda -c requirements/lab.txt \
 	  --no-emit-package tensorflow-cpu -o requirements/lab-cuda.txt
 	@.venv/lock/bin/uv $(LOCK) --group test -c requirements/lab.txt -o requirements/test.txt
+	@.venv/lock/bin/uv $(LOCK) --group peers -c requirements/lab.txt -o requirements/peers.txt
 	@rm -rf .venv/lock
 	@$(BIN)/python requirements/environment.py
 	@echo "Renewed: requirements/*.txt and environment.yml. Now: make test"

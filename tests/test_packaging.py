@@ -24,7 +24,7 @@ PLACES = {
     "macOS arm64": ("darwin", "Darwin", "arm64"),
 }
 PYTHONS = ("3.11", "3.12", "3.13")
-LOCKS = ("lab", "lab-cuda", "test")
+LOCKS = ("lab", "lab-cuda", "peers", "test")
 
 
 def load(name):
