@@ -165,7 +165,9 @@ class Lab:
         self.page.set_default_timeout(60_000)
         self.page.add_init_script(PAGE)
         self.page.on("console", self._on_console)
-        self.page.on("pageerror", lambda error: self.faults.append(f"page error: {error}"))
+        self.page.on(
+            "pageerror", lambda error: self.faults.append(f"page error: {error} {error.stack}")
+        )
         self.page.on("requestfailed", self._on_failed_request)
         self.page.on("response", self._on_response)
 
@@ -228,6 +230,8 @@ class Lab:
         """`JupyterLab Light` or `JupyterLab Dark`, once it is really there."""
         self.page.evaluate("name => labkitPage.changeTheme(name)", name)
         self.page.wait_for_function("name => labkitPage.themeIs(name)", arg=name)
+        # JupyterLab removes its splash a moment later, and fails if another change began meanwhile.
+        self.page.locator("#jupyterlab-splash").wait_for(state="detached")
 
     def picture(self, file: Path) -> None:
         """The whole notebook as a PNG."""
