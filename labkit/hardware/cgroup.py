@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Limits", "limits"]
+__all__ = ["Limits", "group_folders", "limits", "quotas"]
 
 # Version 1 writes "no limit" as the largest number that fits.
 _NO_LIMIT = 1 << 60
@@ -28,15 +28,15 @@ def limits(root: Path = Path("/")) -> Limits:
     """The tightest limits on this process. `root` lets a test bring its own /proc and /sys."""
     cores: list[float] = []
     memory: list[tuple[int, int | None]] = []
-    for folder in _folders(root, "cpu"):
-        cores.extend(_cores(folder))
-    for folder in _folders(root, "memory"):
+    for folder in group_folders(root, "cpu"):
+        cores.extend(quotas(folder))
+    for folder in group_folders(root, "memory"):
         memory.extend(_memory(folder))
     tightest = min(memory, key=lambda pair: pair[0], default=(None, None))
     return Limits(min(cores, default=None), *tightest)
 
 
-def _folders(root: Path, controller: str) -> list[Path]:
+def group_folders(root: Path, controller: str) -> list[Path]:
     """The control folders that hold for this process, from its own up to the mount."""
     found: list[Path] = []
     groups = _text(root / "proc/self/cgroup").splitlines()
@@ -64,7 +64,8 @@ def _upwards(mount: Path, mounted_root: str, path: str) -> list[Path]:
     return [mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
 
 
-def _cores(folder: Path) -> list[float]:
+def quotas(folder: Path) -> list[float]:
+    """How many cores' worth of time a group allows: one number, or none without a limit."""
     quota, _, period = _text(folder / "cpu.max").partition(" ")
     if not quota:
         quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")

@@ -18,13 +18,13 @@ from labkit.hardware.parts import Gpu, Link, MigInstance
 from labkit.hardware.questions import Questions, error_name
 from labkit.hardware.visible import with_cuda_indices
 
-__all__ = ["Driver", "read"]
+__all__ = ["BROKEN", "Driver", "Opened", "open_driver", "read"]
 
 _NO_DRIVER = (
     "No NVIDIA driver is installed here, so there are no NVIDIA GPUs to show. Lessons run on CPUs."
 )
 # What stops every question, by the name of NVML's error.
-_BROKEN = {
+BROKEN = {
     "DRIVER_NOT_LOADED": (
         "NVIDIA's library is installed, but its driver is not running. "
         "Restart the machine; in a container, start it with access to the GPUs."
@@ -60,26 +60,45 @@ class Driver:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Opened:
+    """NVML's Python module, ready to be asked; or None, the error's name and a sentence."""
+
+    pynvml: Any
+    fault: str = ""
+    says: str = ""
+
+
 def read(environment: Mapping[str, str] | None = None) -> Driver:
     """Ask NVML once about everything. Without a driver this takes no time and is no error."""
-    try:
-        import pynvml
-    except ImportError:
-        note = "nvidia-ml-py is missing, so GPUs cannot be shown. Run `make lab` to install it."
-        return Driver(None, "broken", notes=(note,))
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as fault:
-        name = error_name(pynvml, fault)
-        if name == "LIBRARY_NOT_FOUND":
-            return Driver(None, "none", notes=(_NO_DRIVER,))
-        return Driver(None, "broken", notes=(_BROKEN.get(name, _unknown_fault(fault)),))
+    opened = open_driver()
+    pynvml = opened.pynvml
+    if pynvml is None:
+        absent = opened.fault == "LIBRARY_NOT_FOUND"
+        return Driver(None, "none" if absent else "broken", notes=(opened.says,))
     try:
         return _ask(pynvml, os.environ if environment is None else environment)
     finally:
         # The answers are already here.
         with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
+
+
+def open_driver() -> Opened:
+    """NVML, initialised; who opens it calls `pynvml.nvmlShutdown` in the end."""
+    try:
+        import pynvml
+    except ImportError:
+        note = "nvidia-ml-py is missing, so GPUs cannot be shown. Run `make lab` to install it."
+        return Opened(None, "MISSING", note)
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as fault:
+        name = error_name(pynvml, fault)
+        if name == "LIBRARY_NOT_FOUND":
+            return Opened(None, name, _NO_DRIVER)
+        return Opened(None, name, BROKEN.get(name, _unknown_fault(fault)))
+    return Opened(pynvml)
 
 
 def _ask(pynvml: Any, environment: Mapping[str, str]) -> Driver:

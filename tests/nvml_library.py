@@ -1,0 +1,198 @@
+"""A stand-in for NVIDIA's library, built from C, and the strings that a test can pull on it.
+
+    folder = built(tmp_path)                      # libnvidia-ml.so.1
+    environment = {"LD_LIBRARY_PATH": str(folder), "NVML_SCENE": "eight"}
+
+The real nvidia-ml-py finds it there. The scene "eight" is eight GPUs that train: every gauge moves.
+`Control` changes faults and numbers while a process uses the library:
+
+    control = Control(tmp_path / "control")       # environment["NVML_CONTROL"] = str(control.path)
+    control.fault("power", 999, gpu=1)
+    control.put("utilisation", 0, gpu=1)
+
+`Apart` runs labkit's source of telemetry on it, in a process of its own and by the test's clock.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import pickle
+import shutil
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCE = Path(__file__).parent / "hardware" / "nvml_stand_in.c"
+ROOT = Path(__file__).parent.parent
+
+GPUS = 8
+# In the order of nvml_stand_in.c.
+CALLS = (
+    "anything", "fields", "memory", "utilisation", "power", "energy", "temperature", "clock",
+    "processes", "gpm", "samples", "field energy", "field power", "field pcie", "field nvlink",
+    "gpm sm", "gpm pcie", "gpm nvlink", "init", "handle", "throughput",
+    "by uuid",
+)  # fmt: skip
+VALUES = (
+    "utilisation", "traffic", "memory", "power", "energy", "temperature", "clock", "sm", "pcie",
+    "nvlink", "process memory", "pid", "other pid",
+)  # fmt: skip
+# The columns of the source.
+METRICS = (
+    "utilisation", "sm_activity", "memory_activity", "memory", "process_memory", "power",
+    "temperature", "clock", "pcie", "nvlink", "energy",
+)  # fmt: skip
+_VALUE_AT = 8
+_CODE_AT = _VALUE_AT + 8 * GPUS * len(VALUES)
+_CALLED_AT = _CODE_AT + 4 * GPUS * len(CALLS)
+_SIZE = _CALLED_AT + 8 * GPUS * len(CALLS)
+
+
+def built(folder: Path, *, old: bool = False) -> Path:
+    """Compile the library into the folder, which LD_LIBRARY_PATH must then name.
+
+    `old`: without the functions that drivers of before 2020 do not have. Skips the test where
+    there is no compiler.
+    """
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler (gcc), so the stand-in for NVIDIA's library cannot be built")
+    if sys.platform != "linux":
+        pytest.skip("NVML is looked for in LD_LIBRARY_PATH on Linux only")
+    folder.mkdir(parents=True, exist_ok=True)
+    library = folder / "libnvidia-ml.so.1"
+    flags = ["-O2", "-shared", "-fPIC", "-Wall", "-Werror", *(["-DOLD"] if old else [])]
+    command = [compiler, *flags, "-o", library, SOURCE, "-lm"]
+    subprocess.run(command, check=True, timeout=60)
+    return folder
+
+
+class Control:
+    """A file that the library maps: faults and numbers, for all processes that use it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.write_bytes(bytes(_SIZE))
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), _SIZE)
+        self.clear()
+
+    def clear(self) -> None:
+        """No faults, no numbers of our own, the machine's clock."""
+        self._memory[:] = bytes(_SIZE)
+        struct.pack_into(f"<{1 + GPUS * len(VALUES)}d", self._memory, 0,
+                         *[math.nan] * (1 + GPUS * len(VALUES)))  # fmt: skip
+
+    def at(self, seconds: float) -> None:
+        """What the library takes for the time."""
+        struct.pack_into("<d", self._memory, 0, seconds)
+
+    def fault(self, call: str, code: int, gpu: int | None = None) -> None:
+        """From now on the call answers with NVML's error code; 0: as the scene has it."""
+        for number in range(GPUS) if gpu is None else (gpu,):
+            at = _CODE_AT + 4 * (GPUS * CALLS.index(call) + number)
+            struct.pack_into("<i", self._memory, at, code)
+
+    def put(self, value: str, number: float, gpu: int | None = None) -> None:
+        """From now on the gauge shows this; NaN: as the scene has it."""
+        for index in range(GPUS) if gpu is None else (gpu,):
+            at = _VALUE_AT + 8 * (GPUS * VALUES.index(value) + index)
+            struct.pack_into("<d", self._memory, at, number)
+
+    def called(self, call: str, gpu: int = 0) -> int:
+        """How often the call was made."""
+        at = _CALLED_AT + 8 * (GPUS * CALLS.index(call) + gpu)
+        return int(struct.unpack_from("<q", self._memory, at)[0])
+
+
+# Which process finds which library is settled when it starts, so the source runs in one of its own.
+_PROGRAM = """
+import pickle, sys
+from labkit.telemetry.gpus import Gpus
+words = {"time": 0.0}
+gpus = Gpus(int(sys.argv[1]) or None, clock=lambda: words["time"], wall=lambda: words["time"])
+for line in sys.stdin:
+    what, seconds = line.split()
+    words["time"] = float(seconds)
+    try:
+        answer = getattr(gpus, what)()
+    except Exception as fault:
+        answer = fault
+    pickle.dump(answer, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
+"""
+
+
+class Apart:
+    """labkit's `Gpus` in a process of its own in which the driver shows a scene."""
+
+    def __init__(
+        self, folder: Path, control: Control, scene: str = "eight", pid: int | None = None
+    ) -> None:
+        seen = {"LD_LIBRARY_PATH": str(folder), "NVML_SCENE": scene, "PYTHONPATH": str(ROOT)}
+        self.control = control
+        self.now = 1000.0
+        control.at(self.now)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, str(pid or 0)],
+            env={**os.environ, **seen, "NVML_CONTROL": str(control.path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def open(self) -> Any:
+        """The devices and the first states."""
+        return self._ask("open")
+
+    def read(self, later: float = 0.1) -> Any:
+        """The next look, so many seconds later."""
+        self.now += later
+        self.control.at(self.now)
+        return self._ask("read")
+
+    def glance(self, later: float = 0.1) -> bool:
+        """The next look, so many seconds later, which the next `read` works out."""
+        self.now += later
+        self.control.at(self.now)
+        return bool(self._ask("glance"))
+
+    def looks(self, count: int, later: float = 0.1) -> tuple[list[list[dict[str, Any]]], list[Any]]:
+        """So many looks: of each the last row, by device and metric; and all that was told."""
+        rows, states = [], []
+        for _ in range(count):
+            reading = self.read(later)
+            states.extend(reading.states)
+            last = reading.rows[-1].values
+            rows.append([dict(zip(METRICS, values, strict=True)) for values in last])
+        return rows, states
+
+    def close(self) -> None:
+        """End the source and its process."""
+        try:
+            if self._process.poll() is None:
+                self._ask("close")
+        finally:
+            self._process.kill()
+            self._process.communicate()
+
+    def _ask(self, what: str) -> Any:
+        watchdog = threading.Timer(30, self._process.kill)
+        watchdog.start()
+        try:
+            assert self._process.stdin
+            assert self._process.stdout
+            self._process.stdin.write(f"{what} {self.now!r}\n".encode())
+            self._process.stdin.flush()
+            answer = pickle.load(self._process.stdout)
+        finally:
+            watchdog.cancel()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
