@@ -25,13 +25,16 @@ _NAMES = {
     "compare": "labkit.timing",
     "measure": "labkit.timing",
     "picture": "labkit.views.diagrams",
+    "panel": "labkit.telemetry",
     "predict": "labkit.timing",
+    "replay": "labkit.telemetry",
     "replicas": "labkit.hardware",
     "datasets": None,
     "exercises": None,
     "hardware": None,
     "kinds": None,
     "memory": None,
+    "telemetry": None,
     "timing": None,
     "training": None,
 }
@@ -45,17 +48,30 @@ __all__ = [
     "kinds",
     "measure",
     "memory",
+    "panel",
     "picture",
     "predict",
+    "replay",
     "replicas",
+    "telemetry",
     "timing",
     "training",
 ]
 
 if TYPE_CHECKING:
-    from labkit import datasets, exercises, hardware, kinds, memory, timing, training
+    from labkit import (
+        datasets,
+        exercises,
+        hardware,
+        kinds,
+        memory,
+        telemetry,
+        timing,
+        training,
+    )
     from labkit.hardware import replicas
     from labkit.kinds import LabError
+    from labkit.telemetry import panel, replay
     from labkit.timing import compare, measure, predict
     from labkit.views.diagrams import picture
 

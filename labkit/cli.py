@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from labkit import __version__
 from labkit.kinds import LabError
@@ -71,6 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     lab.add_argument("extra", nargs="*", help="passed on to JupyterLab, such as --port 9000")
     images = commands.add_parser("images", help="redraw the course's pictures")
     images.add_argument("--check", action="store_true", help="only say which are out of date")
+    record = commands.add_parser("record", help="watch the devices while a program runs")
+    record.add_argument("--to", type=Path, metavar="FILE", help="where to write; a new file")
+    record.add_argument("--every", type=float, default=0.1, help="seconds between two looks")
+    record.add_argument("program", nargs=argparse.REMAINDER, help="-- python train.py")
+    replay = commands.add_parser("replay", help="show a recording in the browser")
+    replay.add_argument("file", type=Path)
+    replay.add_argument("--html", type=Path, help="write the page here, and do not open it")
     notebooks = commands.add_parser("notebooks", help="run notebooks and keep their results")
     notebooks.add_argument("names", nargs="*", help="which ones; all if none is named")
     return parser
@@ -85,6 +93,8 @@ def _run(chosen: argparse.Namespace) -> int:
         return _lab(chosen.extra)
     if chosen.command == "images":
         return _images(check=chosen.check)
+    if chosen.command in ("record", "replay"):
+        return _recordings(chosen)
     publish = importlib.import_module("labkit.publish")
     return int(publish.main(chosen.names))
 
@@ -103,6 +113,24 @@ def _lab(extra: Sequence[str]) -> int:
     # JupyterLab takes our place: Ctrl-C reaches it, and nothing is left between you and it.
     sys.stdout.flush()
     os.execv(sys.executable, [*command, *extra])
+
+
+def _recordings(chosen: argparse.Namespace) -> int:
+    command = importlib.import_module("labkit.telemetry.command")
+    if chosen.command == "replay":
+        return _replay(command, chosen)
+    program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
+    return int(command.record(program, to=chosen.to, every=chosen.every))
+
+
+def _replay(command: Any, chosen: argparse.Namespace) -> int:
+    out: Any = sys.stdout
+    if hasattr(out, "reconfigure"):
+        out.reconfigure(errors="replace")  # a terminal that knows no "–" shows "?"
+    code = int(command.replay(chosen.file, html=chosen.html, show=chosen.html is None))
+    if out is not None:
+        out.flush()  # here, where it is known what to do when nobody reads it
+    return code
 
 
 def _images(*, check: bool) -> int:

@@ -1,5 +1,7 @@
 """The command labkit: what it passes on, and how it says that something is wrong."""
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +110,58 @@ def test_notebooks_are_published_by_name(monkeypatch):
     assert cli.main(["notebooks", "01", "02"]) == 3
     assert cli.main(["notebooks"]) == 3
     assert seen == [["01", "02"], []]
+
+
+def test_record_gives_the_program_what_follows_the_dashes(monkeypatch):
+    seen = []
+    command = SimpleNamespace(record=lambda program, **more: seen.append((program, more)) or 7)
+    monkeypatch.setitem(sys.modules, "labkit.telemetry.command", command)
+    assert cli.main(["record", "--to", "r.jsonl", "--", "run", "--to", "x", "--", "-h"]) == 7
+    assert cli.main(["record", "run", "-h"]) == 7
+    assert seen == [
+        (["run", "--to", "x", "--", "-h"], {"to": Path("r.jsonl"), "every": 0.1}),
+        (["run", "-h"], {"to": None, "every": 0.1}),
+    ]
+
+
+@pytest.fixture
+def recording(tmp_path):
+    lines = (
+        {"labkit": "recording", "format": 1, "where": "a “machine”", "when": "2026-11-21T10:00:00",
+         "every": 0.1, "clock": 100.0},
+        {"source": "host", "metrics": ["utilisation"],
+         "devices": [{"key": "cpu", "name": "a processor ½", "sort": "cpu"}]},
+        *([0, round(0.1 * step, 1), [50.0]] for step in range(20)),
+        {"span": "épreuve", "start": 0.1, "end": 1.5, "images": None, "by": "you"},
+        {"end": 2.0},
+    )  # fmt: skip
+    file = tmp_path / "r.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def replayed(file, **more):
+    page = file.with_suffix(".html")
+    command = [sys.executable, "-m", "labkit.cli", "replay", str(file), "--html", str(page)]
+    done = subprocess.run(
+        command, cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=60, check=False, **more
+    )
+    return page, done
+
+
+def test_replay_needs_no_more_letters_than_the_terminal_has(recording):
+    _, done = replayed(
+        recording, stdout=subprocess.PIPE, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert "?preuve" in done.stdout
+
+
+def test_replay_writes_its_page_also_for_one_who_stops_reading(recording):
+    read, write = os.pipe()
+    os.close(read)
+    # An empty PYTHONUNBUFFERED is none: what is printed waits until the end.
+    page, done = replayed(recording, stdout=write, env={**os.environ, "PYTHONUNBUFFERED": ""})
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert page.is_file()

@@ -14,7 +14,7 @@ LECTURES = {
     "02": ("One device", "01", True),
     "03": ("MirroredStrategy", "02", True),
     "04": ("What went wrong", "03", True),
-    "05": ("Reading\nthe gauges", "03", False),
+    "05": ("Reading\nthe gauges", "03", True),
     "06": ("Collectives", "03", False),
     "07": ("Ring\nall-reduce", "06", False),
     "08": ("Sync\nand async", "03", False),
@@ -146,9 +146,9 @@ def diagrams() -> dict[str, Diagram]:
             "00",
             course_map,
             "Map of the course. Lectures 00 start here, 01 why distribute, 02 one device, 03 "
-            "MirroredStrategy and 04 what went wrong follow each other and are in this release. "
-            "To come, all after lecture 03: 05 reading the gauges; 06 collectives and 07 ring "
-            "all-reduce; 08 sync and async, 09 many workers and 10 on a cluster.",
+            "MirroredStrategy and 04 what went wrong follow each other; 05 reading the gauges "
+            "follows 03. These are in this release. To come, all after lecture 03: 06 collectives "
+            "and 07 ring all-reduce; 08 sync and async, 09 many workers and 10 on a cluster.",
         ),
         "kinds": Diagram(
             "00",

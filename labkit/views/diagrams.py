@@ -23,6 +23,7 @@ _DRAWERS = (
     "labkit.views.parallelism",
     "labkit.views.steps",
     "labkit.views.speed",
+    "labkit.views.gauges",
     "labkit.memory.pictures",
 )
 # A changed letter moves the mean of some 8 × 8 pixels by far more than this of 255; another

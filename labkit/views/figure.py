@@ -244,7 +244,7 @@ def _footer(text: str, width: float) -> Figure:
     strip.set_layout_engine(None)
     strip.text(
         1 - 0.12 / width, 0.5, "\n".join(lines), ha="right", va="center", size=8, color=FAINT,
-        style="italic", multialignment="right",
+        style="italic", multialignment="right", parse_math=False,
     )  # fmt: skip
     return strip
 

@@ -1,0 +1,368 @@
+"""Looks at every source on a schedule that does not drift, whatever the sources do.
+
+>>> lines = []
+>>> sampling = Sampling([source], every=0.1, emit=lines.extend)     # doctest: +SKIP
+>>> sampling.start()                                                # doctest: +SKIP
+>>> sampling.stop()                                                 # doctest: +SKIP
+
+One thread looks at all sources in turn, because to be woken costs more than to look. A source that
+is slow, or hangs, keeps that thread to itself: the others move to another one.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
+
+from labkit.telemetry.lines import Header, cost_line, end_line, header_line, source_line, state_line
+from labkit.telemetry.looks import Watch
+from labkit.telemetry.metrics import Device, Source, State, Why
+
+__all__ = ["Sampling"]
+
+CLOSE = 0.005  # seconds: marks that come nearer than this share a look
+SLOW, SLOWS = 0.05, 3  # a source that takes so many seconds so many times gets its own thread
+LATER = 1.0  # seconds for which glances may wait to be worked out
+STUCK = 0.5  # seconds after which others do not wait any more for a look to come back
+SILENT = 3.0  # seconds after which a look that has not come back is told
+FIRST = 1.0  # seconds that the header waits for the names of the devices
+COSTED = 5.0  # seconds between two lines about the sampler's own cost
+NAP = 60.0  # seconds; the longest sleep
+
+
+class Sampling:
+    """Watches several sources at once and hands over finished lines, in lists, from any thread.
+
+    Sources are numbered in the order in which they are given. `cpu` says what the sampling has
+    cost so far; without it, what its own threads have used. `header` is left out where a recording
+    goes on. `at_once`: every look is worked out and handed over at once; otherwise sources that can
+    be glanced at are read every two seconds, which costs less.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        every: float,
+        emit: Callable[[list[str]], object],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        began: float | None = None,
+        where: str = "",
+        header: bool = True,
+        cpu: Callable[[], float] | None = None,
+        at_once: bool = True,
+    ) -> None:
+        self.began = clock() if began is None else began
+        self.at_once = at_once
+        self._every, self._emit, self.clock = every, emit, clock
+        self._where, self._header, self._cpu = where, header, cpu
+        self._posts = [
+            _Post(number, Watch(source, every, self.began), self.began)
+            for number, source in enumerate(sources)
+        ]
+        self._workers = [_Worker(self, self._posts)]
+        self._lock = threading.Lock()
+        self._held: list[str] | None = []  # lines that wait for the header; None once it is out
+        self._ended = False
+        self._first = self._costed = clock()
+
+    @property
+    def cpu_seconds(self) -> float:
+        """What the sampling has cost so far."""
+        return self._cpu() if self._cpu else sum(worker.cpu_seconds for worker in self._workers)
+
+    def start(self) -> None:
+        """Begin; comes back at once."""
+        for worker in self._workers:
+            worker.start()
+
+    def look_now(self) -> None:
+        """Look at once, at all sources, without disturbing the schedule."""
+        for post in self._posts:
+            post.marked = True
+        for worker in self._workers:
+            worker.wake()
+
+    def check(self) -> None:
+        """See to sources that hang, and tell of them and of the cost. To be called once a second or
+        so by a thread that no source can hold up.
+        """
+        now = self.clock()
+        for worker in list(self._workers):
+            if worker.stuck(now):
+                self.part(worker)
+        lines = [line for post in self._posts for line in post.silence(now)]
+        if now - self._costed >= COSTED:
+            self._costed = now
+            lines.append(cost_line(now - self.began, self.cpu_seconds))
+        self.tell(lines)
+
+    def part(self, worker: _Worker) -> None:
+        """Leave a worker with the source that it is at, and the others to a new one."""
+        with self._lock:
+            if self._ended or not (others := worker.hand_over()):
+                return
+            fresh = _Worker(self, others)
+            self._workers.append(fresh)
+            fresh.start()
+
+    def stop(self, deadline: float = 0.1) -> None:
+        """End at once. A source that hangs is left alone, in a thread that ends with it."""
+        for worker in self._workers:
+            worker.end()
+        until = time.monotonic() + deadline
+        for worker in self._workers:
+            worker.join_until(until)
+        now = self.clock()
+        lines = [cost_line(now - self.began, self.cpu_seconds), end_line(now - self.began)]
+        # Whoever is told may itself be stuck: then the end is not told, but it comes.
+        held = self._lock.acquire(timeout=deadline)
+        try:
+            ended, self._ended = self._ended, True
+            if held and not ended:
+                self._emit([*self._opening(), *lines])
+        finally:
+            if held:
+                self._lock.release()
+
+    def tell(self, lines: list[str]) -> None:
+        """Hand lines over, in order, after the header."""
+        with self._lock:
+            if self._ended:
+                return
+            if self._held is not None:
+                self._held.extend(lines)
+                known = all(post.tried for post in self._posts)
+                if known or self.clock() - self._first >= FIRST:
+                    self._emit(self._opening())
+            elif lines:
+                self._emit(lines)
+
+    @property
+    def opening(self) -> bool:
+        """Whether the header is still to come, and the sources with it."""
+        return self._held is not None
+
+    def _opening(self) -> list[str]:
+        """Header and sources, once: a source that has not opened yet is named without devices."""
+        if self._held is None:
+            return []
+        held, self._held = self._held, None
+        sources = [post.line() for post in self._posts]
+        if not self._header:
+            return [*sources, *held]
+        devices = [device for post in self._posts for device in post.watch.devices]
+        when = datetime.now().astimezone().isoformat(timespec="seconds")
+        header = Header(self._where or _names(devices), when, self._every, self.began)
+        return [header_line(header), *sources, *held]
+
+
+class _Post:
+    """A source, and where its looks stand."""
+
+    def __init__(self, number: int, watch: Watch, began: float) -> None:
+        self.number, self.watch = number, watch
+        self.tried = False  # has been opened, or has failed to
+        self.marked = False
+        self.since: float | None = None  # when the look that is under way began
+        self.due = -math.inf  # when the next one begins
+        self.read_by = -math.inf  # from then on, a glance will not do
+        self._looked = -math.inf
+        self._began = began
+        self._silent = False
+        self.slows = 0
+
+    def begin(self) -> float:
+        """When the next look begins."""
+        return min(self.due, self._looked + CLOSE) if self.wanted else self.due
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a mark asks for a look, and there is something to look at."""
+        return self.marked and self.watch.opened and bool(self.watch.devices)
+
+    def glance(self, now: float, clock: Callable[[], float]) -> float | None:
+        """Look, and leave the rest for later; when the next look begins. None: look now."""
+        self.since = now
+        well = self.watch.glance()
+        after = clock()
+        self.since = None
+        self.slows = self.slows + 1 if after - now > SLOW else 0
+        if not well:
+            return None
+        self._looked, self.due = now, self.watch.due(after)
+        return self.due
+
+    def look(self, now: float, clock: Callable[[], float]) -> None:
+        """Look; `report` tells what that gave."""
+        # Before the look: a mark that comes during it asks for another.
+        self.marked = False
+        self._looked = self.since = now
+        self.due = self.watch.look(now, self.number)
+        after = clock()
+        if self.watch.opened and self.due != math.inf:
+            self.due = self.watch.due(after)
+        self.read_by = now + LATER - (self.watch.due(now) - now) / 2
+        self.since = None
+        self.slows = self.slows + 1 if after - now > SLOW and self.tried else 0
+
+    def line(self) -> str:
+        """The source and its devices."""
+        source = self.watch.source
+        return source_line(source.name, source.metrics, self.watch.devices)
+
+    def silence(self, now: float) -> Iterable[str]:
+        """Tell, once, that a look does not come back."""
+        since = self.since
+        if since is None or self._silent or now - since <= SILENT:
+            return
+        self._silent = True
+        says = (
+            f"{self.watch.source.name} has not answered for {SILENT:g} s. "
+            "Everything else goes on; nothing is known about it until it answers."
+        )
+        yield self._state_line(now, "silent", says)
+
+    def report(self, now: float, *, named: bool) -> list[str]:
+        """The lines of the last look. `named`: the sources were handed over before."""
+        self.tried = True
+        lines = [state_line(state, self._began) for state in self.watch.states] + self.watch.rows
+        if self._silent:
+            self._silent = False
+            if self.watch.opened:
+                says = f"{self.watch.source.name} answers again."
+                lines.insert(0, self._state_line(now, "fine", says))
+        # Until the recording's opening is out, that names the devices.
+        return [self.line(), *lines] if self.watch.news and named else lines
+
+    def _state_line(self, now: float, why: Why, says: str) -> str:
+        return state_line(State(now, self.watch.source.name, "", why, says), self._began)
+
+
+class _Worker(threading.Thread):
+    """A thread, and the sources that it looks at in turn."""
+
+    def __init__(self, sampling: Sampling, posts: Sequence[_Post]) -> None:
+        super().__init__(name="labkit sampling", daemon=True)
+        self._sampling, self._clock = sampling, sampling.clock
+        self._posts = list(posts)
+        self._claiming = threading.Lock()
+        self._at: _Post | None = None  # the source that it is looking at
+        self.cpu_seconds = 0.0
+        # A lock in place of an event: ten times a second, it costs a third.
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
+        self._ending = False
+
+    def run(self) -> None:
+        try:
+            while not self._ending:
+                begin = None if self._sampling.at_once else self._glance(self._clock())
+                if begin is None:
+                    begin = min((post.begin() for post in self._posts), default=math.inf)
+                left = begin - self._clock()
+                if left > 0:
+                    self._asleep.acquire(True, min(left, NAP))
+                else:
+                    self._round()
+            for post in self._posts:
+                if post.watch.glanced:
+                    self._sampling.tell(self._look(post))
+        finally:
+            for post in self._posts:
+                post.watch.close()
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # it is awake, and looks at the flags before it sleeps
+            self._asleep.release()
+
+    def end(self) -> None:
+        self._ending = True
+        self.wake()
+
+    def join_until(self, until: float) -> None:
+        if self.ident is not None and self is not threading.current_thread():
+            self.join(max(0.0, until - time.monotonic()))
+
+    def stuck(self, now: float) -> bool:
+        """Whether a look does not come back, and others wait for it."""
+        at = self._at
+        since = at.since if at else None
+        return len(self._posts) > 1 and since is not None and now - since > STUCK
+
+    def hand_over(self) -> list[_Post]:
+        """Give all sources away but the one that it is looking at."""
+        with self._claiming:
+            others = [post for post in self._posts if post is not self._at]
+            self._posts = [post for post in self._posts if post is self._at]
+            return others
+
+    def _claim(self, post: _Post) -> bool:
+        """Begin with a source, unless it was handed over."""
+        with self._claiming:
+            if post not in self._posts:
+                return False
+            self._at = post
+            return True
+
+    def _done(self, post: _Post) -> None:
+        if post.slows >= SLOWS and len(self._posts) > 1:
+            self._sampling.part(self)
+        self._at = None
+
+    def _glance(self, now: float) -> float | None:
+        """Glance at all that are due; when the next look begins. None: one wants more than that.
+
+        The usual case, in few steps: what runs ten times a second finds no cache that is warm, and
+        each line of it costs several times what it would in a loop.
+        """
+        posts = self._posts
+        for post in posts:
+            if post.wanted or (post.due <= now and post.read_by <= now):
+                return None  # then all that are due are read, and handed over together
+        begin = math.inf
+        for post in posts:
+            due: float | None = post.due
+            if post.due <= now:
+                if not self._claim(post):
+                    return None
+                due = post.glance(now, self._clock)
+                self._done(post)
+            if due is None:
+                return None
+            begin = min(begin, due)
+        return begin
+
+    def _look(self, post: _Post) -> list[str]:
+        post.look(self._clock(), self._clock)
+        # After the look, during which the header may have come to be handed over.
+        return post.report(self._clock(), named=not self._sampling.opening)
+
+    def _round(self) -> None:
+        """Look at all that are due, and hand over what that gave, at once."""
+        lines: list[str] = []
+        # The last comes first: the processor opens quickly, a driver may take seconds.
+        for post in self._posts[::-1]:
+            if not self._claim(post):
+                continue
+            if self._clock() >= post.begin():
+                lines += self._look(post)
+            self._done(post)
+        self.cpu_seconds = time.thread_time()
+        if lines or self._sampling.opening:
+            self._sampling.tell(lines)
+
+
+def _names(devices: Sequence[Device]) -> str:
+    """What a recording is of: the GPUs if there are any, or else the processor."""
+    names = [device.name for device in devices if device.sort == "gpu"]
+    names = names or [device.name for device in devices if device.part_of is None]
+    counted = [
+        f"{names.count(name)} × {name}" if names.count(name) > 1 else name
+        for name in dict.fromkeys(names)
+    ]
+    return ", ".join(counted) or "a machine that did not say what it is"
