@@ -9,6 +9,7 @@ import pytest
 
 from labkit import plain
 from labkit.kinds import LabError
+from labkit.telemetry.spans import listening
 from labkit.training import Job
 from labkit.training.history import Epoch, Score, Training
 from labkit.training.pipeline import order_of, stream
@@ -26,6 +27,22 @@ def test_training_learns_and_keeps_one_line_an_epoch(data, two):
     assert (found.parameters, found.steps_per_epoch, found.replicas) == (101_770, 200, 2)
     assert "patterns" in str(found)
     assert "measured on 2 logical CPUs" in str(found)
+
+
+def test_a_job_marks_its_epochs_for_whoever_watches(data, one):
+    """A panel shows each epoch as a band, with its images; the evaluation lies outside."""
+    heard = []
+    job = Job("dense", data, replicas=one, images=1280)
+    with listening(heard.append):
+        job.train(2)
+        job.epoch()
+    ended = [span for span in heard if span.end is not None]
+    assert [(span.name, span.images, span.by) for span in ended] == [
+        ("epoch 1", 1280, "training"),
+        ("epoch 2", 1280, "training"),
+        ("epoch", 1280, "training"),
+    ]
+    assert ended[0].end <= ended[1].start
 
 
 def test_training_again_goes_on(data, one):
