@@ -1,12 +1,44 @@
 """Every benchmark keeps its promise about --quick and --json."""
 
+import importlib.util
 import json
 import math
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+needs_stand_in = pytest.mark.skipif(
+    sys.platform != "linux" or not (shutil.which("gcc") or shutil.which("cc")),
+    reason="benchmarks/telemetry.py needs Linux and a C compiler",
+)
+
+
+def load(name, monkeypatch):
+    """A benchmark as a module; its neighbours are found as when it is run."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    spec = importlib.util.spec_from_file_location(Path(name).stem, BENCHMARKS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their own module up.
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows_and_table(done, written):
+    rows = json.loads(written.read_text(encoding="utf-8"))["results"]
+    for row in rows:
+        assert set(row) == {"what", "against", "ratio", "low", "high"}
+        assert 0 < row["low"] <= row["ratio"] <= row["high"] < math.inf
+    table = done.stdout.rstrip().split("\n\n")[-1].splitlines()
+    assert table[0].split() == ["what", "against", "ratio", "interval"]
+    assert len(table) == 1 + len(rows)
+    return rows
 
 
 def test_timing_reaches_its_targets_and_ends_with_its_table(tmp_path):
@@ -17,12 +49,67 @@ def test_timing_reaches_its_targets_and_ends_with_its_table(tmp_path):
         capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     assert done.stdout.count("reached") == 4, done.stdout
-    rows = json.loads(written.read_text(encoding="utf-8"))["results"]
+    rows = rows_and_table(done, written)
     assert len([row for row in rows if row["against"] in ("5% allowed", "95% promised")]) == 4
     assert all(row["ratio"] > 1 for row in rows)
-    for row in rows:
-        assert set(row) == {"what", "against", "ratio", "low", "high"}
-        assert 0 < row["low"] <= row["ratio"] <= row["high"] < math.inf
-    table = done.stdout.rstrip().split("\n\n")[-1].splitlines()
-    assert table[0].split() == ["what", "against", "ratio", "interval"]
-    assert len(table) == 1 + len(rows)
+
+
+@needs_stand_in
+def test_telemetry_compares_what_is_there_and_ends_with_its_table(tmp_path):
+    """Nothing is loaded from the network here: peers that are not installed are left out."""
+    written = tmp_path / "telemetry.json"
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / "telemetry.py", "--quick", "--json", written],
+        env={**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""},
+        capture_output=True, text=True, timeout=500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    against = {row["against"] for row in rows_and_table(done, written)}
+    assert "no panel" in against
+    if "are left out" not in done.stdout:
+        assert {"nvitop, statistics", "nvitop, each result kept", "gpustat"} <= against
+    assert "a tenth of the cheapest that keeps a history" in done.stdout
+    assert "messages to the front end" in done.stdout
+
+
+@needs_stand_in
+def test_peers_that_cannot_be_installed_leave_a_reason_and_nothing_else(
+    tmp_path, monkeypatch, capsys
+):
+    telemetry = load("telemetry", monkeypatch)
+    monkeypatch.setattr(telemetry, "VENV", tmp_path / "peers")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    assert telemetry.peers_python() is None
+    said = capsys.readouterr().out
+    assert "cannot be installed: ERROR: " in said
+    assert "needs the network" in said
+    assert not (tmp_path / "peers").exists()
+
+
+def test_the_tenth_is_taken_of_the_cheapest_that_keeps_a_history(monkeypatch, capsys):
+    telemetry = load("telemetry", monkeypatch)
+    milliseconds = {
+        "labkit_panel": 4.0, "nvitop_statistics": 44.0, "nvitop_kept": 80.0,
+        "nvdashboard_handler": 6.0,
+    }  # fmt: skip
+    seen = {name: [{"cpu": cost / 1000, "rate": 10.0}] * 8 for name, cost in milliseconds.items()}
+    rows = telemetry.cost_rows(seen)
+    assert [round(row.ratio, 6) for row in rows] == [11.0, 20.0, 1.5]
+    assert "(nvitop, statistics): reached" in capsys.readouterr().out
+    seen["labkit_panel"] = [{"cpu": 0.005, "rate": 10.0}] * 8
+    telemetry.cost_rows(seen)
+    assert "(nvitop, statistics): MISSED" in capsys.readouterr().out
+
+
+@needs_stand_in
+def test_the_cpu_time_of_other_processes_counts_while_they_live_and_afterwards(monkeypatch):
+    worker = load("telemetry_parts/worker", monkeypatch)
+    burn = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+    before = worker._cpu_seconds([])
+    with subprocess.Popen(
+        [sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        child.stdout.readline()
+        assert worker._cpu_seconds([child.pid]) - before >= 0.3
+    assert worker._cpu_seconds([child.pid]) - before >= 0.3

@@ -1,0 +1,284 @@
+"""What watching 8 GPUs ten times a second costs: labkit's panel beside the tools that one knows.
+
+All of them ask the same NVML, with the same nvidia-ml-py: the driver's where there are GPUs, else
+the stand-in of labkit's tests, 8 GPUs whose gauges move. Each samples in a process of its own; in
+every round each does so for a few seconds, in an order drawn anew, while the others rest. What
+counts is the CPU time of all its threads and processes; importing and starting do not.
+
+- nvitop: `ResourceMetricCollector`, on a thread of its own, without processes. It keeps the mean,
+  minimum and maximum since its start ("statistics"); with `daemonize` each result can be kept.
+- jupyterlab-nvdashboard: the handler behind its "GPU Resources". It keeps nothing; the browser's
+  tab has the last 1,000 values. Sending is not counted, neither here nor with labkit.
+- gpustat: `GPUStatCollection.new_query`, which sleeps 0.1 s per GPU and so manages one a second.
+- nvidia-smi, started anew for each look, as scripts do. Where there is none, a stand-in of 30 lines
+  of C shows what starting a program alone costs.
+- labkit: the whole panel of GPUs and host, with its sampler's process, all readings kept.
+
+The promise of the course: at most a tenth of the cheapest that keeps a history itself.
+
+Then a job trains in a kernel, with the panel on and off in turn, its messages really sent to a
+front end, which here throws them away. The promise: the slowdown's interval lies below 1 %.
+
+The peers live in .venv/peers, made on first use from requirements/peers.txt (60 MB to load); what
+cannot be installed is left out. Without --quick all takes a quarter of an hour. Linux only: other
+systems do not tell the CPU time exactly enough.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import Row, main
+from telemetry_parts.kernel import Kernel
+
+from labkit.timing import judge
+
+ROOT = Path(__file__).resolve().parent.parent
+PARTS = Path(__file__).resolve().parent / "telemetry_parts"
+VENV, LOCK = ROOT / ".venv" / "peers", ROOT / "requirements" / "peers.txt"
+TENTH, ALLOWED = 10, 0.01
+FULL_RATE = 9.0  # looks a second that count as ten
+OURS = "labkit_panel"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Who it is, whether it keeps what it has seen, and whether it must be installed."""
+
+    name: str
+    keeps: str
+    installed: bool = True
+
+
+PEERS = {
+    "nvitop_statistics": Peer("nvitop, statistics", "mean, min, max"),
+    "nvitop_kept": Peer("nvitop, each result kept", "yes"),
+    "nvdashboard_handler": Peer("jupyterlab-nvdashboard's handler", "no"),
+    "gpustat_query": Peer("gpustat", "no"),
+    "nvidia_smi": Peer("nvidia-smi, polled", "no", installed=False),
+}
+
+
+# --- what is there to compare with
+
+
+def peers_python() -> Path | None:
+    """The Python of the peers' environment, made now if it is not there; None if it cannot be."""
+    python, stamp = VENV / "bin" / "python", VENV / "labkit.peers"
+    wanted = hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
+        return python
+    print(
+        "Installing the peers into .venv/peers (once: 60 MB to load, 250 MB on disk).", flush=True
+    )
+    shutil.rmtree(VENV, ignore_errors=True)
+    quiet = ["-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", "install"]
+    steps = (
+        [sys.executable, "-m", "venv", VENV],
+        [python, *quiet, "--no-deps", "--require-hashes", "-r", LOCK],
+    )
+    for step in steps:
+        done = subprocess.run(step, capture_output=True, text=True)
+        if done.returncode:
+            shutil.rmtree(VENV, ignore_errors=True)
+            why = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or [
+                "no reason given"
+            ]
+            print(
+                f"  They cannot be installed: {why[0]}\n"
+                "  So nvitop, gpustat and jupyterlab-nvdashboard are left out. The first time "
+                "needs the network; run this again when there is one.",
+                flush=True,
+            )
+            return None
+    stamp.write_text(wanted, encoding="utf-8")
+    return python
+
+
+def nvml(folder: Path) -> dict[str, str]:
+    """The environment in which the GPUs are found: as it is, or with the stand-in."""
+    import labkit
+
+    found = labkit.hardware()
+    real = shutil.which("nvidia-smi")
+    if found.gpus:
+        print(f"NVML: the driver's, {len(found.gpus)} GPUs; nvidia-smi: {real or 'none'}")
+        return {}
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        raise SystemExit(
+            "There is no GPU here, and no C compiler (gcc) to build the stand-in with."
+        )
+    build = [compiler, "-O2", "-Wall"]
+    stand_in = ROOT / "tests" / "hardware" / "nvml_stand_in.c"
+    library = ["-shared", "-fPIC", "-Dnanosleep=answer_at_once", "-o", folder / "libnvidia-ml.so.1"]
+    subprocess.run([*build, *library, stand_in, PARTS / "nvml.c", "-lm"], check=True)
+    program = ["-o", folder / "nvidia-smi", PARTS / "nvidia_smi.c", "-ldl"]
+    subprocess.run([*build, *program], check=True)
+    print("NVML: the stand-in of the tests, 8 GPUs that train; nvidia-smi: a stand-in, too")
+    return {
+        "LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":"),
+        "NVML_SCENE": "eight",
+        "PATH": f"{folder}:{os.environ.get('PATH', '')}",
+    }
+
+
+# --- the CPU that each takes
+
+
+class Worker:
+    """A candidate in a process of its own; it samples while it is asked to."""
+
+    def __init__(
+        self, name: str, python: str | Path, environment: dict[str, str], log: Path
+    ) -> None:
+        self.name, self._log = name, log / f"{name}.log"
+        with self._log.open("w") as complaints:
+            self.process = subprocess.Popen(
+                [python, PARTS / "worker.py", name],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints,
+                text=True, env={**os.environ, **environment},
+            )  # fmt: skip
+
+    def ready(self) -> None:
+        """Wait until it has imported everything and has looked once."""
+        self._answer()
+
+    def sample(self, seconds: float) -> dict[str, float]:
+        """CPU seconds a second, and looks a second."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.flush()
+        found: dict[str, float] = json.loads(self._answer())
+        return found
+
+    def _answer(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            reason = self._log.read_text(encoding="utf-8", errors="replace").strip()
+            raise SystemExit(f"{self.name} ended by itself.\n{reason[-2000:]}")
+        return line
+
+    def stop(self) -> None:
+        """End it, and with its standard input what it has started."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def costs(environment: dict[str, str], folder: Path, quick: bool) -> dict[str, list[dict]]:
+    """For each candidate one sample a round."""
+    python = peers_python()
+    names = [OURS, *(name for name, peer in PEERS.items() if python or not peer.installed)]
+    if "PATH" not in environment and shutil.which("nvidia-smi") is None:
+        names.remove("nvidia_smi")
+    seen: dict[str, list[dict]] = {name: [] for name in names}
+    workers: list[Worker] = []
+    try:
+        for name in names:
+            theirs = name in PEERS and PEERS[name].installed
+            workers.append(Worker(name, python if theirs else sys.executable, environment, folder))
+        for worker in workers:
+            worker.ready()
+        for _ in range(3 if quick else 10):
+            for worker in random.sample(workers, len(workers)):
+                seen[worker.name].append(worker.sample(1.0 if quick else 5.0))
+    finally:
+        for worker in workers:
+            worker.stop()
+    return seen
+
+
+def cost_rows(seen: dict[str, list[dict]]) -> list[Row]:
+    print(f"\n{'':34}{'looks a second':>15}{'CPU, ms a second':>18}   keeps a history")
+    for name, samples in seen.items():
+        peer = PEERS.get(name, Peer("labkit, the whole panel", "yes"))
+        cpu, rate = (_median([sample[key] for sample in samples]) for key in ("cpu", "rate"))
+        print(f"{peer.name:<34}{rate:>15.1f}{1000 * cpu:>18.2f}   {peer.keeps}", flush=True)
+    rows, cheapest = [], None
+    for name, samples in seen.items():
+        if name == OURS:
+            continue
+        logs = [math.log(t["cpu"] / o["cpu"]) for o, t in zip(seen[OURS], samples, strict=True)]
+        found = judge(OURS, name, logs).estimate
+        rate = _median([sample["rate"] for sample in samples])
+        what = "CPU, theirs / ours" + (f", at {rate:.1f} looks/s" if rate < FULL_RATE else "")
+        row = Row(what, PEERS[name].name, found.value, found.low, found.high)
+        rows.append(row)
+        if PEERS[name].keeps != "no" and (cheapest is None or row.ratio < cheapest.ratio):
+            cheapest = row
+    promise = "at most a tenth of the cheapest that keeps a history"
+    if cheapest is None:
+        print(f"  {promise}: nothing to compare with")
+    else:
+        full = _median([sample["rate"] for sample in seen[OURS]]) >= FULL_RATE
+        reached = "reached" if full and cheapest.ratio >= TENTH else "MISSED"
+        print(f"  {promise} ({cheapest.against}): {reached}")
+    return rows
+
+
+def _median(values: list[float]) -> float:
+    ordered = sorted(values)
+    return (ordered[len(ordered) // 2] + ordered[(len(ordered) - 1) // 2]) / 2
+
+
+# --- what it does to training
+
+
+def slowdown_row(environment: dict[str, str], quick: bool) -> Row:
+    kernel = Kernel(environment)
+    printed: list[str] = []
+    try:
+        kernel.run(f"import sys; sys.path.insert(0, {str(PARTS)!r}); import cell")
+        kernel.run(f"training = cell.Training({0.4 if quick else 3.0})")
+        kernel.run(f"training.pairs({4 if quick else 60})", printed.append)
+    finally:
+        kernel.stop()
+    lines = "".join(printed).splitlines()
+    pairs = [json.loads(line) for line in lines if line.startswith('{"o')]
+    trained = sum(pair["on"] for pair in pairs)
+    if kernel.to_widgets < trained:
+        raise SystemExit(f"Only {kernel.to_widgets} messages were sent to the front end.")
+    found = judge("on", "off", [math.log(pair["off"] / pair["on"]) for pair in pairs]).estimate
+    slower, least, most = (100 * (1 / end - 1) for end in (found.value, found.high, found.low))
+    print(
+        f"\nTraining with the panel on: {slower:+.2f} % of time ({least:+.2f} to {most:+.2f} %, "
+        f"{100 * found.confidence:.0f} %), {len(pairs)} pairs of {trained / len(pairs):.1f} s, "
+        f"{kernel.to_widgets} messages to the front end"
+    )
+    if most < 100 * ALLOWED:
+        word = "reached"
+    elif least > 100 * ALLOWED:
+        word = "MISSED"
+    else:
+        word = "cannot tell" + (" from so few; leave out --quick" if quick else "")
+    print(f"  slowdown below {ALLOWED:.0%}: {word}", flush=True)
+    return Row("training, panel off / on", "no panel", found.value, found.low, found.high)
+
+
+def results(quick: bool) -> list[Row]:
+    if sys.platform != "linux":
+        raise SystemExit("This benchmark needs Linux: only there is CPU time told exactly enough.")
+    with tempfile.TemporaryDirectory() as name:
+        environment = nvml(Path(name))
+        rows = cost_rows(costs(environment, Path(name), quick))
+        return [*rows, slowdown_row(environment, quick)]
+
+
+if __name__ == "__main__":
+    sys.exit(main(results, __doc__))
