@@ -6,7 +6,7 @@ import pytest
 from labkit.exercises import check, tasks
 from labkit.kinds import LabError
 
-LECTURE = tasks("01")
+LECTURE = {**tasks("01"), **tasks("05")}
 
 
 @pytest.mark.parametrize("name", LECTURE)
@@ -42,6 +42,12 @@ def test_a_wrong_answer_gets_a_hint_and_not_the_answer(name, wrong):
         ("01.link_seconds", 11.2),
         ("01.uneven_halves", 2),
         ("01.which_strategy", "MirroredStrategy"),
+        ("05.float32_bytes", 188.16),
+        ("05.one_of_four", 25),
+        ("05.kilowatt_hours", 127.26),
+        ("05.images_per_joule", 20),
+        ("05.which_gauge", "sm activity"),
+        ("05.too_short", 250),
     ],
 )
 def test_the_answers_are_those_worked_out_by_hand(name, truth):
