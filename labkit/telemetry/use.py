@@ -22,6 +22,7 @@ __all__ = ["EVERYTHING", "SpanTable", "SpanUse", "table", "use"]
 EVERYTHING = "everything"  # the name of the one row of a recording without spans
 ALL = "all"
 _SEEN = 0.95
+_STARTS = 1.0  # seconds that a panel may take to begin; a later first number is a gap
 _EDGE = 0.12  # seconds: one look at each edge is no gap
 _MOST_NOTES = 6
 
@@ -106,9 +107,16 @@ class SpanTable:
         return {"text/plain": str(self), "text/html": html(self)}
 
 
+def _first_seen(recording: Recording) -> float:
+    """When the first utilisation was known: a panel needs a moment to begin."""
+    seen = (recording.column(device.key, "utilisation")[0] for device in recording.counted)
+    found = min((float(times[0]) for times in seen if len(times)), default=0.0)
+    return found if found <= _STARTS else 0.0
+
+
 def table(recording: Recording) -> SpanTable:
     """All spans in order; a recording without any is one span."""
-    spans = recording.spans or (Span(EVERYTHING, 0.0, recording.seconds),)
+    spans = recording.spans or (Span(EVERYTHING, _first_seen(recording), recording.seconds),)
     rows = tuple(row for span in spans for row in use(recording, span))
     notes = list(dict.fromkeys(note for row in rows for note in row.notes))
     if len(notes) > _MOST_NOTES:

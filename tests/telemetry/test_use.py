@@ -239,6 +239,16 @@ def test_a_recording_without_spans_is_one_span():
     assert (row.span.name, row.seconds) == ("everything", pytest.approx(20.0))
 
 
+def test_what_a_panel_needs_to_begin_is_no_gap():
+    store = Store(Header("made up", "2026-11-21T10:00:00+01:00", EVERY, 0.0))
+    cpu = {"key": "cpu", "name": "a CPU", "sort": "cpu"}
+    store.take([{"source": "host", "metrics": ["utilisation"], "devices": [cpu]}])
+    store.take([[0, round(0.3 + 0.1 * k, 1), [50]] for k in range(20)])
+    (row,) = table(store.recording()).rows
+    assert (row.span.name, row.span.start, row.notes) == ("everything", 0.3, ())
+    assert row.utilisation == pytest.approx(50)
+
+
 def test_without_a_gpu_the_processor_is_counted_and_its_cores_are_not():
     store = Store(Header("made up", "2026-11-21T10:00:00+01:00", EVERY, 0.0))
     cpu = {"key": "cpu", "name": "a CPU", "sort": "cpu"}
