@@ -203,9 +203,8 @@ def keras_callback(images: float | None = None) -> Any:
 
     `images` is the number of training images that an epoch sees.
     """
-    from keras.callbacks import Callback
-
     images = None if images is None else counted(images)
+    from keras.callbacks import Callback
 
     # Keras' class is untyped and loaded only here, so this one lives here too.
     class Epochs(Callback):  # type: ignore[misc]

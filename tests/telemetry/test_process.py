@@ -113,15 +113,16 @@ def rows_within(process, seconds):
     return [rows for rows in came if rows]
 
 
-def test_rows_come_by_the_second_until_somebody_watches(sampler):
-    process = sampler("--every=0.05")
+def test_rows_come_in_batches_until_somebody_watches(sampler):
+    process = sampler("--every=0.1")
     lines_of(process, 3)
-    unwatched = rows_within(process, 2.5)
-    assert len(unwatched) <= 4
-    assert sum(map(len, unwatched)) >= 20
+    unwatched = rows_within(process, 5)
+    rows = sum(map(len, unwatched))
+    assert rows >= 20
+    assert len(unwatched) <= rows / 3  # a busy machine may spoil a batch, not all of them
     process.stdin.write(b"live\n")
     process.stdin.flush()
-    assert len(rows_within(process, 1.5)) >= 12
+    assert len(rows_within(process, 2)) >= 8
 
 
 def test_a_file_has_every_row_at_once(sampler, tmp_path):

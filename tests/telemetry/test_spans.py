@@ -217,39 +217,3 @@ def test_marking_needs_nothing_heavy():
     program = "import sys; import labkit.telemetry.spans; print(*sys.modules)"
     loaded = {name.split(".")[0] for name in run(program).stdout.split()}
     assert loaded & {"numpy", "keras", "tensorflow", "psutil", "pynvml", "IPython"} == set()
-
-
-@pytest.fixture(scope="module")
-def model():
-    import keras
-    import numpy as np
-
-    made = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
-    made.compile("sgd", "mse")
-    return made, np.zeros((8, 2)), np.zeros((8, 1))
-
-
-def test_keras_marks_each_epoch(heard, model):
-    net, x, y = model
-    net.fit(x, y, epochs=2, verbose=0, callbacks=[keras_callback(images=8)])
-    ended = [span for span in heard if span.end is not None]
-    assert [(span.name, span.images, span.by) for span in ended] == [
-        ("epoch 1", 8, "keras"),
-        ("epoch 2", 8, "keras"),
-    ]
-
-
-def test_a_fit_that_was_interrupted_leaves_no_span_open_for_the_next(heard, model):
-    import keras
-
-    class Impatient(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            raise KeyboardInterrupt
-
-    net, x, y = model
-    marks = keras_callback()
-    with pytest.raises(KeyboardInterrupt):
-        net.fit(x, y, epochs=3, verbose=0, callbacks=[Impatient(), marks])
-    assert names(heard) == [("epoch 1", "begins")]
-    net.fit(x, y, epochs=1, verbose=0, callbacks=[marks])
-    assert names(heard)[1:] == [("epoch 1", "ends"), ("epoch 1", "begins"), ("epoch 1", "ends")]
