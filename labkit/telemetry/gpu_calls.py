@@ -272,7 +272,7 @@ class Energies(Ask):
 class Traffic(Ask):
     """Bytes over PCIe (197, 198) and KiB over all NVLinks (138, 139), as rates, in one call.
 
-    The counters are cheap to read and not free (some 0.2 ms), so this is asked twice a second. The
+    The counters are not free to read, so this is asked twice a second at most. The
     call that measures the rate itself (nvmlDeviceGetPcieThroughput) looks on for 20 ms each time,
     and is never used.
     """

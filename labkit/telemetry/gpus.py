@@ -2,7 +2,7 @@
 
 Quick gauges are asked at every look, in few calls: energy and power together, memory, utilisation,
 and the SM counters. Temperature, clock and processes, which change slowly or cost more, are asked
-twice a second and hold in between. Nothing that makes the driver wait is asked at all.
+twice a second at most and hold in between. Nothing that makes the driver wait is asked at all.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def panel(
     """Watch the devices of this machine, from now until `.stop()` or the end of the `with` block.
 
     `every` is the number of seconds between two looks; `record` names a file that all is written to
-    as it happens, so that nothing is lost if the kernel dies.
+    as it happens, so that a kernel that dies costs the last moment only.
     """
     return Panel(every, record=record, sources=sources)
 
