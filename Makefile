@@ -91,8 +91,8 @@ LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes 
 lock: setup ## renew requirements/*.txt and environment.yml
 	@$(BIN)/python -m venv .venv/lock
 	@.venv/lock/bin/pip install --quiet uv
-	@.venv/lock/bin/uv $(LOCK) pyproject.toml --group build -o requirements/lab.txt
-	@.venv/lock/bin/uv $(LOCK) pyproject.toml --group build --group cuda -c requirements/lab.txt \
+	@.venv/lock/bin/uv $(LOCK) pyproject.toml --group build --group mpi -o requirements/lab.txt
+	@.venv/lock/bin/uv $(LOCK) pyproject.toml --group build --group mpi --group cuda -c requirements/lab.txt \
 	  --no-emit-package tensorflow-cpu -o requirements/lab-cuda.txt
 	@.venv/lock/bin/uv $(LOCK) --group test -c requirements/lab.txt -o requirements/test.txt
 	@.venv/lock/bin/uv $(LOCK) --group peers -c requirements/lab.txt -o requirements/peers.txt

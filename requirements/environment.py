@@ -41,7 +41,8 @@ def locked(lock: Path) -> list[Requirement]:
 
 def text() -> str:
     """What environment.yml must say."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    everything = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project, mpi = everything["project"], everything["dependency-groups"]["mpi"]
     here = {"python_version": PYTHON, "python_full_version": f"{PYTHON}.0"}
     # The marker of a pin may also speak of the platform; of that pyproject.toml has the last word.
     versions = {
@@ -51,7 +52,7 @@ def text() -> str:
         if "python" not in str(pin.marker) or pin.marker is None or pin.marker.evaluate(here)
     }
     lines = []
-    for dependency in map(Requirement, sorted([*project["dependencies"], *CHECKING])):
+    for dependency in map(Requirement, sorted([*project["dependencies"], *CHECKING, *mpi])):
         marker = f"; {dependency.marker}".replace('"', "'") if dependency.marker else ""
         lines.append(f"{dependency.name}{versions[dependency.name]}{marker}")
     quoted = ["      - " + (f'"{line}"' if ";" in line else line) for line in lines]

@@ -83,10 +83,10 @@ everywhere = pytest.mark.parametrize(
 def test_a_lock_satisfies_what_the_project_asks_for(lock, python, place):
     there = versions(lock, python, place)
     asked = {
-        "lab": [*map(Requirement, PROJECT["project"]["dependencies"]), *groups("build")],
+        "lab": [*map(Requirement, PROJECT["project"]["dependencies"]), *groups("build", "mpi")],
         "lab-cuda": [
             *map(Requirement, PROJECT["project"]["dependencies"]),
-            *groups("build", "cuda"),
+            *groups("build", "mpi", "cuda"),
         ],
         "test": groups("test"),
     }[lock]
