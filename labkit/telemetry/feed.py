@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import threading
 import time
 import weakref
@@ -21,7 +22,7 @@ from typing import Any
 from labkit.kinds import LabError
 from labkit.telemetry.child import Child, Inside
 from labkit.telemetry.lines import state_line
-from labkit.telemetry.listeners import Listener, Listeners
+from labkit.telemetry.listeners import Listener, Listeners, Reader
 from labkit.telemetry.metrics import Source, State, Why
 
 __all__ = ["Cost", "Feed"]
@@ -31,6 +32,8 @@ PAUSES = (0.1, 1.0, 3.0)  # seconds before the sampler is started again
 ROUND = 1.0  # seconds between two looks at how the sampler does
 LATE = 8.0  # seconds without a line (it speaks every 6 s at least) until that is told
 STUCK = 15.0  # and until the sampler is started again
+# What is said ten times a second, and nothing that a driver's library may have printed in between.
+_ROWS = re.compile(rb"(?:\[\d+,[\d.]+(?:,\[[-+.,\deEnul]*\])+\]\n)+")
 FIRST = 60.0  # the first line may take this long: Python starts slowly on a busy network disk
 
 
@@ -89,12 +92,13 @@ class Feed:
         """Somebody watches: hand on every look at once. Otherwise they come every two seconds."""
         self._run.live()
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
+    def listen(self, listener: Listener, rows: Reader | None = None) -> Callable[[], None]:
         """Call `listener(lines)` from the feed's own thread; gives a function that ends that.
 
-        A listener that raises is not called again, and the others are told.
+        With `rows`, what is nothing but rows is not taken apart: `rows(text)` is called with JSON
+        texts, a comma between two. A listener that raises is not called again; the others are told.
         """
-        return self._run.listeners.add(listener)
+        return self._run.listeners.add(listener, rows)
 
     @property
     def alive(self) -> bool:
@@ -287,6 +291,10 @@ class _Run:
     def _hear(self, said: bytes) -> None:
         now = self._heard = time.monotonic()
         self._patience = 0.0
+        if not self._told_late and _ROWS.fullmatch(said):
+            self.listeners.tell_rows(said[:-1].replace(b"\n", b",").decode("ascii"))
+            self._reader_cost = time.thread_time()
+            return
         lines = []
         if self._told_late:
             self._told_late = False

@@ -113,6 +113,10 @@ class Gpus:
         self._latest = now
         return Reading(rows, self._told.take())
 
+    def recall(self) -> Reading:
+        """The rows of the glances so far; what is asked more rarely waits for the next `read`."""
+        return Reading(tuple(self._recalled()), self._told.take())
+
     def _look(self, now: float) -> None:
         glances = self._glances
         quick = glances is not None and glances.tell(glances.take(now))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Listener", "Listeners"]
+__all__ = ["Listener", "Listeners", "Reader"]
 
 Listener = Callable[[list[Any]], object]  # is given lines as json.loads gives them
+Reader = Callable[[str], object]  # is given rows as they came, JSON texts with commas between
 
 
 class Listeners:
@@ -20,7 +22,8 @@ class Listeners:
     def __init__(self, note: Callable[[str], Any]) -> None:
         self._note = note
         self._lock = threading.Lock()
-        self._entries: list[tuple[Listener, list[Any]]] = []  # with the lines that each has missed
+        # With the lines that each has missed.
+        self._entries: list[tuple[Listener, Reader | None, list[Any]]] = []
         self._header: list[Any] = []
         self._sources: dict[str, Any] = {}
 
@@ -29,10 +32,10 @@ class Listeners:
         """Whether the header has been told."""
         return bool(self._header)
 
-    def add(self, listener: Listener) -> Callable[[], None]:
-        """One more; what is given back ends that."""
+    def add(self, listener: Listener, rows: Reader | None = None) -> Callable[[], None]:
+        """One more; what is given back ends that. `rows` is told what is nothing but rows."""
         with self._lock:
-            entry = (listener, [*self._header, *self._sources.values()])
+            entry = (listener, rows, [*self._header, *self._sources.values()])
             self._entries = [*self._entries, entry]
 
         def no_more() -> None:
@@ -48,20 +51,37 @@ class Listeners:
                 if type(line) is dict:
                     self._keep(line)
         for entry in entries:
-            listener, missed = entry
-            try:
-                listener([*missed, *lines] if missed else lines)
-            except Exception as fault:  # noqa: BLE001 - their fault must not end the samples
-                self._drop(entry)
-                self.tell(
-                    [
-                        self._note(
-                            "Something that listened to the samples failed and is told no more "
-                            f"({type(fault).__name__}: {fault})."
-                        )
-                    ]
-                )
+            listener, _, missed = entry
+            self._try(entry, listener, [*missed, *lines] if missed else lines)
             missed.clear()
+
+    def tell_rows(self, text: str) -> None:
+        """Tell everybody rows, taken apart only for those who cannot read them as they came."""
+        with self._lock:
+            entries = self._entries
+        lines: list[Any] = []
+        for entry in entries:
+            listener, rows, missed = entry
+            if rows is not None and not missed:
+                self._try(entry, rows, text)
+                continue
+            lines = lines or json.loads(f"[{text}]")
+            self._try(entry, listener, [*missed, *lines])
+            missed.clear()
+
+    def _try(self, entry: tuple[Any, ...], told: Callable[[Any], object], what: Any) -> None:
+        try:
+            told(what)
+        except Exception as fault:  # noqa: BLE001 - their fault must not end the samples
+            self._drop(entry)
+            self.tell(
+                [
+                    self._note(
+                        "Something that listened to the samples failed and is told no more "
+                        f"({type(fault).__name__}: {fault})."
+                    )
+                ]
+            )
 
     def _keep(self, line: dict[str, Any]) -> None:
         if "labkit" in line:
@@ -69,6 +89,6 @@ class Listeners:
         elif "source" in line:
             self._sources[line["source"]] = line
 
-    def _drop(self, entry: tuple[Listener, list[Any]]) -> None:
+    def _drop(self, entry: tuple[Any, ...]) -> None:
         with self._lock:
             self._entries = [other for other in self._entries if other is not entry]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from labkit.telemetry.lines import row_line
 from labkit.telemetry.metrics import Device, Reading, Source, State, Why
@@ -37,7 +38,7 @@ class Watch:
         try:
             if not self.opened:
                 self._open()
-            self._read(number)
+            self._take(self.source.read(), number)
         except Exception as fault:  # noqa: BLE001 - a source may raise anything, and says so itself
             return self._failed(now, fault)
         if self._failures:
@@ -59,6 +60,16 @@ class Watch:
         self.glanced = True
         return True
 
+    def recall(self, now: float, number: int = 0) -> float | None:
+        """Work out what was glanced at; never raises. After a fault, the time of the next look."""
+        self.states, self.rows, self.news, self.glanced = (), [], False, False
+        source: Any = self.source
+        try:
+            self._take(source.recall(), number)
+        except Exception as fault:  # noqa: BLE001 - as in `look`
+            return self._failed(now, fault)
+        return None
+
     def due(self, now: float) -> float:
         """The first tick after `now`. Ticks that were missed are left out, not made up for."""
         passed = math.floor((now - self._start) / self._every + 1e-6)
@@ -77,8 +88,7 @@ class Watch:
         self.opened = self.news = True
         self.states += states
 
-    def _read(self, number: int) -> None:
-        reading: Reading = self.source.read()
+    def _take(self, reading: Reading, number: int) -> None:
         self.states += reading.states
         for row in reading.rows:
             if row.time <= self._last:  # time goes forward, or sums over time would be wrong

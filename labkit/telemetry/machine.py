@@ -142,18 +142,23 @@ class Host:
 
     def read(self) -> Reading:
         """Look once. Each gauge may fail by itself. The rows of earlier glances come first."""
+        earlier = self.recall()
+        states = list(earlier.states)
+        self._glanced = now = self._clock()
+        row = self._row(now, self._gauges, self._clocks, states)
+        return Reading((*earlier.rows, row), tuple(states))
+
+    def recall(self) -> Reading:
+        """The rows of the glances so far. What is not in files waits for the next `read`."""
         states: list[State] = []
         rows = []
         glances, self._glances = self._glances, []
         for then in glances:
             for file in self._files:
                 file.recall(then)
-            # What is not in files says how it is now, and is asked below.
             rows.append(self._row(then, self._filed, None, states))
         for file in self._files:
             file.forget()
-        self._glanced = now = self._clock()
-        rows.append(self._row(now, self._gauges, self._clocks, states))
         return Reading(tuple(rows), tuple(states))
 
     def _row(

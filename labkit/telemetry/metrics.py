@@ -134,5 +134,9 @@ class Glancing(Protocol):
     """A source that can also look now and work it out later, which costs a tenth."""
 
     def glance(self) -> bool:
-        """Look now; the row comes with the next `read`. False: read now instead."""
+        """Look now; the row comes with the next `read` or `recall`. False: read now instead."""
+        ...
+
+    def recall(self) -> Reading:
+        """The rows of the glances since the last `read` or `recall`, without another look."""
         ...

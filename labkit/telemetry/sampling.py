@@ -39,8 +39,8 @@ class Sampling:
 
     Sources are numbered in the order in which they are given. `cpu` says what the sampling has
     cost so far; without it, what its own threads have used. `header` is left out where a recording
-    goes on. `at_once`: every look is worked out and handed over at once; otherwise sources that can
-    be glanced at are read every two seconds, which costs less.
+    goes on. `at_once`: every look is worked out and handed over at once; otherwise the glances of a
+    second are worked out together, which costs less.
     """
 
     def __init__(
@@ -191,9 +191,9 @@ class _Post:
         well = self.watch.glance()
         after = clock()
         self.since = None
-        self.slows = self.slows + 1 if after - now > SLOW else 0
         if not well:
             return None
+        self.slows = self.slows + 1 if after - now > SLOW else 0
         self._looked, self.due = now, self.watch.due(after)
         return self.due
 
@@ -209,6 +209,14 @@ class _Post:
         self.read_by = now + LATER - (self.watch.due(now) - now) / 2
         self.since = None
         self.slows = self.slows + 1 if after - now > SLOW and self.tried else 0
+
+    def recall(self, now: float) -> None:
+        """Work out what was glanced at; `report` tells what that gave."""
+        self.since = now
+        due = self.watch.recall(now, self.number)
+        if due is not None:
+            self.due = due
+        self.since = None
 
     def line(self) -> str:
         """The source and its devices."""
@@ -261,7 +269,7 @@ class _Worker(threading.Thread):
     def run(self) -> None:
         try:
             while not self._ending:
-                begin = None if self._sampling.at_once else self._glance(self._clock())
+                begin = self._glance(self._clock())
                 if begin is None:
                     begin = min((post.begin() for post in self._posts), default=math.inf)
                 left = begin - self._clock()
@@ -324,18 +332,29 @@ class _Worker(threading.Thread):
         for post in posts:
             if post.wanted or (post.due <= now and post.read_by <= now):
                 return None  # then all that are due are read, and handed over together
-        begin = math.inf
+        begin, due = math.inf, None
+        lines: list[str] = []
         for post in posts:
-            due: float | None = post.due
+            due = post.due
             if post.due <= now:
-                if not self._claim(post):
-                    return None
-                due = post.glance(now, self._clock)
-                self._done(post)
+                due = self._glance_at(post, now, lines) if self._claim(post) else None
             if due is None:
-                return None
+                break
             begin = min(begin, due)
-        return begin
+        if lines:
+            self.cpu_seconds = time.thread_time()
+            self._sampling.tell(lines)
+        return None if due is None else begin
+
+    def _glance_at(self, post: _Post, now: float, lines: list[str]) -> float | None:
+        due = post.glance(now, self._clock)
+        if due is not None and self._sampling.at_once:
+            now = self._clock()
+            post.recall(now)
+            lines += post.report(now, named=not self._sampling.opening)
+            due = post.due
+        self._done(post)
+        return due
 
     def _look(self, post: _Post) -> list[str]:
         post.look(self._clock(), self._clock)

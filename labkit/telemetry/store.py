@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -36,6 +37,7 @@ class Store:
         self._lock = threading.Lock()
         self._columns: list[Columns] = []
         self._waiting: list[list[Any]] = []
+        self._texts: list[str] = []
         self._spans: dict[tuple[str, float, str], Span] = {}
         self._states: list[State] = []
         self._cost: float | None = None
@@ -49,6 +51,7 @@ class Store:
     def take(self, lines: list[Any]) -> None:
         """Remember these. Lines that a newer sampler may add are passed over."""
         with self._lock:
+            self._read_texts()
             for line in lines:
                 if type(line) is list:
                     self._row(line)
@@ -66,9 +69,22 @@ class Store:
                 elif "labkit" in line:
                     self.header = header_of(line)
 
+    def take_rows(self, text: str) -> None:
+        """Remember rows as they came, JSON texts with commas between; read when there are many."""
+        with self._lock:
+            self._texts.append(text)
+            if len(self._texts) >= _BLOCK:
+                self._read_texts()
+
+    def _read_texts(self) -> None:
+        texts, self._texts = self._texts, []
+        for line in json.loads(f"[{','.join(texts)}]"):
+            self._row(line)
+
     def recording(self, kind: Kind | None = None) -> Recording:
         """All of it as it is now; by default measured on what the header says."""
         with self._lock:
+            self._read_texts()
             for source in range(len(self._columns)):
                 self._settle(source)
             series = tuple(

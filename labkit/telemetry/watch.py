@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 import uuid
@@ -42,6 +43,7 @@ FIRST_LOOK = 2.0  # seconds that a panel waits for its first numbers, so that no
 APART = 0.06  # seconds between two looks that tell the utilisation between them
 CATCH_UP = 0.3  # seconds that a table waits for the numbers of this moment
 SHORT_CELL = 3  # looks: a cell that ends sooner has nothing to show
+_TIMES = re.compile(r"\[\d+,([\d.]+),\[")  # of rows as they come
 FASTEST, SLOWEST = 0.02, 60.0
 
 
@@ -93,7 +95,7 @@ class Panel:
         self._ending = weakref.finalize(self, end, self._feed, self._file, self._hear)
         of_this_process(self)
         try:
-            self._feed.listen(weakly(self._arrived))
+            self._feed.listen(weakly(self._arrived), weakly(self._rows_arrived))
             self._feed.start()
             if self._file is not None:
                 self._feed.live()
@@ -232,10 +234,7 @@ class Panel:
 
     def _arrived(self, lines: list[Any]) -> None:
         self._store.take(lines)
-        newest = max((line[1] for line in lines if type(line) is list), default=-1.0)
-        with self._arriving:
-            self._seen = max(self._seen, newest)
-            self._arriving.notify_all()
+        self._see(max((line[1] for line in lines if type(line) is list), default=-1.0))
         if self._file is not None:
             self._file.write(lines)
             if self._file.fault and not self._file.told:
@@ -244,6 +243,21 @@ class Panel:
                 self._store.take([json.loads(state_line(note, 0.0))])
         self._tell_of_long_cells()
         self._forward(lines)
+
+    def _rows_arrived(self, text: str) -> None:
+        """The usual case, ten times a second beside a training: rows go on as they came."""
+        if self._file is not None:
+            self._arrived(json.loads(f"[{text}]"))
+            return
+        self._store.take_rows(text)
+        self._see(max(map(float, _TIMES.findall(text)), default=-1.0))
+        self._tell_of_long_cells()
+        self._forward([text])
+
+    def _see(self, newest: float) -> None:
+        with self._arriving:
+            self._seen = max(self._seen, newest)
+            self._arriving.notify_all()
 
     def _begin_to_see(self) -> None:
         """Wait for two looks: utilisation is known between looks, and a span may begin at once."""
@@ -259,7 +273,7 @@ class Panel:
         with self._arriving:
             self._arriving.wait_for(lambda: self._seen >= moment, deadline)
 
-    def _forward(self, lines: list[Any]) -> None:
+    def _forward(self, lines: Sequence[Any]) -> None:
         if self._bridge is not None:
             self._bridge.send(lines)
 

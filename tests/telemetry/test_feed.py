@@ -1,6 +1,7 @@
 import contextlib
 import ctypes
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -228,6 +229,26 @@ def test_who_listens_late_gets_the_header_and_the_sources_first(fed):
     told, seen = len(late.lines), len(heard.rows())
     assert until(lambda: len(heard.rows()) > seen + 2)
     assert len(late.lines) == told
+
+
+def test_rows_are_handed_on_as_they_came_to_who_can_read_them_so(fed):
+    feed, heard = fed()
+    raw, parsed = [], []
+    feed.listen(parsed.extend, raw.append)
+    feed.live()
+    assert until(lambda: len(raw) > 5)
+    feed.stop()
+    rows = [row for text in raw for row in json.loads(f"[{text}]")]
+    rows += [line for line in parsed if isinstance(line, list)]
+    assert parsed[0]["labkit"] == "recording"
+    assert sorted(rows) == sorted(heard.rows()[-len(rows) :])
+
+
+@pytest.mark.parametrize("between", [b"WARNING: x\n", b"[NVML] slow\n", b"[0,1.5,[2]]x\n"])
+def test_what_a_library_prints_in_between_is_no_row(between):
+    rows = b"[0,1.5,[2,null]]\n[1,1.5,[1e-05],[3]]\n"
+    assert feed_module._ROWS.fullmatch(rows)
+    assert not feed_module._ROWS.fullmatch(rows + between)
 
 
 def test_a_listener_may_stop_the_feed(fed):
