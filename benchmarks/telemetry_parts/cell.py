@@ -6,9 +6,10 @@ import gc
 import json
 import random
 import time
+from itertools import pairwise
 from typing import Any
 
-IMAGES = 12_000
+IMAGES = 24_000
 SETTLED = 3  # looks at every source before a stretch begins
 DEADLINE = 30  # seconds until the panel has something to show
 
@@ -23,20 +24,20 @@ class Training:
         self._job = Job(
             "dense", labkit.datasets.mnist(), replicas=labkit.replicas(1), images=IMAGES
         )
-        times = [self._timed(1) for _ in range(4)]
+        times = [sum(self._timed(1)) for _ in range(4)]
         self._epochs = max(1, round(seconds / min(times)))
 
     def pairs(self, count: int) -> None:
-        """Print each pair of stretches as JSON: seconds with the panel off, and on."""
+        """Print each pair of stretches as JSON: the seconds of their epochs, panel off and on."""
         for _ in range(count):
             order = random.sample(["off", "on"], 2)
             pair = {state: self._off() if state == "off" else self._on() for state in order}
             print(json.dumps(pair), flush=True)
 
-    def _off(self) -> float:
+    def _off(self) -> list[float]:
         return self._timed(self._epochs)
 
-    def _on(self) -> float:
+    def _on(self) -> list[float]:
         from IPython.display import display
 
         import labkit
@@ -53,12 +54,13 @@ class Training:
         finally:
             panel.stop()
 
-    def _timed(self, epochs: int) -> float:
+    def _timed(self, epochs: int) -> list[float]:
         gc.collect()  # what the panel's last picture left behind is not the training's
-        began = time.perf_counter()
+        edges = [time.perf_counter()]
         for _ in range(epochs):
             self._job.epoch()
-        return time.perf_counter() - began
+            edges.append(time.perf_counter())
+        return [end - start for start, end in pairwise(edges)]
 
 
 def _shows(panel: Any) -> bool:
