@@ -29,6 +29,7 @@ _NAMES = {
     "predict": "labkit.timing",
     "replay": "labkit.telemetry",
     "replicas": "labkit.hardware",
+    "collectives": None,
     "datasets": None,
     "exercises": None,
     "hardware": None,
@@ -41,6 +42,7 @@ _NAMES = {
 
 __all__ = [
     "LabError",
+    "collectives",
     "compare",
     "datasets",
     "exercises",
@@ -60,6 +62,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from labkit import (
+        collectives,
         datasets,
         exercises,
         hardware,

@@ -7,7 +7,9 @@ True
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -69,7 +71,9 @@ def load(text: str) -> Any:
 
 def _plain(value: object) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {name: _plain(getattr(value, name)) for name in _names(type(value))}
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
@@ -82,10 +86,7 @@ def _plain(value: object) -> Any:
 def _typed(hint: Any, value: Any) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        hints = typing.get_type_hints(hint)
-        return hint(
-            **{f.name: _typed(hints[f.name], value[f.name]) for f in dataclasses.fields(hint)}
-        )
+        return hint(**{name: _typed(type_, value[name]) for name, type_ in _hints(hint).items()})
     if origin in (typing.Union, types.UnionType):
         if value is None:
             return None
@@ -96,4 +97,18 @@ def _typed(hint: Any, value: Any) -> Any:
         return tuple(_typed(a, item) for a, item in zip(arguments, value, strict=True))
     if origin is dict:
         return {key: _typed(arguments[1], item) for key, item in value.items()}
+    if hint is bytes:
+        return base64.b64decode(value, validate=True)
     return float(value) if hint is float else value
+
+
+@functools.cache
+def _names(cls: type) -> tuple[str, ...]:
+    """The stored fields of a dataclass; a private field is not stored."""
+    return tuple(f.name for f in dataclasses.fields(cls) if not f.name.startswith("_"))
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls)
+    return {name: hints[name] for name in _names(cls)}

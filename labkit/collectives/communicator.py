@@ -1,0 +1,230 @@
+"""What a rank of a simulated run talks through: the buffer calls of mpi4py, with their meaning.
+
+A program that uses these calls alone runs unchanged with `mpi4py.MPI.COMM_WORLD`.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from labkit.collectives import faults
+from labkit.collectives.memory_regions import flat_view, overlap
+from labkit.kinds import LabError
+
+if TYPE_CHECKING:
+    from labkit.collectives.posts import Entered, Post
+    from labkit.collectives.simulator import Simulator
+
+__all__ = ["ANY_SOURCE", "ANY_TAG", "PROC_NULL", "Communicator", "Request", "Status"]
+
+# No MPI library uses these numbers, so that its own constants and these can both be understood.
+ANY_SOURCE = -9001
+PROC_NULL = -9002
+ANY_TAG = -9003
+
+
+class Status:
+    """Where a received message came from, and how long it was."""
+
+    def __init__(self) -> None:
+        self.source = ANY_SOURCE
+        self.tag = ANY_TAG
+        self.count = 0  # bytes, as in mpi4py
+        self._itemsize = 1
+
+    def Get_source(self) -> int:
+        """The rank that sent the message."""
+        return self.source
+
+    def Get_tag(self) -> int:
+        """The message's tag."""
+        return self.tag
+
+    def Get_count(self, datatype: Any = None) -> int:
+        """Its length in bytes; with a datatype (or a numpy dtype), in elements of that."""
+        if datatype is None:
+            return self.count
+        size = getattr(datatype, "itemsize", None) or datatype.Get_size()
+        return self.count // int(size)
+
+
+class Request:
+    """A message under way, from `Isend` or `Irecv`; its buffer is not yours until `Wait`."""
+
+    def __init__(self, post: Post | None, simulator: Simulator, rank: int) -> None:
+        self.post: Post | None = post  # None: nothing to wait for, or waited for already
+        self._simulator = simulator
+        self._rank = rank
+
+    def take(self) -> Post | None:
+        """The end of the message, which from now on is waited for."""
+        post, self.post = self.post, None
+        if post is not None:
+            post.waited = True
+        return post
+
+    def Wait(self, status: Any = None) -> bool:
+        """Come back when the message is complete."""
+        self._simulator.wait(self._rank, "Wait", [self], [status])
+        return True
+
+    def Test(self, status: Any = None) -> bool:
+        """Whether the message is complete; if it is, this was its `Wait`."""
+        return self._simulator.test(self._rank, self, status)
+
+    @classmethod
+    def Waitall(cls, requests: Sequence[Any], statuses: Sequence[Any] | None = None) -> bool:
+        """Come back when all messages are complete. Takes the requests of mpi4py too."""
+        requests = list(requests)
+        if not requests:
+            return True
+        if not isinstance(requests[0], Request):
+            return bool(type(requests[0]).Waitall(requests, statuses))
+        first = requests[0]
+        first._simulator.wait(first._rank, "Waitall", requests, statuses)
+        return True
+
+    @classmethod
+    def Waitany(cls, requests: Sequence[Any], status: Any = None) -> int:
+        """Come back when one of the messages is complete, and say which."""
+        requests = list(requests)
+        if requests and not isinstance(requests[0], Request):
+            return int(type(requests[0]).Waitany(requests, status))
+        waiting = [request for request in requests if request.post is not None]
+        if not waiting:
+            raise faults.nothing_to_wait_for()
+        first = waiting[0]
+        return requests.index(first._simulator.wait_for_one(first._rank, waiting, status))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self._simulator.stop(faults.no_such_request_call(name))
+
+
+class Communicator:
+    """One rank's end of a simulated run."""
+
+    def __init__(self, simulator: Simulator, rank: int) -> None:
+        self._simulator = simulator
+        self._rank = rank
+
+    def Get_rank(self) -> int:
+        """Which rank this is: 0, 1, … size - 1."""
+        return self._rank
+
+    def Get_size(self) -> int:
+        """How many ranks there are."""
+        return self._simulator.ranks
+
+    rank = property(Get_rank)
+    size = property(Get_size)
+
+    def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Send; come back when the receiver has begun to receive it."""
+        run, call = self._simulator, self._enter("Send")
+        run.finish(call, [self._send(call, buf, dest, tag)])
+
+    def Recv(
+        self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Any = None
+    ) -> None:
+        """Receive into the buffer; come back when the message is in it."""
+        run, call = self._simulator, self._enter("Recv")
+        run.finish(call, [self._receive(call, buf, source, tag)], [status])
+
+    def Sendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+        status: Any = None,
+    ) -> None:
+        """Send and receive at the same time, so that neither waits for the other."""
+        run, call = self._simulator, self._enter("Sendrecv")
+        sent = self._send(call, sendbuf, dest, sendtag)
+        received = self._receive(call, recvbuf, source, recvtag, beside=sent)
+        run.finish(call, [sent, received], [None, status])
+
+    def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        """Begin to send and come back at once; the buffer must stay as it is until `Wait`."""
+        run, call = self._simulator, self._enter("Isend")
+        return run.later(call, self._send(call, buf, dest, tag))
+
+    def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
+        """Begin to receive and come back at once; the data are in the buffer after `Wait`."""
+        run, call = self._simulator, self._enter("Irecv")
+        return run.later(call, self._receive(call, buf, source, tag))
+
+    def Barrier(self) -> None:
+        """Come back when every rank is here."""
+        self._simulator.barrier(self._rank)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self._simulator.stop(faults.no_such_call(name))
+
+    def __repr__(self) -> str:
+        return f"Communicator(rank {self._rank} of {self._simulator.ranks})"
+
+    def _enter(self, name: str) -> Entered:
+        return self._simulator.enter(self._rank, name)
+
+    def _send(self, call: Entered, buf: Any, dest: Any, tag: Any) -> Post | None:
+        try:
+            flat, peer, tag = flat_view(buf, call), self._peer(dest, call), _tag(tag, call)
+        except LabError as fault:
+            self._simulator.stop(fault)
+        return self._simulator.send(call, flat, peer, tag)
+
+    def _receive(
+        self, call: Entered, buf: Any, source: Any, tag: Any, beside: Post | None = None
+    ) -> Post | None:
+        try:
+            flat = flat_view(buf, call, writable=True)
+            if beside is not None and overlap(beside.flat, flat):
+                raise faults.same_memory(call)
+            anyone = _means(source, ANY_SOURCE, "ANY_SOURCE")
+            peer = ANY_SOURCE if anyone else self._peer(source, call)
+            tag = ANY_TAG if _means(tag, ANY_TAG, "ANY_TAG") else _tag(tag, call)
+        except LabError as fault:
+            self._simulator.stop(fault)
+        return self._simulator.receive(call, flat, peer, tag)
+
+    def _peer(self, rank: Any, call: Entered) -> int | None:
+        """The other rank; None for nobody, which is what PROC_NULL is."""
+        if _means(rank, PROC_NULL, "PROC_NULL"):
+            return None
+        try:
+            peer = operator.index(rank)
+        except TypeError:
+            peer = -1
+        if not 0 <= peer < self._simulator.ranks:
+            raise faults.wrong_rank(call, rank, self._simulator.ranks)
+        return peer
+
+
+def _tag(tag: Any, call: Entered) -> int:
+    try:
+        number = operator.index(tag)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise faults.wrong_tag(call, tag)
+    return number
+
+
+def _means(value: Any, ours: int, name: str) -> bool:
+    """Whether the value is this constant: ours, or that of an MPI that is loaded."""
+    if value == ours:
+        return True
+    if isinstance(value, int) and value >= 0:
+        return False
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi is not None and value == getattr(mpi, name, None)
