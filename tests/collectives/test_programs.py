@@ -1,0 +1,256 @@
+import inspect
+import math
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes
+
+from labkit import LabError, collectives
+from labkit.collectives import programs
+from labkit.collectives.operations import OPERATIONS, combine, finish
+from labkit.collectives.programs.two_trees import family
+from tests.collectives.numpy_oracle import DTYPES, REDUCING, assert_done, exact_inputs
+
+ROOTED = {"broadcast", "reduce", "scatter", "gather"}
+UFUNCS = [np.add, np.maximum, np.minimum, np.multiply]
+
+# To explain a failure, every line of the simulator would be traced, for minutes.
+QUICK = set(Phase) - {Phase.explain}
+
+each_program = pytest.mark.parametrize("name", programs.MEANING)
+each_all_reduce = pytest.mark.parametrize("name", programs.ALL_REDUCES)
+
+
+def run(name, inputs, **options):
+    return collectives.run(getattr(programs, name), inputs, **options)
+
+
+@each_program
+@settings(max_examples=25, deadline=None, phases=QUICK)
+@given(data=st.data())
+def test_a_program_does_what_numpy_does(name, data):
+    meaning = programs.MEANING[name]
+    ranks = data.draw(st.integers(1, 33), label="ranks")
+    shape = data.draw(array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=7), label="shape")
+    if meaning == "all_to_all":
+        shape = (*shape, ranks)
+    dtype = data.draw(st.sampled_from(DTYPES), label="dtype")
+    options = {}
+    if meaning in REDUCING:
+        ops = [op for op in [*OPERATIONS, *UFUNCS] if (op, dtype) != ("mean", "?")]
+        options["op"] = data.draw(st.sampled_from(ops), label="op")
+    if meaning in ROOTED:
+        options["root"] = data.draw(st.integers(0, ranks - 1), label="root")
+    if name == "hierarchical_all_reduce":
+        options["per_node"] = data.draw(st.integers(1, 9), label="per node")
+    if name == "double_binary_tree_all_reduce":
+        options["pieces"] = data.draw(st.integers(1, 5), label="pieces")
+    inputs = exact_inputs(ranks, shape, dtype, seed=data.draw(st.integers(0, 99), label="seed"))
+    with np.errstate(over="ignore", invalid="ignore"):
+        trace = run(name, inputs, **options)
+    wanted = {key: value for key, value in options.items() if key in ("op", "root")}
+    assert_done(meaning, inputs, trace.outputs, **wanted)
+
+
+@each_program
+def test_a_program_works_on_any_number_of_ranks(name):
+    for ranks in (*range(1, 11), 16, 17, 31, 33):
+        inputs = exact_inputs(ranks, (2 * ranks,), "i8")
+        assert_done(programs.MEANING[name], inputs, run(name, inputs).outputs)
+
+
+@each_program
+def test_a_program_proves_itself(name):
+    meaning = programs.MEANING[name]
+    for ranks in (1, 2, 3, 4, 6, 9):
+        trace = collectives.run(getattr(programs, name), ranks=ranks)
+        assert trace.check(meaning), str(trace.check(meaning))
+
+
+@each_all_reduce
+def test_all_ranks_end_with_the_same_bits(name):
+    # Training drifts apart if one replica rounds otherwise than the next.
+    numbers = np.random.default_rng(0).normal(size=(7, 50)).astype("f4")
+    outputs = run(name, list(numbers), op="mean").outputs
+    np.testing.assert_allclose(outputs[0], numbers.mean(axis=0), rtol=1e-4, atol=1e-6)
+    for other in outputs[1:]:
+        np.testing.assert_array_equal(other, outputs[0])
+
+
+def doublings(ranks):
+    return math.ceil(math.log2(ranks))
+
+
+def folded(ranks):
+    """Doublings of the largest power of two, with a step to hand in and one to hand out."""
+    return math.floor(math.log2(ranks)) + (0 if math.log2(ranks).is_integer() else 2)
+
+
+STEPS = {
+    "naive_broadcast": lambda n: n - 1,
+    "broadcast": doublings,
+    "reduce": doublings,
+    "scatter": lambda n: n - 1,
+    "gather": lambda n: n - 1,
+    "all_gather": lambda n: n - 1,
+    "reduce_scatter": lambda n: n - 1,
+    "all_to_all": lambda n: n - 1,
+    "barrier": doublings,
+    "naive_all_reduce": lambda n: 2 * (n - 1),
+    "parameter_server_all_reduce": lambda n: 2 * (n - 1),
+    "tree_all_reduce": lambda n: 2 * doublings(n),
+    "ring_all_reduce": lambda n: 2 * (n - 1),
+    "recursive_doubling_all_reduce": folded,
+    "rabenseifner_all_reduce": lambda n: folded(n) + math.floor(math.log2(n)),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_program_takes_the_published_number_of_steps(name):
+    for ranks in (1, 2, 3, 4, 5, 8, 13, 16, 32, 33):
+        trace = run(name, exact_inputs(ranks, (ranks,), "f8"))
+        assert trace.steps == STEPS[name](ranks), ranks
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8, 16, 33])
+def test_every_rank_of_a_ring_sends_the_same_and_hardly_more_than_twice_the_buffer(ranks):
+    nbytes = 8 * ranks * 5
+    inputs = exact_inputs(ranks, (ranks * 5,), "f8")
+    part = nbytes * (ranks - 1) // ranks
+    for name, parts in [("all_gather", 1), ("reduce_scatter", 1), ("all_to_all", 1)]:
+        assert run(name, inputs).bytes_sent == (parts * part,) * ranks
+    for name in ("ring_all_reduce", "parameter_server_all_reduce"):
+        assert run(name, inputs).bytes_sent == (2 * part,) * ranks
+    assert run("naive_all_reduce", inputs).bytes_received[0] == (ranks - 1) * nbytes
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 16, 32])
+def test_rabenseifner_sends_as_little_as_a_ring_in_fewer_steps(ranks):
+    inputs = exact_inputs(ranks, (ranks * 3,), "f4")
+    short, ring = run("rabenseifner_all_reduce", inputs), run("ring_all_reduce", inputs)
+    assert short.bytes_sent == ring.bytes_sent
+    assert short.steps == 2 * math.log2(ranks)
+
+
+def test_the_ring_passes_through_the_published_states():
+    # The worked example of four ranks that hold 1 to 16, row by row.
+    trace = collectives.run(programs.ring_all_reduce, ranks=4)
+    held = [array.copy() for array in trace.inputs]
+    for state in (state for state in trace.states if state.step <= 3):
+        values = np.frombuffer(state.data, held[0].dtype)
+        held[state.rank][state.start : state.start + values.size] = values
+    assert [held[rank][(rank + 1) % 4] for rank in range(4)] == [32, 36, 40, 28]
+    assert [array.tolist() for array in trace.outputs] == [[28, 32, 36, 40]] * 4
+
+
+def test_a_ring_only_talks_to_its_neighbours():
+    links = run("ring_all_reduce", exact_inputs(6, (12,), "f4")).links()
+    assert list(links) == sorted((rank, (rank + 1) % 6) for rank in range(6))
+
+
+@pytest.mark.parametrize(("ranks", "per_node"), [(8, 4), (8, 2), (12, 3), (16, 8)])
+def test_between_the_nodes_each_rank_only_sends_its_chunk(ranks, per_node):
+    nodes, elements = ranks // per_node, ranks * per_node
+    trace = run(
+        "hierarchical_all_reduce", exact_inputs(ranks, (elements,), "f8"), per_node=per_node
+    )
+    between = [0] * ranks
+    for (source, dest), nbytes in trace.links().items():
+        if source // per_node != dest // per_node:
+            assert source % per_node == dest % per_node
+            between[source] += nbytes
+    chunk = 8 * elements // per_node
+    assert between == [2 * chunk * (nodes - 1) // nodes] * ranks
+
+
+def test_the_lines_of_a_group_are_those_of_the_program_that_it_runs():
+    trace = run("hierarchical_all_reduce", exact_inputs(5, (4,), "f4"), per_node=2)
+    names = {source.name for source in trace.sources}
+    assert names == {"fold_in", "reduce_scatter", "ring_all_reduce", "all_gather", "fold_out"}
+
+
+@pytest.mark.parametrize("ranks", range(1, 34))
+def test_two_trees_share_the_work(ranks):
+    inner = [set(), set()]
+    for shift in (0, 1):
+        families = [family(rank, ranks, shift) for rank in range(ranks)]
+        for rank, (parent, children) in enumerate(families):
+            assert len(children) <= 2
+            assert all(families[child][0] == rank for child in children)
+            assert parent is None or rank in families[parent][1]
+            if children:
+                inner[shift].add(rank)
+        depth, here = 0, [rank for rank, (parent, _) in enumerate(families) if parent is None]
+        assert len(here) == 1
+        reached = len(here)
+        while here := [child for rank in here for child in families[rank][1]]:
+            depth, reached = depth + 1, reached + len(here)
+        assert reached == ranks
+        assert depth <= math.log2(ranks)
+    assert not inner[0] & inner[1]
+
+
+@pytest.mark.parametrize("ranks", [4, 7, 16, 33])
+def test_two_trees_keep_every_rank_below_twice_the_buffer(ranks):
+    trace = run("double_binary_tree_all_reduce", exact_inputs(ranks, (64,), "f4"))
+    assert max(trace.bytes_sent) <= 2 * 64 * 4
+    assert max(trace.bytes_received) <= 2 * 64 * 4
+
+
+def test_more_pieces_fill_the_trees():
+    inputs = exact_inputs(16, (1024,), "f4")
+    costs = [
+        run("double_binary_tree_all_reduce", inputs, pieces=pieces).steps / (2 * pieces)
+        for pieces in (1, 4, 16)
+    ]
+    assert costs == sorted(costs, reverse=True)  # in sendings of the whole buffer
+    assert costs[-1] < run("tree_all_reduce", inputs).steps / 2
+
+
+def test_a_mean_of_whole_numbers_rounds_down_and_that_once():
+    inputs = [np.array([-1, 0, 2]), np.array([0, 1, 3]), np.array([-1, 1, 3])]
+    for name in programs.ALL_REDUCES:
+        assert run(name, inputs, op="mean").outputs[2].tolist() == [-1, 0, 2]
+
+
+def test_combine_works_in_place():
+    mine, received = np.array([1.0, 5.0]), np.array([3.0, 4.0])
+    combine("max", mine, received)
+    assert mine.tolist() == [3, 5]
+    finish("mean", mine, 2)
+    assert mine.tolist() == [1.5, 2.5]
+    finish("sum", mine, 2)
+    assert mine.tolist() == [1.5, 2.5]
+
+
+@pytest.mark.parametrize("op", ["average", np.negative, np.divmod, 3, None])
+def test_an_unknown_reduction_is_named(op):
+    with pytest.raises(LabError, match=r"is no reduction.*sum, mean, max, min, prod"):
+        run("ring_all_reduce", exact_inputs(2, (2,), "f4"), op=op)
+
+
+def test_a_mean_of_booleans_is_refused():
+    with pytest.raises(LabError, match="convert the arrays to numbers"):
+        run("reduce", exact_inputs(2, (2,), "?"), op="mean")
+
+
+def test_all_to_all_says_which_sizes_it_can_swap():
+    with pytest.raises(LabError, match=r"7 elements cannot be cut into 3 equal.*multiple of 3"):
+        run("all_to_all", exact_inputs(3, (7,), "f4"))
+
+
+def test_chunks_of_a_buffer_with_gaps_are_refused():
+    with pytest.raises(LabError, match="ascontiguousarray"):
+        programs.pieces.split(np.zeros((4, 4))[:, :2], 2)
+
+
+def test_every_program_is_there_and_says_in_one_sentence_what_it_does():
+    functions = dict(inspect.getmembers(programs, inspect.isfunction))
+    assert set(functions) == set(programs.MEANING)
+    assert set(programs.__all__) == {*functions, "ALL_REDUCES", "MEANING"}
+    for function in functions.values():
+        assert function.__doc__.count("\n") == 0
+        assert function.__doc__.endswith(".")
+        assert len(inspect.getsource(function).splitlines()) <= 40
