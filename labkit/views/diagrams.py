@@ -25,6 +25,7 @@ _DRAWERS = (
     "labkit.views.speed",
     "labkit.views.gauges",
     "labkit.memory.pictures",
+    "labkit.collectives.pictures",
 )
 # A changed letter moves the mean of some 8 × 8 pixels by far more than this of 255; another
 # version of the font renderer moves it by less.

@@ -1,0 +1,98 @@
+"""When gradients leave: all at the end, one by one, or in buckets while the backward pass runs.
+
+The backward pass makes gradients from the last layer to the first. A bucket is sent as soon as
+its last gradient is there and the bucket before it has gone:
+
+>>> plan = overlap([(1e-3, 4e6)] * 12, ranks=8, bucket=16e6, latency=100e-6, bandwidth=10e9)
+>>> plan
+Overlap(16.6 ms, 3 buckets, 4.60 ms after the backward pass)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.kinds import Kind, LabError, bytes_text, modelled, seconds_text
+from labkit.plain import stored
+
+__all__ = ["Bucket", "Overlap", "overlap"]
+
+
+@stored
+@dataclass(frozen=True)
+class Bucket:
+    """Gradients that travel together: layers as they come out of the backward pass, from 0."""
+
+    first: int
+    last: int
+    nbytes: float
+    ready: float
+    start: float
+    end: float
+
+
+@stored
+@dataclass(frozen=True, repr=False)
+class Overlap:
+    """One backward pass with its all-reduces, in seconds from its start."""
+
+    backward: tuple[tuple[float, float], ...]  # start and end of each layer, last layer first
+    buckets: tuple[Bucket, ...]
+    seconds: float
+    kind: Kind
+
+    @property
+    def exposed(self) -> float:
+        """Seconds of communication after the backward pass, when nothing hides them."""
+        return self.seconds - self.backward[-1][1]
+
+    def __repr__(self) -> str:
+        count = f"{len(self.buckets)} bucket{'s' * (len(self.buckets) != 1)}"
+        after = f"{seconds_text(self.exposed)} after the backward pass"
+        return f"Overlap({seconds_text(self.seconds)}, {count}, {after})"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        from labkit.views.bucket_figure import figure
+
+        return figure({"": self})._repr_mimebundle_()
+
+
+def overlap(
+    layers: Sequence[tuple[float, float]],
+    ranks: int,
+    bucket: float,
+    latency: float,
+    bandwidth: float,
+    program: str = "ring_all_reduce",
+) -> Overlap:
+    """The schedule for layers of (seconds of the backward pass, bytes of gradient).
+
+    `layers` are in the order of the backward pass. A bucket is closed as soon as it holds
+    `bucket` bytes: 0 sends every layer alone, `float("inf")` sends all of them at the end.
+    """
+    from labkit.collectives.schedules import cost
+
+    if not layers:
+        raise LabError("There are no layers. Give (seconds, bytes) for each of them.")
+    backward, clock = [], 0.0
+    for seconds, _ in layers:
+        backward.append((clock, clock + seconds))
+        clock += seconds
+    buckets: list[Bucket] = []
+    first, held, free = 0, 0.0, 0.0
+    for place, (_, nbytes) in enumerate(layers):
+        held += nbytes
+        if held < bucket and place < len(layers) - 1:
+            continue
+        ready = backward[place][1]
+        start = max(ready, free)
+        free = start + float(cost(program, ranks, held, latency, bandwidth))
+        buckets.append(Bucket(first, place, held, ready, start, free))
+        first, held = place + 1, 0.0
+    kind = modelled(
+        f"{program} on {ranks} ranks, α = {seconds_text(latency)}, {bytes_text(bandwidth)}/s; "
+        "the backward pass is not slowed by it"
+    )
+    return Overlap(tuple(backward), tuple(buckets), max(clock, free), kind)
