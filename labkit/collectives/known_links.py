@@ -1,0 +1,218 @@
+"""Links and measurements that others have published, each with its source and date.
+
+>>> print(LINKS["NVLink 3, 8 A100"].link)
+4.02 µs and 235 GB/s
+>>> print(nccl_latency("ring", "Simple", ranks=8))
+56.0 µs
+
+For when you cannot measure yourself. They are recorded; a time computed from them is modelled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from labkit.collectives.quantities import Seconds
+from labkit.collectives.topologies import Link
+from labkit.kinds import Kind, LabError, bytes_text, modelled, recorded, seconds_text
+
+__all__ = [
+    "LINKS",
+    "MEASURED",
+    "NCCL_LATENCIES",
+    "KnownLink",
+    "Measured",
+    "NcclLatency",
+    "nccl_latency",
+    "table",
+]
+
+# The day on which a page without a date of its own was read.
+READ = "read 2026-11"
+_ML_ENGINEERING = "Bekman, ml-engineering, network/README.md"
+_PLAYBOOK = "Ultra-Scale Playbook, pp_comm_bandwidth"
+_D2L = "Dive into Deep Learning, parameterserver.md"
+_MPITUTORIAL = "mpitutorial.com, MPI broadcast and collective communication"
+_SCALING_BOOK = "scaling-book, TPU v5e"
+
+
+@dataclass(frozen=True)
+class KnownLink:
+    """What one rank can send in one direction, and where that is from."""
+
+    name: str
+    link: Link
+    about: str
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A collective that somebody timed: bytes of each buffer, and seconds or bus bandwidth."""
+
+    what: str
+    collective: str
+    ranks: int
+    nbytes: float
+    seconds: float
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class NcclLatency:
+    """NCCL's own model: microseconds before anything moves, and for each step over a link."""
+
+    algorithm: Literal["ring", "tree"]
+    protocol: Literal["LL", "LL128", "Simple"]
+    base: float
+    nvlink: float
+    pci: float
+    network: float
+
+
+LINKS: dict[str, KnownLink] = {
+    one.name: one
+    for one in (
+        KnownLink(
+            "NVLink 3, 8 A100", Link(56.3e-6 / 14, 234.89e9),
+            "all-reduce of 16 GiB, 78 % of 300 GB/s; latency fitted as a ring's 14 steps, and a "
+            "straight line is up to 36 % off between",
+            recorded(f"8 A100 ({_ML_ENGINEERING})", READ),
+        ),
+        KnownLink(
+            "NVLink 4, 8 H200", Link(41.4e-6 / 14, 482.26e9),
+            "all-reduce of 16 GiB with the switch adding up (NVLS), 107 % of 450 GB/s; latency "
+            "fitted as a ring's 14 steps, up to 21 % off between",
+            recorded(f"8 H200, NCCL 2.27.7 ({_ML_ENGINEERING})", READ),
+        ),
+        KnownLink(
+            "NVSwitch, HGX H100", Link(936.25e-9, 400e9),
+            "validated input of a simulator, with ring collectives",
+            recorded("HGX H100 (astra-sim, HGX-H100-validated.yml)", READ),
+        ),
+        KnownLink(
+            "TPU v5e, one axis", Link(1e-6, 45e9),
+            "about 1 µs a hop: below 45 kB a message is latency",
+            recorded(f"TPU v5e ({_SCALING_BOOK})", READ),
+        ),
+        KnownLink(
+            "PCIe 3 x16", Link(5.7e-6, 16e9),
+            "16 GB/s; the latency is NCCL's Simple ring step over PCIe",
+            recorded(f"PCIe 3 ({_D2L}; NCCL src/graph/tuning.cc)", "2026-06"),
+        ),
+        KnownLink(
+            "Ethernet 25 Gbit/s", Link(14e-6, 3.125e9),
+            "the cable's rate; the latency is NCCL's Simple step over a network",
+            recorded("25 Gbit/s Ethernet (NCCL src/graph/tuning.cc)", "2026-06"),
+        ),
+    )
+}  # fmt: skip
+
+_NCCL_KIND = recorded("NCCL's cost model (src/graph/tuning.cc)", "2026-06")
+# Microseconds: base, then a step over NVLink, over PCIe, over the network.
+NCCL_LATENCIES: tuple[NcclLatency, ...] = (
+    NcclLatency("tree", "LL", 6.8, 0.6, 1.0, 5.0),
+    NcclLatency("tree", "LL128", 14.0, 1.25, 1.9, 8.5),
+    NcclLatency("tree", "Simple", 8.4, 4.0, 4.0, 14.0),
+    NcclLatency("ring", "LL", 6.6, 0.6, 1.0, 2.7),
+    NcclLatency("ring", "LL128", 14.0, 1.9, 2.5, 4.0),
+    NcclLatency("ring", "Simple", 8.4, 3.4, 5.7, 14.0),
+)
+
+
+def nccl_latency(
+    algorithm: str, protocol: str, ranks: int, over: Literal["nvlink", "pci"] = "nvlink"
+) -> Seconds:
+    """What NCCL takes a ring all-reduce to cost on one node before the first byte counts.
+
+    >>> [str(nccl_latency("ring", name, ranks=8)) for name in ("LL", "LL128", "Simple")]
+    ['15.0 µs', '40.6 µs', '56.0 µs']
+    """
+    for row in NCCL_LATENCIES:
+        if (row.algorithm, row.protocol) == (algorithm, protocol) and algorithm == "ring":
+            steps = 2 * (ranks - 1)
+            total = row.base + steps * (row.nvlink if over == "nvlink" else row.pci)
+            source = f"NCCL's own cost model, {steps} steps over {over}; {_NCCL_KIND}"
+            return Seconds(1e-6 * total, modelled(source))
+    raise LabError(
+        f"There is no one-node formula for {algorithm!r} with protocol {protocol!r} here. "
+        'Take "ring" with "LL", "LL128" or "Simple"; NCCL_LATENCIES holds the whole table.'
+    )
+
+
+def _bus(
+    what: str, kind: Kind, rows: tuple[tuple[float, float], ...], ranks: int
+) -> list[Measured]:
+    """Rows of (bytes, bus bandwidth in GB/s) of all-reduce, as seconds."""
+    factor = 2 * (ranks - 1) / ranks
+    return [
+        Measured(what, "all_reduce", ranks, size, factor * size / (rate * 1e9), kind)
+        for size, rate in rows
+    ]
+
+
+_A100 = recorded(f"8 A100, NVLink 3 ({_ML_ENGINEERING})", READ)
+_H200 = recorded(f"8 H200, NCCL 2.27.7 ({_ML_ENGINEERING})", READ)
+_ETHERNET = recorded(f"a cluster on Ethernet, 100,000 ints ({_MPITUTORIAL})", READ)
+_KIB, _MIB, _GIB = 2.0**10, 2.0**20, 2.0**30
+
+MEASURED: tuple[Measured, ...] = (
+    *(
+        Measured("8 A100", "all_reduce", 8, size, 1e-6 * us, _A100)
+        for size, us in (
+            (32 * _KIB, 43.83), (_MIB, 101.9), (8 * _MIB, 133.5), (64 * _MIB, 684.6),
+            (512 * _MIB, 4218.0), (16 * _GIB, 127_997.0),
+        )
+    ),
+    *_bus(
+        "8 H200", _H200,
+        ((32 * _KIB, 1.44), (_MIB, 39.93), (64 * _MIB, 346.51), (_GIB, 463.58),
+         (16 * _GIB, 482.26)), 8,
+    ),
+    *(
+        measured
+        for nodes, rate in (
+            (1, 436.0), (2, 361.7), (4, 160.1), (8, 99.6), (16, 84.7), (32, 64.9), (64, 32.9)
+        )
+        for measured in _bus(
+            f"{nodes} node{'' if nodes == 1 else 's'} of 8 H100",
+            recorded(f"nodes of 8 H100 ({_PLAYBOOK})", READ), ((256e6, rate),), 8 * nodes,
+        )
+    ),
+    *(
+        Measured(what, collective, ranks, 400_000, seconds, _ETHERNET)
+        for what, collective, times in (
+            ("a loop of sends", "naive_broadcast", (0.0344, 0.1025, 0.2385, 0.5109)),
+            ("MPI_Bcast", "broadcast", (0.0344, 0.0817, 0.1084, 0.1296)),
+        )
+        for ranks, seconds in zip((2, 4, 8, 16), times, strict=True)
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class _Table:
+    rows: tuple[KnownLink, ...]
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{one.name}: {one.link}; {one.about}; {one.kind}" for one in self.rows)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from labkit.views.table import table
+
+        rows = [
+            (
+                one.name, seconds_text(one.link.latency), f"{bytes_text(one.link.bandwidth)}/s",
+                one.about, str(one.kind),
+            )
+            for one in self.rows
+        ]  # fmt: skip
+        head = ("link", "latency", "bandwidth", "what it is", "kind")
+        shown = table(head, rows, "Known links, one direction", prose=True)
+        return {"text/plain": repr(self), "text/html": shown}
+
+
+def table() -> Any:
+    """The known links with their sources, for a notebook to show."""
+    return _Table(tuple(LINKS.values()))
