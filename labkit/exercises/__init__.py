@@ -5,6 +5,7 @@
 'right'
 """
 
+from labkit.exercises.program_task import ProgramOutcome, ProgramTask, Target
 from labkit.exercises.task import Outcome, Task, check, tasks
 
-__all__ = ["Outcome", "Task", "check", "tasks"]
+__all__ = ["Outcome", "ProgramOutcome", "ProgramTask", "Target", "Task", "check", "tasks"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
+from labkit.exercises.program_task import ProgramOutcome, ProgramTask
 from labkit.kinds import LabError
 
 __all__ = ["Outcome", "Task", "check", "tasks"]
@@ -27,6 +28,21 @@ class Task:
     hint: str
     unit: str = ""
     why: str = ""
+
+    def judge(self, name: str, answer: object) -> Outcome:
+        """What becomes of an answer."""
+        question = f"{self.question} [{self.unit}]" if self.unit else self.question
+        if answer is ...:
+            return Outcome(name, "open", f"Not answered yet. {question}")
+        truth = self.answer()
+        right, hint = (
+            _judged_words(answer, truth, self)
+            if isinstance(truth, str)
+            else _judged_number(answer, truth, self)
+        )
+        if right:
+            return Outcome(name, "right", f"Right. {self.why}".rstrip())
+        return Outcome(name, "wrong", f"Not yet. {hint}\n{question}")
 
 
 @dataclass(frozen=True)
@@ -50,7 +66,7 @@ class Outcome:
         return {"text/plain": self.text, "text/html": html}
 
 
-def tasks(lecture: str) -> dict[str, Task]:
+def tasks(lecture: str) -> dict[str, Task | ProgramTask]:
     """All tasks of a lecture, by name.
 
     >>> "01.bytes_per_step" in tasks("01")
@@ -66,28 +82,16 @@ def tasks(lecture: str) -> dict[str, Task]:
             f"There are no exercises for lecture {lecture!r}. "
             "The name of a task begins with two digits, as in '01.bytes_per_step'."
         ) from None
-    found: dict[str, Task] = module.TASKS
+    found: dict[str, Task | ProgramTask] = module.TASKS
     return found
 
 
-def check(name: str, answer: object = ...) -> Outcome:
+def check(name: str, answer: object = ...) -> Outcome | ProgramOutcome:
     """Judge an answer. `...` stands for "not answered yet" and shows the question."""
     known = tasks(name.partition(".")[0])
     if name not in known:
         raise LabError(f"There is no task {name!r}. This lecture has: {', '.join(known)}.")
-    task = known[name]
-    question = f"{task.question} [{task.unit}]" if task.unit else task.question
-    if answer is ...:
-        return Outcome(name, "open", f"Not answered yet. {question}")
-    truth = task.answer()
-    right, hint = (
-        _judged_words(answer, truth, task)
-        if isinstance(truth, str)
-        else _judged_number(answer, truth, task)
-    )
-    if right:
-        return Outcome(name, "right", f"Right. {task.why}".rstrip())
-    return Outcome(name, "wrong", f"Not yet. {hint}\n{question}")
+    return known[name].judge(name, answer)
 
 
 def _judged_number(answer: object, truth: float, task: Task) -> tuple[bool, str]:

@@ -33,11 +33,13 @@ class Prediction:
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return _shown(str(self))
 
-    def against(self, found: Found) -> Outcome:
+    def against(self, found: Found, kind: str | None = None) -> Outcome:
         """Your guess beside what came out.
 
-        `found` is a number, (value, low, high), or an estimate or verdict of a comparison.
+        `found` is a number, (value, low, high), or an estimate or verdict of a comparison. A whole
+        number was counted. Of any other number you can say its kind: "counted", "modelled".
         """
+        verb: str
         if isinstance(found, Verdict):
             found = found.estimate
         if isinstance(found, Estimate):
@@ -51,7 +53,10 @@ class Prediction:
                 )
             ends, scale, verb = found, 1.0, "measured"
         else:
-            ends, scale, verb = (found,), 1.0, "measured"
+            # A modelled time knows its kind and its unit; a plain number was measured.
+            known, unit = getattr(found, "kind", None), getattr(found, "unit", self.unit)
+            verb = "counted" if isinstance(found, int) else getattr(known, "name", "measured")
+            ends, scale = (found,), _scale(unit, self.unit)
         try:
             numbers = [scale * float(end) for end in ends]
         except (TypeError, ValueError):
@@ -60,7 +65,7 @@ class Prediction:
                 "the result for one: run.seconds(), comparison.speedup(name), comparison.verdict()."
             ) from None
         low, high = numbers[1:] if len(numbers) == 3 else (None, None)
-        return Outcome(self.what, self.guess, self.unit, numbers[0], low, high, verb)
+        return Outcome(self.what, self.guess, self.unit, numbers[0], low, high, kind or verb)
 
 
 @plain.stored

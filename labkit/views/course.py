@@ -15,8 +15,8 @@ LECTURES = {
     "03": ("MirroredStrategy", "02", True),
     "04": ("What went wrong", "03", True),
     "05": ("Reading\nthe gauges", "03", True),
-    "06": ("Collectives", "03", False),
-    "07": ("Ring\nall-reduce", "06", False),
+    "06": ("Collectives", "03", True),
+    "07": ("Ring\nall-reduce", "06", True),
     "08": ("Sync\nand async", "03", False),
     "09": ("Many\nworkers", "08", False),
     "10": ("On a\ncluster", "09", False),
@@ -147,8 +147,9 @@ def diagrams() -> dict[str, Diagram]:
             course_map,
             "Map of the course. Lectures 00 start here, 01 why distribute, 02 one device, 03 "
             "MirroredStrategy and 04 what went wrong follow each other; 05 reading the gauges "
-            "follows 03. These are in this release. To come, all after lecture 03: 06 collectives "
-            "and 07 ring all-reduce; 08 sync and async, 09 many workers and 10 on a cluster.",
+            "follows 03, and so do 06 collectives and 07 ring all-reduce. These are in this "
+            "release. To come, also after lecture 03: 08 sync and async, 09 many workers and 10 "
+            "on a cluster.",
         ),
         "kinds": Diagram(
             "00",

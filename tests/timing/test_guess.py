@@ -3,7 +3,7 @@
 import pytest
 
 from labkit import plain
-from labkit.kinds import LabError, measured, recorded
+from labkit.kinds import LabError, measured, modelled, recorded
 from labkit.timing import Estimate, judge, predict
 
 MINE = predict("speed-up of 2 replicas", 1.8, unit="×")
@@ -32,6 +32,16 @@ def test_against_an_estimate_its_kind_is_named():
     away = Estimate(0.9, 0.8, 1.0, "×", 0.98, recorded("H200", "2026-11-21"))
     assert "recorded 0.90×" in str(MINE.against(away))
     assert MINE.against(judge("b", "a", [0.5] * 8)).value == pytest.approx(1.6487, abs=1e-4)
+
+
+def test_a_whole_number_was_counted_and_a_modelled_time_says_so():
+    assert "counted 7 steps" in str(predict("steps", 3, unit="steps").against(7))
+    assert "modelled 0.90×" in str(MINE.against(0.9, kind="modelled"))
+    # Imported here: guesses know nothing of collectives.
+    from labkit.collectives.quantities import Seconds
+
+    found = predict("time", 2, unit="ms").against(Seconds(0.004, modelled("a ring")))
+    assert str(found) == "You guessed 2.00 ms; modelled 4.00 ms: off by a factor of 2."
 
 
 def test_units_are_converted_where_they_can_be():
