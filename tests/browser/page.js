@@ -115,20 +115,21 @@
     return { variance: squares / count - (sum / count) ** 2, opaque: opaque / count };
   };
 
-  // A device panel draws itself in a tree of its own, in place of the still picture that is in it.
+  // A panel and a player draw themselves in a tree of their own, in place of the still picture inside.
+  const VIEWS = ".labkit-panel, .labkit-player";
   const drawn = (panel) => [...(panel.shadowRoot?.querySelectorAll("canvas") ?? [])];
 
   // Pictures of a notebook; JupyterLab's own icons are none.
   const figures = () =>
     content().flatMap((area) =>
       [...area.querySelectorAll("img, canvas, svg")].filter(
-        (one) => !one.closest(".labkit-panel")?.shadowRoot && !one.closest("button, .jp-icon, [data-icon]") && !one.parentElement.closest("svg")));
+        (one) => !one.closest(VIEWS)?.shadowRoot && !one.closest("button, .jp-icon, [data-icon]") && !one.parentElement.closest("svg")));
 
   const figureFaults = async () => {
     const found = [];
-    for (const panel of document.querySelectorAll(".labkit-panel"))
-      if (!drawn(panel).some((canvas) => canvas.width > 200 && canvas.height > 40))
-        found.push(`${where(panel)}, device panel: is not drawn`);
+    for (const view of document.querySelectorAll(VIEWS))
+      if (!drawn(view).some((canvas) => canvas.width > 200 && canvas.height > 40))
+        found.push(`${where(view)}, ${view.className}: is not drawn`);
     for (const figure of figures()) {
       const name = `${where(figure)}, ${figure.localName}`;
       try {

@@ -1,14 +1,15 @@
 // The panel: redrawn only when something has changed, and only while somebody can see it.
+import { write } from "./page_elements.mjs";
+import { isDark, watchTheme } from "./page_theme.mjs";
 import { listen, place } from "./panel_hub.mjs";
 import { colours, paintLanes, paintOverview, AXIS_HEIGHT, OVERVIEW_HEIGHT } from "./panel_draw.mjs";
 import { keyMeans, overviewHands, plotHands } from "./panel_hands.mjs";
 import { coresUnfolded, defaultMetrics, knownMetrics, ordered, scales, strips } from "./panel_lanes.mjs";
-import { deviceMenu, labelsOf, laneWords, metricButtons, notesOf, skeleton, write } from "./panel_parts.mjs";
+import { deviceMenu, labelsOf, laneWords, metricButtons, notesOf, skeleton } from "./panel_parts.mjs";
 import { rowsOf, spanAt, trackHeight } from "./panel_spans.mjs";
 import { Sight } from "./panel_sight.mjs";
 import { Store } from "./panel_store.mjs";
 import { METRICS, deviceLabel, lengthText, timeText, valueText } from "./panel_text.mjs";
-import { isDark, watchTheme } from "./panel_theme.mjs";
 import { toPixel } from "./panel_time.mjs";
 import { unpack } from "./panel_unpack.mjs";
 import { footWords, stateOf, stateWords, summary, valueOf } from "./panel_words.mjs";

@@ -1,5 +1,6 @@
 // Everything that is painted on canvas: spans, lanes, time axis, overview. Colours come from the
 // style sheet, so that themes, forced colours and print need no second list here.
+import { penOf, rgb, widthWith } from "./page_canvas.mjs";
 import { SPAN_HEIGHT, bands } from "./panel_spans.mjs";
 import { timeText } from "./panel_text.mjs";
 import { ticks, toPixel } from "./panel_time.mjs";
@@ -19,46 +20,6 @@ export function colours(host, metrics) {
     metric: Object.fromEntries(metrics.map((metric) => [metric, read(metric.replace("_", "-"))])),
     rgb,
     font: style.getPropertyValue("--lk-canvas-font").trim() || FONT,
-  };
-}
-
-// Any colour of CSS as [r, g, b].
-const known = new Map();
-export function rgb(colour) {
-  if (!known.has(colour)) {
-    const pen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
-    pen.fillStyle = colour;
-    pen.fillRect(0, 0, 1, 1);
-    known.set(colour, [...pen.getImageData(0, 0, 1, 1).data.slice(0, 3)]);
-  }
-  return known.get(colour);
-}
-
-// A canvas that is sharp on this screen, cleared, with a pen that thinks in CSS pixels.
-export function penOf(canvas, width, height) {
-  const ratio = globalThis.devicePixelRatio || 1;
-  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
-  if (canvas.width !== w || canvas.height !== h) {
-    canvas.width = w;
-    canvas.height = h;
-    canvas.style.width = `${width}px`;
-    canvas.style.height = `${height}px`;
-  }
-  const pen = canvas.getContext("2d");
-  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-  pen.clearRect(0, 0, width, height);
-  return pen;
-}
-
-const widths = new Map();
-function widthWith(pen) {
-  return (text) => {
-    const key = pen.font + text;
-    if (!widths.has(key)) {
-      if (widths.size > 5000) widths.clear();
-      widths.set(key, pen.measureText(text).width);
-    }
-    return widths.get(key);
   };
 }
 

@@ -1,21 +1,7 @@
 // The elements of the panel. Words and values are real text, so that they can be read aloud,
 // selected and printed; only curves are pixels.
+import { element } from "./page_elements.mjs";
 import { METRICS, deviceLabel, timeText } from "./panel_text.mjs";
-
-export function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (value !== false && value !== null) made.setAttribute(key, value === true ? "" : value);
-  }
-  made.append(...children);
-  return made;
-}
-
-// Writing the same words again would make a browser lay out the page ten times a second.
-export function write(node, words) {
-  if (node.textContent !== words) node.textContent = words;
-}
 
 export const HELP =
   "Arrow keys move the cursor, with Shift faster; plus and minus zoom; Home and End go to the "

@@ -1,0 +1,107 @@
+"""A view as a piece of HTML that needs nothing else: its code, its style and its data are inside.
+
+No CDN and no request: the same piece of HTML works in JupyterLab, in an exported notebook and in a
+file on a disk. Without JavaScript, or without trust, the picture or the sentence inside it stays.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import Any
+
+__all__ = ["STATIC", "bundle", "document", "embedded", "style"]
+
+STATIC = Path(__file__).parent / "static"
+# A saved notebook holds this once for every view: 32 kB packed, 80 kB as it is. A script element
+# asks for no permission that this script has not been given already, unlike a blob or `eval`.
+START = """(async () => {
+  const bytes = Uint8Array.from(atob(CODE), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.textContent = await new Response(stream).text();
+  document.head.append(script);
+  script.start(OPTIONS);
+  script.remove();
+})();"""
+IMPORT = re.compile(r"^import\s[^;]*;\n", re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class)\b)", re.MULTILINE)
+# Comments are for readers of the modules; in every notebook they would only be weight.
+COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
+
+
+def embedded(
+    view: str,
+    modules: tuple[str, ...],
+    options: dict[str, Any],
+    *,
+    key: str,
+    alt: str,
+    png: bytes | None = None,
+) -> str:
+    """A piece of HTML in which `mountAll` of the modules starts the view with these options.
+
+    `view` is its name (`panel`): of its style sheet, and of the element that it looks for.
+    """
+    start = START.replace("CODE", json.dumps(_packed_code(view, modules))).replace(
+        "OPTIONS", _script_safe(options)
+    )
+    return (
+        f'<div class="labkit-{view}" data-labkit-{view}="{escape(key)}">{_fallback(alt, png)}</div>'
+        f"<script>{start}</script>"
+    )
+
+
+def document(fragment: str, title: str) -> str:
+    """A whole page around the fragment."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{escape(title)}</title>"
+        "<style>body{max-width:1280px;margin:1.5rem auto;padding:0 1rem;"
+        "font-family:system-ui,sans-serif}</style></head>"
+        f"<body>\n{fragment}\n</body></html>\n"
+    )
+
+
+@cache
+def bundle(modules: tuple[str, ...]) -> str:
+    """The modules as one classic script: no `import`, no `export`, no comments."""
+    parts = []
+    for name in modules:
+        text = (STATIC / f"{name}.mjs").read_text(encoding="utf-8")
+        parts.append(COMMENT.sub("", EXPORT.sub("", IMPORT.sub("", text))).strip())
+    return "\n".join(parts)
+
+
+@cache
+def style(view: str) -> str:
+    """The style sheet, for the view's own shadow tree."""
+    return (STATIC / f"{view}.css").read_text(encoding="utf-8")
+
+
+@cache
+def _packed_code(view: str, modules: tuple[str, ...]) -> str:
+    code = (
+        f"(() => {{\n{bundle(modules)}\nconst CSS = {json.dumps(style(view))};\n"
+        "document.currentScript.start = (options) => mountAll(options, CSS);\n})();"
+    )
+    return base64.b64encode(gzip.compress(code.encode(), 9, mtime=0)).decode("ascii")
+
+
+def _fallback(alt: str, png: bytes | None) -> str:
+    if png is None:
+        return f"<p>{escape(alt)}</p>"
+    coded = base64.b64encode(png).decode("ascii")
+    return f'<img alt="{escape(alt)}" style="max-width:100%" src="data:image/png;base64,{coded}">'
+
+
+def _script_safe(value: Any) -> str:
+    """JSON that cannot end the script which it is in."""
+    return json.dumps(value).replace("</", "<\\/").replace("<!--", "<\\u0021--")
