@@ -79,6 +79,14 @@ def _parser() -> argparse.ArgumentParser:
     replay = commands.add_parser("replay", help="show a recording in the browser")
     replay.add_argument("file", type=Path)
     replay.add_argument("--html", type=Path, help="write the page here, and do not open it")
+    bench = commands.add_parser("bench", help="measure what this machine can do")
+    bench.add_argument("what", choices=["collectives"], help="all-reduce and its relatives")
+    bench.add_argument("--collective", default="all_reduce", help="all_reduce if not given")
+    bench.add_argument("--ranks", type=int, default=4, help="how many; 4 if not given")
+    bench.add_argument("--sizes", metavar="1k:16M", help="bytes in each rank's buffer, doubling")
+    bench.add_argument("--contenders", metavar="mpi,gloo", help="who; the usual ones if not given")
+    bench.add_argument("--quick", action="store_true", help="under a minute on 2 cores")
+    bench.add_argument("--json", type=Path, metavar="FILE", help="write the result there too")
     notebooks = commands.add_parser("notebooks", help="run notebooks and keep their results")
     notebooks.add_argument("names", nargs="*", help="which ones; all if none is named")
     return parser
@@ -95,6 +103,9 @@ def _run(chosen: argparse.Namespace) -> int:
         return _images(check=chosen.check)
     if chosen.command in ("record", "replay"):
         return _recordings(chosen)
+    if chosen.command == "bench":
+        command = importlib.import_module("labkit.collectives.bench.command")
+        return int(command.main(chosen))
     publish = importlib.import_module("labkit.publish")
     return int(publish.main(chosen.names))
 
