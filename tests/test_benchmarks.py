@@ -41,17 +41,44 @@ def rows_and_table(done, written):
     return rows
 
 
+def quick(name, tmp_path):
+    """The rows of a benchmark's --quick run, and what it printed."""
+    written = tmp_path / f"{name}.json"
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / f"{name}.py", "--quick", "--json", written],
+        capture_output=True, text=True, timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return rows_and_table(done, written), done.stdout
+
+
 def test_timing_reaches_its_targets_and_ends_with_its_table(tmp_path):
     """Also where none of its peers is installed, the promises are rows of the table."""
-    written = tmp_path / "timing.json"
-    done = subprocess.run(
-        [sys.executable, BENCHMARKS / "timing.py", "--quick", "--json", written],
-        capture_output=True, text=True, timeout=300, check=True,
-    )  # fmt: skip
-    assert done.stdout.count("reached") == 4, done.stdout
-    rows = rows_and_table(done, written)
+    rows, printed = quick("timing", tmp_path)
+    assert printed.count("reached") == 4, printed
     assert len([row for row in rows if row["against"] in ("5% allowed", "95% promised")]) == 4
     assert all(row["ratio"] > 1 for row in rows)
+
+
+def test_simulator_prices_many_ranks_and_traces_few(tmp_path):
+    rows, _ = quick("simulator", tmp_path)
+    named = {row["what"] for row in rows}
+    assert {"trace of a ring, 8 ranks, 8 elements"} <= named
+    assert any("16,384 ranks" in what for what in named)
+
+
+def test_collectives_compares_our_ring_with_what_is_installed(tmp_path):
+    pytest.importorskip("mpi4py")
+    rows, printed = quick("collectives", tmp_path)
+    assert any(row["what"].startswith("ring ") and "16 MB" in row["what"] for row in rows)
+    assert "at least 0.6 of the best library" in printed
+
+
+def test_player_is_compared_with_matplotlib(tmp_path):
+    rows, _ = quick("player", tmp_path)
+    named = [row["what"] for row in rows]
+    assert any(what.startswith("first picture") for what in named)
+    assert any(what.startswith("size") for what in named)
 
 
 @needs_stand_in
