@@ -11,13 +11,16 @@ import base64
 import dataclasses
 import functools
 import json
+import os
 import types
 import typing
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from labkit.kinds import Kind, LabError
 
-__all__ = ["dump", "load", "stored"]
+__all__ = ["dump", "load", "read", "stored", "write"]
 
 FORMAT = 1
 T = TypeVar("T")
@@ -67,6 +70,46 @@ def load(text: str) -> Any:
         raise LabError(
             f"The {name} in this file is damaged: {fault}. Save it again, or use another copy."
         ) from fault
+
+
+def write(path: str | Path, value: object) -> Path:
+    """Write a registered dataclass to a file; `read` gives it back."""
+    text = dump(value) + "\n"
+    draft: Path | None = None
+    try:
+        target = Path(path)
+        if target.exists() and not target.is_file():
+            raise OSError("it is no plain file")  # root could put a file in place of a device
+        draft = target.with_name(f".{target.name}.{os.getpid()}")
+        # A full disk must not cost the file that was there before.
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(target)
+    except (OSError, ValueError, TypeError) as fault:
+        with suppress(OSError):
+            if draft is not None:
+                draft.unlink(missing_ok=True)
+        raise LabError(
+            f"{str(path)!r} cannot be written: {fault}. "
+            "Give the path of a file in a folder that exists and is yours."
+        ) from fault
+    return target
+
+
+def read(path: str | Path, types: tuple[type, ...], what: str) -> Any:
+    """The object in a file that `write` wrote; `what` says in words which it must be."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as fault:
+        raise LabError(
+            f"{str(path)!r} cannot be read: {fault}. Give the path that you gave to .save(path)."
+        ) from fault
+    found = load(text)
+    if not isinstance(found, types):
+        raise LabError(
+            f"{str(path)!r} holds a {type(found).__name__}, not {what}. "
+            f"Give a file into which {what} was saved."
+        )
+    return found
 
 
 def _plain(value: object) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -85,7 +83,7 @@ class Run:
 
     def save(self, path: str | Path) -> None:
         """Write everything, raw samples included, to a JSON file; `labkit.timing.load` reads it."""
-        _write(path, plain.dump(self))
+        plain.write(path, self)
 
 
 @plain.stored
@@ -222,23 +220,13 @@ class Comparison:
 
     def save(self, path: str | Path) -> None:
         """Write everything, raw samples included, to a JSON file; `labkit.timing.load` reads it."""
-        _write(path, plain.dump(self))
+        plain.write(path, self)
 
 
 def load(path: str | Path) -> Run | Comparison:
     """What `save` wrote. On another machine, or another day, its numbers are *recorded*."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as fault:
-        raise LabError(
-            f"{str(path)!r} cannot be read: {fault}. Give the path that you gave to .save(path)."
-        ) from fault
-    found = plain.load(text)
-    if not isinstance(found, (Run, Comparison)):
-        raise LabError(
-            f"{str(path)!r} holds a {type(found).__name__}, not a timing. "
-            "Give a file that run.save or comparison.save wrote."
-        )
+    types = (Run, Comparison)
+    found: Run | Comparison = plain.read(path, types, "a timing")
     return found
 
 
@@ -257,21 +245,3 @@ def _throughput(seconds: Estimate, items: float | None, unit: str) -> Estimate:
         items / end if end > 0 else math.nan for end in (seconds.value, seconds.high, seconds.low)
     )
     return replace(seconds, value=value, low=low, high=high, unit=f"{unit}/s")
-
-
-def _write(path: str | Path, text: str) -> None:
-    draft: Path | None = None
-    try:
-        target = Path(path)
-        draft = target.with_name(f".{target.name}.{os.getpid()}")
-        # A full disk must not cost the file that was there before.
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(target)
-    except (OSError, ValueError, TypeError) as fault:
-        with suppress(OSError):
-            if draft is not None:
-                draft.unlink(missing_ok=True)
-        raise LabError(
-            f"{str(path)!r} cannot be written: {fault}. "
-            "Give the path of a file in a folder that exists and is yours."
-        ) from fault

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import stat
 from dataclasses import replace
 
 import pytest
@@ -201,3 +203,12 @@ def test_samples_of_an_incomplete_round_are_kept_but_not_paired():
     assert result.rounds == 8
     assert result.log.of("a").samples[-1] == 77.0
     assert math.isclose(result.speedup().value, 1.0)
+
+
+def test_what_is_no_plain_file_is_not_replaced(tmp_path):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "pipe"):
+        with pytest.raises(LabError, match="no plain file"):
+            comparison(ONE).save(tmp_path / name)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)

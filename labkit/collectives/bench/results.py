@@ -125,13 +125,7 @@ class Bench:
 
     def save(self, path: str | Path) -> None:
         """Write everything, raw samples included, to a JSON file for `collectives.bench.load`."""
-        try:
-            Path(path).write_text(plain.dump(self) + "\n", encoding="utf-8")
-        except (OSError, ValueError) as fault:
-            raise LabError(
-                f"{str(path)!r} cannot be written: {fault}. "
-                "Give the path of a file in a folder that exists and is yours."
-            ) from fault
+        plain.write(path, self)
 
     def __repr__(self) -> str:
         return (
@@ -152,18 +146,7 @@ class Bench:
 
 def load(path: str | Path) -> Bench:
     """What `save` wrote. On another machine, or another day, its numbers are *recorded*."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as fault:
-        raise LabError(
-            f"{str(path)!r} cannot be read: {fault}. Give the path that you gave to .save(path)."
-        ) from fault
-    found = plain.load(text)
-    if not isinstance(found, Bench):
-        raise LabError(
-            f"{str(path)!r} holds a {type(found).__name__}, and no measured collectives. "
-            "Give a file that bench.save wrote."
-        )
+    found: Bench = plain.read(path, (Bench,), "measured collectives")
     return found
 
 
