@@ -8,10 +8,14 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
 
 from labkit.collectives import faults
 from labkit.collectives.memory_regions import flat_view, overlap
+from labkit.collectives.statuses import ANY_SOURCE, ANY_TAG, PROC_NULL, Status
 from labkit.kinds import LabError
 
 if TYPE_CHECKING:
@@ -20,48 +24,19 @@ if TYPE_CHECKING:
 
 __all__ = ["ANY_SOURCE", "ANY_TAG", "PROC_NULL", "Communicator", "Request", "Status"]
 
-# No MPI library uses these numbers, so that its own constants and these can both be understood.
-ANY_SOURCE = -9001
-PROC_NULL = -9002
-ANY_TAG = -9003
-
-
-class Status:
-    """Where a received message came from, and how long it was."""
-
-    def __init__(self) -> None:
-        self.source = ANY_SOURCE
-        self.tag = ANY_TAG
-        self.count = 0  # bytes, as in mpi4py
-        self._itemsize = 1
-
-    def Get_source(self) -> int:
-        """The rank that sent the message."""
-        return self.source
-
-    def Get_tag(self) -> int:
-        """The message's tag."""
-        return self.tag
-
-    def Get_count(self, datatype: Any = None) -> int:
-        """Its length in bytes; with a datatype (or a numpy dtype), in elements of that."""
-        if datatype is None:
-            return self.count
-        size = getattr(datatype, "itemsize", None) or datatype.Get_size()
-        return self.count // int(size)
-
 
 class Request:
     """A message under way, from `Isend` or `Irecv`; its buffer is not yours until `Wait`."""
 
     def __init__(self, post: Post | None, simulator: Simulator, rank: int) -> None:
         self.post: Post | None = post  # None: nothing to wait for, or waited for already
+        self.taken = False
         self._simulator = simulator
         self._rank = rank
 
     def take(self) -> Post | None:
         """The end of the message, which from now on is waited for."""
-        post, self.post = self.post, None
+        post, self.post, self.taken = self.post, None, True
         if post is not None:
             post.waited = True
         return post
@@ -178,7 +153,10 @@ class Communicator:
 
     def _send(self, call: Entered, buf: Any, dest: Any, tag: Any) -> Post | None:
         try:
-            flat, peer, tag = flat_view(buf, call), self._peer(dest, call), _tag(tag, call)
+            peer, tag = self._peer(dest, call), _tag(tag, call)
+            if peer is None and buf is None:
+                return None
+            flat = flat_view(buf, call)
         except LabError as fault:
             self._simulator.stop(fault)
         return self._simulator.send(call, flat, peer, tag)
@@ -187,12 +165,14 @@ class Communicator:
         self, call: Entered, buf: Any, source: Any, tag: Any, beside: Post | None = None
     ) -> Post | None:
         try:
-            flat = flat_view(buf, call, writable=True)
-            if beside is not None and overlap(beside.flat, flat):
-                raise faults.same_memory(call)
             anyone = _means(source, ANY_SOURCE, "ANY_SOURCE")
             peer = ANY_SOURCE if anyone else self._peer(source, call)
             tag = ANY_TAG if _means(tag, ANY_TAG, "ANY_TAG") else _tag(tag, call)
+            if peer is None and buf is None:
+                return None
+            flat = flat_view(buf, call, writable=True)
+            if beside is not None and overlap(beside.flat, flat):
+                raise faults.same_memory(call)
         except LabError as fault:
             self._simulator.stop(fault)
         return self._simulator.receive(call, flat, peer, tag)
@@ -221,10 +201,26 @@ def _tag(tag: Any, call: Entered) -> int:
 
 
 def _means(value: Any, ours: int, name: str) -> bool:
-    """Whether the value is this constant: ours, or that of an MPI that is loaded."""
-    if value == ours:
-        return True
-    if isinstance(value, int) and value >= 0:
+    """Whether the value is this constant: ours, or that of an MPI that the program uses."""
+    if not isinstance(value, (int, np.integer)) or value >= 0:
         return False
     mpi = sys.modules.get("mpi4py.MPI")
-    return mpi is not None and value == getattr(mpi, name, None)
+    theirs = mpi is not None and value == getattr(mpi, name, None)
+    return value == ours or (theirs and _mentions(name, mpi))
+
+
+def _mentions(name: str, mpi: Any) -> bool:
+    """Whether the program that is calling knows MPI or the constant, which is a plain -1 there.
+
+    That somebody else has loaded mpi4py does not make a neighbour out of rank -1.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        there = frame.f_globals
+        if not there.get("__name__", "").startswith("labkit.collectives."):
+            said = {*frame.f_code.co_names, *frame.f_code.co_freevars}
+            known = any(value is mpi for value in there.values())
+            if known or name in there or {name, "MPI"} & said:
+                return True
+        frame = frame.f_back
+    return False

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from labkit.collectives.crossings import Program, chosen_for, meeting
 from labkit.collectives.formulas import name_of
 from labkit.collectives.pricing import model_of, wiring
+from labkit.collectives.quantities import is_number, is_whole
 from labkit.collectives.schedules import cost
 from labkit.collectives.topologies import Topology
 from labkit.kinds import Kind, LabError, bytes_text, count_text, modelled
@@ -83,6 +84,10 @@ def compare_costs(
     >>> compare_costs(["ring_all_reduce", "tree_all_reduce"], 64, (1e3, 1e9), 1e-6, 100e9)
     Cost for 64 ranks: tree_all_reduce is the fastest up to 1.14 MB, then ring_all_reduce.
     """
+    if isinstance(programs, str):
+        programs = [programs]
+    ranks = int(ranks) if is_whole(ranks) else ranks
+    nbytes = float(nbytes) if is_number(nbytes) else nbytes
     names = tuple(dict.fromkeys(name_of(program) for program in programs))
     if not names:
         raise LabError('There is nothing to compare. Give names, such as ["ring_all_reduce"].')
@@ -135,6 +140,12 @@ def compare_costs(
 
 
 def _ends(name: str, given: Sequence[float]) -> tuple[float, float]:
+    try:
+        given = [float(end) for end in given]
+    except (TypeError, ValueError):
+        raise LabError(
+            f"{name}={given!r} is no axis. Give its two ends, such as (2, 512)."
+        ) from None
     if len(given) < 2 or not 1 <= min(given) < max(given) < math.inf:
         raise LabError(f"{name}={given!r} is no axis. Give its two ends, such as (2, 512).")
     return float(min(given)), float(max(given))

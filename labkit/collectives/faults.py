@@ -24,6 +24,7 @@ __all__ = [
     "no_such_call",
     "no_such_request_call",
     "not_contiguous",
+    "not_from_here",
     "nothing_to_wait_for",
     "out_of_time",
     "rank_raised",
@@ -53,7 +54,7 @@ def end_of_message(post: Post, lines: Lines) -> str:
     """`Send to rank 1 (line 7)`."""
     way = "to" if post.sends else "from"
     other = f"rank {post.peer}" if post.peer >= 0 else "any rank"
-    return f"{post.call.name} {way} {other} ({lines.words(post.call.place)})"
+    return f"{post.call.name} {way} {other} ({lines.words(post.call.spot)})"
 
 
 def left_over(mail: Mailboxes, calls: Sequence[Entered], lines: Lines) -> LabError | None:
@@ -82,7 +83,10 @@ def rank_raised(rank: int, fault: BaseException, lines: Lines) -> LabError:
     """A rank's own exception."""
     said = f": {fault}" if str(fault) else ""
     where = lines.of_fault(fault.__traceback__)
-    return LabError(f"Rank {rank} raised {type(fault).__name__}{said} ({where}).")
+    advice = ""
+    if isinstance(fault, TypeError) and "mpi4py.MPI.Request" in str(fault):
+        advice = " Take Request from labkit.collectives: Request.Waitall waits here and under MPI."
+    return LabError(f"Rank {rank} raised {type(fault).__name__}{said} ({where}).{advice}")
 
 
 def run_is_over(name: str) -> LabError:
@@ -90,6 +94,14 @@ def run_is_over(name: str) -> LabError:
     return LabError(
         f"{name} was called when the run had ended. A communicator works only inside the program "
         "that was given it."
+    )
+
+
+def not_from_here(rank: int, name: str) -> LabError:
+    """A communicator that went to another rank, or to a thread."""
+    return LabError(
+        f"Rank {rank}'s {name} was called from a thread, or by another rank. Each rank uses its "
+        "own communicator, in the function that was given it; Isend and Irecv go on meanwhile."
     )
 
 
@@ -141,10 +153,15 @@ def nothing_to_wait_for() -> LabError:
     return LabError("Waitany has no request that is still under way: all were waited for before.")
 
 
+def _who(call: Entered) -> str:
+    """`Rank 2's Send (line 7)`."""
+    return f"Rank {call.rank}'s {call.name} ({call.lines.words(call.spot)})"
+
+
 def same_memory(call: Entered) -> LabError:
     """A Sendrecv from and into one stretch of memory."""
     return LabError(
-        f"Rank {call.rank}: Sendrecv would receive into the memory that it sends. Receive into "
+        f"{_who(call)} would receive into the memory that it sends. Receive into "
         "an array of its own, such as np.empty_like(chunk), and copy."
     )
 
@@ -170,22 +187,20 @@ def wrong_rank(call: Entered, other: Any, ranks: int) -> LabError:
     last = f"There are ranks 0 to {ranks - 1}" if ranks > 1 else "There is only rank 0"
     whole = "; divide with //" if isinstance(other, float) else ""
     return LabError(
-        f"Rank {call.rank}: {call.name} names rank {other!r}. {last}: the neighbour of the last is "
+        f"{_who(call)} names rank {other!r}. {last}: the neighbour of the last is "
         f"(rank + 1) % size{whole}."
     )
 
 
 def wrong_tag(call: Entered, tag: Any) -> LabError:
     """A tag that MPI does not know."""
-    return LabError(
-        f"Rank {call.rank}: {call.name} with tag={tag!r}. A tag is a whole number from 0 on."
-    )
+    return LabError(f"{_who(call)} has tag={tag!r}. A tag is a whole number from 0 on.")
 
 
 def no_numbers(call: Entered, dtype: Any) -> LabError:
     """An array of objects or texts."""
     return LabError(
-        f"Rank {call.rank}: {call.name} of an array of {dtype}. Only numbers lie in memory as they "
+        f"{_who(call)} was given an array of {dtype}. Only numbers lie in memory as they "
         "are: give an array of numbers."
     )
 
@@ -193,7 +208,7 @@ def no_numbers(call: Entered, dtype: Any) -> LabError:
 def no_array(call: Entered, thing: Any) -> LabError:
     """Something that is not in one stretch of memory, such as a list."""
     return LabError(
-        f"Rank {call.rank}: {call.name} needs a numpy array and was given "
+        f"{_who(call)} needs a numpy array and was given "
         f"{'None' if thing is None else f'a {type(thing).__name__}'}. "
         "Give np.array(...); a single number is np.array([x])."
     )
@@ -202,7 +217,7 @@ def no_array(call: Entered, thing: Any) -> LabError:
 def not_contiguous(call: Entered, array: np.ndarray) -> LabError:
     """An array with gaps."""
     return LabError(
-        f"Rank {call.rank}: {call.name} of an array of shape {array.shape} that is not in one "
+        f"{_who(call)} was given an array of shape {array.shape} that is not in one "
         "stretch of memory, such as every second element or a column. Copy it first: "
         "np.ascontiguousarray(x)."
     )
@@ -211,16 +226,14 @@ def not_contiguous(call: Entered, array: np.ndarray) -> LabError:
 def read_only(call: Entered) -> LabError:
     """A receive that could not write."""
     return LabError(
-        f"Rank {call.rank}: {call.name} cannot write into this array: it is read-only, or a single "
+        f"{_who(call)} cannot write into this array: it is read-only, or a single "
         "number. Receive into an array of your own, such as np.empty_like(x)."
     )
 
 
 def count_too_large(call: Entered, asked: int, there: int) -> LabError:
     """[array, count] with a count that the array does not have."""
-    return LabError(
-        f"Rank {call.rank}: {call.name} of {asked:,} elements of an array that has {there:,}."
-    )
+    return LabError(f"{_who(call)} asks for {asked:,} elements of an array that has {there:,}.")
 
 
 def _ends(send: Post, receive: Post, lines: Lines, words: Any, advice: str) -> LabError:

@@ -17,9 +17,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from labkit.collectives.quantities import is_whole
 from labkit.kinds import LabError
 
-__all__ = ["FORMULAS", "Formula", "Terms", "formula", "name_of", "options_of", "terms"]
+__all__ = [
+    "FORMULAS",
+    "Formula",
+    "Terms",
+    "formula",
+    "name_of",
+    "options_of",
+    "terms",
+    "whole_ranks",
+]
 
 
 class Terms(NamedTuple):
@@ -72,9 +82,14 @@ def formula(program: str | Callable[..., Any]) -> Formula:
 def terms(program: str | Callable[..., Any], ranks: int, **options: Any) -> Terms:
     """The three numbers of the closed form for so many ranks."""
     form = formula(program)
-    if not isinstance(ranks, int) or ranks < 1:
+    return form.terms(whole_ranks(ranks), **options_of(form, options))
+
+
+def whole_ranks(ranks: int) -> int:
+    """The number of ranks, also when numpy has counted them."""
+    if not is_whole(ranks) or ranks < 1:
         raise LabError(f"ranks={ranks!r} is no number of ranks. Give ranks=1 or more.")
-    return form.terms(ranks, **options_of(form, options))
+    return int(ranks)
 
 
 def name_of(program: str | Callable[..., Any]) -> str:
@@ -90,9 +105,9 @@ def options_of(form: Formula, options: dict[str, Any]) -> dict[str, Any]:
             has = f"Its options are: {', '.join(form.options)}." if form.options else "It has none."
             raise LabError(f"{form.name} has no option {name!r} that changes its cost. {has}")
         least = 0 if name == "root" else 1
-        if name != "op" and (not isinstance(value, int) or value < least):
+        if name != "op" and (not is_whole(value) or value < least):
             raise LabError(f"{name}={value!r} cannot be. Give {name}={least} or more.")
-    return {name: value for name, value in options.items() if name != "op"}
+    return {name: int(value) for name, value in options.items() if name != "op"}
 
 
 def _levels(ranks: int) -> int:

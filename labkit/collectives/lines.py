@@ -9,11 +9,11 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from labkit.collectives.trace import Place, Source
 
-__all__ = ["Lines"]
+__all__ = ["Lines", "Spot"]
 
 _HERE = Path(__file__).parent
 # The machinery of a run; what calls into it is the program.
@@ -30,39 +30,53 @@ _MACHINERY = {
 }
 
 
+class Spot(NamedTuple):
+    """Where a program is; its `place` in the trace is None when its source cannot be read."""
+
+    place: Place | None
+    file: str
+    line: int  # 0: not even that is known
+    function: str
+
+
 class Lines:
     """The program's functions, each written down when it first makes a call."""
 
     def __init__(self, program: Callable[..., Any]) -> None:
         self.sources: list[Source] = []
-        self._files: list[str] = []  # of the sources
-        code = getattr(inspect.unwrap(getattr(program, "func", program)), "__code__", None)
+        inner = inspect.unwrap(getattr(program, "func", program))
+        code = getattr(inner, "__code__", None)
+        if code is None:  # an object that can be called
+            code = getattr(type(inner).__call__, "__code__", None)
         self._file = code.co_filename if code else ""
         # By identity: equal functions of two cells are equal codes.
         self._known: dict[int, tuple[CodeType, int | None]] = {}
 
-    def here(self) -> Place | None:
+    def here(self) -> Spot:
         """The innermost line of the program that is running now."""
         frame: FrameType | None = sys._getframe(1)
+        near = "", 0, ""
         while frame is not None:
             code = frame.f_code
             if code.co_filename not in _MACHINERY:
                 known = self._known.get(id(code))
                 index = known[1] if known else self._learn(frame)
+                if not near[1] and _is_function(code):
+                    near = code.co_filename, frame.f_lineno, code.co_name
                 if index is not None:
-                    return Place(index, frame.f_lineno - self.sources[index].first + 1)
+                    line = frame.f_lineno - self.sources[index].first + 1
+                    return Spot(Place(index, line), *near)
             frame = frame.f_back
-        return None
+        return Spot(None, *near)
 
-    def words(self, place: Place | None) -> str:
+    def words(self, spot: Spot) -> str:
         """`line 7`, as the file or the cell counts its lines; with its file, if that is another.
 
         A function from another cell of a notebook is named, as cells have no names.
         """
-        if place is None:
+        if not spot.line:
             return "a line that cannot be read"
-        source = self.sources[place.source]
-        return self._line(source.first + place.line - 1, self._files[place.source], source.name)
+        return self._line(spot.line, spot.file, spot.function)
 
     def of_fault(self, traceback: TracebackType | None) -> str:
         """The innermost line of the program in a traceback, with its text."""
@@ -84,8 +98,7 @@ class Lines:
     def _learn(self, frame: FrameType) -> int | None:
         code = frame.f_code
         index = None
-        # A comprehension has a frame of its own in Python 3.11, but is no function of the program.
-        if not code.co_name.startswith("<") or code.co_name == "<lambda>":
+        if _is_function(code):
             try:
                 lines, first = inspect.getsourcelines(code)
             except (OSError, TypeError, IndexError, SyntaxError):
@@ -93,10 +106,14 @@ class Lines:
             else:
                 index = len(self.sources)
                 name = getattr(code, "co_qualname", code.co_name).rpartition("<locals>.")[2]
-                self._files.append(code.co_filename)
                 self.sources.append(Source(name, first, textwrap.dedent("".join(lines))))
         self._known[id(code)] = code, index
         return index
+
+
+def _is_function(code: CodeType) -> bool:
+    """A comprehension has a frame of its own in Python 3.11, but is no function of the program."""
+    return not code.co_name.startswith("<") or code.co_name == "<lambda>"
 
 
 def _steps(traceback: TracebackType | None) -> Iterator[TracebackType]:

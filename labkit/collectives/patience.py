@@ -9,32 +9,38 @@ from contextlib import contextmanager
 
 __all__ = ["OutOfTime", "limit"]
 
+AGAIN = 1.0  # seconds
+
 
 class OutOfTime(BaseException):
     """Raised in the middle of whatever the thread is doing. No `except Exception` stops it."""
+
+
+raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
 @contextmanager
 def limit(seconds: float) -> Iterator[None]:
     """Raise OutOfTime in this thread when the block takes longer.
 
-    A signal would do the same in the main thread only, and would take the place of another's.
+    It is raised again every second, for a program that swallows everything. A signal would do
+    the same in the main thread only, and would take the place of another's.
     """
     thread = ctypes.c_ulong(threading.get_ident())
-    done, door = False, threading.Lock()
+    done, door = threading.Event(), threading.Lock()
 
     def interrupt() -> None:
-        with door:
-            if not done:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(OutOfTime))
+        patience = min(seconds, threading.TIMEOUT_MAX)
+        while not done.wait(patience):
+            patience = AGAIN
+            with door:
+                if not done.is_set():
+                    raise_in(thread, ctypes.py_object(OutOfTime))
 
-    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), interrupt)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=interrupt, daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        done.set()
         with door:
-            done = True
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
+            raise_in(thread, None)

@@ -8,8 +8,8 @@ import numpy as np
 
 from labkit.collectives import faults
 from labkit.collectives.communicator import ANY_SOURCE, ANY_TAG
-from labkit.collectives.lines import Lines
-from labkit.collectives.trace import Message, Place
+from labkit.collectives.lines import Lines, Spot
+from labkit.collectives.trace import Message
 
 __all__ = ["Entered", "Mailboxes", "Matched", "Post"]
 
@@ -20,7 +20,8 @@ class Entered:
 
     rank: int
     name: str
-    place: Place | None
+    spot: Spot
+    lines: Lines = field(repr=False)
     posts: list[Post] = field(default_factory=list)
     awaits: list[Post] = field(default_factory=list)
     barrier: int | None = None
@@ -138,7 +139,7 @@ class Mailboxes:
         there, room, data = send.flat, receive.flat, send.held
         assert there is not None
         assert room is not None
-        if there.dtype != room.dtype:
+        if there.dtype != room.dtype and there.size:
             raise faults.different_dtypes(send, receive, self._lines)
         if there.size > room.size:
             raise faults.too_long(send, receive, self._lines)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from labkit.collectives.events import Post, Timed, Transfer, play
+from labkit.collectives.quantities import is_number
 from labkit.collectives.topologies import Topology, fully_connected
 from labkit.kinds import LabError, bytes_text, modelled, seconds_text
 
@@ -74,6 +75,11 @@ def wiring(
             "A topology has latencies and bandwidths of its own. "
             "Leave out latency= and bandwidth=, or topology=."
         )
+    if not isinstance(topology, Topology):
+        raise LabError(
+            f"topology={topology!r} is no topology. Make one with collectives.topologies, such as "
+            "topologies.ring(8, latency=1e-6, bandwidth=100e9)."
+        )
     if topology.ranks != ranks:
         raise LabError(
             f"The topology has {topology.ranks} ranks and the program {ranks}. "
@@ -84,7 +90,7 @@ def wiring(
 
 def model_of(wires: Topology, reduction: float) -> str:
     """The words behind "modelled:" for a time on these links."""
-    if not (0 <= reduction < float("inf")):
+    if not (is_number(reduction) and 0 <= reduction < float("inf")):
         raise LabError(
             f"reduction={reduction!r} is no time. Give seconds per byte, such as 1e-11, or 0."
         )

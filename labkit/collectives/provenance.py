@@ -118,6 +118,8 @@ def exact_code(op: str, dtype: np.dtype[Any], ranks: int) -> Code | None:
         op = {"sum": "max", "prod": "min"}.get(op, op)
     if op in ("max", "min"):
         return Code(op, dtype, ranks, 2, 1)
+    if dtype.kind == "b":
+        return None  # there is no mean of True and False
     bits, exponent = _room(op, dtype, ranks)
     if op == "prod":
         base = min(8, exponent + 1)

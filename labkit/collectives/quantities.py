@@ -10,13 +10,24 @@
 from __future__ import annotations
 
 import math
-from typing import Self, TypeVar
+from numbers import Integral, Real
+from typing import Self, TypeGuard, TypeVar
 
 from labkit.kinds import Kind, bytes_text, seconds_text
 
-__all__ = ["Bytes", "Seconds"]
+__all__ = ["Bytes", "Seconds", "is_number", "is_whole"]
 
 Q = TypeVar("Q", bound="_Quantity")
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number, of Python or of numpy."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether it is a number, of Python or of numpy."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 class _Quantity(float):

@@ -12,11 +12,13 @@ Trace(halves: 2 ranks, 1 message, 1 step, 8 B from the busiest rank)
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from labkit.collectives.quantities import is_number
 from labkit.collectives.trace import Trace, values
 from labkit.kinds import LabError
 
@@ -42,6 +44,7 @@ def run(
     from labkit.collectives.simulator import Simulator
 
     explain_program(program, options)
+    _explain_limits(eager, deadline)
     buffers = buffers_for(inputs, ranks)
     given = tuple(values(buffer) for buffer in buffers)
     simulator = Simulator(program, buffers, eager=eager, deadline=deadline)
@@ -51,7 +54,7 @@ def run(
     return Trace(
         program=_name(program),
         ranks=len(buffers),
-        options={name: repr(value) for name, value in options.items()},
+        options={name: repr(value) for name, value in _chosen(program, options).items()},
         sources=tuple(simulator.lines.sources),
         calls=calls,
         messages=messages,
@@ -61,8 +64,13 @@ def run(
         steps=max((message.step for message in messages), default=0),
         complete=simulator.changes.complete,
         note=_note(simulator.returned, given == left),
-        _again=lambda again: run(program, again, eager=eager, deadline=deadline, **options),
+        _again=partial(run, program, eager=eager, deadline=deadline, **options),
     )
+
+
+def _chosen(program: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of the run, and those that a functools.partial has brought along."""
+    return {**program.keywords, **options} if isinstance(program, partial) else options
 
 
 def buffers_for(inputs: Sequence[Any] | None, ranks: int | None) -> list[np.ndarray]:
@@ -74,7 +82,7 @@ def buffers_for(inputs: Sequence[Any] | None, ranks: int | None) -> list[np.ndar
             raise LabError(f"ranks={ranks!r} is no number of ranks. Give 1 or more, such as 8.")
         return [np.arange(1.0, ranks + 1) + rank * ranks for rank in range(ranks)]
     try:
-        given = list(inputs)
+        given = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
     except TypeError:
         raise LabError(
             f"inputs={inputs!r} is no list of arrays. Give one array per rank: inputs=[a, b, c]."
@@ -93,9 +101,16 @@ def buffers_for(inputs: Sequence[Any] | None, ranks: int | None) -> list[np.ndar
                 "Give every rank the same: np.asarray(values, dtype=...)."
             )
     kind = buffers[0].dtype
-    if kind.kind in "OSU" or kind.names:
+    if kind.kind in "OSUmM" or kind.names:
         raise LabError(f"The inputs hold {kind}, and no numbers. Give arrays of numbers.")
     return buffers
+
+
+def _explain_limits(eager: Any, deadline: Any) -> None:
+    if not is_number(deadline) or not deadline > 0:
+        raise LabError(f"deadline={deadline!r} is no time to wait. Give seconds, such as 60.")
+    if not is_number(eager) or not eager >= 0:
+        raise LabError(f"eager={eager!r} is no size of messages. Give bytes, such as 4096, or 0.")
 
 
 def _buffer(item: Any, rank: int) -> np.ndarray:
@@ -111,6 +126,12 @@ def explain_program(program: Any, options: dict[str, Any]) -> None:
         raise LabError(
             f"{program!r} is no program. Give a function of (comm, buffer), such as "
             "collectives.programs.ring_all_reduce."
+        )
+    inner = inspect.unwrap(getattr(program, "func", program))
+    if inspect.isgeneratorfunction(inner) or inspect.iscoroutinefunction(inner):
+        raise LabError(
+            f"{_name(program)} is a generator or an async function, which would not run. Write it "
+            "without yield, async and await."
         )
     try:
         inspect.signature(program).bind(None, None, **options)

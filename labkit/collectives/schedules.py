@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from labkit.collectives.events import play
-from labkit.collectives.formulas import Formula, formula, options_of
+from labkit.collectives.formulas import Formula, formula, options_of, whole_ranks
 from labkit.collectives.pricing import model_of, wiring
-from labkit.collectives.quantities import Seconds
+from labkit.collectives.quantities import Seconds, is_number
 from labkit.collectives.rounds import Round, Rounds, as_calls, duration, may_meet
 from labkit.collectives.topologies import Topology
 from labkit.collectives.two_tree_calls import two_tree_calls
@@ -25,8 +25,8 @@ from labkit.kinds import LabError, bytes_text, modelled
 
 __all__ = ["SCHEDULES", "cost", "schedule"]
 
-# Messages that are simulated one by one; about a quarter of a minute.
-MOST = 1_000_000
+# Messages that are simulated one by one, on a ring once for each link; under half a minute.
+MOST = 600_000
 
 
 def cost(
@@ -46,13 +46,12 @@ def cost(
     """
     form = formula(program)
     settings = options_of(form, options)
-    if not isinstance(ranks, int) or ranks < 1:
-        raise LabError(f"ranks={ranks!r} is no number of ranks. Give ranks=1 or more.")
+    ranks = whole_ranks(ranks)
     if settings.get("root", 0) >= ranks:
         raise LabError(
             f"There is no root={settings['root']} among {ranks} ranks. Give a lower one."
         )
-    if not 0 <= nbytes < math.inf:
+    if not is_number(nbytes) or not 0 <= nbytes < math.inf:
         raise LabError(f"nbytes={nbytes!r} is no size. Give the bytes of one rank's buffer.")
     wires = wiring(ranks, latency, bandwidth, topology)
     said = f"P = {ranks:,}, S = {bytes_text(nbytes)}, {model_of(wires, reduction)}"
@@ -75,17 +74,24 @@ def _simulated(
         rounds = schedule(form.name, wires.ranks, nbytes, **settings)
         if not may_meet(rounds, wires):
             return duration(rounds, wires, reduction)
-        _refuse_if_too_many(sum(len(one.src) * one.times for one in rounds()), form.name)
+        _refuse_if_too_many(_passages(rounds, wires), form.name)
         transfers, calls = as_calls(rounds, wires.ranks)
     return play(transfers, calls, wires, reduction, modelled("")).seconds
 
 
-def _refuse_if_too_many(messages: int, name: str) -> None:
-    if messages > MOST:
+def _passages(rounds: Rounds, wires: Topology) -> int:
+    """Messages, each as often as there are links on its way around a ring."""
+    if wires.shape != "ring":
+        return sum(len(one.src) * one.times for one in rounds())
+    return sum(int(wires.hops(one.src, one.dst).sum()) * one.times for one in rounds())
+
+
+def _refuse_if_too_many(passages: int, name: str) -> None:
+    if passages > MOST:
         raise LabError(
-            f"{name} sends {messages:,} messages here that share links, and each would be "
-            f"simulated; labkit does that up to {MOST:,}. Take fewer ranks, or links that no two "
-            "ranks share."
+            f"{name} sends messages over {passages:,} links here, which they share, and each "
+            f"would be simulated; labkit does that up to {MOST:,}. Take fewer ranks, or links "
+            "that no two ranks share."
         )
 
 

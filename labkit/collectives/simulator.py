@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from contextlib import suppress
+from itertools import chain, repeat, zip_longest
 from typing import Any, NoReturn
 
 import greenlet
@@ -17,11 +18,12 @@ import numpy as np
 
 from labkit.collectives import faults, stuck
 from labkit.collectives.changes import Changes
-from labkit.collectives.communicator import Communicator, Request, Status
+from labkit.collectives.communicator import Communicator, Request
 from labkit.collectives.lines import Lines
 from labkit.collectives.memory_regions import address, region
 from labkit.collectives.patience import OutOfTime, limit
-from labkit.collectives.posts import Entered, Mailboxes, Matched, Post
+from labkit.collectives.posts import Entered, Mailboxes, Post
+from labkit.collectives.statuses import tell, tell_nobody
 from labkit.collectives.trace import Call, Message
 from labkit.kinds import LabError
 
@@ -29,6 +31,12 @@ __all__ = ["Simulator"]
 
 CALLS = 2_000_000
 IDLE_TESTS = 10_000  # in a row, while no rank does anything else: nothing will come of the next
+
+
+REFUSALS = 1_000  # calls after the end that a program may make in its clean-up
+CLEAN_UP = 5.0  # seconds that it may take
+# Stacks of programs that no exception ends: nobody may find out that nobody needs them.
+_ASIDE: list[Any] = []
 
 
 class Simulator:
@@ -59,14 +67,16 @@ class Simulator:
         self._at_barrier: list[Entered] = []
         self._barriers = 0
         self._entered = 0
+        self._refused = 0
         self._idle_tests = 0
         self._hub: Any = None
+        self._stacks: list[Any] = []
 
     def run(self, options: dict[str, Any]) -> None:
         """Run the program on every rank to its end; what went wrong is raised."""
         self._hub = greenlet.getcurrent()
         self._until = time.monotonic() + self._deadline
-        stacks = [greenlet.greenlet(self._rank) for _ in range(self.ranks)]
+        stacks = self._stacks = [greenlet.greenlet(self._rank) for _ in range(self.ranks)]
         started = [False] * self.ranks
         try:
             with limit(self._deadline):
@@ -75,14 +85,20 @@ class Simulator:
                     arguments = () if started[rank] else (rank, options)
                     started[rank] = True
                     stacks[rank].switch(*arguments)
+            self._judge()
         except OutOfTime as late:
             raise faults.out_of_time(self._deadline, late, self.lines) from None
         finally:
             self._over = True
-            for stack in stacks:
-                if stack:
-                    stack.throw()  # its `finally` blocks run, and it is gone
-        self._judge()
+            self._clean_up([stack for stack in stacks if stack])
+            self._stacks = []
+
+    def _clean_up(self, stacks: list[Any]) -> None:
+        """Let the `finally` blocks of ranks that still wait run, and be rid of their stacks."""
+        if stacks:
+            with suppress(OutOfTime), limit(CLEAN_UP):
+                for stack in stacks:
+                    stack.throw()
 
     def _rank(self, rank: int, options: dict[str, Any]) -> None:
         try:
@@ -111,17 +127,28 @@ class Simulator:
 
     def enter(self, rank: int, name: str) -> Entered:
         """A rank enters a call."""
-        if self._over:
-            raise faults.run_is_over(name)
-        if self._fault is not None:
-            raise greenlet.GreenletExit  # a program that swallowed the fault does not go on
+        if self._over or self._fault is not None:
+            self._refuse(name)
+        if greenlet.getcurrent() is not self._stacks[rank]:
+            self.stop(faults.not_from_here(rank, name))
         self._entered += 1
         if self._entered > CALLS:
             self.stop(faults.too_many_calls(CALLS, rank, name, self.lines))
         if self._entered % 64 == 0 and time.monotonic() > self._until:
             self.stop(faults.out_of_time(self._deadline, None, self.lines))
         self.changes.look(rank, self.clocks[rank])
-        return Entered(rank, name, self.lines.here())
+        return Entered(rank, name, self.lines.here(), self.lines)
+
+    def _refuse(self, name: str) -> NoReturn:
+        """The run has ended, and a program that swallowed the reason does not go on."""
+        own = self._hub is not None and greenlet.getcurrent().parent is self._hub
+        if not own:
+            raise faults.run_is_over(name)
+        self._refused += 1
+        while self._refused > REFUSALS:  # it swallows everything, again and again
+            _ASIDE.append(greenlet.getcurrent())
+            self._hub.switch()
+        raise greenlet.GreenletExit
 
     def send(self, call: Entered, flat: np.ndarray, dest: int | None, tag: int) -> Post | None:
         """Post a send: for the first receive there that fits, or a later one."""
@@ -164,6 +191,8 @@ class Simulator:
         for post, status in zip_longest(posts, statuses):
             if post is not None:
                 self._complete(post, status)
+            elif status is not None:
+                tell_nobody(status)
         self._leave(call)
 
     def wait(
@@ -171,7 +200,10 @@ class Simulator:
     ) -> None:
         """Wait for all of the requests."""
         call = self.enter(rank, name)
-        self.finish(call, [request.take() for request in requests], statuses or ())
+        told = zip(requests, chain(statuses or (), repeat(None)), strict=False)
+        # Of a request that was waited for before there is nothing to tell.
+        known = [None if request.taken else status for request, status in told]
+        self.finish(call, [request.take() for request in requests], known)
 
     def wait_for_one(self, rank: int, requests: Sequence[Request], status: Any) -> Request:
         """Wait for one of the requests, and take the first of those that are complete."""
@@ -185,6 +217,8 @@ class Simulator:
         """Whether the request is complete; if not, every other rank has its turn first."""
         post = request.post
         if post is None:
+            if status is not None and not request.taken:
+                tell_nobody(status)
             return True
         idle = self._idle_tests
         call = self.enter(rank, "Test")
@@ -266,7 +300,7 @@ class Simulator:
             post.flat[: message.count] = message.data
             message.data = None
             if status is not None:
-                _tell(status, message)
+                tell(status, message.sender.rank, message.tag, message.nbytes)
         post.let_go()
 
     def _leave(self, call: Entered) -> None:
@@ -293,7 +327,7 @@ class Simulator:
                 call.number,
                 call.rank,
                 call.name,
-                call.place,
+                call.spot.place,
                 call.step,
                 _numbers(call.posts),
                 _numbers(call.awaits),
@@ -306,9 +340,3 @@ class Simulator:
 
 def _numbers(posts: list[Post]) -> tuple[int, ...]:
     return tuple([post.message.number for post in posts if post.message is not None])
-
-
-def _tell(status: Any, message: Matched) -> None:
-    status.source, status.tag = message.sender.rank, message.tag
-    if isinstance(status, Status):
-        status.count = message.nbytes

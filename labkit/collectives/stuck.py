@@ -80,7 +80,7 @@ def _at(run: Simulator, rank: int, barrier: int) -> bool:
 
 def _what(run: Simulator, rank: int, other: int | None) -> str:
     call, posts = _open(run, rank)
-    line = run.lines.words(call.place)
+    line = run.lines.words(call.spot)
     if call.barrier is not None:
         return f"in Barrier for rank {other} ({line})"
     post = next((post for post in posts if post.peer == other), posts[0])

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labkit.collectives import routes
+from labkit.collectives.quantities import is_number, is_whole
 from labkit.kinds import LabError, bytes_text, seconds_text
 from labkit.plain import stored
 
@@ -45,15 +46,17 @@ class Link:
     bandwidth: float
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.latency, (int, float)) and 0 <= self.latency < math.inf):
+        if not (is_number(self.latency) and 0 <= self.latency < math.inf):
             raise LabError(
                 f"A latency of {self.latency!r} is none. Give seconds, such as latency=5e-6."
             )
-        if not (isinstance(self.bandwidth, (int, float)) and self.bandwidth > 0):
+        if not (is_number(self.bandwidth) and self.bandwidth > 0):
             raise LabError(
                 f"A bandwidth of {self.bandwidth!r} is none. "
                 "Give bytes per second, such as bandwidth=10e9."
             )
+        object.__setattr__(self, "latency", float(self.latency))
+        object.__setattr__(self, "bandwidth", float(self.bandwidth))
 
     def __str__(self) -> str:
         return f"{seconds_text(self.latency)} and {bytes_text(self.bandwidth)}/s"
@@ -196,7 +199,10 @@ def nodes(
     8 nodes of 8 ranks, 1.00 µs and 600 GB/s inside, 5.00 µs and 100 GB/s between, \
 8 network cards a node
     """
-    _count("nodes", nodes), _count("per_node", per_node)
+    nodes, per_node = _count("nodes", nodes), _count("per_node", per_node)
+    for name, link in (("inside", inside), ("between", between)):
+        if not isinstance(link, Link):
+            raise LabError(f"{name}={link!r} is no link. Give {name}=Link(latency, bandwidth).")
     cards = per_node if cards is None else _count("cards", cards)
     if cards > per_node:
         raise LabError(
@@ -213,7 +219,7 @@ def slow_link(topology: Topology, src: int | str, dst: int | str, factor: float)
     """
     slow = Slow(str(src), str(dst), _factor(factor))
     if not routes.has_link(topology, slow):
-        raise LabError(f"There is no link {src}→{dst} in a {topology}. {_ADVICE[topology.shape]}")
+        raise LabError(f"There is no link {src}→{dst} here: {topology}. {_ADVICE[topology.shape]}")
     already = {(one.start, one.end): one.factor for one in topology.slow}
     already[slow.start, slow.end] = already.get((slow.start, slow.end), 1.0) * slow.factor
     return replace(topology, slow=tuple(Slow(*ends, by) for ends, by in already.items()))
@@ -221,25 +227,25 @@ def slow_link(topology: Topology, src: int | str, dst: int | str, factor: float)
 
 def straggler(topology: Topology, rank: int, factor: float = 1.0, late: float = 0.0) -> Topology:
     """The same wiring with one rank `factor` times slower, or beginning `late` seconds late."""
-    if not 0 <= rank < topology.ranks:
+    if not is_whole(rank) or not 0 <= rank < topology.ranks:
         raise LabError(
-            f"There is no rank {rank} among {topology.ranks}. "
+            f"There is no rank {rank!r} among {topology.ranks}. "
             f"Give a rank between 0 and {topology.ranks - 1}."
         )
-    if not 0 <= late < math.inf:
+    if not is_number(late) or not 0 <= late < math.inf:
         raise LabError(f"A rank cannot begin {late!r} seconds late. Give late=0 or more.")
-    one = Straggler(rank, _factor(factor), float(late))
+    one = Straggler(int(rank), _factor(factor), float(late))
     return replace(topology, stragglers=(*topology.stragglers, one))
 
 
 def _count(name: str, value: int) -> int:
-    if not isinstance(value, int) or value < 1:
+    if not is_whole(value) or value < 1:
         raise LabError(f"{name}={value!r} is no number of things. Give {name}=1 or more.")
-    return value
+    return int(value)
 
 
 def _factor(factor: float) -> float:
-    if not 1 <= factor < math.inf:
+    if not is_number(factor) or not 1 <= factor < math.inf:
         raise LabError(f"{factor!r} times slower is not slower. Give a factor of 1 or more.")
     return float(factor)
 

@@ -227,7 +227,13 @@ class Trace:
     def save(self, path: str | Path) -> Path:
         """Write the trace to a JSON file; `Trace.load(path)` reads it back."""
         path = Path(path)
-        path.write_text(dump(self), encoding="utf-8")
+        try:
+            path.write_text(dump(self), encoding="utf-8")
+        except OSError as fault:
+            raise LabError(
+                f"{path} cannot be written: {fault.strerror}. Give the path of a file in a folder "
+                "that exists."
+            ) from fault
         return path
 
     @classmethod

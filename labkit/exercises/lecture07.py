@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TASKS", "WIRE"]
 
-# The wire of the last program: so slow that 512 bytes take eight times as long as a hello.
+# The wire of the last program: so slow that 512 bytes take eight times as long as the latency.
 WIRE = {"latency": 1e-6, "bandwidth": 64e6}
 
 
@@ -65,7 +65,8 @@ TASKS = {
         "all_reduce",
         "chunks = np.array_split(buffer, n). In each step a rank sends one chunk to the right and "
         "receives one from the left: first add what comes in, n - 1 times; then overwrite, n - 1 "
-        "times. Which chunk is it in step s? Go by the picture.",
+        "times. Which chunk is it in step s? Go by the picture. (part += received adds in place; "
+        "part = part + received makes a new array, and the buffer does not see it.)",
         "No rank is special, and no link rests.",
         targets=(
             Target(
@@ -77,6 +78,8 @@ TASKS = {
                 "the busiest rank sends {count}; {limit} are enough.", _busiest, _share, bytes_text
             ),
         ),
+        # First on four, where every wrong number can be held against the lecture's pictures.
+        ranks=(4, 2, 3, 5, 8, 1),
         shown=4,
     ),
     "07.ring_bytes": Task(
@@ -118,7 +121,7 @@ TASKS = {
         "binomial tree, in MB?",
         _crossover,
         0.02,
-        "collectives.crossover knows it.",
+        "collectives.crossover knows it, and gives it in bytes.",
         "MB",
         "Below it latency rules, above it bandwidth.",
     ),
@@ -159,8 +162,8 @@ TASKS = {
         0.01,
         "The bytes are the same. How many all-reduces are saved?",
         "ms",
-        "The tensors of a network are many and mostly small: the bytes are the same, the hellos "
-        "are fewer.",
+        "The tensors of a network are many and mostly small: in buckets the bytes are the same, and "
+        "the latency is paid less often.",
     ),
     "07.what_is_left": Task(
         "A backward pass of 100 ms fills ten equal buckets, one after the other at an even pace. "

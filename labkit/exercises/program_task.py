@@ -19,6 +19,10 @@ __all__ = ["ProgramOutcome", "ProgramTask", "Target"]
 
 # A program of an exercise is done in milliseconds; one that is not runs in circles.
 DEADLINE = 10.0
+REBOUND = (
+    "No rank's buffer has changed. buffer = x only gives x that name; buffer[:] = x writes into "
+    "the buffer.\n"
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class ProgramTask:
                 except LabError as fault:
                     return self._wrong(name, f"On {_ranks(ranks)}: {fault}")
                 silent = silent and not run.calls
-                if silent and ranks > 1:
+                if silent and ranks > 1 and _untouched(run):
                     return self._open(name)
                 try:
                     verdict = run.check(self.collective)
@@ -83,7 +87,8 @@ class ProgramTask:
                     return self._wrong(name, f"On {_ranks(ranks)}: {fault}", run)
                 if not verdict:
                     elements = f"{count(ranks)} element{'s' if count(ranks) > 1 else ''}"
-                    return self._wrong(name, f"{verdict}\nEach rank had {elements}.", run)
+                    note = "" if run.note or not _untouched(run) else REBOUND
+                    return self._wrong(name, f"{verdict}\n{note}Each rank had {elements}.", run)
         return self._counted(name, self._run(answer, self.shown, self.shown_elements or self.shown))
 
     def _run(self, program: Callable[..., Any], ranks: int, count: int) -> Any:
@@ -136,6 +141,10 @@ class ProgramOutcome:
         display(self._repr_mimebundle_(), raw=True)  # type: ignore[no-untyped-call]
         if self.run is not None:
             display(self.run.player())  # type: ignore[no-untyped-call]
+
+
+def _untouched(run: Any) -> bool:
+    return bool(run.given == run.left)
 
 
 def _ranks(count: int) -> str:

@@ -45,7 +45,7 @@ def operation(
     busiest = max(trace.messages_sent)
     words = (
         f"This program: {_counted(len(trace.messages), 'message')} in "
-        f"{_counted(trace.steps, 'step')}; the busiest rank sends {busiest}."
+        f"{_counted(trace.steps, 'step')}; the busiest rank sends {busiest} of them."
     )
     board.text(24, top + high * trace.ranks + 18, words, size=9, faint=True)
     return board

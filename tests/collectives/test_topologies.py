@@ -129,7 +129,7 @@ def test_a_topology_comes_back_from_its_text(shape):
         (lambda: ring(4, -1, 1e9), "latency of -1"),
         (lambda: ring(4, 1e-6, 0), "bandwidth of 0"),
         (lambda: nodes(2, 4, FAST, SLOW, cards=8), "8 network cards for the 4 ranks"),
-        (lambda: slow_link(SHAPES["ring"], 0, 2, 10), "no link 0→2 in a ring of 7 ranks"),
+        (lambda: slow_link(SHAPES["ring"], 0, 2, 10), "no link 0→2 here: ring of 7 ranks"),
         (lambda: slow_link(SHAPES["switch"], 0, 1, 10), 'Name a rank and "switch"'),
         (lambda: slow_link(SHAPES["all"], 0, 9, 10), "no link 0→9"),
         (lambda: slow_link(SHAPES["nodes"], 0, "node 1", 10), "no link 0→node 1"),

@@ -175,8 +175,8 @@ def test_a_program_that_fails_alone_or_with_uneven_chunks_is_not_right():
 
     assert "on 1 rank:" in str(check("07.ring", never_alone))
     text = str(check("07.ring", even_chunks_only))
-    assert "on 2 ranks:" in text
-    assert "Each rank had 5 elements." in text
+    assert "on 4 ranks:" in text
+    assert "Each rank had 9 elements." in text
 
 
 def test_an_exception_in_a_program_is_told_with_the_rank():
@@ -184,7 +184,7 @@ def test_an_exception_in_a_program_is_told_with_the_rank():
         raise ZeroDivisionError("oh")
 
     text = str(check("07.ring", breaks))
-    assert "On 2 ranks: Rank 0 raised ZeroDivisionError: oh" in text
+    assert "On 4 ranks: Rank 0 raised ZeroDivisionError: oh" in text
 
 
 @pytest.mark.parametrize("answer", [3, "programs.broadcast", None])
@@ -210,3 +210,34 @@ def test_a_notebook_shows_the_verdict_and_then_the_students_own_run(program, sho
     if shown:
         assert f"{shown} ranks" in repr(seen[1])
     assert len(seen) == (2 if shown else 1)
+
+
+def test_a_program_that_binds_the_name_of_its_buffer_anew_is_told_to_write_into_it():
+    def bound(comm, buffer):
+        if comm.Get_rank() == 0:
+            for other in range(1, comm.Get_size()):
+                comm.Send(buffer, dest=other)
+        else:
+            received = np.empty_like(buffer)
+            comm.Recv(received, source=0)
+            buffer = received
+
+    def returned(comm, buffer):
+        bound(comm, buffer)
+        return buffer
+
+    assert "buffer[:] = x writes into the buffer" in str(check("06.tree_broadcast", bound))
+    assert str(check("06.tree_broadcast", returned)).count("buffer[:] =") == 1
+
+
+def test_an_answer_that_is_written_down_without_a_message_is_judged():
+    def known_by_heart(comm, buffer):
+        buffer[:] = np.arange(1.0, buffer.size + 1)
+
+    outcome = check("06.tree_broadcast", known_by_heart)
+    assert outcome.state == "wrong"
+    assert "whatever the ranks put in" in str(outcome)
+
+
+def test_a_wrong_ring_is_shown_on_four_ranks_like_the_pictures_of_the_lecture():
+    assert check("07.ring", programs.reduce_scatter).run.ranks == 4

@@ -177,12 +177,12 @@ test("who sends to whom is said in the shortest true words", () => {
   const ring = (n, by) => sent(...Array.from({ length: n }, (_, r) => [r, (r + by + n) % n]));
   assert.equal(pattern(ring(4, 1), 4), "Every rank sends to the next one, and the last one to rank 0.");
   assert.equal(pattern(ring(5, -1), 5), "Every rank sends to the one before it, and rank 0 to the last one.");
-  assert.equal(pattern(ring(8, 3), 8), "Every rank sends to the rank 3 further on, round the circle.");
-  assert.equal(pattern(ring(8, 6), 8), "Every rank sends to the rank 2 back, round the circle.");
-  assert.equal(pattern(sent([4, 0], [5, 1], [6, 2], [7, 3]), 8), "Ranks 4–7 send to the rank 4 back.");
+  assert.equal(pattern(ring(8, 3), 8), "Every rank sends to the rank 3 places further on, round the circle.");
+  assert.equal(pattern(ring(8, 6), 8), "Every rank sends to the rank 2 places back, round the circle.");
+  assert.equal(pattern(sent([4, 0], [5, 1], [6, 2], [7, 3]), 8), "Ranks 4–7 send to the rank 4 places back.");
   assert.equal(pattern(sent([0, 1], [1, 0]), 2), "The two ranks swap.");
-  assert.equal(pattern(sent([0, 2], [2, 0], [1, 3], [3, 1]), 4), "Every rank swaps with the rank 2 away.");
-  assert.equal(pattern(sent([0, 2], [2, 0], [1, 3], [3, 1]), 6), "Ranks 0–3 swap with the rank 2 away.");
+  assert.equal(pattern(sent([0, 2], [2, 0], [1, 3], [3, 1]), 4), "Every rank swaps with the rank 2 places away.");
+  assert.equal(pattern(sent([0, 2], [2, 0], [1, 3], [3, 1]), 6), "Ranks 0–3 swap with the rank 2 places away.");
   assert.equal(pattern(sent([3, 1]), 4), "Rank 3 sends to rank 1.");
   assert.equal(pattern(sent([1, 0], [2, 0], [3, 0]), 4), "Ranks 1–3 send to rank 0.");
   assert.equal(pattern(sent([0, 1], [1, 3], [5, 0], [6, 2], [4, 5]), 8), "0 → 1, 1 → 3, 4 → 5, 5 → 0 and 1 more.");

@@ -9,12 +9,13 @@ import numpy as np
 
 from labkit.collectives.operations import Array, Op, combine, finish
 from labkit.collectives.programs.copies import broadcast
-from labkit.collectives.programs.pieces import Comm, powers_of_two, split
+from labkit.collectives.programs.pieces import Comm, check_root, powers_of_two, split
 
 
 def reduce(comm: Comm, buffer: Array, op: Op = "sum", root: int = 0) -> None:
     """A broadcast backwards: with each step, half of the ranks add theirs to the other half's."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
+    check_root(root, ranks)
     received = np.empty_like(buffer)
     place = (rank - root) % ranks  # the root is at place 0
     for left in reversed(powers_of_two(ranks)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from labkit.collectives.operations import Array, Op, combine, finish
-from labkit.collectives.programs.pieces import Comm, split
+from labkit.collectives.programs.pieces import Comm, check_count, split
 
 
 def parent_of(place: int, ranks: int) -> int | None:
@@ -37,6 +37,7 @@ def double_binary_tree_all_reduce(
 ) -> None:
     """Each tree adds up one half of the data, piece by piece, and hands the total down again."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
+    check_count("pieces", pieces)
     halves = [split(half, pieces) for half in split(buffer, 2)]
     received = np.empty_like(halves[0][0])  # no piece is longer than the first
     trees = [(tree, *family(rank, ranks, shift=tree)) for tree in (0, 1)]

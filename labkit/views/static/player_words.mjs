@@ -44,6 +44,12 @@ function named(ranks, all) {
   return ranks.length === all ? "Every rank" : `${ranks.length === 1 ? "Rank" : "Ranks"} ${ranksText(ranks)}`;
 }
 
+// Without a noun "the rank 4 back" would read like rank 4.
+function away(places) {
+  const count = Math.abs(places);
+  return `${count} ${count === 1 ? "place" : "places"} ${places > 0 ? "further on" : "back"}`;
+}
+
 // Who sends to whom, in the shortest true words.
 export function pattern(messages, ranks) {
   const sources = [...new Set(messages.map((one) => one.source))].sort((a, b) => a - b);
@@ -56,15 +62,15 @@ export function pattern(messages, ranks) {
   const apart = only(messages.map(({ source, dest }) => source ^ dest));
   if (apart && messages.length === sources.length && sources.every((one) => dests.has(one))) {
     if (ranks === 2) return "The two ranks swap.";
-    return `${named(sources, ranks)} ${many ? "swap" : "swaps"} with the rank ${apart === 1 ? "beside it" : `${apart} away`}.`;
+    return `${named(sources, ranks)} ${many ? "swap" : "swaps"} with the rank ${apart === 1 ? "beside it" : `${apart} places away`}.`;
   }
   if (dests.size === 1) return `${sends} to rank ${messages[0].dest}.`;
   const by = only(messages.map(({ source, dest }) => dest - source));
   const shift = only(messages.map(({ source, dest }) => (dest - source + ranks) % ranks));
-  if (by) return `${sends} to the rank ${Math.abs(by)} ${by > 0 ? "further on" : "back"}.`;
+  if (by) return `${sends} to the rank ${away(by)}.`;
   if (all && shift === 1) return `${sends} to the next one, and the last one to rank 0.`;
   if (all && shift === ranks - 1) return `${sends} to the one before it, and rank 0 to the last one.`;
-  if (shift && sources.length > 2) return `${sends} to the rank ${shift <= ranks / 2 ? `${shift} further on` : `${ranks - shift} back`}, round the circle.`;
+  if (shift && sources.length > 2) return `${sends} to the rank ${away(shift <= ranks / 2 ? shift : shift - ranks)}, round the circle.`;
   const shown = [...messages].sort((a, b) => a.source - b.source).slice(0, 4).map(({ source, dest }) => `${source} → ${dest}`).join(", ");
   return messages.length > 4 ? `${shown} and ${messages.length - 4} more.` : `${shown}.`;
 }
