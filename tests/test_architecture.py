@@ -28,7 +28,7 @@ FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 GROUND, COMMANDS = FLOORS[0], {"cli", "doctor", "doctor_checks", "publish"}
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 HEAVY = {"IPython", "ipywidgets", "jupyter_client", "keras", "matplotlib", "numpy", "tensorflow"}
-HEAVY |= {"torch", "jupyterlab", "nbclient", "nbformat", "psutil", "pynvml"}
+HEAVY |= {"torch", "jupyterlab", "nbclient", "nbformat", "psutil", "pynvml", "greenlet", "mpi4py"}
 
 
 def module_of(path):

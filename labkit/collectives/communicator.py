@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Sequence
-from types import FrameType
+from types import FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -219,8 +219,19 @@ def _mentions(name: str, mpi: Any) -> bool:
         there = frame.f_globals
         if not there.get("__name__", "").startswith("labkit.collectives."):
             said = {*frame.f_code.co_names, *frame.f_code.co_freevars}
-            known = any(value is mpi for value in there.values())
-            if known or name in there or {name, "MPI"} & said:
+            spaces = (there, *(_space(value) for value in there.values()))
+            if {name, "MPI"} & said or any(_has(name, mpi, space) for space in spaces):
                 return True
         frame = frame.f_back
     return False
+
+
+def _space(value: Any) -> dict[str, Any]:
+    """The names that a module or a function of the program has."""
+    space: Any = value.__globals__ if isinstance(value, FunctionType) else {}
+    space = vars(value) if isinstance(value, ModuleType) else space
+    return {} if str(space.get("__name__", "")).startswith("labkit") else dict(space)
+
+
+def _has(name: str, mpi: Any, space: dict[str, Any]) -> bool:
+    return name in space or any(value is mpi for value in space.values())

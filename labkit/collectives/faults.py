@@ -118,7 +118,7 @@ def out_of_time(deadline: float, late: BaseException | None, lines: Lines) -> La
     where = lines.of_fault(late.__traceback__) if late else lines.words(lines.here())
     return LabError(
         f"The program had not ended after {deadline:g} s; it was at {where}. Look for a loop that "
-        "does not end, or give it more time with deadline=."
+        "does not end, or give run more time with deadline=."
     )
 
 

@@ -21,6 +21,7 @@ _MACHINERY = {
     str(_HERE / name)
     for name in (
         "communicator.py",
+        "faults.py",
         "groups.py",
         "lines.py",
         "memory_regions.py",

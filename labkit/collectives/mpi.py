@@ -24,13 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from labkit.collectives.running import buffers_for, explain_program
-from labkit.collectives.shipping import pack
+from labkit.collectives.running import buffers_for, explain_deadline, explain_program
+from labkit.collectives.shipping import pack, pack_options
 from labkit.kinds import LabError
 
 __all__ = ["mpi_environment", "mpiexec", "run_mpi", "stop"]
 
 START = 60.0  # seconds that mpiexec may take to start the ranks
+LONGEST = 1e6  # seconds: clocks do not go much further
 REPORT = 2.0  # seconds that the other ranks have to say where they are, after the first did
 
 
@@ -47,12 +48,14 @@ def run_mpi(
     `comm` is mpi4py's COMM_WORLD. Programs that wait for ever are stopped after `deadline` seconds.
     """
     explain_program(program, options)
+    explain_deadline(deadline)
+    deadline = min(deadline, LONGEST)
     buffers = buffers_for(inputs, ranks)
     command = [*mpiexec(), "-n", str(len(buffers))]
     with tempfile.TemporaryDirectory(prefix="labkit-mpi-") as name:
         folder = Path(name)
         (folder / "program").write_bytes(pack(program))
-        (folder / "options").write_bytes(pickle.dumps((options, deadline)))
+        (folder / "options").write_bytes(pack_options(options, deadline))
         for rank, buffer in enumerate(buffers):
             (folder / f"input{rank}").write_bytes(pickle.dumps(buffer))
         command += [sys.executable, "-m", "labkit.collectives.mpi_rank", name]

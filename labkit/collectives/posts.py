@@ -9,7 +9,7 @@ import numpy as np
 from labkit.collectives import faults
 from labkit.collectives.communicator import ANY_SOURCE, ANY_TAG
 from labkit.collectives.lines import Lines, Spot
-from labkit.collectives.trace import Message
+from labkit.collectives.trace import Call, Message
 
 __all__ = ["Entered", "Mailboxes", "Matched", "Post"]
 
@@ -27,6 +27,14 @@ class Entered:
     barrier: int | None = None
     number: int = -1
     step: int = 0
+
+    def recorded(self) -> Call:
+        """The call as plain data."""
+        begins, awaits = _numbers(self.posts), _numbers(self.awaits)
+        return Call(
+            self.number, self.rank, self.name, self.spot.place, self.step,
+            begins, awaits, self.barrier,
+        )  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -167,3 +175,7 @@ class Mailboxes:
 
 def _fits(send: Post, receive: Post) -> bool:
     return receive.peer in (send.rank, ANY_SOURCE) and receive.tag in (send.tag, ANY_TAG)
+
+
+def _numbers(posts: list[Post]) -> tuple[int, ...]:
+    return tuple([post.message.number for post in posts if post.message is not None])

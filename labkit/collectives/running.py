@@ -22,7 +22,7 @@ from labkit.collectives.quantities import is_number
 from labkit.collectives.trace import Trace, values
 from labkit.kinds import LabError
 
-__all__ = ["buffers_for", "explain_program", "run"]
+__all__ = ["buffers_for", "explain_deadline", "explain_program", "run"]
 
 
 def run(
@@ -44,7 +44,8 @@ def run(
     from labkit.collectives.simulator import Simulator
 
     explain_program(program, options)
-    _explain_limits(eager, deadline)
+    explain_deadline(deadline)
+    _explain_eager(eager)
     buffers = buffers_for(inputs, ranks)
     given = tuple(values(buffer) for buffer in buffers)
     simulator = Simulator(program, buffers, eager=eager, deadline=deadline)
@@ -106,9 +107,13 @@ def buffers_for(inputs: Sequence[Any] | None, ranks: int | None) -> list[np.ndar
     return buffers
 
 
-def _explain_limits(eager: Any, deadline: Any) -> None:
+def explain_deadline(deadline: Any) -> None:
+    """Refuse what is no time to wait."""
     if not is_number(deadline) or not deadline > 0:
         raise LabError(f"deadline={deadline!r} is no time to wait. Give seconds, such as 60.")
+
+
+def _explain_eager(eager: Any) -> None:
     if not is_number(eager) or not eager >= 0:
         raise LabError(f"eager={eager!r} is no size of messages. Give bytes, such as 4096, or 0.")
 
@@ -138,10 +143,12 @@ def explain_program(program: Any, options: dict[str, Any]) -> None:
     except ValueError:
         pass  # it has no signature to look at
     except TypeError as fault:
+        advice = "Give run the keywords that the program needs, and only those."
+        if "too many positional" in str(fault):
+            advice = "Write def program(comm, buffer): every rank is given these two."
         raise LabError(
             f"{_name(program)} cannot be called as program(comm, buffer"
-            f"{''.join(f', {name}=...' for name in options)}): {fault}. Give run the keywords "
-            "that the program needs, and only those."
+            f"{''.join(f', {name}=...' for name in options)}): {fault}. {advice}"
         ) from None
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from labkit.collectives.communicator import ANY_SOURCE, ANY_TAG, PROC_NULL
 from labkit.kinds import LabError
 
-__all__ = ["pack", "unpack"]
+__all__ = ["pack", "pack_options", "unpack"]
 
 Parts = dict[str, tuple[str, Any]]
 # They stand for something, and each MPI has its own number for it.
@@ -30,6 +30,7 @@ def pack(program: Callable[..., Any]) -> bytes:
     """The program as bytes that `unpack` reads in another process of this machine."""
     inner = getattr(program, "func", program)
     if not isinstance(inner, FunctionType) or is_importable(inner):
+        _explain_class("The program", inner)
         try:
             return pickle.dumps(("pickled", program))
         except (pickle.PicklingError, AttributeError, TypeError) as fault:
@@ -45,6 +46,31 @@ def pack(program: Callable[..., Any]) -> bytes:
     parts: Parts = {}
     _add(inner, inner.__name__, parts)
     return pickle.dumps(("source", (inner.__name__, parts)))
+
+
+def pack_options(options: dict[str, Any], deadline: float) -> bytes:
+    """The keywords of the program, and how long it may take."""
+    for name, value in options.items():
+        _explain_class(f"{name}={value!r}", value)
+        try:
+            pickle.dumps(value)
+        except (pickle.PicklingError, AttributeError, TypeError) as fault:
+            raise LabError(
+                f"{name}={value!r} cannot be sent to other processes: {fault}. Give numbers, "
+                "texts or functions of a module."
+            ) from fault
+    return pickle.dumps((options, deadline))
+
+
+def _explain_class(what: str, value: Any) -> None:
+    """Another process has no such class or function: its `__main__` is another."""
+    named = isinstance(value, (type, FunctionType))
+    kind = value if named else type(getattr(value, "__self__", value))
+    if kind.__module__ == "__main__":
+        raise LabError(
+            f"{what} cannot be sent to other processes: {kind.__name__} is of this notebook or "
+            "script. Write it in a file of its own and import it."
+        )
 
 
 def unpack(data: bytes) -> Callable[..., Any]:
@@ -113,6 +139,7 @@ def _add_value(name: str, value: Any, parts: Parts) -> None:
     elif type(value) is int and value in CONSTANTS:
         parts[name] = ("constant", CONSTANTS[value])
     else:
+        _explain_class(f"The program uses {name}, and it", value)
         try:
             parts[name] = ("value", pickle.dumps(value))
         except (pickle.PicklingError, AttributeError, TypeError) as fault:

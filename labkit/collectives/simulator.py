@@ -322,21 +322,5 @@ class Simulator:
 
     def recorded(self) -> tuple[tuple[Call, ...], tuple[Message, ...]]:
         """The calls and the messages, as plain data."""
-        calls = tuple(
-            Call(
-                call.number,
-                call.rank,
-                call.name,
-                call.spot.place,
-                call.step,
-                _numbers(call.posts),
-                _numbers(call.awaits),
-                call.barrier,
-            )
-            for call in self.calls
-        )
+        calls = tuple(call.recorded() for call in self.calls)
         return calls, tuple(matched.recorded() for matched in self.mail.matched)
-
-
-def _numbers(posts: list[Post]) -> tuple[int, ...]:
-    return tuple([post.message.number for post in posts if post.message is not None])

@@ -244,7 +244,8 @@ def _explains(trace: Trace, told: Story) -> float:
         ]
         if not parts or any(buffer.size < stop for buffer in inputs):
             return None
-        added: Array = OPERATIONS[op].reduce(np.array(parts), axis=0)
+        # As the ranks add: numpy itself would count True and True as 2.
+        added: Array = OPERATIONS[op].reduce(np.array(parts), axis=0, dtype=parts[0].dtype)
         return added / trace.ranks if op == "mean" else added
 
     def fits(change: Change) -> bool:

@@ -164,7 +164,10 @@ def test_two_ends_with_different_numbers():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda comm, b: comm.Send(b, 2), "Rank 0's Send (line _) names rank 2. There are ranks 0 to 1"),
+        (
+            lambda comm, b: comm.Send(b, 2),
+            "Rank 0's Send (line _) names rank 2. There are ranks 0 to 1",
+        ),
         (lambda comm, b: comm.Recv(b, -1), "Rank 0's Recv (line _) names rank -1."),
         (lambda comm, b: comm.Send(b, 0.5), "divide with //"),
         (lambda comm, b: comm.Send(b, 1, tag=-3), "has tag=-3. A tag is a whole number"),

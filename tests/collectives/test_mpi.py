@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labkit.collectives import ANY_SOURCE, PROC_NULL, Request, mpi, run, run_mpi
-from labkit.collectives.shipping import pack, unpack
+from labkit.collectives import ANY_SOURCE, PROC_NULL, Request, mpi, programs, run, run_mpi
+from labkit.collectives.shipping import pack, pack_options, unpack
 from labkit.kinds import LabError
 
 real = pytest.mark.skipif(
@@ -90,6 +90,10 @@ def test_mistakes_are_explained_before_anything_is_started():
         run_mpi(everything, ranks=0)
     with pytest.raises(LabError, match="got an unexpected"):
         run_mpi(everything, ranks=2, way="up")
+    with pytest.raises(LabError, match="deadline='x' is no time to wait"):
+        run_mpi(programs.broadcast, ranks=2, deadline="x")
+    with pytest.raises(LabError, match=r"op=<function .* cannot be sent to other processes"):
+        run_mpi(programs.reduce, ranks=2, op=lambda a, b: a)
 
 
 def test_what_is_missing_is_named(monkeypatch):
@@ -135,3 +139,24 @@ def test_what_cannot_be_sent_is_named():
         pack(uses_a_lock)
     with pytest.raises(LabError, match="A lambda cannot be sent"):
         pack(lambda comm, buffer: None)
+
+
+class OfAScript:
+    def __call__(self, comm, buffer):
+        buffer += 1
+
+
+def test_classes_and_functions_of_a_script_are_named_before_anything_is_started(monkeypatch):
+    monkeypatch.setattr(OfAScript, "__module__", "__main__")
+    monkeypatch.setattr(right_of, "__module__", "__main__")
+    thing = OfAScript()
+
+    def uses_it(comm, buffer):
+        thing(comm, buffer)
+
+    with pytest.raises(LabError, match=r"The program cannot be sent .* OfAScript is of this"):
+        pack(thing)
+    with pytest.raises(LabError, match=r"The program uses thing, .* OfAScript is of this"):
+        pack(uses_it)
+    with pytest.raises(LabError, match="right_of is of this notebook or script"):
+        pack_options({"neighbour": right_of}, 1.0)

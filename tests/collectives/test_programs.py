@@ -254,3 +254,20 @@ def test_every_program_is_there_and_says_in_one_sentence_what_it_does():
         assert function.__doc__.count("\n") == 0
         assert function.__doc__.endswith(".")
         assert len(inspect.getsource(function).splitlines()) <= 40
+
+
+@pytest.mark.parametrize("name", ["broadcast", "naive_broadcast", "reduce", "scatter", "gather"])
+@pytest.mark.parametrize("root", [4, 9, -1, 1.5, None, "a"])
+def test_a_root_that_is_none_of_the_ranks_is_told(name, root):
+    with pytest.raises(LabError, match=f"root={root!r} is none of the 4 ranks"):
+        collectives.run(getattr(programs, name), ranks=4, root=root)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("hierarchical_all_reduce", "per_node"), ("double_binary_tree_all_reduce", "pieces")],
+)
+@pytest.mark.parametrize("value", [0, -1, 1.5, None, "a"])
+def test_a_count_of_nothing_is_told(name, option, value):
+    with pytest.raises(LabError, match=f"{option}={value!r} cannot be. Give a whole number"):
+        collectives.run(getattr(programs, name), ranks=4, **{option: value})

@@ -2,11 +2,13 @@
 
 import functools
 import linecache
+import pickle
 
 import numpy as np
 import pytest
 
 from labkit.collectives import run
+from labkit.collectives.programs import ring_all_reduce
 from labkit.kinds import LabError
 
 
@@ -125,7 +127,7 @@ def test_a_cell_of_a_notebook_is_read_as_it_was_typed():
     assert (trace.sources[0].first, trace.calls[0].place.line) == (3, 2)
 
 
-def test_a_program_without_source_runs_all_the_same():
+def test_a_program_without_source_has_lines_all_the_same():
     names = {}
     exec("def program(comm, buffer):\n    comm.Recv(buffer, 1 - comm.rank)\n", names)
     with pytest.raises(LabError, match=r"rank 0 waits in Recv from rank 1 \(line 2\)"):
@@ -138,3 +140,47 @@ def test_a_run_may_start_another():
         comm.Barrier()
 
     assert run(program, [[1.0], [2.0]]).outputs[1].tolist() == [4]
+
+
+def test_a_partial_has_its_options_in_the_trace():
+    trace = run(functools.partial(ring_all_reduce, op="max"), ranks=3)
+    assert trace.options == {"op": "'max'"}
+    assert str(trace.check("all_reduce")).startswith("ring_all_reduce is an all_reduce (max)")
+
+
+def test_a_trace_travels_to_other_processes_and_can_run_again_there():
+    trace = run(ring_all_reduce, ranks=3)
+    there = pickle.loads(pickle.dumps(trace))
+    assert there == trace
+    assert "exactly once" in str(there.check("all_reduce"))
+
+
+def test_inputs_may_be_named_by_their_ranks():
+    assert run(ring_all_reduce, {0: [1.0], 1: [2.0]}).outputs[0].tolist() == [3.0]
+
+
+def test_dates_are_no_numbers():
+    with pytest.raises(LabError, match="and no numbers"):
+        run(ring_all_reduce, [np.array(["2026-11-21"], dtype="M8[D]")] * 2)
+
+
+def generator(comm, buffer):
+    yield comm.Barrier()
+
+
+async def later(comm, buffer):
+    comm.Barrier()
+
+
+@pytest.mark.parametrize("program", [generator, later])
+def test_a_program_that_would_not_run_is_told(program):
+    with pytest.raises(LabError, match="a generator or an async function, which would not run"):
+        run(program, ranks=2)
+
+
+@pytest.mark.parametrize("limits", [{"deadline": d} for d in (None, 0, -1, "x", float("nan"))]
+                         + [{"eager": e} for e in (None, -1, "x", True)])  # fmt: skip
+def test_limits_that_are_none_are_told(limits):
+    ((name, value),) = limits.items()
+    with pytest.raises(LabError, match=f"{name}={value!r} is no"):
+        run(ring_all_reduce, ranks=2, **limits)

@@ -66,6 +66,13 @@ def test_without_an_op_the_numbers_say_which_reduction_it_is():
     assert counts_at(story, 6) == [[(1, 1, 1, 1)] * 8] * 4
 
 
+def test_true_and_false_can_be_told_too():
+    inputs = [np.arange(4) > rank for rank in range(4)]
+    story = run(programs.ring_all_reduce, inputs).story()
+    assert story.op == "sum"  # of True and False: or
+    assert counts_at(story, 6) == [[(1, 1, 1, 1)] * 4] * 4
+
+
 def test_copies_are_told_by_whose_they_are():
     trace = run(programs.all_to_all, ranks=3)
     rows = counts_at(trace.story(), trace.steps)

@@ -89,3 +89,8 @@ def test_damaged_bytes_are_named():
     text = dump(run(pass_on, ranks=2)).replace('"data": "', '"data": "!', 1)
     with pytest.raises(LabError, match="The Trace in this file is damaged"):
         load(text)
+
+
+def test_a_place_that_does_not_exist_is_told(tmp_path):
+    with pytest.raises(LabError, match="cannot be written: No such file or directory"):
+        run(pass_on, ranks=2).save(tmp_path / "none" / "a.json")
