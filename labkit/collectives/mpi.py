@@ -58,7 +58,7 @@ def run_mpi(
         (folder / "options").write_bytes(pack_options(options, deadline))
         for rank, buffer in enumerate(buffers):
             (folder / f"input{rank}").write_bytes(pickle.dumps(buffer))
-        command += [sys.executable, "-m", "labkit.collectives.mpi_rank", name]
+        command += [sys.executable, "-m", "labkit.collectives.mpi_rank", name, str(os.getpid())]
         said = _run(command, folder, len(buffers), deadline)
         _raise_faults(folder, len(buffers), deadline)
         outputs = [folder / f"output{rank}" for rank in range(len(buffers))]
@@ -188,6 +188,6 @@ def _report(folder: Path, rank: int) -> str:
     text = report.read_text(encoding="utf-8") if report.exists() else ""
     frames = re.findall(r'File "(.*)", line (\d+) in (\S+)', text)
     for file, line, function in frames:
-        if Path(file).name not in ("mpi_rank.py", "shipping.py", "threading.py"):
+        if Path(file).name not in ("askers.py", "mpi_rank.py", "shipping.py", "threading.py"):
             return f"line {line} of {function}"
     return "the start of the program" if frames else ""

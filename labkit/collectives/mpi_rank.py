@@ -1,4 +1,7 @@
-"""One rank of `run_mpi`: python -m labkit.collectives.mpi_rank FOLDER, started by mpiexec."""
+"""One rank of `run_mpi`: python -m labkit.collectives.mpi_rank FOLDER PID, started by mpiexec.
+
+PID is the process that waits for the result.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from labkit.collectives.askers import end_with
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Read this rank's buffer, run the program, write the buffer; or write what went wrong."""
+    end_with(int(sys.argv[2]))
     from mpi4py import MPI
 
     from labkit.collectives.lines import Lines

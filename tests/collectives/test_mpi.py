@@ -2,9 +2,11 @@
 
 import importlib.util
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from labkit.collectives import ANY_SOURCE, PROC_NULL, Request, mpi, programs, run, run_mpi
@@ -160,3 +162,30 @@ def test_classes_and_functions_of_a_script_are_named_before_anything_is_started(
         pack(uses_it)
     with pytest.raises(LabError, match="right_of is of this notebook or script"):
         pack_options({"neighbour": right_of}, 1.0)
+
+
+def test_whoever_is_killed_leaves_no_ranks(tmp_path):
+    script = tmp_path / "stuck.py"
+    script.write_text(
+        "from labkit.collectives import run_mpi\n"
+        "def stuck(comm, buffer):\n"
+        "    comm.Recv(buffer, source=1 - comm.Get_rank())\n"
+        "run_mpi(stuck, ranks=2, deadline=300)\n"
+    )
+    asker = psutil.Popen([sys.executable, script], cwd=Path(__file__).parents[2])
+    ranks = []
+    try:
+        while len(ranks) < 2:
+            assert asker.poll() is None
+            started = asker.children(recursive=True)
+            ranks = [one for one in started if "labkit.collectives.mpi_rank" in one.cmdline()[:4]]
+            time.sleep(0.05)
+        psutil.wait_procs(ranks, 3)  # they are past their imports, and wait for each other
+    finally:
+        started = asker.children(recursive=True)
+        asker.kill()
+        asker.wait()
+    _, alive = psutil.wait_procs(started, 30)
+    for one in alive:
+        one.kill()
+    assert alive == []

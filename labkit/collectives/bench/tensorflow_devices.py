@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from labkit.collectives.askers import end_with
 from labkit.collectives.bench.rounds import Contender, Group, time_all
-from labkit.collectives.bench.speaking import end_with, say, telling
+from labkit.collectives.bench.speaking import say, telling
 from labkit.collectives.operations import Array
 
 
