@@ -162,8 +162,8 @@ TASKS = {
         0.01,
         "The bytes are the same. How many all-reduces are saved?",
         "ms",
-        "The tensors of a network are many and mostly small: in buckets the bytes are the same, and "
-        "the latency is paid less often.",
+        "The tensors of a network are many and mostly small: in buckets the bytes are the same, "
+        "and the latency is paid less often.",
     ),
     "07.what_is_left": Task(
         "A backward pass of 100 ms fills ten equal buckets, one after the other at an even pace. "

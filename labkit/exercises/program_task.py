@@ -111,7 +111,7 @@ class ProgramTask:
 
     def _wrong(self, name: str, text: str, run: Any = None) -> ProgramOutcome:
         seen = f"\n{_counts(run)}" if run is not None else ""
-        return ProgramOutcome(name, "wrong", f"Not yet. {text}\n{self.hint}{seen}", run)
+        return ProgramOutcome(name, "wrong", f"Not yet. {text}\nHint: {self.hint}{seen}", run)
 
 
 @dataclass(frozen=True)

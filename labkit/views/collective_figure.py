@@ -157,7 +157,8 @@ def _board(
     trace: Any, story: Any, title: str, high: float, more: float = 0
 ) -> tuple[Sketch, float]:
     count = f"{trace.ranks} rank{'s' * (trace.ranks != 1)}"
-    moved = f"{len(trace.messages)} messages in {trace.steps} steps"
+    messages, steps = len(trace.messages), trace.steps
+    moved = f"{messages} message{'s' * (messages != 1)} in {steps} step{'s' * (steps != 1)}"
     subtitle = f"{count}, {moved}, {bytes_text(sum(trace.bytes_sent))} sent in all."
     height = _TOP + high * trace.ranks + 40 + more
     return Sketch(title, height, subtitle, kind=COUNTED), high
@@ -183,12 +184,11 @@ def _lanes(messages: Sequence[Any]) -> int:
 
 def _said(message: Any) -> str:
     if message.sent_from is None:
-        return f"{message.count} value{'s' * (message.count != 1)} → {message.dest}"
+        return f"{message.count} value{'s' * (message.count != 1)} → rank {message.dest}"
     names = column_names([message.sent_from])[0]
     elements = "element" if message.count == 1 else "elements"
-    return (
-        f"{elements} {names} → {message.dest}" if message.count else f"0 elements → {message.dest}"
-    )
+    what = f"{elements} {names}" if message.count else "0 elements"
+    return f"{what} → rank {message.dest}"
 
 
 def _key(board: Sketch, cells: Cells, columns: int, moving: bool) -> None:

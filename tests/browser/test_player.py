@@ -172,7 +172,7 @@ def test_it_can_be_played_and_read_with_the_keyboard_alone(opened, tmp_path):
         lab.page.keyboard.press(key)
     step_is(lab, 1)
     lab.page.locator(".player > [aria-live]", has_text="Step 1 of 6").wait_for(state="attached")
-    assert "Ranks 4–7 send to the rank 4 back" in words(lab, ".says")
+    assert "Ranks 4–7 send to the rank 4 places back" in words(lab, ".says")
     # The lines of the program in which the ranks are, and who is in which.
     on = [one.inner_text() for one in lab.page.locator(".line[aria-current]").all()]
     assert len(on) == 2

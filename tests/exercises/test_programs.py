@@ -241,3 +241,19 @@ def test_an_answer_that_is_written_down_without_a_message_is_judged():
 
 def test_a_wrong_ring_is_shown_on_four_ranks_like_the_pictures_of_the_lecture():
     assert check("07.ring", programs.reduce_scatter).run.ranks == 4
+
+
+def test_messages_in_a_loop_that_does_not_end_are_told_with_their_line(monkeypatch):
+    def never_doubled(comm, buffer):
+        while True:
+            other = 1 - comm.Get_rank()
+            comm.Sendrecv(buffer, dest=other, recvbuf=buffer.copy(), source=other)
+
+    monkeypatch.setattr("labkit.exercises.program_task.DEADLINE", 0.2)
+    text = str(check("06.tree_broadcast", never_doubled))
+    first = never_doubled.__code__.co_firstlineno
+    assert re.search(rf"it was at line ({first + 2}|{first + 3})[.:]", text), text
+
+
+def test_a_program_without_a_buffer_is_told_what_it_is_given():
+    assert "Write def program(comm, buffer)" in str(check("06.tree_broadcast", lambda comm: None))

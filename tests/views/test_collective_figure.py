@@ -80,7 +80,7 @@ def test_messages_are_arrows_with_the_elements_that_they_carry():
     assert len(drawn.arrows) == 4
     said = [text.get_text() for text, _ in drawn.words if "→" in text.get_text()]
     expected = [m for m in trace.messages if m.step == 2]
-    assert sorted(said) == sorted(f"element {m.sent_from[0]} → {m.dest}" for m in expected)
+    assert sorted(said) == sorted(f"element {m.sent_from[0]} → rank {m.dest}" for m in expected)
 
 
 def test_an_arrow_runs_from_the_senders_row_to_the_receivers():
