@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any, Literal
 
+from labkit.exercises.task import shown
 from labkit.kinds import LabError, bytes_text
 
 __all__ = ["ProgramOutcome", "ProgramTask", "Target"]
@@ -130,10 +130,7 @@ class ProgramOutcome:
         return self.text
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        verdict, _stop, rest = self.text.partition(". ")
-        lines = "<br>".join(escape(line) for line in rest.split("\n"))
-        html = f"<p><strong>{escape(verdict)}.</strong> {lines}</p>"
-        return {"text/plain": self.text, "text/html": html}
+        return shown(self.text)
 
     def _ipython_display_(self) -> None:
         from IPython.display import display

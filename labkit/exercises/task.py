@@ -12,7 +12,7 @@ from typing import Literal
 from labkit.exercises.program_task import ProgramOutcome, ProgramTask
 from labkit.kinds import LabError
 
-__all__ = ["Outcome", "Task", "check", "tasks"]
+__all__ = ["Outcome", "Task", "check", "shown", "tasks"]
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,17 @@ class Outcome:
         return self.text
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        verdict, _stop, rest = self.text.partition(". ")
-        lines = "<br>".join(escape(line) for line in rest.split("\n"))
-        html = f"<p><strong>{escape(verdict)}.</strong> {lines}</p>"
-        return {"text/plain": self.text, "text/html": html}
+        return shown(self.text)
+
+
+def shown(text: str) -> dict[str, str]:
+    """What a notebook shows of an outcome: its first sentence stands out."""
+    verdict, _stop, rest = text.partition(". ")
+    lines = "<br>".join(escape(line) for line in rest.split("\n"))
+    return {
+        "text/plain": text,
+        "text/html": f"<p><strong>{escape(verdict)}.</strong> {lines}</p>",
+    }
 
 
 def tasks(lecture: str) -> dict[str, Task | ProgramTask]:
