@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from labkit.exercises.task import shown
+from labkit.exercises.showing import shown
 from labkit.kinds import LabError, bytes_text
 
 __all__ = ["ProgramOutcome", "ProgramTask", "Target"]

@@ -6,13 +6,13 @@ import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from html import escape
 from typing import Literal
 
 from labkit.exercises.program_task import ProgramOutcome, ProgramTask
+from labkit.exercises.showing import shown
 from labkit.kinds import LabError
 
-__all__ = ["Outcome", "Task", "check", "shown", "tasks"]
+__all__ = ["Outcome", "Task", "check", "tasks"]
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,6 @@ class Outcome:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return shown(self.text)
-
-
-def shown(text: str) -> dict[str, str]:
-    """What a notebook shows of an outcome: its first sentence stands out."""
-    verdict, _stop, rest = text.partition(". ")
-    lines = "<br>".join(escape(line) for line in rest.split("\n"))
-    return {
-        "text/plain": text,
-        "text/html": f"<p><strong>{escape(verdict)}.</strong> {lines}</p>",
-    }
 
 
 def tasks(lecture: str) -> dict[str, Task | ProgramTask]:
