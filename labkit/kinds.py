@@ -94,8 +94,8 @@ def seconds_text(seconds: float) -> str:
 def bytes_text(count: float) -> str:
     """Decimal units, as links and disks are sold.
 
-    >>> bytes_text(407_080), bytes_text(12), bytes_text(15e9)
-    ('407 kB', '12 B', '15.0 GB')
+    >>> bytes_text(407_080), bytes_text(12), bytes_text(15e9), bytes_text(math.inf)
+    ('407 kB', '12 B', '15.0 GB', '∞ B')
     """
     return _scaled(count, "B")
 
@@ -151,6 +151,8 @@ def _three_digits(value: float) -> str:
 
 
 def _scaled(count: float, unit: str) -> str:
+    if not math.isfinite(count):
+        return f"unknown {unit}" if math.isnan(count) else f"{'-' if count < 0 else ''}∞ {unit}"
     size = abs(count)
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if size >= 0.9995 * factor:

@@ -36,9 +36,9 @@ def figure(trace: Any, step: int | None = None) -> Picture:
 
     >>> figure(trace, step=3)                       # doctest: +SKIP
     """
-    if step is not None and not 0 <= step <= trace.steps:
+    if step is not None and step not in range(trace.steps + 1):
         raise LabError(
-            f"This run has the steps 0 to {trace.steps}; there is no step {step}. "
+            f"This run has the steps 0 to {trace.steps}; there is no step {step!r}. "
             "Write figure(step=0) for what each rank began with, or figure() for before and after."
         )
     story = trace.story()

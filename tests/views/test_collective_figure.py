@@ -166,9 +166,10 @@ def test_the_words_of_a_small_run_say_all_values():
     assert "rank 1 holds 6, 6, 7, 8" in alt
 
 
-def test_a_step_that_the_run_does_not_have_is_refused_with_the_range():
-    with pytest.raises(LabError, match=r"0 to 6; there is no step 7"):
-        figure(run("ring_all_reduce"), 7)
+@pytest.mark.parametrize("step", [7, -1, 1.5, "last"])
+def test_a_step_that_the_run_does_not_have_is_refused_with_the_range(step):
+    with pytest.raises(LabError, match=f"0 to 6; there is no step {step!r}"):
+        figure(run("ring_all_reduce"), step)
 
 
 def test_neighbouring_ranks_have_colours_of_their_own():
