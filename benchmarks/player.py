@@ -31,8 +31,8 @@ RING = Path(__file__).resolve().parent / "player_parts" / "ring.py"
 MAKERS = ("labkit", "matplotlib")
 PEER = "matplotlib to_jshtml"
 SIXTY = 60.0
-# Milliseconds from an output's arrival to the frame in which its first picture can be seen. labkit's
-# has one inside it, which is there until the animation has taken its place.
+# Milliseconds from an output's arrival to the frame in which its first picture can be seen. In
+# labkit's there is one, until the animation has taken its place.
 SEE = """async (html) => {
   const began = performance.now();
   document.body.append(document.createRange().createContextualFragment(html));
