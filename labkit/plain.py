@@ -29,8 +29,17 @@ _stored: dict[str, type] = {}
 
 def stored(cls: type[T]) -> type[T]:
     """Register a frozen dataclass as something that can be written to JSON and read back."""
-    _stored[cls.__name__] = cls
+    _stored[_name(cls)] = cls
     return cls
+
+
+def _name(cls: type) -> str:
+    """With its room: both timing and collectives have a Verdict.
+
+    >>> _name(Kind)
+    'kinds.Kind'
+    """
+    return f"{cls.__module__.removeprefix('labkit.').partition('.')[0]}.{cls.__name__}"
 
 
 stored(Kind)
@@ -38,9 +47,10 @@ stored(Kind)
 
 def dump(value: object) -> str:
     """The JSON text of a registered dataclass, with its name and the version of the format."""
-    if type(value).__name__ not in _stored:
+    name = _name(type(value))
+    if name not in _stored:
         raise TypeError(f"{type(value).__name__} is not registered with @stored")
-    content = {"labkit": FORMAT, "type": type(value).__name__, "value": _plain(value)}
+    content = {"labkit": FORMAT, "type": name, "value": _plain(value)}
     return json.dumps(content, ensure_ascii=False, indent=1)
 
 
@@ -68,7 +78,8 @@ def load(text: str) -> Any:
         return _typed(_stored[name], value)
     except (AttributeError, KeyError, TypeError, ValueError) as fault:
         raise LabError(
-            f"The {name} in this file is damaged: {fault}. Save it again, or use another copy."
+            f"The {name.rpartition('.')[2]} in this file is damaged: {fault}. "
+            "Save it again, or use another copy."
         ) from fault
 
 

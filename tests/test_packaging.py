@@ -140,6 +140,7 @@ def test_environment_yml_is_in_step_with_the_project_and_the_lock():
     assert SpecifierSet(PROJECT["project"]["requires-python"]).contains(f"{environment.PYTHON}.0")
     listed = re.findall(r"^      - [\"']?([A-Za-z0-9._-]+)==", environment.text(), re.MULTILINE)
     asked = [Requirement(line).name for line in PROJECT["project"]["dependencies"]]
+    asked += [requirement.name for requirement in groups("mpi")]
     assert sorted(listed) == sorted([*asked, "nbval"])
 
 

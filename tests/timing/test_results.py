@@ -212,3 +212,14 @@ def test_what_is_no_plain_file_is_not_replaced(tmp_path):
         with pytest.raises(LabError, match="no plain file"):
             comparison(ONE).save(tmp_path / name)
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_classes_of_one_name_in_two_rooms_keep_apart():
+    from labkit.collectives import programs, run
+    from labkit.timing import Verdict
+
+    proved = run(programs.ring_all_reduce, ranks=2).check("all_reduce")
+    judged = comparison(ONE).verdict()
+    assert type(judged) is Verdict
+    assert plain.load(plain.dump(proved)) == proved
+    assert plain.load(plain.dump(judged)) == judged

@@ -825,7 +825,7 @@ def test_reading_loads_neither_tensorflow_nor_numpy():
 def test_a_diagnosis_is_plain_data_and_reads_as_text_and_as_a_table():
     diagnosis = diagnose(PARTS + "x = x / 255.0\nmodel.fit('<b>', x)")
     assert plain.load(plain.dump(diagnosis)) == diagnosis
-    assert json.loads(plain.dump(diagnosis))["type"] == "Diagnosis"
+    assert json.loads(plain.dump(diagnosis))["type"] == "training.Diagnosis"
     assert repr(diagnosis) == repr(diagnose(PARTS + "x = x / 255.0\nmodel.fit('<b>', x)"))
     shown = diagnosis._repr_mimebundle_()
     assert shown["text/plain"] == str(diagnosis)
