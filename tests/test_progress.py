@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -73,3 +74,28 @@ def test_a_broken_stderr_costs_nothing(seen, monkeypatch):
     with room.progress("drawing", 10) as advance:
         now[0] = 10.0
         advance(5)
+
+
+def test_in_a_notebook_it_is_an_output_of_its_own_and_nothing_on_red_ground(monkeypatch):
+    """What stays is one empty output; what was printed around it is as it was."""
+    from nbclient import NotebookClient
+    from nbformat import v4
+
+    code = (
+        "from labkit import progress as room\n"
+        "room.SILENT = room.APART = 0.0\n"
+        "print('before')\n"
+        "with room.progress('waiting', 4) as advance:\n"
+        "    advance(1)\n"
+        "    advance(3)\n"
+        "print('after')"
+    )
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(code)])
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")  # the kernel of this environment
+    client = NotebookClient(notebook, timeout=120, kernel_name="python3")
+    client.execute(env={**os.environ, "LABKIT_PROGRESS": ""})
+    printed = [one for one in notebook.cells[0].outputs if one.output_type == "stream"]
+    shown = [one for one in notebook.cells[0].outputs if one.output_type == "display_data"]
+    assert {one.name for one in printed} == {"stdout"}
+    assert "".join(one.text for one in printed) == "before\nafter\n"
+    assert [one.data["text/plain"] for one in shown] == [""]
