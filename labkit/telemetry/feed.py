@@ -89,7 +89,7 @@ class Feed:
         self._run.mark()
 
     def live(self) -> None:
-        """Somebody watches: hand on every look at once. Otherwise they come every two seconds."""
+        """Somebody watches: hand on every look at once. Otherwise they come once a second."""
         self._run.live()
 
     def listen(self, listener: Listener, rows: Reader | None = None) -> Callable[[], None]:
