@@ -29,7 +29,6 @@ systems do not tell the CPU time exactly enough.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -42,13 +41,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import Row, main
+from peers import peers_python
 from telemetry_parts.kernel import Kernel
 
 from labkit.timing import judge
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = Path(__file__).resolve().parent / "telemetry_parts"
-VENV, LOCK = ROOT / ".venv" / "peers", ROOT / "requirements" / "peers.txt"
 TENTH, ALLOWED = 10, 0.01
 FULL_RATE = 9.0  # looks a second that count as ten
 OURS = "labkit_panel"
@@ -73,39 +72,6 @@ PEERS = {
 
 
 # --- what is there to compare with
-
-
-def peers_python() -> Path | None:
-    """The Python of the peers' environment, made now if it is not there; None if it cannot be."""
-    python, stamp = VENV / "bin" / "python", VENV / "labkit.peers"
-    wanted = hashlib.sha256(LOCK.read_bytes()).hexdigest()
-    if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
-        return python
-    print(
-        "Installing the peers into .venv/peers (once: 60 MB to load, 250 MB on disk).", flush=True
-    )
-    shutil.rmtree(VENV, ignore_errors=True)
-    quiet = ["-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", "install"]
-    steps = (
-        [sys.executable, "-m", "venv", VENV],
-        [python, *quiet, "--no-deps", "--require-hashes", "-r", LOCK],
-    )
-    for step in steps:
-        done = subprocess.run(step, capture_output=True, text=True)
-        if done.returncode:
-            shutil.rmtree(VENV, ignore_errors=True)
-            why = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or [
-                "no reason given"
-            ]
-            print(
-                f"  They cannot be installed: {why[0]}\n"
-                "  So nvitop, gpustat and jupyterlab-nvdashboard are left out. The first time "
-                "needs the network; run this again when there is one.",
-                flush=True,
-            )
-            return None
-    stamp.write_text(wanted, encoding="utf-8")
-    return python
 
 
 def nvml(folder: Path) -> dict[str, str]:
@@ -186,7 +152,7 @@ class Worker:
 
 def costs(environment: dict[str, str], folder: Path, quick: bool) -> dict[str, list[dict]]:
     """For each candidate one sample a round."""
-    python = peers_python()
+    python = peers_python("nvitop, gpustat and jupyterlab-nvdashboard are")
     names = [OURS, *(name for name, peer in PEERS.items() if python or not peer.installed)]
     if "PATH" not in environment and shutil.which("nvidia-smi") is None:
         names.remove("nvidia_smi")

@@ -1,0 +1,149 @@
+"""From the start of a cell to the first line of a 4-rank TensorFlow program, cold and warm.
+
+The program imports TensorFlow and prints a line, then adds two numbers with it and prints the sum.
+Timed is until the last rank's first line is on the screen, and until the last rank's sum is. Each
+launcher is called by a process of its own that has been up before, as a notebook's kernel has; in
+every round all have their turn, in an order drawn anew, while the others rest. Cold is the first
+program that this process starts, warm the second one.
+
+- labkit: `with labkit.cluster(ranks=4)`, a block for each program, as two cells would have it.
+- multiprocessing with spawn, mpiexec (the one that labkit itself uses), torchrun: each program gets
+  new processes, which load TensorFlow anew; for them, warm and cold are the same work.
+- ipyparallel: the engines are started for the first program and run the second one too. It is no
+  new process then: what the first program has left behind, TensorFlow's state included, is still
+  there, and a second job with collectives hung in them (shared facts, November 2026).
+
+torchrun is the one on the path, or LABKIT_TORCHRUN=/path/of/it; ipyparallel lives in .venv/peers,
+made on first use from requirements/peers.txt. Who cannot be had is left out, and named. --quick is
+one round, in which what starts anew each time is started once and counts for both.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import Row, main
+from peers import peers_python
+
+PARTS = Path(__file__).resolve().parent / "launch_parts"
+ROUNDS = 5
+OURS = "labkit"
+PEERS = {
+    "torchrun": "torchrun",
+    "mpiexec": "mpiexec",
+    "spawn": "multiprocessing spawn",
+    "ipyparallel": "ipyparallel",
+}
+KEPT = "ipyparallel, same engines again"  # what its second program is compared as
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One round of one launcher: seconds to the first line, and to the sum, of both programs."""
+
+    cold: tuple[float, float]
+    warm: tuple[float, float]
+
+
+def askers(quick: bool) -> dict[str, tuple[Path, dict[str, str]]]:
+    """Who can be had here: the Python and the environment of the process that calls it."""
+    mine = (Path(sys.executable), dict(os.environ))
+    found = {OURS: mine, "spawn": mine}
+    if importlib.util.find_spec("mpi4py") is not None:
+        found["mpiexec"] = mine
+    torchrun = os.environ.get("LABKIT_TORCHRUN") or shutil.which("torchrun")
+    if torchrun:
+        found["torchrun"] = (mine[0], {**os.environ, "LABKIT_TORCHRUN": torchrun})
+    python = None if quick and not _peers_are_there() else peers_python("ipyparallel is")
+    if python is not None:
+        # Engines are this Python's: they find TensorFlow where labkit's ranks find it.
+        paths = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
+        found["ipyparallel"] = (python, {**os.environ, "PYTHONPATH": paths})
+    for name, text in PEERS.items():
+        if name not in found:
+            print(f"{text} is not here: left out.", flush=True)
+    return found
+
+
+def _peers_are_there() -> bool:
+    from peers import VENV
+
+    return (VENV / "labkit.peers").is_file()
+
+
+def launches(name: str, asker: tuple[Path, dict[str, str]], quick: bool) -> Launch:
+    """A first and a second program, started by a process that is new but has been up before."""
+    python, environment = asker
+    with subprocess.Popen(
+        [python, PARTS / "ways.py", name],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, env={**environment, "TF_CPP_MIN_LOG_LEVEL": "3"}, start_new_session=True,
+    ) as process:  # fmt: skip
+
+        def ask(text: str) -> str:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            if text:
+                process.stdin.write(text)
+                process.stdin.flush()
+            answer = process.stdout.readline()
+            if not answer:
+                raise SystemExit(f"{name} ended by itself (code {process.wait(10)}).")
+            return answer
+
+        try:
+            ask("")
+            cold = tuple(json.loads(ask("go\n")))
+            again = not quick or name in (OURS, "ipyparallel")
+            warm = tuple(json.loads(ask("go\n"))) if again else cold
+            process.stdin.close()  # type: ignore[union-attr]
+            process.wait(30)
+        finally:
+            process.kill()
+    return Launch(cold, warm)
+
+
+def results(quick: bool) -> list[Row]:
+    found = askers(quick)
+    seen: dict[str, list[Launch]] = {name: [] for name in found}
+    for number in range(1 if quick else ROUNDS):
+        for name in random.sample(list(found), len(found)):
+            launch = launches(name, found[name], quick)
+            seen[name].append(launch)
+            print(
+                f"round {number + 1}: {PEERS.get(name, name):<22} first line and sum: "
+                f"cold {launch.cold[0]:6.2f} and {launch.cold[1]:6.2f} s, "
+                f"warm {launch.warm[0]:6.3f} and {launch.warm[1]:6.3f} s",
+                flush=True,
+            )
+    rows = []
+    for name, text in PEERS.items():
+        if name in seen:
+            for what in ("cold", "warm"):
+                against = KEPT if (name, what) == ("ipyparallel", "warm") else text
+                ours, theirs = ([getattr(one, what) for one in seen[who]] for who in (OURS, name))
+                rows += [
+                    _row(f"{until}, {what}", against, [one[number] for one in ours], peers)
+                    for number, until in enumerate(("first line", "first sum"))
+                    for peers in [[one[number] for one in theirs]]
+                ]
+    return rows
+
+
+def _row(what: str, against: str, ours: list[float], theirs: list[float]) -> Row:
+    """Ratios within rounds: their median, and the span of all (too few for a narrower interval)."""
+    ratios = [peer / own for own, peer in zip(ours, theirs, strict=True)]
+    return Row(what, against, statistics.median(ratios), min(ratios), max(ratios))
+
+
+if __name__ == "__main__":
+    sys.exit(main(results, __doc__))

@@ -1,0 +1,20 @@
+"""The program that everybody starts four of: a line once TensorFlow is there, then a sum."""
+
+from __future__ import annotations
+
+import os
+
+RANKS = 4
+# Where each launcher says which rank this is.
+NAMES = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK")
+
+
+def program(rank: int) -> None:
+    import tensorflow as tf
+
+    print(f"line of rank {rank}: TensorFlow {tf.__version__}", flush=True)
+    print(f"sum of rank {rank}: {int(tf.add(rank, 1))}", flush=True)
+
+
+if __name__ == "__main__":
+    program(int(next(os.environ[name] for name in NAMES if name in os.environ)))
