@@ -32,7 +32,7 @@ PAUSES = (0.1, 1.0, 3.0)  # seconds before the sampler is started again
 ROUND = 1.0  # seconds between two looks at how the sampler does
 LATE = 8.0  # seconds without a line (it speaks every 6 s at least) until that is told
 STUCK = 15.0  # and until the sampler is started again
-# What is said ten times a second, and nothing that a driver's library may have printed in between.
+# What is said five times a second, and nothing that a driver's library may have printed in between.
 _ROWS = re.compile(rb"(?:\[\d+,[\d.]+(?:,\[[-+.,\deEnul]*\])+\]\n)+")
 FIRST = 60.0  # the first line may take this long: Python starts slowly on a busy network disk
 
@@ -89,7 +89,9 @@ class Feed:
         self._run.mark()
 
     def live(self) -> None:
-        """Somebody watches: hand on every look at once. Otherwise they come once a second."""
+        """Somebody watches: hand looks on while they are new, two at a time where they are ten a
+        second. Otherwise they come once a second.
+        """
         self._run.live()
 
     def listen(self, listener: Listener, rows: Reader | None = None) -> Callable[[], None]:

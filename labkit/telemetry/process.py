@@ -4,8 +4,8 @@
 
 Lines go to standard output, or with --to to a file. It ends when standard input does, which is
 also how it notices that the kernel has died: whatever kills a kernel, no sampler is left behind.
-On standard input, "mark" means: look at once, "live": somebody watches, so hand over every look as
-soon as it is made, and "end": end.
+On standard input, "mark" means: look at once, "live": somebody watches, so hand looks over while
+they are new, and "end": end.
 
 A process, because a kernel that computes holds the interpreter's lock: a thread of it would sample
 late, and not at all while a library holds the lock for seconds.
@@ -35,6 +35,9 @@ BACKLOG = 64 << 20  # bytes that wait for a kernel that does not read: an hour o
 PIPE = 1 << 20
 LAST_WORDS = 1.0  # seconds to hand over what is left at the end
 ROUND = 1.0  # seconds between two looks at whether the parent lives
+# Seconds for which a look waits for others. While somebody watches, ten a second come in pairs, for
+# little more than half of the cost; the page shows them one after the other, as they were taken.
+UNWATCHED, WATCHED = 0.95, 0.15
 F_SETPIPE_SZ = 1031  # fcntl has the name on Linux only
 
 
@@ -54,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         header=not asked.continued,
         cpu=time.process_time,
         # A recording must be on the disk when the machine dies.
-        at_once=bool(asked.to),
+        together=0.0 if asked.to else UNWATCHED,
     )
     sampling.start()
     try:
@@ -156,7 +159,7 @@ def _serve(sampling: Sampling, outlet: Outlet, wake: int, parent_lives: Callable
             if not said or b"end" in said:
                 return
             if b"live" in said:
-                sampling.at_once = True
+                sampling.together = WATCHED
             if b"mark" in said:
                 sampling.look_now()
         now = time.monotonic()

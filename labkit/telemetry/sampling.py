@@ -26,7 +26,7 @@ __all__ = ["Sampling"]
 
 CLOSE = 0.005  # seconds: marks that come nearer than this share a look
 SLOW, SLOWS = 0.05, 3  # a source that takes so many seconds so many times gets its own thread
-LATER = 1.0  # seconds for which glances may wait to be worked out
+READ = 0.9  # seconds after which a glance will not do
 STUCK = 0.5  # seconds after which others do not wait any more for a look to come back
 SILENT = 3.0  # seconds after which a look that has not come back is told
 FIRST = 1.0  # seconds that the header waits for the names of the devices
@@ -39,8 +39,8 @@ class Sampling:
 
     Sources are numbered in the order in which they are given. `cpu` says what the sampling has
     cost so far; without it, what its own threads have used. `header` is left out where a recording
-    goes on. `at_once`: every look is worked out and handed over at once; otherwise the glances of a
-    second are worked out together, which costs less.
+    goes on. `together`: seconds for which looks wait to be worked out and handed over with the next
+    ones, which costs less. Marks wait for nothing.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class Sampling:
         where: str = "",
         header: bool = True,
         cpu: Callable[[], float] | None = None,
-        at_once: bool = True,
+        together: float = 0.0,
     ) -> None:
         self.began = clock() if began is None else began
-        self.at_once = at_once
-        self._every, self._emit, self.clock = every, emit, clock
+        self.together = together
+        self.every, self._emit, self.clock = every, emit, clock
         self._where, self._header, self._cpu = where, header, cpu
         self._posts = [
             _Post(number, Watch(source, every, self.began), self.began)
@@ -67,6 +67,7 @@ class Sampling:
         self._workers = [_Worker(self, self._posts)]
         self._lock = threading.Lock()
         self._held: list[str] | None = []  # lines that wait for the header; None once it is out
+        self._rows: list[str] = []  # those that wait for others
         self._ended = False
         self._first = self._costed = clock()
 
@@ -99,7 +100,8 @@ class Sampling:
         if now - self._costed >= COSTED:
             self._costed = now
             lines.append(cost_line(now - self.began, self.cpu_seconds))
-        self.tell(lines)
+        if lines or self.opening:
+            self.tell(lines)
 
     def part(self, worker: _Worker) -> None:
         """Leave a worker with the source that it is at, and the others to a new one."""
@@ -124,13 +126,13 @@ class Sampling:
         try:
             ended, self._ended = self._ended, True
             if held and not ended:
-                self._emit([*self._opening(), *lines])
+                self._emit([*self._opening(), *self._rows, *lines])
         finally:
             if held:
                 self._lock.release()
 
-    def tell(self, lines: list[str]) -> None:
-        """Hand lines over, in order, after the header."""
+    def tell(self, lines: list[str], *, wait: bool = False) -> None:
+        """Hand lines over, in order, after the header. `wait`: with the next ones."""
         with self._lock:
             if self._ended:
                 return
@@ -139,8 +141,11 @@ class Sampling:
                 known = all(post.tried for post in self._posts)
                 if known or self.clock() - self._first >= FIRST:
                     self._emit(self._opening())
+            elif wait:
+                self._rows += lines
             elif lines:
-                self._emit(lines)
+                told, self._rows = [*self._rows, *lines], []
+                self._emit(told)
 
     @property
     def opening(self) -> bool:
@@ -157,7 +162,7 @@ class Sampling:
             return [*sources, *held]
         devices = [device for post in self._posts for device in post.watch.devices]
         when = datetime.now().astimezone().isoformat(timespec="seconds")
-        header = Header(self._where or _names(devices), when, self._every, self.began)
+        header = Header(self._where or _names(devices), when, self.every, self.began)
         return [header_line(header), *sources, *held]
 
 
@@ -185,17 +190,16 @@ class _Post:
         """Whether a mark asks for a look, and there is something to look at."""
         return self.marked and self.watch.opened and bool(self.watch.devices)
 
-    def glance(self, now: float, clock: Callable[[], float]) -> float | None:
-        """Look, and leave the rest for later; when the next look begins. None: look now."""
+    def glance(self, now: float, clock: Callable[[], float]) -> bool:
+        """Look, and leave the rest for later. False: look now."""
         self.since = now
         well = self.watch.glance()
         after = clock()
         self.since = None
-        if not well:
-            return None
-        self.slows = self.slows + 1 if after - now > SLOW else 0
-        self._looked, self.due = now, self.watch.due(after)
-        return self.due
+        if well:
+            self.slows = self.slows + 1 if after - now > SLOW else 0
+            self._looked, self.due = now, self.watch.due(after)
+        return well
 
     def look(self, now: float, clock: Callable[[], float]) -> None:
         """Look; `report` tells what that gave."""
@@ -206,7 +210,7 @@ class _Post:
         after = clock()
         if self.watch.opened and self.due != math.inf:
             self.due = self.watch.due(after)
-        self.read_by = now + LATER - (self.watch.due(now) - now) / 2
+        self.read_by = now + READ - (self.watch.due(now) - now) / 2
         self.since = None
         self.slows = self.slows + 1 if after - now > SLOW and self.tried else 0
 
@@ -260,6 +264,7 @@ class _Worker(threading.Thread):
         self._posts = list(posts)
         self._claiming = threading.Lock()
         self._at: _Post | None = None  # the source that it is looking at
+        self._told = -math.inf  # when the last of those looks began that were handed over
         self.cpu_seconds = 0.0
         # A lock in place of an event: ten times a second, it costs a third.
         self._asleep = threading.Lock()
@@ -328,33 +333,47 @@ class _Worker(threading.Thread):
         The usual case, in few steps: what runs ten times a second finds no cache that is warm, and
         each line of it costs several times what it would in a loop.
         """
-        posts = self._posts
+        posts, tells = self._posts, self._tells(now)
         for post in posts:
-            if post.wanted or (post.due <= now and post.read_by <= now):
+            if post.wanted or (tells and post.due <= now and post.read_by <= now):
                 return None  # then all that are due are read, and handed over together
-        begin, due = math.inf, None
-        lines: list[str] = []
+        looked = False
         for post in posts:
-            due = post.due
             if post.due <= now:
-                due = self._glance_at(post, now, lines) if self._claim(post) else None
-            if due is None:
-                break
-            begin = min(begin, due)
-        if lines:
-            self.cpu_seconds = time.thread_time()
-            self._sampling.tell(lines)
-        return None if due is None else begin
+                looked = self._claim(post) and self._glance_at(post, now)
+                if not looked:
+                    return None
+        if looked and tells:
+            self._tell([], now)
+        return min([post.due for post in posts], default=None)
 
-    def _glance_at(self, post: _Post, now: float, lines: list[str]) -> float | None:
-        due = post.glance(now, self._clock)
-        if due is not None and self._sampling.at_once:
-            now = self._clock()
-            post.recall(now)
-            lines += post.report(now, named=not self._sampling.opening)
-            due = post.due
+    def _glance_at(self, post: _Post, now: float) -> bool:
+        well = post.glance(now, self._clock)
         self._done(post)
-        return due
+        return well
+
+    def _tells(self, now: float) -> bool:
+        """Whether what is seen now does not wait for the next look."""
+        sampling = self._sampling
+        return now > self._told + sampling.together or sampling.every > sampling.together
+
+    def _tell(self, lines: list[str], now: float) -> None:
+        """Hand over what was seen until now, with all that was only glanced at."""
+        self._told = now
+        for post in self._posts:
+            if post.watch.glanced:
+                lines += self._recall(post)
+        self.cpu_seconds = time.thread_time()
+        if lines or self._sampling.opening:
+            self._sampling.tell(lines)
+
+    def _recall(self, post: _Post) -> list[str]:
+        if not self._claim(post):
+            return []
+        now = self._clock()
+        post.recall(now)
+        self._at = None
+        return post.report(now, named=not self._sampling.opening)
 
     def _look(self, post: _Post) -> list[str]:
         post.look(self._clock(), self._clock)
@@ -364,16 +383,21 @@ class _Worker(threading.Thread):
     def _round(self) -> None:
         """Look at all that are due, and hand over what that gave, at once."""
         lines: list[str] = []
+        now, marked = self._clock(), False
         # The last comes first: the processor opens quickly, a driver may take seconds.
         for post in self._posts[::-1]:
             if not self._claim(post):
                 continue
             if self._clock() >= post.begin():
+                marked |= post.marked
                 lines += self._look(post)
             self._done(post)
-        self.cpu_seconds = time.thread_time()
-        if lines or self._sampling.opening:
-            self._sampling.tell(lines)
+        # What became of a device is told at once.
+        rows = all(line[0] == "[" for line in lines)
+        if marked or not rows or self._sampling.opening or self._tells(now):
+            self._tell(lines, now)
+        else:
+            self._sampling.tell(lines, wait=True)
 
 
 def _names(devices: Sequence[Device]) -> str:

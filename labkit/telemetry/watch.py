@@ -245,7 +245,7 @@ class Panel:
         self._forward(lines)
 
     def _rows_arrived(self, text: str) -> None:
-        """The usual case, ten times a second beside a training: rows go on as they came."""
+        """The usual case, five times a second beside a training: rows go on as they came."""
         if self._file is not None:
             self._arrived(json.loads(f"[{text}]"))
             return

@@ -1,4 +1,4 @@
-"""From the kernel to the panels in the browser, ten times a second, and never the other way.
+"""From the kernel to the panels in the browser, a few times a second, and never the other way.
 
 A widget *model* without a view carries the lines: a saved notebook then holds no widget view, which
 without a kernel would be "model not found" in place of every picture. The panel itself is the HTML
@@ -135,7 +135,7 @@ class _Lazy:
 
 @cache
 def _channel_class() -> type[Any]:
-    return _widget_class(bundle(("panel_hub",)) + _CHANNEL, viewless=True)
+    return _widget_class(bundle(("panel_pace", "panel_hub")) + _CHANNEL, viewless=True)
 
 
 @cache

@@ -15,6 +15,7 @@ MODULES = (
     "page_elements",
     "page_canvas",
     "page_theme",
+    "panel_pace",
     "panel_hub",
     "panel_text",
     "panel_time",

@@ -1,5 +1,6 @@
 import gc
 import json
+import statistics
 import sys
 import threading
 import time
@@ -11,6 +12,7 @@ from hypothesis import strategies as some
 
 from labkit.telemetry.looks import Watch
 from labkit.telemetry.metrics import Reading, Row
+from labkit.telemetry.process import UNWATCHED
 from labkit.telemetry.sampling import Sampling
 from tests.telemetry.simulated import Clock, Heard, Simulated, until
 
@@ -315,7 +317,7 @@ class Glanced(Simulated):
 
 def test_while_nobody_watches_rows_come_once_a_second_and_all_of_them(sampled):
     batches, sources = [], [Glanced("a"), Glanced("b")]
-    sampling = Sampling(sources, 0.02, batches.append, at_once=False)
+    sampling = Sampling(sources, 0.02, batches.append, together=UNWATCHED)
     sampling.start()
     try:
         assert until(lambda: len(batches) == 4)
@@ -338,7 +340,7 @@ def test_while_nobody_watches_rows_come_once_a_second_and_all_of_them(sampled):
 
 def test_a_mark_hands_over_at_once_what_was_glanced_at(sampled):
     source = Glanced()
-    sampling, heard = sampled([source], at_once=False)
+    sampling, heard = sampled([source], together=UNWATCHED)
     assert until(lambda: source.looks == 1)
     assert until(lambda: source.asked > 3)
     asked = source.asked
@@ -349,16 +351,68 @@ def test_a_mark_hands_over_at_once_what_was_glanced_at(sampled):
     assert until(lambda: len(heard.rows()) >= asked + 2)
 
 
-def test_once_somebody_watches_every_look_is_handed_over(sampled):
+def rows_in(batches):
+    """The times in each batch that has rows."""
+    found = [[json.loads(line)[1] for line in batch if line[0] == "["] for batch in batches]
+    return [times for times in found if times]
+
+
+def test_where_looks_are_not_to_wait_each_is_handed_over(sampled):
     source = Glanced()
-    sampling, heard = sampled([source], at_once=False)
+    sampling, heard = sampled([source], together=UNWATCHED)
     assert until(lambda: source.asked > 3)
-    sampling.at_once = True
+    sampling.together = 0.0
     for _ in range(12):  # each by itself, before the next is taken
         asked = source.asked
         assert until(lambda n=asked: source.asked > n)
         assert until(lambda n=asked: len(heard.rows()) > n)
     assert len(source.kept) < 2
+
+
+@pytest.mark.parametrize("kind", [Simulated, Glanced])
+def test_looks_wait_for_others_as_long_as_they_may_and_none_is_lost(kind):
+    batches, source = [], kind()
+    sampling = Sampling([source], 0.04, batches.append, together=0.06)
+    sampling.start()
+    try:
+        assert until(lambda: len(batches) == 12)
+    finally:
+        sampling.stop()
+    rows = rows_in(batches)
+    assert statistics.median(map(len, rows[1:-1])) == 2
+    times = [time for batch in rows for time in batch]
+    assert times == sorted(set(times))
+    assert len(times) == source.looks + getattr(source, "asked", 0)
+
+
+def test_a_look_that_no_other_follows_soon_does_not_wait(sampled):
+    _, heard = sampled([Simulated()], every=0.2, together=0.15)
+    for seen in range(1, 5):
+        assert until(lambda n=seen: len(heard.rows()) == n)
+
+
+@pytest.mark.parametrize("kind", [Simulated, Glanced])
+def test_what_waits_goes_with_a_mark_and_with_the_end(sampled, kind):
+    source = kind()
+    sampling, heard = sampled([source], every=0.02, together=3600.0)
+    looks = lambda: source.looks + getattr(source, "asked", 0)  # noqa: E731
+    assert until(lambda: looks() > 4)
+    seen = looks()
+    sampling.look_now()
+    assert until(lambda: len(heard.rows()) > seen)
+    assert until(lambda: looks() > seen + 4)
+    sampling.stop()
+    assert len(heard.rows()) == looks()
+
+
+def test_a_source_that_is_read_each_time_keeps_no_glance_of_another_waiting(sampled):
+    glanced, read = Glanced("glanced"), Simulated("read")
+    _, heard = sampled([glanced, read], every=0.02, together=0.05)
+    assert until(lambda: glanced.asked > 3)
+    for _ in range(5):
+        asked = glanced.asked
+        assert until(lambda n=asked: len(heard.rows(0)) >= n, deadline=5)
+    assert glanced.looks < 3 + glanced.asked / 10
 
 
 def test_what_goes_wrong_when_a_glance_is_worked_out_is_told(sampled):
@@ -374,7 +428,7 @@ def test_what_goes_wrong_when_a_glance_is_worked_out_is_told(sampled):
 
 def test_a_glance_that_fails_is_read_and_told(sampled):
     source = Glanced()
-    _, heard = sampled([source], at_once=False)
+    _, heard = sampled([source], together=UNWATCHED)
     assert until(lambda: source.asked > 3)
     source.faults = [OSError("gone")]
     source.glance = lambda: 1 / 0
@@ -384,7 +438,7 @@ def test_a_glance_that_fails_is_read_and_told(sampled):
 
 def test_a_source_without_devices_is_looked_at_once_and_keeps_nobody_awake(sampled):
     nothing, busy = Glanced("nothing", devices=0), Glanced("busy")
-    sampling, _ = sampled([nothing, busy], at_once=False)
+    sampling, _ = sampled([nothing, busy], together=UNWATCHED)
     assert until(lambda: busy.asked > 5)
     for _ in range(5):  # marks make no difference
         looks = busy.looks
@@ -403,7 +457,7 @@ def test_a_thread_with_nothing_to_look_at_sleeps(sampled):
         return time.monotonic()
 
     source = Simulated(devices=0)
-    sampling, heard = sampled([source], at_once=False, clock=clock)
+    sampling, heard = sampled([source], together=UNWATCHED, clock=clock)
     assert until(lambda: heard.lines)
     sampling.look_now()
     assert until(sampling._workers[0]._asleep.locked)
@@ -413,12 +467,12 @@ def test_a_thread_with_nothing_to_look_at_sleeps(sampled):
     assert source.looks == 1
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_a_source_that_is_slow_gets_a_thread_of_its_own(sampled, at_once):
+@pytest.mark.parametrize("together", [0.0, 0.015, UNWATCHED])
+def test_a_source_that_is_slow_gets_a_thread_of_its_own(sampled, together):
     slow, quick = Glanced("slow"), Glanced("quick")
     free = threading.Event()
     slow.during = lambda: free.wait(0.2)
-    sampling, _ = sampled([slow, quick], at_once=at_once)
+    sampling, _ = sampled([slow, quick], together=together)
 
     def looks():
         return quick.looks + quick.asked

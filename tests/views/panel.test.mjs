@@ -5,6 +5,7 @@ import test from "node:test";
 import { listen, openChannel, place, tell } from "../../labkit/views/static/panel_hub.mjs";
 import { coresUnfolded, defaultMetrics, ordered, roundUp, scales, strips } from "../../labkit/views/static/panel_lanes.mjs";
 import { fillLane, raster } from "../../labkit/views/static/panel_raster.mjs";
+import { Pace, steps } from "../../labkit/views/static/panel_pace.mjs";
 import { keyMeans } from "../../labkit/views/static/panel_hands.mjs";
 import { Sight } from "../../labkit/views/static/panel_sight.mjs";
 import { bands, fitted, rowsOf, spanAt } from "../../labkit/views/static/panel_spans.mjs";
@@ -458,6 +459,98 @@ test("values are said with their reasons, and the cost is of one core", () => {
   assert.match(plain(footWords(store, "live", [0, 100, 200, 300], 400)), /10\.0 updates\/s .* sampler: 0\.6 % of one core/);
 });
 
+// ---- the pace
+
+const cut = (lines) => steps(lines).map(({ wait, lines: some }) => [Number(wait.toFixed(3)), some.map((one) => one[1] ?? one)]);
+const pair = (time) => [[0, time, [1]], [0, time + 0.1, [2]], [1, time + 0.001, [3]], [1, time + 0.101, [4]]];
+
+// A page's clock that goes on when it is told to, and what was shown when.
+function paced() {
+  const page = { now: 0, due: [], shown: [] };
+  const world = {
+    setTimeout: (call, wait) => {
+      const one = { call, at: page.now + wait };
+      page.due.push(one);
+      return one;
+    },
+    clearTimeout: (one) => { page.due = page.due.filter((other) => other !== one); },
+  };
+  page.until = (moment) => {
+    page.due.sort((a, b) => a.at - b.at);
+    while (page.due.length && page.due[0].at <= moment) {
+      const { call, at } = page.due.shift();
+      page.now = at;
+      call();
+    }
+    page.now = moment;
+  };
+  page.pace = new Pace((lines) => page.shown.push([Math.round(page.now), lines.map((one) => one[1] ?? one.span)]), world);
+  return page;
+}
+
+test("looks that came together are cut where they lie apart, each with all of its sources", () => {
+  assert.deepEqual(cut(pair(3)), [[0, [3, 3.001]], [0.1, [3.1, 3.101]]]);
+  assert.deepEqual(cut([[0, 3, [1]]]), [[0, [3]]]);
+  // The end of a span is a look of its own: nearer than an eye can tell from the one before.
+  assert.deepEqual(cut([...pair(3), [0, 3.13, [9]]]), [[0, [3, 3.001]], [0.1, [3.1, 3.101, 3.13]]]);
+});
+
+test("what is no row is shown with the first, and what names a source holds nothing back", () => {
+  const span = { span: "epoch 1", start: 3.05 };
+  assert.deepEqual(cut([...pair(3), span]), [[0, [span, 3, 3.001]], [0.1, [3.1, 3.101]]]);
+  assert.deepEqual(cut([span]), [[0, [span]]]);
+  assert.equal(cut([...pair(3), { source: "gpus", metrics: [], devices: [] }]).length, 1);
+});
+
+test("of fifty looks a second three are shown as one, and old ones at once", () => {
+  const rows = Array.from({ length: 8 }, (_, i) => [0, 5 + 0.02 * i, [i]]);
+  assert.deepEqual(cut(rows).map(([wait]) => wait), [0, 0.06, 0.12]);
+  const late = Array.from({ length: 30 }, (_, i) => [0, 0.1 * i, [i]]); // after a call that held the lock for 3 s
+  assert.deepEqual(cut(late).map(([, some]) => some.length), [29, 1]);
+});
+
+test("two looks are shown a tenth of a second apart, without drift, however unevenly they come", () => {
+  const page = paced();
+  const next = random(5);
+  for (let i = 0; i < 3000; i += 1) {
+    page.until(200 * i + 40 * next());
+    page.pace.take([[0, 0.2 * i, [1]], [0, 0.2 * i + 0.1, [2]]]);
+  }
+  page.until(1e6);
+  assert.equal(page.shown.length, 6000);
+  page.shown.forEach(([at, times], i) => {
+    assert.equal(times.length, 1);
+    near(times[0], 0.1 * i);
+    assert.ok(at >= 100 * i && at <= 100 * i + 41, `${at} for ${i}`);
+  });
+});
+
+test("what comes late is shown with the next, in order, and nothing twice", () => {
+  const page = paced();
+  for (const [at, time] of [[0, 0], [200, 0.2], [600, 0.4], [601, 0.6], [602, 0.8], [1000, 1.0]]) {
+    page.until(at);
+    page.pace.take([[0, time, [1]], [0, time + 0.1, [2]]]);
+  }
+  page.until(2000);
+  const rounded = page.shown.map(([at, times]) => [at, times.map((time) => Math.round(10 * time))]);
+  assert.deepEqual(rounded, [[0, [0]], [100, [1]], [200, [2]], [300, [3]], [600, [4]], [601, [5, 6]], [602, [7, 8]], [702, [9]], [1000, [10]], [1100, [11]]]);
+});
+
+test("a span is told at once and hurries nobody; a source and the end leave nothing waiting", () => {
+  const page = paced();
+  page.pace.take([[0, 0, [1]], [0, 0.1, [2]]]);
+  page.until(30);
+  page.pace.take([{ span: "epoch 1", start: 0.15 }]);
+  assert.deepEqual(page.shown, [[0, [0]], [30, ["epoch 1"]]]);
+  page.pace.take([{ source: "gpus", metrics: [], devices: [] }, [0, 0.2, [1]], [0, 0.3, [2]]]);
+  assert.deepEqual(page.shown[2], [30, [0.1, undefined, 0.2, 0.3]]);
+  page.pace.take([[0, 0.4, [1]], [0, 0.5, [2]]]);
+  page.pace.end();
+  page.pace.end();
+  page.until(1000);
+  assert.deepEqual(page.shown.slice(3), [[30, [0.4]], [30, [0.5]]]);
+});
+
 // ---- the meeting place
 
 test("news that come before anybody draws are kept, and told once", () => {
@@ -476,14 +569,16 @@ test("news that come before anybody draws are kept, and told once", () => {
 });
 
 test("a model hands on what it knows and what it is told", () => {
-  const world = {};
+  const world = { setTimeout: () => 0, clearTimeout: () => {} };
   let said = null;
   openChannel({ get: (name) => ({ panel: "k", history: "abc" })[name], on: (_, callback) => { said = callback; } }, world);
   said({ lines: "[[0,1,[2]]]", number: 1 });
   said({ lines: "[[0,1,[2]]]", number: 1 }); // a second model of the same panel
   said({ history: "def" });
+  said({ lines: "[[0,2,[2]],[0,2.1,[3]]]", number: 2 }); // the second of these is still to be shown
   said({ ended: "stopped" });
   const heard = [];
   listen(place("k", world), (news) => heard.push(news), () => {});
-  assert.deepEqual(heard, [{ opened: true }, { history: "abc" }, { lines: [[0, 1, [2]]] }, { history: "def" }, { ended: "stopped" }]);
+  assert.deepEqual(heard, [{ opened: true }, { history: "abc" }, { lines: [[0, 1, [2]]] }, { history: "def" },
+    { lines: [[0, 2, [2]]] }, { lines: [[0, 2.1, [3]]] }, { ended: "stopped" }]);
 });

@@ -1,5 +1,6 @@
 // Where the kernel's lines and the panels of a page meet. Either may come first, and there may be
 // several panels of one key ("Create New View for Output"), each with its own copy of this code.
+import { Pace } from "./panel_pace.mjs";
 
 const MOST_KEPT = 4_000;
 
@@ -39,6 +40,7 @@ export function listen(where, take, listener) {
 export function openChannel(model, world = globalThis) {
   const where = place(model.get("panel"), world);
   const history = model.get("history");
+  where.pace ??= new Pace((lines) => tell(where, { lines }), world);
   tell(where, { opened: true });
   if (history) tell(where, { history });
   model.on("msg:custom", (message) => {
@@ -46,8 +48,11 @@ export function openChannel(model, world = globalThis) {
     // A panel may have two models (`Bridge.widget`), which are told the same.
     if (message.lines && message.number > where.number) {
       where.number = message.number;
-      tell(where, { lines: JSON.parse(message.lines) });
+      where.pace.take(JSON.parse(message.lines));
     }
-    if (message.ended !== undefined) tell(where, { ended: message.ended });
+    if (message.ended !== undefined) {
+      where.pace.end();
+      tell(where, { ended: message.ended });
+    }
   });
 }
