@@ -29,19 +29,23 @@ _NAMES = {
     "predict": "labkit.timing",
     "replay": "labkit.telemetry",
     "replicas": "labkit.hardware",
+    "cluster": None,
     "collectives": None,
     "datasets": None,
     "exercises": None,
     "hardware": None,
     "kinds": None,
     "memory": None,
+    "strategies": None,
     "telemetry": None,
     "timing": None,
     "training": None,
+    "updates": None,
 }
 
 __all__ = [
     "LabError",
+    "cluster",
     "collectives",
     "compare",
     "datasets",
@@ -55,22 +59,27 @@ __all__ = [
     "predict",
     "replay",
     "replicas",
+    "strategies",
     "telemetry",
     "timing",
     "training",
+    "updates",
 ]
 
 if TYPE_CHECKING:
     from labkit import (
+        cluster,
         collectives,
         datasets,
         exercises,
         hardware,
         kinds,
         memory,
+        strategies,
         telemetry,
         timing,
         training,
+        updates,
     )
     from labkit.hardware import replicas
     from labkit.kinds import LabError

@@ -16,11 +16,12 @@ FILES = sorted(HOUSE.rglob("*.py"))
 
 # From the ground up. A room knows the floors below it, and no room on its own floor.
 FLOORS = (
-    {"kinds", "plain", "progress"},
+    {"kinds", "plain", "progress", "shipping"},
     {"views"},  # only kinds below it, so that every room can be drawn
     {"hardware", "datasets", "memory"},
     {"timing", "telemetry", "collectives", "pipelines"},
     {"training", "cluster"},
+    {"strategies", "updates"},  # the one step of training, in the ranks of a cluster
     {"cli", "doctor", "doctor_checks", "publish", "exercises"},
 )
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
@@ -28,7 +29,17 @@ FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 GROUND, COMMANDS = FLOORS[0], {"cli", "doctor", "doctor_checks", "publish"}
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 HEAVY = {"IPython", "ipywidgets", "jupyter_client", "keras", "matplotlib", "numpy", "tensorflow"}
-HEAVY |= {"torch", "jupyterlab", "nbclient", "nbformat", "psutil", "pynvml", "greenlet", "mpi4py"}
+HEAVY |= {
+    "torch",
+    "jupyterlab",
+    "nbclient",
+    "nbformat",
+    "psutil",
+    "pynvml",
+    "greenlet",
+    "mpi4py",
+    "cloudpickle",
+}
 
 
 def module_of(path):

@@ -1,0 +1,256 @@
+"""What waiting costs: a model of a cluster's queue, first come, first served, with backfilling.
+
+>>> jobs = [Request("a", 0, devices=6, limit=4), Request("b", 0, devices=8, limit=2),
+...         Request("c", 0, devices=2, limit=3)]
+>>> queue(jobs, devices=8).wait("c")
+0.0
+>>> queue(jobs, devices=8, backfill=False).wait("c")
+6.0
+
+Times are hours. The rules are those of Slurm's backfilling at their simplest: whoever is first in
+the line gets the earliest moment at which enough devices are free if everybody runs to the limit
+that he asked for; others may go before him where that does not make him wait longer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from labkit.kinds import Kind, LabError, modelled
+
+__all__ = ["Finished", "Request", "Schedule", "Started", "crowd", "finished", "queue", "usual_wait"]
+
+PROBE = "you"
+# How many devices others ask for, how often, and how long they run: many small jobs, few large.
+SIZES, OFTEN, MEAN_HOURS = (1, 2, 4, 8), (50, 25, 15, 10), 3.0
+QUEUED = modelled("first come, first served, with backfilling")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What somebody asks of the queue: devices, a time limit, and how long it will really run."""
+
+    name: str
+    submitted: float
+    devices: int
+    limit: float
+    runs: float | None = None  # None: to its limit
+
+    @property
+    def hours(self) -> float:
+        """How long it runs. Slurm ends what has reached its limit."""
+        return self.limit if self.runs is None else min(self.runs, self.limit)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A request with the moment at which it began, and on which devices."""
+
+    request: Request
+    start: float
+    places: tuple[int, ...]
+
+    @property
+    def end(self) -> float:
+        """When it is done."""
+        return self.start + self.request.hours
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Who ran when and where. Name it in a cell and it is drawn."""
+
+    devices: int
+    started: tuple[Started, ...]
+    kind: Kind = QUEUED
+
+    def wait(self, name: str) -> float:
+        """Hours between asking and beginning."""
+        for one in self.started:
+            if one.request.name == name:
+                return one.start - one.request.submitted
+        known = ", ".join(one.request.name for one in self.started)
+        raise LabError(f"There is no request {name!r} in this schedule. There are: {known}.")
+
+    @property
+    def busy(self) -> float:
+        """The share of all device hours, from the first start to the last end, that was used."""
+        used = sum(one.request.devices * one.request.hours for one in self.started)
+        first = min(one.request.submitted for one in self.started)
+        return used / (self.devices * (max(one.end for one in self.started) - first))
+
+    def __repr__(self) -> str:
+        lines = [
+            f"{one.request.name}: {one.request.devices} of {self.devices} devices, asked at "
+            f"{one.request.submitted:g} h, began at {one.start:g} h, ended at {one.end:g} h"
+            for one in self.started
+        ]
+        return "\n".join([*lines, str(self.kind)])
+
+    def figure(self) -> Any:
+        """Devices from top to bottom, hours from left to right."""
+        from labkit.views.queue_figure import figure
+
+        return figure(self)
+
+    def _repr_mimebundle_(self, **options: object) -> Any:
+        return self.figure()._repr_mimebundle_(**options)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Hours of waiting and of running for several numbers of devices, and what comes out."""
+
+    waits: tuple[tuple[int, float], ...]
+    runs: tuple[tuple[int, float], ...]
+    kind: Kind = QUEUED
+
+    @property
+    def soonest(self) -> int:
+        """The number of devices with which you are done first."""
+        runs = dict(self.runs)
+        return min(self.waits, key=lambda one: one[1] + runs[one[0]])[0]
+
+    @property
+    def fastest(self) -> int:
+        """The number of devices that run the shortest time."""
+        return min(self.runs, key=lambda one: one[1])[0]
+
+    def __repr__(self) -> str:
+        runs = dict(self.runs)
+        lines = [
+            f"{devices:>3} device{'s:' if devices > 1 else ': '} {wait:5.1f} h in the queue + "
+            f"{runs[devices]:5.1f} h running = {wait + runs[devices]:5.1f} h; "
+            f"{devices * runs[devices]:5.0f} device hours"
+            for devices, wait in self.waits
+        ]
+        return "\n".join([*lines, str(self.kind)])
+
+    def figure(self) -> Any:
+        """Stacked bars: waiting, then running."""
+        from labkit.views.queue_figure import finished_figure
+
+        return finished_figure(self)
+
+    def _repr_mimebundle_(self, **options: object) -> Any:
+        return self.figure()._repr_mimebundle_(**options)
+
+
+def queue(requests: Iterable[Request], devices: int, *, backfill: bool = True) -> Schedule:
+    """Let the requests through the queue of a cluster of so many devices."""
+    arriving = sorted(requests, key=lambda one: one.submitted)
+    for one in arriving:
+        if not 0 < one.devices <= devices:
+            raise LabError(
+                f"{one.name!r} asks for {one.devices} devices of {devices}, and would wait for "
+                "ever. Ask for what the cluster has."
+            )
+    return Schedule(devices, tuple(_run(arriving, devices, backfill)))
+
+
+def crowd(
+    hours: float = 72, *, devices: int = 32, load: float = 0.9, seed: int = 0
+) -> tuple[Request, ...]:
+    """What others ask for: so much work as keeps a share `load` of the devices busy.
+
+    They ask for one and a half to four times the hours that they need, as people do.
+    """
+    dice = random.Random(seed)
+    work = sum(n * o for n, o in zip(SIZES, OFTEN, strict=True)) / sum(OFTEN) * MEAN_HOURS
+    now = 0.0
+    asked: list[Request] = []
+    while (now := now + dice.expovariate(load * devices / work)) < hours:
+        runs = min(dice.expovariate(1 / MEAN_HOURS), 24.0)
+        count = dice.choices(SIZES, OFTEN)[0]
+        asked.append(Request(f"{len(asked)}", now, count, runs * dice.uniform(1.5, 4.0), runs))
+    return tuple(asked)
+
+
+@cache
+def usual_wait(
+    devices: int, limit: float, *, cluster: int = 32, load: float = 0.9, times: int = 50
+) -> float:
+    """Hours that a request waits: the mean over so many crowds in which you ask at hour 48."""
+    total = 0.0
+    for seed in range(times):
+        yours = Request(PROBE, 48.0, devices, limit)
+        others = crowd(96, devices=cluster, load=load, seed=seed)
+        arriving = sorted((*others, yours), key=lambda one: one.submitted)
+        for one in _run(arriving, cluster, backfill=True):
+            if one.request is yours:
+                total += one.start - yours.submitted
+                break
+        else:
+            raise AssertionError("every request is served in the end")
+    return total / times
+
+
+def finished(waits: Mapping[int, float], runs: Mapping[int, float]) -> Finished:
+    """Waiting and running together, by number of devices.
+
+    >>> finished({1: 0.5, 4: 6.0}, {1: 8.0, 4: 2.2}).soonest
+    4
+    """
+    if not waits or set(waits) != set(runs):
+        raise LabError(
+            f"The waits are for {sorted(waits)} devices and the runs for {sorted(runs)}. "
+            "Give both for the same numbers of devices."
+        )
+    order = sorted(waits)
+    return Finished(
+        tuple((n, float(waits[n])) for n in order), tuple((n, float(runs[n])) for n in order)
+    )
+
+
+def _run(arriving: list[Request], devices: int, backfill: bool) -> Iterable[Started]:
+    """Each request in the order in which it begins."""
+    free, coming = list(range(devices)), arriving[::-1]
+    waiting: list[Request] = []
+    running: list[Started] = []
+    while coming or waiting:
+        now = min(
+            [one.end for one in running] + ([coming[-1].submitted] if coming else []),
+        )
+        for one in [one for one in running if one.end <= now]:
+            running.remove(one)
+            free = sorted([*free, *one.places])
+        while coming and coming[-1].submitted <= now:
+            waiting.append(coming.pop())
+        for request in _chosen(now, waiting, running, len(free), backfill):
+            waiting.remove(request)
+            begun = Started(request, now, tuple(free[: request.devices]))
+            free = free[request.devices :]
+            running.append(begun)
+            yield begun
+
+
+def _chosen(
+    now: float, waiting: list[Request], running: list[Started], free: int, backfill: bool
+) -> list[Request]:
+    """Who begins now: the first of the line as long as they fit, then who may go before."""
+    line, begin = list(waiting), []
+    while line and line[0].devices <= free:
+        begin.append(line.pop(0))
+        free -= begin[-1].devices
+    if not line or not backfill:
+        return begin
+    # The scheduler knows limits only: nobody has told it when a program will really end.
+    ends = [(one.start + one.request.limit, one.request.devices) for one in running]
+    ends += [(now + one.limit, one.devices) for one in begin]
+    then, when = free, now
+    for end, count in sorted(ends):
+        if then >= line[0].devices and end > when:
+            break
+        then, when = then + count, end
+    spare = then - line[0].devices
+    for one in line[1:]:
+        done_before = now + one.limit <= when
+        if one.devices <= free and (done_before or one.devices <= spare):
+            begin.append(one)
+            free -= one.devices
+            spare -= 0 if done_before else one.devices
+    return begin

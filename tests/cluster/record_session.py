@@ -1,0 +1,61 @@
+"""Record notebook 10's session on a private Slurm: python -m tests.cluster.record_session
+
+It runs the program of the notebook's own cell, so that what is shown where there is no Slurm is
+what the cell does where there is one.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from labkit import cluster
+from labkit.cluster import session
+from labkit.cluster.cells import cells_of
+from labkit.cluster.slurm_queue import slurm_version
+from labkit.plain import write
+from tests.cluster.private_slurm import PrivateSlurm
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "10_on_a_cluster.ipynb"
+
+
+def lecture_cell() -> str:
+    """The cell of the notebook that calls slurm_session."""
+    return next(cell for cell in cells_of(NOTEBOOK) if "slurm_session(" in cell)
+
+
+def run_cell() -> session.SlurmSession:
+    text, name, made = (
+        lecture_cell(),
+        "<the lecture's cell>",
+        {"__name__": "__main__", "cluster": cluster},
+    )
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    *before, last = text.rstrip().split("\n\n")
+    exec(compile("\n\n".join(before), name, "exec"), made)
+    found: session.SlurmSession = eval(last, made)
+    return found
+
+
+def main() -> None:
+    folder = Path(tempfile.mkdtemp(prefix="labkit-slurm-"))
+    slurm = PrivateSlurm(folder)
+    try:
+        slurm.start()
+        os.environ.update(slurm.environment)
+        seen = run_cell()
+        where = f"a one-host Slurm {slurm_version()}"
+    finally:
+        slurm.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    session.RECORDING.parent.mkdir(exist_ok=True)
+    kept = session.as_recording(seen, where)
+    write(session.RECORDING, kept)
+    print(kept)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Ranks from the cells of a real Jupyter kernel: warm, interrupted, restarted."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from jupyter_client.manager import KernelManager
+
+from tests.cluster.leftovers import gone, marked, new_mark
+
+ROOT = Path(__file__).parent.parent.parent
+WAITS = """
+def waits(rank):
+    print("begun", rank)
+    time.sleep(1000)
+with labkit.cluster(ranks=2) as c:
+    c.run(waits, deadline=1000)
+"""
+
+
+class Kernel:
+    """A kernel with a mark, and what its cells write."""
+
+    def __init__(self):
+        self.mark = new_mark()
+        self.manager = KernelManager(kernel_name="python3")
+        environment = {**os.environ, "LABKIT_TEST_MARK": self.mark}
+        self.manager.start_kernel(cwd=str(ROOT), env=environment)
+        self.client = self.manager.blocking_client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+
+    def run(self, code, until=None, seconds=60):
+        """What the cell writes (to its end, or until these words) and the name of its error."""
+        request = self.client.execute(code)
+        text, fault, deadline = "", None, time.monotonic() + seconds
+        while until is None or until not in text:
+            message = self.client.get_iopub_msg(timeout=max(0.1, deadline - time.monotonic()))
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            content = message["content"]
+            text += content.get("text", "") + content.get("data", {}).get("text/plain", "")
+            fault = content.get("ename", fault)
+            if content.get("execution_state") == "idle":
+                break
+        return text, fault
+
+    def idle(self, seconds=60):
+        """Wait for the end of the cell that runs; the name of its error."""
+        fault, deadline = None, time.monotonic() + seconds
+        while True:
+            message = self.client.get_iopub_msg(timeout=max(0.1, deadline - time.monotonic()))
+            fault = message["content"].get("ename", fault)
+            if message["content"].get("execution_state") == "idle":
+                return fault
+
+    def close(self):
+        self.client.stop_channels()
+        if self.manager.has_kernel:
+            self.manager.shutdown_kernel(now=True)
+        self.manager.cleanup_resources()
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    started = Kernel()
+    started.run("import time, labkit")
+    yield started
+    started.close()
+    assert gone(started.mark) == {}
+
+
+def test_functions_and_classes_of_cells_run_and_their_lines_are_shown(kernel):
+    kernel.run("class Pair:\n    two = 2\ndef twice(x):\n    return x * Pair.two")
+    cell = "def program(rank):\n    print('hello')\n    return twice(rank)\n"
+    cell += "with labkit.cluster(ranks=2) as c:\n    print(c.run(program))"
+    text, fault = kernel.run(cell)
+    assert fault is None
+    assert sorted(text.splitlines()[:2]) == ["rank 0: hello", "rank 1: hello"]
+    assert "[0, 2]" in text
+
+
+def test_a_fault_in_a_cell_is_told_with_its_source(kernel):
+    cell = "def fails(rank):\n    return 1 / rank\n"
+    cell += "with labkit.cluster(ranks=2) as c:\n    c.run(fails)"
+    assert kernel.run(cell)[1] == "LabError"
+    text, _ = kernel.run(
+        "try:\n    with labkit.cluster(ranks=2) as c:\n        c.run(fails)\n"
+        "except labkit.LabError as fault:\n    print(fault, fault.errors[0].traceback)"
+    )
+    assert "in line 2 of fails (`return 1 / rank`)" in text
+    assert "    return 1 / rank\n" in text
+
+
+def test_the_next_cell_finds_the_launcher_warm_and_cool_ends_it(kernel):
+    one = "with labkit.cluster(ranks=1) as c:\n    print(c.engine.launcher_pid)"
+    first, second = kernel.run(one)[0], kernel.run(one)[0]
+    assert first == second
+    kernel.run("labkit.cluster.cool()")
+    assert int(first) not in marked(kernel.mark)
+
+
+def test_an_interrupt_ends_the_ranks_and_the_next_cell_works(kernel):
+    kernel.run(WAITS, until="begun 1")
+    kernel.manager.interrupt_kernel()
+    assert kernel.idle() == "KeyboardInterrupt"
+    assert len(marked(kernel.mark)) <= 2  # the kernel, and the launcher at rest
+    text, fault = kernel.run("with labkit.cluster(ranks=2) as c:\n    print(c.run(abs))")
+    assert (text, fault) == ("[0, 1]\n", None)
+
+
+def test_a_restart_in_the_middle_of_a_run_leaves_nothing():
+    kernel = Kernel()
+    try:
+        kernel.run("import time, labkit")
+        kernel.run(WAITS, until="begun 1")
+        before = set(marked(kernel.mark))
+        kernel.manager.restart_kernel(now=True)
+        deadline = time.monotonic() + 30
+        while before & set(marked(kernel.mark)):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        kernel.close()

@@ -1,0 +1,100 @@
+"""The model of a queue obeys the queue's own rules, whatever is asked of it."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from labkit.cluster.waiting import Request, crowd, finished, queue, usual_wait
+from labkit.kinds import LabError
+
+
+def asked(seed, count=40, devices=8):
+    dice = random.Random(seed)
+    return [
+        Request(str(number), dice.uniform(0, 20), dice.choice((1, 1, 2, 4, devices)), limit,
+                limit * dice.uniform(0.2, 1.2))
+        for number, limit in enumerate(dice.uniform(0.5, 6) for _ in range(count))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("backfill", [True, False])
+@pytest.mark.parametrize("seed", range(8))
+def test_no_device_has_two_jobs_and_every_job_runs_once(seed, backfill):
+    jobs = asked(seed)
+    done = queue(jobs, 8, backfill=backfill).started
+    assert sorted(one.request.name for one in done) == sorted(job.name for job in jobs)
+    for place in range(8):
+        here = sorted((one.start, one.end) for one in done if place in one.places)
+        assert all(end <= start for (_, end), (start, _) in pairwise(here))
+    for one in done:
+        assert one.start >= one.request.submitted
+        assert len(set(one.places)) == one.request.devices
+        assert one.end - one.start <= one.request.limit + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_without_backfilling_nobody_overtakes(seed):
+    done = queue(asked(seed), 8, backfill=False).started
+    order = sorted(done, key=lambda one: one.request.submitted)
+    starts = [one.start for one in order]
+    assert starts == sorted(starts)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_first_in_the_line_is_not_delayed_by_those_who_go_before(seed):
+    """Of those who ask at once, the first that does not fit begins when it would have anyhow."""
+    dice = random.Random(seed)
+    jobs = [Request(str(n), 0.0, dice.choice((2, 3, 5)), dice.uniform(1, 5)) for n in range(12)]
+    plain = {one.request.name: one.start for one in queue(jobs, 8, backfill=False).started}
+    filled = {one.request.name: one.start for one in queue(jobs, 8).started}
+    first = next(job.name for job in jobs if plain[job.name] > 0)
+    assert filled[first] == plain[first]
+
+
+def test_a_small_job_goes_before_a_large_one_only_if_it_ends_in_time():
+    line = [Request("a", 0, 6, 4), Request("b", 0, 8, 2)]
+    assert queue([*line, Request("c", 0, 2, 4)], 8).wait("c") == 0
+    assert queue([*line, Request("c", 0, 2, 4.1)], 8).wait("c") == 6
+
+
+def test_a_job_beside_the_reserved_devices_may_run_long():
+    line = [Request("a", 0, 6, 4), Request("b", 0, 7, 2)]
+    assert queue([*line, Request("c", 0, 1, 100)], 8).wait("c") == 0
+
+
+def test_asking_for_less_time_means_waiting_less():
+    waits = [usual_wait(1, limit, times=15) for limit in (1, 24)]
+    assert waits[0] < waits[1]
+
+
+def test_a_crowd_asks_for_about_as_much_as_it_is_told():
+    jobs = crowd(4000, devices=32, load=0.9, seed=1)
+    assert sum(job.devices * job.hours for job in jobs) / 32 / 4000 == pytest.approx(0.9, rel=0.1)
+    assert all(job.hours <= job.limit for job in jobs)
+
+
+def test_what_the_cluster_does_not_have_is_refused():
+    with pytest.raises(LabError, match="'x' asks for 9 devices of 8"):
+        queue([Request("x", 0, 9, 1)], 8)
+
+
+def test_the_soonest_is_not_always_the_fastest():
+    result = finished({1: 0.0, 4: 9.0}, {1: 8.0, 4: 2.5})
+    assert (result.soonest, result.fastest) == (1, 4)
+    assert "8.0 h" in repr(result)
+    with pytest.raises(LabError, match=r"\[1\].*\[2\]"):
+        finished({1: 0.0}, {2: 1.0})
+
+
+def test_schedules_and_sums_are_drawn_with_their_numbers_in_words():
+    shown = queue([Request("a", 0, 6, 4), Request("b", 1, 8, 2)], 8)
+    assert "b on 8, asked at 1 h, ran from 4 h to 6 h" in repr(shown.figure())
+    assert shown.figure().kind == shown.kind
+    bars = finished({1: 0.0, 4: 9.0}, {1: 8.0, 4: 2.5}).figure()
+    assert "4 devices: 9.0 h in the queue and 2.5 h running" in repr(bars)
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(LabError, match=r"'you'.*There are: a"):
+        queue([Request("a", 0, 1, 1)], 1).wait("you")

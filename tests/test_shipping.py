@@ -1,0 +1,150 @@
+"""Values and programs that go to another Python, and come back."""
+
+import linecache
+import subprocess
+import sys
+import threading
+import types
+from pathlib import Path
+
+import pytest
+
+from labkit.kinds import LabError
+from labkit.shipping import functions_of, names_used, pack, pack_program, unpack, unpack_program
+
+OFFSET = 3
+
+
+def shifted(value):
+    return value + OFFSET
+
+
+def program(rank, factor):
+    return shifted(rank * factor)
+
+
+def in_another_python(packed):
+    """What the packed program returns for rank 2 in a fresh interpreter."""
+    code = (
+        "import sys; from labkit.shipping import unpack_program, pack\n"
+        "function, args = unpack_program(sys.stdin.buffer.read())\n"
+        "sys.stdout.buffer.write(pack(function(2, *args), 'it'))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], input=packed, capture_output=True, timeout=60, check=False
+    )
+    assert answer.returncode == 0, answer.stderr.decode()
+    return unpack(answer.stdout)
+
+
+def a_cell(text, name="cell_1.py"):
+    """What IPython makes of a cell: a function of __main__ whose source only linecache has."""
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    module = types.ModuleType("__main__")
+    exec(compile(text, name, "exec"), module.__dict__)
+    return module
+
+
+def test_a_program_finds_its_functions_and_values_there():
+    assert in_another_python(pack_program(program, (10,))) == 23
+
+
+def test_a_module_that_nobody_could_import_goes_along():
+    text = "import math\nOFFSET = 5\ndef helper(x):\n    return math.floor(x) + OFFSET\n"
+    module = types.ModuleType("nowhere_to_be_found")
+    sys.modules[module.__name__] = module
+    try:
+        exec(text, module.__dict__)
+        packed = pack_program(module.helper)
+        assert in_another_python(packed) == 7
+    finally:
+        del sys.modules[module.__name__]
+
+
+def test_the_source_of_a_cell_goes_along():
+    cell = a_cell("import inspect\ndef program(rank):\n    return inspect.getsource(program)\n")
+    assert in_another_python(pack_program(cell.program)).startswith("def program(rank):")
+
+
+def test_a_class_of_a_cell_is_the_same_when_it_comes_back():
+    cell = a_cell("class Thing:\n    pass\ndef program(rank):\n    return Thing()\n", "cell_2.py")
+    sys_main = sys.modules["__main__"]
+    sys.modules["__main__"] = cell
+    try:
+        assert type(in_another_python(pack_program(cell.program))) is cell.Thing
+    finally:
+        sys.modules["__main__"] = sys_main
+
+
+def test_folder_and_path_are_those_of_the_session(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path / "mine"))
+
+    def where(rank):
+        return str(Path.cwd()), sys.path[0]
+
+    assert in_another_python(pack_program(where)) == (str(tmp_path), str(tmp_path / "mine"))
+
+
+def test_a_folder_that_is_gone_is_named(tmp_path, monkeypatch):
+    folder = tmp_path / "soon_gone"
+    folder.mkdir()
+    with monkeypatch.context() as there:
+        there.chdir(folder)
+        packed = pack_program(program, (1,))
+    folder.rmdir()
+    with pytest.raises(LabError, match="soon_gone' of your session cannot be entered here"):
+        unpack_program(packed)
+
+
+def test_the_name_that_cannot_be_sent_is_told():
+    lock = threading.Lock()
+
+    def locked_here(rank):
+        return lock.locked()
+
+    with pytest.raises(LabError, match=r"program locked_here uses `lock`, and lock \(<unlocked"):
+        pack_program(locked_here)
+
+
+def test_the_argument_that_cannot_be_sent_is_told():
+    with pytest.raises(LabError, match=r"Argument 2 of program \(a generator\) cannot be sent"):
+        pack_program(program, (1, (x for x in "ab")))
+
+
+def test_a_value_that_raises_when_it_is_packed_is_no_riddle():
+    class Odd:
+        def __reduce__(self):
+            raise ValueError("no")
+
+    with pytest.raises(LabError, match=r"What it returned cannot be sent .*ValueError: no"):
+        pack(Odd(), "What it returned")
+
+
+def test_functions_are_found_behind_decorators_methods_and_each_other():
+    assert {f.__name__ for f in functions_of(program)} == {"program", "shifted"}
+    assert dict(names_used(shifted)) == {"OFFSET": 3}
+
+
+def test_functions_of_libraries_are_left_alone():
+    def reads(rank):
+        return subprocess.run(["true"]), linecache.getline("x", 1)
+
+    assert [f.__name__ for f in functions_of(reads)] == ["reads"]
+
+
+def test_recursive_programs_end():
+    def first(rank):
+        return second(rank)
+
+    def second(rank):
+        return first(rank) if rank else 0
+
+    assert {f.__name__ for f in functions_of(first)} == {"first", "second"}
+
+
+def test_a_program_may_name_a_room_of_labkit():
+    """`labkit.cluster` is a module with a class of its own, so that it can be called."""
+    space = {"__name__": "__main__"}
+    exec("import labkit\n\ndef told(rank):\n    return labkit.cluster.__name__", space)
+    assert in_another_python(pack_program(space["told"])) == "labkit.cluster"
