@@ -12,7 +12,7 @@ from labkit.telemetry.spans import mark
 from labkit.training.asked import images_for, share, whole
 from labkit.training.history import Epoch, Score, Training
 from labkit.training.models import build
-from labkit.training.optimizers import Optimizer
+from labkit.training.optimizers import Optimizer, UpdatedOnce
 from labkit.training.pipeline import Resident, Streamed, order_of, scaled
 from labkit.training.scaling import batches
 from labkit.training.step import loss_per_image, sum_over_replicas, training_step
@@ -32,7 +32,7 @@ class Job:
 
     batch and scaling fix the global batch: "strong" keeps `batch` for all replicas together, "weak"
     gives `batch` to each. An epoch has whole global batches only. The step runs inside one
-    TensorFlow function, hundreds of times a call.
+    TensorFlow function, hundreds of times a call. In ranks, replicas=labkit.strategies.workers().
     """
 
     def __init__(
@@ -126,11 +126,13 @@ class Job:
         """
         tf = import_tensorflow()
         together = sum_over_replicas if reduce and self.replicas.count > 1 else list
+        shared = getattr(self.replicas, "shared_variables", False)
+        optimizer = UpdatedOnce(self.optimizer) if shared else self.optimizer
 
         def one_step(*arguments: Any) -> None:
             images, labels = source.pick(*arguments)
             loss = self._step(
-                self.model, self.optimizer, scaled(images), labels, self.global_batch, together
+                self.model, optimizer, scaled(images), labels, self.global_batch, together
             )
             self._loss.assign_add(loss)
 
@@ -181,14 +183,19 @@ class Job:
         tf = import_tensorflow()
         return float(tf.convert_to_tensor(self._loss))
 
-    def evaluate(self) -> Score:
-        """Loss and accuracy on all test images."""
+    def evaluate(self, part: int = 0, parts: int = 1) -> Score:
+        """Loss and accuracy on all test images, or on one of several parts: workers can share.
+
+        >>> job.evaluate(me.index, me.processes)             # doctest: +SKIP
+        """
         tf = import_tensorflow()
-        x, y = self.data.x_test, self.data.y_test.astype("int32")
+        if not 0 <= part < parts <= len(self.data.y_test):
+            raise LabError(f"There is no part {part!r} of {parts!r} parts; the first is number 0.")
+        x, y = self.data.x_test[part::parts], self.data.y_test[part::parts].astype("int32")
         loss, right = 0.0, 0
         for first in range(0, len(y), EVALUATED_AT_ONCE):
-            part = slice(first, first + EVALUATED_AT_ONCE)
-            added, hit = self._evaluate(tf.constant(x[part]), tf.constant(y[part]))
+            some = slice(first, first + EVALUATED_AT_ONCE)
+            added, hit = self._evaluate(tf.constant(x[some]), tf.constant(y[some]))
             loss, right = loss + float(added), right + int(hit)
         return Score(loss / len(y), right / len(y), len(y))
 

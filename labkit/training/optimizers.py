@@ -16,7 +16,7 @@ from labkit.hardware.tensorflow import import_tensorflow
 from labkit.kinds import LabError
 from labkit.training.asked import whole
 
-__all__ = ["Optimizer"]
+__all__ = ["Optimizer", "UpdatedOnce"]
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-7  # Keras' defaults
 
@@ -62,6 +62,23 @@ class Optimizer:
             rate *= tf.minimum(1.0, step / float(self.warmup_steps))
         _, update = _RULES[self.rule]
         update(self.slots, gradients, [_handle(v) for v in variables], step, rate)
+
+
+class UpdatedOnce:
+    """An optimizer for weights that all replicas share: updated once, not once by each of them."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Leave the replicas, update with one of their equal gradients, and go back to them."""
+        import tensorflow as tf
+
+        def update(strategy: Any, *everyones: Any) -> None:
+            own = [strategy.experimental_local_results(each)[0] for each in everyones]
+            self._optimizer.apply(own, variables)
+
+        tf.distribute.get_replica_context().merge_call(update, args=tuple(gradients))
 
 
 def _sgd(slots: Any, gradients: Sequence[Any], handles: list[Any], step: Any, rate: Any) -> None:

@@ -30,10 +30,12 @@ class Resident:
         """Put the arrays on every replica's device."""
         tf = import_tensorflow()
 
+        # Replicas are counted over all processes, devices within this one.
+        devices = strategy.extended.worker_devices
+
         def on_each(array: Any) -> Any:
             def put(context: Any) -> Any:
-                device = strategy.extended.worker_devices[context.replica_id_in_sync_group]
-                with tf.device(device):
+                with tf.device(devices[context.replica_id_in_sync_group % len(devices)]):
                     return tf.identity(array)
 
             return strategy.experimental_distribute_values_from_function(put)

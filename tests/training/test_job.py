@@ -29,6 +29,18 @@ def test_training_learns_and_keeps_one_line_an_epoch(data, two):
     assert "measured on 2 logical CPUs" in str(found)
 
 
+def test_an_evaluation_can_be_shared_in_parts(data, one):
+    """Every test image is in one part, so that the parts add up to the whole."""
+    job = Job("dense", data, replicas=one, images=1280)
+    job.epoch()
+    whole, parts = job.evaluate(), [job.evaluate(part, 3) for part in range(3)]
+    assert sum(part.images for part in parts) == whole.images
+    right = sum(part.accuracy * part.images for part in parts)
+    assert right == pytest.approx(whole.accuracy * whole.images)
+    with pytest.raises(LabError, match="no part 3 of 3"):
+        job.evaluate(3, 3)
+
+
 def test_a_job_marks_its_epochs_for_whoever_watches(data, one):
     """A panel shows each epoch as a band, with its images; the evaluation lies outside."""
     heard = []
