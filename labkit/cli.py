@@ -87,9 +87,28 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--contenders", metavar="mpi,gloo", help="who; the usual ones if not given")
     bench.add_argument("--quick", action="store_true", help="under a minute on 2 cores")
     bench.add_argument("--json", type=Path, metavar="FILE", help="write the result there too")
+    _add_slurm(commands.add_parser("slurm", help="batch scripts for a cluster with Slurm"))
     notebooks = commands.add_parser("notebooks", help="run notebooks and keep their results")
     notebooks.add_argument("names", nargs="*", help="which ones; all if none is named")
     return parser
+
+
+def _add_slurm(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="slurm", metavar="command", required=True)
+    script = commands.add_parser("script", help="write the batch script for a program")
+    script.add_argument("file", type=Path, metavar="FILE", help="a .py or .ipynb file")
+    script.add_argument("--program", metavar="NAME", help="which function, if there are several")
+    script.add_argument("--ranks", type=int, default=2, help="how many processes; 2 if not given")
+    script.add_argument("--nodes", type=int, help="on how many machines")
+    script.add_argument("--partition", help="one of those that `sinfo` lists")
+    script.add_argument("--time", help='at most: "30" minutes, "1:30:00", "2-00:00:00"')
+    script.add_argument("--account", help="your project")
+    script.add_argument("--gpus", type=int, help="on each node")
+    script.add_argument("--memory", help='on each node, such as "16G"')
+    script.add_argument("--cpus", type=int, help="cores for each rank")
+    script.add_argument("-o", "--output", type=Path, metavar="JOB.sh", help="print it if not given")
+    run = commands.add_parser("run", help="run a program as the rank that srun has made of us")
+    run.add_argument("target", metavar="FILE.py:NAME", help="the function, called with its rank")
 
 
 def _run(chosen: argparse.Namespace) -> int:
@@ -106,6 +125,8 @@ def _run(chosen: argparse.Namespace) -> int:
     if chosen.command == "bench":
         command = importlib.import_module("labkit.collectives.bench.command")
         return int(command.main(chosen))
+    if chosen.command == "slurm":
+        return int(importlib.import_module("labkit.cluster.command").main(chosen))
     publish = importlib.import_module("labkit.publish")
     return int(publish.main(chosen.names))
 

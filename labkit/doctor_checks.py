@@ -23,8 +23,11 @@ __all__ = [
     "jupyter",
     "kernel",
     "memory",
+    "mpi",
     "ports",
     "python",
+    "ranks",
+    "slurm",
     "tensorflow",
     "widgets",
 ]
@@ -242,6 +245,36 @@ def kernel() -> Line:
     if ours:
         return Line("Kernel", "pass", "python3 is this environment's")
     return Line("Kernel", "fail", f"python3 is another Python: {program}", _RENEW)
+
+
+def ranks() -> Line:
+    """Two processes, started as the lectures on many workers start them."""
+    from labkit.cluster import Cluster
+
+    with Cluster(ranks=2, keep_warm=False) as c:
+        c.run(abs, show=False)
+        return Line("Ranks", "pass", f"two processes {c.engine.describe()}")
+
+
+def mpi() -> Line:
+    """None is fine: everything but engine="mpi" and run_mpi works without."""
+    from labkit.collectives.mpi import mpiexec
+    from labkit.kinds import LabError
+
+    try:
+        return Line("MPI", "pass", mpiexec()[0])
+    except LabError as fault:
+        return Line("MPI", "pass", f"none, and the lectures work without. {fault}")
+
+
+def slurm() -> Line:
+    """None is fine: lecture 10 then shows what was recorded."""
+    from labkit.cluster.slurm_queue import partitions, slurm_version, why_no_slurm
+
+    missing = why_no_slurm()
+    if missing:
+        return Line("Slurm", "pass", f"none used: {missing}")
+    return Line("Slurm", "pass", f"{slurm_version()}, partitions {partitions()}")
 
 
 def _packages(check: str, *names: str) -> Line:
