@@ -5,7 +5,19 @@
 'right'
 """
 
+from labkit.exercises.function_task import FunctionTask
 from labkit.exercises.program_task import ProgramOutcome, ProgramTask, Target
 from labkit.exercises.task import Outcome, Task, check, tasks
+from labkit.exercises.written_task import WrittenTask
 
-__all__ = ["Outcome", "ProgramOutcome", "ProgramTask", "Target", "Task", "check", "tasks"]
+__all__ = [
+    "FunctionTask",
+    "Outcome",
+    "ProgramOutcome",
+    "ProgramTask",
+    "Target",
+    "Task",
+    "WrittenTask",
+    "check",
+    "tasks",
+]

@@ -6,11 +6,15 @@ import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from labkit.exercises.function_task import FunctionTask
 from labkit.exercises.program_task import ProgramOutcome, ProgramTask
 from labkit.exercises.showing import shown
 from labkit.kinds import LabError
+
+if TYPE_CHECKING:
+    from labkit.exercises.written_task import WrittenTask
 
 __all__ = ["Outcome", "Task", "check", "tasks"]
 
@@ -63,7 +67,7 @@ class Outcome:
         return shown(self.text)
 
 
-def tasks(lecture: str) -> dict[str, Task | ProgramTask]:
+def tasks(lecture: str) -> dict[str, Task | ProgramTask | FunctionTask | WrittenTask]:
     """All tasks of a lecture, by name.
 
     >>> "01.bytes_per_step" in tasks("01")
@@ -79,7 +83,7 @@ def tasks(lecture: str) -> dict[str, Task | ProgramTask]:
             f"There are no exercises for lecture {lecture!r}. "
             "The name of a task begins with two digits, as in '01.bytes_per_step'."
         ) from None
-    found: dict[str, Task | ProgramTask] = module.TASKS
+    found: dict[str, Task | ProgramTask | FunctionTask | WrittenTask] = module.TASKS
     return found
 
 

@@ -17,17 +17,18 @@ LECTURES = {
     "05": ("Reading\nthe gauges", "03", True),
     "06": ("Collectives", "03", True),
     "07": ("Ring\nall-reduce", "06", True),
-    "08": ("Sync\nand async", "03", False),
-    "09": ("Many\nworkers", "08", False),
-    "10": ("On a\ncluster", "09", False),
+    "08": ("Sync\nand async", "03", True),
+    "09": ("Many\nworkers", "08", True),
+    "10": ("On a\ncluster", "09", True),
 }
 BRANCHES = (("05",), ("06", "07"), ("08", "09", "10"))
 
 
 def course_map() -> Sketch:
+    all_ready = all(ready for *_, ready in LECTURES.values())
     board = Sketch(
         "The course",
-        456,
+        420 if all_ready else 456,
         "Follow the left column first. After lecture 03 you can take any branch.",
     )
     boxes: dict[str, Box] = {}
@@ -48,10 +49,11 @@ def course_map() -> Sketch:
             board.arrow(start.right, end.left)
         else:
             board.arrow(start.right, (trunk, start.right[1]), (trunk, end.left[1]), end.left)
-    board.box(24, 422, 26, 14, series=0, corner=3)
-    board.text(58, 429, "in this release", size=9.5)
-    board.box(200, 422, 26, 14, dashed=True, corner=3)
-    board.text(234, 429, "to come", size=9.5)
+    if not all_ready:
+        board.box(24, 422, 26, 14, series=0, corner=3)
+        board.text(58, 429, "in this release", size=9.5)
+        board.box(200, 422, 26, 14, dashed=True, corner=3)
+        board.text(234, 429, "to come", size=9.5)
     return board
 
 
@@ -146,10 +148,9 @@ def diagrams() -> dict[str, Diagram]:
             "00",
             course_map,
             "Map of the course. Lectures 00 start here, 01 why distribute, 02 one device, 03 "
-            "MirroredStrategy and 04 what went wrong follow each other; 05 reading the gauges "
-            "follows 03, and so do 06 collectives and 07 ring all-reduce. These are in this "
-            "release. To come, also after lecture 03: 08 sync and async, 09 many workers and 10 "
-            "on a cluster.",
+            "MirroredStrategy and 04 what went wrong follow each other. After 03 three branches "
+            "begin: 05 reading the gauges; 06 collectives and 07 ring all-reduce; 08 sync and "
+            "async, 09 many workers and 10 on a cluster.",
         ),
         "kinds": Diagram(
             "00",

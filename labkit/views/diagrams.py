@@ -26,6 +26,8 @@ _DRAWERS = (
     "labkit.views.gauges",
     "labkit.memory.pictures",
     "labkit.collectives.pictures",
+    "labkit.cluster.pictures",
+    "labkit.updates.pictures",
 )
 # A changed letter moves the mean of some 8 × 8 pixels by far more than this of 255; another
 # version of the font renderer moves it by less.
