@@ -4,7 +4,7 @@ The program imports TensorFlow and prints a line, then adds two numbers with it 
 Timed is until the last rank's first line is on the screen, and until the last rank's sum is. Each
 launcher is called by a process of its own that has been up before, as a notebook's kernel has; in
 every round all have their turn, in an order drawn anew, while the others rest. Cold is the first
-program that this process starts, warm the second one.
+program that this process starts, warm the second one, a second later.
 
 - labkit: `with labkit.cluster(ranks=4)`, a block for each program, as two cells would have it.
 - multiprocessing with spawn, mpiexec (the one that labkit itself uses), torchrun: each program gets
@@ -28,6 +28,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from peers import peers_python
 
 PARTS = Path(__file__).resolve().parent / "launch_parts"
 ROUNDS = 5
+PAUSE = 1.0  # seconds between two cells
 OURS = "labkit"
 PEERS = {
     "torchrun": "torchrun",
@@ -103,6 +105,7 @@ def launches(name: str, asker: tuple[Path, dict[str, str]], quick: bool) -> Laun
         try:
             ask("")
             cold = tuple(json.loads(ask("go\n")))
+            time.sleep(PAUSE)
             again = not quick or name in (OURS, "ipyparallel")
             warm = tuple(json.loads(ask("go\n"))) if again else cold
             process.stdin.close()  # type: ignore[union-attr]

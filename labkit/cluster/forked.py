@@ -22,7 +22,7 @@ from labkit.cluster import ports
 from labkit.cluster.messages import frame, unnamed_file
 from labkit.cluster.rank import prepare, run_prepared
 
-__all__ = ["DONE", "GO", "READY", "become_rank"]
+__all__ = ["DONE", "GO", "READY", "alone_with_parent", "become_rank"]
 
 READY, GO, DONE = b"ready", b"g", {"returned": b"v", "raised": b"x"}
 LARGE = 1 << 18
@@ -47,9 +47,8 @@ def _live(
     rank: int, environment: Mapping[str, str], held: str, files: list[int], parent: int
 ) -> int:
     out, err, messages, stacks, program = files
-    os.setsid()
-    _end_with_parent(parent)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE):
+    alone_with_parent(parent)
+    for number in (signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for file, standard in ((out, 1), (err, 2)):
@@ -106,7 +105,10 @@ def _read(file: int) -> bytes:
     return b"".join(pieces)
 
 
-def _end_with_parent(parent: int) -> None:
+def alone_with_parent(parent: int) -> None:
+    """Be a group and a session of its own, which ends with its parent. Twice is as good as once."""
+    if os.getsid(0) != os.getpid():
+        os.setsid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(DEATH_OF_PARENT, signal.SIGKILL)
     else:

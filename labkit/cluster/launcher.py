@@ -19,18 +19,22 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from labkit.cluster.children import children, state_of
 from labkit.cluster.forked import become_rank
 from labkit.cluster.messages import Post
 from labkit.cluster.namespace import enter_own_network
+from labkit.cluster.spares import MOST, Spares
 
 __all__ = ["main"]
 
 ADOPT = 36  # PR_SET_CHILD_SUBREAPER
 ENDING = 5.0  # seconds for what was killed to be gone
 LAST_COMMAND = 15.0  # seconds for a command such as scancel, when the asker is gone
+LARGE = ("tensorflow", "torch")  # to copy a process with one of them takes several milliseconds
+UNPACKING = "cloudpickle"  # every program comes packed by it
+IDLE = 0.02  # seconds without a word: then there is time to fork what may be asked for next
 SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "resume": signal.SIGCONT}
 
 
@@ -45,6 +49,8 @@ class _Launcher:
     last: list[tuple[list[str], dict[str, str]]] = field(default_factory=list)
     rest_until: float = float("inf")
     own_files: list[int] = field(default_factory=list)
+    spares: Spares = field(default_factory=Spares)
+    asked: int = 0  # ranks of the latest run
 
     def serve(self) -> None:
         """Do what is asked until nobody is there to ask."""
@@ -62,7 +68,11 @@ class _Launcher:
             while not self.post.closed and time.monotonic() < self.rest_until:
                 if os.getppid() != self.asker:
                     return  # a fork of the asker may hold its end of the post open
-                for key, _ in selector.select(1.0):
+                lacking = not self.ranks and len(self.spares) < self.worth_having
+                happened = selector.select(IDLE if lacking else 1.0)
+                if lacking and not happened:
+                    self.spares.add(self.own_files)
+                for key, _ in happened:
                     if key.fileobj is self.post:
                         for message in self.post.receive():
                             self.rest_until = float("inf")
@@ -72,6 +82,12 @@ class _Launcher:
                             os.read(woken, 4096)
                 self.reap()
 
+    @property
+    def worth_having(self) -> int:
+        """How many spare ranks: as many as the latest run had, where a fork is not done at once."""
+        large = sys.platform == "linux" and any(name in sys.modules for name in LARGE)
+        return min(self.asked, MOST) if large else 0
+
     def say(self, *message: object) -> None:
         """To the asker, who may be gone: then `serve` sees it."""
         with suppress(OSError):
@@ -79,30 +95,38 @@ class _Launcher:
 
     def do_preload(self, run: int, names: list[str]) -> None:
         """Load modules, so that ranks have them. What fails here fails in the rank, and is told."""
-        for name in names:
-            if name not in sys.modules:
-                with suppress(BaseException):
-                    importlib.import_module(name)
+        missing = [name for name in (UNPACKING, *names) if name not in sys.modules]
+        if not missing:
+            self.say("preloaded", run)
+            return
+        self.spares.send_away()
+        for name in missing:
+            with suppress(BaseException):
+                importlib.import_module(name)
         gc.collect()
         gc.freeze()  # a collection in a rank would copy every page of the launcher's objects
         self.say("preloaded", run)
 
     def do_run(self, run: int, environment: dict[str, str]) -> None:
         """A new run; what follows belongs to it."""
-        self.run, self.environment = run, environment
+        self.run, self.environment, self.asked = run, environment, 0
 
     def do_fork(self, rank: int, differing: dict[str, str], held: str, files: int) -> None:
         """Fork a rank."""
         taken = self.post.files(files)
-        parent = os.getpid()
-        gc.disable()
-        pid = os.fork()
-        if pid == 0:
-            signal.set_wakeup_fd(-1)
-            for file in self.own_files:
-                os.close(file)
-            become_rank(rank, {**self.environment, **differing}, held, taken, parent)
-        gc.enable()
+        environment = {**self.environment, **differing}
+        self.asked += 1
+        pid = self.spares.use(rank, environment, held, taken)
+        if pid is None:
+            parent = os.getpid()
+            gc.disable()
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                for file in self.own_files:
+                    os.close(file)
+                become_rank(rank, environment, held, taken, parent)
+            gc.enable()
         for file in taken:
             os.close(file)
         self.ranks[pid] = rank
@@ -155,7 +179,7 @@ class _Launcher:
         """Ask ranks where they are, and say which cannot answer because they are stopped."""
         for pid, rank in self.ranks.items():
             if rank in ranks:
-                if _state(pid) in "Tt":
+                if state_of(pid) in "Tt":
                     self.say("paused", self.run, rank)
                 else:
                     with suppress(ProcessLookupError, PermissionError):
@@ -186,6 +210,8 @@ class _Launcher:
             pid, code = ended
             if pid in self.ranks:
                 self.say("ended", self.run, self.ranks.pop(pid), code)
+            elif pid in self.spares:
+                self.spares.forget(pid)
             elif pid in self.commands:
                 self.say("gone", self.commands.pop(pid), code)
 
@@ -209,10 +235,11 @@ class _Launcher:
             for pid in (*self.ranks, *self.commands):
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
-            for pid in _children():
+            left = [pid for pid in children() if pid not in self.spares]
+            for pid in left:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-            if not self.reap():
+            if not self.reap() or (self.spares and not (left or self.ranks or self.commands)):
                 return True
             time.sleep(0.002)
         return False
@@ -247,31 +274,6 @@ class _Launcher:
                 process.wait(max(0.0, until - time.monotonic()))
 
 
-def _state(pid: int) -> str:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return "?"
-    return text.rpartition(")")[2].split()[0]
-
-
-def _children() -> list[int]:
-    """Our children, also those that a dead rank has left to us."""
-    mine = os.getpid()
-    with suppress(OSError):
-        listed = Path(f"/proc/{mine}/task/{mine}/children").read_text(encoding="ascii")
-        return [int(pid) for pid in listed.split()]
-    found = []
-    with suppress(OSError):
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdigit():
-                with suppress(OSError, IndexError, ValueError):
-                    stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-                    if int(stat.rpartition(")")[2].split()[1]) == mine:
-                        found.append(int(folder.name))
-    return found
-
-
 def main(arguments: list[str]) -> int:
     """Serve the asker at the other end of the file with this number."""
     number, asker, network = int(arguments[0]), int(arguments[1]), arguments[2]
@@ -291,6 +293,7 @@ def main(arguments: list[str]) -> int:
         launcher.serve()
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        launcher.spares.send_away()
         launcher.end_all()
         launcher.last_words_of_the_asker()
         launcher.last_commands()

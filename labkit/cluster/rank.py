@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import islice
 from types import TracebackType
 from typing import Any, Literal
 
@@ -81,7 +82,7 @@ class ThisRank:
 class Prepared:
     """A program that is loaded, or the reason why it could not be."""
 
-    before: frozenset[str]
+    before: int
     """Modules that were loaded already."""
     function: Callable[..., Any] | None
     args: tuple[Any, ...]
@@ -134,7 +135,7 @@ def prepare(program: bytes) -> Prepared:
 
     It catches everything, as `run_prepared` does, so that an engine has one thing to send.
     """
-    before = frozenset(sys.modules)
+    before = len(sys.modules)
     try:
         function, args = shipping.unpack_program(program)
     except BaseException as fault:  # noqa: BLE001 (whatever it is, somebody waits to be told)
@@ -181,11 +182,14 @@ def _pack_result(value: Any, loaded: tuple[str, ...]) -> bytes:
     )
 
 
-def _loaded_since(before: frozenset[str]) -> tuple[str, ...]:
-    after = [name for name in sys.modules if name not in before]
+def _loaded_since(before: int) -> tuple[str, ...]:
+    """The newest names only: to touch each of TensorFlow's is to copy the pages that they are on,
+    which a forked rank shares with its launcher: 26 ms.
+    """
+    newest = islice(reversed(sys.modules), max(0, len(sys.modules) - before))
     return tuple(
         name
-        for name in after
+        for name in [*newest][::-1]
         if name.partition(".")[0] in WORTH_KEEPING and not name.startswith("labkit.cluster")
     )
 

@@ -4,8 +4,12 @@ No TensorFlow is loaded in this process.
 """
 
 import linecache
+import os
+import signal
 import sys
+import time
 import types
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +55,42 @@ def test_workers_meet_and_the_second_run_has_nothing_to_load(two):
     if "network of their own" in repr(two):
         assert [devices for *_, devices in second] == [["lo"], ["lo"]]
     assert "tensorflow" not in sys.modules
+
+
+def spares_of(cluster, count):
+    """The processes that wait for the next run."""
+    launcher = cluster.engine.launcher_pid
+    until = time.monotonic() + 30
+    while len(found := {pid for pid, _ in children_of(launcher)}) != count:
+        assert time.monotonic() < until, found
+        time.sleep(0.01)
+    return found
+
+
+def test_the_next_ranks_are_forked_beforehand_and_end_with_the_block():
+    def whoami(rank):
+        import os
+
+        import tensorflow as tf  # noqa: F401
+
+        return rank, os.getpid(), os.getsid(0), os.environ["RANK"]
+
+    with labkit.cluster(ranks=2, start=180) as c:
+        c.run(whoami)
+        launcher = c.engine.launcher_pid
+        lost = min(spares_of(c, 2))
+        os.kill(lost, signal.SIGKILL)
+        while (lost, "Z") not in (left := children_of(launcher)) and lost in dict(left):
+            time.sleep(0.01)
+        assert len(c.run(whoami)) == 2  # nobody minds
+        waiting = spares_of(c, 2)
+        assert lost not in waiting
+        found = c.run(whoami)
+        assert {pid for _, pid, *_ in found} == waiting
+        assert [(rank, name) for rank, _, _, name in found] == [(0, "0"), (1, "1")]
+        assert all(pid == session for _, pid, session, *_ in found)
+        waiting = spares_of(c, 2)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in (launcher, *waiting))
 
 
 def test_a_worker_that_is_killed_is_the_cause_and_not_the_one_that_notices(two):
