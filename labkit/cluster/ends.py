@@ -26,7 +26,6 @@ class Ends:
     number: int
     post: Post
     files: dict[int, Kind]
-    pid: int = 0
     ready: bool = False
     ended: int | None = None
     at_end: set[int] = field(default_factory=set)
@@ -87,9 +86,10 @@ class Ends:
         while self.post.pull():
             pass  # messages are short: what is large comes as a file
         while (message := self.post.next()) is not None:
-            if message == READY:
+            if message.startswith(READY):
+                # Its own word: the launcher's about the same rank may come later.
                 self.ready = True
-                found.append(Ready(self.number, self.pid, "this machine"))
+                found.append(Ready(self.number, int(message[len(READY) :]), "this machine"))
             else:
                 found.append(self._came_back(message))
         if self.post.closed:

@@ -57,8 +57,11 @@ def _live(
     _new_streams()
     faulthandler.enable(stacks)
     faulthandler.register(signal.SIGUSR1, stacks)
-    os.environ.clear()
-    os.environ.update(environment)
+    for name in set(os.environ) - set(environment):
+        del os.environ[name]
+    for name, value in environment.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
     if hasattr(time, "tzset"):
         time.tzset()
     _be_a_fresh_python()
@@ -67,7 +70,7 @@ def _live(
         _holding.append(ports.hold(held))
     post = socket.socket(fileno=messages)
     prepared = prepare(_read(program))
-    post.sendall(frame(READY))
+    post.sendall(frame(READY + b"%d" % os.getpid()))
     if post.recv(1) != GO:
         return 0  # the run is over before it has begun
     how, payload = run_prepared(prepared, rank)

@@ -130,7 +130,6 @@ class _Launcher:
         for file in taken:
             os.close(file)
         self.ranks[pid] = rank
-        self.say("forked", self.run, rank, pid)
 
     def do_spawn(
         self, number: int, command: list[str], environment: dict[str, str], folder: str

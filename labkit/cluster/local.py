@@ -208,14 +208,12 @@ class LocalEngine:
             self._run.loaded = True
         if what == "said":
             return [Said(rest[0])]
-        if what not in ("forked", "ended", "paused") or rest[0] != self._run.number:
+        if what not in ("ended", "paused") or rest[0] != self._run.number:
             return []  # of a run that was broken off
         rank = self._run.ranks[rest[1]]
-        if what == "forked":
-            rank.pid = rest[2]
-        elif what == "paused":
+        if what == "paused":
             return [Stack(rank.number, "", stopped=True)]
-        elif rank.ended is None:
+        if rank.ended is None:
             return self._the_end_of(rank, rest[2])
         return []
 

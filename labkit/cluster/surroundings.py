@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from labkit.cluster.engine import Places
@@ -52,9 +53,15 @@ def explain_environment(changed: Mapping[str, str | None] | None) -> dict[str, s
 
 def share_of_cores(ranks: int) -> int:
     """Cores for each rank, so that all together have what this process has."""
+    return max(1, _usable() // ranks)
+
+
+@cache
+def _usable() -> int:
+    # Once: a container's limits are files, and reading them takes as long as starting ranks.
     from labkit.hardware import host
 
-    return max(1, host.read_cores().usable // ranks)
+    return host.read_cores().usable
 
 
 def deal_gpus(ranks: int) -> tuple[str, ...]:
