@@ -80,6 +80,8 @@ def seconds_text(seconds: float) -> str:
     if not math.isfinite(seconds):
         return "unknown time"
     size = abs(seconds)
+    if not size:
+        return "0 s"
     if size >= 99.95:
         minutes, rest = divmod(round(size), 60)
         hours, minutes = divmod(minutes, 60)

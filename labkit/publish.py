@@ -5,13 +5,14 @@
 
 A notebook is written only when every cell has run without an error, and then in one piece. What
 differs from run to run and tells a reader nothing (times of execution, the patch version of Python,
-ids of widgets) is left out, so that a commit shows what has really changed.
+ids of widgets, folders) is left out, so that a commit shows what has really changed.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ __all__ = ["main"]
 CELL_SECONDS = 180
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 KEPT_CELL_METADATA = ("tags", "jupyter", "slideshow")
+COURSE = "~/distributed"  # where a reader may have put the course
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
@@ -145,7 +147,26 @@ def _tidy(notebook: Any, path: Path) -> int:
             # Without its state, which Jupyter does not save, a widget hides its own static picture.
             if len(output.get("data", {})) > 1:
                 output.data.pop(WIDGET, None)
+            _without_folders(output, path.resolve().parent.parent)
     return len(code)
+
+
+def _without_folders(output: Any, course: Path) -> None:
+    """The folders of this machine say nothing to a reader: they are shown as in the README."""
+    places = {str(course): COURSE, str(Path.home()): "~"}
+    if sys.prefix != sys.base_prefix:
+        places[sys.prefix] = f"{COURSE}/.venv"
+
+    def shown(text: str) -> str:
+        for folder in sorted(places, key=len, reverse=True):
+            text = re.sub(rf"(?<![\w.~-]){re.escape(folder)}(?![\w.-])", places[folder], text)
+        return text
+
+    if "text" in output:
+        output.text = shown(output.text)
+    for kind, content in output.get("data", {}).items():
+        if kind.startswith("text/"):
+            output.data[kind] = shown(content)
 
 
 def _joined_streams(outputs: list[Any]) -> list[Any]:

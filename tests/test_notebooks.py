@@ -18,8 +18,11 @@ PICTURE = re.compile(r'labkit\.picture\("(\w+)"\)')
 IMAGE = re.compile(r"!\[(?P<alt>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\((?P<target>[^)\s]+)\)")
 UNCOMPARED = {"nbval-ignore-output", "nbval-skip"}
-# /tmp and home folders of Linux and macOS; a library's own folder too.
-MACHINE_PATH = re.compile(r"(?:/home|/root|/Users|/tmp|/var/folders|/private/var)/|site-packages/")
+# /tmp and home folders of Linux and macOS; a library's own folder; where this repository lies.
+MACHINE_PATH = re.compile(
+    r"(?:/home|/root|/Users|/tmp|/var/folders|/private/var)/|site-packages/"
+    rf"|{re.escape(str(ROOT))}\b|(?<![\w~.:/-])/\S*/(?:bin/python|notebooks/|labkit/)"
+)
 
 everywhere = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 

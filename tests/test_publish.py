@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -43,6 +45,17 @@ def test_a_notebook_is_saved_as_a_reader_should_see_it(course, capsys):
     assert "execution" not in first.metadata
     assert saved.metadata.language_info == {"name": "python"}
     assert capsys.readouterr().out.startswith("01_first.ipynb: 2 code cells in ")
+
+
+def test_no_folder_of_this_machine_is_saved(course):
+    source = "import os, sys\nprint(sys.executable, os.getcwd(), sep='\\n')\nos.getcwd() + '/a.py'"
+    path = write(course, "01_first", source)
+    publish.main([], course)
+    printed, value = nbformat.read(path, as_version=4).cells[1].outputs
+    assert printed.text.splitlines()[1] == "~/distributed/notebooks"
+    assert value.data["text/plain"] == "'~/distributed/notebooks/a.py'"
+    if sys.prefix != sys.base_prefix:
+        assert printed.text.startswith("~/distributed/.venv/bin/python")
 
 
 def test_saving_again_changes_nothing(course):

@@ -117,19 +117,34 @@ class BatchScript:
         path = Path(path or self.name)
         if not path.parent.is_dir():
             raise LabError(f"There is no folder {path.parent}. Make it first, or name another.")
+        files = {path: self.text}
         if self.program:
-            self._save_program(Path(self.program_path))
-        path.write_text(self.text, encoding="utf-8")
-        path.chmod(0o755)
+            files[Path(self.program_path)] = self.program
+        for file in files:
+            _explain_existing(file)
+        try:
+            for file, text in files.items():
+                file.write_text(text, encoding="utf-8")
+            path.chmod(0o755)
+        except OSError as fault:
+            raise LabError(
+                f"{fault.filename or path} cannot be written: {fault.strerror or fault}. Name a "
+                "file in a folder that is yours."
+            ) from fault
         return path
 
-    def _save_program(self, path: Path) -> None:
-        if path.exists() and not path.read_text(encoding="utf-8").startswith(MADE):
-            raise LabError(
-                f"{path} is there already and was not written by labkit: nothing was changed. "
-                "Rename it, or call your program something else."
-            )
-        path.write_text(self.program, encoding="utf-8")
+
+def _explain_existing(path: Path) -> None:
+    """What labkit has written it may write again; a file of somebody's own stays as it is."""
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise LabError(f"{path} is no file. Name one, such as job.sh.")
+    if MADE not in path.read_text(encoding="utf-8", errors="replace"):
+        raise LabError(
+            f"{path} is there already and was not written by labkit: nothing was changed. "
+            "Rename it, or choose another name."
+        )
 
 
 def _explain_count(what: str, value: object) -> None:

@@ -15,8 +15,10 @@ def f(rank): return math.pi
 from __future__ import annotations
 
 import ast
+import builtins
 import json
 import re
+import symtable
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,9 @@ from labkit.kinds import LabError
 __all__ = ["cells_of", "program_of"]
 
 MAGIC = re.compile(r"^\s*[%!?]|^\s*\w+\s*=\s*[%!]|^\s*[\w.]+\?+\s*$")
+# Magic of a whole cell whose rest is Python all the same.
+AROUND_PYTHON = re.compile(r"\s*%%(time|timeit|capture|prun|memit|mprun)\b.*")
+MODULES_OWN = {"__name__", "__file__", "__doc__", "__builtins__"}
 DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -37,7 +42,8 @@ class Statement:
     makes: frozenset[str]
     uses: frozenset[str]
     is_definition: bool
-    always: bool  # from __future__ import ..., which changes all that follows
+    always: bool  # whose effect has no name: from __future__ import ..., from math import *
+    makes_all: bool  # from math import *
 
 
 def cells_of(path: Path) -> list[str]:
@@ -75,7 +81,32 @@ def program_of(cells: Sequence[str], name: str, where: str = "the notebook") -> 
         ("\n\n" if one.is_definition or (n and parts[n - 1].is_definition) else "") + one.text
         for n, one in enumerate(parts)
     ]
-    return "\n".join(lines).strip("\n") + "\n"
+    text = "\n".join(lines).strip("\n") + "\n"
+    missing = [] if any(one.makes_all for one in parts) else sorted(_unmade(text))
+    if missing:
+        raise LabError(
+            f"{name} needs {', '.join(missing)}, and no cell of {where} makes that. Define it in a "
+            "cell; lines that begin with % or ! are left out."
+        )
+    return text
+
+
+def _unmade(text: str) -> set[str]:
+    """Names of a module that its functions and lines use, and nobody makes."""
+    top = symtable.symtable(text, "program", "exec")
+    used, made = set(), set(dir(builtins)) | MODULES_OWN
+    tables = [top]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            if table is top or symbol.is_declared_global():
+                made |= (
+                    {symbol.get_name()} if symbol.is_assigned() or symbol.is_imported() else set()
+                )
+            if symbol.is_referenced() and (table is top or symbol.is_global()):
+                used.add(symbol.get_name())
+    return used - made
 
 
 def _makers(statements: Sequence[Statement], name: str, user: int) -> list[int]:
@@ -89,7 +120,9 @@ def _makers(statements: Sequence[Statement], name: str, user: int) -> list[int]:
 
 def _statements(cell: str) -> Iterator[Statement]:
     if cell.lstrip().startswith("%%"):
-        return
+        first, _, cell = cell.lstrip().partition("\n")
+        if not AROUND_PYTHON.fullmatch(first):
+            return
     plain = ["" if MAGIC.search(line) else line for line in cell.splitlines()]
     for lines in (cell.splitlines(), plain):
         try:
@@ -106,30 +139,37 @@ def _statement(node: ast.stmt, lines: Sequence[str]) -> Statement:
     if node.col_offset or not isinstance(node, DEFINITION):
         # Two statements on one line are two: take this one alone.
         text = ast.get_source_segment("\n".join(lines), node) or ast.unparse(node)
+    star = isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
     future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
     return Statement(
         text,
         frozenset(_made(node)),
         frozenset(_used(node)),
         isinstance(node, DEFINITION),
-        future,
+        future or star,
+        star,
     )
 
 
-def _made(node: ast.stmt) -> Iterator[str]:
+def _made(node: ast.AST) -> Iterator[str]:
     """Names that stand in the notebook after this statement. A call that only acts makes none."""
     if isinstance(node, DEFINITION):
         yield node.name
-    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        return  # what is made inside stays inside
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
         for alias in node.names:
             yield alias.asname or alias.name.partition(".")[0]
-    elif not isinstance(node, ast.Expr):
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
-                yield inner.id
-        target = getattr(node, "target", None)
-        if isinstance(target, ast.Name):
-            yield target.id
+    if isinstance(node, (ast.Name, ast.Subscript, ast.Attribute)):
+        # settings["rate"] = 1 and model.rate = 1 make what is there into something else.
+        inner: ast.AST = node
+        while isinstance(inner, (ast.Subscript, ast.Attribute)):
+            inner = inner.value
+        if isinstance(node.ctx, ast.Store) and isinstance(inner, ast.Name):
+            yield inner.id
+    if isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
+        yield node.name
+    for child in ast.iter_child_nodes(node):
+        yield from _made(child)
 
 
 def _used(node: ast.stmt) -> Iterator[str]:

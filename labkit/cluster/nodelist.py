@@ -35,7 +35,7 @@ def counts_of(text: str) -> tuple[int, ...]:
     counts: list[int] = []
     for part in text.split(","):
         found = _COUNT.match(part.strip())
-        if found is None or int(found[2] or 1) > MOST:
+        if found is None or max(int(found[1]), int(found[2] or 1)) > MOST:
             raise LabError(
                 f"The tasks per node are {text!r}, which is not in Slurm's form. "
                 "It is written as 2(x3),1: three machines with two tasks, one with one."

@@ -56,8 +56,9 @@ def script_of_file(path: Path, name: str | None, ask: Ask) -> BatchScript:
         raise LabError(f"{path} is neither a .py nor an .ipynb file: give the file of a program.")
     try:
         text = path.read_text(encoding="utf-8")
-    except OSError as fault:
-        raise LabError(f"{path} cannot be read: {fault}.") from fault
+    except (OSError, UnicodeDecodeError) as fault:
+        why = getattr(fault, "strerror", "") or fault
+        raise LabError(f"{path} cannot be read: {why}.") from fault
     functions = _functions(text)
     if name is not None and name not in functions:
         raise LabError(
@@ -75,6 +76,7 @@ def _script(ask: Ask, path: Path, name: str, program: str = "") -> BatchScript:
         [
             ask.header(f"{name}-%j.log"),
             "",
+            f"{MADE}, which may write over it.",
             "# Lines come as they are printed, and not when a buffer is full.",
             "export PYTHONUNBUFFERED=1",
             f"{shlex.join(srun)} \\",

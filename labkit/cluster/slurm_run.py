@@ -7,6 +7,7 @@ variables, and calls the program: NAME(rank).
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -72,4 +73,6 @@ def program_in(target: str) -> Callable[..., Any]:
     program = getattr(module, name, None)
     if not callable(program):
         raise LabError(f"There is no program {name!r} in {file}.")
+    if inspect.iscoroutinefunction(program):
+        raise LabError(f"{name} is an async function. Call it from an ordinary one.")
     return program  # type: ignore[no-any-return]

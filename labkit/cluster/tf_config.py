@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from labkit import plain
 from labkit.cluster.nodelist import counts_of, hosts_of
+from labkit.cluster.outcome import explain_deadline
 from labkit.cluster.reach import ask_all
 from labkit.cluster.tf_config_text import ROLES, parsed
 from labkit.kinds import LabError
@@ -129,6 +131,7 @@ def check(config: Any = None, *, reach: bool = False, deadline: float = 3.0) -> 
     """
     cluster, role, index = parsed(_given(config))
     checked = TfConfig(cluster, role, index)
+    deadline = explain_deadline(deadline)
     if reach:
         others = {
             f"{name} {number}": address
@@ -158,10 +161,10 @@ def from_hosts(
     worker 0    node2:23450
     ps 0        node2:23451
     """
-    named = list(hosts_of(hosts)) if isinstance(hosts, str) else [str(host) for host in hosts]
-    if not named:
-        raise LabError('There are no hosts. Give a list such as ["10.0.0.1", "10.0.0.2"].')
-    roles = dict(roles) if roles is not None else {"worker": len(named)}
+    named = _named(hosts)
+    if isinstance(port, bool) or not isinstance(port, int):
+        raise LabError(f"port={port!r} is no port. Write a number from 1 to 65535, such as {PORT}.")
+    roles = {"worker": len(named)} if roles is None else roles
     _counted(roles, len(named))
     used: dict[str, int] = {}
     addresses = []
@@ -170,7 +173,8 @@ def from_hosts(
         shown = f"[{host}]" if ":" in host and not host.startswith("[") else host
         addresses.append(f"{shown}:{port + used.get(host, 0)}")
         used[host] = used.get(host, 0) + 1
-    cluster, first = {}, 0
+    cluster: dict[str, list[str]] = {}
+    first = 0
     for name, count in roles.items():
         cluster[name] = addresses[first : first + count]
         first += count
@@ -191,7 +195,7 @@ def from_slurm(
     have = dict(os.environ if environ is None else environ)
     hosts = hosts_of(_from_srun(have, "NODELIST"))
     counts = counts_of(_from_srun(have, "TASKS_PER_NODE"))
-    rank, ranks = int(_slurm(have, "SLURM_PROCID")), sum(counts)
+    rank, ranks = _number(have, "SLURM_PROCID"), sum(counts)
     if len(counts) != len(hosts):
         raise LabError(
             f"Slurm names {len(hosts)} machines and tasks for {len(counts)}. Start the program "
@@ -226,7 +230,27 @@ def _given(config: Any) -> Any:
     return text
 
 
+def _named(hosts: Any) -> list[str]:
+    """One machine for each entry of what somebody calls hosts."""
+    if isinstance(hosts, str):
+        hosts = hosts_of(hosts)
+    if not isinstance(hosts, Sequence) or not hosts:
+        said = "There are no hosts." if hosts in ((), []) else f"{hosts!r} are no hosts."
+        raise LabError(f'{said} Give a list such as ["10.0.0.1", "10.0.0.2"].')
+    for host in map(str, hosts):
+        name, _, port = host.rpartition(":")
+        if port.isdigit() and name and (":" not in name or name.endswith("]")):
+            raise LabError(
+                f"The host {host!r} has a port already. Write {name!r}, and port={port}."
+            )
+    return [str(host) for host in hosts]
+
+
 def _counted(roles: Mapping[str, int], hosts: int) -> None:
+    if not isinstance(roles, Mapping):
+        raise LabError(
+            f'roles={roles!r} are no roles. Write them as {{"chief": 1, "worker": 2, "ps": 1}}.'
+        )
     for role, count in roles.items():
         if role not in ROLES or isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise LabError(
@@ -256,8 +280,16 @@ def _slurm(environ: Mapping[str, str], name: str) -> str:
     return value
 
 
+def _number(environ: Mapping[str, str], name: str) -> int:
+    value = _slurm(environ, name)
+    if not re.fullmatch(r"-?[0-9]+", value):
+        raise LabError(f"{name} is {value!r}, which is no number. Start the program with srun.")
+    return int(value)
+
+
 def _port_of(environ: Mapping[str, str]) -> int:
-    job = int(environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID") or 0)
+    name = "SLURM_JOB_ID" if environ.get("SLURM_JOB_ID") else "SLURM_JOBID"
+    job = _number(environ, name) if environ.get(name) else 0
     step = environ.get("SLURM_STEP_ID", "")
     # 16 apart, for so many tasks on one machine, and never from 32768 on.
     return 16_000 + 16 * ((7 * job + (int(step) if step.isdigit() else 0)) % 1000)

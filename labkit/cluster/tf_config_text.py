@@ -18,6 +18,7 @@ _MEANT = {
     "workers": "worker", "chiefs": "chief",
 }  # fmt: skip
 _SHAPE = '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
+CURLY = tuple("“”„‘’‚«»")  # what a word processor makes of quotes
 Cluster = dict[str, tuple[str, ...]]
 
 
@@ -51,11 +52,11 @@ def _from_json(text: str) -> Any:
 
     try:
         return json.loads(text, object_pairs_hook=once)
-    except ValueError as fault:
+    except (ValueError, RecursionError) as fault:
         raise LabError(_not_json(text, fault)) from fault
 
 
-def _not_json(text: str, fault: ValueError) -> str:
+def _not_json(text: str, fault: ValueError | RecursionError) -> str:
     start = text.lstrip()
     if not start:
         return f"TF_CONFIG is empty. It has the form {_SHAPE}"
@@ -72,10 +73,12 @@ def _not_json(text: str, fault: ValueError) -> str:
     return f"{said} In Python, make the text with json.dumps(...)."
 
 
-def _wrong(text: str, place: int, fault: ValueError) -> str:
+def _wrong(text: str, place: int, fault: ValueError | RecursionError) -> str:
     here = text[place : place + 1]
     if here == "'":
         return "there is a single quote, and JSON has double quotes."
+    if here in CURLY:
+        return f"there is {here}, and JSON has straight quotes."
     # Python 3.13 points at the comma, older ones at the bracket after it.
     around = text[:place].rstrip()[-1:] + text[place:].replace(" ", "").replace("\n", "")[:2]
     if re.search(r",[\]}]", around):
@@ -114,12 +117,14 @@ def _together(cluster: Cluster) -> None:
     for role, those in cluster.items():
         for index, address in enumerate(those):
             task = f"{role} {index}"
-            if address.lower() in seen:
+            host, _, port = address.lower().rpartition(":")
+            where = f"{host}:{int(port)}"
+            if where in seen:
                 raise LabError(
-                    f"{address} stands in TF_CONFIG twice: for {seen[address.lower()]} and for "
-                    f"{task}. Each task needs an address of its own; on one machine, other ports."
+                    f"{address} stands in TF_CONFIG twice: for {seen[where]} and for {task}. "
+                    "Each task needs an address of its own; on one machine, other ports."
                 )
-            seen[address.lower()] = task
+            seen[where] = task
     if len(cluster.get("chief", ())) > 1:
         raise LabError(
             f"TF_CONFIG has {len(cluster['chief'])} chiefs ({', '.join(cluster['chief'])}). "
@@ -129,6 +134,11 @@ def _together(cluster: Cluster) -> None:
         raise LabError(
             "TF_CONFIG has parameter servers (ps) and no chief. With parameter servers the chief "
             'hands out the work: add "chief": ["host:port"].'
+        )
+    if not {"chief", "worker"} & set(cluster):
+        raise LabError(
+            f"TF_CONFIG has only {', '.join(cluster)}, and nobody who trains: add "
+            '"worker": ["host:port"].'
         )
     if "ps" in cluster and "worker" not in cluster:
         raise LabError(
@@ -151,10 +161,14 @@ def _address(address: Any, task: str) -> str:
         wrong = "has a blank in it; take it out"
     elif not colon or address.endswith("]"):
         wrong = f"has no port; write {address}:23450"
+    elif set(host) & set(",;/") or re.search(r"\w\[", host):
+        wrong = "is not one machine; write an address for each into the list"
     elif not host:
         wrong = f"has no host before the port; write 127.0.0.1:{port}"
     elif not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
         wrong = f"has the port {port!r}; a port is a number from 1 to 65535"
+    elif host == "0.0.0.0" or host == "[::]":  # noqa: S104
+        wrong = "names no machine, so nobody can reach it; write the machine's own address"
     elif ":" in host and not (host.startswith("[") and host.endswith("]")):
         wrong = f"has several colons; an address of IPv6 stands in brackets, [{host}]:{port}"
     if wrong:

@@ -40,6 +40,17 @@ class Request:
     limit: float
     runs: float | None = None  # None: to its limit
 
+    def __post_init__(self) -> None:
+        if isinstance(self.devices, bool) or not isinstance(self.devices, int) or self.devices < 1:
+            raise LabError(
+                f"{self.name!r} asks for devices={self.devices!r}. Write a whole number from 1."
+            )
+        for what, least, hours in (("submitted", -1.0, self.submitted), ("limit", 0, self.limit)):
+            if not (isinstance(hours, (int, float)) and least < hours < 1e6):
+                raise LabError(
+                    f"{self.name!r} has {what}={hours!r}. Write hours, such as 2 or 0.5."
+                )
+
     @property
     def hours(self) -> float:
         """How long it runs. Slurm ends what has reached its limit."""
@@ -72,7 +83,7 @@ class Schedule:
         """Hours between asking and beginning."""
         for one in self.started:
             if one.request.name == name:
-                return one.start - one.request.submitted
+                return float(one.start - one.request.submitted)
         known = ", ".join(one.request.name for one in self.started)
         raise LabError(f"There is no request {name!r} in this schedule. There are: {known}.")
 
@@ -144,12 +155,16 @@ def queue(requests: Iterable[Request], devices: int, *, backfill: bool = True) -
     """Let the requests through the queue of a cluster of so many devices."""
     arriving = sorted(requests, key=lambda one: one.submitted)
     for one in arriving:
-        if not 0 < one.devices <= devices:
-            raise LabError(
-                f"{one.name!r} asks for {one.devices} devices of {devices}, and would wait for "
-                "ever. Ask for what the cluster has."
-            )
+        _explain_size(one, devices)
     return Schedule(devices, tuple(_run(arriving, devices, backfill)))
+
+
+def _explain_size(one: Request, devices: int) -> None:
+    if one.devices > devices:
+        raise LabError(
+            f"{one.name!r} asks for {one.devices} devices of {devices}, and would wait for "
+            "ever. Ask for what the cluster has."
+        )
 
 
 def crowd(
@@ -159,6 +174,8 @@ def crowd(
 
     They ask for one and a half to four times the hours that they need, as people do.
     """
+    if not (isinstance(load, (int, float)) and 0 < load <= 2):
+        raise LabError(f"load={load!r} must be above 0 and at most 2; 0.9 keeps 90 % busy.")
     dice = random.Random(seed)
     work = sum(n * o for n, o in zip(SIZES, OFTEN, strict=True)) / sum(OFTEN) * MEAN_HOURS
     now = 0.0
@@ -180,6 +197,7 @@ def usual_wait(
         yours = Request(PROBE, 48.0, devices, limit)
         others = crowd(96, devices=cluster, load=load, seed=seed)
         arriving = sorted((*others, yours), key=lambda one: one.submitted)
+        _explain_size(yours, cluster)
         for one in _run(arriving, cluster, backfill=True):
             if one.request is yours:
                 total += one.start - yours.submitted

@@ -6,7 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from labkit.kinds import LabError
+from labkit.kinds import LabError, seconds_text
 
 __all__ = ["Wanted", "options_of", "seconds_of", "unmet"]
 
@@ -47,7 +47,10 @@ def options_of(script: str) -> dict[str, str]:
             break
         if not re.match(r"#SBATCH\s", line):
             continue
-        words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
+        try:
+            words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
+        except ValueError:
+            raise LabError(f"A quote in {line!r} is not closed.") from None
         while words:
             name, value = _option(words.pop(0), line)
             if not value and words and not words[0].startswith("-"):
@@ -89,7 +92,7 @@ def unmet(script: object, wanted: Wanted) -> str | None:
     late = _late(text)
     if late:
         return f"{late!r} stands after the first command, and sbatch ignores it there."
-    return _asked(options_of(text), wanted) or _started(text)
+    return _asked(options_of(text), wanted) or _started(text, wanted.ranks)
 
 
 def _asked(options: dict[str, str], wanted: Wanted) -> str:
@@ -98,7 +101,7 @@ def _asked(options: dict[str, str], wanted: Wanted) -> str:
     ranks = _number(options, "ntasks", per_node * nodes if per_node else nodes)
     seconds = seconds_of(options["time"]) if "time" in options else 0
     told = "without --time you get the partition's own limit" if not seconds else (
-        f"--time={options['time']} is {seconds / 3600:g} hours"
+        f"--time={options['time']} is {seconds_text(seconds)}"
     )  # fmt: skip
     memory = _mebibytes(options) / 1024
     rows = (
@@ -123,7 +126,7 @@ def _asked(options: dict[str, str], wanted: Wanted) -> str:
             if memory
             else "it says nothing of memory",
         ),
-        (seconds != 3600 * wanted.hours, f"{told}; {wanted.hours:g} are wanted"),
+        (seconds != 3600 * wanted.hours, f"{told}; {seconds_text(3600 * wanted.hours)} are wanted"),
         (
             options.get("partition") != wanted.partition,
             f"the partition is {options.get('partition')!r}; {wanted.partition!r} is wanted",
@@ -133,15 +136,23 @@ def _asked(options: dict[str, str], wanted: Wanted) -> str:
     return f"{first[:1].upper()}{first[1:]}." if first else ""
 
 
-def _started(text: str) -> str:
+def _started(text: str, ranks: int) -> str:
     lines = [line.strip() for line in text.splitlines()]
     commands = [line for line in lines if line and not line.startswith("#")]
     if not commands:
         return "It asks for machines and starts nothing on them. Its last line is the program's."
-    if not any(re.search(r"\bsrun\b", line) for line in commands):
+    sruns = [line for line in commands if re.match(r"(\w+=\S* +|exec +|time +)*srun\b", line)]
+    if not sruns:
+        if re.search(r"\bmpi(run|exec)\b", commands[-1]):
+            return f"{commands[-1]!r} is for programs of MPI. Slurm's own word is srun."
         return (
             f"{commands[-1]!r} runs once, on the first node, while the others idle. srun starts it "
             "once for each rank."
+        )
+    fewer = re.search(r" (?:-n *|--ntasks[= ])(\d+)\b", sruns[-1])
+    if fewer and int(fewer[1]) != ranks:
+        return (
+            f"{sruns[-1]!r} starts {fewer[1]} of {ranks} ranks. Without that option it starts all."
         )
     return ""
 

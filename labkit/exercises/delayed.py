@@ -48,14 +48,13 @@ def judge_staleness(function: Callable[[Log], Any]) -> str:
     """What is wrong with a function that counts staleness in a log."""
     for log in LOGS:
         found, true = function(list(log)), reference_staleness(log)
-        try:
-            counted = [int(one) for one in found]
-        except (TypeError, ValueError):
+        counted = _whole(found)
+        if counted is None:
             return f"It gives {found!r}, and a list of whole numbers is asked, one for each push."
         if counted != true:
             story = ", ".join(f"{worker} {what}es" for worker, what in log)
             return (
-                f"The log {story.replace('pulles', 'pulls')} has staleness {true}; yours {found}."
+                f"The log {story.replace('pulles', 'pulls')} has staleness {true}; yours {counted}."
             )
     return ""
 
@@ -131,7 +130,7 @@ class Inbox:
             true = f"applied one by one, as they came, they make {_row(self.weights)}"
             return f"{given} the weights {_row(weights)}; {true}."
         if version != self.version:
-            return f"{given} version {version}. The version is the number of pushes so far."
+            return f"{given} version {version!r}. The version is the number of pushes so far."
         return ""
 
 
@@ -166,8 +165,11 @@ def judge_server(function: Callable[..., Any]) -> str:
         weights, staleness = found
         if np.shape(weights) != (2,) or not np.allclose(weights, inbox.weights):
             return with_team + f"it returns other weights than {_row(inbox.weights)}, the last."
-        if list(staleness) != inbox.staleness:
-            return with_team + f"the staleness is {inbox.staleness}; yours {staleness}."
+        counted = _whole(staleness)
+        if counted is None:
+            return with_team + f"its second result is {staleness!r}; a list of numbers is asked."
+        if counted != inbox.staleness:
+            return with_team + f"the staleness is {inbox.staleness}; yours {counted}."
     return ""
 
 
@@ -180,7 +182,7 @@ def judge_descent(function: Callable[[float, int, int], Any]) -> str:
         called = f"At step {step}, delay {delay}, after {updates} updates: "
         try:
             walked = [float(one) for one in found]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return called + f"it gives {found!r}, and a list of numbers is asked."
         if len(walked) != len(true):
             return (
@@ -200,7 +202,7 @@ def judge_step(function: Callable[[int], Any]) -> str:
         found = function(delay)
         try:
             step = float(found)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return f"At delay {delay} it gives {found!r}, and a number is asked."
         if not (math.isfinite(step) and step > 0):
             return f"At delay {delay} it gives {step:g}. A step is larger than 0."
@@ -221,6 +223,18 @@ def judge_step(function: Callable[[int], Any]) -> str:
             f"At delay {delay} and step {step:.3g}, after {updates} updates x is {far:.2g}. {why}"
         )
     return ""
+
+
+def _whole(found: Any) -> list[int] | None:
+    """A list of whole numbers, whatever holds them; None if it is something else."""
+    try:
+        counted = [int(one) for one in found if not isinstance(one, str)]
+        same = len(counted) == len(found) and all(
+            one == given for one, given in zip(counted, found, strict=True)
+        )
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return counted if same else None
 
 
 def _pushes(count: int) -> str:

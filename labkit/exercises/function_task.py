@@ -75,12 +75,13 @@ class FunctionTask:
             return str(fault)
         except _NotWritten:
             raise
-        except Exception as fault:
+        except (Exception, SystemExit) as fault:  # exit() in an exercise ends no lecture
             line = _line_of(fault, getattr(function, "__code__", None))
             if line is None and not isinstance(fault, TypeError):
                 raise  # nobody's fault but ours
             where = "" if line is None else f" in its line {line}"
-            return f"It raised {type(fault).__name__}{where}: {fault}."
+            said = f": {fault}" if str(fault) else ""
+            return f"It raised {type(fault).__name__}{where}{said}."
 
 
 def _line_of(fault: BaseException, code: CodeType | None) -> int | None:

@@ -120,7 +120,7 @@ TASKS = {
         0.01,
         "updates.stability_limit knows both.",
         "times",
-        "Nearly ten times: the limit shrinks a little faster than the delay grows.",
+        "Nearly ten times for eight workers: dividing by their number is nearly enough.",
     ),
     "08.my_step": FunctionTask(
         "Write my_step(delay): a step for each delay from 0 to 20 that brings x from 1 to below "
@@ -131,13 +131,14 @@ TASKS = {
         "The larger the delay, the smaller the step, about in proportion: lr ~ 1 / delay.",
     ),
     "08.first_at_the_target": Task(
-        "Synchronous: 200 steps of 95 ms reach the target. Asynchronous: 111 updates a second, but "
-        "1,500 are needed. By how many seconds is the asynchronous run sooner?",
+        "Four workers. Synchronous: 200 steps of 95 ms reach the target. Asynchronous: 111 updates "
+        "a second, but 1,500 are needed. By how many seconds is the asynchronous run sooner?",
         lambda: 200 * 0.095 - 1500 / 111,
         0.02,
         "Seconds of the one, seconds of the other. Steps are not seconds, and neither are updates.",
         "s",
-        "Nearly twice as many gradients, and sooner done. It depends on the ratio of the two.",
+        "1,500 gradients instead of 800, and sooner done. Two factors decide: how many a second, "
+        "and how many are needed.",
     ),
     "08.lockstep": Task(
         "A worker of 10 ms a gradient and one of 40 ms; nobody may be more than 3 gradients "
@@ -163,7 +164,7 @@ TASKS = {
         '"synchronous" or "asynchronous"?',
         lambda: "synchronous",
         0.0,
-        "How much would each of them wait for the others?",
+        "How much would each of them wait for the others? (Write one of the two words in full.)",
         "",
         "Equal workers hardly wait, so there is nothing to gain, and staleness to pay.",
     ),
@@ -172,7 +173,7 @@ TASKS = {
         'How do you begin: "synchronous" or "asynchronous"?',
         lambda: "asynchronous",
         0.0,
-        "Which of the two goes on when one does not answer?",
+        "Which of the two goes on when one does not answer? (Write one of the two words in full.)",
         "",
         "Nobody waits for the slowest, and nobody for one who has gone. Lower the rate.",
     ),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from itertools import pairwise
 from math import sqrt
+from numbers import Integral
+from operator import index
 from typing import Any
 
 from labkit.exercises.function_task import FunctionTask
@@ -18,12 +21,14 @@ LIMIT = 20_000  # of the numbers that the ranks look through
 Cluster = dict[str, tuple[str, ...]]
 
 
-def _config_is(cluster: Cluster, role: str, index: int) -> Callable[[Any], str]:
+def _config_is(cluster: Cluster, role: str, number: int) -> Callable[[Any], str | None]:
     """Whether an answer is a TF_CONFIG that can work, and the one that is asked for."""
 
-    def missing(answer: Any) -> str:
+    def missing(answer: Any) -> str | None:
         from labkit.cluster import tf_config
 
+        if answer is None:
+            return None
         given = tf_config.check(answer)
         if set(given.cluster) != set(cluster):
             return (
@@ -32,7 +37,7 @@ def _config_is(cluster: Cluster, role: str, index: int) -> Callable[[Any], str]:
         for name, addresses in cluster.items():
             if given.cluster[name] != addresses:
                 return f"It can work, but the addresses of {name} are {list(given.cluster[name])}."
-        if (given.role, given.index) != (role, index):
+        if (given.role, given.index) != (role, number):
             return f"It can work, but on another machine: it is that of {given.task}."
         return ""
 
@@ -42,9 +47,11 @@ def _config_is(cluster: Cluster, role: str, index: int) -> Callable[[Any], str]:
 def _share_is_fair(my_share: Callable[[int, int, int], Any]) -> str:
     for images, ranks in ((12, 3), (12, 1), (10, 4), (3, 5), (60_000, 7)):
         given = [my_share(rank, ranks, images) for rank in range(ranks)]
-        if None in given:
+        if any(share is None for share in given):
             return "It returns nothing: it ends without return."
-        dealt = [[int(number) for number in share] for share in given]
+        if isinstance(given[0], str):
+            return f"It returned {given[0]!r}: return numbers of images, such as [0, 2, 4]."
+        dealt = [[index(number) for number in share] for share in given]
         where = f"With {images} images and {ranks} ranks, "
         seen = sorted(number for share in dealt for number in share)
         if len(set(seen)) < len(seen):
@@ -80,8 +87,9 @@ def _counts_primes(my_count: Any) -> str | None:
             found = c.run(my_count, deadline=30, show=False)
         if found == [None] * ranks or found == [...] * ranks:
             return None
-        if not all(isinstance(count, int) for count in found):
-            return f"On {ranks} ranks it returned {found}: each rank returns a whole number."
+        if not all(isinstance(count, Integral) for count in found):
+            strange = next(count for count in found if not isinstance(count, Integral))
+            return f"On {ranks} ranks one returned {reprlib.repr(strange)}: return a whole number."
         if sum(found) != truth:
             more = "few" if sum(found) < truth else "many"
             return (
@@ -98,7 +106,7 @@ TASKS = {
         "are prime. All ranks together must have looked at every number once, on 4 ranks and on 3.",
         _counts_primes,
         "labkit.cluster.this_rank().ranks says how many ranks there are. "
-        "range(rank, limit, ranks) is a fair share.",
+        "range(rank, limit, ranks) is one way to share them out.",
         "2,262 primes, counted by four processes, and by three.",
     ),
     "09.second_of_three": WrittenTask(
@@ -180,8 +188,8 @@ TASKS = {
         "One copy, in main memory. It is still called experimental, and is for one machine.",
     ),
     "09.which_fault": Task(
-        "Workers train in step. After which of the three faults does none of them end and no error "
-        'appear, although nobody makes a step any more: "kill", "hang" or "slow"?',
+        "Workers train in step, and one has a fault. After which does nobody make a step any more, "
+        'though no process has ended and no connection is closed: "kill", "hang" or "slow"?',
         lambda: "hang",
         0.0,
         "Which two did the others notice, or outlive?",

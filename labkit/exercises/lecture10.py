@@ -45,6 +45,8 @@ def _hosts_are(answer: Any) -> str:
     strange = [host for host in given if host not in truth]
     if strange:
         return f"{strange[0]!r} is not in {NODES}."
+    if len(set(given)) < len(given):
+        return "One machine stands there twice."
     missing = len(set(truth) - set(given))
     return f"{missing} of the machines are missing." if missing else "The order is another one."
 
@@ -56,6 +58,8 @@ def _config_from_slurm(my_config: Callable[[dict[str, str]], Any]) -> str:
         who = f"For task {told['SLURM_PROCID']} of {told['SLURM_NTASKS']} on "
         who += told["SLURM_JOB_NODELIST"]
         made = my_config(dict(told))
+        if made is None:
+            return "It returns nothing: it ends without return."
         given, truth = tf_config.check(made), tf_config.from_slurm(told, port=23450)
         if given.ranks != truth.ranks:
             return f"{who} it names {given.ranks} tasks."

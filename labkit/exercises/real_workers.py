@@ -55,6 +55,7 @@ def put_to_work(
     from labkit.hardware import machine_text
     from labkit.updates.asked import plan
     from labkit.updates.problems import Softmax
+    from labkit.updates.processes import room_for
 
     if not check("08.my_server", server):
         raise LabError("Your server is not finished yet: its workers would wait for ever.")
@@ -62,6 +63,7 @@ def put_to_work(
         mode="async", workers=workers, updates=updates, seconds=None, compute=compute, slow=slow,
         bound=None, backups=0, learning_rate=learning_rate, seed=0, jitter=0.0,
     )  # fmt: skip
+    room_for(asked.workers)
     problem, key = Softmax(), secrets.token_bytes(32)
     with Cluster(ranks=asked.workers + 1, engine="local") as ranks:
         done, *_ = ranks.run(_part, server, asked, problem, key, deadline=deadline)

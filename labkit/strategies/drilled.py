@@ -68,7 +68,7 @@ class Drill:
 
         html = table(
             ("when", "who", "what"), self.rows(), caption=self.title(),
-            footer=f"{self.verdict()} {self.kind}", prose=True,
+            footer=f"{self.verdict()}\n{self.kind}", prose=True,
         )  # fmt: skip
         return {"text/plain": repr(self), "text/html": html}
 

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 from labkit.cluster import Going, Outcome
+from labkit.cluster.outcome import explain_deadline
 from labkit.kinds import LabError, percent_text, seconds_text
 from labkit.strategies import drill_programs as programs
 from labkit.strategies.drill_scene import STRATEGIES, Scene
 from labkit.strategies.drilled import Drill, Moment
+from labkit.strategies.many_workers import explain_patience
 from labkit.training.asked import whole
 
 __all__ = ["Drill", "Moment", "drill"]
@@ -47,9 +49,10 @@ def drill(
             f"strategies {', '.join(STRATEGIES)}."
         )
     workers = whole("workers", workers, 2, 2)
-    if not 0 < patience < deadline:
+    patience, deadline = explain_patience(patience), explain_deadline(deadline)
+    if not patience < deadline:
         raise LabError(
-            f"patience={patience!r} must be seconds above 0 and below the deadline of {deadline:g}."
+            f"patience={patience:g} must be fewer seconds than the deadline of {deadline:g}."
         )
     return _DRILLS[fault, strategy](Scene(strategy, workers, patience, deadline))
 
@@ -68,10 +71,7 @@ def _together(fault: str) -> Callable[[Scene], Drill]:
         others = [rank for rank in range(scene.workers) if rank != victim]
         went_on = all(rank in outcome.results for rank in others)
         if fault == "hang":
-            result = (
-                f"The others waited for {scene.names[victim]} until their patience of "
-                f"{seconds_text(scene.patience)} was over; without one they would wait for ever."
-            )
+            result = _why_noticed(scene, noticed)
         else:
             result = (
                 f"A synchronous step needs every worker: after step {FATAL} there was no other, "
@@ -80,6 +80,20 @@ def _together(fault: str) -> Callable[[Scene], Drill]:
         return scene.ended(fault, noticed, went_on, result)
 
     return caused
+
+
+def _why_noticed(scene: Scene, noticed: float | None) -> str:
+    """Which clock has told the others that one hangs."""
+    who, patience = scene.names[scene.victim], seconds_text(scene.patience)
+    if noticed is None or noticed > 0.9 * scene.patience:
+        return (
+            f"The others waited for {who} until their patience of {patience} was over; without "
+            "one, an exchange waits for ever."
+        )
+    return (
+        f"Before their patience of {patience} was over, the others missed the heartbeats of {who}, "
+        "since all of it stands still. A program that hangs in a living process sends them."
+    )
 
 
 def _served(fault: str) -> Callable[[Scene], Drill]:

@@ -23,7 +23,7 @@ from labkit.kinds import LabError
 if TYPE_CHECKING:
     from labkit.training import Job
 
-__all__ = ["Workers", "save_once", "workers"]
+__all__ = ["Workers", "explain_patience", "save_once", "workers"]
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,19 @@ def workers(patience: float | None = None) -> Workers:
     """The workers named in TF_CONFIG, joined by TensorFlow: call it first in a rank's program.
 
     It returns when all of them are there. With `patience`, an exchange that takes more seconds is
-    an error: without it, workers wait for one that hangs for ever.
+    an error. Without it, workers wait for ever for one whose program hangs; TensorFlow's heartbeats
+    find only one whose whole process stands still.
     """
+    if patience is not None:
+        explain_patience(patience)
     return _joined(os.environ.get("TF_CONFIG", ""), patience)
+
+
+def explain_patience(patience: float) -> float:
+    """Seconds that somebody is ready to wait for an answer."""
+    if isinstance(patience, bool) or not isinstance(patience, (int, float)) or not patience > 0:
+        raise LabError(f"patience={patience!r} must be a number of seconds above 0, such as 20.")
+    return float(patience)
 
 
 @cache

@@ -23,8 +23,9 @@ from labkit.hardware.tensorflow import import_tensorflow
 from labkit.kinds import LabError
 from labkit.strategies.cases import BATCH, RATE, STEPS, Case
 from labkit.strategies.keras_fit import fitted
+from labkit.strategies.many_workers import explain_patience
 from labkit.strategies.served import Served
-from labkit.strategies.serving import GENTLE, Chief
+from labkit.strategies.serving import GENTLE, Chief, delays_of
 from labkit.training.asked import whole
 
 __all__ = ["ENVIRONMENT", "PRELOAD", "ROLES", "Served", "case", "join", "steps", "train"]
@@ -100,14 +101,15 @@ def train(
         "worker": whole("workers", workers, 1, 2),
         "ps": whole("servers", servers, 1, 1),
     }
+    # Said before four processes are started, where it can be.
+    delays_of(delays, roles["worker"])
     asked = {
         "batch": batch, "data": data, "optimizer": optimizer, "learning_rate": learning_rate,
-        "one_at_a_time": one_at_a_time, "delays": dict(delays or {}), "patience": patience,
+        "one_at_a_time": one_at_a_time, "delays": dict(delays or {}),
+        "patience": explain_patience(patience),
     }  # fmt: skip
     count = whole("count", count, 1, 200)
-    with Cluster(
-        roles=roles, engine=engine, environment=ENVIRONMENT, preload=PRELOAD
-    ) as started:  # fmt: skip
+    with Cluster(roles=roles, engine=engine, environment=ENVIRONMENT, preload=PRELOAD) as started:
         served = started.run(_train, count, asked, until={0}, deadline=deadline, show=show)[0]
     assert isinstance(served, Served)
     return served

@@ -83,7 +83,10 @@ class Served:
 
     def __repr__(self) -> str:
         shares = ", ".join(f"worker {n}: {count}" for n, count in self.by_worker.items())
-        stale = ", ".join(f"{count} were {n} behind" for n, count in self.staleness.items())
+        stale = ", ".join(
+            f"{count} {'was' if count == 1 else 'were'} {n} behind"
+            for n, count in self.staleness.items()
+        )
         first, last = self.updates[: self._tail], self.updates[-self._tail :]
         return "\n".join(
             [

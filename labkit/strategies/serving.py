@@ -22,7 +22,7 @@ from labkit.training.optimizers import Optimizer
 from labkit.training.pipeline import order_of, scaled
 from labkit.training.step import training_step
 
-__all__ = ["GENTLE", "Chief"]
+__all__ = ["GENTLE", "Chief", "delays_of"]
 
 # With 0.1, one device learns the practice data; with gradients that are one update late, it is too
 # much for them: the lecture on asynchronous updates has the formula.
@@ -66,7 +66,7 @@ class Chief:
             self._executed = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._careless = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._descended = tf.Variable(0.0, trainable=False)
-        self._name_workers(_delays(delays, self.workers))
+        self._name_workers(delays_of(delays, self.workers))
         self._images = iter(coordinator.create_per_worker_dataset(self._dataset))
         self._handed_out = self._first = 0
         self._seconds = 0.0
@@ -265,14 +265,22 @@ def _read(variable: Any) -> Any:
     return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
 
 
-def _delays(delays: Mapping[int, float] | None, workers: int) -> list[float]:
-    given = dict(delays or {})
-    for worker, seconds in given.items():
-        if worker not in range(workers) or not 0 <= seconds <= 60:
-            raise LabError(
-                f"delays={given!r} cannot be: give seconds from 0 to 60 by worker, and the workers "
-                f"are 0 to {workers - 1}."
-            )
+def delays_of(delays: Mapping[int, float] | None, workers: int) -> list[float]:
+    """The delay of each worker, in seconds.
+
+    >>> delays_of({1: 0.05}, workers=2)
+    [0.0, 0.05]
+    """
+    given = {} if delays is None else delays
+    sound = isinstance(given, Mapping) and all(
+        worker in range(workers) and isinstance(seconds, (int, float)) and 0 <= seconds <= 60
+        for worker, seconds in given.items()
+    )
+    if not sound:
+        raise LabError(
+            f"delays={given!r} cannot be: give seconds from 0 to 60 by worker, as in {{0: 0.05}}. "
+            f"The workers are 0 to {workers - 1}."
+        )
     return [float(given.get(worker, 0.0)) for worker in range(workers)]
 
 

@@ -41,14 +41,14 @@ class Row:
         """
         return f"{self.strategy} ({self.placed}), {self.what}"
 
-    def cells(self) -> tuple[str, ...]:
-        """The row in words, under `HEAD`."""
+    def cells(self, note: int = 0) -> tuple[str, ...]:
+        """The row in words, under `HEAD`; `note` is the number under which it says why not."""
         return (
             self.strategy,
             self.placed,
             str(self.processes),
             self.what,
-            "yes" if self.works else "no",
+            "yes" if self.works else f"no ({note})",
             "–" if self.difference is None else _apart(self.difference),
             seconds_text(self.seconds),
         )
@@ -95,13 +95,21 @@ class Works:
             f"device to {SAME:.0e} (where a difference is shown). {self.kind}."
         )
 
+    def rows_in_words(self) -> list[tuple[str, ...]]:
+        """Each row's cells; those that do not work are numbered, as their reasons are."""
+        notes = {id(row): number for number, row in enumerate(self.failures, 1)}
+        return [row.cells(notes.get(id(row), 0)) for row in self.rows]
+
+    def reasons(self) -> list[str]:
+        """Why each of the failures does not work."""
+        return [f"({n}) {row.name}: {row.why}" for n, row in enumerate(self.failures, 1)]
+
     def __str__(self) -> str:
-        lines = [HEAD, *(row.cells() for row in self.rows)]
+        lines = [HEAD, *self.rows_in_words()]
         wide = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
         shown = ["  ".join(c.ljust(w) for c, w in zip(line, wide, strict=True)) for line in lines]
-        reasons = [f"{row.name}: {row.why}" for row in self.failures]
         return "\n".join(
-            [self.title(), *(line.rstrip() for line in shown), *reasons, self.footer()]
+            [self.title(), *(line.rstrip() for line in shown), *self.reasons(), self.footer()]
         )
 
     __repr__ = __str__
@@ -109,12 +117,13 @@ class Works:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from labkit.views.table import table
 
+        # In a column of the table, sentences would push the others out of the page.
+        under = "\n".join([*self.reasons(), self.footer()])
         rows = [
-            (*cells[:4], cells[4] if row.works else f"no. {row.why}", *cells[5:])
-            for row in self.rows
-            for cells in (row.cells(),)
+            (*cells[:-1], cells[-1].replace(" ", "\N{NO-BREAK SPACE}"))
+            for cells in self.rows_in_words()
         ]
-        html = table(HEAD, rows, caption=self.title(), footer=self.footer(), prose=True)
+        html = table(HEAD, rows, caption=self.title(), footer=under, prose=True)
         return {"text/plain": str(self), "text/html": html}
 
 

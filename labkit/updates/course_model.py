@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.kinds import LabError
 from labkit.updates.asked import whole
-from labkit.updates.problems import rows_of
+from labkit.updates.problems import batch_of, rows_of
 
 if TYPE_CHECKING:
     from labkit.updates.problems import Vector
@@ -41,10 +41,11 @@ class CourseModel:
     ) -> None:
         if not hasattr(data, "x_train"):
             raise LabError(f"{data!r} is no data set. Pass labkit.datasets.mnist().")
-        images, self.batch = whole("images", images, 1, 2000), whole("batch", batch, 1, 64)
+        images = whole("images", images, 1, 2000)
         self.model, self.dropout, self.seed = model, dropout, whole("seed", seed, 0, 0)
         self.x = data.x_train[:images].copy()
         self.labels = data.y_train[:images].astype("int32")
+        self.batch = batch_of(batch, len(self.x))
         self.classes = int(data.classes)
         kind = model if isinstance(model, str) else getattr(model, "__name__", "your")
         self.name = f"{kind} model on {len(self.x):,} images of {data.label}, batch {self.batch}"

@@ -29,6 +29,8 @@ __all__ = [
 ]
 
 BISECTIONS = 24  # from an interval of 2.5: to 2e-7
+LONGEST = 10**9  # a delay for which the formulas can be worked out
+TRIED = 500  # a delay for which trying takes some seconds
 ROUNDS = 800  # half as many swings before growth is judged
 
 
@@ -38,7 +40,7 @@ def stability_limit(delay: int) -> float:
     >>> [round(stability_limit(delay), 5) for delay in range(4)]
     [2.0, 1.0, 0.61803, 0.44504]
     """
-    return 2 * math.sin(math.pi / (2 * (2 * whole("delay", delay, 0, 3) + 1)))
+    return 2 * math.sin(math.pi / (2 * (2 * whole("delay", delay, 0, 3, LONGEST) + 1)))
 
 
 def fastest_step(delay: int) -> float:
@@ -47,7 +49,7 @@ def fastest_step(delay: int) -> float:
     >>> [round(fastest_step(delay), 5) for delay in range(4)]
     [1.0, 0.25, 0.14815, 0.10547]
     """
-    delay = whole("delay", delay, 0, 3)
+    delay = whole("delay", delay, 0, 3, LONGEST)
     # As a product, so that it neither overflows nor is rounded away for long delays.
     return (delay / (delay + 1)) ** delay / (delay + 1)
 
@@ -59,7 +61,7 @@ def delayed(step: float, delay: int, updates: int = 100) -> list[float]:
     [1.0, 0.0, -1.0, -1.0, 0.0, 1.0, 1.0]
     """
     step = number("step", step, 0.5)
-    delay, updates = whole("delay", delay, 0, 3), whole("updates", updates, 1, 100)
+    delay, updates = whole("delay", delay, 0, 3), whole("updates", updates, 1, 100, 10**6)
     x = [1.0]
     for k in range(updates):
         x.append(x[k] - step * x[max(0, k - delay)])
@@ -72,7 +74,7 @@ def measured_limit(delay: int) -> float:
     >>> round(measured_limit(1), 4)
     1.0
     """
-    delay = whole("delay", delay, 0, 3)
+    delay = whole("delay", delay, 0, 3, TRIED)
     low, high = 0.0, 2.5
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
@@ -152,7 +154,9 @@ def stability(delays: Iterable[int] = range(9)) -> Stability:
     >>> stability([0, 1]).difference < 1e-4
     True
     """
-    chosen = tuple(whole("delay", delay, 0, 3) for delay in delays)
+    if not isinstance(delays, Iterable):
+        raise LabError(f"stability takes some delays, not {delays!r}. Write stability(range(9)).")
+    chosen = tuple(whole("delay", delay, 0, 3, TRIED) for delay in delays)
     if not chosen:
         raise LabError("There is no delay to try. Write stability(range(9)).")
     return Stability(

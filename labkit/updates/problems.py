@@ -9,6 +9,7 @@ array([1. , 0.1])
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.floating[Any]]
 
-__all__ = ["Problem", "Quadratic", "Softmax", "is_problem", "rows_of"]
+__all__ = ["Problem", "Quadratic", "Softmax", "batch_of", "is_problem", "rows_of"]
 
 
 class Problem(Protocol):
@@ -52,6 +53,21 @@ def is_problem(thing: Any) -> Any:
     return thing
 
 
+def batch_of(batch: Any, examples: int) -> int:
+    """A batch, which cannot be more than there is.
+
+    >>> batch_of(32, examples=2000)
+    32
+    """
+    size = whole("batch", batch, 1, 32)
+    if size > examples:
+        raise LabError(
+            f"batch={size:,} is more than all the {examples:,} examples. "
+            "Take a smaller one, or more examples with images=."
+        )
+    return size
+
+
 def rows_of(examples: int, batch: int, worker: int, workers: int, step: int) -> Any:
     """Which examples a worker takes: all workers together take a whole global batch at each step.
 
@@ -76,6 +92,13 @@ class Quadratic:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        given: Any = self.curvatures
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise LabError(
+                f"curvatures={given!r} is not one number for each direction. Write them "
+                "in brackets, such as Quadratic(curvatures=(1.0, 0.1))."
+            )
+        object.__setattr__(self, "curvatures", tuple(given))
         for curvature in self.curvatures:
             number("curvature", curvature, 1.0, above=True)
         if not self.curvatures:
@@ -124,7 +147,7 @@ class Softmax:
     def __init__(self, data: Any = None, *, images: int = 2000, batch: int = 32, seed: int = 0):
         import numpy as np
 
-        images, self.batch = whole("images", images, 1, 2000), whole("batch", batch, 1, 32)
+        images = whole("images", images, 1, 2000)
         self.seed = whole("seed", seed, 0, 0)
         draw = np.random.default_rng(self.seed)
         if data is None:
@@ -138,6 +161,7 @@ class Softmax:
             self.labels = data.y_train[:images].astype(int)
             x = data.x_train[:images].reshape(len(self.labels), -1) / 255.0
             self.classes, what = int(data.classes), f"{len(x):,} images of {data.label}"
+        self.batch = batch_of(batch, len(x))
         # The bias is a weight of an input that is always one.
         self.x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
         self.name = f"softmax regression on {what}, batch {self.batch}"
@@ -153,10 +177,12 @@ class Softmax:
 
     def gradient(self, weights: Vector, worker: int, workers: int, step: int) -> Vector:
         """The mean gradient of this worker's batch."""
+        import numpy as np
+
         rows = rows_of(len(self.labels), self.batch, worker, workers, step)
         x, labels = self.x[rows], self.labels[rows]
         chances = self._chances(x, weights)
-        chances[range(len(rows)), labels] -= 1.0
+        chances[np.arange(len(rows)), labels] -= 1.0
         slope: Vector = (x.T @ chances / len(rows)).ravel()
         return slope
 
@@ -167,7 +193,7 @@ class Softmax:
         scores = self.x @ weights.reshape(-1, self.classes)
         top = scores.max(axis=1)
         total = top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
-        return float(np.mean(total - scores[range(len(scores)), self.labels]))
+        return float(np.mean(total - scores[np.arange(len(scores)), self.labels]))
 
     def accuracy(self, weights: Vector) -> float:
         """The share of points whose class gets the highest score."""

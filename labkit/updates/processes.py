@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from labkit.kinds import LabError, measured, seconds_text
-from labkit.updates.asked import Plan, number, plan
+from labkit.updates.asked import Plan, none_made, number, plan, speeds_text
 from labkit.updates.problems import Softmax, is_problem
 from labkit.updates.record import Updates
 
-__all__ = ["train"]
+__all__ = ["MOST", "room_for", "train"]
+
+MOST = 63  # workers: with the server they are as many ranks as a cluster takes
 
 
 def train(
@@ -47,6 +49,7 @@ def train(
             f"{seconds_text(asked.seconds)} of training do not fit into a deadline of "
             f"{seconds_text(deadline)}. Take deadline={asked.seconds + 30:.0f}."
         )
+    room_for(asked.workers)
     problem = Softmax() if problem is None else is_problem(problem)
 
     from labkit.cluster import Cluster
@@ -55,6 +58,8 @@ def train(
     with Cluster(ranks=asked.workers + 1, engine="local", preload=modules) as ranks:
         key = secrets.token_bytes(32)
         served, *_ = ranks.run(_part, asked, problem, key, deadline=deadline)
+    if not served.gradients:
+        raise none_made(asked.seconds)
     return Updates(
         mode=asked.mode,
         workers=asked.workers,
@@ -67,6 +72,15 @@ def train(
         kind=measured(_where(asked)),
         _weights=served.weights,
     )
+
+
+def room_for(workers: int) -> None:
+    """Real workers are processes, and a machine has room for some."""
+    if workers > MOST:
+        raise LabError(
+            f"workers={workers}: each is a process, and at most {MOST} are started. "
+            "labkit.updates.simulate takes more."
+        )
 
 
 def _part(rank: int, asked: Plan, problem: Any, key: bytes) -> Any:
@@ -84,13 +98,8 @@ def _part(rank: int, asked: Plan, problem: Any, key: bytes) -> Any:
 def _where(asked: Plan) -> str:
     from labkit.hardware import machine_text
 
-    usual = sorted(asked.compute)[len(asked.compute) // 2]
-    words = f"{machine_text()}; {asked.workers} workers and a server, each a process"
-    if usual:
-        words += f"; a gradient takes {seconds_text(usual)} or more"
-    slow = [
-        f"worker {worker} {seconds_text(seconds)}"
-        for worker, seconds in enumerate(asked.compute)
-        if seconds != usual
-    ]
-    return words + (f" ({', '.join(slow)})" if slow else "")
+    many = "1 worker" if asked.workers == 1 else f"{asked.workers} workers"
+    words = f"{machine_text()}; {many} and a server, each a process"
+    if any(asked.compute):
+        words += f"; a gradient takes at least {speeds_text(asked.compute)}"
+    return words

@@ -7,7 +7,7 @@ A gradient is stale by as many updates as were made between reading and writing.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,7 @@ class Updates:
     gradients: tuple[Gradient, ...]
     losses: tuple[Loss, ...]
     kind: Kind
-    _weights: Any = None
+    _weights: Any = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -180,21 +180,27 @@ class Updates:
 
     def time_to(self, loss: float) -> float | None:
         """Seconds until the loss was this small for the first time; None if it never was."""
+        loss = _target(loss)
         return next((one.seconds for one in self.losses if one.loss <= loss), None)
 
     def updates_to(self, loss: float) -> int | None:
         """Updates until the loss was this small for the first time; None if it never was."""
+        loss = _target(loss)
         return next((one.version for one in self.losses if one.loss <= loss), None)
 
     def weights(self) -> Any:
-        """The last version of the weights as one NumPy array; None without a problem."""
+        """The last version of the weights as one NumPy array.
+
+        None without a problem, and in a record that was read from a file.
+        """
         return self._weights
 
     def timeline(self, until: float | None = None) -> Picture:
         """A lane for each worker: when it computes, waits and talks to the server."""
+        from labkit.updates.asked import number
         from labkit.views.updates_timeline import timeline
 
-        return timeline(self, until)
+        return timeline(self, None if until is None else number("until", until, 0.2, above=True))
 
     def histogram(self) -> Picture:
         """How many gradients were stale by how many updates, worker by worker."""
@@ -240,6 +246,12 @@ class Updates:
             "text/plain": str(self),
             "text/html": table((), self.rows(), caption=self.title(), footer=f"{self.kind}."),
         }
+
+
+def _target(loss: float) -> float:
+    from labkit.updates.asked import number
+
+    return number("loss", loss, 0.1)
 
 
 def _used(run: Updates) -> str:

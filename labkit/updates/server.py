@@ -75,6 +75,7 @@ class _Rounds:
 
     def play(self) -> None:
         for worker in sorted(self.callers):
+            self.asked[worker] = self.now()  # one after the other is the server's work, no waiting
             self._send(worker)
         while not self.plan.over(self.version, self.now()):
             for caller in wait(list(self.who)):

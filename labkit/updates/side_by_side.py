@@ -84,7 +84,7 @@ def compare(*runs: Updates, names: Sequence[str] = (), target: float | None = No
     """
     for run in runs:
         if not isinstance(run, Updates):
-            raise LabError(f"{run!r} is no run. Pass what simulate or train has given back.")
+            raise _no_run(run)
         if not run.losses:
             raise LabError(
                 "A run without a problem has no loss to compare. Simulate it with one, such as "
@@ -98,6 +98,8 @@ def compare(*runs: Updates, names: Sequence[str] = (), target: float | None = No
             f"These runs trained different things: {apart}. "
             "Losses can be compared only on one problem."
         )
+    if not _words(names):
+        raise LabError(f'names={names!r} are not words. Write names=["one", "two"].')
     named = tuple(names) or _names(runs)
     if len(named) != len(runs):
         raise LabError(f"{len(runs)} runs need {len(runs)} names, not {len(named)}: {named!r}.")
@@ -106,6 +108,20 @@ def compare(*runs: Updates, names: Sequence[str] = (), target: float | None = No
     kinds = {run.kind.name: run.kind for run in runs}
     kind = kinds.get("measured") or runs[0].kind
     return Compared(tuple(runs), named, number("target", target, 0.5), kind)
+
+
+def _no_run(given: Any) -> LabError:
+    what = repr(given) if isinstance(given, (str, int, float)) else f"A {type(given).__name__}"
+    return LabError(
+        f"{what} is no run. Pass what simulate or train has given back, one after the other: "
+        "compare(one, two)."
+    )
+
+
+def _words(names: Any) -> bool:
+    """Whether these are words, and not letters of one."""
+    listed = isinstance(names, Sequence) and not isinstance(names, str)
+    return listed and all(isinstance(one, str) for one in names)
 
 
 def _names(runs: Sequence[Updates]) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.kinds import LabError, modelled
-from labkit.updates.asked import Plan, number, plan
+from labkit.kinds import LabError, modelled, seconds_text
+from labkit.updates.asked import Plan, none_made, number, plan, speeds_text
 from labkit.updates.problems import is_problem
 from labkit.updates.record import Gradient, Updates
 from labkit.updates.snapshots import Snapshots, overflowing
@@ -67,6 +67,8 @@ def simulate(
         raise LabError("compute=0, network=0 and apply=0: nothing takes any time. Try compute=1.0.")
     with overflowing():
         run.play()
+    if not run.version:
+        raise none_made(asked.seconds)
     return Updates(
         mode=asked.mode,
         workers=asked.workers,
@@ -195,14 +197,7 @@ def _too_long() -> LabError:
 
 
 def _formula(run: _Run) -> str:
-    usual = sorted(run.plan.compute)[len(run.plan.compute) // 2]
-    words = f"event by event; a gradient takes {usual:g} s"
-    slow = [
-        f"worker {worker} {seconds:g} s"
-        for worker, seconds in enumerate(run.plan.compute)
-        if seconds != usual
-    ]
-    words += f" ({', '.join(slow)})" if slow else ""
+    words = f"event by event; a gradient takes {speeds_text(run.plan.compute)}"
     words += f" ± {100 * run.plan.jitter:.0f} %" if run.plan.jitter else ""
-    words += f", a message {run.network:g} s" if run.network else ""
-    return words + (f", the server {run.apply:g} s" if run.apply else "")
+    words += f", a message {seconds_text(run.network)}" if run.network else ""
+    return words + (f", the server {seconds_text(run.apply)}" if run.apply else "")

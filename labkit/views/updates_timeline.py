@@ -21,6 +21,7 @@ _STATES: dict[str, tuple[str, dict[str, Any]]] = {
 _SHOWN = 6  # gradients of each worker, on average, unless another end is asked for
 _SAID = 8  # workers of whom the alt text tells
 _TOP, _TALL = 0.1, 0.7
+_NARROW = 1e-3  # of the picture: a bar that is not seen needs no key
 _LINES = 80  # versions; more lines through all lanes would be a curtain
 
 
@@ -53,7 +54,7 @@ def timeline(run: Any, until: float | None = None) -> Picture:
         axes.set_xlim(0, 1.012 * end / scale)
         many = "1 worker" if run.workers == 1 else f"{run.workers} workers"
         axes.set_title(f"{run.name[0].upper()}{run.name[1:]}, {many}", pad=30)
-        _key(axes, {bar.state for bar in bars})
+        _key(axes, {bar.state for bar in bars if bar.end - bar.start > _NARROW * end})
         return picture(chart, _alt(run, bars, made, end), run.kind)
 
 
@@ -72,11 +73,12 @@ def _bars(run: Any, end: float) -> Iterator[Bar]:
     for one in run.gradients:
         reached[one.worker] = one.applied
         late = one.written is None
-        words = f"{one.read} → {'late' if late else one.written}"
+        made = "late" if late else one.written
+        words = (f"{one.read} → {made}", f"{one.read}→{made}")
         for state, start, stop, said in (
             ("waits", one.asked, one.allowed, ()),
             ("moves", one.allowed, one.began, ()),
-            ("late" if late else "computes", one.began, one.ended, (words,)),
+            ("late" if late else "computes", one.began, one.ended, words),
             ("moves", one.ended, one.arrived, ()),
             ("waits", one.arrived, one.ready, ()),
             ("moves", one.ready, one.applied, ()),

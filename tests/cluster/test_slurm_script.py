@@ -87,6 +87,27 @@ def test_a_program_is_taken_out_of_its_notebook_with_all_that_it_needs():
         assert absent not in text
 
 
+@pytest.mark.parametrize(
+    ("cells", "returned"),
+    [
+        (("%%time\nfrom math import *\n", "def train(rank):\n    return sqrt(rank)"), 2.0),
+        (("given = {}", "given['rate'] = 3", "def train(rank): return given"), {"rate": 3}),
+        (("try:\n    import json\nfinally:\n    1", "def train(r): return json.dumps(r)"), "4"),
+        (("if True:\n    def half(x): return x / 2", "def train(rank): return half(rank)"), 2.0),
+    ],
+)  # fmt: skip
+def test_what_a_program_needs_may_be_made_in_many_ways(cells, returned):
+    made = {}
+    exec(compile(program_of(cells, "train"), "train.py", "exec"), made)
+    assert made["train"](4) == returned
+
+
+def test_what_a_program_needs_and_no_cell_makes_is_said_before_the_job_waits():
+    cells = ("files = !ls", "def train(rank):\n    here = rank\n    return files, helper(here)")
+    with pytest.raises(LabError, match=r"train needs files, helper, and no cell of"):
+        program_of(cells, "train")
+
+
 def test_a_program_that_is_not_there_is_named_with_those_that_are():
     with pytest.raises(LabError, match=r"no program 'trian'.* Model, area, train, unused"):
         program_of(CELLS, "trian")
@@ -120,6 +141,10 @@ def test_the_command_writes_the_script_and_a_notebooks_program(tmp_path, capsys)
     assert cli.main(["slurm", "script", str(path), *asked, "-o", str(job)]) == 2
     assert "was not written by labkit" in capsys.readouterr().err
     assert program.read_text() == "mine = 1\n"
+    program.unlink()
+    job.write_text("#!/bin/bash\nmine\n")
+    assert cli.main(["slurm", "script", str(path), *asked, "-o", str(job)]) == 2
+    assert (job.read_text(), program.exists()) == ("#!/bin/bash\nmine\n", False)
 
 
 @pytest.mark.parametrize(

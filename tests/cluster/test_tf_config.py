@@ -80,6 +80,13 @@ def test_a_right_one_is_read_from_a_dictionary_from_text_and_from_the_environmen
         (workers("node1: 80"), "a blank"),
         (workers("fe80::1:80"), "[fe80::1]:80"),
         (workers(23450), "23450, not a text"),
+        (workers("node[1-2]:80"), "is not one machine"),
+        (workers("node1,node2:80"), "is not one machine"),
+        (workers("0.0.0.0:80"), "nobody can reach it"),
+        (workers("a:80", "A:080"), "A:080 stands in TF_CONFIG twice"),
+        (changed(cluster={"evaluator": ["a:1"]}), "nobody who trains"),
+        ('{“cluster”: {}}', "there is “, and JSON has straight quotes"),
+        ("[" * 100_000, "not JSON"),
     ],
 )  # fmt: skip
 def test_each_mistake_has_its_sentence(config, says):
@@ -90,6 +97,22 @@ def test_each_mistake_has_its_sentence(config, says):
     # What is wrong and what to do: never a page.
     assert len(text) < 330
     assert text.count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("hosts", "asked", "says"),
+    [
+        ([], {}, "no hosts"),
+        (5, {}, "5 are no hosts"),
+        (["node1:80"], {}, "has a port already. Write 'node1', and port=80"),
+        (["node1"], {"port": "http"}, "port='http' is no port"),
+        (["node1"], {"roles": ["worker"]}, "are no roles"),
+    ],
+)
+def test_hosts_that_are_none_are_said(hosts, asked, says):
+    with pytest.raises(LabError) as told:
+        tf_config.from_hosts(hosts, **asked)
+    assert says in str(told.value)
 
 
 def test_a_missing_one_is_said(monkeypatch):

@@ -98,3 +98,17 @@ def test_schedules_and_sums_are_drawn_with_their_numbers_in_words():
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(LabError, match=r"'you'.*There are: a"):
         queue([Request("a", 0, 1, 1)], 1).wait("you")
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"devices": 0, "limit": 1}, "devices=0"),
+        ({"devices": 33, "limit": 1}, "33 devices of 32"),
+        ({"devices": 1, "limit": 0}, "limit=0"),
+        ({"devices": 1, "limit": 1, "load": -1}, "load=-1"),
+    ],
+)
+def test_what_no_queue_can_be_asked_is_said_at_once(asked, says):
+    with pytest.raises(LabError, match=says):
+        usual_wait(**asked)

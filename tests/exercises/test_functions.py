@@ -95,9 +95,18 @@ def test_a_labkit_error_inside_a_function_is_shown_as_it_is():
 
 
 def test_staleness_that_counts_every_message_or_none_is_answered_with_a_log():
+    halves = check("08.my_staleness", lambda log: [0.5 for _, what in log if what == "push"])
+    assert "whole numbers" in str(halves)
     never = str(check("08.my_staleness", lambda log: [0 for _, what in log if what == "push"]))
     assert "The log 0 pulls, 1 pulls, 0 pushes, 1 pushes has staleness [0, 1]" in never
     assert "whole numbers" in str(check("08.my_staleness", lambda log: None))
+
+
+def test_an_exercise_cannot_end_the_lecture():
+    def my_step(delay):
+        raise SystemExit
+
+    assert "It raised SystemExit in its line 2." in str(check("08.my_step", my_step))
 
 
 def server(*, wrong):
@@ -121,6 +130,7 @@ def server(*, wrong):
                 staleness.append(version - message.version - (wrong != "one too stale"))
                 if wrong == "ends early":
                     break
+        staleness = None if wrong == "keeps no list" else staleness
         return weights if wrong == "returns one thing" else (weights, staleness)
 
     return my_server
@@ -135,6 +145,7 @@ def server(*, wrong):
         ("climbs", "got the weights [4.6, 5.6]; applied one by one, as they came, they make [3.4"),
         ("one too stale", "the staleness is [0, 0, 0, 0, 0, 0, 0, 0, 0]; yours [1, 1"),
         ("ends early", "it ended after 1 push, and more were to come."),
+        ("keeps no list", "its second result is None; a list of numbers is asked."),
         ("returns one thing", "Let it return weights, staleness."),
     ],
 )

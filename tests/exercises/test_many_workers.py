@@ -129,6 +129,16 @@ def test_a_tf_config_of_other_machines_is_told():
     assert "the addresses of worker are ['node1:1', 'node2:2']" in text
 
 
+def test_numbers_of_numpy_are_numbers_too():
+    import numpy as np
+
+    def arrays(rank, ranks, images):
+        return np.array_split(np.arange(images), ranks)[rank]
+
+    assert check("09.my_share", arrays)
+    assert "numbers of images" in str(check("09.my_share", lambda rank, ranks, images: "all"))
+
+
 def whole_parts(rank, ranks, images):
     each = images // ranks
     return range(rank * each, (rank + 1) * each)

@@ -86,7 +86,8 @@ def test_a_drill_shows_its_timeline_in_text_and_in_a_table():
     [
         ({"fault": "flood"}, "kill, hang, slow, restart"),
         ({"fault": "kill", "strategy": "mirrored"}, "multi_worker, parameter_server"),
-        ({"fault": "kill", "patience": 100.0}, "below the deadline of 60"),
+        ({"fault": "kill", "patience": 100.0}, "fewer seconds than the deadline of 60"),
+        ({"fault": "kill", "patience": "long"}, "patience='long'"),
         ({"fault": "kill", "workers": 1}, "workers=1"),
     ],
 )

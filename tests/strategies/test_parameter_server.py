@@ -78,9 +78,9 @@ def test_a_program_started_without_a_server_is_told_how(monkeypatch):
 
 
 def test_delays_of_workers_that_do_not_exist_are_refused():
-    from labkit.strategies.serving import _delays
+    from labkit.strategies.serving import delays_of
 
-    assert _delays({1: 0.5}, 2) == [0.0, 0.5]
+    assert delays_of({1: 0.5}, 2) == [0.0, 0.5]
     for wrong in ({2: 0.1}, {0: -1.0}, {0: 1e9}):
         with pytest.raises(LabError, match="workers are 0 to 1"):
-            _delays(wrong, 2)
+            delays_of(wrong, 2)

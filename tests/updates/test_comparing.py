@@ -66,6 +66,7 @@ def test_a_measured_run_beside_a_simulated_one_keeps_both_kinds():
         (lambda: [simulate(), simulate()], "no loss to compare"),
         (lambda: [simulate(BOWL), simulate(Softmax())], "different things"),
         (lambda: [1, 2], "1 is no run"),
+        (lambda: [[simulate(BOWL), simulate(BOWL)]], "A list is no run.*one after the other"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(made, words):
@@ -76,3 +77,9 @@ def test_what_cannot_be_compared_is_refused(made, words):
 def test_names_must_be_as_many_as_runs():
     with pytest.raises(LabError, match="2 runs need 2 names, not 1"):
         compare(*runs(), names=["only one"])
+
+
+@pytest.mark.parametrize("names", ["ab", [1, 2], 5])
+def test_names_must_be_words(names):
+    with pytest.raises(LabError, match="are not words"):
+        compare(*runs(), names=names)

@@ -96,7 +96,11 @@ def test_delayed_descent_begins_with_the_only_version_there_is():
     [
         (lambda: stability_limit(-1), "delay=-1"),
         (lambda: stability_limit(1.5), "delay=1.5"),
+        (lambda: stability_limit(10**400), "from 0 to 1,000,000,000"),
+        (lambda: measured_limit(10**6), "from 0 to 500"),
         (lambda: stability([]), "no delay to try"),
+        (lambda: stability(3), "stability takes some delays, not 3"),
+        (lambda: delayed(0.5, 1, 10**12), "updates=1000000000000"),
         (lambda: delayed(float("nan"), 1), "step=nan"),
     ],
 )

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from labkit.kinds import LabError
 from labkit.updates import Quadratic, compare, simulate, stability
 from labkit.updates.pictures import diagrams
 from labkit.views import updates_figure, updates_timeline
@@ -61,13 +62,31 @@ def test_a_timeline_names_versions_read_and_made(drawn):
     assert {"0 → 1", "1 → 2", "0 → 4", "3 → 5"} <= said
 
 
+def test_a_narrow_bar_has_its_versions_without_spaces(drawn):
+    simulate(workers=4, mode="sync", compute=0.030, slow={3: 3.0}, updates=6).timeline()
+    said = {text.get_text() for text in words(drawn[0].axes[0])}
+    assert {"0→1", "0 → 1", "5→6", "5 → 6"} <= said
+
+
+def test_what_is_too_short_to_be_seen_is_not_in_the_key(drawn):
+    run = simulate(workers=2, updates=12, network=1e-5)
+    run.timeline()
+    keys = [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()]
+    assert keys == ["computes: version read → version made"]
+
+
+@pytest.mark.parametrize("until", [0, -1, float("nan"), "x"])
+def test_a_timeline_needs_some_time(until):
+    with pytest.raises(LabError, match="until="):
+        simulate(updates=3).timeline(until=until)
+
+
 def test_a_timeline_can_end_earlier(drawn):
     run = simulate(workers=2, mode="sync", updates=12)
     assert "the first 3.00 s, in which 3 versions" in run.timeline(until=3.0).alt
 
 
-@pytest.mark.parametrize("jitter", [0.0, 0.5])
-@pytest.mark.parametrize("workers", [2, 5, 12])
+@pytest.mark.parametrize(("workers", "jitter"), [(2, 0.0), (5, 0.5), (12, 0.5)])
 def test_no_words_of_a_timeline_lie_upon_others(drawn, workers, jitter):
     simulate(workers=workers, jitter=jitter, network=0.05, updates=200).timeline()
     chart = drawn[0]

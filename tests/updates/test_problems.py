@@ -56,9 +56,11 @@ def test_softmax_learns_its_clouds():
     ("make", "words"),
     [
         (lambda: Quadratic(()), "needs a curvature"),
+        (lambda: Quadratic(3.0), "in brackets"),
         (lambda: Quadratic((1.0, -2.0)), "curvature=-2.0"),
         (lambda: Softmax("digits"), "'digits' is no data set"),
         (lambda: Softmax(batch=0), "batch=0"),
+        (lambda: Softmax(images=20), "batch=32 is more than all the 20 examples"),
         (lambda: CourseModel("digits"), "'digits' is no data set"),
     ],
 )

@@ -111,7 +111,12 @@ def test_a_worker_that_fails_is_named(problem, words):
 
 def test_it_ends_at_its_deadline():
     with pytest.raises(LabError, match="had not ended after"):
-        train(Quadratic(), workers=2, updates=100_000, compute=0.05, deadline=1.5)
+        train(Quadratic(), workers=2, updates=100_000, compute=0.05, deadline=0.9)
+
+
+def test_more_workers_than_processes_is_refused_at_once():
+    with pytest.raises(LabError, match="workers=64: each is a process, and at most 63"):
+        train(workers=64)
 
 
 def test_more_time_than_the_deadline_is_refused_at_once():
