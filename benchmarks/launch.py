@@ -10,8 +10,8 @@ program that this process starts, warm the second one, a second later.
 - multiprocessing with spawn, mpiexec (the one that labkit itself uses), torchrun: each program gets
   new processes, which load TensorFlow anew; for them, warm and cold are the same work.
 - ipyparallel: the engines are started for the first program and run the second one too. It is no
-  new process then: what the first program has left behind, TensorFlow's state included, is still
-  there, and a second job with collectives hung in them (shared facts, November 2026).
+  new process then: TensorFlow is not only loaded but has run, and what the first program has left
+  behind is still there. (A second program with collectives hung in such engines when it was tried.)
 
 torchrun is the one on the path, or LABKIT_TORCHRUN=/path/of/it; ipyparallel lives in .venv/peers,
 made on first use from requirements/peers.txt. Who cannot be had is left out, and named. --quick is
