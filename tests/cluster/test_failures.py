@@ -281,11 +281,11 @@ def test_who_only_lost_a_peer_is_not_the_cause():
 
 def test_the_line_of_a_stack_is_that_of_the_thread_that_runs_the_program():
     stack = f"""Thread 0x01 (most recent call first):
-  File "/home/me/other.py", line 3 in background
+  File "/x/other.py", line 3 in background
 
 Current thread 0x02 (most recent call first):
   File "{threading.__file__}", line 3 in wait
-  File "/home/me/train.py", line 12 in train
+  File "/x/train.py", line 12 in train
   File "/x/labkit/cluster/rank.py", line 99 in run_prepared
 """
     assert str(place_in_stack(stack)) == "line 12 of train"

@@ -1,16 +1,19 @@
-"""One warm process for all tests of the room, as for all cells of a notebook."""
+"""One warm process for the tests of the room, as for all cells of a notebook."""
 
 from __future__ import annotations
 
 import pytest
 
-from labkit.cluster import cool, resting
+from labkit.cluster import resting
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def warm():
-    """Every cluster block here finds TensorFlow loaded; only the first waits for it."""
+    """Every cluster block here finds TensorFlow loaded; only the first waits for it.
+
+    Tests of other rooms in this process are in no kernel. The launcher rests for the next file of
+    this one, and ends with pytest.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resting, "in_a_kernel", lambda: True)
         yield
-        cool()
