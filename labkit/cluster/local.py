@@ -98,11 +98,13 @@ class LocalEngine:
         run.program.write(job.program)
         run.program.flush()
         launcher.send("preload", run.number, list(job.preload))
-        common = dict(job.environment[0])
-        launcher.send("run", run.number, common)
         held = launcher.refused or self.network != "own"
+        # So that what they cannot load is not taken for a fault of the internet.
+        shut_in = {} if held else {"LABKIT_NETWORK": "own"}
+        common = {**job.environment[0], **shut_in}
+        launcher.send("run", run.number, common)
         for number in range(job.ranks):
-            mine = job.environment[number]
+            mine = {**job.environment[number], **shut_in}
             differing = {k: v for k, v in mine.items() if common.get(k) != v}
             self._fork(launcher, run, number, differing, job.addresses[number] if held else "")
 

@@ -79,7 +79,8 @@ class MpiEngine:
         assert self._starter is not None
         folder = RunFolder.new(self._folder)
         self._run = FolderRun(folder, job.ranks)
-        there = tuple(changes(environment) for environment in job.environment)
+        shut_in = {"LABKIT_NETWORK": "own"} if self._is_alone else {}
+        there = tuple(changes({**environment, **shut_in}) for environment in job.environment)
         self._run.describe(Task(job.program, job.ranks, there, job.addresses, job.deadline))
         command = [*self._command, "-n", str(job.ranks)]
         command += [sys.executable, "-m", "labkit.cluster.remote", str(folder.path)]

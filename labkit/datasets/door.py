@@ -153,6 +153,11 @@ def offline() -> bool:
     return os.environ.get("LABKIT_OFFLINE", "").strip().lower() not in ("", "0", "no", "false")
 
 
+def _shut_in() -> bool:
+    """Whether this is a rank in a network of its own, which is no fault of the internet."""
+    return os.environ.get("LABKIT_NETWORK") == "own"
+
+
 def _failed_lately(source: Source, folder: Path) -> bool:
     at = _failed.get((source.key, source.url))
     in_process = at is not None and time.monotonic() - at < cache.AGAIN_S
@@ -160,13 +165,19 @@ def _failed_lately(source: Source, folder: Path) -> bool:
 
 
 def _may_download(source: Source, folder: Path) -> bool:
-    return not offline() and not _failed_lately(source, folder)
+    return not (offline() or _shut_in() or _failed_lately(source, folder))
 
 
 def _say_why_no_download(source: Source, notes: list[str]) -> None:
     if offline():
         notes.append(
             "LABKIT_OFFLINE is set, so nothing was downloaded. Unset it to get the published files."
+        )
+    elif _shut_in():
+        notes.append(
+            "This rank has a network of its own, without a way out, so nothing was downloaded. "
+            f"Get {source.name} in the notebook first, and the ranks find it in the cache; or open "
+            "the block with labkit.cluster(..., network='shared')."
         )
     else:
         notes.append(

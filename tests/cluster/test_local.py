@@ -283,3 +283,13 @@ def test_outside_its_block_a_cluster_has_no_ranks():
 def test_outside_a_program_this_process_is_no_rank():
     with pytest.raises(LabError, match="This process is no rank"):
         this_rank()
+
+
+def test_ranks_know_whether_they_have_a_way_out():
+    def network(rank):
+        return os.environ.get("LABKIT_NETWORK")
+
+    with labkit.cluster(ranks=1) as own, labkit.cluster(ranks=1, network="shared") as shared:
+        shut_in = "network of their own" in repr(own)
+        assert own.run(network) == ["own" if shut_in else None]
+        assert shared.run(network) == [None]

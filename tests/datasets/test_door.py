@@ -96,6 +96,18 @@ def test_arrays_cannot_be_changed_by_a_lesson(small, cache):
         door._known.clear()
 
 
+def test_a_rank_without_a_way_out_does_not_spoil_the_download_of_the_notebook(
+    small, cache, monkeypatch
+):
+    monkeypatch.delenv("LABKIT_OFFLINE", raising=False)
+    monkeypatch.setenv("LABKIT_NETWORK", "own")
+    data = door.enter(small, cache)
+    assert data.origin == "stand-in"
+    assert "Get MNIST in the notebook first" in " ".join(data.notes)
+    monkeypatch.delenv("LABKIT_NETWORK")
+    assert door._may_download(small, cache)
+
+
 def test_second_call_in_a_kernel_gives_the_same_object(small, cache):
     assert door.enter(small, cache) is door.enter(small, cache)
 
