@@ -187,10 +187,16 @@ def _two_trees(ranks: int, pieces: int = 4) -> Terms:
     return Terms(steps, steps / (2 * pieces), sums / (2 * pieces))
 
 
-_THAKUR = "Thakur, Rabenseifner, Gropp (2005), Optimization of collective communication in MPICH"
+_THAKUR = (
+    "Thakur, Rabenseifner, Gropp (2005), Optimization of collective communication operations in "
+    "MPICH"
+)
 _COUNTED = "counted from the program: each step is one message"
 _TREE = "binomial tree, " + _THAKUR
-_RING = "Patarasuk, Yuan (2009), Bandwidth optimal all-reduce; nccl-tests, doc/PERFORMANCE.md"
+_RING = (
+    "Patarasuk, Yuan (2009), Bandwidth optimal all-reduce algorithms for clusters of workstations; "
+    "nccl-tests, doc/PERFORMANCE.md"
+)
 _L, _C = "⌈log2 P⌉", "2^⌊log2 P⌋"
 _FOLD = f"; unless P is a power of two, P is {_C} and 2α + 2·S/B + S·γ are added"
 

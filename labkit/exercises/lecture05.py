@@ -26,7 +26,7 @@ TASKS = {
         "A program that keeps one core of four busy looks three quarters idle.",
     ),
     "05.kilowatt_hours": Task(
-        "Eight GPUs drew 1,515 W together, on average, for 84 hours. How many kWh is that?",
+        "A machine with eight GPUs drew 1,515 W, on average, for 84 hours. How many kWh is that?",
         lambda: 1515 * 84 / 1000,
         0.01,
         "Power times time: watts times hours are watt-hours.",
