@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -87,9 +87,17 @@ class Child:
         """Ask for a look now. Never waits: who marks is at work."""
         self._ask(b"mark\n")
 
+    def tell(self) -> None:
+        """Ask for a look now, and for all that was seen until then."""
+        self._ask(b"tell\n")
+
     def live(self) -> None:
-        """Ask for every look at once, from now on."""
+        """Ask for looks while they are new, from now on."""
         self._ask(b"live\n")
+
+    def each(self) -> None:
+        """Ask for each look by itself, from now on."""
+        self._ask(b"each\n")
 
     def end(self) -> None:
         """Ask it to end; `receive` gives what it still says."""
@@ -155,7 +163,7 @@ class Inside:
         self._ended = False
         self._checked = time.monotonic()
         self._sampling = Sampling(sources, every, self._put, began=began, where=where)
-        self.mark: Callable[[], None] = self._sampling.look_now
+        self.mark = self.tell = self._sampling.look_now
         self._sampling.start()
 
     def receive(self, timeout: float) -> bytes | None:
@@ -176,6 +184,8 @@ class Inside:
 
     def live(self) -> None:
         """Looks of this process are handed over at once anyway."""
+
+    each = live
 
     def end(self) -> None:
         """End the sampling; `receive` gives what it still says."""

@@ -125,7 +125,7 @@ class _Sampler:
     def look(self, deadline: float) -> None:
         """A look at every source, now. Not waited for beyond the deadline: one may be silent."""
         moment = round(time.monotonic() - self.clock, 4)
-        self._process.mark()
+        self._process.tell()
         self._until(lambda: all(seen >= moment for seen in self._newest.values()), deadline)
 
     def end(self) -> str | None:

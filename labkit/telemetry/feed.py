@@ -17,7 +17,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from labkit.kinds import LabError
 from labkit.telemetry.child import Child, Inside
@@ -32,8 +32,9 @@ PAUSES = (0.1, 1.0, 3.0)  # seconds before the sampler is started again
 ROUND = 1.0  # seconds between two looks at how the sampler does
 LATE = 8.0  # seconds without a line (it speaks every 6 s at least) until that is told
 STUCK = 15.0  # and until the sampler is started again
-# What is said five times a second, and nothing that a driver's library may have printed in between.
+# What is said twice a second, and nothing that a driver's library may have printed in between.
 _ROWS = re.compile(rb"(?:\[\d+,[\d.]+(?:,\[[-+.,\deEnul]*\])+\]\n)+")
+Request = Literal["mark", "tell", "live", "each"]  # what the sampler is asked, by the same names
 FIRST = 60.0  # the first line may take this long: Python starts slowly on a busy network disk
 
 
@@ -85,14 +86,24 @@ class Feed:
         self._run.stop(deadline)
 
     def mark(self) -> None:
-        """Look now, or within 5 ms where that was just done. Comes back at once."""
-        self._run.mark()
+        """Look now, or within 5 ms where that was just done. Comes back at once; what was seen is
+        handed on with the next looks.
+        """
+        self._run.ask("mark")
+
+    def tell(self) -> None:
+        """The same, but hand on at once what was seen until then. Comes back at once, too."""
+        self._run.ask("tell")
 
     def live(self) -> None:
-        """Somebody watches: hand looks on while they are new, two at a time where they are ten a
-        second. Otherwise they come once a second.
+        """Somebody watches: hand looks on while they are new, twice a second. Otherwise they come
+        once a second.
         """
-        self._run.live()
+        self._run.ask("live")
+
+    def each(self) -> None:
+        """Hand each look on by itself, at once: what was handed on cannot be lost with us."""
+        self._run.ask("each")
 
     def listen(self, listener: Listener, rows: Reader | None = None) -> Callable[[], None]:
         """Call `listener(lines)` from the feed's own thread; gives a function that ends that.
@@ -143,7 +154,7 @@ class _Run:
         self.listeners = Listeners(lambda says: self._state(time.monotonic(), "", "note", says))
         self._told_late = False
         self._restarts = 0
-        self._is_live = False
+        self._modes: list[Request] = []  # how looks are to be handed on
         self._heard = self._patience = 0.0
         self._stopped_at: float | None = None
         self._earlier = self._sampler_cost = self._reader_cost = 0.0
@@ -177,15 +188,19 @@ class _Run:
             end.kill()
             self._thread.join(max(0.0, until - time.monotonic()))
 
-    def mark(self) -> None:
-        if self._end is not None:
-            self._end.mark()
+    def ask(self, what: Request) -> None:
+        if what in ("live", "each"):
+            with self._lock:
+                self._modes = [*dict.fromkeys([*self._modes, what])]
+                self._pass_on(what)
+        else:
+            self._pass_on(what)
 
-    def live(self) -> None:
-        with self._lock:
-            self._is_live = True
-            if self._end is not None:
-                self._end.live()
+    def _pass_on(self, what: Request) -> None:
+        end = self._end
+        if end is not None:
+            asked: Callable[[], object] = getattr(end, what)
+            asked()
 
     @property
     def alive(self) -> bool:
@@ -247,8 +262,8 @@ class _Run:
         self._heard, self._patience = time.monotonic(), FIRST
         with self._lock:
             self._end = end
-            if self._is_live:
-                end.live()
+            for mode in self._modes:
+                self._pass_on(mode)
             if self._stopping.is_set():  # stop() came while it was being started
                 end.end()
 

@@ -131,13 +131,14 @@ class Host:
 
     def glance(self) -> bool:
         """Put by what the kernel's files say now; `read` works it out. False: read now instead."""
+        if not self._in_files or self._energy:
+            return False  # not all that counts is in such files
         now = self._clock()
-        if not self._in_files or self._energy or now - self._glanced < SHORT:
-            return False  # not all that counts is in such files, or nothing has changed in them
-        self._glanced = now
-        for file in self._files:
-            file.keep(now)
-        self._glances.append(now)
+        if now - self._glanced >= SHORT:  # before, nothing has changed in them
+            self._glanced = now
+            for file in self._files:
+                file.keep(now)
+            self._glances.append(now)
         return True
 
     def read(self) -> Reading:

@@ -4,8 +4,9 @@
 
 Lines go to standard output, or with --to to a file. It ends when standard input does, which is
 also how it notices that the kernel has died: whatever kills a kernel, no sampler is left behind.
-On standard input, "mark" means: look at once, "live": somebody watches, so hand looks over while
-they are new, and "end": end.
+On standard input, "mark" means: look at once, "tell": do, and hand over all that was seen,
+"live": somebody watches, so hand looks over while they are new, "each": hand over each by itself,
+and "end": end.
 
 A process, because a kernel that computes holds the interpreter's lock: a thread of it would sample
 late, and not at all while a library holds the lock for seconds.
@@ -35,9 +36,9 @@ BACKLOG = 64 << 20  # bytes that wait for a kernel that does not read: an hour o
 PIPE = 1 << 20
 LAST_WORDS = 1.0  # seconds to hand over what is left at the end
 ROUND = 1.0  # seconds between two looks at whether the parent lives
-# Seconds for which a look waits for others. While somebody watches, ten a second come in pairs, for
-# little more than half of the cost; the page shows them one after the other, as they were taken.
-UNWATCHED, WATCHED = 0.95, 0.15
+# Seconds for which a look waits for others. While somebody watches, ten a second come by fives, for
+# a third of the cost; the page shows them one after the other, as they were taken.
+UNWATCHED, WATCHED = 0.95, 0.45
 F_SETPIPE_SZ = 1031  # fcntl has the name on Linux only
 
 
@@ -159,9 +160,11 @@ def _serve(sampling: Sampling, outlet: Outlet, wake: int, parent_lives: Callable
             if not said or b"end" in said:
                 return
             if b"live" in said:
-                sampling.together = WATCHED
-            if b"mark" in said:
-                sampling.look_now()
+                sampling.together = min(sampling.together, WATCHED)
+            if b"each" in said:
+                sampling.together = 0.0
+            if b"mark" in said or b"tell" in said:
+                sampling.look_now(hand_over=b"tell" in said)
         now = time.monotonic()
         if now - checked >= ROUND:
             checked = now

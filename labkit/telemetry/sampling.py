@@ -40,7 +40,7 @@ class Sampling:
     Sources are numbered in the order in which they are given. `cpu` says what the sampling has
     cost so far; without it, what its own threads have used. `header` is left out where a recording
     goes on. `together`: seconds for which looks wait to be worked out and handed over with the next
-    ones, which costs less. Marks wait for nothing.
+    ones, which costs less. A mark is looked at without delay, and handed over with the others.
     """
 
     def __init__(
@@ -81,10 +81,13 @@ class Sampling:
         for worker in self._workers:
             worker.start()
 
-    def look_now(self) -> None:
-        """Look at once, at all sources, without disturbing the schedule."""
+    def look_now(self, *, hand_over: bool = False) -> None:
+        """Look at once, at all sources, without disturbing the schedule.
+
+        `hand_over`: and tell all that was seen until then; somebody waits for it.
+        """
         for post in self._posts:
-            post.marked = True
+            post.ask(hand_over)
         for worker in self._workers:
             worker.wake()
 
@@ -172,7 +175,8 @@ class _Post:
     def __init__(self, number: int, watch: Watch, began: float) -> None:
         self.number, self.watch = number, watch
         self.tried = False  # has been opened, or has failed to
-        self.marked = False
+        self.marked = self.urgent = False  # a look is asked for; and somebody waits for it
+        self._asking = threading.Lock()
         self.since: float | None = None  # when the look that is under way began
         self.due = -math.inf  # when the next one begins
         self.read_by = -math.inf  # from then on, a glance will not do
@@ -183,12 +187,20 @@ class _Post:
 
     def begin(self) -> float:
         """When the next look begins."""
-        return min(self.due, self._looked + CLOSE) if self.wanted else self.due
+        # Where there is nothing to look at, a mark asks in vain.
+        wanted = self.marked and self.watch.opened and self.watch.devices
+        return min(self.due, self._looked + CLOSE) if wanted else self.due
 
-    @property
-    def wanted(self) -> bool:
-        """Whether a mark asks for a look, and there is something to look at."""
-        return self.marked and self.watch.opened and bool(self.watch.devices)
+    def ask(self, urgently: bool) -> None:
+        """Mark this moment, from any thread."""
+        with self._asking:
+            self.marked, self.urgent = True, self.urgent or urgently
+
+    def answer(self) -> bool:
+        """The look that begins now is of all marks so far; whether somebody waits for it."""
+        with self._asking:
+            urgent, self.marked, self.urgent = self.urgent, False, False
+            return urgent
 
     def glance(self, now: float, clock: Callable[[], float]) -> bool:
         """Look, and leave the rest for later. False: look now."""
@@ -203,8 +215,6 @@ class _Post:
 
     def look(self, now: float, clock: Callable[[], float]) -> None:
         """Look; `report` tells what that gave."""
-        # Before the look: a mark that comes during it asks for another.
-        self.marked = False
         self._looked = self.since = now
         self.due = self.watch.look(now, self.number)
         after = clock()
@@ -265,6 +275,7 @@ class _Worker(threading.Thread):
         self._claiming = threading.Lock()
         self._at: _Post | None = None  # the source that it is looking at
         self._told = -math.inf  # when the last of those looks began that were handed over
+        self._awaited = False  # somebody waits for what is seen
         self.cpu_seconds = 0.0
         # A lock in place of an event: ten times a second, it costs a third.
         self._asleep = threading.Lock()
@@ -335,20 +346,28 @@ class _Worker(threading.Thread):
         """
         posts, tells = self._posts, self._tells(now)
         for post in posts:
-            if post.wanted or (tells and post.due <= now and post.read_by <= now):
+            if tells and post.due <= now and post.read_by <= now:
                 return None  # then all that are due are read, and handed over together
+            if post.urgent and post.begin() <= now:
+                return None
         looked = False
         for post in posts:
-            if post.due <= now:
+            if (post.begin() if post.marked else post.due) <= now:
                 looked = self._claim(post) and self._glance_at(post, now)
                 if not looked:
                     return None
-        if looked and tells:
+        if looked and (tells or self._awaited):
             self._tell([], now)
-        return min([post.due for post in posts], default=None)
+        return min([post.begin() if post.marked else post.due for post in posts], default=None)
 
     def _glance_at(self, post: _Post, now: float) -> bool:
+        # Before the look: a mark that comes during it asks for another.
+        marked = post.marked
+        if marked:
+            self._awaited |= post.answer()
         well = post.glance(now, self._clock)
+        if marked and not well:
+            post.ask(False)  # the mark is still to be looked at
         self._done(post)
         return well
 
@@ -359,7 +378,7 @@ class _Worker(threading.Thread):
 
     def _tell(self, lines: list[str], now: float) -> None:
         """Hand over what was seen until now, with all that was only glanced at."""
-        self._told = now
+        self._told, self._awaited = now, False
         for post in self._posts:
             if post.watch.glanced:
                 lines += self._recall(post)
@@ -383,18 +402,18 @@ class _Worker(threading.Thread):
     def _round(self) -> None:
         """Look at all that are due, and hand over what that gave, at once."""
         lines: list[str] = []
-        now, marked = self._clock(), False
+        now = self._clock()
         # The last comes first: the processor opens quickly, a driver may take seconds.
         for post in self._posts[::-1]:
             if not self._claim(post):
                 continue
             if self._clock() >= post.begin():
-                marked |= post.marked
+                self._awaited |= post.answer()
                 lines += self._look(post)
             self._done(post)
         # What became of a device is told at once.
         rows = all(line[0] == "[" for line in lines)
-        if marked or not rows or self._sampling.opening or self._tells(now):
+        if self._awaited or not rows or self._sampling.opening or self._tells(now):
             self._tell(lines, now)
         else:
             self._sampling.tell(lines, wait=True)

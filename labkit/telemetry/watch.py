@@ -98,7 +98,7 @@ class Panel:
             self._feed.listen(weakly(self._arrived), weakly(self._rows_arrived))
             self._feed.start()
             if self._file is not None:
-                self._feed.live()
+                self._feed.each()
             spans.listen(self._hear)
             notebook.watch_cells(self)
             self._begin_to_see()
@@ -136,7 +136,7 @@ class Panel:
     def recording(self) -> Recording:
         """All that was seen until now, as plain data."""
         if self.live:
-            self._feed.mark()
+            self._feed.tell()
             self._wait_until_seen(self._now(), CATCH_UP)
         return self._store.recording(measured(self._header.where))
 
@@ -245,7 +245,7 @@ class Panel:
         self._forward(lines)
 
     def _rows_arrived(self, text: str) -> None:
-        """The usual case, five times a second beside a training: rows go on as they came."""
+        """The usual case, twice a second beside a training: rows go on as they came."""
         if self._file is not None:
             self._arrived(json.loads(f"[{text}]"))
             return
@@ -265,7 +265,7 @@ class Panel:
         self._wait_until_seen(0.0, FIRST_LOOK)
         with self._arriving:
             self._arriving.wait_for(lambda: False, APART)
-        self._feed.mark()
+        self._feed.tell()
         self._wait_until_seen(self._now(), max(0.0, until - time.monotonic()))
 
     def _wait_until_seen(self, moment: float, deadline: float) -> None:
@@ -273,9 +273,9 @@ class Panel:
         with self._arriving:
             self._arriving.wait_for(lambda: self._seen >= moment, deadline)
 
-    def _forward(self, lines: Sequence[Any]) -> None:
+    def _forward(self, lines: Sequence[Any], *, wait: bool = False) -> None:
         if self._bridge is not None:
-            self._bridge.send(lines)
+            self._bridge.send(lines, wait=wait)
 
     # Spans ------------------------------------------------------------------------------------
 
@@ -312,7 +312,7 @@ class Panel:
         self._store.take([json.loads(line)])
         if self._file is not None:
             self._file.add(line)
-        self._forward([line])
+        self._forward([line], wait=True)
 
     def _tell_of_long_cells(self) -> None:
         """A cell is shown once it has lasted: most end before there is anything to see."""

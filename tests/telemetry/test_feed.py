@@ -68,13 +68,36 @@ def test_the_memory_of_this_process_is_shown(fed):
     assert told == pytest.approx(true, rel=0.2)
 
 
-def test_a_mark_looks_now(fed):
+def test_who_asks_is_told_of_now(fed):
     feed, heard = fed(every=60)
     assert until(heard.rows)
     seen = len(heard.rows())
-    feed.mark()
+    feed.tell()
     assert until(lambda: len(heard.rows()) > seen)
     assert heard.times()[-1] < 30
+
+
+def test_a_mark_looks_now_and_is_told_of_later(fed):
+    feed, heard = fed(every=0.4)
+    assert until(lambda: len(heard.rows()) > 1)
+    due = heard.times()[-1] + 0.4
+    threading.Event().wait(0.1)  # sooner, the processor's counters have not moved
+    moment = time.monotonic() - feed.clock
+    feed.mark()
+    assert until(lambda: heard.times()[-1] > due)
+    between = [at for at in heard.times() if moment <= at < due - 0.01]
+    assert moment >= due - 0.15 or len(between) == 1
+
+
+def test_each_look_can_be_asked_for_by_itself(fed):
+    feed, heard = fed(every=0.05)
+    feed.each()
+    assert until(lambda: len(heard.rows()) > 8)
+    texts = []
+    feed.listen(lambda lines: None, texts.append)
+    assert until(lambda: len(texts) > 10)
+    counts = [len(json.loads(f"[{text}]")) for text in texts[2:]]
+    assert sorted(counts)[len(counts) // 2] == 1
 
 
 def test_a_call_that_holds_the_lock_of_the_interpreter_loses_no_sample(fed):

@@ -124,6 +124,17 @@ def test_glances_give_the_rows_that_looks_at_the_same_times_give(machine):
     assert len({row.values[0][0] for row in seen}) > 3
 
 
+def test_a_glance_that_comes_too_soon_after_another_adds_nothing(machine):
+    host = machine.host()
+    host.open()
+    host.read()
+    for step, rows in ((0.02, 0), (0.02, 0), (0.02, 1), (0.02, 1), (0.1, 2)):
+        machine.clock.now += step
+        assert host.glance()
+        assert len(host._glances) == rows
+    assert len(host.read().rows) == 3
+
+
 def test_a_process_that_ends_between_glances_is_lost_and_costs_nothing_else(machine):
     host = machine.host()
     host.open()

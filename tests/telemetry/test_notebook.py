@@ -80,7 +80,7 @@ def test_a_block_shows_a_live_panel_and_leaves_a_picture(kernel):
         "import time, labkit\n"
         "with labkit.panel(sources=('host',)) as panel:\n"
         "    with panel.span('a second'):\n"
-        "        time.sleep(1)\n"
+        "        time.sleep(3)\n"
     )
     (live,) = displays(messages)
     (final,) = displays(messages, "update_display_data")

@@ -93,11 +93,11 @@ def test_it_ends_when_its_parent_dies_although_its_input_stays_open(sampler):
         os.close(write)
 
 
-def test_a_mark_gives_a_row_at_once(sampler):
+def test_who_asks_is_given_a_row_at_once(sampler):
     process = sampler("--every=60")
     while not isinstance(json.loads(process.stdout.readline()), list):
         pass
-    os.write(process.stdin.fileno(), b"mark\n")
+    os.write(process.stdin.fileno(), b"tell\n")
     assert isinstance(json.loads(process.stdout.readline()), list)
 
 
@@ -120,8 +120,10 @@ def test_rows_come_in_batches_until_somebody_watches(sampler):
     rows = sum(map(len, unwatched))
     assert rows >= 20
     assert len(unwatched) <= rows / 3  # a busy machine may spoil a batch, not all of them
-    process.stdin.write(b"live\n")
-    process.stdin.flush()
+    os.write(process.stdin.fileno(), b"live\n")
+    watched = rows_within(process, 5)
+    assert len(watched) >= 1.4 * len(unwatched)
+    os.write(process.stdin.fileno(), b"each\nlive\n")
     assert len(rows_within(process, 2)) >= 8
 
 

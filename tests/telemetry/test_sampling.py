@@ -338,17 +338,42 @@ def test_while_nobody_watches_rows_come_once_a_second_and_all_of_them(sampled):
         assert source.kept == []
 
 
-def test_a_mark_hands_over_at_once_what_was_glanced_at(sampled):
+def test_who_asks_for_it_gets_at_once_what_was_glanced_at(sampled):
     source = Glanced()
     sampling, heard = sampled([source], together=UNWATCHED)
     assert until(lambda: source.looks == 1)
     assert until(lambda: source.asked > 3)
     asked = source.asked
-    sampling.look_now()
+    sampling.look_now(hand_over=True)
     moment = time.monotonic()
     assert until(lambda: source.looks >= 2)
     assert time.monotonic() - moment < 0.5  # well before the second is over
     assert until(lambda: len(heard.rows()) >= asked + 2)
+
+
+@pytest.mark.parametrize("kind", [Simulated, Glanced])
+def test_a_mark_is_looked_at_at_once_and_handed_over_with_the_others(sampled, kind):
+    source = kind()
+    sampling, heard = sampled([source], every=1000, together=3600.0)
+    looks = lambda: source.looks + getattr(source, "asked", 0)  # noqa: E731
+    assert until(heard.rows)
+    for seen in range(looks() + 1, looks() + 4):
+        sampling.look_now()
+        assert until(lambda n=seen: looks() == n)
+    assert len(heard.rows()) == 1
+    sampling.look_now(hand_over=True)
+    assert until(lambda: len(heard.rows()) == looks() == 5)
+    times = heard.times()
+    assert times == sorted(set(times))
+
+
+def test_a_mark_that_cannot_be_glanced_at_is_read(sampled):
+    source = Glanced()
+    sampling, heard = sampled([source], every=1000, together=3600.0)
+    assert until(heard.rows)
+    source.glance = lambda: False
+    sampling.look_now()
+    assert until(lambda: source.looks == 2)
 
 
 def rows_in(batches):
@@ -392,13 +417,13 @@ def test_a_look_that_no_other_follows_soon_does_not_wait(sampled):
 
 
 @pytest.mark.parametrize("kind", [Simulated, Glanced])
-def test_what_waits_goes_with_a_mark_and_with_the_end(sampled, kind):
+def test_what_waits_goes_with_what_is_asked_for_and_with_the_end(sampled, kind):
     source = kind()
     sampling, heard = sampled([source], every=0.02, together=3600.0)
     looks = lambda: source.looks + getattr(source, "asked", 0)  # noqa: E731
     assert until(lambda: looks() > 4)
     seen = looks()
-    sampling.look_now()
+    sampling.look_now(hand_over=True)
     assert until(lambda: len(heard.rows()) > seen)
     assert until(lambda: looks() > seen + 4)
     sampling.stop()

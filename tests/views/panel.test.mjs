@@ -495,26 +495,30 @@ test("looks that came together are cut where they lie apart, each with all of it
   assert.deepEqual(cut([...pair(3), [0, 3.13, [9]]]), [[0, [3, 3.001]], [0.1, [3.1, 3.101, 3.13]]]);
 });
 
-test("what is no row is shown with the first, and what names a source holds nothing back", () => {
-  const span = { span: "epoch 1", start: 3.05 };
-  assert.deepEqual(cut([...pair(3), span]), [[0, [span, 3, 3.001]], [0.1, [3.1, 3.101]]]);
+test("what is no row is shown with the first look after it, and what names a source holds nothing back", () => {
+  const span = { span: "epoch 1", start: 3.05, end: null };
+  assert.deepEqual(cut([span, ...pair(3)]), [[0, [3, 3.001]], [0.1, [span, 3.1, 3.101]]]);
+  const [ended, next] = [{ ...span, end: 3.0008 }, { span: "epoch 2", start: 3.0009, end: null }];
+  assert.deepEqual(cut([...pair(3), ended, next])[0], [0, [ended, next, 3, 3.001]]);
+  const [later, cost] = [{ state: "lost", time: 4 }, { cost: 0.1, time: 2 }];
+  assert.deepEqual(cut([later, ...pair(3), cost]), [[0, [cost, 3, 3.001]], [0.1, [later, 3.1, 3.101]]]);
   assert.deepEqual(cut([span]), [[0, [span]]]);
   assert.equal(cut([...pair(3), { source: "gpus", metrics: [], devices: [] }]).length, 1);
 });
 
 test("of fifty looks a second three are shown as one, and old ones at once", () => {
-  const rows = Array.from({ length: 8 }, (_, i) => [0, 5 + 0.02 * i, [i]]);
-  assert.deepEqual(cut(rows).map(([wait]) => wait), [0, 0.06, 0.12]);
+  const rows = Array.from({ length: 23 }, (_, i) => [0, 5 + 0.02 * i, [i]]);
+  assert.deepEqual(cut(rows).map(([wait]) => wait), [0, 0.06, 0.12, 0.18, 0.24, 0.3, 0.36, 0.42]);
   const late = Array.from({ length: 30 }, (_, i) => [0, 0.1 * i, [i]]); // after a call that held the lock for 3 s
-  assert.deepEqual(cut(late).map(([, some]) => some.length), [29, 1]);
+  assert.deepEqual(cut(late).map(([, some]) => some.length), [26, 1, 1, 1, 1]);
 });
 
-test("two looks are shown a tenth of a second apart, without drift, however unevenly they come", () => {
+test("five looks are shown a tenth of a second apart, without drift, however unevenly they come", () => {
   const page = paced();
   const next = random(5);
-  for (let i = 0; i < 3000; i += 1) {
-    page.until(200 * i + 40 * next());
-    page.pace.take([[0, 0.2 * i, [1]], [0, 0.2 * i + 0.1, [2]]]);
+  for (let i = 0; i < 1200; i += 1) {
+    page.until(500 * i + 40 * next());
+    page.pace.take(Array.from({ length: 5 }, (_, k) => [0, 0.5 * i + 0.1 * k, [k]]));
   }
   page.until(1e6);
   assert.equal(page.shown.length, 6000);

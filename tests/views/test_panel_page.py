@@ -12,6 +12,7 @@ import subprocess
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -201,6 +202,31 @@ def test_a_bridge_without_a_kernel_says_so_and_breaks_nothing():
     bridge.send([[0, 2.0, [2.0]]])
     assert "kernel" in bridge.fault
     assert bridge.messages == 0
+
+
+def test_a_span_goes_with_the_next_looks_unless_there_are_none(monkeypatch):
+    from labkit.views import live
+
+    now, sent = [100.0], []
+    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    bridge = live.Bridge("k")
+    sent_to = SimpleNamespace(send=lambda said: sent.append(said.get("lines")), close=lambda: None)
+    bridge._models = [sent_to]
+    span, looks = '{"span":"a"}', "[0,1,[2]]"
+    bridge.send([looks])
+    now[0] += 0.3
+    bridge.send([span], wait=True)
+    assert sent == [f"[{looks}]"]
+    now[0] += 0.2
+    bridge.send([looks])
+    assert sent[1:] == [f"[{span},{looks}]"]
+    now[0] += 0.7  # no looks come
+    bridge.send([span], wait=True)
+    assert sent[2:] == [f"[{span}]"]
+    now[0] += 0.1
+    bridge.send([span], wait=True)
+    bridge.close("stopped")
+    assert sent[3:] == [f"[{span}]", None]
 
 
 def test_the_modules_are_in_the_wheel(tmp_path):

@@ -1,8 +1,8 @@
 // Looks come several at a time, because each message costs the kernel as much as two looks. They are
-// shown one after the other, as far apart as they were taken.
+// shown one after the other, as far apart as they were taken; a span with the first look after it.
 
 const SAME = 0.055; // seconds: what lies nearer is shown as one, so that at most 18 a second are drawn
-const MOST = 0.15; // seconds that anything is held back; what is older has been late already
+const MOST = 0.45; // seconds that anything is held back; what is older has been late already
 
 // Lines in steps: [{ wait, lines }], with the seconds from the first.
 export function steps(lines) {
@@ -10,11 +10,15 @@ export function steps(lines) {
   // What names a source is in order with the rows before and after it.
   if (!rows.length || lines.some((line) => "source" in line)) return [{ wait: 0, lines }];
   const begin = Math.max(rows[0][1], rows.at(-1)[1] - MOST);
-  const found = [{ wait: 0, lines: lines.filter((line) => !Array.isArray(line)) }];
+  const found = [{ wait: 0, lines: [] }];
   for (const row of rows) {
     const wait = row[1] - begin;
     if (wait - found.at(-1).wait >= SAME) found.push({ wait, lines: [] });
     found.at(-1).lines.push(row);
+  }
+  for (const line of lines.filter((line) => !Array.isArray(line)).reverse()) {
+    const wait = (line.end ?? line.start ?? line.time ?? 0) - begin;
+    (found.find((step) => step.lines.at(-1)[1] - begin >= wait) ?? found.at(-1)).lines.unshift(line);
   }
   return found;
 }
