@@ -91,10 +91,20 @@ class Ends:
                 self.ready = True
                 found.append(Ready(self.number, int(message[len(READY) :]), "this machine"))
             else:
+                found += self._written()
                 found.append(self._came_back(message))
         if self.post.closed:
             self.at_end.add(file)
         return found
+
+    def _written(self) -> list[Event]:
+        """What is in the pipes of a rank that says it is done: it wrote all of it before.
+
+        Who waits for several files may be told of the message alone: the pipes were looked at
+        first, and empty then. The run may be over with it, and then nobody looks again.
+        """
+        streams = [file for file, kind in self.files.items() if kind in ("out", "err")]
+        return [event for file in streams for event in self.read(file)]
 
     def _came_back(self, message: bytes) -> Event:
         what, payload = message[:1], memoryview(message)[1:]

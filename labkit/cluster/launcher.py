@@ -1,8 +1,7 @@
 """The launcher: a small process beside yours that forks the ranks, and ends all that it started.
 
 It is warm: it has loaded what programs need and run none of it, so that a rank starts at once.
-Only the launcher signals ranks: it is their parent, and a pid is not given away before its parent
-has let go of it. When its asker is gone, it ends everything and itself.
+When its asker is gone, it ends everything and itself.
 """
 
 from __future__ import annotations
@@ -21,16 +20,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.cluster.children import children, state_of
 from labkit.cluster.forked import become_rank
 from labkit.cluster.messages import Post
 from labkit.cluster.namespace import enter_own_network
+from labkit.cluster.processes import Processes
 from labkit.cluster.spares import MOST, Spares
 
 __all__ = ["main"]
 
 ADOPT = 36  # PR_SET_CHILD_SUBREAPER
-ENDING = 5.0  # seconds for what was killed to be gone
 LAST_COMMAND = 15.0  # seconds for a command such as scancel, when the asker is gone
 LARGE = ("tensorflow", "torch")  # to copy a process with one of them takes several milliseconds
 UNPACKING = "cloudpickle"  # every program comes packed by it
@@ -44,13 +42,14 @@ class _Launcher:
     asker: int
     environment: dict[str, str] = field(default_factory=dict)
     run: int = 0
-    ranks: dict[int, int] = field(default_factory=dict)  # pid -> rank
-    commands: dict[int, int] = field(default_factory=dict)  # pid -> number
     last: list[tuple[list[str], dict[str, str]]] = field(default_factory=list)
     rest_until: float = float("inf")
     own_files: list[int] = field(default_factory=list)
     spares: Spares = field(default_factory=Spares)
     asked: int = 0  # ranks of the latest run
+
+    def __post_init__(self) -> None:
+        self.processes = Processes(self.spares, self.say)
 
     def serve(self) -> None:
         """Do what is asked until nobody is there to ask."""
@@ -68,7 +67,7 @@ class _Launcher:
             while not self.post.closed and time.monotonic() < self.rest_until:
                 if os.getppid() != self.asker:
                     return  # a fork of the asker may hold its end of the post open
-                lacking = not self.ranks and len(self.spares) < self.worth_having
+                lacking = not self.processes.has_ranks and len(self.spares) < self.worth_having
                 happened = selector.select(IDLE if lacking else 1.0)
                 if lacking and not happened:
                     self.spares.add(self.own_files)
@@ -80,7 +79,7 @@ class _Launcher:
                     else:
                         with suppress(BlockingIOError):
                             os.read(woken, 4096)
-                self.reap()
+                self.processes.reap()
 
     @property
     def worth_having(self) -> int:
@@ -129,7 +128,7 @@ class _Launcher:
             gc.enable()
         for file in taken:
             os.close(file)
-        self.ranks[pid] = rank
+        self.processes.add_rank(pid, self.run, rank)
 
     def do_spawn(
         self, number: int, command: list[str], environment: dict[str, str], folder: str
@@ -150,7 +149,7 @@ class _Launcher:
             self.say("refused", number, str(fault))
         else:
             process.returncode = 0  # `reap` waits for it, not subprocess
-            self.commands[process.pid] = number
+            self.processes.add_command(process.pid, number)
             self.say("spawned", number, process.pid)
         finally:
             os.close(out)
@@ -162,31 +161,21 @@ class _Launcher:
 
     def do_signal(self, rank: int, what: str) -> None:
         """Kill, stop or continue a rank, with all of its group."""
-        for pid, number in self.ranks.items():
-            if number == rank:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, SIGNALS[what])
+        self.processes.signal_rank(self.run, rank, SIGNALS[what])
 
     def do_signal_command(self, number: int, signal_number: int) -> None:
         """Signal a command, with all of its group."""
-        for pid, known in self.commands.items():
-            if known == number:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, signal_number)
+        self.processes.signal_command(number, signal_number)
 
     def do_stacks(self, ranks: list[int]) -> None:
         """Ask ranks where they are, and say which cannot answer because they are stopped."""
-        for pid, rank in self.ranks.items():
-            if rank in ranks:
-                if state_of(pid) in "Tt":
-                    self.say("paused", self.run, rank)
-                else:
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.kill(pid, signal.SIGUSR1)
+        for rank in ranks:
+            if not self.processes.ask_where(self.run, rank):
+                self.say("paused", self.run, rank)
 
     def do_stop(self, run: int) -> None:
         """End all that the run has started."""
-        self.end_all()
+        self.processes.end_all()
         self.say("stopped", run)
 
     def do_answer(self, number: int) -> None:
@@ -196,52 +185,6 @@ class _Launcher:
     def do_rest(self, seconds: float) -> None:
         """End by itself when nothing is asked for so long."""
         self.rest_until = time.monotonic() + seconds
-
-    def reap(self) -> bool:
-        """Say who has ended, and leave no zombie. False: there are no children at all."""
-        while True:
-            try:
-                ended = self.ended()
-            except ChildProcessError:
-                return False
-            if ended is None:
-                return True
-            pid, code = ended
-            if pid in self.ranks:
-                self.say("ended", self.run, self.ranks.pop(pid), code)
-            elif pid in self.spares:
-                self.spares.forget(pid)
-            elif pid in self.commands:
-                self.say("gone", self.commands.pop(pid), code)
-
-    def ended(self) -> tuple[int, int] | None:
-        """A child that has ended, and its exit code."""
-        if hasattr(os, "waitid"):
-            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if found is None:
-                return None
-            if found.si_pid in self.ranks or found.si_pid in self.commands:
-                # While its leader is not reaped, the group cannot be another's.
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(found.si_pid, signal.SIGKILL)
-        pid, status = os.waitpid(-1, os.WNOHANG)  # alone, on macOS before Python 3.13
-        return (pid, os.waitstatus_to_exitcode(status)) if pid else None
-
-    def end_all(self) -> bool:
-        """Kill ranks, commands, and what they have left to us, until there is nothing."""
-        until = time.monotonic() + ENDING
-        while time.monotonic() < until:
-            for pid in (*self.ranks, *self.commands):
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, signal.SIGKILL)
-            left = [pid for pid in children() if pid not in self.spares]
-            for pid in left:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            if not self.reap() or (self.spares and not (left or self.ranks or self.commands)):
-                return True
-            time.sleep(0.002)
-        return False
 
     def last_words_of_the_asker(self) -> None:
         """It may have been killed right after it had said what is to be done at the end."""
@@ -293,7 +236,7 @@ def main(arguments: list[str]) -> int:
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         launcher.spares.send_away()
-        launcher.end_all()
+        launcher.processes.end_all()
         launcher.last_words_of_the_asker()
         launcher.last_commands()
     return 0

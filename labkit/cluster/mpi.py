@@ -17,13 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from labkit.cluster import ports
+from labkit.cluster.command_run import CommandRun
 from labkit.cluster.engine import Event, Job, Places, Signal
-from labkit.cluster.folder import RunFolder
-from labkit.cluster.folder_run import FolderRun
 from labkit.cluster.remote import Task
-from labkit.cluster.starter import Command, Starter, with_labkit
+from labkit.cluster.starter import Starter
 from labkit.cluster.there import changes
-from labkit.cluster.watcher import FINISH
 from labkit.kinds import LabError
 
 __all__ = ["MpiEngine"]
@@ -44,8 +42,7 @@ class MpiEngine:
         self._command: list[str] = []
         self._folder: Path | None = None
         self._starter: Starter | None = None
-        self._run: FolderRun | None = None
-        self._mpiexec: Command | None = None
+        self._run = CommandRun("mpiexec", _how_it_ended)
         self._ranks = 0
 
     def open(self, ranks: int, deadline: float) -> None:
@@ -77,50 +74,28 @@ class MpiEngine:
 
         assert self._folder is not None
         assert self._starter is not None
-        folder = RunFolder.new(self._folder)
-        self._run = FolderRun(folder, job.ranks)
         shut_in = {"LABKIT_NETWORK": "own"} if self._is_alone else {}
         there = tuple(changes({**environment, **shut_in}) for environment in job.environment)
-        self._run.describe(Task(job.program, job.ranks, there, job.addresses, job.deadline))
+        task = Task(job.program, job.ranks, there, job.addresses, job.deadline)
         command = [*self._command, "-n", str(job.ranks)]
-        command += [sys.executable, "-m", "labkit.cluster.remote", str(folder.path)]
-        environment = {**with_labkit(mpi_environment()), **self._openmpi(), **folder.environment()}
-        self._mpiexec = self._starter.start(command, environment, folder.path / "mpiexec")
+        environment = {**mpi_environment(), **self._openmpi()}
+        self._run.start(self._starter, self._folder, command, environment, task)
 
     def events(self, timeout: float) -> list[Event]:
         """What the ranks have written; and that mpiexec has ended, with what it said."""
-        if self._run is None or self._mpiexec is None:
-            return []
-        code = self._mpiexec.code()
-        events = self._run.wait(timeout, command_ended=() if code is None else (code,))
-        if code is not None and not self._run.is_over:
-            said = self._mpiexec.said()
-            ending = f"mpiexec ended with code {code}"
-            reason = f"{ending}. It said: {said[-600:]}" if said else f"{ending}."
-            events += self._run.give_up(code or 1, reason)
-        return events
+        return self._run.events(timeout)
 
     def ask_stacks(self, ranks: Collection[int]) -> None:
         """Each rank's watcher asks it."""
-        if self._run is not None:
-            self._run.request("stacks", ranks)
+        self._run.request("stacks", ranks)
 
     def signal(self, rank: int, what: Signal) -> None:
         """By the rank's watcher, its parent."""
-        if self._run is not None:
-            self._run.request(what, [rank])
+        self._run.request(what, [rank])
 
     def stop(self) -> None:
         """The watchers end their ranks; mpiexec, which may take long to see it, is ended here."""
-        run, command = self._run, self._mpiexec
-        if run is None or command is None:
-            return
-        try:
-            run.end(FINISH + 1.0, lambda: command.code() is not None)
-        finally:
-            command.end(0.1)
-            run.folder.remove()
-            self._run = self._mpiexec = None
+        self._run.stop(1.0, lambda mpiexec, _: mpiexec.end(0.1))
 
     def close(self) -> None:
         """Remove the folder."""
@@ -164,3 +139,8 @@ class MpiEngine:
     @property
     def _is_alone(self) -> bool:
         return self._network == "own" and self._starter is not None and not self._starter.refused
+
+
+def _how_it_ended(code: int, said: str) -> str:
+    ending = f"mpiexec ended with code {code}."
+    return f"{ending} It said: {said}" if said else ending

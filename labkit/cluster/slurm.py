@@ -20,9 +20,8 @@ from pathlib import Path
 
 from labkit.cluster import place
 from labkit.cluster.batch import Ask
+from labkit.cluster.command_run import CommandRun
 from labkit.cluster.engine import Ended, Event, Job, Places, Signal
-from labkit.cluster.folder import RunFolder
-from labkit.cluster.folder_run import FolderRun
 from labkit.cluster.remote import Task
 from labkit.cluster.slurm_queue import (
     QueueState,
@@ -34,7 +33,6 @@ from labkit.cluster.slurm_queue import (
 )
 from labkit.cluster.starter import Command, Starter, with_labkit
 from labkit.cluster.there import changes_on_nodes
-from labkit.cluster.watcher import FINISH
 from labkit.kinds import LabError, seconds_text
 
 __all__ = ["SlurmEngine"]
@@ -83,8 +81,7 @@ class SlurmEngine:
         """What the queue said, with the seconds since the job was sent."""
         self._folder: Path | None = None
         self._starter: Starter | None = None
-        self._run: FolderRun | None = None
-        self._srun: Command | None = None
+        self._run = CommandRun("srun", lambda _, said: f"srun said: {said}" if said else "")
         self._unused: Places | None = None  # asked for, and not yet used by a run
         self._hosts: tuple[str, ...] = ()
 
@@ -122,28 +119,16 @@ class SlurmEngine:
         assert self._starter is not None
         self._explain_state()
         self._unused = None
-        folder = RunFolder.new(self._folder)
-        self._run = FolderRun(folder, job.ranks)
         there = tuple(
             changes_on_nodes(environment, self._hosts, rank)
             for rank, environment in enumerate(job.environment)
         )
-        self._run.describe(
-            Task(job.program, job.ranks, there, job.addresses, job.deadline, share_gpus=True)
-        )
-        command = [*self._step(), sys.executable, "-m", "labkit.cluster.remote", str(folder.path)]
-        environment = {**with_labkit(slurm_environment()), **folder.environment()}
-        self._srun = self._starter.start(command, environment, folder.path / "srun")
+        task = Task(job.program, job.ranks, there, job.addresses, job.deadline, share_gpus=True)
+        self._run.start(self._starter, self._folder, self._step(), slurm_environment(), task)
 
     def events(self, timeout: float) -> list[Event]:
         """What the ranks have written; that Slurm has ended them, and why."""
-        if self._run is None or self._srun is None:
-            return []
-        code = self._srun.code()
-        events = self._run.wait(timeout, command_ended=() if code is None else (code,))
-        if code is not None and not self._run.is_over:
-            said = self._srun.said()
-            events += self._run.give_up(code or 1, f"srun said: {said[-600:]}" if said else "")
+        events = self._run.events(timeout)
         if any(_may_be_slurms(event) for event in events):
             state = self._last_state()
             if not state.running:
@@ -155,28 +140,15 @@ class SlurmEngine:
 
     def ask_stacks(self, ranks: Collection[int]) -> None:
         """Each rank's watcher asks it, on its node."""
-        if self._run is not None:
-            self._run.request("stacks", ranks)
+        self._run.request("stacks", ranks)
 
     def signal(self, rank: int, what: Signal) -> None:
         """By the rank's watcher, its parent."""
-        if self._run is not None:
-            self._run.request(what, [rank])
+        self._run.request(what, [rank])
 
     def stop(self) -> None:
         """The watchers end their ranks, and with them the step; Slurm ends what is left of it."""
-        run, command = self._run, self._srun
-        if run is None or command is None:
-            return
-        try:
-            run.end(FINISH + 3.0, lambda: command.code() is not None)
-            if not command.wait(1.0):
-                for step in run.steps - {""}:
-                    cancel(f"{self.job}.{step}")
-            command.end()
-        finally:
-            run.folder.remove()
-            self._run = self._srun = None
+        self._run.stop(3.0, self._end_steps)
 
     def close(self) -> None:
         """Cancel the job; give the nodes back."""
@@ -198,6 +170,12 @@ class SlurmEngine:
         """Where the ranks run."""
         nodes = self.states[-1][1].nodes if self.states else ""
         return f"in Slurm job {self.job} on {nodes}" if nodes else "in a job of Slurm"
+
+    def _end_steps(self, srun: Command, steps: set[str]) -> None:
+        if not srun.wait(1.0):
+            for step in steps:
+                cancel(f"{self.job}.{step}")
+        srun.end()
 
     def _explain_state(self) -> None:
         state = self._last_state()

@@ -44,8 +44,12 @@ class Watcher:
         """Until the run is over; 0 when somebody was there to say so."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
-        good = self._until_over()
-        self._end_all()
+        good = False
+        try:
+            with suppress(FileNotFoundError):  # the folder went between two looks: all is over
+                good = self._until_over()
+        finally:
+            self._end_all()
         return 0 if good else 1
 
     def _until_over(self) -> bool:

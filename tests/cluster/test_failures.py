@@ -129,6 +129,13 @@ def test_a_rank_killed_from_outside_is_told_at_once(four):
     assert time.monotonic() - killed < 30
 
 
+def test_a_rank_can_be_killed_before_it_is_ready(four):
+    for _ in range(3):
+        going = four.start(waits, show=False)
+        going.kill(3)  # the one that is forked last
+        assert "Rank 3 was killed by signal 9 (SIGKILL)" in str(going.finish().fault)
+
+
 def test_a_crash_in_a_library_says_where(four):
     def crashes(rank):
         import ctypes

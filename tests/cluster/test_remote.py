@@ -146,7 +146,7 @@ def _state(folder):
     return psutil.Process(json.loads(folder.read("ready0"))["pid"]).status()
 
 
-@pytest.mark.parametrize("way", ["folder", "watcher"])
+@pytest.mark.parametrize("way", ["folder", "folder, between two looks", "watcher"])
 def test_a_rank_ends_with_all_it_started_when_nobody_waits_for_it(folder, way, tmp_path):
     run, (process,) = started(folder, sleeps)
     heard(run, Ready)
@@ -155,6 +155,8 @@ def test_a_rank_ends_with_all_it_started_when_nobody_waits_for_it(folder, way, t
     family = [rank, *rank.children()]
     if way == "folder":
         folder.remove()
+    elif way == "folder, between two looks":
+        (folder.path / "over").symlink_to("nowhere")  # a name that was there, and its file is gone
     else:
         process.terminate()
     process.wait(10)
