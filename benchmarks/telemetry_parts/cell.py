@@ -1,66 +1,113 @@
-"""What runs in the kernel: the same stretch of training, with a panel on and without, in turn."""
+"""What runs in the kernel: training beside a panel, and what it takes with and without looks."""
 
 from __future__ import annotations
 
 import gc
 import json
+import os
 import random
+import signal
 import time
-from itertools import pairwise
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-IMAGES = 24_000
-SETTLED = 3  # looks at every source before a stretch begins
+import psutil
+
+EVERY = 0.1
+SETTLED = 3  # looks at every source before anything is timed
 DEADLINE = 30  # seconds until the panel has something to show
+STEPS = 8  # of training, some 5 ms
+AHEAD = 0.005  # seconds before a look at which its half of the time begins
+TOGETHER = 10  # looks
 
 
 class Training:
-    """One job that goes on and on; a stretch of it is what is timed."""
+    """One job that goes on and on; a few steps of it at a time are what is timed."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self) -> None:
+        import tensorflow as tf
+
         import labkit
         from labkit.training import Job
 
-        self._job = Job(
-            "dense", labkit.datasets.mnist(), replicas=labkit.replicas(1), images=IMAGES
-        )
-        times = [sum(self._timed(1)) for _ in range(4)]
-        self._epochs = max(1, round(seconds / min(times)))
+        self._job = Job("dense", labkit.datasets.mnist(), replicas=labkit.replicas(1))
+        self._job.epoch()
+        self._order, self._steps = self._job.order(0), tf.constant(STEPS)
+        self._firsts = [tf.constant(n) for n in range(0, self._job.steps_per_epoch - STEPS, STEPS)]
 
-    def pairs(self, count: int) -> None:
-        """Print each pair of stretches as JSON: the seconds of their epochs, panel off and on."""
-        for _ in range(count):
-            order = random.sample(["off", "on"], 2)
-            pair = {state: self._off() if state == "off" else self._on() for state in order}
-            print(json.dumps(pair), flush=True)
+    def stretches(self, groups: int, size: int, seconds: float) -> None:
+        """Print each group as JSON: the time of a few steps in stretches with the panel off and on,
+        in turns.
+        """
+        with _shown() as (sampler, _):
+            for _ in range(groups):
+                group: dict[str, list[float]] = {"off": [], "on": []}
+                for _ in range(size):
+                    for state in random.sample(["off", "on"], 2):
+                        # A sampler that is stopped looks at nothing, and the kernel hears nothing.
+                        os.kill(sampler, signal.SIGSTOP if state == "off" else signal.SIGCONT)
+                        began, times = time.monotonic(), 0
+                        while time.monotonic() < began + seconds:
+                            self._few_steps()
+                            times += 1
+                        group[state].append((time.monotonic() - began) / times)
+                print(json.dumps(group), flush=True)
 
-    def _off(self) -> list[float]:
-        return self._timed(self._epochs)
+    def around_looks(self, seconds: float) -> None:
+        """Print, for some looks together, the seconds of a few steps in the half of the time that
+        follows a look, and in the other half.
+        """
+        with _shown() as (_, clock):
+            looks: list[tuple[float, float]] = []
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                looks.append(self._around_a_look(clock - AHEAD))
+                if len(looks) == TOGETHER:
+                    on, off = (sum(one) / TOGETHER for one in zip(*looks, strict=True))
+                    print(json.dumps({"off": off, "on": on}), flush=True)
+                    looks.clear()
 
-    def _on(self) -> list[float]:
-        from IPython.display import display
+    def _around_a_look(self, zero: float) -> tuple[float, float]:
+        """Looks are at `zero` and each tenth of a second after it, but for what they are AHEAD."""
+        halves: tuple[list[float], list[float]] = ([], [])
+        edge = time.monotonic()
+        tick = (edge - zero) // EVERY
+        while not (all(halves) and (edge - zero) // EVERY > tick):
+            began = edge
+            self._few_steps()
+            edge = time.monotonic()
+            later = ((began + edge) / 2 - zero) % EVERY >= EVERY / 2
+            halves[later].append(edge - began)
+        return sum(halves[0]) / len(halves[0]), sum(halves[1]) / len(halves[1])
 
-        import labkit
+    def _few_steps(self) -> None:
+        self._job.advance(self._order, random.choice(self._firsts), self._steps)
+        self._job.wait()
 
-        panel = labkit.panel()
-        try:
-            display(panel)
-            late = time.monotonic() + DEADLINE
-            while not _shows(panel):
-                if time.monotonic() > late:
-                    raise RuntimeError(f"the panel shows nothing after {DEADLINE} s")
-                time.sleep(0.05)
-            return self._timed(self._epochs)
-        finally:
-            panel.stop()
 
-    def _timed(self, epochs: int) -> list[float]:
-        gc.collect()  # what the panel's last picture left behind is not the training's
-        edges = [time.perf_counter()]
-        for _ in range(epochs):
-            self._job.epoch()
-            edges.append(time.perf_counter())
-        return [end - start for start, end in pairwise(edges)]
+@contextmanager
+def _shown() -> Iterator[tuple[int, float]]:
+    """A panel in a front end; the process of its sampler, and when its first look was due."""
+    from IPython.display import display
+
+    import labkit
+
+    panel = labkit.panel(every=EVERY)
+    (sampler,) = psutil.Process().children()
+    try:
+        display(panel)
+        late = time.monotonic() + DEADLINE
+        while not _shows(panel):
+            if time.monotonic() > late:
+                raise RuntimeError(f"the panel shows nothing after {DEADLINE} s")
+            time.sleep(0.05)
+        clock = panel.recording.header.clock
+        gc.collect()
+        yield sampler.pid, clock
+    finally:
+        sampler.send_signal(signal.SIGCONT)
+        panel.stop()
 
 
 def _shows(panel: Any) -> bool:

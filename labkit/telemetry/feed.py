@@ -29,7 +29,7 @@ __all__ = ["Cost", "Feed"]
 
 RESTARTS = 3
 PAUSES = (0.1, 1.0, 3.0)  # seconds before the sampler is started again
-ROUND = 1.0  # seconds between two looks at how the sampler does
+ROUND = 3.0  # seconds between two looks at how the sampler does, while it says nothing
 LATE = 8.0  # seconds without a line (it speaks every 6 s at least) until that is told
 STUCK = 15.0  # and until the sampler is started again
 # What is said twice a second, and nothing that a driver's library may have printed in between.

@@ -9,6 +9,7 @@ asked. The layouts are those of NVML's header, which does not change them.
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ __all__ = [
     "Temperature",
     "Traffic",
     "bound",
+    "whole",
 ]
 
 UNSUPPORTED = 3
@@ -125,7 +127,7 @@ class Number(Ask):
         *,
         choice: int | None = None,
         wide: bool = False,
-        parts: int = 1,
+        parts: int | None = None,
         every: float = 0.0,
     ) -> None:
         self.metrics = (metric,)
@@ -139,7 +141,8 @@ class Number(Ask):
     def look(self, now: float) -> None:
         """Ask."""
         self.codes[0] = self.call.code()
-        self.answers[0] = self._number.value / self._parts
+        value = self._number.value
+        self.answers[0] = value / self._parts if self._parts else value
 
     def layout(self) -> Layout:
         """One number."""
@@ -231,6 +234,13 @@ class Fields:
         return self._layout.unpack(self._buffer)
 
 
+def whole(value: float) -> float:
+    """A rate in whole bytes: to write and read digits that nobody can know is work, ten times a
+    second. What is no number at all stays so.
+    """
+    return round(value) if math.isfinite(value) else value
+
+
 def number(kind: int, raw: bytes) -> float:
     """A field's value by its type. An unknown type is refused, not guessed."""
     value: float = struct.unpack(_NUMBER[kind], raw)[0]
@@ -308,7 +318,7 @@ class Traffic(Ask):
                 continue
             grown = [new - old for new, old in zip(counts, before[1:], strict=True)]
             if min(grown) >= 0:
-                self.answers[metric] = sum(grown) * unit / (now - before[0])
+                self.answers[metric] = whole(sum(grown) * unit / (now - before[0]))
 
     def _grown_narrow(
         self,
@@ -329,4 +339,4 @@ class Traffic(Ask):
             return
         self._unsure[metric] = 0
         grown = [(new - old) % _ROUND for new, old in zip(counts, before[1:], strict=True)]
-        self.answers[metric] = sum(grown) * unit / seconds
+        self.answers[metric] = whole(sum(grown) * unit / seconds)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from labkit.telemetry.gpu_calls import Ask, Memory, bound
+from labkit.telemetry.gpu_calls import Ask, Memory, bound, whole
 
 __all__ = ["FOREIGN", "HIDDEN", "UNCOUNTED", "Activity", "Processes", "Samples"]
 
@@ -80,7 +80,7 @@ class Activity(Ask):
         sm_code, sm, sent_code, sent, got_code, got, out_code, out, in_code, into = found
         self.codes[:] = (sm_code, sent_code or got_code, out_code or in_code)
         # A NaN stays one, and is told apart where it is judged.
-        self.answers[:] = (round(sm, 2), (sent + got) * _MIB, (out + into) * _MIB)
+        self.answers[:] = (round(sm, 2), whole((sent + got) * _MIB), whole((out + into) * _MIB))
 
     def close(self) -> None:
         """Give the two samples back."""
@@ -209,7 +209,7 @@ class Processes(Ask):
             if _NOT_TOLD in held:
                 self.codes[0] = UNCOUNTED
             else:
-                self.answers[0] = float(sum(held))
+                self.answers[0] = sum(held)
 
     def _listed(self) -> tuple[int, list[tuple[int, int]]]:
         for _ in range(3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from labkit.telemetry.lines import row_line
@@ -26,6 +27,7 @@ class Watch:
         self.states: tuple[State, ...] = ()  # what became known in the last look
         self.rows: list[str] = []  # lines of the last look, but for their source's number
         self.opened = False
+        self._glance: Callable[[], bool] | None = None  # the source's, while all goes well
         self.news = False  # whether the last look opened the source
         self.glanced = False  # whether there are glances that were not worked out yet
         self._every, self._start = every, start
@@ -41,6 +43,7 @@ class Watch:
             self._take(self.source.read(), number)
         except Exception as fault:  # noqa: BLE001 - a source may raise anything, and says so itself
             return self._failed(now, fault)
+        self._glance = getattr(self.source, "glance", None)
         if self._failures:
             self._failures = 0
             self.states += (self._state(now, "fine", f"{self.source.name} can be read again."),)
@@ -49,11 +52,8 @@ class Watch:
 
     def glance(self) -> bool:
         """Look now and work it out at the next look, where the source can. False: look at once."""
-        if not self.opened or self._failures:
-            return False
         try:
-            glance = getattr(self.source, "glance", None)
-            if glance is None or not glance():
+            if self._glance is None or not self._glance():
                 return False
         except Exception:  # noqa: BLE001 - the look that follows meets the same fault, and tells it
             return False
@@ -77,7 +77,7 @@ class Watch:
 
     def close(self) -> None:
         """Let the source go; what it says about it is of no use to anybody any more."""
-        self.opened = False
+        self.opened, self._glance = False, None
         try:
             self.source.close()
         except Exception as fault:  # noqa: BLE001

@@ -38,7 +38,7 @@ LAST_WORDS = 1.0  # seconds to hand over what is left at the end
 ROUND = 1.0  # seconds between two looks at whether the parent lives
 # Seconds for which a look waits for others. While somebody watches, ten a second come by fives, for
 # a third of the cost; the page shows them one after the other, as they were taken.
-UNWATCHED, WATCHED = 0.95, 0.45
+UNWATCHED, WATCHED = 1.95, 0.45
 F_SETPIPE_SZ = 1031  # fcntl has the name on Linux only
 
 

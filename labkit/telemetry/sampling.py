@@ -14,21 +14,18 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from labkit.telemetry.lines import Header, cost_line, end_line, header_line, source_line, state_line
+from labkit.telemetry.lines import Header, cost_line, end_line, header_line
 from labkit.telemetry.looks import Watch
-from labkit.telemetry.metrics import Device, Source, State, Why
+from labkit.telemetry.metrics import Device, Source
+from labkit.telemetry.post import SLOWS, Post
 
 __all__ = ["Sampling"]
 
-CLOSE = 0.005  # seconds: marks that come nearer than this share a look
-SLOW, SLOWS = 0.05, 3  # a source that takes so many seconds so many times gets its own thread
-READ = 0.9  # seconds after which a glance will not do
 STUCK = 0.5  # seconds after which others do not wait any more for a look to come back
-SILENT = 3.0  # seconds after which a look that has not come back is told
 FIRST = 1.0  # seconds that the header waits for the names of the devices
 COSTED = 5.0  # seconds between two lines about the sampler's own cost
 NAP = 60.0  # seconds; the longest sleep
@@ -61,7 +58,7 @@ class Sampling:
         self.every, self._emit, self.clock = every, emit, clock
         self._where, self._header, self._cpu = where, header, cpu
         self._posts = [
-            _Post(number, Watch(source, every, self.began), self.began)
+            Post(number, Watch(source, every, self.began), self.began)
             for number, source in enumerate(sources)
         ]
         self._workers = [_Worker(self, self._posts)]
@@ -69,7 +66,7 @@ class Sampling:
         self._held: list[str] | None = []  # lines that wait for the header; None once it is out
         self._rows: list[str] = []  # those that wait for others
         self._ended = False
-        self._first = self._costed = clock()
+        self._first = self._costed = self._told = clock()
 
     @property
     def cpu_seconds(self) -> float:
@@ -102,8 +99,8 @@ class Sampling:
         lines = [line for post in self._posts for line in post.silence(now)]
         if now - self._costed >= COSTED:
             self._costed = now
-            lines.append(cost_line(now - self.began, self.cpu_seconds))
-        if lines or self.opening:
+            self.tell([cost_line(now - self.began, self.cpu_seconds)], wait=True)
+        if lines or self.opening or now - self._told >= COSTED:
             self.tell(lines)
 
     def part(self, worker: _Worker) -> None:
@@ -146,8 +143,8 @@ class Sampling:
                     self._emit(self._opening())
             elif wait:
                 self._rows += lines
-            elif lines:
-                told, self._rows = [*self._rows, *lines], []
+            elif told := [*self._rows, *lines]:
+                self._rows, self._told = [], self.clock()
                 self._emit(told)
 
     @property
@@ -169,113 +166,16 @@ class Sampling:
         return [header_line(header), *sources, *held]
 
 
-class _Post:
-    """A source, and where its looks stand."""
-
-    def __init__(self, number: int, watch: Watch, began: float) -> None:
-        self.number, self.watch = number, watch
-        self.tried = False  # has been opened, or has failed to
-        self.marked = self.urgent = False  # a look is asked for; and somebody waits for it
-        self._asking = threading.Lock()
-        self.since: float | None = None  # when the look that is under way began
-        self.due = -math.inf  # when the next one begins
-        self.read_by = -math.inf  # from then on, a glance will not do
-        self._looked = -math.inf
-        self._began = began
-        self._silent = False
-        self.slows = 0
-
-    def begin(self) -> float:
-        """When the next look begins."""
-        # Where there is nothing to look at, a mark asks in vain.
-        wanted = self.marked and self.watch.opened and self.watch.devices
-        return min(self.due, self._looked + CLOSE) if wanted else self.due
-
-    def ask(self, urgently: bool) -> None:
-        """Mark this moment, from any thread."""
-        with self._asking:
-            self.marked, self.urgent = True, self.urgent or urgently
-
-    def answer(self) -> bool:
-        """The look that begins now is of all marks so far; whether somebody waits for it."""
-        with self._asking:
-            urgent, self.marked, self.urgent = self.urgent, False, False
-            return urgent
-
-    def glance(self, now: float, clock: Callable[[], float]) -> bool:
-        """Look, and leave the rest for later. False: look now."""
-        self.since = now
-        well = self.watch.glance()
-        after = clock()
-        self.since = None
-        if well:
-            self.slows = self.slows + 1 if after - now > SLOW else 0
-            self._looked, self.due = now, self.watch.due(after)
-        return well
-
-    def look(self, now: float, clock: Callable[[], float]) -> None:
-        """Look; `report` tells what that gave."""
-        self._looked = self.since = now
-        self.due = self.watch.look(now, self.number)
-        after = clock()
-        if self.watch.opened and self.due != math.inf:
-            self.due = self.watch.due(after)
-        self.read_by = now + READ - (self.watch.due(now) - now) / 2
-        self.since = None
-        self.slows = self.slows + 1 if after - now > SLOW and self.tried else 0
-
-    def recall(self, now: float) -> None:
-        """Work out what was glanced at; `report` tells what that gave."""
-        self.since = now
-        due = self.watch.recall(now, self.number)
-        if due is not None:
-            self.due = due
-        self.since = None
-
-    def line(self) -> str:
-        """The source and its devices."""
-        source = self.watch.source
-        return source_line(source.name, source.metrics, self.watch.devices)
-
-    def silence(self, now: float) -> Iterable[str]:
-        """Tell, once, that a look does not come back."""
-        since = self.since
-        if since is None or self._silent or now - since <= SILENT:
-            return
-        self._silent = True
-        says = (
-            f"{self.watch.source.name} has not answered for {SILENT:g} s. "
-            "Everything else goes on; nothing is known about it until it answers."
-        )
-        yield self._state_line(now, "silent", says)
-
-    def report(self, now: float, *, named: bool) -> list[str]:
-        """The lines of the last look. `named`: the sources were handed over before."""
-        self.tried = True
-        lines = [state_line(state, self._began) for state in self.watch.states] + self.watch.rows
-        if self._silent:
-            self._silent = False
-            if self.watch.opened:
-                says = f"{self.watch.source.name} answers again."
-                lines.insert(0, self._state_line(now, "fine", says))
-        # Until the recording's opening is out, that names the devices.
-        return [self.line(), *lines] if self.watch.news and named else lines
-
-    def _state_line(self, now: float, why: Why, says: str) -> str:
-        return state_line(State(now, self.watch.source.name, "", why, says), self._began)
-
-
 class _Worker(threading.Thread):
     """A thread, and the sources that it looks at in turn."""
 
-    def __init__(self, sampling: Sampling, posts: Sequence[_Post]) -> None:
+    def __init__(self, sampling: Sampling, posts: Sequence[Post]) -> None:
         super().__init__(name="labkit sampling", daemon=True)
         self._sampling, self._clock = sampling, sampling.clock
         self._posts = list(posts)
         self._claiming = threading.Lock()
-        self._at: _Post | None = None  # the source that it is looking at
+        self._at: Post | None = None  # the source that it is looking at
         self._told = -math.inf  # when the last of those looks began that were handed over
-        self._awaited = False  # somebody waits for what is seen
         self.cpu_seconds = 0.0
         # A lock in place of an event: ten times a second, it costs a third.
         self._asleep = threading.Lock()
@@ -318,14 +218,14 @@ class _Worker(threading.Thread):
         since = at.since if at else None
         return len(self._posts) > 1 and since is not None and now - since > STUCK
 
-    def hand_over(self) -> list[_Post]:
+    def hand_over(self) -> list[Post]:
         """Give all sources away but the one that it is looking at."""
         with self._claiming:
             others = [post for post in self._posts if post is not self._at]
             self._posts = [post for post in self._posts if post is self._at]
             return others
 
-    def _claim(self, post: _Post) -> bool:
+    def _claim(self, post: Post) -> bool:
         """Begin with a source, unless it was handed over."""
         with self._claiming:
             if post not in self._posts:
@@ -333,7 +233,7 @@ class _Worker(threading.Thread):
             self._at = post
             return True
 
-    def _done(self, post: _Post) -> None:
+    def _done(self, post: Post) -> None:
         if post.slows >= SLOWS and len(self._posts) > 1:
             self._sampling.part(self)
         self._at = None
@@ -353,23 +253,16 @@ class _Worker(threading.Thread):
         looked = False
         for post in posts:
             if (post.begin() if post.marked else post.due) <= now:
-                looked = self._claim(post) and self._glance_at(post, now)
+                if not self._claim(post):
+                    return None
+                looked = post.glance(now, self._clock)
+                self._done(post)
                 if not looked:
                     return None
-        if looked and (tells or self._awaited):
+                tells |= post.awaited
+        if looked and tells:
             self._tell([], now)
         return min([post.begin() if post.marked else post.due for post in posts], default=None)
-
-    def _glance_at(self, post: _Post, now: float) -> bool:
-        # Before the look: a mark that comes during it asks for another.
-        marked = post.marked
-        if marked:
-            self._awaited |= post.answer()
-        well = post.glance(now, self._clock)
-        if marked and not well:
-            post.ask(False)  # the mark is still to be looked at
-        self._done(post)
-        return well
 
     def _tells(self, now: float) -> bool:
         """Whether what is seen now does not wait for the next look."""
@@ -378,15 +271,16 @@ class _Worker(threading.Thread):
 
     def _tell(self, lines: list[str], now: float) -> None:
         """Hand over what was seen until now, with all that was only glanced at."""
-        self._told, self._awaited = now, False
+        self._told = now
         for post in self._posts:
+            post.awaited = False
             if post.watch.glanced:
                 lines += self._recall(post)
         self.cpu_seconds = time.thread_time()
         if lines or self._sampling.opening:
             self._sampling.tell(lines)
 
-    def _recall(self, post: _Post) -> list[str]:
+    def _recall(self, post: Post) -> list[str]:
         if not self._claim(post):
             return []
         now = self._clock()
@@ -394,7 +288,7 @@ class _Worker(threading.Thread):
         self._at = None
         return post.report(now, named=not self._sampling.opening)
 
-    def _look(self, post: _Post) -> list[str]:
+    def _look(self, post: Post) -> list[str]:
         post.look(self._clock(), self._clock)
         # After the look, during which the header may have come to be handed over.
         return post.report(self._clock(), named=not self._sampling.opening)
@@ -408,12 +302,13 @@ class _Worker(threading.Thread):
             if not self._claim(post):
                 continue
             if self._clock() >= post.begin():
-                self._awaited |= post.answer()
+                post.awaited |= post.answer()
                 lines += self._look(post)
             self._done(post)
         # What became of a device is told at once.
         rows = all(line[0] == "[" for line in lines)
-        if self._awaited or not rows or self._sampling.opening or self._tells(now):
+        awaited = any(post.awaited for post in self._posts)
+        if awaited or not rows or self._sampling.opening or self._tells(now):
             self._tell(lines, now)
         else:
             self._sampling.tell(lines, wait=True)

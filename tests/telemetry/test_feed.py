@@ -114,7 +114,8 @@ def test_a_call_that_holds_the_lock_of_the_interpreter_loses_no_sample(fed):
 
 
 def test_samples_arrive_while_pure_python_computes(fed):
-    _, heard = fed()
+    feed, heard = fed()
+    feed.live()
     assert until(lambda: len(heard.rows()) > 2)
     seen, end = len(heard.rows()), time.monotonic() + 2
     while time.monotonic() < end:
@@ -218,6 +219,7 @@ def test_a_sampler_that_says_nothing_is_told_and_then_started_again(fed, monkeyp
     monkeypatch.setattr(feed_module, "STUCK", 1.5)
     monkeypatch.setattr(feed_module, "ROUND", 0.2)
     feed, heard = fed(every=0.05)
+    feed.each()
     assert until(lambda: len(heard.rows()) > 2)
     stopped = feed.pid
     os.kill(stopped, signal.SIGSTOP)

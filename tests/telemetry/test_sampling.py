@@ -297,11 +297,15 @@ def test_the_cost_is_told_every_few_seconds_and_at_the_end(sampled):
 class Glanced(Simulated):
     """One that can be glanced at; the rows of all glances come with the next read."""
 
+    can_be_glanced_at = True
+
     def __init__(self, *arguments, **more):
         super().__init__(*arguments, **more)
         self.kept, self.asked = [], 0
 
     def glance(self):
+        if not self.can_be_glanced_at:
+            return False
         self.asked += 1
         self.during()
         self.kept.append(self.clock())
@@ -315,9 +319,9 @@ class Glanced(Simulated):
         return Reading((*self.recall().rows, *super().read().rows))
 
 
-def test_while_nobody_watches_rows_come_once_a_second_and_all_of_them(sampled):
+def test_rows_come_as_seldom_as_they_may_and_all_of_them(sampled):
     batches, sources = [], [Glanced("a"), Glanced("b")]
-    sampling = Sampling(sources, 0.02, batches.append, together=UNWATCHED)
+    sampling = Sampling(sources, 0.02, batches.append, together=0.95)
     sampling.start()
     try:
         assert until(lambda: len(batches) == 4)
@@ -371,7 +375,9 @@ def test_a_mark_that_cannot_be_glanced_at_is_read(sampled):
     source = Glanced()
     sampling, heard = sampled([source], every=1000, together=3600.0)
     assert until(heard.rows)
-    source.glance = lambda: False
+    sampling.look_now()
+    assert until(lambda: source.asked == 1)
+    source.can_be_glanced_at = False
     sampling.look_now()
     assert until(lambda: source.looks == 2)
 
