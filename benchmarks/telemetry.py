@@ -20,10 +20,10 @@ readings over time. (nvitop's statistics keep less: three numbers since the star
 Then a job trains in a kernel beside a shown panel, its messages really sent to a front end, which
 here throws them away. The promise: the slowdown's interval lies below 1 %. It is measured twice.
 All in all: stretches of half a second with the sampler running and stopped (by a signal), in turns;
-of each group the quicker halves are compared, for other guests of the machine come in bursts. And
-finer, because on a shared machine one per cent is hard to see: a few steps at a time, in the half of
-the time that follows a look against the other half, ten times a second. That misses what a look
-leaves behind for more than 45 ms, which the first would show.
+of each group the quicker halves are compared, for other guests of the machine come in bursts.
+And finer, because on a shared machine one per cent is hard to see: a few steps at a time, in the
+half of the time that follows a look against the other half, ten times a second. That misses what a
+look leaves behind for more than 45 ms, which the first would show.
 
 The peers live in .venv/peers, made on first use from requirements/peers.txt (60 MB to load); what
 cannot be installed is left out. Without --quick all takes a third of an hour. Linux only: other
