@@ -95,7 +95,8 @@ def test_telemetry_compares_what_is_there_and_ends_with_its_table(tmp_path):
     assert "no panel" in against
     if "are left out" not in done.stdout:
         assert {"nvitop, statistics", "nvitop, each result kept", "gpustat"} <= against
-    assert "a tenth of the cheapest that keeps a history" in done.stdout
+    assert "a tenth of the cheapest that keeps a history of readings" in done.stdout
+    assert {"between looks"} <= against
     assert "messages to the front end" in done.stdout
 
 
@@ -136,10 +137,20 @@ def test_the_tenth_is_taken_of_the_cheapest_that_keeps_a_history(monkeypatch, ca
     seen = {name: [{"cpu": cost / 1000, "rate": 10.0}] * 8 for name, cost in milliseconds.items()}
     rows = telemetry.cost_rows(seen)
     assert [round(row.ratio, 6) for row in rows] == [11.0, 20.0, 1.5]
-    assert "(nvitop, statistics): reached" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "history of readings (nvitop, each result kept, 20.0 to 20.0 times): reached" in said
+    assert "keeps anything (nvitop, statistics, 11.0 to 11.0 times): reached" in said
     seen["labkit_panel"] = [{"cpu": 0.005, "rate": 10.0}] * 8
     telemetry.cost_rows(seen)
-    assert "(nvitop, statistics): MISSED" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "16.0 to 16.0 times): reached" in said
+    assert "8.8 to 8.8 times): MISSED" in said
+    seen["labkit_panel"] = [{"cpu": cost, "rate": 10.0} for cost in [0.004, 0.0048] * 4]
+    telemetry.cost_rows(seen)
+    assert "times): cannot tell" in capsys.readouterr().out
+    seen["labkit_panel"] = [{"cpu": 0.001, "rate": 5.0}] * 8  # half the looks are no bargain
+    telemetry.cost_rows(seen)
+    assert "reached" not in capsys.readouterr().out
 
 
 @needs_stand_in
