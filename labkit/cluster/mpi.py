@@ -20,7 +20,7 @@ from labkit.cluster import ports
 from labkit.cluster.command_run import CommandRun
 from labkit.cluster.engine import Event, Job, Places, Signal
 from labkit.cluster.remote import Task
-from labkit.cluster.starter import Starter
+from labkit.cluster.starter import Command, Starter
 from labkit.cluster.there import changes
 from labkit.kinds import LabError
 
@@ -71,13 +71,14 @@ class MpiEngine:
     def start(self, job: Job) -> None:
         """Write the task down and start mpiexec."""
         from labkit.collectives.mpi import mpi_environment
+        from labkit.collectives.mpi_start import starting
 
         assert self._folder is not None
         assert self._starter is not None
         shut_in = {"LABKIT_NETWORK": "own"} if self._is_alone else {}
         there = tuple(changes({**environment, **shut_in}) for environment in job.environment)
         task = Task(job.program, job.ranks, there, job.addresses, job.deadline)
-        command = [*self._command, "-n", str(job.ranks)]
+        command = [*starting(self._command), "-n", str(job.ranks)]
         environment = {**mpi_environment(), **self._openmpi()}
         self._run.start(self._starter, self._folder, command, environment, task)
 
@@ -95,7 +96,7 @@ class MpiEngine:
 
     def stop(self) -> None:
         """The watchers end their ranks; mpiexec, which may take long to see it, is ended here."""
-        self._run.stop(1.0, lambda mpiexec, _: mpiexec.end(0.1))
+        self._run.stop(1.0, lambda mpiexec, _: _end(mpiexec))
 
     def close(self) -> None:
         """Remove the folder."""
@@ -139,6 +140,14 @@ class MpiEngine:
     @property
     def _is_alone(self) -> bool:
         return self._network == "own" and self._starter is not None and not self._starter.refused
+
+
+def _end(mpiexec: Command) -> None:
+    from labkit.collectives.mpi_start import clear
+
+    mpiexec.end(0.1)
+    if mpiexec.pid is not None:
+        clear(mpiexec.pid)  # what its ranks shared, when they could not
 
 
 def _how_it_ended(code: int, said: str) -> str:

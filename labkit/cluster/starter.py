@@ -33,6 +33,7 @@ class Starter:
         self._launcher = Launcher(network=network, deadline=deadline)
         self.refused = self._launcher.refused
         self._codes: dict[int, int] = {}
+        self._pids: dict[int, int] = {}
         self._number = 0
         count = [sys.executable, "-m", "labkit.cluster.alive", str(folder)]
         self.start(count, with_labkit(os.environ), folder / "alive.log")
@@ -54,11 +55,18 @@ class Starter:
         for message in self._launcher.receive():
             if message[0] == "gone":
                 self._codes[message[1]] = message[2]
+            elif message[0] == "spawned":
+                self._pids[message[1]] = message[2]
             elif message[0] == "refused":
                 raise LabError(f"A command cannot be started: {message[2]}.")
         if not self._launcher.alive:
             return self._codes.setdefault(number, -signal.SIGKILL)  # all go with the launcher
         return self._codes.get(number)
+
+    def pid(self, number: int) -> int | None:
+        """The process of a command; None while nobody has said it."""
+        self.code(number)
+        return self._pids.get(number)
 
     def send(self, number: int, signal_number: int) -> None:
         """Signal a command and its group."""
@@ -79,6 +87,11 @@ class Command:
     def code(self) -> int | None:
         """How it ended, as subprocess says it; None while it runs."""
         return self._starter.code(self._number)
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, also when it is gone; None when it never was."""
+        return self._starter.pid(self._number)
 
     def wait(self, seconds: float) -> bool:
         """Whether it has ended by then."""

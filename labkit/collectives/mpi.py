@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from labkit.collectives.mpi_start import clear, starting
 from labkit.collectives.running import buffers_for, explain_deadline, explain_program
 from labkit.collectives.shipping import pack, pack_options
 from labkit.kinds import LabError
@@ -51,7 +52,7 @@ def run_mpi(
     explain_deadline(deadline)
     deadline = min(deadline, LONGEST)
     buffers = buffers_for(inputs, ranks)
-    command = [*mpiexec(), "-n", str(len(buffers))]
+    command = [*starting(mpiexec()), "-n", str(len(buffers))]
     with tempfile.TemporaryDirectory(prefix="labkit-mpi-") as name:
         folder = Path(name)
         (folder / "program").write_bytes(pack(program))
@@ -72,7 +73,10 @@ def run_mpi(
 
 
 def mpiexec() -> list[str]:
-    """The command that starts ranks: this environment's own before the machine's."""
+    """The command that starts ranks: this environment's own before the machine's.
+
+    `mpi_start.starting` makes of it the words to start it with.
+    """
     if importlib.util.find_spec("mpi4py") is None:
         raise LabError(
             "mpi4py is not installed here. In the folder of the course: make lab; elsewhere: "
@@ -112,12 +116,16 @@ def mpi_environment() -> dict[str, str]:
 
 
 def stop(process: subprocess.Popen[Any]) -> None:
-    """End mpiexec and its ranks: asked first, as it then takes them along, and by force after."""
+    """End mpiexec and its ranks: asked first, as it then takes them along, and by force after.
+
+    What ranks shared that could not take their leave is given back.
+    """
     for way, patience in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 5.0)):
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(process.pid, way)
                 process.wait(patience)
+    clear(process.pid)
 
 
 def _run(command: list[str], folder: Path, ranks: int, deadline: float) -> str:

@@ -15,6 +15,7 @@ import pytest
 
 import labkit
 from labkit import LabError
+from labkit.collectives.mpi_start import memory_of
 from tests.cluster.private_slurm import wait_for
 
 ROOT = Path(labkit.__file__).parent.parent
@@ -178,3 +179,17 @@ def test_an_mpiexec_that_is_not_there_is_named():
         labkit.cluster(ranks=2, engine="mpi", mpiexec="/nowhere/mpiexec"),
     ):
         pass
+
+
+def test_ranks_that_all_die_by_themselves_leave_no_shared_memory(two):
+    def dies(rank):
+        from mpi4py import MPI
+
+        MPI.COMM_WORLD.Barrier()
+        os._exit(5)
+
+    going = two.start(dies, show=False)
+    mpiexec = two.engine._run._command
+    assert set(going.finish(30).errors) == {0, 1}
+    assert mpiexec.pid is not None
+    assert memory_of(mpiexec.pid)[1:] not in shared_memory()

@@ -86,6 +86,7 @@ def _ask(
 ) -> dict[str, Any]:
     """Have the contenders of one place timed, by processes that are gone afterwards."""
     from labkit.collectives.mpi import mpi_environment, mpiexec
+    from labkit.collectives.mpi_start import starting
 
     names = [one.name for one in some]
     environment = {**mpi_environment(), "OMP_NUM_THREADS": "1"}
@@ -99,7 +100,7 @@ def _ask(
         path.write_text(json.dumps(whole), encoding="utf-8")
         command = [sys.executable, "-m", f"labkit.collectives.bench.{place}", str(path)]
         if place == "mpi_ranks":
-            command = [*mpiexec(), "-n", str(plan["ranks"]), *command]
+            command = [*starting(mpiexec()), "-n", str(plan["ranks"]), *command]
         copies = plan["ranks"] if place == "torch_ranks" else 1
         loopback = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
         environments = [
