@@ -83,7 +83,7 @@ class Gpus:
             self._told.tell(now, self.name, "", "note", says)
         return tuple(each.device for each in found), self._told.take()
 
-    def glance(self) -> bool:
+    def glance(self, marked: bool = False) -> bool:
         """Look now, and leave the working out to `read`, which is then paid once for many looks.
 
         False: this look should be read now; something went wrong, or cannot wait.

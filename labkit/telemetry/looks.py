@@ -27,7 +27,7 @@ class Watch:
         self.states: tuple[State, ...] = ()  # what became known in the last look
         self.rows: list[str] = []  # lines of the last look, but for their source's number
         self.opened = False
-        self._glance: Callable[[], bool] | None = None  # the source's, while all goes well
+        self._glance: Callable[[bool], bool] | None = None  # the source's, while all goes well
         self.news = False  # whether the last look opened the source
         self.glanced = False  # whether there are glances that were not worked out yet
         self._every, self._start = every, start
@@ -50,10 +50,10 @@ class Watch:
         # Nothing to look at: no driver comes up while somebody watches. A mark asks no more either.
         return self.due(now) if self.devices else math.inf
 
-    def glance(self) -> bool:
+    def glance(self, marked: bool = False) -> bool:
         """Look now and work it out at the next look, where the source can. False: look at once."""
         try:
-            if self._glance is None or not self._glance():
+            if self._glance is None or not self._glance(marked):
                 return False
         except Exception:  # noqa: BLE001 - the look that follows meets the same fault, and tells it
             return False

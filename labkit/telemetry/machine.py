@@ -129,15 +129,18 @@ class Host:
         parts = [Device(f"core{n}", f"core {n}", "core", part_of="cpu") for n in self._shown]
         return (whole, *parts), tuple(states)
 
-    def glance(self) -> bool:
-        """Put by what the kernel's files say now; `read` works it out. False: read now instead."""
+    def glance(self, marked: bool = False) -> bool:
+        """Put by what the kernel's files say now; `read` works it out. False: read now instead.
+        `marked`: the memory as well, which the table of a span wants to know at its edges.
+        """
         if not self._in_files or self._energy:
             return False  # not all that counts is in such files
         now = self._clock()
-        if now - self._glanced >= SHORT:  # before, nothing has changed in them
+        # Before, no core's counter has anything to tell; but the memory has.
+        if marked or now - self._glanced >= SHORT:
             self._glanced = now
             for file in self._files:
-                file.keep(now)
+                file.keep(now, certainly=marked)
             self._glances.append(now)
         return True
 

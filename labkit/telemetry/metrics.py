@@ -133,8 +133,10 @@ class Source(Protocol):
 class Glancing(Protocol):
     """A source that can also look now and work it out later, which costs a tenth."""
 
-    def glance(self) -> bool:
-        """Look now; the row comes with the next `read` or `recall`. False: read now instead."""
+    def glance(self, marked: bool = False) -> bool:
+        """Look now; the row comes with the next `read` or `recall`. False: read now instead.
+        `marked`: at an edge of a span, at which nothing may be left out.
+        """
         ...
 
     def recall(self) -> Reading:

@@ -57,7 +57,7 @@ class Post:
         self.since = now
         marked = self.marked
         urgent = marked and self.answer()  # before it: a mark that comes meanwhile asks for another
-        well = self.watch.glance()
+        well = self.watch.glance(marked)
         after = clock()
         self.since = None
         if well:

@@ -27,9 +27,9 @@ class File:
         self._kept: dict[float, bytes] = {}
         self._moment: float | None = None
 
-    def keep(self, moment: float) -> None:
+    def keep(self, moment: float, *, certainly: bool = False) -> None:
         """Put by what it says now, to be read as what it said at that moment."""
-        if moment >= self._due:
+        if certainly or moment >= self._due:
             self._kept[moment] = self._now()
             self._due = moment + self._every
 

@@ -43,7 +43,9 @@ FIRST_LOOK = 2.0  # seconds that a panel waits for its first numbers, so that no
 APART = 0.06  # seconds between two looks that tell the utilisation between them
 CATCH_UP = 0.3  # seconds that a table waits for the numbers of this moment
 SHORT_CELL = 3  # looks: a cell that ends sooner has nothing to show
-_TIMES = re.compile(r"\[\d+,([\d.]+),\[")  # of rows as they come
+RECENT = 3.0  # seconds; a source whose rows are older has fallen silent, and no table waits for it
+ROUNDED = 1e-4  # seconds to which the times of rows are written
+_TIMES = re.compile(r"\[(\d+),([\d.]+),\[")  # sources and times of rows as they come
 FASTEST, SLOWEST = 0.02, 60.0
 
 
@@ -83,7 +85,7 @@ class Panel:
         self._told: set[tuple[str, float]] = set()
         self._stopped = False
         self._new_locks()
-        self._seen = -1.0  # the time of the newest row that has arrived
+        self._seen: dict[int, float] = {}  # for each source, the time of its newest row
         when = datetime.now().astimezone().isoformat(timespec="seconds")
         self._header = Header(where, when, every, self._feed.clock)
         self._store = Store(self._header)
@@ -136,8 +138,10 @@ class Panel:
     def recording(self) -> Recording:
         """All that was seen until now, as plain data."""
         if self.live:
-            self._feed.tell()
-            self._wait_until_seen(self._now(), CATCH_UP)
+            self._catch_up(CATCH_UP)
+        return self._so_far()
+
+    def _so_far(self) -> Recording:
         return self._store.recording(measured(self._header.where))
 
     @property
@@ -226,7 +230,9 @@ class Panel:
 
                 def history() -> Recording | None:
                     panel = this()
-                    return None if panel is None else panel.recording
+                    # What is newer comes by itself. To wait for it would be to wait for ourselves
+                    # where the feed's own thread asks.
+                    return None if panel is None else panel._so_far()
 
                 self._bridge = Bridge(self._key, meta, history)
 
@@ -234,7 +240,8 @@ class Panel:
 
     def _arrived(self, lines: list[Any]) -> None:
         self._store.take(lines)
-        self._see(max((line[1] for line in lines if type(line) is list), default=-1.0))
+        # A source without devices has one row, which is empty: nobody waits for another.
+        self._see([(line[0], line[1]) for line in lines if type(line) is list and len(line) > 2])
         if self._file is not None:
             self._file.write(lines)
             if self._file.fault and not self._file.told:
@@ -250,13 +257,14 @@ class Panel:
             self._arrived(json.loads(f"[{text}]"))
             return
         self._store.take_rows(text)
-        self._see(max(map(float, _TIMES.findall(text)), default=-1.0))
+        self._see([(int(source), float(time)) for source, time in _TIMES.findall(text)])
         self._tell_of_long_cells()
         self._forward([text])
 
-    def _see(self, newest: float) -> None:
+    def _see(self, rows: Sequence[tuple[int, float]]) -> None:
         with self._arriving:
-            self._seen = max(self._seen, newest)
+            for source, moment in rows:
+                self._seen[source] = moment
             self._arriving.notify_all()
 
     def _begin_to_see(self) -> None:
@@ -265,13 +273,24 @@ class Panel:
         self._wait_until_seen(0.0, FIRST_LOOK)
         with self._arriving:
             self._arriving.wait_for(lambda: False, APART)
+        self._catch_up(max(0.0, until - time.monotonic()))
+
+    def _catch_up(self, deadline: float) -> None:
+        """Ask for all that is there to be seen now, and wait for it."""
+        moment = self._now()  # before it is asked for: what answers may be quicker than this thread
         self._feed.tell()
-        self._wait_until_seen(self._now(), max(0.0, until - time.monotonic()))
+        self._wait_until_seen(moment - ROUNDED, deadline)
 
     def _wait_until_seen(self, moment: float, deadline: float) -> None:
-        """Wait for a row of that moment or later; not for ever, a source may be silent."""
+        """Wait for a row of that moment or later from every source that is alive; not for ever."""
+        recent = moment - max(RECENT, 3 * self._header.every)
+
+        def seen() -> bool:
+            alive = [one >= moment for one in self._seen.values() if one > recent]
+            return bool(alive) and all(alive)
+
         with self._arriving:
-            self._arriving.wait_for(lambda: self._seen >= moment, deadline)
+            self._arriving.wait_for(seen, deadline)
 
     def _forward(self, lines: Sequence[Any], *, wait: bool = False) -> None:
         if self._bridge is not None:

@@ -135,6 +135,21 @@ def test_a_glance_that_comes_too_soon_after_another_adds_nothing(machine):
     assert len(host.read().rows) == 3
 
 
+def test_the_memory_at_a_mark_is_seen_however_soon_it_comes_after_another_look(machine):
+    host = machine.host()
+    host.open()
+    host.read()
+    machine.clock.now += 0.1
+    assert host.glance()  # with the memory, which is then not looked at for a while
+    for step, available in ((0.01, 30), (0.03, 20), (0.06, 10)):
+        machine.clock.now += step
+        machine.memory(100, available)
+        assert host.glance(marked=True)
+    machine.clock.now += 0.1
+    rows = host.read().rows[1:-1]
+    assert [row.values[0][CPU("memory")] for row in rows] == [kb * 1024 for kb in (70, 80, 90)]
+
+
 def test_a_process_that_ends_between_glances_is_lost_and_costs_nothing_else(machine):
     host = machine.host()
     host.open()

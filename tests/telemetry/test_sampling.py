@@ -301,9 +301,10 @@ class Glanced(Simulated):
 
     def __init__(self, *arguments, **more):
         super().__init__(*arguments, **more)
-        self.kept, self.asked = [], 0
+        self.kept, self.asked, self.marked = [], 0, []
 
-    def glance(self):
+    def glance(self, marked=False):
+        self.marked.append(marked)
         if not self.can_be_glanced_at:
             return False
         self.asked += 1
@@ -369,6 +370,19 @@ def test_a_mark_is_looked_at_at_once_and_handed_over_with_the_others(sampled, ki
     assert until(lambda: len(heard.rows()) == looks() == 5)
     times = heard.times()
     assert times == sorted(set(times))
+
+
+def test_a_source_is_told_that_a_glance_is_at_a_mark(sampled):
+    source = Glanced()
+    sampling, heard = sampled([source], every=0.05, together=3600.0)
+    assert until(heard.rows)
+    assert until(lambda: len(source.marked) > 2)
+    assert not any(source.marked)
+    sampling.look_now()
+    assert until(lambda: source.marked.count(True) == 1)
+    asked = source.asked
+    assert until(lambda: source.asked > asked + 2)
+    assert source.marked.count(True) == 1
 
 
 def test_a_mark_that_cannot_be_glanced_at_is_read(sampled):

@@ -17,6 +17,7 @@ import labkit
 from labkit import LabError
 from labkit.telemetry import Device, Reading, Row, mark
 from labkit.telemetry.notebook import cell_name
+from tests.telemetry.simulated import Simulated
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -95,6 +96,46 @@ def test_a_span_marked_elsewhere_in_the_program_reaches_every_panel(host):
     with mark("epoch 2"):
         pass
     assert [span.name for span in other.recording.spans] == ["epoch 1"]
+
+
+def test_numbers_of_this_moment_are_not_waited_for_when_they_have_come(monkeypatch):
+    with labkit.panel(every=60, sources=(Simulated(),)) as panel:
+        tell = panel._feed.tell
+
+        def tell_slowly():  # another thread holds the interpreter's lock for a while
+            tell()
+            time.sleep(0.05)
+
+        monkeypatch.setattr(panel._feed, "tell", tell_slowly)
+        began = time.monotonic()
+        assert len(panel.recording.series[0].times) >= 2
+        assert time.monotonic() - began < 0.25
+
+
+def test_a_table_waits_for_each_source_that_is_alive():
+    slow, quick = Simulated("slow"), Simulated("quick")
+    with labkit.panel(sources=(slow, quick)) as panel:
+        slow.during = lambda: time.sleep(0.08)
+        wait_for(lambda: len(panel.recording.series[0].times) > 6, "looks by its own thread")
+        for number in range(5):
+            with panel.span(f"span {number}"):
+                time.sleep(0.02 * number)
+            recording = panel.recording
+            end = recording.spans[-1].end
+            assert all(series.times[-1] >= end for series in recording.series)
+
+
+def test_a_source_that_hangs_is_not_waited_for_by_what_a_new_page_is_sent():
+    source = Simulated()
+    with labkit.panel(sources=(source,)) as panel:
+        panel._connect()
+        source.during = lambda: time.sleep(0.6)
+        time.sleep(0.2)  # it is at it
+        began = time.monotonic()
+        # This may be asked by the very thread by which rows arrive.
+        assert panel._bridge._history().series
+        assert time.monotonic() - began < 0.2
+        source.during = lambda: None
 
 
 def test_a_stopped_panel_takes_no_spans(host):

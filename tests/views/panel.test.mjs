@@ -2,6 +2,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
+import { gzipSync } from "node:zlib";
+
+import { takerOf } from "../../labkit/views/static/panel.mjs";
 import { listen, openChannel, place, tell } from "../../labkit/views/static/panel_hub.mjs";
 import { coresUnfolded, defaultMetrics, ordered, roundUp, scales, strips } from "../../labkit/views/static/panel_lanes.mjs";
 import { fillLane, raster } from "../../labkit/views/static/panel_raster.mjs";
@@ -182,6 +185,22 @@ test("what a page was given is loaded, and what came meanwhile is kept", () => {
   assert.deepEqual([0, 1, 1.5].map((t) => store.tables[0].at(0, t)), [5, 7, 15]);
   assert.equal(store.spans.length, 1);
   assert.equal(store.reason("gpu0", "power", "gpus", 1).why, "refused");
+});
+
+test("spans and states that come while the page unpacks its past are kept, in order and once", () => {
+  const store = filled(20, (i) => [i, 40]);
+  const say = (time, state) => ({ state, time, device: "gpu0", metric: "power", says: "" });
+  for (const line of [{ span: "a", start: 0.5, end: 1.5, by: "you" }, { span: "b", start: 1.6, end: null, by: "you" },
+    say(1.2, "fine"), say(1.8, "lost")]) store.take(line);
+  const source = { source: "gpus", metrics: ["utilisation", "temperature"], devices: [GPU(0)] };
+  const column = { make: () => Float32Array.from([1]), numbers: 1, most: 9 };
+  store.load({
+    header: { every: 0.1 }, seconds: 1.3, cost: null, damage: null, spans: [{ name: "a", start: 0.5 }],
+    states: [say(0, "refused"), say(1.2, "fine")].map((one) => ({ ...one, why: one.state })),
+    sources: [{ ...source, times: Float64Array.from([0]), columns: [column, column] }],
+  });
+  assert.deepEqual(store.spans.map(({ name, end }) => [name, end]), [["a", 1.5], ["b", null]]);
+  assert.deepEqual(store.states.get("gpu0|power").map((one) => one.why), ["refused", "fine", "lost"]);
 });
 
 test("a span that has ended takes the place of its beginning", () => {
@@ -585,4 +604,36 @@ test("a model hands on what it knows and what it is told", () => {
   listen(place("k", world), (news) => heard.push(news), () => {});
   assert.deepEqual(heard, [{ opened: true }, { history: "abc" }, { lines: [[0, 1, [2]]] }, { history: "def" },
     { lines: [[0, 2, [2]]] }, { lines: [[0, 2.1, [3]]] }, { ended: "stopped" }]);
+});
+
+// As panel_data.py packs it: one source with one row, without numbers.
+function packedPast(seconds) {
+  const source = { source: "gpus", metrics: ["utilisation"], devices: [GPU(0)], rows: 1, bytes: 2, steps: 4000, ranges: [[null, null]] };
+  const about = { header: { every: 0.1 }, sources: [source], spans: [{ name: "a", start: 0, end: seconds }], states: [], seconds };
+  const text = Buffer.from(JSON.stringify(about));
+  const length = Buffer.alloc(4);
+  length.writeUInt32LE(text.length);
+  return gzipSync(Buffer.concat([length, text, Buffer.alloc(4)])).toString("base64");
+}
+
+test("a panel that comes into sight long after its page was opened has the past, and all since then", async () => {
+  const where = place("k", {});
+  where.data = new Store();
+  tell(where, { history: packedPast(1) });
+  for (let i = 0; i < 50; i += 1) tell(where, { lines: [[0, 1 + i / 10, [i]]] });
+  let loaded = null;
+  const unpacked = new Promise((done) => { loaded = done; });
+  listen(where, takerOf(where), ({ lines }) => { if (!lines) setTimeout(loaded); });
+  await unpacked;
+  while (!where.data.spans.length) await new Promise(setImmediate);
+  await new Promise(setImmediate);
+  tell(where, { lines: [[0, 6, [50]]] });
+  const [table] = where.data.tables;
+  assert.deepEqual([table.rows, where.data.until, where.data.spans.length], [52, 6, 1]);
+  // Another model's past is older than what is known, and takes nothing away.
+  tell(where, { history: packedPast(3) });
+  tell(where, { lines: [[0, 6.1, [51]], { span: "b", start: 6, end: null, by: "you" }] });
+  while (where.data.spans.length < 2) await new Promise(setImmediate);
+  assert.equal(where.data.tables[0].rows, 53);
+  assert.equal(where.data.tables[0].at(0, 6.1), 51);
 });

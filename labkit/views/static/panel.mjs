@@ -84,7 +84,7 @@ class Panel {
 
   async read(text) {
     try {
-      await loadInto(this.where, text, !this.options.live);
+      await loadInto(this.where, text);
     } catch (error) {
       this.fault = `cannot be shown here (${error.message})`;
     }
@@ -292,16 +292,31 @@ class Panel {
 }
 
 // What puts news into the data that all panels of a key share.
-function takerOf(where) {
+export function takerOf(where) {
+  const later = []; // what comes while the past is being unpacked: rows need the sources that it names
+  let unpacking = 0;
+  const take = (lines) => { for (const line of lines) where.data.take(line); };
+  const load = async (text) => {
+    unpacking += 1;
+    try {
+      await loadInto(where, text);
+    } finally {
+      unpacking -= 1;
+      if (!unpacking) take(later.splice(0));
+    }
+  };
   return (news) => {
-    if (news.history) loadInto(where, news.history, false);
-    if (news.lines) for (const line of news.lines) where.data.take(line);
+    if (news.history) load(news.history);
+    if (news.lines) {
+      if (unpacking) later.push(...news.lines);
+      else take(news.lines);
+    }
   };
 }
 
-async function loadInto(where, text, certainly) {
-  const about = await unpack(text);
-  if (certainly || about.seconds > where.data.until - 1) where.data.load(about);
+// However old it is: a page may have been told of the past long before its panel came into sight.
+async function loadInto(where, text) {
+  where.data.load(await unpack(text));
   for (const listener of where.listeners) listener({});
 }
 

@@ -37,7 +37,7 @@ export class Store {
 
   // Everything that a page was given. Keeps what is newer here already.
   load(about) {
-    const live = this.tables;
+    const { tables: live, spans, states } = this;
     this.header = about.header;
     this.tables = [];
     this.spans = [];
@@ -52,6 +52,11 @@ export class Store {
     about.states.forEach((state) => this.addState(state));
     this.until = Math.max(this.until, about.seconds ?? 0);
     for (const table of live) this.rescue(table);
+    spans.forEach((span) => this.addSpan(span));
+    for (const [key, list] of states) {
+      const last = this.states.get(key)?.at(-1)?.time ?? -Infinity;
+      list.filter((one) => one.time > last).forEach((one) => this.addState(one));
+    }
   }
 
   // Rows that came while the page was unpacking what it was given.
