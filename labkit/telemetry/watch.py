@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 import time
 import uuid
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 from labkit.hardware import machine_text
 from labkit.kinds import LabError, measured
 from labkit.telemetry import notebook, spans
+from labkit.telemetry.arrivals import Arrivals
 from labkit.telemetry.ends import end, of_this_process, weakly
 from labkit.telemetry.feed import Feed
 from labkit.telemetry.lines import Header, Span, span_line, state_line
@@ -43,9 +43,6 @@ FIRST_LOOK = 2.0  # seconds that a panel waits for its first numbers, so that no
 APART = 0.06  # seconds between two looks that tell the utilisation between them
 CATCH_UP = 0.3  # seconds that a table waits for the numbers of this moment
 SHORT_CELL = 3  # looks: a cell that ends sooner has nothing to show
-RECENT = 3.0  # seconds; a source whose rows are older has fallen silent, and no table waits for it
-ROUNDED = 1e-4  # seconds to which the times of rows are written
-_TIMES = re.compile(r"\[(\d+),([\d.]+),\[")  # sources and times of rows as they come
 FASTEST, SLOWEST = 0.02, 60.0
 
 
@@ -85,9 +82,9 @@ class Panel:
         self._told: set[tuple[str, float]] = set()
         self._stopped = False
         self._new_locks()
-        self._seen: dict[int, float] = {}  # for each source, the time of its newest row
         when = datetime.now().astimezone().isoformat(timespec="seconds")
         self._header = Header(where, when, every, self._feed.clock)
+        self._arrivals = Arrivals(every)
         self._store = Store(self._header)
         # The file comes first: a name that cannot be written must not leave a sampler behind.
         self._file = None if record is None else RecordFile(Path(record), self._header)
@@ -240,8 +237,7 @@ class Panel:
 
     def _arrived(self, lines: list[Any]) -> None:
         self._store.take(lines)
-        # A source without devices has one row, which is empty: nobody waits for another.
-        self._see([(line[0], line[1]) for line in lines if type(line) is list and len(line) > 2])
+        self._arrivals.of_lines(lines)
         if self._file is not None:
             self._file.write(lines)
             if self._file.fault and not self._file.told:
@@ -257,40 +253,22 @@ class Panel:
             self._arrived(json.loads(f"[{text}]"))
             return
         self._store.take_rows(text)
-        self._see([(int(source), float(time)) for source, time in _TIMES.findall(text)])
+        self._arrivals.of_text(text)
         self._tell_of_long_cells()
         self._forward([text])
-
-    def _see(self, rows: Sequence[tuple[int, float]]) -> None:
-        with self._arriving:
-            for source, moment in rows:
-                self._seen[source] = moment
-            self._arriving.notify_all()
 
     def _begin_to_see(self) -> None:
         """Wait for two looks: utilisation is known between looks, and a span may begin at once."""
         until = time.monotonic() + FIRST_LOOK
-        self._wait_until_seen(0.0, FIRST_LOOK)
-        with self._arriving:
-            self._arriving.wait_for(lambda: False, APART)
+        self._arrivals.wait_for(0.0, FIRST_LOOK)
+        time.sleep(APART)
         self._catch_up(max(0.0, until - time.monotonic()))
 
     def _catch_up(self, deadline: float) -> None:
         """Ask for all that is there to be seen now, and wait for it."""
         moment = self._now()  # before it is asked for: what answers may be quicker than this thread
         self._feed.tell()
-        self._wait_until_seen(moment - ROUNDED, deadline)
-
-    def _wait_until_seen(self, moment: float, deadline: float) -> None:
-        """Wait for a row of that moment or later from every source that is alive; not for ever."""
-        recent = moment - max(RECENT, 3 * self._header.every)
-
-        def seen() -> bool:
-            alive = [one >= moment for one in self._seen.values() if one > recent]
-            return bool(alive) and all(alive)
-
-        with self._arriving:
-            self._arriving.wait_for(seen, deadline)
+        self._arrivals.wait_for(moment, deadline)
 
     def _forward(self, lines: Sequence[Any], *, wait: bool = False) -> None:
         if self._bridge is not None:
@@ -360,7 +338,6 @@ class Panel:
     def _new_locks(self) -> None:
         self._lock = threading.RLock()
         self._telling = threading.RLock()
-        self._arriving = threading.Condition()
 
     def disown(self) -> None:
         """In a fork of this process: the panel, its file and its picture are the parent's."""
