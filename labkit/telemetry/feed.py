@@ -97,7 +97,7 @@ class Feed:
 
     def live(self) -> None:
         """Somebody watches: hand looks on while they are new, twice a second. Otherwise they come
-        once a second.
+        every two seconds.
         """
         self._run.ask("live")
 

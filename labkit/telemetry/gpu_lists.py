@@ -27,7 +27,8 @@ class Activity(Ask):
     """From NVML's GPM (Hopper on): share of busy SMs, and the traffic, between two samples.
 
     NVML's counters behind it are good for intervals of 100 ms and more, and this is the dearest of
-    the quick questions: it is asked at every second look of the usual ten a second.
+    the quick questions: it is asked at every second look of the usual ten at most. As long as looks
+    are glances, it waits for the next that is read: a second, or two while nobody watches.
     """
 
     metrics = ("sm_activity", "pcie", "nvlink")

@@ -1,8 +1,9 @@
 """NVIDIA's GPUs as a source of telemetry: all of them at each look, whatever fails on any.
 
-Quick gauges are asked at every look, in few calls: energy and power together, memory, utilisation,
-and the SM counters. Temperature, clock and processes, which change slowly or cost more, are asked
-twice a second at most and hold in between. Nothing that makes the driver wait is asked at all.
+Quick gauges are asked at every look, in few calls: energy and power together, memory, utilisation.
+SM counters, traffic, temperature, clock and processes, which change slowly or cost more, are asked
+once a second, every two seconds while nobody watches, and hold in between. Nothing that makes the
+driver wait is asked at all.
 """
 
 from __future__ import annotations

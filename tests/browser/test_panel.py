@@ -19,7 +19,7 @@ from tests.browser.lab import Lab
 from tests.views.panel_recordings import made
 
 ROOT = Path(__file__).parents[2]
-# A thread that sends ten rows a second, two at a time, as the sampler's reader does; then a cell
+# A thread that sends ten rows a second, two at a time (the sampler's reader: five); then a cell
 # that keeps the kernel busy with pure Python.
 LIVE = [
     new_code_cell(f"""
