@@ -24,9 +24,10 @@ def test_a_moment_is_met_by_a_row_of_it_however_that_is_rounded():
 
 def test_nobody_waits_for_a_source_without_devices_or_one_that_is_silent():
     arrivals = Arrivals(0.1)
-    arrivals.of_lines([[0, 1.0], [1, 1.0, [3.0]]])
-    arrivals.of_text(f"[2,{1.1 + RECENT},[3.0]]")
-    assert arrivals.wait_for(1.05 + RECENT, deadline=0)
+    arrivals.of_lines([[0, 1.0], [1, 1.5, [3.0]]])
+    assert arrivals.wait_for(1.5, deadline=0)
+    arrivals.of_text(f"[2,{1.6 + RECENT},[3.0]]")
+    assert arrivals.wait_for(1.55 + RECENT, deadline=0)
 
 
 def test_who_waits_is_woken():
