@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from labkit.kinds import Kind, LabError
 
-__all__ = ["dump", "load", "read", "stored", "write"]
+__all__ = ["atomic_write", "dump", "load", "read", "stored", "write"]
 
 FORMAT = 1
 T = TypeVar("T")
@@ -86,24 +86,31 @@ def load(text: str) -> Any:
 def write(path: str | Path, value: object) -> Path:
     """Write a registered dataclass to a file; `read` gives it back."""
     text = dump(value) + "\n"
-    draft: Path | None = None
     try:
         target = Path(path)
-        if target.exists() and not target.is_file():
-            raise OSError("it is no plain file")  # root could put a file in place of a device
-        draft = target.with_name(f".{target.name}.{os.getpid()}")
-        # A full disk must not cost the file that was there before.
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(target)
+        atomic_write(target, text)
     except (OSError, ValueError, TypeError) as fault:
-        with suppress(OSError):
-            if draft is not None:
-                draft.unlink(missing_ok=True)
         raise LabError(
             f"{str(path)!r} cannot be written: {fault}. "
             "Give the path of a file in a folder that exists and is yours."
         ) from fault
     return target
+
+
+def atomic_write(path: Path, content: str | bytes) -> None:
+    """Write a file so that every reader sees the old one or the whole new one.
+
+    Whatever goes wrong, a full disk included, the old file stays as it was.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError("it is not a plain file")  # root could replace a device
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+        draft.replace(path)
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def read(path: str | Path, types: tuple[type, ...], what: str) -> Any:
