@@ -34,7 +34,6 @@ class Convention:
     weights: int
     gradients: int
     optimizer: int
-    note: str
 
     @property
     def per_parameter(self) -> int:
@@ -44,20 +43,12 @@ class Convention:
 
 # Publications give 10, 12, 16 or 18 bytes per parameter for "Adam". They keep different things.
 CONVENTIONS = {
-    "float32 sgd": Convention(4, 4, 0, "float32 throughout, plain SGD keeps nothing"),
-    "float32 adam": Convention(4, 4, 8, "float32 throughout, Adam keeps two moments"),
-    "mixed adam 16": Convention(
-        2, 2, 12, "16-bit weights and gradients; a float32 copy and two moments (ZeRO)"
-    ),
-    "mixed adam 18": Convention(
-        2, 4, 12, "16-bit weights, float32 gradients; a float32 copy and two moments"
-    ),
-    "bfloat16 adam 12": Convention(
-        2, 2, 8, "bfloat16 weights and gradients, two float32 moments, no float32 copy"
-    ),
-    "bfloat16 adam 10": Convention(
-        2, 0, 8, "bfloat16 weights, two float32 moments; each gradient is used at once, not kept"
-    ),
+    "float32 sgd": Convention(4, 4, 0),
+    "float32 adam": Convention(4, 4, 8),  # two moments
+    "mixed adam 16": Convention(2, 2, 12),  # ZeRO: 16-bit; a float32 copy and two moments
+    "mixed adam 18": Convention(2, 4, 12),  # the same with float32 gradients
+    "bfloat16 adam 12": Convention(2, 2, 8),  # two float32 moments, no float32 copy
+    "bfloat16 adam 10": Convention(2, 0, 8),  # each gradient is used at once, not kept
 }
 
 

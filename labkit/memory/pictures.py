@@ -67,9 +67,7 @@ def _bars(footprints: Mapping[str, Footprint], device_memory: float | None) -> S
     names = [part.name for part in next(iter(footprints.values())).parts]
     looks = dict(zip(names, (0, 1, 2, 4, 3), strict=False))
     tallest = max([*(one.total for one in footprints.values()), 1])
-    # Beside a far larger device the bars would vanish: then a sentence compares them.
-    dwarfed = device_memory is not None and device_memory > 20 * tallest
-    full = tallest if dwarfed else max(tallest, device_memory or 0)
+    full = max(tallest, device_memory or 0)
     bottom = 118.0 + 74 * len(footprints)
     board = Sketch(
         "Memory of one training step",
@@ -97,10 +95,7 @@ def _bars(footprints: Mapping[str, Footprint], device_memory: float | None) -> S
                 )  # fmt: skip
             x += width
         board.text(x + 10, y + 31, bytes_text(one.total), size=9.5)
-    if device_memory and dwarfed:
-        share = f"less than {100 * 1.05 * tallest / device_memory:.1g} % of a device's"
-        board.text(left, bottom + 12, f"{share} {bytes_text(device_memory)}", size=9.5, faint=True)
-    elif device_memory:
+    if device_memory:
         x = left + wide * device_memory / full
         board.line((x, 108), (x, bottom - 2), dashed=True, above=True)
         words = f"memory of the device, {bytes_text(device_memory)}"
