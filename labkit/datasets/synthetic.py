@@ -73,13 +73,13 @@ def _digits(side: int, writers: int, rng: Generator) -> Bytes:
 
     # For every pixel, its place in the font: turned, slanted, scaled and bent by the writer.
     axis = np.arange(side, dtype=np.float32) - np.float32((side - 1) / 2)
-    bend = _smooth(rng.normal(0, 0.7, (2 * count, 4, 4)), side).reshape(2, count, side, side)
+    bend = _smooth(rng.normal(0, 0.6, (2 * count, 4, 4)), side).reshape(2, count, side, side)
     x, y = axis[None, None, :], axis[None, :, None]
-    turn, slant, size = vary(0.14), vary(0.24), 1 + vary(0.08)
+    turn, slant, size = vary(0.12), vary(0.22), 1 + vary(0.08)
     across = (x + (turn + slant) * y) / (2.8 * size * (1 + vary(0.12))) + 5 + bend[0]
     down = (y - turn * x) / (2.8 * size) + 6 + bend[1]
     value = _between(np.repeat(font, writers, axis=0), down, across)
-    ink = np.clip((value - 0.52 + vary(0.08)) * 4 + 0.5, 0, 1) * 255
+    ink = np.clip((value - 0.515 + vary(0.07)) * 4 + 0.5, 0, 1) * 255
     ink *= np.pad(np.ones((side - 2 * SHIFT,) * 2), SHIFT)  # the rim stays empty when it moves
     written: Bytes = ink.astype(np.uint8).reshape(10, writers, side, side)
     return written
