@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import os
 import platform
 import shutil
 import socket
@@ -154,7 +153,6 @@ def disk() -> Line:
 def data() -> Line:
     """What lessons will train on, without downloading anything."""
     from labkit import datasets
-    from labkit.datasets import cache, door
 
     folder = datasets.cache_folder()
     in_the_way = [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]
@@ -171,24 +169,22 @@ def data() -> Line:
         found = f"nothing can be written to {place}: {reason}"
         do = "Set LABKIT_CACHE to a folder of yours, or data is loaded anew each time."
         return Line("Data", "warn", found, do)
-    kept = {name: datasets.cached(name) for name in ("mnist", "cifar100")}
-    words = {"real": "ready", "stand-in": "stand-in drawn by labkit", "none": "not there yet"}
+    words = {
+        "cached": "ready",
+        "download": "not there yet",
+        "synthetic": "not there, so synthetic data are used",
+    }
     titles = {"mnist": "MNIST", "cifar100": "CIFAR-100"}
-    found = ", ".join(f"{titles[name]} {words[state]}" for name, state in kept.items())
-    if all(state == "real" for state in kept.values()):
+    states = {name: datasets.state(name) for name in titles}
+    found = ", ".join(f"{titles[name]} {words[state]}" for name, state in states.items())
+    if all(state == "cached" for state in states.values()):
         return Line("Data", "pass", found)
-    missing = [name for name, state in kept.items() if state != "real"]
+    missing = [name for name, state in states.items() if state != "cached"]
     calls = " and ".join(f"labkit.datasets.{name}()" for name in missing)
-    steps = []
-    if door.offline():
-        found = f"{found}; LABKIT_OFFLINE={os.environ['LABKIT_OFFLINE']} forbids downloads"
-        steps.append("Unset LABKIT_OFFLINE.")
-    for name in missing:
-        if cache.failed_lately(folder, name):
-            found = f"{found}; a download of {titles[name]} failed less than an hour ago"
-            steps.append(f"Delete {folder / name}.no-download, or wait an hour.")
-    steps.append(f"Call {calls} once with network access, before class.")
-    return Line("Data", "warn", found, " ".join(steps))
+    do = f"Call {calls} once with network access, before class."
+    if datasets.offline():
+        do = f"Unset LABKIT_OFFLINE. {do}"
+    return Line("Data", "warn", found, do)
 
 
 def ports() -> Line:

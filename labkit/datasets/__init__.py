@@ -1,60 +1,94 @@
-"""MNIST and CIFAR-100 by one door, with or without internet; the result says which.
+"""MNIST, Fashion-MNIST and CIFAR-100, with or without internet; the result says which.
 
 >>> data = labkit.datasets.mnist()                     # doctest: +SKIP
 >>> (x_train, y_train), (x_test, y_test) = data        # doctest: +SKIP
 >>> data                                               # doctest: +SKIP
-MNIST stand-in (drawn by labkit): 60,000 train, 10,000 test, 28×28, 10 classes
+MNIST: 60,000 train, 10,000 test, 28×28, 10 classes
 
-First the cache of this machine, then a download checked by SHA-256, then a stand-in that labkit
-draws: same shapes and sizes, other pictures, and a title that says so.
+The published files from this machine, or else a download in bounded time, or else synthetic data
+of the same shapes, whose label says so.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
-from labkit.datasets.cache import cache_folder
+from labkit.arguments import one_of
+from labkit.datasets import download
 from labkit.datasets.dataset import Dataset
-from labkit.kinds import LabError
+from labkit.datasets.download import DownloadError, cache_folder, offline
+from labkit.datasets.published import PUBLISHED, Arrays, Published
+from labkit.datasets.synthetic import synthetic_images
 
-__all__ = ["Dataset", "cache_folder", "cached", "cifar100", "mnist"]
+__all__ = ["Dataset", "cache_folder", "cifar100", "fashion_mnist", "mnist", "offline", "state"]
+
+_loaded: dict[str, Dataset] = {}
 
 
-def mnist(folder: str | os.PathLike[str] | None = None) -> Dataset:
-    """Handwritten digits: 60,000 + 10,000 grey images of 28×28 in 10 classes.
+def mnist() -> Dataset:
+    """Handwritten digits: 60,000 + 10,000 grey images of 28×28 in 10 classes."""
+    return _load("mnist")
 
-    `folder` is where to look for the file and to keep it, in place of `cache_folder()`.
+
+def fashion_mnist() -> Dataset:
+    """Photographs of clothes: 60,000 + 10,000 grey images of 28×28 in 10 classes.
+
+    On Debian and Ubuntu, the package `dataset-fashion-mnist` brings them without a download.
     """
-    return _enter("mnist", folder)
+    return _load("fashion_mnist")
 
 
-def cifar100(folder: str | os.PathLike[str] | None = None) -> Dataset:
-    """Small photographs: 50,000 + 10,000 colour images of 32×32 in 100 classes (fine labels).
+def cifar100() -> Dataset:
+    """Small photographs: 50,000 + 10,000 colour images of 32×32 in 100 classes (fine labels)."""
+    return _load("cifar100")
 
-    `folder` is where to look for the file and to keep it, in place of `cache_folder()`.
+
+def state(name: str) -> Literal["cached", "download", "synthetic"]:
+    """What the next call of `mnist()` and the others will give; this does not use the network.
+
+    "cached": the published files are here. "download": they are not, a download will be tried.
+    "synthetic": neither, because LABKIT_OFFLINE is set or a download failed within the last hour.
     """
-    return _enter("cifar100", folder)
+    source = PUBLISHED[one_of("name", name, PUBLISHED)]
+    if download.cached_files(source):
+        return "cached"
+    return "synthetic" if download.obstacle(source) else "download"
 
 
-def cached(name: str) -> Literal["real", "stand-in", "none"]:
-    """What is on this machine already, so that a class can be prepared.
-
-    >>> labkit.datasets.cached("mnist")     # doctest: +SKIP
-    'real'
-    """
-    from labkit.datasets.door import at_hand
-    from labkit.datasets.sources import SOURCES
-
-    key = str(name).lower().replace("-", "")
-    if key not in SOURCES:
-        raise LabError(f"There is no data set {name!r}. Ask for one of {', '.join(SOURCES)}.")
-    return at_hand(SOURCES[key], cache_folder())
+def _load(key: str) -> Dataset:
+    """The data set, loaded once a process."""
+    if key not in _loaded:
+        _loaded[key] = _find(PUBLISHED[key], key)
+    return _loaded[key]
 
 
-def _enter(key: str, folder: str | os.PathLike[str] | None) -> Dataset:
-    from labkit.datasets.cache import chosen_folder
-    from labkit.datasets.door import enter
-    from labkit.datasets.sources import SOURCES
+def _find(source: Published, key: str) -> Dataset:
+    paths = download.cached_files(source)
+    if paths:
+        return _dataset(source, "cache", source.read(*paths))
+    note = download.obstacle(source)
+    if not note:
+        try:
+            arrays, note = download.fetch(source)
+            return _dataset(source, "download", arrays, note)
+        except DownloadError as fault:
+            note = f"{source.name} could not be downloaded: {fault}."
+    splits = []
+    for count, test in ((source.train, False), (source.test, True)):
+        x, y = synthetic_images(
+            count, source.shape, source.classes, digits=key == "mnist", test=test
+        )
+        splits += [x, y.reshape(count, *source.label_shape)]
+    return _dataset(source, "synthetic", Arrays(*splits), note)
 
-    return enter(SOURCES[key], chosen_folder(folder))
+
+def _dataset(
+    source: Published,
+    origin: Literal["cache", "download", "synthetic"],
+    arrays: Arrays,
+    note: str = "",
+) -> Dataset:
+    for array in arrays:
+        array.setflags(write=False)
+    notes = (note,) if note else ()
+    return Dataset(source.name, origin, *arrays, classes=source.classes, notes=notes)

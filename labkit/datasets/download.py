@@ -1,143 +1,156 @@
-"""Fetching one file of known size and checksum, with a deadline on everything."""
+"""Find a data set's files on this machine, or download them with Keras' loader in bounded time."""
 
 from __future__ import annotations
 
 import hashlib
-import queue
-import threading
+import os
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from pathlib import Path
 
-from labkit.progress import unseen
+from labkit.datasets.published import Arrays, Published
+from labkit.plain import atomic_write
+from labkit.progress import progress
 
-__all__ = ["Deadlines", "NotFetchedError", "fetch"]
+__all__ = ["DownloadError", "cache_folder", "cached_files", "fetch", "obstacle", "offline"]
 
-PIECE = 1 << 18
+STALL_SECONDS = 10.0  # the longest wait for the server: its first answer, and any byte after it
+AGAIN_SECONDS = 3600.0  # after a failure, how long no download is tried
+
+# A process of its own, because it can be ended whatever it waits for (a name server, a handshake,
+# a slow server), and because the kernel need not import TensorFlow for this. The first request
+# finds a missing network before Keras is imported, which takes seconds.
+_LOADER = """
+import socket, sys, urllib.request
+folder, url, stall, *files = sys.argv[1:]
+socket.setdefaulttimeout(float(stall))
+try:
+    urllib.request.urlopen(url + files[0]).close()
+    open(folder + "/answered", "w").close()
+    from keras.utils import get_file
+    for name, checksum in zip(files[::2], files[1::2]):
+        get_file(name, origin=url + name, file_hash=checksum, cache_dir=folder, cache_subdir=".")
+except Exception as fault:
+    sys.exit("labkit: " + str(getattr(fault, "reason", fault)))
+"""
 
 
-class NotFetchedError(Exception):
+class DownloadError(Exception):
     """Why a download failed, as the end of a sentence."""
 
 
-@dataclass(frozen=True)
-class Deadlines:
-    """Seconds until a server must answer, between two pieces, and for everything."""
-
-    answer_s: float = 8.0
-    stall_s: float = 10.0
-    total_s: float = 600.0
+def cache_folder() -> Path:
+    """Where data sets are kept: LABKIT_CACHE, or Keras' own folder. It need not exist yet."""
+    chosen = os.environ.get("LABKIT_CACHE", "").strip()
+    return Path(chosen).expanduser().absolute() if chosen else _keras_folder()
 
 
-def fetch(
-    url: str,
-    sha256: str,
-    size: int,
-    sink: BinaryIO,
-    deadlines: Deadlines,
-    advance: Callable[[int], None] = unseen,
-) -> None:
-    """Write the file behind `url` into `sink`; raise NotFetchedError if it is any other file.
+def _keras_folder() -> Path:
+    home = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")  # noqa: PTH111 (as Keras)
+    return Path(home).absolute() / "datasets"
 
-    What `sink.write` raises goes through. A thread reads the network, so that no name server,
-    handshake or slow header can hold the caller longer than the deadlines say.
-    """
-    pieces: queue.Queue[bytes | NotFetchedError | None] = queue.Queue(maxsize=16)
-    given_up = threading.Event()
-    reader = threading.Thread(
-        target=_read, args=(url, size, deadlines, pieces, given_up), daemon=True,
-        name="labkit download",
-    )  # fmt: skip
-    began = time.monotonic()
-    digest, received = hashlib.sha256(), 0
-    reader.start()
+
+def offline() -> bool:
+    """Whether LABKIT_OFFLINE forbids downloads."""
+    return os.environ.get("LABKIT_OFFLINE", "").strip().lower() not in ("", "0", "no", "false")
+
+
+def cached_files(source: Published) -> list[Path]:
+    """The published files on this machine, their checksums verified; empty if they are not here."""
+    if source.package is not None:
+        paths = [source.package / name for name in source.files]
+        if all(path.is_file() for path in paths):
+            return paths
+    for folder in (cache_folder(), _keras_folder()):
+        paths = [folder / source.folder / name for name in source.files]
+        checksums = source.files.values()
+        if all(_fits(path, checksum) for path, checksum in zip(paths, checksums, strict=True)):
+            return paths
+    return []
+
+
+def _fits(path: Path, checksum: str) -> bool:
     try:
-        while received < size:
-            patience = deadlines.stall_s if received else deadlines.answer_s
-            left = began + deadlines.total_s - time.monotonic()
-            try:
-                piece = pieces.get(timeout=max(0.0, min(patience, left)))
-            except queue.Empty:
-                raise NotFetchedError(_late(received, left <= patience)) from None
-            if piece is None:
-                break
-            if isinstance(piece, NotFetchedError):
-                raise piece
-            received += len(piece)
-            if received > size:
-                raise NotFetchedError(f"the server sent more than the {size:,} bytes of the file")
-            digest.update(piece)
-            sink.write(piece)
-            advance(received)
-    finally:
-        given_up.set()
-    if received < size:
-        raise NotFetchedError(f"the connection ended after {received:,} of {size:,} bytes")
-    if digest.hexdigest() != sha256:
-        raise NotFetchedError(
-            "what came has another checksum than the published file; it was discarded"
-        )
-
-
-def _late(received: int, in_all: bool) -> str:
-    if in_all:
-        return "it took too long"
-    return "the connection stood still" if received else "the server did not answer"
-
-
-def _read(
-    url: str, size: int, deadlines: Deadlines, pieces: queue.Queue[Any], given_up: threading.Event
-) -> None:
-    import http.client
-    import urllib.error
-    import urllib.request
-
-    def hand_over(item: bytes | NotFetchedError | None) -> bool:
-        while not given_up.is_set():
-            with suppress(queue.Full):
-                pieces.put(item, timeout=0.2)
-                return True
+        with path.open("rb") as file:
+            algorithm = "sha256" if len(checksum) == 64 else "md5"
+            return hashlib.file_digest(file, algorithm).hexdigest() == checksum
+    except OSError:
         return False
 
-    try:
-        # Only the pinned addresses of sources.py come here, and the checksum is the judge.
-        request = urllib.request.Request(  # noqa: S310
-            url, headers={"User-Agent": "labkit"}
+
+def obstacle(source: Published) -> str:
+    """Why no download is tried now, as a sentence; empty if one is."""
+    if offline():
+        return "LABKIT_OFFLINE is set, so nothing was downloaded."
+    if os.environ.get("LABKIT_NETWORK") == "own":
+        return (
+            "This rank has a network of its own, without internet. Load the data in the notebook "
+            "first: then the ranks find them in the cache."
         )
-        timeout = max(deadlines.answer_s, deadlines.stall_s)
-        with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
-            stated = answer.headers.get("Content-Length", "")
-            if stated.isdigit() and int(stated) != size:
-                hand_over(
-                    NotFetchedError(
-                        f"the server offers {int(stated):,} bytes where the file has {size:,}; "
-                        "is there a login page in between?"
-                    )
-                )
-                return
-            while piece := answer.read1(PIECE):
-                if not hand_over(piece):
-                    return
-        hand_over(None)
-    except urllib.error.HTTPError as fault:
-        hand_over(NotFetchedError(f"the server answered {fault.code}"))
-        fault.close()
-    except http.client.HTTPException:
-        hand_over(NotFetchedError("the connection broke"))
-    except (OSError, ValueError) as fault:
-        hand_over(NotFetchedError(_refusal(fault)))
+    with suppress(OSError):
+        age = time.time() - _failure(source).stat().st_mtime
+        if 0 <= age < AGAIN_SECONDS:
+            return (
+                "A download failed less than an hour ago. To try again now, delete "
+                f"{_failure(source).name} in labkit.datasets.cache_folder() and restart the kernel."
+            )
+    return ""
 
 
-def _refusal(fault: Exception) -> str:
-    import socket
+def _failure(source: Published) -> Path:
+    """An empty file whose time says when a download failed."""
+    return cache_folder() / f"{source.name}.download-failed"
 
-    cause = getattr(fault, "reason", fault)
-    if isinstance(cause, socket.gaierror):
-        return "there is no internet here"
-    if isinstance(cause, TimeoutError):
-        return "the server did not answer"
-    if isinstance(cause, ConnectionRefusedError):
-        return "the connection was refused"
-    return f"the connection broke ({type(cause).__name__})"
+
+def fetch(source: Published) -> tuple[Arrays, str]:
+    """The arrays of the data set, and a sentence if the files could not be kept in the cache."""
+    with tempfile.TemporaryDirectory(prefix="labkit-") as place:
+        try:
+            _run_loader(source, Path(place))
+        except DownloadError:
+            with suppress(OSError):
+                _failure(source).parent.mkdir(parents=True, exist_ok=True)
+                _failure(source).touch()
+            raise
+        paths = [Path(place) / name for name in source.files]
+        arrays = source.read(*paths)
+        try:
+            folder = cache_folder() / source.folder
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in paths:
+                atomic_write(folder / path.name, path.read_bytes())
+        except OSError as fault:
+            return arrays, (
+                f"The files could not be kept ({fault.strerror or fault}). "
+                "Set LABKIT_CACHE to a folder with space that you may write to."
+            )
+    return arrays, ""
+
+
+def _run_loader(source: Published, place: Path) -> None:
+    checks = [text for pair in source.files.items() for text in pair]
+    command = [sys.executable, "-c", _LOADER, str(place), source.url, str(STALL_SECONDS), *checks]
+    errors = place / "errors"
+    began = time.monotonic()
+    with (
+        errors.open("wb") as file,
+        progress(f"downloading {source.name}", source.size) as advance,
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file) as loader,
+    ):
+        try:
+            while loader.poll() is None:
+                # A firewall may drop each of a server's many addresses: one limit for all of them.
+                limit = source.time_limit if (place / "answered").exists() else STALL_SECONDS
+                if time.monotonic() - began > limit:
+                    raise DownloadError(f"it took longer than {limit:g} s")
+                with suppress(subprocess.TimeoutExpired):
+                    loader.wait(0.1)
+                advance(sum(path.stat().st_size for path in place.iterdir()))
+        finally:
+            loader.kill()
+    if loader.returncode:
+        said = errors.read_text(errors="replace").rpartition("labkit: ")[2].strip()
+        raise DownloadError(said or "the loader ended without a reason")

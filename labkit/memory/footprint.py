@@ -3,34 +3,37 @@
 >>> small = footprint(101_770, batch=64, convention="float32 adam")
 >>> small["weights"], small.total
 (407080, 1628320)
->>> footprint(7.5e9, convention="mixed adam 16").total
-120000000000
+
+Stage 3 of ZeRO on 64 devices, 7.5 billion parameters (Rajbhandari et al. 2020, Table 1):
+
+>>> big = footprint(7.5e9, convention="mixed adam 16")
+>>> big.total, big.sharded(64, ("weights", "gradients", "optimizer")).total
+(120000000000, 1875000000)
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from labkit.kinds import Kind, LabError, bytes_text, count_text, modelled, percent_text
+from labkit.arguments import number, one_of, whole
+from labkit.kinds import Kind, bytes_text, count_text, modelled, percent_text
 from labkit.plain import stored
 
-if TYPE_CHECKING:
-    from labkit.views.figure import Picture
-
-__all__ = ["CONVENTIONS", "Convention", "Footprint", "Part", "footprint", "whole"]
+__all__ = ["CONVENTIONS", "Convention", "Footprint", "Part", "footprint"]
 
 
 @dataclass(frozen=True)
 class Convention:
-    """How many bytes each parameter costs, and why people disagree about it."""
+    """How many bytes each parameter costs.
+
+    `weights` are what the forward pass uses, so what is sent when weights are gathered; a float32
+    copy of them belongs to the optimizer, as in the ZeRO paper.
+    """
 
     weights: int
     gradients: int
     optimizer: int
-    note: str
 
     @property
     def per_parameter(self) -> int:
@@ -38,23 +41,14 @@ class Convention:
         return self.weights + self.gradients + self.optimizer
 
 
-# Publications give 10, 12, 16 or 18 bytes per parameter for "Adam". They count different things;
-# with the breakdown beside it, each of them is right.
+# Publications give 10, 12, 16 or 18 bytes per parameter for "Adam". They keep different things.
 CONVENTIONS = {
-    "float32 sgd": Convention(4, 4, 0, "float32 throughout, plain SGD keeps nothing"),
-    "float32 adam": Convention(4, 4, 8, "float32 throughout, Adam keeps two moments"),
-    "mixed adam 16": Convention(
-        2, 2, 12, "16-bit weights and gradients; Adam keeps a float32 copy and two moments (ZeRO)"
-    ),
-    "mixed adam 18": Convention(
-        6, 4, 8, "weights in 16 and 32 bits, float32 gradients, two float32 moments"
-    ),
-    "bfloat16 adam 12": Convention(
-        2, 2, 8, "bfloat16 weights and gradients, two float32 moments, no float32 copy"
-    ),
-    "bfloat16 adam 10": Convention(
-        2, 0, 8, "bfloat16 weights, two float32 moments; gradients are used up at once, not kept"
-    ),
+    "float32 sgd": Convention(4, 4, 0),
+    "float32 adam": Convention(4, 4, 8),  # two moments
+    "mixed adam 16": Convention(2, 2, 12),  # ZeRO: 16-bit; a float32 copy and two moments
+    "mixed adam 18": Convention(2, 4, 12),  # the same with float32 gradients
+    "bfloat16 adam 12": Convention(2, 2, 8),  # two float32 moments, no float32 copy
+    "bfloat16 adam 10": Convention(2, 0, 8),  # each gradient is used at once, not kept
 }
 
 
@@ -79,13 +73,8 @@ class Footprint:
     kind: Kind
 
     def __getitem__(self, name: str) -> int:
-        for part in self.parts:
-            if part.name == name:
-                return part.bytes
-        raise LabError(
-            f"A footprint has no part {name!r}. Ask for one of "
-            f"{', '.join(part.name for part in self.parts)}."
-        )
+        known = {part.name: part.bytes for part in self.parts}
+        return known[one_of("part", name, known)]
 
     @property
     def total(self) -> int:
@@ -97,23 +86,18 @@ class Footprint:
         """Weights, gradients and optimizer state: the bytes that do not depend on the batch."""
         return self["weights"] + self["gradients"] + self["optimizer"]
 
-    def shared_out(self, devices: int, names: Sequence[str], scheme: str) -> Footprint:
-        """The same step with the named parts cut into `devices` equal shares, one kept here."""
-        share = whole("devices", devices, least=1)
+    def sharded(self, devices: int, names: Sequence[str]) -> Footprint:
+        """The same step with the named parts sharded: each of `devices` keeps an equal share."""
+        whole("devices", devices, at_least=1)
         parts = tuple(
-            replace(part, bytes=-(-part.bytes // share), formula=f"({part.formula}) / {share}")
+            replace(part, bytes=-(-part.bytes // devices), formula=f"({part.formula}) / {devices}")
             if part.name in names
             else part
             for part in self.parts
         )
-        kind = modelled(f"{self.kind.source}; {', '.join(names)} divided by {share}")
-        return replace(self, scheme=scheme, parts=parts, kind=kind)
-
-    def picture(self, device_memory: float | None = None) -> Picture:
-        """One stacked bar, against the memory of a device if you name it."""
-        from labkit.memory.pictures import bars
-
-        return bars({self.scheme: self}, device_memory=device_memory)
+        what = f"{', '.join(names)} sharded over {devices}"
+        kind = modelled(f"{self.kind.source}; {what}")
+        return replace(self, scheme=what, parts=parts, kind=kind)
 
     def _rows(self) -> list[tuple[str, str, str, str]]:
         total = self.total or 1
@@ -159,41 +143,22 @@ def footprint(
     `batch` counts the examples of one replica; `activation_bytes` and `example_bytes` are per
     example. A single device is the same thing with one replica.
     """
-    count = whole("parameters", parameters)
-    examples = whole("batch", batch, least=1)
-    activation = whole("activation_bytes", activation_bytes)
-    example = whole("example_bytes", example_bytes)
-    if convention not in CONVENTIONS:
-        raise LabError(
-            f"There is no convention {convention!r} for the bytes of a parameter. "
-            f"Choose one of: {', '.join(CONVENTIONS)}."
-        )
-    cost = CONVENTIONS[convention]
-    parts = tuple(
+    count = round(number("parameters", parameters, at_least=0))
+    whole("batch", batch, at_least=1)
+    activation = round(number("activation_bytes", activation_bytes, at_least=0))
+    example = round(number("example_bytes", example_bytes, at_least=0))
+    cost = CONVENTIONS[one_of("convention", convention, CONVENTIONS)]
+    state = {"weights": cost.weights, "gradients": cost.gradients, "optimizer": cost.optimizer}
+    parts = [
         Part(name, each * count, f"{each} B × {count_text(count)} parameters")
-        for name, each in (
-            ("weights", cost.weights),
-            ("gradients", cost.gradients),
-            ("optimizer", cost.optimizer),
-        )
-    ) + tuple(
-        Part(name, each * examples, f"{bytes_text(each)} × {count_text(examples)} examples")
+        for name, each in state.items()
+    ]
+    parts += [
+        Part(name, each * batch, f"{bytes_text(each)} × {count_text(batch)} examples")
         for name, each in (("activations", activation), ("data", example))
-    )
+    ]
     formula = (
         f"{cost.weights} + {cost.gradients} + {cost.optimizer} bytes per parameter, "
         "activations and inputs per example"
     )
-    return Footprint("data parallel", convention, count, parts, modelled(formula))
-
-
-def whole(name: str, value: float, least: int = 0) -> int:
-    """The value as a whole number of at least `least`, or a `LabError` that names it."""
-    given: object = value
-    number = isinstance(given, (int, float)) and not isinstance(given, bool)
-    if not number or not math.isfinite(value) or value < least:
-        raise LabError(
-            f"{name} is {value!r}, but it must be a number of at least {least}. "
-            f"Give a count such as {name}={max(least, 1000)}."
-        )
-    return round(value)
+    return Footprint("data parallel", convention, count, tuple(parts), modelled(formula))

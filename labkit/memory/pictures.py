@@ -1,4 +1,4 @@
-"""Footprints as stacked bars, and the decision as a tree, drawn from the table that decides."""
+"""Footprints as stacked bars, and the table of questions as a decision tree."""
 
 from __future__ import annotations
 
@@ -8,17 +8,27 @@ from typing import TYPE_CHECKING
 
 from labkit.kinds import LabError, bytes_text, modelled
 from labkit.memory.footprint import Footprint, footprint
-from labkit.memory.questions import CHOICES, FIRST, QUESTIONS
+from labkit.memory.questions import CHOICES, QUESTIONS
 
 if TYPE_CHECKING:
-    from labkit.memory.decision import Decision
     from labkit.views.figure import Picture
-    from labkit.views.sketch import Box, Diagram, Sketch
+    from labkit.views.sketch import Diagram, Sketch
 
 __all__ = ["bars", "decision_tree", "diagrams"]
 
-# Where the two columns of the tree begin, how wide a question is, how far apart they stand.
-LEFT, RIGHT, ASK, TOP, PITCH = 24.0, 414.0, 206.0, 262.0, 98.0
+# The upper left corner of each box of the tree. An answer leads to a box beside or below.
+QUESTION_AT = {
+    "tied": (219, 80), "fits": (219, 170),
+    "several": (24, 262), "equal": (24, 360), "machines": (24, 458),
+    "smaller": (414, 262), "layers": (414, 360), "shards": (414, 458), "gather": (414, 556),
+}  # fmt: skip
+CHOICE_AT = {
+    "federated": (656, 84),
+    "one_device": (266, 266), "parameter_server": (266, 364), "mirrored": (266, 462),
+    "multi_worker": (67, 560),
+    "accumulate": (656, 266), "nothing": (656, 364), "tensor": (656, 462), "pipeline": (656, 560),
+    "sharded": (457, 658),
+}  # fmt: skip
 
 
 def bars(footprints: Mapping[str, Footprint], device_memory: float | None = None) -> Picture:
@@ -27,28 +37,28 @@ def bars(footprints: Mapping[str, Footprint], device_memory: float | None = None
     >>> bars({"MNIST": footprint(101_770)}, device_memory=16e9)     # doctest: +SKIP
     """
     if not footprints:
-        raise LabError('There is no footprint to draw. Write bars({"name": footprint(...)}).')
+        raise LabError("bars needs at least one footprint, got {}.")
     from labkit.views.figure import style
 
     with style():
         board = _bars(footprints, device_memory)
-    said = "; ".join(f"{name} {bytes_text(one.total)}" for name, one in footprints.items())
+    totals = "; ".join(f"{name} {bytes_text(one.total)}" for name, one in footprints.items())
     limit = "" if device_memory is None else f", against a device of {bytes_text(device_memory)}"
-    return board.picture(f"Bytes on one device in a training step{limit}: {said}.")
+    return board.picture(f"Bytes on one device in a training step{limit}: {totals}.")
 
 
-def decision_tree(decision: Decision | None = None) -> Picture:
-    """The questions in order. With a decision, the way that its facts took is drawn heavy."""
+def decision_tree(answers: tuple[tuple[str, bool], ...] = ()) -> Picture:
+    """The questions and the choices; the path of these answers is drawn heavy."""
     from labkit.views.figure import style
 
     with style():
-        board = _tree(() if decision is None else decision.answers)
-    if decision is None:
+        board = _tree(dict(answers))
+    if not answers:
         return board.picture(_tree_alt())
-    way = "; ".join(
-        f"{QUESTIONS[key].text} {'Yes' if answer else 'No'}" for key, answer in decision.answers
-    )
-    return board.picture(f"The way through the decision tree: {way}: {decision.choice}.")
+    path = "; ".join(f"{QUESTIONS[key].text} {'Yes' if yes else 'No'}" for key, yes in answers)
+    last, yes = answers[-1]
+    end = CHOICES[QUESTIONS[last].yes if yes else QUESTIONS[last].no].name
+    return board.picture(f"The path through the decision tree: {path}: {end}.")
 
 
 def _bars(footprints: Mapping[str, Footprint], device_memory: float | None) -> Sketch:
@@ -57,9 +67,7 @@ def _bars(footprints: Mapping[str, Footprint], device_memory: float | None) -> S
     names = [part.name for part in next(iter(footprints.values())).parts]
     looks = dict(zip(names, (0, 1, 2, 4, 3), strict=False))
     tallest = max([*(one.total for one in footprints.values()), 1])
-    # Beside a far larger device the bars would vanish: then a sentence compares them.
-    dwarfed = device_memory is not None and device_memory > 20 * tallest
-    full = tallest if dwarfed else max(tallest, device_memory or 0)
+    full = max(tallest, device_memory or 0)
     bottom = 118.0 + 74 * len(footprints)
     board = Sketch(
         "Memory of one training step",
@@ -87,10 +95,7 @@ def _bars(footprints: Mapping[str, Footprint], device_memory: float | None) -> S
                 )  # fmt: skip
             x += width
         board.text(x + 10, y + 31, bytes_text(one.total), size=9.5)
-    if device_memory and dwarfed:
-        share = f"less than {100 * 1.05 * tallest / device_memory:.1g} % of a device's"
-        board.text(left, bottom + 12, f"{share} {bytes_text(device_memory)}", size=9.5, faint=True)
-    elif device_memory:
+    if device_memory:
         x = left + wide * device_memory / full
         board.line((x, 108), (x, bottom - 2), dashed=True, above=True)
         words = f"memory of the device, {bytes_text(device_memory)}"
@@ -98,118 +103,58 @@ def _bars(footprints: Mapping[str, Footprint], device_memory: float | None) -> S
     return board
 
 
-def _tree(answers: tuple[tuple[str, bool], ...]) -> Sketch:
-    """Two questions on top, then two columns; each question sends one answer to the side."""
+def _tree(answers: dict[str, bool]) -> Sketch:
     from labkit.views.sketch import Sketch
 
-    walked = dict(answers)
-    second = _onward(FIRST)
-    columns = (_chain(QUESTIONS[second].yes), _chain(QUESTIONS[second].no))
-    height = TOP + PITCH * max(len(column) for column in columns) + 76
     board = Sketch(
         "When to use which",
-        height,
+        730,
         "Answer from the top. labkit.memory.choose asks the same questions with your numbers.",
         kind=modelled("byte counts and link speeds"),
     )
-    first = _question(board, FIRST, 219, 80, FIRST in walked)
-    fits = _question(board, second, 219, 170, second in walked)
-    side = QUESTIONS[FIRST].yes if second == QUESTIONS[FIRST].no else QUESTIONS[FIRST].no
-    leaf = _leaf(board, side, RIGHT + ASK + 36, 84, _ends(answers) == side)
-    _way(board, walked, FIRST, side, (first.right, leaf.left))
-    _way(board, walked, FIRST, second, (first.bottom, fits.top))
-    for column, x, edge in zip(columns, (LEFT, RIGHT), ("left", "right"), strict=True):
-        boxes = [
-            _question(board, key, x, TOP + PITCH * row, key in walked)
-            for row, key in enumerate(column)
-        ]
-        start = fits.left if edge == "left" else fits.right
-        _way(board, walked, second, column[0], (start, (boxes[0].top[0], start[1]), boxes[0].top))
-        for row, (key, box) in enumerate(zip(column, boxes, strict=True)):
-            for after in (QUESTIONS[key].yes, QUESTIONS[key].no):
-                if after in QUESTIONS:
-                    _way(board, walked, key, after, (box.bottom, boxes[row + 1].top))
-                    continue
-                below = row == len(column) - 1 and after == _last(key)
-                corner = (x + 28, box.y + PITCH) if below else (x + ASK + 36, box.y + 4)
-                made = _leaf(board, after, *corner, _ends(answers) == after, 150 if below else 120)
-                points = (box.bottom, made.top) if below else (box.right, made.left)
-                _way(board, walked, key, after, points)
+    boxes = {}
+    for key, (x, y) in QUESTION_AT.items():
+        words = _lines(QUESTIONS[key].text, 27)
+        boxes[key] = board.box(
+            x, y, 206, 62, words, size=9, corner=8, heavy=key in answers, fill="#F6F7F8"
+        )
+    ends = {QUESTIONS[key].yes if yes else QUESTIONS[key].no for key, yes in answers.items()}
+    for key, (x, y) in CHOICE_AT.items():
+        choice = CHOICES[key]
+        words = _lines(choice.name, 16)
+        words += "" if choice.lecture is None else f"\nlecture {choice.lecture:02d}"
+        heavy = key in ends
+        boxes[key] = board.box(x, y, 120, 54, words, series=2, heavy=heavy, bold=heavy, size=8.5)
+    for key, question in QUESTIONS.items():
+        for answer, after in ((True, question.yes), (False, question.no)):
+            start, end, heavy = boxes[key], boxes[after], answers.get(key) is answer
+            word = "yes" if answer else "no"
+            if start.bottom[0] == end.top[0]:
+                points: tuple[tuple[float, float], ...] = (start.bottom, end.top)
+                middle = (start.bottom[1] + end.top[1]) / 2 - 2
+                board.text(end.top[0] + 8, middle, word, size=8.5, bold=heavy)
+            else:
+                right = end.x > start.x
+                side = start.right if right else start.left
+                beside = end.y < start.bottom[1]
+                points = (side, end.left) if beside else (side, (end.top[0], side[1]), end.top)
+                near = side[0] + (17 if right else -17)
+                board.text(near, side[1] - 11, word, size=8.5, align="center", bold=heavy)
+            board.arrow(*points, heavy=heavy)
     return board
-
-
-def _onward(key: str) -> str:
-    """Where a question with one side exit leads on."""
-    onward = [after for after in (QUESTIONS[key].yes, QUESTIONS[key].no) if after in QUESTIONS]
-    if len(onward) != 1:
-        raise ValueError(f"the picture has no place for the two ways on from {key!r}")
-    return onward[0]
-
-
-def _chain(key: str) -> list[str]:
-    """The questions of a column, from `key` down."""
-    chain = [key]
-    while any(after in QUESTIONS for after in (QUESTIONS[key].yes, QUESTIONS[key].no)):
-        key = _onward(key)
-        chain.append(key)
-    return chain
-
-
-def _last(key: str) -> str:
-    """The choice that stands below the last question of a column."""
-    return QUESTIONS[key].yes
-
-
-def _ends(answers: tuple[tuple[str, bool], ...]) -> str:
-    if not answers:
-        return ""
-    key, answer = answers[-1]
-    return QUESTIONS[key].yes if answer else QUESTIONS[key].no
-
-
-def _question(board: Sketch, key: str, x: float, y: float, heavy: bool) -> Box:
-    words = _lines(QUESTIONS[key].text, 27)
-    return board.box(x, y, ASK, 62, words, size=9, corner=8, heavy=heavy, fill="#F6F7F8")
-
-
-def _leaf(board: Sketch, key: str, x: float, y: float, heavy: bool, width: float = 120) -> Box:
-    choice = CHOICES[key]
-    taught = "" if choice.lecture is None else f"\nlecture {choice.lecture:02d}"
-    words = _lines(choice.name, 16 if width < 130 else 20) + taught
-    return board.box(x, y, width, 54, words, series=2, heavy=heavy, bold=heavy, size=8.5)
-
-
-def _way(
-    board: Sketch,
-    walked: dict[str, bool],
-    key: str,
-    after: str,
-    points: tuple[tuple[float, float], ...],
-) -> None:
-    """The arrow of one answer, with its yes or no near the question that it leaves."""
-    answer = QUESTIONS[key].yes == after
-    heavy = walked.get(key) is answer
-    board.arrow(*points, heavy=heavy)
-    (x0, y0), (x1, y1) = points[:2]
-    word = "yes" if answer else "no"
-    if y0 == y1:
-        near = x0 + (17 if x1 > x0 else -17)
-        board.text(near, y0 - 11, word, size=8.5, align="center", bold=heavy)
-    else:
-        board.text(x0 + 8, (y0 + points[-1][1]) / 2 - 2, word, size=8.5, bold=heavy)
 
 
 def _lines(words: str, width: int) -> str:
     """The words in as few lines as the width allows, the lines about equally long."""
-    # A product stays on one line.
-    whole = words.replace(" × ", "\u00a0×\u00a0")
-    fewest = len(textwrap.wrap(whole, width))
-    narrow = next(w for w in range(1, width + 1) if len(textwrap.wrap(whole, w)) <= fewest)
-    return "\n".join(textwrap.wrap(whole, max(narrow, *map(len, whole.split(" ")))))
+    together = words.replace(" × ", "\u00a0×\u00a0")  # a product stays on one line
+    fewest = len(textwrap.wrap(together, width))
+    longest = max(map(len, together.split(" ")))
+    narrow = next(w for w in range(longest, width + 1) if len(textwrap.wrap(together, w)) <= fewest)
+    return "\n".join(textwrap.wrap(together, narrow))
 
 
 def _tree_alt() -> str:
-    """The tree as numbered sentences, for those who do not see it."""
+    """The tree as numbered sentences, as the alternative text."""
     sentences = []
     for question in QUESTIONS.values():
         ends = [
@@ -231,7 +176,7 @@ def diagrams() -> dict[str, Diagram]:
     from labkit.views.sketch import Diagram
 
     return {
-        "decision": Diagram("01", lambda: _tree(()), _tree_alt()),
+        "decision": Diagram("01", lambda: _tree({}), _tree_alt()),
         "step_memory": Diagram(
             "01",
             _step_memory,

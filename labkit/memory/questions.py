@@ -1,32 +1,156 @@
-"""One table of questions: the decision walks it, and its picture is drawn from it."""
+"""The facts that a choice of parallelism follows from, and the table of questions that decides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from labkit.arguments import number, one_of, whole
 from labkit.kinds import bytes_text, count_text, seconds_text
-from labkit.memory.facts import Facts
+from labkit.memory.footprint import CONVENTIONS, Footprint, footprint
 
-__all__ = [
-    "CHOICES",
-    "FIRST",
-    "GATHER_SECONDS",
-    "QUESTIONS",
-    "Choice",
-    "Question",
-    "path",
-    "routes",
-]
+__all__ = ["CHOICES", "FIRST", "QUESTIONS", "Choice", "Data", "Facts", "Machine", "Model",
+           "Question"]  # fmt: skip
 
-# A step of a model that needs sharding takes seconds; a second of gathering can hide behind it.
-# A rule of thumb of this course, not a law.
-GATHER_SECONDS = 1.0
+# Two rules of thumb of this course. A tenth of a device's memory stays with the framework. A step
+# of a model that needs sharding takes seconds: a second of communication can overlap with it.
+USABLE = 0.9
+SHARDING_SECONDS = 1.0
+STATE = ("weights", "gradients", "optimizer")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model and the numbers it trains with.
+
+    >>> Model(parameters=101_770, activation_bytes=4_200)
+    Model(parameters=101770, activation_bytes=4200, convention='float32 adam')
+    """
+
+    parameters: float
+    activation_bytes: float = 0
+    convention: str = "float32 adam"
+
+    def __post_init__(self) -> None:
+        number("parameters", self.parameters, at_least=1)
+        number("activation_bytes", self.activation_bytes, at_least=0)
+        one_of("convention", self.convention, CONVENTIONS)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Examples, their size, how many of them one device takes per step, and where they may go."""
+
+    examples: float
+    example_bytes: float = 0
+    batch: int = 32
+    sites: int = 1
+    may_leave_site: bool = True
+
+    def __post_init__(self) -> None:
+        number("examples", self.examples, at_least=1)
+        number("example_bytes", self.example_bytes, at_least=0)
+        whole("batch", self.batch, at_least=1)
+        whole("sites", self.sites, at_least=1)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Devices a machine, their memory in bytes, and the links between them in bytes per second.
+
+    `link` joins the devices of one machine, `network` joins the machines. `equal` says that all
+    devices are alike and stay up.
+    """
+
+    device_memory: float
+    devices: int = 1
+    machines: int = 1
+    link: float = 16e9
+    network: float = 1.25e9
+    equal: bool = True
+
+    def __post_init__(self) -> None:
+        number("device_memory", self.device_memory, at_least=1)
+        whole("devices", self.devices, at_least=1)
+        whole("machines", self.machines, at_least=1)
+        number("link", self.link, at_least=1)
+        number("network", self.network, at_least=1)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The three together, and the numbers that the questions need."""
+
+    model: Model
+    data: Data
+    machine: Machine
+
+    @property
+    def devices(self) -> int:
+        """Devices of all machines."""
+        return self.machine.devices * self.machine.machines
+
+    @property
+    def usable(self) -> int:
+        """Bytes of one device that a training step may take."""
+        return int(USABLE * self.machine.device_memory)
+
+    @property
+    def slowest_link(self) -> float:
+        """Bytes per second of the slowest link that a step must cross."""
+        link, network = self.machine.link, self.machine.network
+        return link if self.machine.machines == 1 else min(link, network)
+
+    @property
+    def largest_batch(self) -> int:
+        """The most examples whose step fits on one device beside the whole model; 0 if none."""
+        free = self.usable - self.step().state
+        per_example = round(self.model.activation_bytes) + round(self.data.example_bytes)
+        if free < per_example:
+            return 0
+        return min(self.data.batch, free // per_example) if per_example else self.data.batch
+
+    def steps(self, devices: int) -> int:
+        """Steps of one pass through the data."""
+        return -(-round(self.data.examples) // (self.data.batch * devices))
+
+    def step(self, batch: int | None = None) -> Footprint:
+        """The footprint of a data-parallel step with `batch` examples per device."""
+        return footprint(
+            self.model.parameters,
+            batch=batch or self.data.batch,
+            activation_bytes=self.model.activation_bytes,
+            example_bytes=self.data.example_bytes,
+            convention=self.model.convention,
+        )
+
+    def sharded(self) -> Footprint:
+        """One example, with the state sharded over all devices."""
+        return self.step(1).sharded(self.devices, STATE)
+
+    def layers_split(self) -> Footprint:
+        """As `sharded`, and each layer's activations split inside a machine."""
+        return self.sharded().sharded(self.machine.devices, ("activations",))
+
+    def all_reduce_seconds(self) -> float:
+        """A ring all-reduce of the gradients over the slowest link, without latency."""
+        gradients = self.step()["gradients"] or self.step()["weights"]
+        return 2 * (self.devices - 1) / self.devices * gradients / self.slowest_link
+
+    @property
+    def sharding_bytes(self) -> int:
+        """What stage 3 of ZeRO moves per step: weights gathered twice, gradients reduced once."""
+        step = self.step()
+        return 2 * step["weights"] + (step["gradients"] or step["weights"])
+
+    def sharding_seconds(self) -> float:
+        """The time of that over the slowest link, without latency."""
+        return (self.devices - 1) / self.devices * self.sharding_bytes / self.slowest_link
 
 
 @dataclass(frozen=True)
 class Question:
-    """A yes-or-no question about the facts, and where each answer leads."""
+    """A yes-or-no question about the facts, and the question or choice after each answer."""
 
     text: str
     holds: Callable[[Facts], bool]
@@ -45,16 +169,45 @@ class Choice:
     lecture: int | None
 
 
-def _places(f: Facts) -> str:
-    if f.data.sites == 1:
-        if f.data.may_leave_site:
-            return "All data is in one place and may be moved to the devices."
-        return "The data may not leave its place, but it is all in one place: train there."
+def _plural(count: int, noun: str) -> str:
+    return f"{count_text(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def _sites(f: Facts) -> str:
+    where = f"The data is in {_plural(f.data.sites, 'place')}"
     if f.data.may_leave_site:
-        return (
-            f"The data lies in {count_text(f.data.sites)} places, but it may be brought together."
-        )
-    return f"The data lies in {count_text(f.data.sites)} places and may not leave them."
+        return f"{where} and may be moved to the devices."
+    return f"{where} and may not leave {'it: train there' if f.data.sites == 1 else 'them'}."
+
+
+def _fit(f: Facts, needed: int) -> str:
+    verdict = "it fits" if needed <= f.usable else "too much"
+    memory = bytes_text(f.machine.device_memory)
+    return (
+        f"{bytes_text(needed)}; usable are {bytes_text(f.usable)} of a device's {memory}: {verdict}"
+    )
+
+
+def _several(f: Facts) -> str:
+    if f.devices == 1:
+        return "There is 1 device."
+    return (
+        f"There are {_plural(f.devices, 'device')}: together they take "
+        f"{count_text(f.steps(f.devices))} steps through the data, one alone "
+        f"{count_text(f.steps(1))}."
+    )
+
+
+def _equal(f: Facts) -> str:
+    if f.machine.equal:
+        return "The devices are alike and stay up, so there are no stragglers."
+    return "The devices differ or come and go; a synchronous step waits for the slowest."
+
+
+def _smaller(f: Facts) -> str:
+    if f.largest_batch:
+        return f"With {count_text(f.largest_batch)} examples at a time it fits."
+    return f"With a single example it still holds {_fit(f, f.step(1).total)}."
 
 
 FIRST = "tied"
@@ -62,7 +215,7 @@ QUESTIONS = {
     "tied": Question(
         "Is the data tied to several places?",
         lambda f: f.data.sites > 1 and not f.data.may_leave_site,
-        _places,
+        _sites,
         yes="federated",
         no="fits",
     ),
@@ -71,7 +224,7 @@ QUESTIONS = {
         lambda f: f.step().total <= f.usable,
         lambda f: (
             f"A step with {count_text(f.data.batch)} examples per device holds "
-            f"{bytes_text(f.step().total)}; {_usable(f, f.step().total)}."
+            f"{_fit(f, f.step().total)}."
         ),
         yes="several",
         no="smaller",
@@ -79,24 +232,14 @@ QUESTIONS = {
     "several": Question(
         "Is there more than one device?",
         lambda f: f.devices > 1,
-        lambda f: (
-            f"There are {count_text(f.devices)} devices: together they take "
-            f"{count_text(f.steps(f.devices))} steps through the data, one alone "
-            f"{count_text(f.steps(1))}."
-            if f.devices > 1
-            else "There is 1 device, so there is nobody to share the work with."
-        ),
+        _several,
         yes="equal",
         no="one_device",
     ),
     "equal": Question(
         "Are the devices equal and reliable?",
         lambda f: f.machine.equal,
-        lambda f: (
-            "The devices are alike and stay up, so nobody waits long for the slowest."
-            if f.machine.equal
-            else "The devices differ or come and go; a synchronous step waits for the slowest."
-        ),
+        _equal,
         yes="machines",
         no="parameter_server",
     ),
@@ -104,9 +247,9 @@ QUESTIONS = {
         "Are they in more than one machine?",
         lambda f: f.machine.machines > 1,
         lambda f: (
-            f"The {count_text(f.devices)} devices sit in {_machines(f)}. An all-reduce of the "
-            f"gradients takes about {seconds_text(f.all_reduce_seconds())} per step over the "
-            f"slowest link ({bytes_text(f.slowest_link)}/s)."
+            f"The {_plural(f.devices, 'device')} are in {_plural(f.machine.machines, 'machine')}. "
+            f"An all-reduce of the gradients takes about {seconds_text(f.all_reduce_seconds())} "
+            f"per step over the slowest link ({bytes_text(f.slowest_link)}/s)."
         ),
         yes="multi_worker",
         no="mirrored",
@@ -114,12 +257,7 @@ QUESTIONS = {
     "smaller": Question(
         "Does it fit with a smaller batch?",
         lambda f: f.largest_batch >= 1,
-        lambda f: (
-            f"With {count_text(f.largest_batch)} examples at a time it fits."
-            if f.largest_batch
-            else f"With a single example it still holds {bytes_text(f.step(1).total)}; "
-            f"{_usable(f, f.step(1).total)}."
-        ),
+        _smaller,
         yes="accumulate",
         no="layers",
     ),
@@ -127,30 +265,29 @@ QUESTIONS = {
         "Does it fit when the model and its layers are split over all devices?",
         lambda f: f.layers_split().total <= f.usable,
         lambda f: (
-            f"Split over {_devices(f)}, one example holds "
-            f"{bytes_text(f.layers_split().total)} on each; "
-            f"{_usable(f, f.layers_split().total)}."
+            f"Split over {_plural(f.devices, 'device')}, one example holds on each "
+            f"{_fit(f, f.layers_split().total)}."
         ),
         yes="shards",
         no="nothing",
     ),
     "shards": Question(
-        "Does it fit with whole layers, and only the state shared out?",
+        "Does it fit with whole layers, and only the state sharded?",
         lambda f: f.sharded().total <= f.usable,
         lambda f: (
-            f"With weights, gradients and optimizer state shared out over {_devices(f)}, "
-            f"each holds {bytes_text(f.sharded().total)}; {_usable(f, f.sharded().total)}."
+            "With weights, gradients and optimizer state sharded over "
+            f"{_plural(f.devices, 'device')}, each holds {_fit(f, f.sharded().total)}."
         ),
         yes="gather",
         no="tensor",
     ),
     "gather": Question(
-        f"Can the slowest link carry 3 × the weights in {GATHER_SECONDS:g} s?",
-        lambda f: f.gather_seconds() <= GATHER_SECONDS,
+        f"Can the slowest link carry 2 × weights and gradients in {SHARDING_SECONDS:g} s?",
+        lambda f: f.sharding_seconds() <= SHARDING_SECONDS,
         lambda f: (
-            f"Sharded training moves about 3 × {bytes_text(f.weights)} of weights per step; the "
-            f"slowest link ({bytes_text(f.slowest_link)}/s) needs "
-            f"{seconds_text(f.gather_seconds())} for it."
+            "Sharded training gathers the weights twice and reduces the gradients once, "
+            f"{bytes_text(f.sharding_bytes)} per step; the slowest link "
+            f"({bytes_text(f.slowest_link)}/s) needs {seconds_text(f.sharding_seconds())} for it."
         ),
         yes="sharded",
         no="pipeline",
@@ -219,38 +356,3 @@ CHOICES = {
         None,
     ),
 }
-
-
-def path(facts: Facts) -> tuple[tuple[str, bool], ...]:
-    """The questions that these facts meet, each with its answer, in order."""
-    walked = []
-    key = FIRST
-    while key in QUESTIONS:
-        answer = QUESTIONS[key].holds(facts)
-        walked.append((key, answer))
-        key = QUESTIONS[key].yes if answer else QUESTIONS[key].no
-    return tuple(walked)
-
-
-def routes(key: str = FIRST) -> Iterator[tuple[tuple[tuple[str, bool], ...], str]]:
-    """Every way through the table: the answers, and the choice they end in."""
-    if key in CHOICES:
-        yield (), key
-        return
-    for answer, after in ((True, QUESTIONS[key].yes), (False, QUESTIONS[key].no)):
-        for rest, end in routes(after):
-            yield ((key, answer), *rest), end
-
-
-def _usable(f: Facts, needed: int) -> str:
-    verdict = "it fits" if needed <= f.usable else "too much"
-    memory = bytes_text(f.machine.device_memory)
-    return f"usable are {bytes_text(f.usable)} of a device's {memory}: {verdict}"
-
-
-def _devices(f: Facts) -> str:
-    return "1 device" if f.devices == 1 else f"{count_text(f.devices)} devices"
-
-
-def _machines(f: Facts) -> str:
-    return "1 machine" if f.machine.machines == 1 else f"{count_text(f.machine.machines)} machines"

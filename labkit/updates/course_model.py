@@ -44,7 +44,7 @@ class CourseModel:
         images = whole("images", images, 1, 2000)
         self.model, self.dropout, self.seed = model, dropout, whole("seed", seed, 0, 0)
         self.x = data.x_train[:images].copy()
-        self.labels = data.y_train[:images].astype("int32")
+        self.labels = data.y_train[:images].reshape(-1).astype("int32")
         self.batch = batch_of(batch, len(self.x))
         self.classes = int(data.classes)
         kind = model if isinstance(model, str) else getattr(model, "__name__", "your")

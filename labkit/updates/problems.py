@@ -158,7 +158,7 @@ class Softmax:
         else:
             if not hasattr(data, "x_train"):
                 raise LabError(f"{data!r} is no data set. Pass labkit.datasets.mnist(), or none.")
-            self.labels = data.y_train[:images].astype(int)
+            self.labels = data.y_train[:images].reshape(-1).astype(int)
             x = data.x_train[:images].reshape(len(self.labels), -1) / 255.0
             self.classes, what = int(data.classes), f"{len(x):,} images of {data.label}"
         self.batch = batch_of(batch, len(x))

@@ -40,6 +40,6 @@ def data():
     x_train, y_train = split(12_800)
     x_test, y_test = split(1_234)
     return SimpleNamespace(
-        name="patterns", label="patterns", classes=10, origin="stand-in",
+        name="patterns", label="patterns", classes=10, origin="synthetic",
         x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test,
     )  # fmt: skip

@@ -1,20 +1,21 @@
-"""Which kind of training follows from a model, its data and a machine, and why not another.
+"""Which kind of parallelism follows from a model, its data and a machine, and why not another.
 
->>> from labkit.memory.facts import Data, Machine, Model
+>>> from labkit.memory import Data, Machine, Model
 >>> print(choose(Model(101_770), Data(60_000), Machine(16e9, devices=2)).choice)
 Mirrored, one machine
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
 from labkit.kinds import Kind, LabError, modelled
-from labkit.memory.facts import Data, Facts, Machine, Model
 from labkit.memory.footprint import Footprint
-from labkit.memory.questions import CHOICES, QUESTIONS, path, routes
+from labkit.memory.pictures import decision_tree
+from labkit.memory.questions import CHOICES, FIRST, QUESTIONS, Data, Facts, Machine, Model
 from labkit.plain import stored
 
 if TYPE_CHECKING:
@@ -47,10 +48,8 @@ class Decision:
     kind: Kind
 
     def picture(self) -> Picture:
-        """The decision tree with the way that these facts took."""
-        from labkit.memory.pictures import decision_tree
-
-        return decision_tree(self)
+        """The decision tree with the path that these facts took."""
+        return decision_tree(self.answers)
 
     def _taught(self) -> str:
         return "a later lecture" if self.lecture is None else f"lecture {self.lecture:02d}"
@@ -91,31 +90,42 @@ class Decision:
 
 
 def choose(model: Model, data: Data, machine: Machine) -> Decision:
-    """Walk the table of questions with these facts, and say why at every turn."""
-    for name, value, wanted in (
-        ("model", model, Model),
-        ("data", data, Data),
-        ("machine", machine, Machine),
-    ):
+    """Answer the questions from the first with these facts, and keep the reasons."""
+    for value, wanted in ((model, Model), (data, Data), (machine, Machine)):
         if not isinstance(value, wanted):
-            raise LabError(
-                f"choose needs a {wanted.__name__} as its {name}, not {value!r}. "
-                f"Write labkit.memory.{wanted.__name__}(...)."
-            )
+            raise LabError(f"choose(Model(...), Data(...), Machine(...)) is needed, got {value!r}.")
     facts = Facts(model, data, machine)
-    answers = path(facts)
-    last, yes = answers[-1]
-    taken = QUESTIONS[last].yes if yes else QUESTIONS[last].no
-    choice = CHOICES[taken]
+    answers: list[tuple[str, bool]] = []
+    key = FIRST
+    while key in QUESTIONS:
+        answers.append((key, QUESTIONS[key].holds(facts)))
+        key = QUESTIONS[key].yes if answers[-1][1] else QUESTIONS[key].no
+    # Another choice is rejected by the question at which its path leaves the one taken.
+    against = {
+        end: next(question for question, answer in answers if (question, not answer) in path)
+        for path, end in _paths(FIRST)
+        if end != key
+    }
+    step = {
+        "accumulate": lambda: facts.step(facts.largest_batch),
+        "sharded": facts.sharded,
+        "pipeline": facts.sharded,
+        "tensor": facts.layers_split,
+        "nothing": facts.layers_split,
+    }
+    choice = CHOICES[key]
     return Decision(
         choice=choice.name,
         what=choice.what,
         strategy=choice.strategy,
         lecture=choice.lecture,
-        reasons=tuple(QUESTIONS[key].evidence(facts) for key, _ in answers),
-        rejected=_rejected(facts, answers, taken),
-        footprint=_footprint(facts, taken),
-        answers=answers,
+        reasons=tuple(QUESTIONS[question].evidence(facts) for question, _ in answers),
+        rejected=tuple(
+            Rejected(CHOICES[end].name, QUESTIONS[question].evidence(facts))
+            for end, question in against.items()
+        ),
+        footprint=step.get(key, facts.step)(),
+        answers=tuple(answers),
         kind=modelled(
             "byte counts and link speeds, nine tenths of a device's memory taken as usable; "
             "nothing was timed"
@@ -123,23 +133,11 @@ def choose(model: Model, data: Data, machine: Machine) -> Decision:
     )
 
 
-def _rejected(
-    facts: Facts, answers: tuple[tuple[str, bool], ...], taken: str
-) -> tuple[Rejected, ...]:
-    out = []
-    for route, end in routes():
-        if end == taken:
-            continue
-        turn = next(key for key, answer in answers if (key, not answer) in route)
-        out.append(Rejected(CHOICES[end].name, QUESTIONS[turn].evidence(facts)))
-    return tuple(out)
-
-
-def _footprint(facts: Facts, taken: str) -> Footprint:
-    if taken == "accumulate":
-        return facts.step(facts.largest_batch)
-    if taken in ("sharded", "pipeline"):
-        return facts.sharded()
-    if taken in ("tensor", "nothing"):
-        return facts.layers_split()
-    return facts.step()
+def _paths(key: str) -> Iterator[tuple[tuple[tuple[str, bool], ...], str]]:
+    """Every path through the table from `key`: the answers, and the choice at its end."""
+    if key in CHOICES:
+        yield (), key
+        return
+    for answer, after in ((True, QUESTIONS[key].yes), (False, QUESTIONS[key].no)):
+        for rest, end in _paths(after):
+            yield ((key, answer), *rest), end
