@@ -418,7 +418,8 @@ class Program(ast.NodeVisitor):
                 and id(node) not in cast
             ):
                 scale = node.right.value if isinstance(node.right, ast.Constant) else None
-                text = f"{ast.unparse(node.left)} {ast.unparse(self.value(self._root(node.left)) or node)}"
+                origin = self.value(self._root(node.left)) or node
+                text = f"{ast.unparse(node.left)} {ast.unparse(origin)}"
                 images = re.search(r"\bx_|load_data|datasets\.", text)
                 if scale in (255, 127.5) and images and not re.search("astype|cast|float32", text):
                     yield "float64", node
