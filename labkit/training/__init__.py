@@ -9,7 +9,7 @@ _NAMES = {
     "Job": "job",
     "Training": "history",
     "breakdown": "anatomy",
-    "diagnose": "defects",
+    "diagnose": "diagnosis",
     "load": "saving",
     "save": "saving",
     "scaled_learning_rate": "scaling",
@@ -29,7 +29,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from labkit.training.anatomy import breakdown
-    from labkit.training.defects import diagnose
+    from labkit.training.diagnosis import diagnose
     from labkit.training.history import Training
     from labkit.training.job import Job
     from labkit.training.saving import load, save

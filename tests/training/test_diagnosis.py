@@ -1,0 +1,306 @@
+"""diagnose: each defect in the spellings that students use, and correct programs left alone."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from labkit import plain
+from labkit.kinds import LabError
+from labkit.training import diagnose
+from labkit.training.diagnosis import DEFECTS
+
+CLEAN = """
+import time
+import keras
+import tensorflow as tf
+
+BATCH = 64
+strategy = tf.distribute.MirroredStrategy()
+GLOBAL_BATCH = BATCH * strategy.num_replicas_in_sync
+(x_train, y_train), (x_test, y_test) = keras.datasets.mnist.load_data()
+x_train = x_train.astype("float32") / 255
+x_test = x_test.astype("float32") / 255
+
+
+def build():
+    model = keras.Sequential([
+        keras.Input((28, 28)),
+        keras.layers.Flatten(),
+        keras.layers.Dense(128, activation="relu"),
+        keras.layers.Dense(10),
+    ])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer="adam", loss=loss, metrics=["accuracy"])
+    return model
+
+
+train = tf.data.Dataset.from_tensor_slices((x_train, y_train))
+train = train.cache().shuffle(len(y_train)).batch(GLOBAL_BATCH).prefetch(tf.data.AUTOTUNE)
+one = build()
+with strategy.scope():
+    two = build()
+for model in (one, two):
+    model.fit(train.take(10), verbose=0)
+seconds = {"one": [], "two": []}
+for round in range(5):
+    for name, model in (("one", one), ("two", two)):
+        start = time.perf_counter()
+        model.fit(train, verbose=0)
+        seconds[name].append(time.perf_counter() - start)
+for model in (one, two):
+    print(model.evaluate(x_test, y_test, verbose=0))
+"""
+
+LOOP = """
+with strategy.scope():
+    model = keras.Sequential([keras.Input((9,)), keras.layers.Dense(10)])
+    optimizer = keras.optimizers.SGD(0.1)
+    loss_object = keras.losses.SparseCategoricalCrossentropy(from_logits=True{reduction})
+
+GLOBAL_BATCH = 64 * strategy.num_replicas_in_sync
+
+def step(images, labels):
+    with tf.GradientTape() as tape:
+        losses = loss_object(labels, model(images, training=True))
+        loss = {loss}
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    return loss
+
+@tf.function
+def train_step(images, labels):
+    return strategy.reduce("SUM", strategy.run(step, args=(images, labels)), axis=None)
+"""
+
+IMPORTS = "import time, keras\nimport tensorflow as tf\n"
+BUILD = "model = keras.Sequential([keras.Input((9,)), keras.layers.Dense(1)])\n"
+COMPILE = "model.compile('sgd', 'mse')\n"
+START, STOP = "start = time.perf_counter()\n", "print(time.perf_counter() - start)\n"
+WARM = "model.fit(x, y)\n"
+TWO = (
+    "s = tf.distribute.MirroredStrategy()\nBATCH = 32\ndef build():\n    "
+    + BUILD
+    + "    model.compile('sgd', 'mse')\n    return model\n"
+    "one = build()\nwith s.scope():\n    two = build()\n"
+)
+LOAD = "(x, y), test = keras.datasets.mnist.load_data()\n"
+DATA = "ds = tf.data.Dataset.from_tensor_slices((x, y))"
+
+
+def classifier(last, loss):
+    layers = f"[keras.Input((9,)), {last}]"
+    return f"model = keras.Sequential({layers})\nmodel.compile(optimizer='adam', loss={loss})\n"
+
+
+LOGITS, SOFTMAX = "keras.layers.Dense(10)", "keras.layers.Dense(10, activation='softmax')"
+FROM_LOGITS = "keras.losses.CategoricalCrossentropy(from_logits=True)"
+
+WRONG = [
+    ("clock", WARM + START.replace("perf_counter", "process_time") + WARM + "t = time.process_time()\nprint(t - start)"),
+    ("clock", "from time import process_time as now\n" + WARM + "t = now()\n" + WARM + "print(now() - t)"),
+    ("wall clock", WARM + "start = time.time()\n" + WARM + "print(time.time() - start)"),
+    ("wall clock", "from time import time\n" + WARM + "start = time()\n" + WARM + "print(time() - start)"),
+    ("wall clock", "from datetime import datetime\n" + WARM + "a = datetime.now()\n" + WARM + "print(datetime.now() - a)"),
+    ("first epoch", BUILD + COMPILE + START + WARM + STOP),
+    ("first epoch", BUILD + COMPILE + WARM + COMPILE + START + WARM + STOP),
+    ("first epoch", "%%time\n" + BUILD + COMPILE + WARM),
+    ("first epoch", "def run():\n    " + BUILD + "    " + COMPILE + "    start = time.perf_counter()\n    model.fit(x)\n    return time.perf_counter() - start"),
+    ("first epoch", "for _ in range(3):\n    " + BUILD + "    " + START + "    model.fit(x)\n    " + STOP),
+    ("first epoch", "@tf.function\ndef step(x):\n    return x\n" + START + "step(x)\n" + STOP),
+    ("timed evaluation", WARM + START + WARM + "model.evaluate(x, y)\n" + STOP),
+    ("timed evaluation", WARM + START + "model.fit(x, y, validation_split=0.1)\n" + STOP),
+    ("timed preparation", WARM + START + "y = keras.utils.to_categorical(y)\n" + WARM + STOP),
+    ("loss", classifier(LOGITS, "'categorical_crossentropy'")),
+    ("loss", classifier(LOGITS + ", keras.layers.Dropout(0.2)", "keras.losses.SparseCategoricalCrossentropy()")),
+    ("loss", "loss = 'binary_crossentropy'\n" + classifier("keras.layers.Dense(1)", "loss")),
+    ("loss", classifier(SOFTMAX, FROM_LOGITS)),
+    ("loss", classifier(LOGITS + ", keras.layers.Softmax()", FROM_LOGITS)),
+    ("loss", "x = keras.Input((9,))\nout = keras.layers.Dense(10)(x)\nm = keras.Model(x, out)\nm.compile('adam', 'categorical_crossentropy')"),
+    ("loss", "m = keras.Sequential()\nm.add(keras.layers.Dense(10))\nm.compile('adam', 'categorical_crossentropy')"),
+    ("batch", TWO + "G = BATCH * s.num_replicas_in_sync\n" + DATA + ".shuffle(5000).batch(64)\ntwo.fit(ds)"),
+    ("batch", TWO + "n = s.num_replicas_in_sync\nG = n * BATCH\n" + DATA + ".shuffle(5000)\nds = ds.batch(BATCH).prefetch(2)\ntwo.fit(ds)"),
+    ("different batch", TWO + "one.fit(x, y, batch_size=BATCH)\ntwo.fit(x, y, batch_size=2 * BATCH)"),
+    ("different batch", TWO + DATA + ".shuffle(5000).batch(64)\none.fit(x, y)\ntwo.fit(ds)"),
+    ("different batch", TWO + "one.fit(x, y)\ntwo.fit(x, y, batch_size=BATCH * s.num_replicas_in_sync)"),
+    ("pipeline", TWO + DATA + ".cache().batch(32)\none.fit(x, y)\ntwo.fit(ds)"),
+    ("pipeline", TWO + DATA + ".shuffle(5000).batch(32)\none.fit(x, y, shuffle=False)\ntwo.fit(ds)"),
+    ("shuffle", DATA + ".batch(32).shuffle(5000)"),
+    ("shuffle", DATA + ".shuffle(5000)\nds = ds.cache().batch(32)"),
+    ("shuffle", DATA + ".shuffle(10).batch(32)"),
+    ("shuffle", "BUFFER = 100\n" + DATA + ".shuffle(buffer_size=BUFFER).batch(32)"),
+    ("float64", LOAD + "x = x / 255.0\nmodel.fit(x, y)"),
+    ("float64", LOAD + "x = x.reshape(-1, 784) / 255\nmodel.fit(x, y)"),
+    ("float64", "x_train, x_test = x_train / 255, x_test / 255"),
+    ("float64", "data = labkit.datasets.mnist()\nmodel.fit(data.x_train / 255.0, data.y_train)"),
+    ("scope", "s = tf.distribute.MirroredStrategy()\n" + BUILD + COMPILE + WARM),
+    ("scope", "s = labkit.replicas(2).strategy()\n" + BUILD + COMPILE),
+    ("one run", TWO + "one.fit(x)\ntwo.fit(x)\n" + START + "one.fit(x)\n" + STOP + START + "two.fit(x)\n" + STOP),
+    ("unscaled loss", LOOP.format(loss="losses", reduction="")),
+    ("unscaled loss", LOOP.format(loss="tf.reduce_mean(losses)", reduction=", reduction=None")),
+    ("unscaled loss", LOOP.format(loss="tf.reduce_sum(losses) / 64", reduction=", reduction=None")),
+    ("unscaled loss", LOOP.format(loss="tf.reduce_sum(losses) / images.shape[0]", reduction=", reduction=None")),
+]  # fmt: skip
+
+RIGHT = [
+    CLEAN,
+    START + WARM + STOP,  # the model may be warm: it was made elsewhere
+    "t = time.process_time()\nw = time.perf_counter()\n" + WARM
+    + "print(time.perf_counter() - w, time.process_time() - t)",
+    "print('started at', time.time())\n" + WARM,
+    BUILD + COMPILE + WARM + START + WARM + STOP + "model.evaluate(x, y)",
+    BUILD + COMPILE + "for _ in range(9):\n    " + START + "    model.fit(x)\n    " + STOP,
+    START + "model.evaluate(x, y)\n" + STOP,
+    BUILD + COMPILE + "labkit.measure(lambda: model.fit(x, y))",
+    "@tf.function\ndef step(x):\n    return x\nstep(x)\n" + START + "step(x)\n" + STOP,
+    classifier(LOGITS, FROM_LOGITS),
+    classifier(SOFTMAX, "'categorical_crossentropy'"),
+    classifier("keras.layers.Dense(1)", "'mse'"),
+    classifier("head", "'categorical_crossentropy'"),
+    classifier(LOGITS, "keras.losses.CategoricalCrossentropy(from_logits=flag)"),
+    "class Net(keras.Model):\n    def call(self, x):\n        return Dense(10)(x)\n"
+    "net = Net()\nnet.compile('adam', 'categorical_crossentropy')",
+    TWO + "G = BATCH * s.num_replicas_in_sync\n" + DATA + ".shuffle(5000).batch(G)\ntwo.fit(ds)",
+    TWO + "rate = 0.001 * s.num_replicas_in_sync\n" + DATA + ".shuffle(5000).batch(64)\ntwo.fit(ds)",
+    TWO + "one.fit(x, y, batch_size=64)\ntwo.fit(x, y, batch_size=2 * BATCH)",
+    TWO + "# weak scaling\none.fit(x, y)\ntwo.fit(x, y, batch_size=BATCH * s.num_replicas_in_sync)",
+    TWO + "one.fit(mine)\ntwo.fit(yours)",
+    DATA + ".batch(1000).map(f).unbatch().shuffle(5000).batch(32)",
+    LOAD + "x = x.astype('float32') / 255.0\nmodel.fit(x, y)",
+    LOAD + "x = (x / 255.0).astype('float32')\nmodel.fit(x, y)",
+    "def scale(image, label):\n    return image / 255.0, label\nds = ds.map(scale)",
+    "share = done / 255.0",
+    LOOP.format(loss="tf.nn.compute_average_loss(losses, global_batch_size=GLOBAL_BATCH)", reduction=", reduction=None"),
+    LOOP.format(loss="tf.reduce_sum(losses) / GLOBAL_BATCH", reduction=", reduction=None"),
+    LOOP.format(loss="losses / strategy.num_replicas_in_sync", reduction=""),
+    # Programs of any kind must not trip it.
+    "",
+    "def f(): return f()\nf()",
+    "match x:\n    case [1, *r]: model.fit(r)\n    case {'a': b}: pass",
+    "async def f():\n    async with a as b:\n        async for c in d: await c",
+    "(lambda *a, **k: a)(1, *b, **c)",
+    "a[b].c[d:e, ...] = f = g, *h = i",
+    "model.fit()\nmodel.compile()\nds.batch()\nmodel.save()\nkeras.Sequential()()",
+    "strategy.run()\nstrategy.scope()\ntf.function()\nx = x\nx = x + 1\nds = ds.batch(x)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("defect", "code"), WRONG)
+def test_a_defect_is_found_and_nothing_else(defect, code):
+    code = code if code.startswith("%%") else IMPORTS + code
+    assert set(diagnose(code).names) == {defect}
+
+
+@pytest.mark.parametrize("code", RIGHT)
+def test_a_correct_program_is_left_alone(code):
+    assert diagnose(IMPORTS + code).names == ()
+
+
+def test_every_defect_is_tested():
+    assert {defect for defect, _ in WRONG} == set(DEFECTS)
+
+
+@pytest.mark.parametrize("name", ["asyncio/base_events.py", "dataclasses.py", "argparse.py"])
+def test_programs_that_train_nothing_are_left_alone(name):
+    text = (Path(textwrap.__file__).parent / name).read_text(encoding="utf-8")
+    assert diagnose(text).names == ()
+
+
+def test_the_place_is_a_line_or_a_cell_and_a_line_and_the_same_defect_is_one_finding():
+    code = LOAD + "\nx = x / 255.0\n" + LOAD + "x = x / 255.0\n"
+    assert [f.where for f in diagnose(code)] == [("line 3", "line 5")]
+    finding = next(iter(diagnose([LOAD, "!pip list\n%matplotlib inline\nx = x / 255.0"])))
+    assert finding.where == ("cell 2, line 3",)
+    assert finding.wrote == "x = x / 255.0"
+
+
+def my_benchmark(model, x):
+    import time
+
+    start = time.process_time()
+    model.fit(x)
+    return time.process_time() - start
+
+
+def test_a_function_is_read_and_not_run():
+    finding = next(iter(diagnose(my_benchmark)))
+    assert (finding.defect, finding.wrote) == ("clock", "start = time.process_time()")
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("x = 1\ny = (", "line 2"),
+        (["x = 1", "if x\n  y"], "cell 2, line 1"),
+        (17, "17"),
+        (len, "len"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error_that_names_it(code, says):
+    with pytest.raises(LabError, match=says):
+        diagnose(code)
+
+
+def test_nothing_to_diagnose_is_an_error():
+    with pytest.raises(LabError):
+        diagnose()
+
+
+def test_a_diagnosis_is_plain_data_and_reads_as_text_and_as_a_table():
+    diagnosis = diagnose(LOAD + "x = x / 255.0  # <b>")
+    assert plain.load(plain.dump(diagnosis)) == diagnosis
+    shown = diagnosis._repr_mimebundle_()
+    assert shown["text/plain"] == str(diagnosis)
+    assert "x = x / 255.0  # &lt;b&gt;" in shown["text/html"]
+    assert bool(diagnosis)
+    assert not diagnose("x = 1")
+    assert "proof" in str(diagnose("x = 1"))
+
+
+@pytest.fixture(scope="module")
+def keras(four):
+    import keras
+
+    return keras
+
+
+def compiled(keras, loss, *layers):
+    model = keras.Sequential([keras.Input((4,)), *layers])
+    model.compile("adam", loss)
+    return model
+
+
+def test_the_loss_of_a_model_must_fit_its_last_layer(keras):
+    Dense, logits = keras.layers.Dense, keras.losses.CategoricalCrossentropy(from_logits=True)
+    softmax = Dense(3, activation="softmax")
+    plain_loss = "categorical_crossentropy"
+    for loss, layers, names in [
+        (plain_loss, [Dense(3), keras.layers.Dropout(0.1)], ("loss",)),
+        (keras.losses.SparseCategoricalCrossentropy(), [Dense(3)], ("loss",)),
+        (keras.losses.categorical_crossentropy, [Dense(3)], ("loss",)),
+        (logits, [softmax], ("loss",)),
+        (logits, [Dense(3), keras.layers.Softmax()], ("loss",)),
+        (logits, [Dense(3)], ()),
+        ("mse", [Dense(3)], ()),
+        (plain_loss, [softmax], ()),
+    ]:
+        assert diagnose(model=compiled(keras, loss, *layers)).names == names
+
+
+def test_double_precision_and_uneven_batches_of_data_are_found(keras):
+    import numpy as np
+    import tensorflow as tf
+
+    x = np.zeros((9, 4))
+    assert diagnose(data=x).names == ("float64",)
+    assert not diagnose(data=(x.astype("float32"), x))
+    dataset = tf.data.Dataset.from_tensor_slices(x.astype("float32"))
+    assert not diagnose(data=dataset.batch(8), replicas=4)
+    assert diagnose(data=dataset.batch(6), replicas=4).names == ("batch",)
+    assert diagnose(data=dataset.repeat().batch(6), replicas=4).names == ("batch",)
+    with pytest.raises(LabError, match="compiled"):
+        diagnose(model=3)
+    with pytest.raises(LabError, match="arrays"):
+        diagnose(data={"x": 1})
