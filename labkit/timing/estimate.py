@@ -1,4 +1,4 @@
-"""One number with its interval, its unit and its kind, as tables, verdicts and guesses use it."""
+"""One number with its interval, its unit and its kind, for tables, verdicts and predictions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from labkit import plain
 from labkit.kinds import Kind, rate_text, ratio_text, seconds_text
 
-__all__ = ["Estimate", "quantity_text", "span_text"]
+__all__ = ["Estimate", "percent", "quantity_text", "span_text"]
 
 
 @plain.stored
@@ -16,24 +16,37 @@ __all__ = ["Estimate", "quantity_text", "span_text"]
 class Estimate:
     """A value, the interval around it, what it counts in, and where it comes from.
 
+    `confidence` is None where `low` and `high` are quartiles: they describe the calls, no more.
+
     >>> from labkit.kinds import measured
-    >>> print(Estimate(0.84, 0.80, 0.88, "×", 0.98, measured("2 cores")))
-    0.84× (0.80–0.88×, 98 %)
+    >>> print(Estimate(0.84, 0.80, 0.88, "×", 0.95, measured("2 cores")))
+    0.84× (95 % interval: 0.80–0.88×)
+    >>> print(Estimate(0.0102, 0.0101, 0.0104, "s", None, measured("2 cores")))
+    10.2 ms (middle half: 10.1–10.4 ms)
     """
 
     value: float
     low: float
     high: float
     unit: str
-    confidence: float
+    confidence: float | None
     kind: Kind
 
     def __str__(self) -> str:
         value = quantity_text(self.value, self.unit, self.high - self.low)
-        if self.confidence <= 0 or not math.isfinite(self.low + self.high):
-            return f"{value} (too few rounds for an interval)"
-        span = span_text(self.low, self.high, self.unit)
-        return f"{value} ({span}, {100 * self.confidence:.0f} %)"
+        if self.confidence == 0:
+            return f"{value} (no interval)"
+        what = "middle half" if self.confidence is None else f"{percent(self.confidence)} interval"
+        return f"{value} ({what}: {span_text(self.low, self.high, self.unit)})"
+
+
+def percent(share: float) -> str:
+    """A share of one with the digits that it has, up to three.
+
+    >>> percent(0.95), percent(1 - 0.05 / 3), percent(0.005)
+    ('95 %', '98.3 %', '0.5 %')
+    """
+    return f"{100 * share:.3g} %"
 
 
 def quantity_text(value: float, unit: str, width: float = math.inf) -> str:

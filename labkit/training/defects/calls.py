@@ -48,7 +48,12 @@ _STEADY_CLOCKS = frozenset(
 )
 _TIMERS = frozenset(
     {"labkit.compare", "labkit.measure", "labkit.timing.compare", "labkit.timing.measure"}
-    | {"labkit.timing.ask.compare", "labkit.timing.ask.measure", "timeit.timeit", "timeit.repeat"}
+    | {
+        "labkit.timing.rounds.compare",
+        "labkit.timing.rounds.measure",
+        "timeit.timeit",
+        "timeit.repeat",
+    }
 )
 
 

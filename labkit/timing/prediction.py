@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from labkit import plain
+from labkit.arguments import number
 from labkit.kinds import LabError
 from labkit.timing.estimate import Estimate, quantity_text, span_text
 from labkit.timing.judge import Verdict
@@ -15,13 +17,11 @@ __all__ = ["Outcome", "Prediction", "predict"]
 
 _SECONDS = {"ns": 1e-9, "µs": 1e-6, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
-Found = float | tuple[float, float, float] | Estimate | Verdict
-
 
 @plain.stored
 @dataclass(frozen=True)
 class Prediction:
-    """What you expect, before you look."""
+    """What you expect, before you measure."""
 
     what: str
     guess: float
@@ -31,47 +31,40 @@ class Prediction:
         return f"You guess {_text(self.guess, self.unit)} for the {self.what}."
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return _shown(str(self))
+        return _paragraph(str(self))
 
-    def against(self, found: Found, kind: str | None = None) -> Outcome:
-        """Your guess beside what came out.
+    def against(self, found: Any, kind: str | None = None) -> Outcome:
+        """Your guess beside the result.
 
         `found` is a number, (value, low, high), or an estimate or verdict of a comparison. A whole
         number was counted. Of any other number you can say its kind: "counted", "modelled".
         """
-        verb: str
         if isinstance(found, Verdict):
             found = found.estimate
+        # An estimate, and a modelled time, know their kind and unit; a plain number was measured.
+        plain_verb = "counted" if isinstance(found, int) else "measured"
+        verb = kind or str(getattr(getattr(found, "kind", None), "name", plain_verb))
+        scale = _scale(getattr(found, "unit", self.unit), self.unit)
         if isinstance(found, Estimate):
-            scale = _scale(found.unit, self.unit)
-            ends = (found.value, found.low, found.high) if found.confidence > 0 else (found.value,)
-            verb = found.kind.name
-        elif isinstance(found, tuple):
-            if len(found) != 3:
-                raise LabError(
-                    f"{found!r} is not a value with its interval. Give (value, low, high)."
-                )
-            ends, scale, verb = found, 1.0, "measured"
-        else:
-            # A modelled time knows its kind and its unit; a plain number was measured.
-            known, unit = getattr(found, "kind", None), getattr(found, "unit", self.unit)
-            verb = "counted" if isinstance(found, int) else getattr(known, "name", "measured")
-            ends, scale = (found,), _scale(unit, self.unit)
+            found = (found.value, found.low, found.high) if found.confidence else found.value
+        ends = found if isinstance(found, tuple) else (found,)
         try:
             numbers = [scale * float(end) for end in ends]
         except (TypeError, ValueError):
+            numbers = []
+        if len(numbers) not in (1, 3):
             raise LabError(
-                f"A guess cannot be compared with a {type(found).__name__}. Give a number, or ask "
-                "the result for one: run.seconds(), comparison.speedup(name), comparison.verdict()."
-            ) from None
+                "against() needs a number, (value, low, high), or an estimate such as "
+                f"comparison.speedup(name), got {found!r}."
+            )
         low, high = numbers[1:] if len(numbers) == 3 else (None, None)
-        return Outcome(self.what, self.guess, self.unit, numbers[0], low, high, kind or verb)
+        return Outcome(self.what, self.guess, self.unit, numbers[0], low, high, verb)
 
 
 @plain.stored
 @dataclass(frozen=True)
 class Outcome:
-    """A guess, what came out, and how far apart they are."""
+    """A guess, the result, and how far apart they are."""
 
     what: str
     guess: float
@@ -96,22 +89,24 @@ class Outcome:
         return self.low <= self.guess <= self.high
 
     def __str__(self) -> str:
-        found = _text(self.value, self.unit)
+        text = f"You guessed {_text(self.guess, self.unit)}"
+        if not math.isfinite(self.value):
+            return f"{text}; nothing was {self.verb}."
+        text += f"; {self.verb} {_text(self.value, self.unit)}"
         if self.low is not None and self.high is not None:
-            found += f" ({_span(self.low, self.high, self.unit)})"
-        text = f"You guessed {_text(self.guess, self.unit)}; {self.verb} {found}"
+            text += f" ({_span(self.low, self.high, self.unit)})"
         if self.inside:
             return f"{text}: your guess lies inside the interval."
         if math.isnan(self.factor):
             return f"{text}."
-        away = f"off by a factor of {_factor(self.factor)}"
+        digits = ".2f" if self.factor < 1.95 else ".2g" if self.factor < 10 else ".0f"
+        text += f": off by a factor of {self.factor:{digits}}"
         if self.inside is None:
-            return f"{text}: {away}."
-        side = "above" if self.guess > self.value else "below"
-        return f"{text}: {away}, {side} the interval."
+            return f"{text}."
+        return f"{text}, {'above' if self.guess > self.value else 'below'} the interval."
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return _shown(f"{self.what[:1].upper()}{self.what[1:]}. {self}")
+        return _paragraph(f"{self.what[:1].upper()}{self.what[1:]}. {self}")
 
 
 def predict(what: str, guess: float, *, unit: str = "") -> Prediction:
@@ -121,27 +116,12 @@ def predict(what: str, guess: float, *, unit: str = "") -> Prediction:
     >>> print(mine.against((0.84, 0.80, 0.88)))
     You guessed 1.80×; measured 0.84× (0.80–0.88×): off by a factor of 2.1, above the interval.
     """
-    return Prediction(what, _guess(what, guess), unit)
+    return Prediction(what, number("guess", guess, above=0), unit)
 
 
-def _guess(what: str, guess: object) -> float:
-    if guess is ... or guess is None:
-        raise LabError(f"Write your guess first: replace the ... by a number for the {what}.")
-    return _number(guess)
-
-
-def _shown(text: str) -> dict[str, str]:
+def _paragraph(text: str) -> dict[str, str]:
     # A paragraph breaks between words; JupyterLab breaks plain text anywhere.
     return {"text/plain": text, "text/html": f"<p>{escape(text)}</p>"}
-
-
-def _number(value: object) -> float:
-    if isinstance(value, (str, bool)) or not hasattr(value, "__float__"):
-        raise LabError(f"{value!r} is not a number. Write a number above 0, such as 1.5.")
-    number = float(value)
-    if not (math.isfinite(number) and number > 0):
-        raise LabError(f"{value!r} is not above 0. Write a number above 0, such as 1.5.")
-    return number
 
 
 def _scale(found: str, guessed: str) -> float:
@@ -161,11 +141,10 @@ def _scale(found: str, guessed: str) -> float:
 def _text(value: float, unit: str) -> str:
     if unit in _SECONDS:
         return quantity_text(value * _SECONDS[unit], "s")
-    if unit == "%":
-        return f"{value:.3g} %"
-    if unit == "" or not (unit == "×" or unit.endswith("/s")):
-        return f"{_plain(value)} {unit}".rstrip()
-    return quantity_text(value, unit)
+    if unit == "×" or unit.endswith("/s"):
+        return quantity_text(value, unit)
+    digits = ",.0f" if abs(value) >= 1000 else ".3g"
+    return f"{value:{digits}} {unit}".rstrip()
 
 
 def _span(low: float, high: float, unit: str) -> str:
@@ -175,12 +154,4 @@ def _span(low: float, high: float, unit: str) -> str:
         return f"{low:.2f}–{high:.2f}×"
     if unit.endswith("/s"):
         return span_text(low, high, unit)
-    return f"{_plain(low)}–{_plain(high)} {unit}".rstrip()
-
-
-def _plain(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def _factor(factor: float) -> str:
-    return f"{factor:.2f}" if factor < 1.95 else f"{factor:.2g}" if factor < 10 else f"{factor:.0f}"
+    return f"{_text(low, '')}–{_text(high, unit)}"
