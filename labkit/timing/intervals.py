@@ -21,7 +21,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 __all__ = ["Interval", "least_rounds", "quartiles", "shift", "weights"]
 
@@ -65,19 +64,17 @@ def shift(differences: Sequence[float], confidence: float) -> Interval:
     `least_rounds(confidence)` differences no such interval exists: then it is their whole span,
     with the confidence which that has.
     """
-    import numpy as np
-
-    data = np.asarray(differences, dtype=float)
+    data = [float(difference) for difference in differences]
     count = len(data)
-    if count == 0 or not np.isfinite(data).all():
+    if count == 0 or not all(map(math.isfinite, data)):
         return Interval(math.nan, math.nan, math.nan, 0.0)
-    score = np.asarray(weights(count), dtype=float)
-    middle = score.sum() / 2
-    value = (_crossing(data, score, middle) - _crossing(-data, score, middle)) / 2
+    turned = [-difference for difference in data]
+    score = weights(count)
+    value = (_crossing(data, score, sum(score) / 2) - _crossing(turned, score, sum(score) / 2)) / 2
     if count < least_rounds(confidence):
-        return Interval(value, float(data.min()), float(data.max()), 1 - 2.0 ** (1 - count))
+        return Interval(value, min(data), max(data), 1 - 2.0 ** (1 - count))
     cut = _critical(count, confidence)
-    low, high = _crossing(data, score, cut), -_crossing(-data, score, cut)
+    low, high = _crossing(data, score, cut), -_crossing(turned, score, cut)
     return Interval(value, min(low, value), max(high, value), confidence)
 
 
@@ -102,18 +99,13 @@ def weights(count: int) -> tuple[int, ...]:
     return tuple(min(rank, cap) for rank in range(1, count + 1))
 
 
-def _crossing(data: Any, score: Any, level: float) -> float:
+def _crossing(data: Sequence[float], score: Sequence[int], level: float) -> float:
     """The largest shift with at most `level` of the weighted signs below it, by bisection."""
-    import numpy as np
-
-    low, high = float(data.min()), float(data.max())
-    for _ in range(60):
+    low, high = min(data), max(data)
+    for _ in range(45):
         middle = (low + high) / 2
-        if not low < middle < high:
-            break
-        moved = data - middle
-        moved = moved[np.argsort(np.abs(moved))]
-        if score[moved < 0].sum() <= level:
+        ranked = sorted((value - middle for value in data), key=abs)
+        if sum(weight for weight, value in zip(score, ranked, strict=True) if value < 0) <= level:
             low = middle
         else:
             high = middle
