@@ -32,10 +32,10 @@ def seconds_of(name: str, work: Callable[[], object]) -> float:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        wait_for_devices(None)
+        wait_for_devices()
         start = now()
         result = work()
-        wait_for_devices(result)
+        wait_for_devices()
         seconds = now() - start
     finally:
         if collecting:
@@ -50,7 +50,7 @@ def seconds_of(name: str, work: Callable[[], object]) -> float:
     return seconds
 
 
-def wait_for_devices(result: object) -> None:
+def wait_for_devices() -> None:
     """Return when the accelerators have finished what they were told.
 
     It imports nothing: a framework that the program has not loaded has no work in flight. On a
@@ -64,9 +64,12 @@ def wait_for_devices(result: object) -> None:
         if context is None or getattr(context.context(), "_initialized", True):
             tensorflow.test.experimental.sync_devices()
     torch = sys.modules.get("torch")
-    if torch is not None:
-        _wait_for_torch(torch)
-    _wait_for_values(result)
+    cuda = getattr(torch, "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        for index in range(cuda.device_count()):
+            # A context on a GPU that the program does not use would take memory there.
+            if cuda.memory_allocated(index) or index == cuda.current_device():
+                cuda.synchronize(index)
 
 
 @functools.cache
@@ -74,28 +77,3 @@ def _has_gpu(tensorflow: Any) -> bool:
     # Physical devices: to list the logical ones would start the runtime, and the student
     # could no longer split a device.
     return bool(tensorflow.config.list_physical_devices("GPU"))
-
-
-def _wait_for_torch(torch: Any) -> None:
-    cuda = getattr(torch, "cuda", None)
-    if cuda is not None and cuda.is_initialized():
-        for index in range(cuda.device_count()):
-            # A context on a GPU that the program does not use would take memory there.
-            if cuda.memory_allocated(index) or index == cuda.current_device():
-                cuda.synchronize(index)
-    metal = getattr(torch, "mps", None)
-    if metal is not None and sys.platform == "darwin" and torch.backends.mps.is_available():
-        metal.synchronize()
-
-
-def _wait_for_values(result: object) -> None:
-    if isinstance(result, (list, tuple)):
-        for item in result:
-            _wait_for_values(item)
-    elif isinstance(result, dict):
-        for item in result.values():
-            _wait_for_values(item)
-    else:
-        ready = getattr(result, "block_until_ready", None)  # JAX
-        if callable(ready):
-            ready()

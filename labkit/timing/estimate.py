@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from labkit import plain
 from labkit.kinds import Kind, rate_text, ratio_text, seconds_text
 
-__all__ = ["Estimate", "percent", "quantity_text", "span_text"]
+__all__ = ["SECONDS", "Estimate", "percent", "quantity_text", "span_text"]
+
+SECONDS = {"ns": 1e-9, "µs": 1e-6, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 @plain.stored
@@ -52,20 +54,22 @@ def percent(share: float) -> str:
 def quantity_text(value: float, unit: str, width: float = math.inf) -> str:
     """A number in its unit; a narrow interval earns a ratio one digit more.
 
-    >>> quantity_text(0.0123, "s"), quantity_text(1.0042, "×", 0.01), quantity_text(0.5, "")
+    >>> quantity_text(0.0123, "s"), quantity_text(1.0042, "×", 0.01), quantity_text(0.5, "share")
     ('12.3 ms', '1.004×', '50 %')
+    >>> quantity_text(90, "min"), quantity_text(7, "steps"), quantity_text(1234.5, "")
+    ('1 h 30 min', '7 steps', '1,234')
     """
     if not math.isfinite(value):
         return "unknown"
-    if unit == "s":
-        return seconds_text(value)
+    if unit in SECONDS:
+        return seconds_text(value * SECONDS[unit])
     if unit == "×":
         return f"{value:.3f}×" if width < 0.05 and value < 10 else ratio_text(value)
-    if unit == "":
+    if unit == "share":
         return f"{100 * value:.0f} %"
     if unit.endswith("/s"):
         return rate_text(value, unit[:-2])
-    return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
+    return f"{value:{',.0f' if abs(value) >= 1000 else '.3g'}} {unit}".rstrip()
 
 
 def span_text(low: float, high: float, unit: str) -> str:

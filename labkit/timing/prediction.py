@@ -10,12 +10,10 @@ from typing import Any
 from labkit import plain
 from labkit.arguments import number
 from labkit.kinds import LabError
-from labkit.timing.estimate import Estimate, quantity_text, span_text
+from labkit.timing.estimate import SECONDS, Estimate, quantity_text, span_text
 from labkit.timing.judge import Verdict
 
 __all__ = ["Outcome", "Prediction", "predict"]
-
-_SECONDS = {"ns": 1e-9, "µs": 1e-6, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 @plain.stored
@@ -28,7 +26,7 @@ class Prediction:
     unit: str = ""
 
     def __str__(self) -> str:
-        return f"You guess {_text(self.guess, self.unit)} for the {self.what}."
+        return f"You guess {quantity_text(self.guess, self.unit)} for the {self.what}."
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return _paragraph(str(self))
@@ -89,12 +87,12 @@ class Outcome:
         return self.low <= self.guess <= self.high
 
     def __str__(self) -> str:
-        text = f"You guessed {_text(self.guess, self.unit)}"
+        text = f"You guessed {quantity_text(self.guess, self.unit)}"
         if not math.isfinite(self.value):
             return f"{text}; nothing was {self.verb}."
-        text += f"; {self.verb} {_text(self.value, self.unit)}"
+        text += f"; {self.verb} {quantity_text(self.value, self.unit)}"
         if self.low is not None and self.high is not None:
-            text += f" ({_span(self.low, self.high, self.unit)})"
+            text += f" ({span_text(self.low, self.high, self.unit)})"
         if self.inside:
             return f"{text}: your guess lies inside the interval."
         if math.isnan(self.factor):
@@ -126,32 +124,13 @@ def _paragraph(text: str) -> dict[str, str]:
 
 def _scale(found: str, guessed: str) -> float:
     """What to multiply a result with to compare it with a guess in another unit."""
-    if found in _SECONDS and guessed in _SECONDS:
-        return _SECONDS[found] / _SECONDS[guessed]
-    if found == "" and guessed == "%":
+    if found in SECONDS and guessed in SECONDS:
+        return SECONDS[found] / SECONDS[guessed]
+    if found == "share" and guessed == "%":
         return 100.0
     if found != guessed and guessed:
         raise LabError(
-            f"Your guess is in {guessed!r} and the result in {found or 'shares of one'!r}. "
+            f"Your guess is in {guessed!r} and the result in {found!r}. "
             f"Predict again with unit={found!r}."
         )
     return 1.0
-
-
-def _text(value: float, unit: str) -> str:
-    if unit in _SECONDS:
-        return quantity_text(value * _SECONDS[unit], "s")
-    if unit == "×" or unit.endswith("/s"):
-        return quantity_text(value, unit)
-    digits = ",.0f" if abs(value) >= 1000 else ".3g"
-    return f"{value:{digits}} {unit}".rstrip()
-
-
-def _span(low: float, high: float, unit: str) -> str:
-    if unit in _SECONDS:
-        return span_text(low * _SECONDS[unit], high * _SECONDS[unit], "s")
-    if unit == "×":
-        return f"{low:.2f}–{high:.2f}×"
-    if unit.endswith("/s"):
-        return span_text(low, high, unit)
-    return f"{_text(low, '')}–{_text(high, unit)}"

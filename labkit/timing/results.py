@@ -52,7 +52,7 @@ class Log:
     timed: tuple[Timed, ...]
     order: tuple[tuple[int, ...], ...]
     asked: int
-    stopped: Literal["", "by Ctrl-C", "at the time limit"]
+    stopped: Literal["", "by Ctrl-C", "by time_limit"]
     machine: Machine
     on: str
     seed: int
@@ -238,15 +238,8 @@ class Comparison:
             math.log(other / mine) + work if mine > 0 and other > 0 else math.nan
             for mine, other in zip(ours, theirs, strict=True)
         ]
-        sure = 1 - (1 - self.confidence) / (len(self.names) - 1)
-        return judge(
-            name,
-            self.baseline,
-            ratios,
-            same_within=self.same_within,
-            confidence=sure,
-            kind=self.kind,
-        )
+        within, sure, kind = self.same_within, self._each, self.kind
+        return judge(name, self.baseline, ratios, same_within=within, confidence=sure, kind=kind)
 
     def speedup(self, name: str | None = None) -> Estimate:
         """How many times as much work per second as the baseline, paired by round.
@@ -263,11 +256,11 @@ class Comparison:
             )
         name = self._named(name)
         if name == self.baseline:
-            return Estimate(1.0, 1.0, 1.0, "", None, self.kind)
+            return Estimate(1.0, 1.0, 1.0, "share", None, self.kind)
         found = self.speedup(name)
         ideal = self.devices[name] / self.devices[self.baseline]
         value, low, high = found.value / ideal, found.low / ideal, found.high / ideal
-        return replace(found, value=value, low=low, high=high, unit="")
+        return replace(found, value=value, low=low, high=high, unit="share")
 
     def __repr__(self) -> str:
         return f"Comparison({', '.join(self.names)}; {self.rounds} rounds)"
@@ -306,6 +299,11 @@ class Comparison:
             raise LabError(f"name must be one of {_listed(self.names)}, got {name!r}.")
         return name
 
+    @property
+    def _each(self) -> float:
+        """The confidence of each comparison with the baseline (Bonferroni)."""
+        return 1 - (1 - self.confidence) / (len(self.names) - 1)
+
     def _work(self, name: str) -> float:
         if self.items is not None:
             return self.items[name]
@@ -341,10 +339,10 @@ class Comparison:
     def _under(self) -> tuple[str, ...]:
         verdicts = [self.verdict(name) for name in self.names if name != self.baseline]
         lines = [f"{verdict}." for verdict in verdicts]
-        if len(verdicts) > 1:
+        if len(verdicts) > 1 and verdicts[0].estimate.confidence == self._each:
+            each, sure = percent(self._each), percent(self.confidence)
             lines.append(
-                f"The intervals of all {len(verdicts)} comparisons together have "
-                f"{percent(self.confidence)}."
+                f"Each interval has {each}, so that all {len(verdicts)} together have {sure}."
             )
         return (*lines, *self.log.notes(), _kind_text(self.kind))
 

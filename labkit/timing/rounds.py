@@ -12,7 +12,6 @@ import os
 import random
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median
 from typing import Any, Literal
@@ -153,14 +152,6 @@ def _check_names(what: str, given: Any, names: list[str]) -> None:
 # --- timing
 
 
-@dataclass
-class _Calls:
-    """The seconds of one candidate's calls so far: the first one, warm-up, rounds."""
-
-    before: list[float] = field(default_factory=list)
-    samples: list[float] = field(default_factory=list)
-
-
 def _time(
     works: Mapping[str, Work],
     rounds: int,
@@ -176,9 +167,10 @@ def _time(
     end = clock.now() + number("time_limit", time_limit, above=0)
     seed = random.SystemRandom().randrange(2**32) if seed is None else whole("seed", seed)
     machine, draw, names = _machine(), random.Random(seed), list(works)
-    calls = {name: _Calls() for name in names}
+    before: dict[str, list[float]] = {name: [] for name in names}  # first call and warm-up
+    samples: dict[str, list[float]] = {name: [] for name in names}
     order: list[list[int]] = []
-    stopped: Literal["", "by Ctrl-C", "at the time limit"] = ""
+    stopped: Literal["", "by Ctrl-C", "by time_limit"] = ""
     progress = Line()
     name, where = names[0], "warm-up"
     gc.collect()
@@ -187,20 +179,20 @@ def _time(
             for call in range(1 + warmup):
                 if call == 0 or clock.now() < end:
                     progress.show(f"{name}: {where if call else 'first call'}")
-                    calls[name].before.append(clock.seconds_of(name, works[name]))
+                    before[name].append(clock.seconds_of(name, works[name]))
         for done in range(rounds):
             if done and clock.now() >= end:
-                stopped = "at the time limit"
+                stopped = "by time_limit"
                 break
             where = f"round {done + 1} of {rounds}"
-            left = sum(median(one.samples or one.before) for one in calls.values())
+            left = sum(median(samples[name] or before[name]) for name in names)
             progress.show(f"{where}, about {seconds_text(left * (rounds - done))} left")
             order.append(draw.sample(range(len(names)), len(names)))
             for index in order[-1]:
                 name = names[index]
-                calls[name].samples.append(clock.seconds_of(name, works[name]))
+                samples[name].append(clock.seconds_of(name, works[name]))
     except KeyboardInterrupt:
-        if not all(one.samples for one in calls.values()):
+        if not all(samples.values()):
             raise
         stopped = "by Ctrl-C"
     except Exception as fault:
@@ -209,8 +201,8 @@ def _time(
     finally:
         progress.erase()
     timed = tuple(
-        Timed(name, one.before[0], tuple(one.before[1:]), tuple(one.samples))
-        for name, one in calls.items()
+        Timed(name, before[name][0], tuple(before[name][1:]), tuple(samples[name]))
+        for name in names
     )
     rows = tuple(tuple(row) for row in order)
     return Log(timed, rows, rounds, stopped, machine, on, seed, os.getpid())

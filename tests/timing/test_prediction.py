@@ -48,7 +48,7 @@ def test_units_are_converted_where_they_can_be():
     found = predict("time of an epoch", 250, unit="ms").against(second)
     assert (found.value, found.factor) == (500, 2)
     assert "You guessed 250 ms; measured 500 ms (400–600 ms)" in str(found)
-    share = Estimate(0.42, 0.40, 0.44, "", 0.95, measured("here"))
+    share = Estimate(0.42, 0.40, 0.44, "share", 0.95, measured("here"))
     assert predict("efficiency", 84, unit="%").against(share).factor == pytest.approx(2)
     with pytest.raises(LabError, match="unit='s'"):
         MINE.against(second)

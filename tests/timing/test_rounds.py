@@ -50,7 +50,7 @@ def test_at_the_time_limit_the_round_in_progress_is_the_last(world):
     # Six calls before the rounds, then two in each.
     result = compare(works, rounds=20, time_limit=9.5)
     assert result.rounds == 2
-    assert "at the time limit after 2 of 20 rounds" in str(result)
+    assert "by time_limit after 2 of 20 rounds" in str(result)
 
 
 def test_a_call_longer_than_the_time_limit_is_still_timed_once(world):
@@ -174,25 +174,8 @@ def test_torch_is_waited_for_on_the_gpus_in_use(monkeypatch):
         synchronize=waited.append,
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    clock.wait_for_devices(None)
+    clock.wait_for_devices()
     assert waited == [0, 2]
-
-
-def test_returned_values_are_waited_for():
-    waited = []
-    leaf = SimpleNamespace(block_until_ready=lambda: waited.append(1))
-    clock.wait_for_devices({"loss": leaf, "rest": [leaf, (leaf, 3)]})
-    assert len(waited) == 3
-
-
-def test_time_left_is_what_the_remaining_rounds_will_take(world, monkeypatch):
-    from labkit import progress
-
-    shown = []
-    monkeypatch.setattr(progress.Line, "show", lambda self, text: shown.append(text))
-    compare({"a": world.work("a", 1.0), "b": world.work("b", 2.0)}, rounds=10)
-    assert shown[-1] == "round 10 of 10, about 3.00 s left"
-    assert "round 1 of 10, about 30.0 s left" in shown
 
 
 def f():
@@ -214,25 +197,18 @@ AB, DEVICES = {"a": f, "b": f}, {"a": 1, "b": 2}
     ("ask", "said"),
     [
         (lambda: compare({}), "two or more functions"),
-        (lambda: compare({"a": f}), "labkit.measure"),
-        (lambda: compare([f, f]), "with their names"),
         (lambda: compare({"a": f, "b": f()}), "'b' must be a function"),
         (lambda: measure(f()), r"not f\(\)"),
         (lambda: compare({"a": f, "b": later}), "'b' returned a coroutine"),
         (lambda: measure(functools.partial(steps)), "returned a generator"),
         (lambda: measure(f, rounds=0), "rounds"),
-        (lambda: measure(f, rounds=2.5), "rounds"),
-        (lambda: measure(f, warmup=-1), "warmup"),
         (lambda: measure(f, time_limit=0), "time_limit"),
         (lambda: measure(f, items=0), "items"),
         (lambda: compare(AB, items="many"), "items"),
         (lambda: compare(AB, items={"a": 1}), "items must have a number for each"),
-        (lambda: compare(AB, items={"a": 1, "b": 1, "c": 1}), "items must have a number for each"),
         (lambda: compare(AB, baseline="c"), "baseline"),
-        (lambda: compare(AB, seed="x"), "seed"),
         (lambda: compare(AB, scaling="strong"), "devices"),
         (lambda: compare(AB, devices=DEVICES), "scaling"),
-        (lambda: compare(AB, scaling="linear", devices=DEVICES), "scaling"),
         (lambda: compare(AB, scaling="weak", devices={"a": 1, "b": 0}), "devices of 'b'"),
         (lambda: compare(AB, scaling="strong", devices=DEVICES, items=DEVICES), "same work"),
         (lambda: compare(AB, scaling="weak", devices=DEVICES, items=64), "same work per device"),
