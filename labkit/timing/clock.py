@@ -1,7 +1,7 @@
 """One timed call: wall clock, the garbage collector out of the way, the devices waited for.
 
-A GPU takes orders and answers later. A clock that is stopped when the call returns has timed
-the ordering; this one is stopped when the devices are done.
+A GPU runs asynchronously: a call returns as soon as its work is queued. A clock that stops then
+has timed the queueing; this one stops when the devices are done.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def seconds_of(name: str, work: Callable[[], object]) -> float:
 
 
 def wait_for_devices() -> None:
-    """Return when the accelerators have finished what they were told.
+    """Return when the GPUs have finished the work in their queues.
 
     It imports nothing: a framework that the program has not loaded has no work in flight. On a
     machine without accelerators it costs about a microsecond.

@@ -19,6 +19,7 @@ class Estimate:
     """A value, the interval around it, what it counts in, and where it comes from.
 
     `confidence` is None where `low` and `high` are quartiles: they describe the calls, no more.
+    It is 0 where there is no interval, as after one round.
 
     >>> from labkit.kinds import measured
     >>> print(Estimate(0.84, 0.80, 0.88, "×", 0.95, measured("2 cores")))

@@ -1,10 +1,10 @@
-"""Two intervals: one describes what was seen, one says what is behind it.
+"""Two intervals: `quartiles` describes samples, `shift` estimates a difference.
 
 `quartiles` describes: half of the calls took between its two ends. It claims nothing beyond
 these calls. A call resembles the calls before it (other programs, a warm processor), so formulas
 for independent samples would promise too much.
 
-`shift` infers: between which ends the difference of two programs lies. In every round each
+`shift` infers between which ends the difference of two programs lies. In every round each
 program runs once, in an order drawn by a fair coin. If the two are equal, the coin alone decides
 the sign of the round's difference, whatever the machine did meanwhile. So every pattern of signs
 is equally likely, and a test that adds up the signs has an exact level.

@@ -256,7 +256,7 @@ class Comparison:
             )
         name = self._named(name)
         if name == self.baseline:
-            return Estimate(1.0, 1.0, 1.0, "share", None, self.kind)
+            return Estimate(1.0, 1.0, 1.0, "share", 0.0, self.kind)
         found = self.speedup(name)
         ideal = self.devices[name] / self.devices[self.baseline]
         value, low, high = found.value / ideal, found.low / ideal, found.high / ideal

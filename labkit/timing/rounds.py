@@ -1,8 +1,8 @@
 """Time one program, or several in interleaved rounds.
 
 First calls and warm-up calls come before the rounds and are kept apart. Then every candidate
-runs once in each round, in an order drawn anew: a machine that slows down, speeds up or stumbles
-does that to all candidates alike.
+runs once in each round, in an order drawn anew: when the machine slows down, speeds up or is
+interrupted, that hits all candidates alike.
 """
 
 from __future__ import annotations
