@@ -27,11 +27,6 @@ class World:
         return call
 
 
-def then(*first: float, rest: float) -> Iterable[float]:
-    """These durations, and from then on always the same."""
-    return itertools.chain(first, itertools.repeat(rest))
-
-
 def log_of(**samples: list[float]) -> Log:
     """A log with these samples, as if timed by this process."""
     rounds = max(len(times) for times in samples.values())

@@ -1,6 +1,5 @@
 """The numbers, tables, pictures and files that are made from raw samples."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -91,7 +90,7 @@ def test_a_zero_from_a_coarse_clock_is_no_speedup():
     assert "unknown" in str(result.speedup())
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", [1, 3])
 def test_few_rounds_are_shown_and_cannot_tell(world, monkeypatch, rounds):
     """LABKIT_ROUNDS is the maximum; table, picture and numbers come from what there is."""
     monkeypatch.setenv("LABKIT_ROUNDS", str(rounds))
@@ -103,6 +102,7 @@ def test_few_rounds_are_shown_and_cannot_tell(world, monkeypatch, rounds):
     assert result.speedup("b").value == pytest.approx(0.5)
     assert result.efficiency("b").value == pytest.approx(0.25)
     for shown in (result, run):
+        assert shown._repr_mimebundle_()["text/plain"] == str(shown)
         assert f"{rounds} " in shown._repr_mimebundle_()["text/html"]
         assert shown.plot().png
 
@@ -117,15 +117,6 @@ def test_json_round_trip(world, tmp_path):
         assert again == one
         assert type(again) is type(one)
     assert plain.load(plain.dump(result.verdict())) == result.verdict()
-
-
-def test_raw_samples_and_machine_facts_are_in_the_file(tmp_path):
-    comparison(TWO).save(tmp_path / "c.json")
-    log = json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))["value"]["log"]
-    assert log["timed"][0]["samples"] == ONE
-    assert log["timed"][0]["first"] == 9.0
-    assert len(log["order"]) == 8
-    assert set(log["machine"]) == {"text", "versions", "when", "load", "cores"}
 
 
 def test_this_process_has_measured_also_after_midnight():
@@ -144,12 +135,6 @@ def test_a_file_is_recorded_where_and_when(tmp_path):
     assert "Recorded on 2 cores, 2026-11-21" in str(loaded)
 
 
-def test_files_that_are_not_timings(tmp_path):
-    (tmp_path / "verdict.json").write_text(plain.dump(comparison(ONE).verdict()), encoding="utf-8")
-    with pytest.raises(LabError, match="holds a Verdict"):
-        load(tmp_path / "verdict.json")
-
-
 def test_table_says_it_all():
     text = str(comparison(TWO))
     for part in (
@@ -163,12 +148,10 @@ def test_table_says_it_all():
 def test_html_is_a_table_and_escapes_names():
     log = log_of(**{"a<b": ONE, "b": TWO})
     result = comparison(ONE, log=log, baseline="a<b", items=None, devices=None, scaling=None)
-    shown = result._repr_mimebundle_()
-    assert shown["text/plain"] == str(result)
-    assert "a&lt;b" in shown["text/html"]
-    assert "a<b" not in shown["text/html"]
-    assert "faster</td>" in shown["text/html"]
-    assert repr(result) == "Comparison(a<b, b; 8 rounds)"
+    html = result._repr_mimebundle_()["text/html"]
+    assert "a&lt;b" in html
+    assert "a<b" not in html
+    assert "faster</td>" in html
 
 
 def test_picture_tells_its_numbers_in_words():
@@ -179,14 +162,6 @@ def test_picture_tells_its_numbers_in_words():
     assert "cannot tell, 1.25×" in picture.alt
     assert "two replicas is faster" in comparison(TWO).plot().alt
     assert picture.kind == comparison(ONE).kind
-
-
-def test_a_run_shows_itself():
-    run = Run(log_of(epoch=ONE), 64.0, "images", "")
-    assert run._repr_mimebundle_()["text/plain"] == str(run)
-    assert "640" in str(run)
-    assert run.plot().alt.startswith("Timings, epoch: 8 calls")
-    assert repr(run) == "Run(epoch, 8 rounds)"
 
 
 def test_notes_on_what_spoils_a_measurement():

@@ -3,8 +3,6 @@
 import functools
 import gc
 import itertools
-import signal
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -12,37 +10,27 @@ import pytest
 
 from labkit.kinds import LabError
 from labkit.timing import clock, compare, measure
-from tests.timing.fake import then
 
 
 def test_first_call_and_warm_up_are_kept_apart(world):
-    run = measure(world.work("f", then(5.0, 3.0, 2.0, rest=1.0)), rounds=8)
+    times = itertools.chain([5.0, 3.0, 2.0], itertools.repeat(1.0))
+    run = measure(world.work("f", times), rounds=8)
     assert run.first == 5.0
     assert run.log.timed[0].warmup == (3.0, 2.0)
     assert run.samples == (1.0,) * 8
-    assert run.seconds().value == 1.0
     assert measure(world.work("f", 1.0), rounds=2, warmup=0).log.timed[0].warmup == ()
 
 
 def test_every_round_holds_every_candidate_once_in_an_order_drawn_anew(world):
-    result = compare({name: world.work(name, 1.0) for name in "abc"}, rounds=40, seed=1,
-                     time_limit=1000)  # fmt: skip
-    rows = result.log.order
+    works = {name: world.work(name, 0.1) for name in "abc"}
+    rows = compare(works, rounds=40, seed=1).log.order
     assert all(sorted(row) == [0, 1, 2] for row in rows)
     assert len(set(rows)) == 6
     assert "".join(world.calls[-120:]) == "".join("abc"[i] for row in rows for i in row)
-
-
-def test_a_seed_repeats_the_order_and_none_draws_one(world):
-    def order(seed):
-        works = {name: world.work(name, 0.1) for name in "abc"}
-        log = compare(works, rounds=20, seed=seed).log
-        return log.order, log.seed
-
-    assert order(4) == order(4)
-    assert order(4)[0] != order(5)[0]
-    drawn = order(None)
-    assert order(drawn[1])[0] == drawn[0]
+    assert compare(works, rounds=40, seed=1).log.order == rows
+    drawn = compare(works, rounds=40).log
+    assert drawn.order != rows
+    assert compare(works, rounds=40, seed=drawn.seed).log.order == drawn.order
 
 
 def test_at_the_time_limit_the_round_in_progress_is_the_last(world):
@@ -56,15 +44,8 @@ def test_at_the_time_limit_the_round_in_progress_is_the_last(world):
 def test_a_call_longer_than_the_time_limit_is_still_timed_once(world):
     works = {"a": world.work("a", 100.0), "b": world.work("b", 100.0)}
     result = compare(works, time_limit=5)
-    assert world.calls == ["a", "b", *world.calls[2:]]
+    assert world.calls[:2] == ["a", "b"]  # the first calls; no warm-up
     assert (len(world.calls), result.rounds) == (4, 1)
-    assert result.verdict().word == "cannot tell"
-
-
-def test_labkit_rounds_is_a_maximum(world, monkeypatch):
-    monkeypatch.setenv("LABKIT_ROUNDS", "3")
-    assert len(measure(world.work("f", 1.0), rounds=20).samples) == 3
-    assert len(measure(world.work("f", 1.0), rounds=2).samples) == 2
 
 
 def test_ctrl_c_keeps_the_complete_rounds(world):
@@ -77,73 +58,37 @@ def test_ctrl_c_keeps_the_complete_rounds(world):
         return interrupt() if next(calls) == 12 else counted()
 
     result = compare({"a": world.work("a", 1.0), "b": b}, rounds=20)
-    assert result.rounds == 9
+    assert result.rounds == result.verdict().rounds == 9
     assert "Stopped by Ctrl-C after 9 of 20 rounds" in str(result)
-    assert result.verdict().rounds == 9
     with pytest.raises(KeyboardInterrupt):  # before the first round there is nothing to keep
         compare({"a": world.work("a", 1.0), "b": interrupt})
 
 
-PROGRAM = """
-import sys, labkit.timing
-assert not {"numpy", "matplotlib", "tensorflow", "IPython"} & set(sys.modules)
-calls = 0
-def work():
-    global calls
-    calls += 1
-    if calls == 40:
-        print("timing", flush=True)
-    sum(range(2000))
-result = labkit.timing.compare({"a": work, "b": work}, rounds=100_000_000, items=1)
-print(result.rounds, result.log.stopped)
-"""
-
-
-def test_a_real_ctrl_c_and_a_light_import():
-    child = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        started = child.stdout.readline()
-        child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=60)
-    finally:
-        child.kill()
-        child.wait()
-    assert started == "timing\n", err
-    rounds, _, stopped = out.strip().partition(" ")
-    assert (int(rounds) >= 1, stopped) == (True, "by Ctrl-C"), err
-
-
 def test_a_candidates_own_error_says_where(world):
-    calls, counted = itertools.count(), world.work("b", 1.0)
+    calls = itertools.count()
 
     def b():
         if next(calls) == 8:
             raise ZeroDivisionError("the student's own")
-        counted()
 
     with pytest.raises(ZeroDivisionError, match="the student's own") as caught:
         compare({"a": world.work("a", 1.0), "two replicas": b}, rounds=20)
     assert "'two replicas' in round 6 of 20" in caught.value.__notes__[0]
 
 
-@pytest.mark.parametrize("fails", [True, False])
-def test_garbage_collection_is_off_while_timing_and_then_on_again(fails):
+def test_garbage_collection_is_off_while_timing_and_then_on_again():
     seen = []
 
     def work():
         seen.append(gc.isenabled())
-        if fails:
+        if len(seen) == 5:
             raise RuntimeError
 
     assert gc.isenabled()
-    if fails:
-        with pytest.raises(RuntimeError):
-            measure(work)
-    else:
-        measure(work, rounds=2)
+    measure(work, rounds=1)
+    assert gc.isenabled()
+    with pytest.raises(RuntimeError):
+        measure(work)
     assert gc.isenabled()
     assert not any(seen)
 
@@ -196,15 +141,13 @@ AB, DEVICES = {"a": f, "b": f}, {"a": 1, "b": 2}
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda: compare({}), "two or more functions"),
+        (lambda: compare({"a": f}), "two or more functions"),
         (lambda: compare({"a": f, "b": f()}), "'b' must be a function"),
-        (lambda: measure(f()), r"not f\(\)"),
         (lambda: compare({"a": f, "b": later}), "'b' returned a coroutine"),
         (lambda: measure(functools.partial(steps)), "returned a generator"),
         (lambda: measure(f, rounds=0), "rounds"),
         (lambda: measure(f, time_limit=0), "time_limit"),
         (lambda: measure(f, items=0), "items"),
-        (lambda: compare(AB, items="many"), "items"),
         (lambda: compare(AB, items={"a": 1}), "items must have a number for each"),
         (lambda: compare(AB, baseline="c"), "baseline"),
         (lambda: compare(AB, scaling="strong"), "devices"),
@@ -219,7 +162,7 @@ def test_misuse(ask, said):
         ask()
 
 
-def test_names_of_what_is_measured():
+def test_names_of_what_is_measured(world):
     assert measure(f, rounds=1).name == "f"
     assert measure(lambda: None, rounds=1).name == "work"
-    assert measure(functools.partial(f), rounds=1, name="an epoch").name == "an epoch"
+    assert measure(f, rounds=1, name="an epoch").name == "an epoch"
