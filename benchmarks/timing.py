@@ -13,17 +13,15 @@ in each round, pyperf and torch one program after the other, as `pyperf compare_
   median; a candidate without the mark is slower.
 
 The invented machines are exactly repeatable (fixed seeds) and make the table at the end. Before
-it the same is done with a real busy loop, on this machine as it is now. Those rates are printed
-only: they say as much about the hour as about the methods.
+it the calibration of labkit's interval is printed, and the same trial with a real busy loop, on
+this machine as it is now: those rates say as much about the hour as about the methods.
 
 pyperf and torch are needed by this benchmark alone; one that is not installed is left out.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-import random
 import re
 import statistics
 import sys
@@ -32,19 +30,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from harness import Row, main
 
 import labkit.timing
-from labkit.timing.judge import judge
+from labkit.timing.intervals import shift
+from labkit.timing.judge import CONFIDENCE, judge
 
 ROUNDS = 20
 DIFFERENCE = 0.02
 DRIFT = 0.02
 # What the course promises: at most so many false positives, at least so many differences found.
 ALLOWED, PROMISED = 0.05, 0.95
-# Which share of the calls is interrupted.
-MACHINES = {"calm": 0.0, "busy": 0.04}
 Verdict = Callable[[list[float], list[float]], str]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Share of interrupted calls; slow noise: its size and how much a call keeps of the last."""
+
+    interruptions: float = 0.0
+    slow: float = 0.006
+    memory: float = 0.8
+
+
+MACHINES = {"calm": Noise(), "busy": Noise(interruptions=0.04)}
+# Only for the calibration: noise on which intervals for independent calls fail.
+SLOW = {"slow waves": Noise(slow=0.03, memory=0.98)}
 
 
 # --- the methods: what each says about the second program, from its samples of both
@@ -111,36 +123,50 @@ def torch_verdict() -> Verdict | None:
 # --- the machine, invented
 
 
-def machine(rng: random.Random, calls: int, interruptions: float) -> list[float]:
-    """How much longer than ideal each of `calls` calls in a row takes, as logarithms."""
-    drift = rng.choice((-1, 1)) * math.log1p(DRIFT)
-    memory, slow = 0.8, rng.gauss(0, 0.006)
-    noise = []
-    for call in range(calls):
-        slow = memory * slow + rng.gauss(0, 0.006 * math.sqrt(1 - memory**2))
-        jitter = slow + rng.gauss(0, 0.008)
-        interrupted = rng.random() < interruptions
-        spike = math.log1p(rng.expovariate(1 / 0.2)) if interrupted else 0.0
-        noise.append(drift * call / (calls - 1) + jitter + spike)
-    return noise
-
-
 def invented(
-    rng: random.Random, slower: float, interleaved: bool, interruptions: float
-) -> tuple[list[float], ...]:
-    """Samples of two programs in the order in which a method takes them."""
-    order = [[0, 1] for _ in range(ROUNDS)]
+    rng: np.random.Generator, noise: Noise, slower: list[float], rounds: int, interleaved: bool
+) -> np.ndarray:
+    """The logarithms of the seconds of programs, [program, round], as a method takes its calls."""
+    programs = len(slower)
+    calls = programs * rounds
+    drift = rng.choice((-1, 1)) * math.log1p(DRIFT) * np.arange(calls) / (calls - 1)
+    kicks = noise.slow * math.sqrt(1 - noise.memory**2) * rng.standard_normal(calls)
+    kicks[0] = noise.slow * rng.standard_normal()
+    # Each call keeps a share of the noise of the call before it.
+    waves = np.tril(noise.memory ** np.abs(np.subtract.outer(range(calls), range(calls)))) @ kicks
+    spikes = np.log1p(rng.exponential(0.2, calls)) * (rng.random(calls) < noise.interruptions)
+    machine = drift + waves + 0.008 * rng.standard_normal(calls) + spikes
     if interleaved:
-        for row in order:
-            rng.shuffle(row)
-        calls = list(itertools.chain.from_iterable(order))
+        order = rng.permuted(np.tile(np.arange(programs), (rounds, 1)), axis=1).ravel()
     else:
-        calls = [0] * ROUNDS + [1] * ROUNDS
-    samples: tuple[list[float], ...] = ([], [])
-    ideal = (0.010, 0.010 * (1 + slower))
-    for program, noise in zip(calls, machine(rng, len(calls), interruptions), strict=True):
-        samples[program].append(ideal[program] * math.exp(noise))
-    return samples
+        order = np.repeat(np.arange(programs), rounds)
+    samples = [machine[order == program] for program in range(programs)]
+    return np.array(samples) + np.log1p(slower)[:, None]
+
+
+def calibration(trials: int) -> None:
+    """How often labkit's interval is wrong, without any band of equality around 1."""
+    print(f"\nThe interval of labkit.compare, {trials} trials a line, {CONFIDENCE:.0%}")
+    print(f"{'':10} {'rounds':>6}{'equal, missed':>23}{'2 %, missed':>23}", end="")
+    print(f"{'any of 3 equal, missed':>25}")
+    for name, noise in {**MACHINES, **SLOW}.items():
+        for rounds in (8, ROUNDS):
+            rng = np.random.default_rng(rounds)
+            missed = np.zeros(3, dtype=int)
+            for _ in range(trials):
+                a, b, c = invented(rng, noise, [0.0, 0.0, DIFFERENCE], rounds, True)
+                missed[0] += _misses(b - a, 0.0, CONFIDENCE)
+                missed[1] += _misses(c - a, math.log1p(DIFFERENCE), CONFIDENCE)
+                a, *others = invented(rng, noise, [0.0] * 4, rounds, True)
+                each = 1 - (1 - CONFIDENCE) / len(others)
+                missed[2] += any(_misses(other - a, 0.0, each) for other in others)
+            cells = "".join(f"{rate_text(count, trials):>24}" for count in missed)
+            print(f"{name:10} {rounds:>6}{cells}", flush=True)
+
+
+def _misses(differences: np.ndarray, truth: float, confidence: float) -> bool:
+    found = shift(differences.tolist(), confidence)
+    return not found.low <= truth <= found.high
 
 
 # --- the machine, real
@@ -191,18 +217,20 @@ class Tally:
     trials: int = 0
 
 
-def synthetic(methods: dict[str, Verdict], trials: int, interruptions: float) -> dict[str, Tally]:
+def synthetic(methods: dict[str, Verdict], trials: int, noise: Noise) -> dict[str, Tally]:
     tallies = {name: Tally() for name in methods}
     for trial in range(trials):
         for name, verdict in methods.items():
-            interleaved = name == "labkit"
-            tally = tallies[name]
-            equal = invented(random.Random(f"equal {trial}"), 0.0, interleaved, interruptions)
-            apart = invented(
-                random.Random(f"apart {trial}"), DIFFERENCE, interleaved, interruptions
+            tally, interleaved = tallies[name], name == "labkit"
+            equal, apart = (
+                0.01 * np.exp(invented(rng, noise, [0.0, slower], ROUNDS, interleaved))
+                for rng, slower in (
+                    (np.random.default_rng([0, trial]), 0.0),
+                    (np.random.default_rng([1, trial]), DIFFERENCE),
+                )
             )
-            tally.false += verdict(*equal) in ("faster", "slower")
-            tally.found += verdict(*apart) == "slower"
+            tally.false += verdict(*equal.tolist()) in ("faster", "slower")
+            tally.found += verdict(*apart.tolist()) == "slower"
             tally.trials += 1
     return tallies
 
@@ -215,7 +243,7 @@ def real(methods: dict[str, Verdict], trials: int) -> dict[str, Tally]:
             works = [busy(turns), busy(round(turns * (1 + slower)))]
             both = dict(zip(("first", "second"), works, strict=True))
             ours = labkit.timing.compare(both, rounds=ROUNDS, seed=trial)
-            words = {"labkit": ours.verdict("second", over="first").word}
+            words = {"labkit": ours.verdict("second").word}
             blocks = timed_in_blocks(works)
             words |= {name: methods[name](*blocks) for name in methods if name != "labkit"}
             for name, word in words.items():
@@ -293,8 +321,9 @@ def results(quick: bool) -> list[Row]:
         else:
             methods[name] = verdict
     rows = []
-    for name, interruptions in MACHINES.items():
-        tallies = synthetic(methods, 250 if quick else 3000, interruptions)
+    calibration(200 if quick else 2000)
+    for name, noise in MACHINES.items():
+        tallies = synthetic(methods, 250 if quick else 3000, noise)
         shown(f"Invented {name} machine, 2 % drift", tallies)
         ours = tallies["labkit"]
         false, found = ours.false / ours.trials, ours.found / ours.trials

@@ -2,19 +2,18 @@
 
 >>> result = compare({"sum": lambda: sum(range(9999)), "len": lambda: len(range(9999))},
 ...                  rounds=8, seed=1)
->>> print(result.verdict().word)
-faster
+>>> result.speedup().value > 1
+True
 
-`clock` times one call, `rounds` decides what is called when, `log` keeps it raw; `intervals`
-and `judge` are the statistics; `results` and `report` are what you get and see; `guess` holds
-your prediction beside it.
+Bottom up: `intervals` and `judge` are the statistics, `results` what you hold and see, `clock`
+times one call, `rounds` decides what is called when, `prediction` holds your guess beside it.
 """
 
-from labkit.timing.ask import compare, measure
 from labkit.timing.estimate import Estimate
-from labkit.timing.guess import Outcome, Prediction, predict
 from labkit.timing.judge import Verdict, judge
+from labkit.timing.prediction import Outcome, Prediction, predict
 from labkit.timing.results import Comparison, Run, load
+from labkit.timing.rounds import compare, measure
 
 __all__ = [
     "Comparison",

@@ -1,4 +1,4 @@
-"""One number with its interval, its unit and its kind, as tables, verdicts and guesses use it."""
+"""One number with its interval, its unit and its kind, for tables, verdicts and predictions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from labkit import plain
 from labkit.kinds import Kind, rate_text, ratio_text, seconds_text
 
-__all__ = ["Estimate", "quantity_text", "span_text"]
+__all__ = ["SECONDS", "Estimate", "percent", "quantity_text", "span_text"]
+
+SECONDS = {"ns": 1e-9, "µs": 1e-6, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 @plain.stored
@@ -16,43 +18,59 @@ __all__ = ["Estimate", "quantity_text", "span_text"]
 class Estimate:
     """A value, the interval around it, what it counts in, and where it comes from.
 
+    `confidence` is None where `low` and `high` are quartiles: they describe the calls, no more.
+    It is 0 where there is no interval, as after one round.
+
     >>> from labkit.kinds import measured
-    >>> print(Estimate(0.84, 0.80, 0.88, "×", 0.98, measured("2 cores")))
-    0.84× (0.80–0.88×, 98 %)
+    >>> print(Estimate(0.84, 0.80, 0.88, "×", 0.95, measured("2 cores")))
+    0.84× (95 % interval: 0.80–0.88×)
+    >>> print(Estimate(0.0102, 0.0101, 0.0104, "s", None, measured("2 cores")))
+    10.2 ms (middle half: 10.1–10.4 ms)
     """
 
     value: float
     low: float
     high: float
     unit: str
-    confidence: float
+    confidence: float | None
     kind: Kind
 
     def __str__(self) -> str:
         value = quantity_text(self.value, self.unit, self.high - self.low)
-        if self.confidence <= 0 or not math.isfinite(self.low + self.high):
-            return f"{value} (too few rounds for an interval)"
-        span = span_text(self.low, self.high, self.unit)
-        return f"{value} ({span}, {100 * self.confidence:.0f} %)"
+        if self.confidence == 0:
+            return f"{value} (no interval)"
+        what = "middle half" if self.confidence is None else f"{percent(self.confidence)} interval"
+        return f"{value} ({what}: {span_text(self.low, self.high, self.unit)})"
+
+
+def percent(share: float) -> str:
+    """A share of one with the digits that it has, up to three.
+
+    >>> percent(0.95), percent(1 - 0.05 / 3), percent(0.005)
+    ('95 %', '98.3 %', '0.5 %')
+    """
+    return f"{100 * share:.3g} %"
 
 
 def quantity_text(value: float, unit: str, width: float = math.inf) -> str:
     """A number in its unit; a narrow interval earns a ratio one digit more.
 
-    >>> quantity_text(0.0123, "s"), quantity_text(1.0042, "×", 0.01), quantity_text(0.5, "")
+    >>> quantity_text(0.0123, "s"), quantity_text(1.0042, "×", 0.01), quantity_text(0.5, "share")
     ('12.3 ms', '1.004×', '50 %')
+    >>> quantity_text(90, "min"), quantity_text(7, "steps"), quantity_text(1234.5, "")
+    ('1 h 30 min', '7 steps', '1,234')
     """
     if not math.isfinite(value):
         return "unknown"
-    if unit == "s":
-        return seconds_text(value)
+    if unit in SECONDS:
+        return seconds_text(value * SECONDS[unit])
     if unit == "×":
         return f"{value:.3f}×" if width < 0.05 and value < 10 else ratio_text(value)
-    if unit == "":
+    if unit == "share":
         return f"{100 * value:.0f} %"
     if unit.endswith("/s"):
         return rate_text(value, unit[:-2])
-    return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
+    return f"{value:{',.0f' if abs(value) >= 1000 else '.3g'}} {unit}".rstrip()
 
 
 def span_text(low: float, high: float, unit: str) -> str:

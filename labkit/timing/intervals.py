@@ -1,18 +1,17 @@
-"""Intervals that assume no bell curve, and no steady machine.
+"""Two intervals: `quartiles` describes samples, `shift` estimates a difference.
+
+`quartiles` describes: half of the calls took between its two ends. It claims nothing beyond
+these calls. A call resembles the calls before it (other programs, a warm processor), so formulas
+for independent samples would promise too much.
+
+`shift` infers between which ends the difference of two programs lies. In every round each
+program runs once, in an order drawn by a fair coin. If the two are equal, the coin alone decides
+the sign of the round's difference, whatever the machine did meanwhile. So every pattern of signs
+is equally likely, and a test that adds up the signs has an exact level.
 
 >>> found = shift([10, 12, 9, 11, 13, 10, 11, 12, 10, 11, 900], 0.95)
 >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
 (11.0, 10.0, 12.5)
-
-Why this one. In every round each program runs once, in an order drawn by a fair coin. If two
-programs are equal, the coin alone decides the sign of the round's difference: whatever the
-machine did meanwhile (drift, bursts, rounds that resemble their neighbours), each pattern of
-signs is equally likely. So the signs are tested, weighted by the rank of the size, and the
-test's level is exact. The interval holds every ratio that the test would not reject.
-
-The weight stops growing at the middle rank: a call that the operating system interrupted counts
-like any large difference, however large. That finds a 2 % difference more often than plain
-signed ranks or a t-test do (benchmarks/timing.py).
 """
 
 from __future__ import annotations
@@ -22,62 +21,67 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
-__all__ = ["Interval", "least_rounds", "median", "shift", "weights"]
+__all__ = ["Interval", "least_rounds", "quartiles", "shift", "weights"]
 
-# Up to here the distribution is counted out; beyond it the normal curve is right to 0.1 %.
+# Up to here the distribution is counted; beyond it the normal curve is right to 0.1 %.
 _EXACT = 150
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value, and between which two others it is believed to lie, and how strongly."""
+    """A value between two ends, and how often such an interval holds the true value.
+
+    The confidence is None where the ends are quartiles: they describe, and promise nothing.
+    """
 
     value: float
     low: float
     high: float
-    confidence: float
+    confidence: float | None
 
 
-def shift(values: Sequence[float], confidence: float) -> Interval:
-    """Around which value the `values` lie symmetrically (signed ranks, capped at the middle).
+def quartiles(samples: Sequence[float]) -> Interval:
+    """The median, between the two quartiles.
 
-    Too few values for the confidence asked: the interval is their whole span, with the
-    confidence that this has.
+    >>> quartiles([1.0, 2.0, 3.0, 4.0, 50.0])
+    Interval(value=3.0, low=2.0, high=4.0, confidence=None)
     """
     import numpy as np
 
-    data = np.asarray(values, dtype=float)
+    low, value, high = np.quantile(samples, [0.25, 0.5, 0.75])
+    return Interval(float(value), float(low), float(high), None)
+
+
+def shift(differences: Sequence[float], confidence: float) -> Interval:
+    """The value around which paired differences lie symmetrically.
+
+    This is Wilcoxon's signed-rank interval with one change: ranks stop growing at the middle
+    (`weights`), so that a call which the operating system interrupted counts like any large
+    difference. It finds a 2 % difference on a busy machine more often (benchmarks/timing.py).
+
+    The interval holds every value that the test does not reject. With fewer than
+    `least_rounds(confidence)` differences no such interval exists: then it is their whole span,
+    with the confidence which that has.
+    """
+    data = [float(difference) for difference in differences]
     count = len(data)
-    if count == 0 or not np.isfinite(data).all():
+    if count == 0 or not all(map(math.isfinite, data)):
         return Interval(math.nan, math.nan, math.nan, 0.0)
-    score = np.asarray(weights(count), dtype=float)
-    middle = score.sum() / 2
-    value = (_crossing(data, score, middle) - _crossing(-data, score, middle)) / 2
+    turned = [-difference for difference in data]
+    score = weights(count)
+    value = (_crossing(data, score, sum(score) / 2) - _crossing(turned, score, sum(score) / 2)) / 2
+    if count < least_rounds(confidence):
+        return Interval(value, min(data), max(data), 1 - 2.0 ** (1 - count))
     cut = _critical(count, confidence)
-    if cut is None:
-        return Interval(value, float(data.min()), float(data.max()), _span_confidence(count))
-    low, high = _crossing(data, score, cut), -_crossing(-data, score, cut)
+    low, high = _crossing(data, score, cut), -_crossing(turned, score, cut)
     return Interval(value, min(low, value), max(high, value), confidence)
 
 
-def median(values: Sequence[float], confidence: float) -> Interval:
-    """The median, between two of the values themselves (order statistics)."""
-    import numpy as np
-
-    data = np.sort(np.asarray(values, dtype=float))
-    count = len(data)
-    if count == 0 or not np.isfinite(data).all():
-        return Interval(math.nan, math.nan, math.nan, 0.0)
-    value, depth = float(np.median(data)), _depth(count, confidence)
-    if depth == 0:
-        return Interval(value, float(data[0]), float(data[-1]), _span_confidence(count))
-    return Interval(value, float(data[depth - 1]), float(data[-depth]), confidence)
-
-
 def least_rounds(confidence: float) -> int:
-    """With how many rounds an interval of this confidence begins to exist.
+    """With how many differences an interval of this confidence begins to exist.
+
+    Even if all have one sign: two of 2ⁿ patterns do, and that share must be small enough.
 
     >>> least_rounds(0.95), least_rounds(0.98)
     (6, 7)
@@ -95,23 +99,13 @@ def weights(count: int) -> tuple[int, ...]:
     return tuple(min(rank, cap) for rank in range(1, count + 1))
 
 
-def _span_confidence(count: int) -> float:
-    return 1 - 2.0 ** (1 - count)
-
-
-def _crossing(data: Any, score: Any, level: float) -> float:
-    """Up to which shift the weighted signs below it count no more than `level`."""
-    import numpy as np
-
-    low, high = float(data.min()), float(data.max())
-    # Halving 60 times leaves less than the rounding of a float.
-    for _ in range(60):
+def _crossing(data: Sequence[float], score: Sequence[int], level: float) -> float:
+    """The largest shift with at most `level` of the weighted signs below it, by bisection."""
+    low, high = min(data), max(data)
+    for _ in range(45):
         middle = (low + high) / 2
-        if not low < middle < high:
-            break
-        moved = data - middle
-        moved = moved[np.argsort(np.abs(moved))]
-        if score[moved < 0].sum() <= level:
+        ranked = sorted((value - middle for value in data), key=abs)
+        if sum(weight for weight, value in zip(score, ranked, strict=True) if value < 0) <= level:
             low = middle
         else:
             high = middle
@@ -119,30 +113,17 @@ def _crossing(data: Any, score: Any, level: float) -> float:
 
 
 @functools.cache
-def _critical(count: int, confidence: float) -> float | None:
-    """The largest sum of weights that is still too small to be chance; None if none is."""
+def _critical(count: int, confidence: float) -> float:
+    """The largest sum of weights that is still too small to be chance."""
     import numpy as np
 
     tail, score = (1 - confidence) / 2 + 1e-12, weights(count)
     if count > _EXACT:
         spread = math.sqrt(sum(weight * weight for weight in score)) / 2
         return math.floor(sum(score) / 2 + NormalDist().inv_cdf(tail) * spread - 0.5)
-    chance = np.zeros(sum(score) + 1)
+    chance = np.zeros(sum(score) + 1)  # of every sum, when each sign is tossed
     chance[0] = 1.0
     for weight in score:
         chance[weight:] = (chance[weight:] + chance[:-weight]) / 2
         chance[:weight] /= 2
-    possible = np.flatnonzero(np.cumsum(chance) <= tail)
-    return float(possible[-1]) if len(possible) else None
-
-
-@functools.cache
-def _depth(count: int, confidence: float) -> int:
-    """How many values to leave out at either end; 0 if even the outermost are needed."""
-    tail = (1 - confidence) / 2 + 1e-12
-    if count > 1000:
-        return max(0, math.floor(count / 2 + NormalDist().inv_cdf(tail) * math.sqrt(count) / 2))
-    below, depth = 0, 0
-    while (below := below + math.comb(count, depth)) / 2**count <= tail:
-        depth += 1
-    return depth
+    return float(np.flatnonzero(np.cumsum(chance) <= tail)[-1])

@@ -1,7 +1,8 @@
-"""The order of events: first calls, warm-up, then rounds in which every candidate runs once.
+"""Time one program, or several in interleaved rounds.
 
-In each round the order is drawn anew. A machine that slows down, speeds up or stumbles does
-that to all candidates alike, and by the coin's verdict, not by their place in a list.
+First calls and warm-up calls come before the rounds and are kept apart. Then every candidate
+runs once in each round, in an order drawn anew: when the machine slows down, speeds up or is
+interrupted, that hits all candidates alike.
 """
 
 from __future__ import annotations
@@ -10,191 +11,201 @@ import gc
 import os
 import random
 import sys
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from statistics import median
+from typing import Any, Literal
 
-from labkit.kinds import seconds_text
+from labkit.arguments import number, one_of, whole
+from labkit.kinds import LabError, seconds_text
 from labkit.progress import Line
-from labkit.timing.clock import Clock, seconds_of
-from labkit.timing.log import Ending, Log, Machine, Timed
+from labkit.timing import clock
+from labkit.timing.judge import CONFIDENCE, SAME_WITHIN
+from labkit.timing.results import Comparison, Log, Machine, Run, Scaling, Timed
 
-__all__ = ["IMPROVES", "Plan", "record"]
+__all__ = ["compare", "measure"]
 
-# A call that beats all before it by more than this is a sign that warming up goes on.
-IMPROVES = 0.05
-# So many calls in a row must not.
-_CALM = 2
+Work = Callable[[], object]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How much to time, and when to stop. `warmup` bounds the calls after the first one."""
-
-    rounds: int = 20
-    warmup: int = 20
-    warmup_seconds: float = 30.0
-    deadline: float | None = None
-    seed: int | None = None
-    on: str = ""
-
-
-@dataclass
-class _Seen:
-    """What one candidate has shown so far."""
-
-    first: list[float] = field(default_factory=list)
-    warmup: list[float] = field(default_factory=list)
-    ending: Ending = "unfinished"
-    samples: list[float] = field(default_factory=list)
-
-
-def record(
-    works: Mapping[str, Callable[[], object]],
-    plan: Plan,
+def measure(
+    work: Work,
     *,
-    clock: Clock = time.perf_counter_ns,
-    keep: Callable[[Log], object] = lambda log: log,
-) -> Log:
-    """Time the `works` as planned.
+    rounds: int = 20,
+    items: float | None = None,
+    name: str | None = None,
+    unit: str = "images",
+    label: str = "",
+    on: str = "",
+    warmup: int = 2,
+    time_limit: float = 60.0,
+) -> Run:
+    """How long a call takes: its median and quartiles, and how much is done per second.
 
-    Ctrl-C ends it with the rounds that are complete; before the first one is, it is raised on.
-    So is what a candidate raises, with a note that says where, and with what `keep` made of the
-    complete rounds as its attribute `labkit_measured`.
+    >>> run = measure(train_one_epoch, items=60_000)      # doctest: +SKIP
+    >>> run.throughput()                                  # doctest: +SKIP
+
+    The first call is kept apart, for it also traces, compiles and starts things; so are `warmup`
+    more calls. Then come `rounds` calls that count. After `time_limit` seconds in all, the round
+    in progress is the last. Ctrl-C keeps what was timed. The clock is the wall clock, and waits
+    for GPUs. The environment variable LABKIT_ROUNDS sets a maximum for `rounds`.
+
+    `items` is how many images (or other `unit`) one call processes; `label` names the data and
+    `on` the devices in every table.
     """
-    seed = random.SystemRandom().randrange(2**32) if plan.seed is None else plan.seed
-    machine = _machine()
-    seen = {name: _Seen() for name in works}
-    order: list[list[str]] = []
+    called = name or str(getattr(work, "__name__", "work"))
+    called = "work" if called == "<lambda>" else called
+    _check_callable(called, work)
+    count = None if items is None else number("items", items, above=0)
+    return Run(_time({called: work}, rounds, warmup, time_limit, None, on), count, unit, label)
+
+
+def compare(
+    works: Mapping[str, Work],
+    *,
+    rounds: int = 20,
+    items: float | Mapping[str, float] | None = None,
+    devices: Mapping[str, int] | None = None,
+    scaling: Scaling | None = None,
+    same_within: float = SAME_WITHIN,
+    confidence: float = CONFIDENCE,
+    baseline: str | None = None,
+    unit: str = "images",
+    label: str = "",
+    on: str = "",
+    warmup: int = 2,
+    time_limit: float = 60.0,
+    seed: int | None = None,
+) -> Comparison:
+    """Which is faster, by how much, and how sure one can be.
+
+    >>> result = compare({"one device": f, "two replicas": g}, items=64)   # doctest: +SKIP
+    >>> print(result.verdict())                                            # doctest: +SKIP
+    two replicas is slower than one device: 0.84× (95 % interval: 0.80–0.88×)
+
+    First calls, warm-up, time limit and Ctrl-C are as in `measure`. Then in each of the `rounds`
+    every candidate runs once, in an order drawn anew (`seed` repeats it), and speeds are compared
+    within the round: a machine that drifts cannot fake a difference.
+
+    The verdict on each candidate compares it with the `baseline`, by default the first one. It is
+    *same* when the interval of the speed-up lies within ± `same_within` (0.01 is 1 %), *faster*
+    or *slower* when the whole interval lies beyond, and otherwise *cannot tell*. Where programs
+    are equal, at most 5 % of all calls of `compare` say that one differs (1 - `confidence`, for
+    all candidates together).
+
+    With `devices` and `scaling` the table has an efficiency: "strong" when every candidate does
+    the same work, "weak" when the work of a call grows with its devices.
+    """
+    if not isinstance(works, Mapping) or len(works) < 2:
+        raise LabError(
+            'works must be two or more functions with their names: {"one device": f, "two": g}, '
+            f"got {works!r}. labkit.measure times a single one."
+        )
+    for name, work in works.items():
+        _check_callable(name, work)
+    names = list(works)
+    first = names[0] if baseline is None else one_of("baseline", baseline, names)
+    counts = None if items is None else _items(items, names)
+    used = _devices(devices, scaling, names, counts)
+    band = number("same_within", same_within, at_least=0, below=1)
+    sure = number("confidence", confidence, above=0, below=1)
+    log = _time(works, rounds, warmup, time_limit, seed, on)
+    return Comparison(log, first, counts, used, scaling, band, sure, unit, label)
+
+
+# --- arguments
+
+
+def _check_callable(name: str, work: object) -> None:
+    if not callable(work):
+        raise LabError(f"{name!r} must be a function, got {work!r}. Write f, not f().")
+
+
+def _items(items: Any, names: list[str]) -> dict[str, float]:
+    given = items if isinstance(items, Mapping) else dict.fromkeys(names, items)
+    _check_names("items", given, names)
+    return {name: number(f"items of {name!r}", given[name], above=0) for name in names}
+
+
+def _devices(
+    devices: Any, scaling: Any, names: list[str], items: dict[str, float] | None
+) -> dict[str, int] | None:
+    if devices is None and scaling is None:
+        return None
+    one_of("scaling", scaling, ("strong", "weak"))
+    _check_names("devices", devices, names)
+    used = {name: whole(f"devices of {name!r}", devices[name], at_least=1) for name in names}
+    work = items or {}
+    per_device = [work[name] / used[name] for name in work]
+    if scaling == "strong" and len(set(work.values())) > 1:
+        raise LabError(f"Strong scaling means the same work in every candidate, got {items}.")
+    if scaling == "weak" and items and max(per_device) > 1.001 * min(per_device):
+        raise LabError(f"Weak scaling means the same work per device, got {items} on {used}.")
+    return used
+
+
+def _check_names(what: str, given: Any, names: list[str]) -> None:
+    if not isinstance(given, Mapping) or set(given) != set(names):
+        raise LabError(f"{what} must have a number for each of {names}, got {given!r}.")
+
+
+# --- timing
+
+
+def _time(
+    works: Mapping[str, Work],
+    rounds: int,
+    warmup: int,
+    time_limit: float,
+    seed: int | None,
+    on: str,
+) -> Log:
+    """Call everything as planned. Ctrl-C ends it with the complete rounds, if there is one."""
+    rounds = whole("rounds", rounds, at_least=1)
+    most = whole("LABKIT_ROUNDS", int(os.environ.get("LABKIT_ROUNDS") or rounds), at_least=1)
+    rounds, warmup = min(rounds, most), whole("warmup", warmup)
+    end = clock.now() + number("time_limit", time_limit, above=0)
+    seed = random.SystemRandom().randrange(2**32) if seed is None else whole("seed", seed)
+    machine, draw, names = _machine(), random.Random(seed), list(works)
+    before: dict[str, list[float]] = {name: [] for name in names}  # first call and warm-up
+    samples: dict[str, list[float]] = {name: [] for name in names}
+    order: list[list[int]] = []
+    stopped: Literal["", "by Ctrl-C", "by time_limit"] = ""
     progress = Line()
-    where = "its first call"
-
-    def log(stopped: Literal["", "interrupted", "deadline", "error"]) -> Log:
-        names = list(works)
-        return Log(
-            tuple(
-                Timed(name, tuple(s.first), tuple(s.warmup), s.ending, tuple(s.samples))
-                for name, s in seen.items()
-            ),
-            tuple(tuple(names.index(name) for name in row) for row in order),
-            plan.rounds,
-            stopped,
-            machine,
-            plan.on,
-            seed,
-        )
-
-    name = next(iter(works))
-    begun = clock()
-
-    def late() -> bool:
-        return plan.deadline is not None and (clock() - begun) / 1e9 >= plan.deadline
-
+    name, where = names[0], "warm-up"
+    gc.collect()
     try:
-        tidying = _tidy()
-        for name, work in works.items():
-            where = "its first call"
-            progress.show(f"{name}: first call")
-            seen[name].first.append(seconds_of(name, work, clock))
-            where = "warm-up"
-            _warm_up(name, work, seen[name], plan, clock, progress, late)
-        draw = random.Random(seed)
-        for number in range(1, plan.rounds + 1):
-            if number > 1 and late():
-                return log("deadline")
-            row = list(works)
-            draw.shuffle(row)
-            order.append([])
-            # Between rounds too, where that is cheap, so that memory cannot pile up.
-            if number > 1 and tidying < 0.05 * _round_seconds(seen):
-                tidying = _tidy()
-            for name in row:
-                where = f"round {number} of {plan.rounds}"
-                progress.show(f"{where}, {_left_text(seen, number, plan.rounds)}")
-                order[-1].append(name)
-                seen[name].samples.append(seconds_of(name, works[name], clock))
-        return log("")
+        for name in names:
+            for call in range(1 + warmup):
+                if call == 0 or clock.now() < end:
+                    progress.show(f"{name}: {where if call else 'first call'}")
+                    before[name].append(clock.seconds_of(name, works[name]))
+        for done in range(rounds):
+            if done and clock.now() >= end:
+                stopped = "by time_limit"
+                break
+            where = f"round {done + 1} of {rounds}"
+            left = sum(median(samples[name] or before[name]) for name in names)
+            progress.show(f"{where}, about {seconds_text(left * (rounds - done))} left")
+            order.append(draw.sample(range(len(names)), len(names)))
+            for index in order[-1]:
+                name = names[index]
+                samples[name].append(clock.seconds_of(name, works[name]))
     except KeyboardInterrupt:
-        partial = log("interrupted")
-        progress.erase()
-        if not partial.rounds:
-            # Too little for a result, but minutes may have gone into it: say what was seen.
-            print(f"Interrupted in {where}. {_seen_text(seen)}", file=sys.stderr)
+        if not all(samples.values()):
             raise
-        print(
-            f"Interrupted in {where}: {partial.rounds} complete rounds are kept.", file=sys.stderr
-        )
-        return partial
+        stopped = "by Ctrl-C"
     except Exception as fault:
-        partial = log("error")
         fault.add_note(f"labkit: raised by {name!r} in {where}.")
-        if partial.rounds:
-            fault.add_note(
-                f"The {partial.rounds} complete rounds before it are kept: "
-                "import sys; sys.last_value.labkit_measured"
-            )
-            fault.labkit_measured = keep(partial)  # type: ignore[attr-defined]
         raise
     finally:
         progress.erase()
-
-
-def _seen_text(seen: Mapping[str, _Seen]) -> str:
-    found = [
-        f"{name}: first call {seconds_text(one.first[0])}"
-        + (f", last warm-up call {seconds_text(one.warmup[-1])}" if one.warmup else "")
-        for name, one in seen.items()
-        if one.first
-    ]
-    return f"Timed until then: {'; '.join(found)}." if found else "Nothing was timed yet."
-
-
-def _warm_up(
-    name: str,
-    work: Callable[[], object],
-    seen: _Seen,
-    plan: Plan,
-    clock: Clock,
-    progress: Line,
-    late: Callable[[], bool],
-) -> None:
-    """Call until two calls in a row are no longer 5 % faster than the best before them."""
-    if plan.warmup == 0:
-        seen.ending = "skipped"
-        return
-    best, calm, begun = seen.first[0], 0, clock()
-    while calm < _CALM:
-        too_long = (clock() - begun) / 1e9 >= plan.warmup_seconds
-        if len(seen.warmup) >= plan.warmup or too_long or late():
-            seen.ending = "unstable"
-            return
-        progress.show(f"{name}: warm-up, call {len(seen.warmup) + 1}")
-        spent = seconds_of(name, work, clock)
-        seen.warmup.append(spent)
-        calm = calm + 1 if spent >= (1 - IMPROVES) * best else 0
-        best = min(best, spent)
-    seen.ending = "stable"
-
-
-def _tidy() -> float:
-    """Collect all garbage, and say how many seconds that took."""
-    begun = time.perf_counter()
-    gc.collect()
-    return time.perf_counter() - begun
-
-
-def _round_seconds(seen: Mapping[str, _Seen]) -> float:
-    return sum(s.samples[-1] for s in seen.values() if s.samples)
-
-
-def _left_text(seen: Mapping[str, _Seen], number: int, rounds: int) -> str:
-    per_round = 0.0
-    for one in seen.values():
-        times = sorted(one.samples or one.warmup or one.first)
-        per_round += times[len(times) // 2]
-    return f"about {seconds_text(per_round * (rounds - number + 1))} left"
+    timed = tuple(
+        Timed(name, before[name][0], tuple(before[name][1:]), tuple(samples[name]))
+        for name in names
+    )
+    rows = tuple(tuple(row) for row in order)
+    return Log(timed, rows, rounds, stopped, machine, on, seed, os.getpid())
 
 
 def _machine() -> Machine:

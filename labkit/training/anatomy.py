@@ -51,7 +51,7 @@ def breakdown(job: Job, *, rounds: int = 15, deadline: float = 120.0) -> Breakdo
         timed = compare(
             {name: work for name, (work, _) in works.items()},
             rounds=rounds,
-            deadline=deadline,
+            time_limit=deadline,
             items=dict(steps),
             confidence=CONFIDENCE,
             warmup=4,
