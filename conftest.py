@@ -38,6 +38,12 @@ except ImportError as missing:
     ) from missing
 
 
+# A script's background job (`make test &`, nohup) inherits an ignored SIGINT, and so would every
+# kernel and rank that is started here: then tests of Ctrl-C would wait in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class KernelDied(Exception):
     """The process that ran the cells is gone."""
 
