@@ -1,4 +1,4 @@
-"""The architecture: which room may import which, no cycles, small rooms, a cheap `import labkit`."""
+"""The architecture: what a room may import, no cycles, small rooms, and a cheap `import labkit`."""
 
 from __future__ import annotations
 
