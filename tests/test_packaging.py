@@ -27,7 +27,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 LOCKS = {
     name: (ROOT / "requirements" / f"{name}.txt") for name in ("lab", "lab-cuda", "peers", "test")
 }
-everywhere = pytest.mark.parametrize(("python", "platform"), product(PYTHONS, PLATFORMS))
+everywhere = pytest.mark.parametrize(("python", "platform"), list(product(PYTHONS, PLATFORMS)))
 
 
 def load(name):
@@ -88,7 +88,7 @@ def test_a_lock_has_what_the_project_needs_and_agrees_with_the_others(
     }
 
 
-@pytest.mark.parametrize(("lock", "platform"), product(LOCKS, PLATFORMS))
+@pytest.mark.parametrize(("lock", "platform"), list(product(LOCKS, PLATFORMS)))
 def test_every_python_has_the_same_versions(lock, platform):
     first, *others = (versions(lock, python, platform) for python in PYTHONS)
     for other in others:
