@@ -15,6 +15,7 @@ export TENSORFLOW
 
 BIN := .venv/bin
 # conftest.py sorts the files, the slow ones first; xdist must not sort them again.
+BENCHMARKS = timing training telemetry simulator collectives player launch
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder
 
 # The first candidate that runs and fits, because a name on the path may be a shim that only fails.
@@ -36,7 +37,7 @@ comma := ,
 .PHONY: help
 help: ## this list
 	@echo "make lab            the course, in JupyterLab (ARGS=\"--no-browser --port 9999\" are passed on)"
-	@echo "make test           everything that must hold: lint, types, unit tests, notebooks, browser"
+	@echo "make test           everything that must hold: lint, types, unit tests, every notebook"
 	@echo
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | grep -v -e '^lab|' -e '^test|' -e '^help|' \
 	  | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -81,6 +82,10 @@ browser: setup-test ## run the notebooks, the panel and the player in JupyterLab
 .PHONY: stress
 stress: setup-test ## the tests that repeat, enlarge and race
 	@$(PYTEST) -m stress $(ARGS)
+
+.PHONY: bench
+bench: setup-test ## labkit against its peers (ARGS=--quick: each under a minute)
+	@for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 .PHONY: images
 images: setup ## redraw images/ with labkit's own code

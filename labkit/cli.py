@@ -160,8 +160,8 @@ def _check_runtime_folder() -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as fault:
         raise LabError(
-            f"JupyterLab cannot write in {folder} ({fault.strerror}). Name a folder of your own: "
-            "make lab JUPYTER_RUNTIME_DIR=/tmp/jupyter-$USER"
+            f"JupyterLab cannot write in {folder} ({fault.strerror}). Start it with a home folder "
+            "that is yours, such as: make lab HOME=/tmp/$USER"
         ) from fault
 
 
