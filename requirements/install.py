@@ -30,6 +30,8 @@ GIGABYTES = {"cpu": (0.5, 2.5), "cuda": (3.5, 8.0)}  # to download, on disk
 # They would send packages elsewhere, or let pip take foreign ones for installed ones.
 DIVERSIONS = {"PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PYTHONPATH"}
 
+LOADED = ("Collecting ", "Processing ")  # pip's first word on a package
+
 
 class CannotInstall(Exception):
     """One sentence for the person at the terminal."""
@@ -236,8 +238,8 @@ def run(purpose: str, *command: object, may_fail: bool = False) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line)
-            loaded = sum(one.startswith("Collecting ") for one in lines)
-            if line.startswith("Collecting ") and loaded % 40 == 0:
+            loaded = sum(one.startswith(LOADED) for one in lines)
+            if line.startswith(LOADED) and loaded % 40 == 0:
                 say(f"  {loaded} packages loaded")
             elif line.startswith("Installing collected"):
                 say(f"  {loaded} packages loaded, now unpacking")
