@@ -51,15 +51,15 @@ def python() -> Line:
 
 def driver() -> Line:
     """No driver is fine; a broken one is not, because TensorFlow then silently uses the CPU."""
-    from labkit.hardware import nvml
+    from labkit.hardware import gpus
 
-    here = nvml.read()
+    here = gpus.read_gpus()
     notes = " ".join(here.notes)
     if here.state == "none":
         return Line("GPU driver", "pass", notes)
     if here.state == "broken":
         return Line("GPU driver", "fail", notes, "Do what the line says, or run lessons on CPUs.")
-    names = [gpu.name or "a GPU that does not tell its name" for gpu in here.gpus]
+    names = [gpu.name for gpu in here.gpus]
     counted = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
     found = f"{here.version or 'unknown version'}: {counted or 'no GPU'}"
     if any("is lost" in note for note in here.notes):
@@ -71,14 +71,14 @@ def driver() -> Line:
 
 def tensorflow() -> Line:
     """TensorFlow loads, and sees the GPUs that the driver has."""
-    from labkit.hardware import nvml
-    from labkit.hardware.tensorflow import import_tensorflow, logical_gpus
+    from labkit.hardware import gpus
+    from labkit.hardware.devices import import_tensorflow, logical_gpus
 
     tf = import_tensorflow()
-    gpus = len(logical_gpus())
-    found = f"{tf.__version__}, {gpus} GPU{'s' if gpus != 1 else ''}"
-    if not gpus and (known := nvml.read().gpus):
-        if all(gpu.cuda == "hidden" for gpu in known):
+    count = len(logical_gpus())
+    found = f"{tf.__version__}, {count} GPU{'s' if count != 1 else ''}"
+    if not count and (known := gpus.read_gpus().gpus):
+        if all(gpu.visible is False for gpu in known):
             found = f"{found}: CUDA_VISIBLE_DEVICES hides all of them"
             do = "Unset CUDA_VISIBLE_DEVICES to use the GPUs."
             return Line("TensorFlow", "warn", found, do)
@@ -101,7 +101,7 @@ def _cuda_advice(*, cuda_build: bool) -> str:
 def all_reduce() -> Line:
     """Two replicas add up their numbers, which is what every lesson stands on."""
     from labkit.hardware import replicas
-    from labkit.hardware.tensorflow import import_tensorflow
+    from labkit.hardware.devices import import_tensorflow
 
     two = replicas(2)
     tf = import_tensorflow()
@@ -124,7 +124,7 @@ def all_reduce() -> Line:
 
 def memory() -> Line:
     """Enough main memory for TensorFlow and a lesson's data."""
-    from labkit.hardware.host import read_memory
+    from labkit.hardware.machine import read_memory
 
     here = read_memory()
     found = f"{bytes_text(here.available)} available of {bytes_text(here.limit or here.total)}"

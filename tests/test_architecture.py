@@ -48,7 +48,7 @@ def module_of(path):
 
 
 def room_of(module):
-    """`labkit.hardware.nvml` is in the room hardware; `labkit` itself is in none."""
+    """`labkit.hardware.gpus` is in the room hardware; `labkit` itself is in none."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else ""
 
@@ -134,7 +134,7 @@ def test_views_know_nothing_above_the_ground():
 
 
 @pytest.mark.parametrize(
-    ("library", "door"), [("pynvml", "hardware/nvml.py"), ("psutil", "hardware/host.py")]
+    ("library", "door"), [("pynvml", "hardware/gpus.py"), ("psutil", "hardware/machine.py")]
 )
 def test_a_library_of_the_machine_has_one_door(library, door):
     users = {

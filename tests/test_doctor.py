@@ -18,7 +18,7 @@ import pytest
 from labkit import doctor, doctor_checks
 from labkit.datasets.cache import remember_failure
 from labkit.doctor import Check, Line
-from labkit.hardware import Memory, host, nvml
+from labkit.hardware import Memory, gpus, machine
 
 ROOT = Path(doctor.__file__).parent.parent
 
@@ -176,8 +176,8 @@ def test_two_replicas_add_up_here():
 
 def test_a_driver_is_judged(monkeypatch):
     def line(state, notes=()):
-        driver = nvml.Driver("580", state, notes=notes)
-        monkeypatch.setattr(nvml, "read", lambda: driver)
+        driver = gpus.Driver("580", state, notes=notes)
+        monkeypatch.setattr(gpus, "read_gpus", lambda: driver)
         return doctor_checks.driver()
 
     assert line("none", ("No NVIDIA driver.",)).status == "pass"
@@ -188,7 +188,7 @@ def test_a_driver_is_judged(monkeypatch):
 
 def test_memory_is_judged_by_what_is_left(monkeypatch):
     for available, status in ((500 * 10**6, "fail"), (2 * 10**9, "warn"), (8 * 10**9, "pass")):
-        monkeypatch.setattr(host, "read_memory", lambda free=available: Memory(10**10, free, None))
+        monkeypatch.setattr(machine, "read_memory", lambda free=available: Memory(10**10, free, None))
         assert doctor_checks.memory().status == status
 
 
@@ -235,13 +235,13 @@ def test_what_forbids_a_download_is_named(monkeypatch, tmp_path):
     ],
 )
 def test_gpus_that_tensorflow_does_not_see_have_a_remedy(monkeypatch, cuda_build, system, do):
-    gpu = SimpleNamespace(cuda="visible")
+    gpu = SimpleNamespace(visible=True)
     build = SimpleNamespace(
         __version__="2", test=SimpleNamespace(is_built_with_cuda=lambda: cuda_build)
     )
-    monkeypatch.setattr(nvml, "read", lambda: nvml.Driver("580", "working", (gpu,)))
-    monkeypatch.setattr("labkit.hardware.tensorflow.import_tensorflow", lambda: build)
-    monkeypatch.setattr("labkit.hardware.tensorflow.logical_gpus", list)
+    monkeypatch.setattr(gpus, "read_gpus", lambda: gpus.Driver("580", "working", (gpu,)))
+    monkeypatch.setattr("labkit.hardware.devices.import_tensorflow", lambda: build)
+    monkeypatch.setattr("labkit.hardware.devices.logical_gpus", list)
     monkeypatch.setattr("platform.system", lambda: system)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     line = doctor_checks.tensorflow()

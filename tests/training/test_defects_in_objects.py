@@ -10,7 +10,7 @@ from labkit.training import diagnose
 
 @pytest.fixture(scope="module")
 def keras(four):
-    from labkit.hardware.tensorflow import import_tensorflow
+    from labkit.hardware.devices import import_tensorflow
 
     import_tensorflow()
     import keras
