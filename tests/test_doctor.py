@@ -188,7 +188,9 @@ def test_a_driver_is_judged(monkeypatch):
 
 def test_memory_is_judged_by_what_is_left(monkeypatch):
     for available, status in ((500 * 10**6, "fail"), (2 * 10**9, "warn"), (8 * 10**9, "pass")):
-        monkeypatch.setattr(machine, "read_memory", lambda free=available: Memory(10**10, free, None))
+        monkeypatch.setattr(
+            machine, "read_memory", lambda free=available: Memory(10**10, free, None)
+        )
         assert doctor_checks.memory().status == status
 
 
