@@ -136,29 +136,23 @@ def _on_cpus(count: int, numbers: list[int] | None) -> Replicas:
     have = tensorflow.logical_cpus()
     if have < needed and not tensorflow.split_cpu(needed):
         raise _too_late(needed, have, "logical CPU")
-    alone = tensorflow.one_core_each(needed, cores)
-    what = f"{count} logical CPU{'s' if count > 1 else ''}"
-    if alone and count <= cores:
-        summary = f"{what} with one core{' each' if count > 1 else ''}"
-        expectation = (
-            f"Expect up to {count} times the speed of one core where a step computes much for each "
-            "byte of gradients, and a loss where it computes little. (TensorFlow by itself gives "
-            f"one device all cores: {_SLOWER}.)"
-        )
-    else:
-        summary = f"{what} sharing {_cores(cores)}"
-        expectation = (
-            f"Logical CPUs teach correctness, not speed: {count} of them share {_cores(cores)}. "
-            f"Expect no speed-up ({_SLOWER})."
-        )
-    return Replicas(
-        count=count,
-        placement="cpus",
-        devices=tuple(f"/cpu:{number}" for number in numbers or range(count)),
-        names=tuple(f"logical CPU {number}" for number in numbers or range(count)),
-        reduction=_reductions(count, "cpus")[0],
-        expectation=expectation if count > 1 else _BASELINE,
-        summary=summary,
+    alone = tensorflow.one_core_each(needed, cores) and count <= cores
+    each = " each" if count > 1 else ""
+    share = f"with one core{each}" if alone else f"sharing {_cores(cores)}"
+    expectation = (
+        f"Expect up to {count} times the speed of one core where a step computes much for each "
+        f"byte of gradients, and a loss where it computes little. (By default, {_SLOWER}.)"
+        if alone
+        else f"Logical CPUs teach correctness, not speed: {count} of them share {_cores(cores)}. "
+        f"Expect no speed-up ({_SLOWER})."
+    )
+    numbers = numbers or list(range(count))
+    return _made(
+        "cpus",
+        [f"/cpu:{number}" for number in numbers],
+        [f"logical CPU {number}" for number in numbers],
+        f"{count} logical CPU{'s' if count > 1 else ''} {share}",
+        expectation,
     )
 
 
@@ -187,31 +181,30 @@ def _on_chosen(chosen: list[tuple[int, LogicalGpu]]) -> Replicas:
     tensorflow.use_memory_growth()
     count, gpus = len(chosen), [gpu for _, gpu in chosen]
     models = list(dict.fromkeys(gpu.name for gpu in gpus))
-    placement: Placement = (
-        "gpus" if len({gpu.physical for gpu in gpus}) == count else "one gpu, split"
-    )
-    if placement == "gpus":
-        summary = f"{count} GPU{'s' if count > 1 else ''} ({', '.join(models)})"
-        uneven = " The slowest of these different GPUs limits the others." if models[1:] else ""
-        expectation = (
-            f"At most {count} times as fast as one GPU. How much of that you get depends on how "
-            f"much a step computes for each byte of gradients it exchanges: measure it.{uneven}"
-        )
-    else:
-        summary = f"{count} pieces of 1 GPU ({models[0]})"
+    devices, names = [f"/gpu:{number}" for number, _ in chosen], [_gpu_text(gpu) for gpu in gpus]
+    if len({gpu.physical for gpu in gpus}) < count:
         expectation = (
             "The pieces share one chip, so expect no speed-up: they show that training on "
             f"{count} replicas gives the right result."
         )
-    return Replicas(
-        count=count,
-        placement=placement,
-        devices=tuple(f"/gpu:{number}" for number, _ in chosen),
-        names=tuple(_gpu_text(gpu) for gpu in gpus),
-        reduction=_reductions(count, placement)[0],
-        expectation=expectation if count > 1 else _BASELINE,
-        summary=summary,
+        summary = f"{count} pieces of 1 GPU ({models[0]})"
+        return _made("one gpu, split", devices, names, summary, expectation)
+    uneven = " The slowest of these different GPUs limits the others." if models[1:] else ""
+    expectation = (
+        f"At most {count} times as fast as one GPU. How much of that you get depends on how much a "
+        f"step computes for each byte of gradients it exchanges: measure it.{uneven}"
     )
+    summary = f"{count} GPU{'s' if count > 1 else ''} ({', '.join(models)})"
+    return _made("gpus", devices, names, summary, expectation)
+
+
+def _made(
+    placement: Placement, devices: list[str], names: list[str], summary: str, expectation: str
+) -> Replicas:
+    count = len(devices)
+    reduction = _reductions(count, placement)[0]
+    expectation = expectation if count > 1 else _BASELINE
+    return Replicas(count, placement, tuple(devices), tuple(names), reduction, expectation, summary)
 
 
 def _gpu_text(gpu: LogicalGpu) -> str:
@@ -253,7 +246,7 @@ def _reductions(count: int, placement: Placement) -> tuple[str, ...]:
     """
     if count == 1:
         return ("none",)
-    if placement == "cpus" or placement == "one gpu, split":
+    if placement != "gpus":
         return ("reduction to one device", "hierarchical copy")
     nccl = ("nccl",) if sys.platform == "linux" else ()
     return (*nccl, "hierarchical copy", "reduction to one device")
