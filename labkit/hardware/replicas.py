@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from labkit.arguments import one_of, whole
-from labkit.hardware import devices as tensorflow
+from labkit.hardware import devices as tf_devices
 from labkit.hardware import gpus as nvidia
 from labkit.hardware.devices import LogicalGpu
 from labkit.hardware.machine import read_cores
@@ -57,7 +57,7 @@ class Replicas:
         >>> replicas(2).strategy("hierarchical copy")     # doctest: +SKIP
         """
         chosen = self.reduction if reduction is None else reduction
-        return tensorflow.make_strategy(
+        return tf_devices.make_strategy(
             self.devices, one_of(f"reduction for {self.summary}", chosen, self.reductions())
         )
 
@@ -94,15 +94,16 @@ def replicas(n: int | None = None, devices: str | Sequence[str] | None = None) -
     Real GPUs come first; else one GPU is split into logical ones; else the CPU is. Call it before
     anything else uses TensorFlow: a running TensorFlow cannot be split.
     """
-    if devices is None or devices in ("cpu", "gpu"):
+    kind = devices.lower() if isinstance(devices, str) else ""
+    if devices is None or kind in ("cpu", "gpu"):
         count, numbers = whole("n", 2 if n is None else n, at_least=1), None
-        kind = str(devices or "")
     else:
-        kind, numbers = _named([devices] if isinstance(devices, str) else list(devices))
+        listed = isinstance(devices, Sequence) and not isinstance(devices, str)
+        kind, numbers = _named(list(devices) if listed else [devices])
         count = whole("n", len(numbers) if n is None else n, at_least=1)
         if count != len(numbers):
             raise LabError(f"devices must name {count} devices, as n={n} says, got {devices!r}.")
-    gpus = tensorflow.logical_gpus() if kind != "cpu" else []
+    gpus = tf_devices.logical_gpus() if kind != "cpu" else []
     if kind == "gpu" and not gpus:
         raise LabError(
             f"TensorFlow has no GPU here, and you asked for devices={devices!r}. "
@@ -133,10 +134,10 @@ def _on_cpus(count: int, numbers: list[int] | None) -> Replicas:
             f"You asked for {needed:,} logical CPUs, and this machine with {_cores(cores)} should "
             f"be split into at most {_most_cpus()}. {_what_exists()}"
         )
-    have = tensorflow.logical_cpus()
-    if have < needed and not tensorflow.split_cpu(needed):
+    have = tf_devices.logical_cpus()
+    if have < needed and not tf_devices.split_cpu(needed):
         raise _too_late(needed, have, "logical CPU")
-    alone = tensorflow.one_core_each(needed, cores) and count <= cores
+    alone = tf_devices.one_core_each(needed, cores) and count <= cores
     each = " each" if count > 1 else ""
     share = f"with one core{each}" if alone else f"sharing {_cores(cores)}"
     expectation = (
@@ -172,13 +173,13 @@ def _on_gpus(count: int, numbers: list[int] | None, gpus: list[LogicalGpu]) -> R
     for fitting in (chips, pieces):
         if count <= len(fitting):
             return _on_chosen(fitting[:count])
-    if not tensorflow.split_gpu(count, _megabytes_of_a_piece(count)):
+    if not tf_devices.split_gpu(count, _megabytes_of_a_piece(count)):
         raise _too_late(count, max(len(chips), len(pieces)), "GPU")
-    return _on_chosen(list(enumerate(tensorflow.logical_gpus()))[:count])
+    return _on_chosen(list(enumerate(tf_devices.logical_gpus()))[:count])
 
 
 def _on_chosen(chosen: list[tuple[int, LogicalGpu]]) -> Replicas:
-    tensorflow.use_memory_growth()
+    tf_devices.use_memory_growth()
     count, gpus = len(chosen), [gpu for _, gpu in chosen]
     models = list(dict.fromkeys(gpu.name for gpu in gpus))
     devices, names = [f"/gpu:{number}" for number, _ in chosen], [_gpu_text(gpu) for gpu in gpus]
@@ -263,7 +264,7 @@ def _too_late(count: int, have: int, device: str) -> LabError:
 
 
 def _what_exists() -> str:
-    gpus = [f"gpu:{number}" for number in range(len(tensorflow.logical_gpus()))]
+    gpus = [f"gpu:{number}" for number in range(len(tf_devices.logical_gpus()))]
     listed = f"{', '.join(gpus)} and " if gpus else ""
     return f"You can choose among {listed}cpu:0 to cpu:{_most_cpus() - 1} (logical CPUs)."
 
