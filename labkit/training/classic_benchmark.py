@@ -406,12 +406,12 @@ def _step(before: Version, after: Version) -> AblationStep:
     for half, name in HALVES.items():
         pairs = zip(old_seconds[half], new_seconds[half], strict=True)
         found = shift([math.log(b / a) for a, b in pairs], CONFIDENCE)
-        if abs(found.value) > math.log(1 + SMALL):
-            if found.low > 0 or found.high < 0:
-                changed.append("time")
-                words.append(f"{name}: {ratio_text(math.exp(found.value))} the time")
-            else:
-                words.append(f"{name}: cannot tell, the times vary too much")
+        certain, band = found.low > 0 or found.high < 0, math.log(1 + SMALL)
+        if certain and abs(found.value) > band:
+            changed.append("time")
+            words.append(f"{name}: {ratio_text(math.exp(found.value))} the time")
+        elif not certain and max(-found.low, found.high) > band:
+            words.append(f"{name}: cannot tell, the times vary too much")
         points = getattr(new, f"{half}_accuracy") - getattr(old, f"{half}_accuracy")
         if abs(points) > SMALL_ACCURACY:
             changed.append("accuracy")

@@ -35,7 +35,7 @@ def test_what_cannot_be_run_is_refused(wrong, word):
 
 @pytest.fixture(scope="module")
 def untouched(four):
-    return classic_benchmark.run(images=1024)
+    return classic_benchmark.run(images=512)
 
 
 def test_the_result_holds_both_clocks_and_survives_json(untouched):
@@ -51,7 +51,7 @@ def test_the_result_holds_both_clocks_and_survives_json(untouched):
 
 @pytest.fixture(scope="module")
 def ablation(untouched):
-    return classic_benchmark.ablation(images=1024)
+    return classic_benchmark.ablation(images=512)
 
 
 def test_the_ablation_has_a_step_for_each_defect_in_order(ablation):

@@ -40,7 +40,7 @@ def test_what_cannot_be_loaded_is_named(tmp_path):
     (tmp_path / "notes.keras").write_text("not a model")
     with pytest.raises(LabError, match="Save a job first"):
         load(tmp_path / "nowhere.keras")
-    with pytest.raises(LabError, match="not a model"):
+    with pytest.raises(LabError, match="cannot be loaded"):
         load(tmp_path / "notes.keras")
 
 
