@@ -22,7 +22,7 @@ from labkit import plain
 from labkit.arguments import whole
 from labkit.hardware.tensorflow import import_tensorflow
 from labkit.kinds import Kind, LabError, ratio_text, seconds_text
-from labkit.timing.intervals import Interval, shift
+from labkit.timing.intervals import shift
 from labkit.training.inputs import cached_batch
 from labkit.training.job import Job
 
@@ -36,7 +36,7 @@ CALL_SECONDS = 0.08  # of one timed call: long against the clock, short against 
 @plain.stored
 @dataclass(frozen=True)
 class Part:
-    """Seconds of a step that one part takes, and their interval."""
+    """Seconds of a step that one part takes, and their interval; zero if not measurable."""
 
     name: str
     seconds: float
@@ -45,20 +45,21 @@ class Part:
 
     @property
     def measurable(self) -> bool:
-        """Whether it took any time for certain; a part that did not counts as zero."""
+        """Whether it certainly took time."""
         return self.low > 0
 
-    def __str__(self) -> str:
+    def text(self, times: float) -> str:
+        """The seconds of so many steps."""
+        seconds, low, high = (seconds_text(times * s) for s in (self.seconds, self.low, self.high))
         if self.measurable:
-            low, high = seconds_text(self.low), seconds_text(self.high)
-            return f"{seconds_text(self.seconds)} ({low} to {high})"
-        return f"not measurable (below {seconds_text(self.high)})" if self.high > 0 else "none"
+            return f"{seconds} ({low} to {high})"
+        return f"not measurable (below {high})" if self.high > 0 else "none"
 
 
 @plain.stored
 @dataclass(frozen=True)
 class StepTime:
-    """The time of one step, its parts, and what calling each step from Python would add."""
+    """The parts of one step, and what calling each step from Python would add."""
 
     replicas: int
     global_batch: int
@@ -67,24 +68,21 @@ class StepTime:
 
     @staticmethod
     def of(replicas: int, global_batch: int, seconds: Mapping[str, Sequence[float]]) -> StepTime:
-        """From the seconds of a step, round by round, of each variant that `breakdown` times.
+        """From the seconds of a step with and without its parts, round by round.
 
-        >>> rounds = {"step": [5] * 6, "no reduction": [4] * 6, "compute": [3] * 6, "called": [7] * 6}
-        >>> step = StepTime.of(2, 64, rounds)
+        >>> rounds = {"step": [5], "no reduction": [4], "compute": [3], "called": [7]}
+        >>> step = StepTime.of(2, 64, {name: 6 * seconds for name, seconds in rounds.items()})
         >>> [part.seconds for part in step.parts], step.seconds, step.dispatch.seconds
         ([3.0, 1.0, 1.0], 5.0, 2.0)
-        """  # noqa: E501
-        whole_step = shift(seconds["step"], CONFIDENCE).value
-        apart = {
-            "input": _part("input", seconds["no reduction"], seconds["compute"]),
-            "reduction": _part("gradient reduction", seconds["step"], seconds["no reduction"]),
-        }
+        """
+        fresh = _difference("input", seconds["no reduction"], seconds["compute"])
+        reduction = _difference("gradient reduction", seconds["step"], seconds["no reduction"])
+        # What remains of the step, so that the parts add up to it: what is not measurable is here.
+        rest = shift(seconds["step"], CONFIDENCE).value - fresh.seconds - reduction.seconds
         found = shift(seconds["compute"], CONFIDENCE)
-        # What remains of the step: so the parts add up to it, and noise counts as no part.
-        rest = whole_step - sum(part.seconds for part in apart.values())
         compute = Part("compute", rest, min(found.low, rest), max(found.high, rest))
-        dispatch = _part("host dispatch", seconds["called"], seconds["step"])
-        return StepTime(replicas, global_batch, (compute, *apart.values()), dispatch)
+        dispatch = _difference("host dispatch", seconds["called"], seconds["step"])
+        return StepTime(replicas, global_batch, (compute, fresh, reduction), dispatch)
 
     @property
     def seconds(self) -> float:
@@ -100,15 +98,16 @@ class StepTime:
         """A part by its name."""
         return next(part for part in (*self.parts, self.dispatch) if part.name == name)
 
-    def per_1000(self, seconds: float) -> str:
-        """Seconds of a step as the time for 1000 images."""
-        return seconds_text(1000 * seconds / self.global_batch)
+
+def _difference(name: str, longer: Sequence[float], shorter: Sequence[float]) -> Part:
+    found = shift([a - b for a, b in zip(longer, shorter, strict=True)], CONFIDENCE)
+    return Part(name, found.value if found.low > 0 else 0.0, found.low, found.high)
 
 
 @plain.stored
 @dataclass(frozen=True)
 class Breakdown:
-    """The parts of a step on one device and on replicas, and which has the larger throughput."""
+    """The parts of a step on one device and on replicas, and the ratio of their throughputs."""
 
     title: str
     alone: StepTime
@@ -121,50 +120,36 @@ class Breakdown:
 
     @property
     def reason(self) -> str:
-        """Whether the replicas gained or lost, and by which parts, as measured."""
+        """Whether the replicas gained or lost, and what became of each part, as measured."""
         one, many = self.alone, self.together
         verdict = "neither gained nor lost measurably"
         if self.low > 1 or self.high < 1:
             verdict = "gained" if self.low > 1 else "lost"
         changes = [
-            f"{part.name} {one.per_1000(one.part(part.name).seconds)} → "
-            f"{many.per_1000(part.seconds)}"
+            f"{part.name} {_per_1000(one, one.part(part.name).seconds)} on one device, "
+            f"{_per_1000(many, part.seconds)} on {many.who}"
             for part in many.parts
             if part.measurable or one.part(part.name).measurable
         ]
+        span = f"{ratio_text(self.low)} to {ratio_text(self.high)}"
         return (
-            f"{many.who} {verdict}: {ratio_text(self.faster)} ({ratio_text(self.low)} to "
-            f"{ratio_text(self.high)}) the images/s of one device. For 1000 images, one device → "
-            f"{many.who}: {'; '.join(changes)}."
+            f"{many.who} {verdict}: {ratio_text(self.faster)} ({span}) the images/s of one device. "
+            f"For 1000 images: {'; '.join(changes)}."
         )
 
     @property
     def head(self) -> tuple[str, ...]:
-        """Column heads that name the batch of each step."""
-        steps = self.alone, self.together
-        return (
-            "part",
-            *(f"{step.who}, step of {step.global_batch}" for step in steps),
-            *(f"{step.who}, 1000 images" for step in steps),
-        )
+        """The columns."""
+        steps = (self.alone, self.together)
+        return ("for 1000 images", *(f"{s.who}, steps of {s.global_batch}" for s in steps))
 
     def rows(self) -> list[tuple[str, ...]]:
         """The parts, the step that they add up to, and host dispatch, which is not in it."""
-        steps = self.alone, self.together
-
-        def row(name: str, parts: list[Part]) -> tuple[str, ...]:
-            times = [s.per_1000(p.seconds) for s, p in zip(steps, parts, strict=True)]
-            return (name, *map(str, parts), *times)
-
-        return [
-            *(row(part.name, [s.part(part.name) for s in steps]) for part in self.alone.parts),
-            (
-                "step",
-                *(seconds_text(step.seconds) for step in steps),
-                *(step.per_1000(step.seconds) for step in steps),
-            ),
-            row("host dispatch, on top if each step is called", [s.dispatch for s in steps]),
-        ]
+        steps = (self.alone, self.together)
+        names = [part.name for part in (*self.alone.parts, self.alone.dispatch)]
+        rows = [(n, *(s.part(n).text(1000 / s.global_batch) for s in steps)) for n in names]
+        rows.insert(-1, ("together: the step", *(_per_1000(s, s.seconds) for s in steps)))
+        return rows
 
     def plot(self) -> Any:
         """The parts as stacked bars, for 1000 images."""
@@ -172,18 +157,25 @@ class Breakdown:
 
         return parts_of_a_step(self)
 
+    def _footer(self) -> str:
+        return f"{self.kind}; intervals of {CONFIDENCE:.0%}; host dispatch comes on top."
+
     def __str__(self) -> str:
-        lines = [self.title, " | ".join(self.head), *(" | ".join(row) for row in self.rows())]
-        return "\n".join([*lines, self.reason, f"{self.kind}; intervals of {CONFIDENCE:.0%}"])
+        lines = [self.title, *(" | ".join(row) for row in (self.head, *self.rows()))]
+        return "\n".join([*lines, self.reason, self._footer()])
 
     __repr__ = __str__
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from labkit.views.table import table
 
-        footer = f"{self.reason} {self.kind}; intervals of {CONFIDENCE:.0%}."
+        footer = f"{self.reason} {self._footer()}"
         html = table(self.head, self.rows(), caption=self.title, footer=footer)
         return {"text/plain": str(self), "text/html": html}
+
+
+def _per_1000(step: StepTime, seconds: float) -> str:
+    return seconds_text(1000 * seconds / step.global_batch)
 
 
 def breakdown(job: Job, *, rounds: int = 15, deadline: float = 120.0) -> Breakdown:
@@ -202,37 +194,34 @@ def breakdown(job: Job, *, rounds: int = 15, deadline: float = 120.0) -> Breakdo
             "This job has one replica: there is nothing to compare it with. "
             "Take a job with replicas=labkit.replicas(2)."
         )
-    jobs = {"alone": job.on(replicas(devices=[job.replicas.devices[0]])), "together": job}
-    with _restored(jobs["alone"]), _restored(job):
-        calls: dict[str, Callable[[], None]] = {}
-        steps = {name: _steps_per_call(one) for name, one in jobs.items()}
-        for name, one in jobs.items():
-            for variant, call in _variants(one, steps[name]).items():
-                calls[f"{name}, {variant}"] = call
-        timed = compare(calls, rounds=rounds, deadline=deadline, warmup=4, unit="steps", seed=0)
+    alone = job.on(replicas(devices=[job.replicas.devices[0]]))
+    with _restored(alone), _restored(job):
+        steps = {one: _steps_per_call(one) for one in (alone, job)}
+        calls = {one: _variants(one, count) for one, count in steps.items()}
+        timed = compare(
+            {f"{one.replicas.count}, {n}": c for one in calls for n, c in calls[one].items()},
+            rounds=rounds, deadline=deadline, warmup=4, unit="steps", seed=0,
+        )  # fmt: skip
     if timed.rounds < LEAST_ROUNDS:
         raise LabError(
             f"Only {timed.rounds} rounds were timed until the deadline ({deadline:g} s) or Ctrl-C. "
             "Give a longer deadline, or a smaller batch."
         )
-    seconds = {
-        name: {
-            variant: [call / steps[name] for call in timed.log.samples(f"{name}, {variant}")]
-            for variant in ("step", "no reduction", "compute", "called")
-            if f"{name}, {variant}" in calls
-        }
-        for name in jobs
-    }
-    seconds["alone"]["no reduction"] = seconds["alone"]["step"]
-    times = {n: StepTime.of(j.replicas.count, j.global_batch, seconds[n]) for n, j in jobs.items()}
-    ratio = _throughput_ratio(
-        [second / jobs["alone"].global_batch for second in seconds["alone"]["step"]],
-        [second / job.global_batch for second in seconds["together"]["step"]],
+
+    def seconds(one: Job, name: str) -> list[float]:
+        return [s / steps[one] for s in timed.log.samples(f"{one.replicas.count}, {name}")]
+
+    times = {one: {name: seconds(one, name) for name in calls[one]} for one in calls}
+    times[alone]["no reduction"] = times[alone]["step"]
+    per_image = [[s / one.global_batch for s in times[one]["step"]] for one in (alone, job)]
+    ratio = shift([math.log(a / b) for a, b in zip(*per_image, strict=True)], CONFIDENCE)
+    of_one, of_many = (
+        StepTime.of(one.replicas.count, one.global_batch, found) for one, found in times.items()
     )
     return Breakdown(
         title=f"Where a step goes: {job.model.name} model on {job.data.label}",
-        alone=times["alone"],
-        together=times["together"],
+        alone=of_one,
+        together=of_many,
         faster=math.exp(ratio.value),
         low=math.exp(ratio.low),
         high=math.exp(ratio.high),
@@ -278,17 +267,6 @@ def _steps_per_call(job: Job) -> int:
         job.synchronize()
         per_step = (time.perf_counter() - began) / probe
     return int(min(max(4, CALL_SECONDS / per_step), job.steps_per_epoch))
-
-
-def _part(name: str, longer: Sequence[float], shorter: Sequence[float]) -> Part:
-    """The difference within the rounds; zero where it is not measurable."""
-    found = shift([a - b for a, b in zip(longer, shorter, strict=True)], CONFIDENCE)
-    return Part(name, found.value if found.low > 0 else 0.0, found.low, found.high)
-
-
-def _throughput_ratio(alone: Sequence[float], together: Sequence[float]) -> Interval:
-    """The logarithm of the ratio, from the seconds of an image."""
-    return shift([math.log(a / b) for a, b in zip(alone, together, strict=True)], CONFIDENCE)
 
 
 @contextmanager

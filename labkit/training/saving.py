@@ -12,7 +12,7 @@ from typing import Any
 
 from labkit import plain
 from labkit.hardware.tensorflow import import_tensorflow
-from labkit.kinds import LabError, bytes_text
+from labkit.kinds import LabError
 from labkit.training.inputs import scale_images
 from labkit.training.job import Job
 from labkit.training.models import dropout_layer
@@ -25,20 +25,17 @@ COMPARED = 200  # test images whose predictions are compared
 @plain.stored
 @dataclass(frozen=True)
 class Saved:
-    """What was written, and how far the predictions of the loaded models are from the original."""
+    """How far the predictions of what was saved are from the model's."""
 
-    keras_bytes: int
-    exported_bytes: int
     images: int
     keras_difference: float
     exported_difference: float
 
     def __str__(self) -> str:
         return (
-            f"model.keras ({bytes_text(self.keras_bytes)}) and exported/ "
-            f"({bytes_text(self.exported_bytes)}); their predictions on {self.images} test images "
-            f"differ by at most {self.keras_difference:.1e} and {self.exported_difference:.1e} "
-            "from the model's."
+            f"Predictions on {self.images} test images differ from the model's by at most "
+            f"{self.keras_difference:.1e} (model.keras) and {self.exported_difference:.1e} "
+            "(exported/)."
         )
 
     __repr__ = __str__
@@ -65,8 +62,6 @@ def save(job: Job, folder: Any) -> Saved:
     served = load(exported)  # must live as long as its functions are used
     from_export = served.serve(images).numpy()
     return Saved(
-        keras_bytes=keras_file.stat().st_size,
-        exported_bytes=sum(f.stat().st_size for f in exported.rglob("*") if f.is_file()),
         images=len(expected),
         keras_difference=float(np.abs(from_keras - expected).max()),
         exported_difference=float(np.abs(from_export - expected).max()),

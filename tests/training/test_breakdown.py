@@ -15,10 +15,9 @@ from labkit.training.breakdown import Breakdown, StepTime
 VARIANTS = ("step", "no reduction", "compute", "called")
 
 
-def step(replicas=2, batch=64, *, spread=0.0, **seconds):
-    """A step whose variants took these seconds in each of twelve rounds, with some spread."""
-    noise = np.linspace(-spread, spread, 12)
-    times = {name.replace("_", " "): value + noise for name, value in seconds.items()}
+def step(replicas=2, batch=64, **seconds):
+    """A step whose variants took these seconds in each of twelve rounds."""
+    times = {name.replace("_", " "): [value] * 12 for name, value in seconds.items()}
     return StepTime.of(replicas, batch, times)
 
 
@@ -58,10 +57,9 @@ TWO = step(2, 100, step=1.6e-3, no_reduction=0.8e-3, compute=0.8e-3, called=9e-3
 def test_the_sentence_gives_the_verdict_of_the_interval_and_the_parts_as_measured(low, high, word):
     reason = result(ONE, TWO, 0.65, low, high).reason
     assert word in reason
-    assert "compute 10.0 ms → 8.00 ms" in reason
-    assert "gradient reduction 0.00 s → 8.00 ms" in reason or "→ 8.00 ms" in reason
+    assert "compute 10.0 ms on one device, 8.00 ms on 2 replicas" in reason
+    assert "gradient reduction" in reason
     assert "input" not in reason  # it was not measurable on either
-    assert "for " not in reason.split(":", 2)[2]  # no cause
 
 
 def test_the_bars_are_as_long_as_the_steps_of_the_sentence():
@@ -73,13 +71,11 @@ def test_the_bars_are_as_long_as_the_steps_of_the_sentence():
 
 
 def test_a_part_that_cannot_be_told_from_zero_is_not_given_as_a_number():
-    noisy = step(step=1e-3, no_reduction=1e-3, compute=np.float64(1e-3), called=2e-3)
-    assert str(noisy.part("input")) == "none"
-    unsure = StepTime.of(
-        2, 64, {name: [1e-3, 1.1e-3] * 6 if name == "step" else [1.05e-3] * 12 for name in VARIANTS}
-    )
-    assert "not measurable" in str(unsure.part("gradient reduction"))
+    uneven = {name: [1.05e-3] * 12 for name in VARIANTS} | {"step": [1e-3, 1.1e-3] * 6}
+    unsure = StepTime.of(2, 100, uneven)
+    assert "not measurable" in unsure.part("gradient reduction").text(10)
     assert unsure.part("gradient reduction").seconds == 0
+    assert unsure.part("input").text(10) == "none"
 
 
 def test_a_breakdown_survives_json():
@@ -95,8 +91,6 @@ def test_a_real_breakdown_leaves_the_job_as_it_was(data, two):
     found = breakdown(job, rounds=6)
     assert (found.alone.replicas, found.together.replicas) == (1, 2)
     assert found.together.part("compute").seconds > 0
-    ratio = found.alone.seconds / found.together.seconds  # both have the same global batch
-    assert ratio == pytest.approx(found.faster, rel=0.2)
     for variable, value in zip(job.model.trainable_variables, before, strict=True):
         copies = job.strategy.experimental_local_results(variable.value)
         assert all(np.array_equal(copy.numpy(), value) for copy in copies)

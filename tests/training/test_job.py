@@ -194,7 +194,7 @@ def test_an_impossible_job_says_what_to_do(data, two, wrong, says):
 
 
 def test_batches_and_the_linear_rule():
-    """Strong keeps the global batch, weak the replica's; Goyal et al.: 0.1 at 256 is 3.2 at 8192."""
+    """Strong keeps the global batch, weak the replica's; the rate is that of Goyal et al. 2017."""
     assert batch_sizes(64, 2, "strong") == (64, 32)
     assert batch_sizes(64, 2, "weak") == (128, 64)
     assert scaled_learning_rate(0.1, batch=8192, base_batch=256) == pytest.approx(3.2)

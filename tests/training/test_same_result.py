@@ -113,7 +113,7 @@ def test_replicas_draw_different_dropout(data, two, own):
 
 
 def test_workers_draw_different_dropout_from_the_same_weights(data, one):
-    """Workers are processes with one seed: without dropout they do the same, with it they differ."""
+    """Workers are processes with the same seed: only what dropout drops may differ."""
 
     def worker(index, **changed):
         replicas = SimpleNamespace(
