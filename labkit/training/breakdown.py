@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit import plain
-from labkit.arguments import whole
 from labkit.hardware.tensorflow import import_tensorflow
 from labkit.kinds import Kind, LabError, ratio_text, seconds_text
 from labkit.timing.intervals import shift
@@ -29,7 +28,6 @@ from labkit.training.job import Job
 __all__ = ["Breakdown", "Part", "StepTime", "breakdown"]
 
 CONFIDENCE = 0.95
-LEAST_ROUNDS = 6  # fewer have no interval of 95 %
 CALL_SECONDS = 0.08  # of one timed call: long against the clock, short against a lesson
 
 
@@ -116,6 +114,8 @@ class Breakdown:
     """Images/s on the replicas over images/s on one device, with its interval."""
     low: float
     high: float
+    confidence: float
+    """Of all intervals; few rounds cannot give 95 %."""
     kind: Kind
 
     @property
@@ -158,7 +158,7 @@ class Breakdown:
         return parts_of_a_step(self)
 
     def _footer(self) -> str:
-        return f"{self.kind}; intervals of {CONFIDENCE:.0%}; host dispatch comes on top."
+        return f"{self.kind}; intervals of {self.confidence:.0%}; host dispatch comes on top."
 
     def __str__(self) -> str:
         lines = [self.title, *(" | ".join(row) for row in (self.head, *self.rows()))]
@@ -178,7 +178,7 @@ def _per_1000(step: StepTime, seconds: float) -> str:
     return seconds_text(1000 * seconds / step.global_batch)
 
 
-def breakdown(job: Job, *, rounds: int = 15, deadline: float = 120.0) -> Breakdown:
+def breakdown(job: Job, *, rounds: int = 15, time_limit: float = 120.0) -> Breakdown:
     """Time a job's step with and without its parts, beside the same job on one device.
 
     >>> breakdown(Job("dense", data, replicas=labkit.replicas(2))).plot()  # doctest: +SKIP
@@ -188,7 +188,6 @@ def breakdown(job: Job, *, rounds: int = 15, deadline: float = 120.0) -> Breakdo
     from labkit.hardware import replicas
     from labkit.timing import compare
 
-    rounds = whole("rounds", rounds, at_least=LEAST_ROUNDS)
     if job.replicas.count == 1:
         raise LabError(
             "This job has one replica: there is nothing to compare it with. "
@@ -200,13 +199,8 @@ def breakdown(job: Job, *, rounds: int = 15, deadline: float = 120.0) -> Breakdo
         calls = {one: _variants(one, count) for one, count in steps.items()}
         timed = compare(
             {f"{one.replicas.count}, {n}": c for one in calls for n, c in calls[one].items()},
-            rounds=rounds, deadline=deadline, warmup=4, unit="steps", seed=0,
+            rounds=rounds, deadline=time_limit, warmup=4, unit="steps", seed=0,
         )  # fmt: skip
-    if timed.rounds < LEAST_ROUNDS:
-        raise LabError(
-            f"Only {timed.rounds} rounds were timed until the deadline ({deadline:g} s) or Ctrl-C. "
-            "Give a longer deadline, or a smaller batch."
-        )
 
     def seconds(one: Job, name: str) -> list[float]:
         return [s / steps[one] for s in timed.log.samples(f"{one.replicas.count}, {name}")]
@@ -225,6 +219,7 @@ def breakdown(job: Job, *, rounds: int = 15, deadline: float = 120.0) -> Breakdo
         faster=math.exp(ratio.value),
         low=math.exp(ratio.low),
         high=math.exp(ratio.high),
+        confidence=ratio.confidence,
         kind=job.kind,
     )
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import io
 import math
 import random
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -29,7 +30,7 @@ from labkit.arguments import one_of, whole
 from labkit.hardware.tensorflow import import_tensorflow
 from labkit.kinds import Kind, count_text, measured, percent_text, ratio_text, seconds_text
 from labkit.progress import progress
-from labkit.timing.intervals import least_rounds, shift
+from labkit.timing.intervals import shift
 
 __all__ = [
     "DEFECTS",
@@ -54,18 +55,11 @@ DEFECTS = (
     "float64",
 )
 TIMING_DEFECTS = 3
-# With all defects before it fixed, each of these changes one half of the program alone.
-CHANGES_HALF = {
-    "loss": ("two",),
-    "pipeline": ("two",),
-    "batch": ("two",),
-    "different batch": ("one",),
-}
 HALVES = {"one": "one device", "two": "two replicas"}
 # A smaller change of a time, or of the accuracy on 1000 test images, is called none: trainings that
 # differ in their random numbers alone stay within the latter.
 SMALL, SMALL_ACCURACY = 0.15, 0.04
-CONFIDENCE = 0.98
+CONFIDENCE = 0.95
 # What is said of a fix that changed nothing here: why the defect is one all the same.
 ELSEWHERE = {
     "nothing": "this is what it prints",
@@ -82,8 +76,16 @@ ELSEWHERE = {
 
 def program(fixed: Sequence[str] = (), *, images: int = 2048, epochs: int = 1) -> str:
     """The text of the benchmark, with these defects fixed."""
+    preparation, halves = _pieces(fixed, images, epochs)
+    return "\n".join([preparation, *halves.values()])
+
+
+def _pieces(fixed: Sequence[str], images: int, epochs: int) -> tuple[str, dict[str, str]]:
+    """What both measurements need, and the text of each of them."""
     for name in fixed:
         one_of("fixed", name, DEFECTS)
+    images = whole("images", images, at_least=256)
+    epochs = whole("epochs", epochs, at_least=1)
 
     def either(defect: str, right: str, wrong: str) -> str:
         return right if defect in fixed else wrong
@@ -96,7 +98,7 @@ def program(fixed: Sequence[str] = (), *, images: int = 2048, epochs: int = 1) -
     batch = either("batch", "GLOBAL_BATCH", "64")
     one_batch = either("different batch", batch, "BATCH")
 
-    def half(model: str, data: str, few: str, test: str) -> list[str]:
+    def timed(model: str, data: str, few: str, test: str) -> list[str]:
         stop = f"{model}_seconds = {clock} - start"
         score = f"{model}_accuracy = {model}.evaluate({test}, verbose=0)[1]"
         return [
@@ -108,7 +110,7 @@ def program(fixed: Sequence[str] = (), *, images: int = 2048, epochs: int = 1) -
             f'      f"accuracy {{{model}_accuracy:.3f}}")',
         ]
 
-    lines = [
+    preparation = [
         "import time",
         "import keras",
         "import tensorflow as tf",
@@ -131,10 +133,12 @@ def program(fixed: Sequence[str] = (), *, images: int = 2048, epochs: int = 1) -
         "        keras.layers.Dense(10)])",
         '    model.compile(optimizer="adam", loss=loss, metrics=["accuracy"])',
         "    return model",
-        "",
+    ]
+    one = [
         "one = build(keras.losses.SparseCategoricalCrossentropy(from_logits=True))",
-        *half("one", f"x, y, batch_size={one_batch}", "x[:64], y[:64]", "x_test, y_test"),
-        "",
+        *timed("one", f"x, y, batch_size={one_batch}", "x[:64], y[:64]", "x_test, y_test"),
+    ]
+    two = [
         "labels = keras.utils.to_categorical(y, 10)",
         "test_labels = keras.utils.to_categorical(y_test, 10)",
         "train = tf.data.Dataset.from_tensor_slices((x, labels))",
@@ -142,9 +146,10 @@ def program(fixed: Sequence[str] = (), *, images: int = 2048, epochs: int = 1) -
         "test = tf.data.Dataset.from_tensor_slices((x_test, test_labels)).batch(500)",
         "with strategy.scope():",
         f"    two = build({loss})",
-        *half("two", "train", "train.take(2)", "test"),
+        *timed("two", "train", "train.take(2)", "test"),
     ]
-    return "\n".join(lines) + "\n"
+    texts = ["\n".join(lines) + "\n" for lines in (preparation, one, two)]
+    return texts[0], {"one": texts[1], "two": texts[2]}
 
 
 @plain.stored
@@ -174,10 +179,6 @@ class BenchmarkResult:
     data: str
     kind: Kind
 
-    def cost(self, what: str) -> Cost:
-        """What one statement took, such as "two fit"."""
-        return next(cost for cost in self.costs if cost.what == what)
-
     def __str__(self) -> str:
         return (
             f"one device: {self.one_seconds:.2f} seconds, accuracy {self.one_accuracy:.3f}\n"
@@ -191,65 +192,94 @@ class BenchmarkResult:
 
 def run(fixed: Sequence[str] = (), *, images: int = 2048, epochs: int = 1) -> BenchmarkResult:
     """Run the program with these defects fixed, in this process."""
-    return _execute(tuple(fixed), images, epochs)[0]
+    from labkit import datasets
+
+    one, two = _run(fixed, images, epochs, {}).values()
+    return BenchmarkResult(
+        fixed=tuple(fixed),
+        one_seconds=one.printed,
+        two_seconds=two.printed,
+        one_accuracy=one.accuracy,
+        two_accuracy=two.accuracy,
+        images=images,
+        epochs=epochs,
+        costs=(one.fit, one.evaluate, two.fit, two.evaluate),
+        data=datasets.mnist().label,
+        kind=_kind(),
+    )
 
 
-def _execute(
-    fixed: tuple[str, ...], images: int, epochs: int, before: Sequence[BenchmarkResult] = ()
-) -> tuple[BenchmarkResult, dict[str, Callable[[], object]]]:
-    """The result of the program, and by half what trains its model once more.
+def _kind() -> Kind:
+    from labkit.hardware import replicas
 
-    With the result `before` the last fix, only what the fix changes is run.
+    return measured(replicas(2).describe())
+
+
+@dataclass(frozen=True)
+class _Half:
+    """The measurement on one device, or on two replicas, as it was run."""
+
+    printed: float
+    accuracy: float
+    fit: Cost
+    evaluate: Cost
+    fit_again: Callable[[], object]
+
+
+def _run(
+    fixed: Sequence[str], images: int, epochs: int, known: dict[str, _Half]
+) -> dict[str, _Half]:
+    """Run the program, but for a half that was run with the very same text; both are `known` then.
+
+    Statement by statement, so that both clocks can time each without a change of the text.
     """
-    from labkit import datasets, replicas
-
-    images = whole("images", images, at_least=256)
-    epochs = whole("epochs", epochs, at_least=1)
-    text = program(fixed, images=images, epochs=epochs)
-    two = replicas(2)
+    preparation, texts = _pieces(fixed, images, epochs)
+    _kind()
     import_tensorflow()
     import keras
 
-    keras.utils.set_random_seed(0)
-    needed = CHANGES_HALF.get(fixed[-1], tuple(HALVES)) if before else tuple(HALVES)
-    names: dict[str, Any] = {}
-    costs: list[Cost] = []
-    fits: dict[str, Callable[[], object]] = {}
-    half = ""
-    # Statement by statement, so that both clocks can time each without a change of the text.
+    for half, text in texts.items():
+        if preparation + text in known:
+            continue
+        keras.utils.set_random_seed(0)
+        names: dict[str, Any] = {}
+        spent: dict[str, tuple[Cost, Callable[[], object]]] = {}
+        with _quiet():
+            for statement in ast.parse(preparation + text).body:
+                source = ast.unparse(statement)
+                code = compile(ast.Module([statement], []), "classic benchmark", "exec")
+                execute = functools.partial(exec, code, names)
+                wall, cpu = time.perf_counter(), time.process_time()
+                execute()
+                seconds = time.perf_counter() - wall, time.process_time() - cpu
+                for what in ("fit", "evaluate"):
+                    if f"{half}.{what}(" in source:  # the last fit is no warm-up
+                        spent[what] = Cost(f"{half} {what}", *seconds), execute
+        known[preparation + text] = _Half(
+            float(names[f"{half}_seconds"]),
+            float(names[f"{half}_accuracy"]),
+            spent["fit"][0],
+            spent["evaluate"][0],
+            spent["fit"][1],
+        )
+    return {half: known[preparation + text] for half, text in texts.items()}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the program prints, and Keras' warning of a pipeline that is not shuffled."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        for statement in ast.parse(text).body:
-            source = ast.unparse(statement)
-            half = {"one": "one", "labels": "two"}.get(source.partition(" = ")[0], half)
-            if half and half not in needed:
-                continue
-            code = compile(ast.Module([statement], []), "classic benchmark", "exec")
-            wall, cpu = time.perf_counter(), time.process_time()
-            exec(code, names)  # noqa: S102 (the text is that of `program`)
-            spent = time.perf_counter() - wall, time.process_time() - cpu
-            if ".evaluate(" in source:
-                costs.append(Cost(f"{half} evaluate", *spent))
-            elif ".fit(" in source and "epochs=" in source:
-                costs.append(Cost(f"{half} fit", *spent))
-                fits[half] = lambda code=code: exec(code, names)  # type: ignore[misc] # noqa: S102
-
-    def value(name: str) -> float:
-        return float(names[name] if name in names else getattr(before[-1], name))
-
-    data = datasets.mnist()
-    result = BenchmarkResult(
-        fixed,
-        value("one_seconds"), value("two_seconds"),
-        value("one_accuracy"), value("two_accuracy"),
-        min(images, len(data.y_train)), epochs, tuple(costs), data.label,
-        measured(two.describe()),
-    )  # fmt: skip
-    return result, fits
+        yield
 
 
-# What was fixed, its result, and by half its seconds, round by round.
-Version = tuple[str, BenchmarkResult, dict[str, list[float]]]
+@dataclass(frozen=True)
+class Version:
+    """The program with some defects fixed; by half, its seconds round by round and its accuracy."""
+
+    fixed: str
+    seconds: dict[str, list[float]]
+    accuracy: dict[str, float]
 
 
 @plain.stored
@@ -265,6 +295,33 @@ class AblationStep:
     changed: tuple[str, ...]
     """ "time", "accuracy", both or neither."""
     words: str
+
+    @staticmethod
+    def of(before: Version, after: Version) -> AblationStep:
+        """What the fix between these two versions changed."""
+        changed, words = [], []
+        for half, name in HALVES.items():
+            pairs = zip(before.seconds[half], after.seconds[half], strict=True)
+            found = shift([math.log(b / a) for a, b in pairs], CONFIDENCE)
+            certain = (found.confidence or 0) >= CONFIDENCE and (found.low > 0 or found.high < 0)
+            if certain and abs(found.value) > math.log(1 + SMALL):
+                changed.append("time")
+                words.append(f"{name}: {ratio_text(math.exp(found.value))} the time")
+            elif not certain and max(-found.low, found.high) > math.log(1 + SMALL):
+                words.append(f"{name}: cannot tell, the times vary too much or the rounds are few")
+            points = after.accuracy[half] - before.accuracy[half]
+            if abs(points) > SMALL_ACCURACY:
+                changed.append("accuracy")
+                words.append(f"{name}: {100 * points:+.0f} points of accuracy")
+        return AblationStep(
+            fixed=after.fixed,
+            one_seconds=statistics.median(after.seconds["one"]),
+            two_seconds=statistics.median(after.seconds["two"]),
+            one_accuracy=after.accuracy["one"],
+            two_accuracy=after.accuracy["two"],
+            changed=tuple(dict.fromkeys(changed)),
+            words="; ".join(words) or ELSEWHERE[after.fixed],
+        )
 
     @property
     def ratio(self) -> float:
@@ -325,12 +382,7 @@ class Ablation:
         )
 
     def __str__(self) -> str:
-        rows = [self.head, *self.rows]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(self.head))]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
+        lines = [" | ".join(row) for row in (self.head, *self.rows)]
         return "\n".join([*lines, self.footer])
 
     __repr__ = __str__
@@ -349,79 +401,49 @@ def ablation(*, images: int = 2048, epochs: int = 1, rounds: int = 7) -> Ablatio
     epoch and the evaluation add is read from the statements of one run; for each other fix, the
     models before and after it are trained in turn, round after round.
     """
-    rounds = whole("rounds", rounds, at_least=least_rounds(CONFIDENCE))
+    from labkit import datasets
+
+    rounds = whole("rounds", rounds, at_least=1)
     with progress("classic benchmark", len(DEFECTS) + rounds) as advance:
-        _execute((), 256, 1)  # TensorFlow's own start belongs to no step
-        printed, _ = _execute((), images, epochs)
-        results: list[BenchmarkResult] = []
-        fits: dict[tuple[int, str], Callable[[], object]] = {}
+        _run((), 256, 1, {})  # TensorFlow's own start belongs to no step
+        known: dict[str, _Half] = {}
+        first = _run((), images, epochs, known)
+        runs = []
         for count in range(TIMING_DEFECTS, len(DEFECTS) + 1):
-            result, again = _execute(DEFECTS[:count], images, epochs, results[-1:])
-            results.append(result)
-            fits |= {(count, half): fit for half, fit in again.items()}
+            runs.append(_run(DEFECTS[:count], images, epochs, known))
             advance(count)
-        seconds: dict[tuple[int, str], list[float]] = {key: [] for key in fits}
-        order, draw = list(fits), random.Random(0)
+        epoch: dict[_Half, list[float]] = {half: [] for run in runs for half in run.values()}
+        order, draw = list(epoch), random.Random(0)
         for number in range(1, rounds + 1):
             draw.shuffle(order)  # so that a machine that drifts favours no version
-            for key in order:
-                seconds[key].append(_seconds(fits[key]))
+            for half in order:
+                began = time.perf_counter()
+                with _quiet():
+                    half.fit_again()
+                epoch[half].append(time.perf_counter() - began)
             advance(len(DEFECTS) + number)
-    # The half that a fix does not change is the half before it.
-    epoch = [{half: seconds[TIMING_DEFECTS, half] for half in HALVES}]
-    for count in range(TIMING_DEFECTS + 1, len(DEFECTS) + 1):
-        epoch.append({half: seconds.get((count, half), epoch[-1][half]) for half in HALVES})
 
-    def repeated(what: str, result: BenchmarkResult) -> dict[str, list[float]]:
-        return {half: [result.cost(f"{half} {what}").wall_seconds] * rounds for half in HALVES}
+    def version(
+        fixed: str, run: dict[str, _Half], seconds: Callable[[_Half], list[float]]
+    ) -> Version:
+        return Version(
+            fixed,
+            {name: seconds(half) for name, half in run.items()},
+            {name: half.accuracy for name, half in run.items()},
+        )
 
-    def added(*terms: dict[str, list[float]]) -> dict[str, list[float]]:
-        return {h: [sum(v) for v in zip(*(t[h] for t in terms), strict=True)] for h in HALVES}
+    def wall(half: _Half) -> list[float]:
+        return [half.fit.wall_seconds + half.evaluate.wall_seconds] * rounds
 
-    prints = {"one": [printed.one_seconds] * rounds, "two": [printed.two_seconds] * rounds}
+    def with_evaluation(half: _Half) -> list[float]:
+        return [second + half.evaluate.wall_seconds for second in epoch[half]]
+
     versions = [
-        ("nothing", printed, prints),
-        ("clock", printed, added(repeated("fit", printed), repeated("evaluate", printed))),
-        ("first epoch", results[0], added(epoch[0], repeated("evaluate", results[0]))),
-        *zip(DEFECTS[TIMING_DEFECTS - 1 :], results, epoch, strict=True),
+        version("nothing", first, lambda half: [half.printed] * rounds),
+        version("clock", first, wall),
+        version("first epoch", runs[0], with_evaluation),
     ]
-    steps = [_step(before, after) for before, after in pairwise([versions[0], *versions])]
-    return Ablation(
-        tuple(steps), results[0].images, epochs, rounds, results[0].data, results[0].kind
-    )
-
-
-def _seconds(fit: Callable[[], object]) -> float:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Keras warns of a pipeline that is not shuffled
-        began = time.perf_counter()
-        fit()
-        return time.perf_counter() - began
-
-
-def _step(before: Version, after: Version) -> AblationStep:
-    """What the last fix changed, from the seconds and the accuracy before and after it."""
-    (_, old, old_seconds), (fixed, new, new_seconds) = before, after
-    changed, words = [], []
-    for half, name in HALVES.items():
-        pairs = zip(old_seconds[half], new_seconds[half], strict=True)
-        found = shift([math.log(b / a) for a, b in pairs], CONFIDENCE)
-        certain, band = found.low > 0 or found.high < 0, math.log(1 + SMALL)
-        if certain and abs(found.value) > band:
-            changed.append("time")
-            words.append(f"{name}: {ratio_text(math.exp(found.value))} the time")
-        elif not certain and max(-found.low, found.high) > band:
-            words.append(f"{name}: cannot tell, the times vary too much")
-        points = getattr(new, f"{half}_accuracy") - getattr(old, f"{half}_accuracy")
-        if abs(points) > SMALL_ACCURACY:
-            changed.append("accuracy")
-            words.append(f"{name}: {100 * points:+.0f} points of accuracy")
-    return AblationStep(
-        fixed,
-        statistics.median(new_seconds["one"]),
-        statistics.median(new_seconds["two"]),
-        new.one_accuracy,
-        new.two_accuracy,
-        tuple(dict.fromkeys(changed)),
-        "; ".join(words) or ELSEWHERE[fixed],
-    )
+    for fixed, run in zip(DEFECTS[TIMING_DEFECTS - 1 :], runs, strict=True):
+        versions.append(version(fixed, run, epoch.__getitem__))
+    steps = tuple(AblationStep.of(*pair) for pair in pairwise([versions[0], *versions]))
+    return Ablation(steps, images, epochs, rounds, datasets.mnist().label, _kind())
