@@ -43,6 +43,6 @@ TASKS = {
         0.001,
         "Speed-up divided by the number of devices.",
         "%",
-        "Three tenths of what was paid for went into agreement and fixed costs.",
+        "Three tenths of what was paid for went into communication and fixed costs.",
     ),
 }

@@ -27,21 +27,11 @@ from typing import Any
 
 from labkit import plain
 from labkit.arguments import one_of, whole
-from labkit.hardware.tensorflow import import_tensorflow
 from labkit.kinds import Kind, count_text, measured, percent_text, ratio_text, seconds_text
 from labkit.progress import progress
 from labkit.timing.intervals import shift
 
-__all__ = [
-    "DEFECTS",
-    "Ablation",
-    "AblationStep",
-    "BenchmarkResult",
-    "Cost",
-    "ablation",
-    "program",
-    "run",
-]
+__all__ = ["DEFECTS", "Ablation", "BenchmarkResult", "ablation", "program", "run"]
 
 # In the order in which the ablation fixes them: first those that change what is timed.
 DEFECTS = (
@@ -233,9 +223,10 @@ def _run(
 
     Statement by statement, so that both clocks can time each without a change of the text.
     """
+    from labkit.hardware import replicas
+
     preparation, texts = _pieces(fixed, images, epochs)
-    _kind()
-    import_tensorflow()
+    replicas(2)  # before anything else uses TensorFlow
     import keras
 
     for half, text in texts.items():
@@ -340,11 +331,6 @@ class Ablation:
     rounds: int
     data: str
     kind: Kind
-
-    def step(self, defect: str) -> AblationStep:
-        """The step that fixed a defect."""
-        steps = {step.fixed: step for step in self.steps}
-        return steps[one_of("defect", defect, steps)]
 
     @property
     def mattered(self) -> tuple[str, ...]:

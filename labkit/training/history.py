@@ -88,10 +88,6 @@ class History:
 
         return curves([self])
 
-    def save(self, path: Any) -> None:
-        """Write this record as JSON; `labkit.plain.read` gives it back."""
-        plain.write(path, self)
-
     @property
     def title(self) -> str:
         """What trained on what."""
