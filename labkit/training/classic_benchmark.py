@@ -299,7 +299,7 @@ class AblationStep:
                 changed.append("time")
                 words.append(f"{name}: {ratio_text(math.exp(found.value))} the time")
             elif not certain and max(-found.low, found.high) > math.log(1 + SMALL):
-                words.append(f"{name}: cannot tell, the times vary too much or the rounds are few")
+                words.append(f"{name}: cannot tell, rounds too few or too uneven")
             points = after.accuracy[half] - before.accuracy[half]
             if abs(points) > SMALL_ACCURACY:
                 changed.append("accuracy")
@@ -383,9 +383,10 @@ class Ablation:
 def ablation(*, images: int = 2048, epochs: int = 1, rounds: int = 7) -> Ablation:
     """Fix the defects one after the other, and measure for each whether it mattered here.
 
-    Two runs in different minutes of a busy machine cannot be compared. So what the clock, the first
-    epoch and the evaluation add is read from the statements of one run; for each other fix, the
-    models before and after it are trained in turn, round after round.
+    Two runs in different minutes of a busy machine cannot be compared. So what the clock and
+    the evaluation add is read from the statements of one run, and what the first epoch adds is its
+    time over that of later epochs; for each other fix, the models before and after it are trained
+    in turn, round after round.
     """
     from labkit import datasets
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ from labkit import plain
 from labkit.kinds import LabError, measured
 from labkit.telemetry.spans import listening
 from labkit.training import History, Job, scaled_learning_rate
-from labkit.training.history import Epoch, Score
+from labkit.training.history import Epoch
 from labkit.training.inputs import batch_sizes, dataset, in_memory
 
 
@@ -119,11 +117,11 @@ def test_ctrl_c_keeps_the_finished_epochs(data, one, monkeypatch):
     assert "Interrupted" in str(found)
 
 
-def own_model(*layers, units=10, **options):
+def own_model(units=10, **options):
     import keras
 
-    ending = layers or (keras.layers.Dense(units, **options),)
-    return keras.Sequential([keras.Input((28, 28)), keras.layers.Flatten(), *ending], name="own")
+    layers = [keras.layers.Flatten(), keras.layers.Dense(units, **options)]
+    return keras.Sequential([keras.Input((28, 28)), *layers], name="own")
 
 
 def subclassed():
@@ -148,39 +146,28 @@ def test_a_student_can_bring_a_model_of_their_own(data, one):
     assert found.accuracy > 0.5
 
 
-def test_an_epoch_is_whole_global_batches(data, one):
-    """1000 images in batches of 600: one step, and 600 images are what was trained on."""
-    job = Job("dense", data, replicas=one, batch=np.int64(600), images=1000)
+def test_an_epoch_is_whole_global_batches_and_a_reduction_needs_replicas(data, one, two):
+    """1000 images in batches of 600: one step of 600 images; one device has nothing to reduce."""
+    job = Job("dense", data, replicas=two, batch=600, images=1000, reduction="hierarchical copy")
     assert (job.steps_per_epoch, job.images) == (1, 600)
-
-
-def test_a_job_with_a_reduction_goes_back_to_one_device(data, two, one):
-    """One device has nothing to reduce; the breakdown needs the job there too."""
-    job = Job("dense", data, replicas=two, batch=64, images=640, reduction="hierarchical copy")
     assert job.on(one).replicas.count == 1
 
 
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"batch": 0}, "batch"),
         ({"batch": 33}, "multiple of 2"),
         ({"batch": 20_000}, "smaller batch"),
-        ({"scaling": "sideways"}, "'strong'"),
         ({"optimizer": "lamb"}, "'adam', 'sgd'"),
-        ({"learning_rate": 0}, "learning_rate"),
-        ({"warmup_steps": -1}, "warmup_steps"),
         ({"images": 10**6}, "12800"),
         ({"model": "transformer"}, "'dense'"),
         ({"model": lambda: 3}, "got int"),
         ({"model": subclassed}, "subclass"),
         ({"data": None}, "labkit.datasets.mnist()"),
-        ({"reduction": "telepathy"}, "telepathy"),
         ({"replicas": 2}, "labkit.replicas(2)"),
         ({"dropout": 1.0}, "dropout"),
         ({"model": own_model, "dropout": 0.1}, "keras.layers.Dropout"),
-        ({"seed": -1}, "seed"),
-        ({"model": lambda: own_model(units=5)}, "Dense(10)"),
+        ({"model": lambda: own_model(5)}, "Dense(10)"),
         ({"model": lambda: own_model(activation="softmax")}, "logits"),
         ({"model": lambda: own_model(kernel_regularizer="l2")}, "regularizers"),
     ],
@@ -216,13 +203,4 @@ def test_a_record_survives_json_and_draws_its_curves():
     found = record((1.0, 0.8), (1.0, 0.9))
     assert plain.load(plain.dump(found)) == found
     assert found.curves().png[:4] == b"\x89PNG"
-
-
-def test_a_record_without_epochs_has_no_throughput():
-    """Interrupted at once: nothing is divided by zero."""
-    assert math.isnan(record().images_per_second)
-    assert "unknown" in str(record())
-
-
-def test_a_score_reads_as_a_sentence():
-    assert str(Score(0.1234, 0.975, 1000)) == "loss 0.1234, accuracy 97.5 % on 1,000 test images"
+    assert "unknown" in str(record())  # interrupted at once: nothing is divided by zero

@@ -122,7 +122,6 @@ def test_workers_draw_different_dropout_from_the_same_weights(data, one):
         return trained(data, replicas, **changed).weights()
 
     assert largest_difference(worker(0), worker(1)) == 0.0
-    assert largest_difference(worker(0, dropout=0.2), worker(0, dropout=0.2)) == 0.0
     assert largest_difference(worker(0, dropout=0.2), worker(1, dropout=0.2)) > 1e-3
 
 
