@@ -188,7 +188,7 @@ def matrix_rate(replicas: int) -> float:
             result.numpy()
         return time.perf_counter() - began
 
-    return float(replicas * 2 * size**3 / min(seconds() for _ in range(10)))
+    return float(replicas * 2 * size**3 / min(seconds() for _ in range(50)))
 
 
 def _spans(began: float, started: float, trained: float, accuracy: float) -> dict[str, float]:
