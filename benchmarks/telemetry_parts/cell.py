@@ -82,8 +82,8 @@ class Training:
         return sum(halves[0]) / len(halves[0]), sum(halves[1]) / len(halves[1])
 
     def _few_steps(self) -> None:
-        self._job.advance(self._order, random.choice(self._firsts), self._steps)
-        self._job.wait()
+        self._job.run_steps(self._order, random.choice(self._firsts), self._steps)
+        self._job.synchronize()
 
 
 @contextmanager

@@ -40,8 +40,8 @@ def together(
             if step >= steps // 2:
                 time.sleep(slow.get(rank, 0.0))
             epoch, place = divmod(step, STEPS)
-            job.advance(job.order(epoch), tf.constant(place), tf.constant(1))
-            job.wait()
+            job.run_steps(job.order(epoch), tf.constant(place), tf.constant(1))
+            job.synchronize()
             seconds.append(time.perf_counter() - began)
             _step_done(rank, step + 1, hold)
     return seconds
