@@ -67,7 +67,7 @@ def test_the_wrong_loss_ruins_two_replicas_and_its_fix_saves_them(ablation, unto
     assert after.two_accuracy > 0.4
     assert "accuracy" in after.changed
     assert "loss" in ablation.mattered
-    assert after.one_accuracy == before.one_accuracy > 0.5  # the fix is in the other half
+    assert after.one_accuracy == before.one_accuracy > 0.4  # the fix is in the other half
 
 
 def test_one_round_is_too_few_to_call_a_time_changed(ablation):
