@@ -1,4 +1,4 @@
-"""The device panel as a student sees it: live beside a busy kernel, replayed, in both themes.
+"""The device panel and tables as a student sees them: live, replayed, narrow, in both themes.
 
 LABKIT_SHOTS=FOLDER keeps pictures.
 """
@@ -220,6 +220,60 @@ def test_a_panel_says_that_the_kernel_is_gone(opened):
     lab.page.wait_for_selector(".labkit-panel[data-state=gone]")
     assert "the kernel is gone" in text(lab, ".state")
     keep_picture(lab, "panel-gone.png")
+    lab.close_notebook()
+
+
+TABLE = """
+from labkit.views.table import table
+from labkit.views.words import wrapped
+from IPython.display import HTML, display
+note = "This footnote is much longer than the table above it is wide, and it wraps. " * 3
+rows = [[f"epoch {n}", "12.3 s", "1,980 images/s", "95 %", "41.3 GB", "9.95 kJ"] for n in range(3)]
+head = ("span", "time", "throughput", "utilisation", "peak memory", "energy")
+display(HTML(table(head, rows, "What each span used", note)))
+display(HTML(table(("defect", "why"), [["a", note]], prose=True)))
+print(wrapped(note))
+"""
+# Cells in more than one line, heads beside their columns, and what is wider than the window.
+FAULTS = """() => {
+  const [numbers, prose] = document.querySelectorAll('.labkit table');
+  const found = [];
+  for (const cell of numbers.querySelectorAll('td, th'))
+    if (cell.clientHeight > 32) found.push(`broken: ${cell.textContent}`);
+  const edge = (cell, side) => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    return range.getBoundingClientRect()[side];
+  };
+  const [heads, cells] = [...numbers.rows].map((row) => [...row.cells]);
+  heads.forEach((head, i) => {
+    const side = i ? 'right' : 'left';
+    if (Math.abs(edge(head, side) - edge(cells[i], side)) > 1)
+      found.push(`beside: ${head.textContent}`);
+  });
+  const area = numbers.closest('.jp-OutputArea-output');
+  if (area.scrollWidth > area.clientWidth) found.push('the output scrolls');
+  if (numbers.offsetWidth > 620) found.push('the footnote has set the width');
+  const lefts = [...prose.rows].map((row) => edge(row.cells[1], 'left'));
+  if (Math.abs(lefts[0] - lefts[1]) > 1) found.push('prose is not to the left');
+  return found;
+}"""
+
+
+@pytest.mark.timeout(120)
+def test_tables_and_sentences_are_readable_in_a_wide_and_in_a_narrow_window(opened):
+    lab = opened
+    nbformat.write(new_notebook(cells=[new_code_cell(TABLE)]), lab.folder / "table.ipynb")
+    lab.open("table.ipynb")
+    assert lab.run_all(60)
+    printed = lab.page.locator(".jp-OutputArea-output pre").last
+    lines = printed.inner_text().strip().split("\n")
+    assert printed.evaluate("(pre) => pre.clientHeight / 17") < len(lines) + 1
+    for width in (1200, 700):
+        lab.page.set_viewport_size({"width": width, "height": 1000})
+        keep_picture(lab, f"table-{width}.png")
+        assert lab.page.evaluate(FAULTS) == []
+    lab.page.set_viewport_size({"width": 1200, "height": 1000})
     lab.close_notebook()
 
 

@@ -229,7 +229,7 @@ def test_the_table_says_the_kind_and_a_span_once_for_all_its_devices():
     assert "3.20 kJ" in text
     assert text.splitlines()[-1] == "Measured on made up."
     html = table(with_span)._repr_mimebundle_()["text/html"]
-    assert html.startswith('<table class="labkit">')
+    assert html.startswith('<div class="labkit">')
     assert "Measured on made up." in html
     assert repr(table(with_span)) == "SpanTable(1 spans, measured on made up)"
 

@@ -33,7 +33,7 @@ export const stateWords = (state, { ended, quiet }) => ({
   nothing: "not connected: the kernel is busy, and the panel fills when it is idle; or it is gone, then run the cell again",
   kept: "not live: as it was saved with the notebook",
   silent: `no samples for ${Math.round(quiet)} s: the kernel is busy or gone`,
-  gone: "ended: the kernel is gone (restarted, stopped or disconnected)",
+  gone: "ended: the kernel is gone (restarted or stopped)",
   live: "live",
   paused: "paused, still recording",
   ended: ended ? `ended: ${ended}` : "ended",
