@@ -8,7 +8,6 @@ of `panel_page`; model and panel meet in the page by the panel's key.
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import time
 import weakref
@@ -48,7 +47,7 @@ class Bridge:
         self._sent = float("-inf")
         self._lock = threading.Lock()
         self._model: Any = None
-        self._busy = _BusyCell()
+        self._closed = False
         with self._lock:  # what arrives meanwhile is sent afterwards
             self._try(self._open)
 
@@ -57,6 +56,8 @@ class Bridge:
         the next ones. A message costs a third of a millisecond, in the middle of a training.
         """
         with self._lock:
+            if self._closed:
+                return
             self._lines += [one if isinstance(one, str) else _json(one) for one in lines]
             if time.monotonic() - self._sent >= (LONGEST_WAIT if wait else SHORTEST_INTERVAL):
                 self._flush()
@@ -67,11 +68,12 @@ class Bridge:
         The model stays while the bridge does: a page that is opened anew asks it for the history.
         """
         with self._lock:
+            if self._model is None or self._closed:
+                return
             self._flush()
-            self._busy.end()
-        if self._model is not None:
-            self._try(self._model.send, {"ended": reason or "stopped"})
-            self._try(setattr, self._model, "ended", reason or "stopped")
+            self._closed = True
+        self._try(self._model.send, {"ended": reason or "stopped"})
+        self._try(setattr, self._model, "ended", reason or "stopped")
 
     def _open(self) -> None:
         from comm import DummyComm
@@ -97,7 +99,6 @@ class Bridge:
             self.messages += 1
             self._sent = time.monotonic()
             self._try(self._model.send, {"lines": text})
-            self._try(self._busy.tell)
         if self._model is None or time.monotonic() - self._opened > LOADING_SECONDS:
             self._lines.clear()
 
@@ -112,49 +113,6 @@ class Bridge:
             what(*arguments)
         except Exception as error:  # noqa: BLE001  (a lost browser must not end a training)
             self.fault = f"The panel in the browser could not be reached: {error}"
-
-
-class _BusyCell:
-    """Keeps the kernel's status at "busy" while the cell runs that has opened a comm.
-
-    JupyterLab 4.6 makes a subshell for the comm, whose "idle" it shows as the kernel's.
-    """
-
-    EVERY = 1.0
-
-    def __init__(self) -> None:
-        # IPython is not imported here: if it is not there already, this is no notebook.
-        module = sys.modules.get("IPython")
-        shell = module.get_ipython() if module else None
-        self._kernel = getattr(shell, "kernel", None)
-        self._lock = threading.Lock()
-        self._told = float("-inf")
-        if self._kernel is None or shell is None:
-            return
-        self._parent = self._kernel.get_parent()
-        events, this = shell.events, weakref.ref(self)
-
-        def ended(_result: Any) -> None:
-            cell = this()
-            if cell is not None:
-                cell.end()
-            events.unregister("post_run_cell", ended)
-
-        events.register("post_run_cell", ended)
-
-    def tell(self) -> None:
-        """Say so again, once a second. Before the cell's own "idle", never after it."""
-        with self._lock:
-            if self._kernel is not None and time.monotonic() - self._told >= self.EVERY:
-                self._told = time.monotonic()
-                busy = {"execution_state": "busy"}
-                out = self._kernel.iopub_socket
-                self._kernel.session.send(out, "status", busy, self._parent, ident=b"status")
-
-    def end(self) -> None:
-        """The cell has ended."""
-        with self._lock:
-            self._kernel = None
 
 
 @cache

@@ -62,7 +62,6 @@ bridge.close("the block has ended")
 """
 PANEL = "document.querySelector('.labkit-panel')"
 PARTS = f"{PANEL}.shadowRoot"
-STATUS = "() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.status"
 # When something new was drawn, for four seconds: moments in milliseconds.
 DRAWN = f"""async () => {{
   const stamps = [];
@@ -140,8 +139,6 @@ def test_a_live_panel_lives_beside_a_busy_kernel_and_says_how_it_ended(opened):
     assert len(drawn) / 4 >= 5
     assert statistics.median(after - before for before, after in pairwise(drawn)) > 50
     assert "%" in text(lab, ".value")
-    # JupyterLab takes the "idle" of the comm's subshell for the kernel's.
-    assert lab.page.evaluate(STATUS) == "busy"
 
     # Its keys are its own: "0 0" would ask to restart the kernel.
     lab.page.locator(".plot").click(position={"x": 100, "y": 60})
@@ -160,7 +157,6 @@ def test_a_live_panel_lives_beside_a_busy_kernel_and_says_how_it_ended(opened):
     lab.page.wait_for_selector(".labkit-panel[data-state=ended]", timeout=60_000)
     assert "ended: the block has ended" in text(lab, ".state")
     lab.page.wait_for_function("() => labkitPage.isDone()")
-    assert lab.page.evaluate(STATUS) == "idle"
     assert lab.ask("faults") + lab.faults == []
     lab.close_notebook()
 

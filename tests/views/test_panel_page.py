@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.views.embed import STATIC, bundle, style
-from labkit.views.panel_data import COUNTERS, MOST_ROWS, packed
+from labkit.views.panel_data import MOST_ROWS, SHOWN, packed
 from labkit.views.panel_page import MODULES, document, page
 from tests.views.panel_recordings import METRICS, made
 
@@ -72,7 +72,7 @@ def test_what_is_packed_is_unpacked_in_the_page():
     (series,) = recording.series
     found = unpacked(recording)
     (source,) = found["sources"]
-    kept = [name for name in METRICS if name not in COUNTERS]
+    kept = [name for name in METRICS if name in SHOWN]
     assert source["metrics"] == kept
     np.testing.assert_allclose(source["times"], series.times, atol=1e-4)
     for number, column in enumerate(source["columns"]):
