@@ -77,7 +77,7 @@ test("a source that is named again keeps the past of the devices that stay", () 
 
 test("a span that has ended takes the place of its beginning", () => {
   const store = filled(2, () => [1, 1]);
-  for (const end of [null, 4, null]) store.take({ span: "epoch 1", start: 1, end, by: "keras" });
+  for (const [start, end] of [[1, null], [1.0000004, 4], [1, null]]) store.take({ span: "epoch 1", start, end, by: "keras" });
   assert.deepEqual(store.spans, [{ name: "epoch 1", start: 1, end: 4 }]);
 });
 

@@ -188,9 +188,9 @@ export class Store {
     this.version += 1;
   }
 
-  // A span is sent when it begins and again when it has ended.
+  // A span is sent when it begins and again when it has ended. Lines and a history round differently.
   addSpan({ name, start, end = null }) {
-    const known = this.spans.find((one) => one.name === name && one.start === start);
+    const known = this.spans.find((one) => one.name === name && Math.abs(one.start - start) < 1e-4);
     if (!known) this.spans.push({ name, start, end });
     else known.end ??= end;
     this.version += 1;
