@@ -132,7 +132,7 @@ def open_file(lab, recording, tmp_path, name):
 @pytest.mark.timeout(300)
 def test_a_live_panel_lives_beside_a_busy_kernel_and_says_how_it_ended(opened):
     lab = opened
-    start(lab, "live", 12)
+    start(lab, "live", 10)
     lab.page.wait_for_selector(".labkit-panel[data-state=live]")
     drawn = lab.page.evaluate(DRAWN)
     # Pure Python holds the GIL, and other tests may run: alone there are ten a second.
@@ -164,7 +164,7 @@ def test_a_live_panel_lives_beside_a_busy_kernel_and_says_how_it_ended(opened):
 @pytest.mark.timeout(300)
 def test_out_of_sight_while_its_cell_runs_it_shows_all_in_the_end(opened):
     lab = opened
-    start(lab, "scrolled", 9)
+    start(lab, "scrolled", 6)
     lab.page.wait_for_selector(".labkit-panel[data-state=live]")
     lab.page.get_by_text("Line 149", exact=True).scroll_into_view_if_needed()
     lab.page.wait_for_function("() => labkitPage.isDone()")
@@ -172,7 +172,7 @@ def test_out_of_sight_while_its_cell_runs_it_shows_all_in_the_end(opened):
     lab.page.wait_for_selector(".labkit-panel[data-state=ended]")
     stretch = lab.page.locator(".overview").get_attribute("aria-valuetext")
     whole = float(lab.page.locator(".overview").get_attribute("aria-valuemax"))
-    assert whole > 8
+    assert whole > 5
     assert stretch.replace("\xa0", " ") == f"0.0 s to {whole:.1f} s"
     keep_picture(lab, "panel-scrolled.png")
     lab.close_notebook()
@@ -181,7 +181,7 @@ def test_out_of_sight_while_its_cell_runs_it_shows_all_in_the_end(opened):
 @pytest.mark.timeout(300)
 def test_a_page_that_is_reloaded_while_the_cell_runs_has_the_past_when_the_kernel_is_idle(opened):
     lab = opened
-    start(lab, "again", 10)
+    start(lab, "again", 7)
     lab.page.wait_for_selector(".labkit-panel[data-state=live]")
     lab.page.evaluate("() => jupyterapp.commands.execute('docmanager:save')")
     lab.page.wait_for_function("() => !jupyterapp.shell.currentWidget.context.model.dirty")
