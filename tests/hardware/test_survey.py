@@ -53,7 +53,7 @@ def test_the_table_says_what_is_unknown_and_where_numbers_come_from():
     assert "every pair: 2 NVLinks; direct copies unknown" in text
     assert "measured on this machine" in text
     assert "measured on this machine" in page
-    assert '<th scope="col">GPU</th>' in page
+    assert ">GPU</th>" in page
     assert "A &lt;fast&gt; processor" in page
     assert "<angles>" not in page
 
