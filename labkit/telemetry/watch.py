@@ -221,7 +221,6 @@ class Panel:
 
         with self._lock:
             if self._bridge is None:
-                meta = {"stamp": str(measured(self._header.where)), "every": self._header.every}
                 self._feed.live()
                 this = weakref.ref(self)
 
@@ -231,7 +230,7 @@ class Panel:
                     # where the feed's own thread asks.
                     return None if panel is None else panel._so_far()
 
-                self._bridge = Bridge(self._key, meta, history)
+                self._bridge = Bridge(self._key, history)
 
     # What arrives ---------------------------------------------------------------------------
 
