@@ -105,15 +105,15 @@ class Host:
         if self._kept and now - self._kept[-1].time < SHORT and not edge:
             return
         content = {}
-        for metric, reading in list(self._readings.items()):
-            if now >= reading.due or (edge and reading.every == MEMORY):
+        for metric, reading in self._readings.items():
+            if now >= reading.due or (edge and reading.every == MEMORY and reading.due < math.inf):
                 reading.due = now + reading.every
                 try:
                     content[metric] = reading.read()
-                except OSError as fault:
+                except (OSError, ValueError) as fault:
                     if metric == "times":
                         raise  # without it the source is of no use
-                    del self._readings[metric]
+                    reading.due = math.inf
                     self._tell_fault(now, metric, fault)
         self._kept.append(Kept(now, content))
 
@@ -183,8 +183,7 @@ class Host:
             ("clock", clock_files(self._root, self._cores)),
         ):
             if files:
-                read = partial(read_next, files)
-                self._readings[metric] = Reading(read, lambda text: int(text) / 1000, SLOW)
+                self._readings[metric] = Reading(partial(read_next, files, {}), float, SLOW)
             else:
                 says = (
                     f"This machine does not tell its processor's {metric}. "
@@ -192,7 +191,7 @@ class Host:
                 )
                 tell("not supported", metric, says)
 
-    def _tell_fault(self, now: float, metric: str, fault: OSError) -> None:
+    def _tell_fault(self, now: float, metric: str, fault: Exception) -> None:
         """Something can no longer be read; that is said once."""
         if metric == "process_memory" and not isinstance(fault, PermissionError):
             says = "The process whose memory was shown has ended."
@@ -214,7 +213,9 @@ class Host:
         if passed >= SHORT:
             self._before = now
         if SHORT <= passed < math.inf:
-            busy = utilisation(before.content["times"], now.content["times"], self._cores)
+            busy = utilisation(
+                before.content["times"] or {}, now.content["times"] or {}, self._cores
+            )
             if busy:
                 found["utilisation"] = round(sum(busy.values()) / len(busy), 2)
             if self._quota and "used" in before.content and "used" in now.content:
@@ -230,9 +231,10 @@ class Host:
         return Row(kept.time, (tuple([found.get(metric) for metric in NAMES]), *cores))
 
     def _parse(self, metric: str, raw: Any) -> Any:
-        with suppress(ValueError, KeyError):  # KeyError: it has failed since
+        try:
             return self._readings[metric].parse(raw)
-        return None
+        except (ValueError, IndexError):
+            return None
 
     def _add_energy(self, before: Kept, now: Kept) -> float | None:
         """RAPL's counters wrap around every few minutes; the sum that is shown does not."""
@@ -364,7 +366,8 @@ def clock_files(root: Path, cores: Sequence[int]) -> list[Path]:
     return [path for path in files if path.exists()]
 
 
-def read_next(files: list[Path]) -> bytes:
-    """One file, in turn: to ask a hundred cores at once takes long on some machines."""
+def read_next(files: list[Path], known: dict[Path, float]) -> float:
+    """The mean of all files, of which one is read, in turn: some machines take long for each."""
     files.append(files.pop(0))
-    return files[-1].read_bytes()
+    known[files[-1]] = int(files[-1].read_bytes()) / 1000
+    return sum(known.values()) / len(known)

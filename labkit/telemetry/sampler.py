@@ -154,6 +154,9 @@ class Sampled:
                 self._open_source()
             if self.devices:
                 self._source.sample(edge)
+            if self._failures:
+                self._failures = 0
+                self._tell("fine", f"{self._source.name} can be read again.")
         except Exception as fault:  # noqa: BLE001 - a driver may fail in any way
             self._fail(fault)
         self._since = None
@@ -203,9 +206,6 @@ class Sampled:
         self._open = True
         if self._output.begun:  # else the line comes with the header
             self._lines.append(self.source_line())
-        if self._failures:
-            self._failures = 0
-            self._tell("fine", f"{self._source.name} can be read again.")
         self._lines += [state_line(state, self._began) for state in states]
         self.tried.set()
 
@@ -335,7 +335,7 @@ class Output:
         self._descriptor = descriptor
         self._lock = threading.Lock()
         self._held: list[str] = []  # lines that wait for the header
-        self._unsent = b""
+        self._unsent = bytearray()
 
     def begin(self, sources: Sequence[Sampled], header: list[str]) -> None:
         """Write the lines that come before all others."""
@@ -364,8 +364,7 @@ class Output:
         self._unsent += "".join([f"{line}\n" for line in lines]).encode()
         while self._unsent and not self.fault:
             try:
-                written = os.write(self._descriptor, self._unsent)
-                self._unsent = self._unsent[written:]
+                del self._unsent[: os.write(self._descriptor, self._unsent)]
             except BlockingIOError:
                 return
             except OSError as fault:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["packed"]
 
 # Sums are for the table; what is drawn of them is the reading that they were made from.
-COUNTERS = {"energy", "busy", "watched", "joules", "powered"}
+COUNTERS = {"energy", "busy_seconds", "covered_seconds", "joules", "powered_seconds"}
 MOST_ROWS = 40_000
 # A page is 1,000 pixels high at most, so steps need not be finer; where there is a lot to send, a
 # byte for each value is still one pixel of a lane.

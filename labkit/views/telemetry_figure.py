@@ -291,8 +291,8 @@ def _alt(recording: Any, lanes: Sequence[Any], cores: Sequence[Any]) -> str:
 
 def _mean(recording: Any, device: Any) -> float:
     """Over the time for which it was known."""
-    _, busy = recording.column(device.key, "busy")
-    _, watched = recording.column(device.key, "watched")
+    _, busy = recording.column(device.key, "busy_seconds")
+    _, watched = recording.column(device.key, "covered_seconds")
     known = watched[-1] - watched[0] if len(watched) else 0.0
     return float(100 * (busy[-1] - busy[0]) / known) if known > 0 else float("nan")
 

@@ -31,8 +31,8 @@ def recording(columns, devices, spans=(), seconds=10.0, remarks=()):
 
 def busy(times, values):
     steps = np.diff(times, prepend=times[0]).clip(0, 1)
-    return {"utilisation": (times, values), "busy": (times, np.cumsum(values * steps) / 100),
-            "watched": (times, np.cumsum(steps))}  # fmt: skip
+    return {"utilisation": (times, values), "busy_seconds": (times, np.cumsum(values * steps) / 100),
+            "covered_seconds": (times, np.cumsum(steps))}  # fmt: skip
 
 
 def columns_of(key, metrics):
