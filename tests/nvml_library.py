@@ -118,7 +118,7 @@ import pickle, sys
 from labkit.telemetry.gpus import Gpus
 now = 0.0
 def new():
-    return Gpus(int(sys.argv[1]) or None, clock=lambda: now, wall=lambda: now)
+    return Gpus(int(sys.argv[1]), clock=lambda: now, wall=lambda: now)
 gpus = new()
 for line in sys.stdin:
     what, seconds = line.split()
@@ -127,7 +127,9 @@ for line in sys.stdin:
         if what == "new":
             gpus.close()
             gpus = new()
-        answer = None if what == "new" else getattr(gpus, what)()
+        elif what.isdigit():
+            gpus.follow(int(what))
+        answer = getattr(gpus, what)() if what in ("open", "sample", "take", "close") else None
     except Exception as fault:
         answer = fault
     pickle.dump(answer, sys.stdout.buffer)
@@ -146,7 +148,7 @@ class Apart:
         self.now = 1000.0
         control.at(self.now)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(pid or 0)],
+            [sys.executable, "-c", _PROGRAM, str(pid or os.getpid())],
             env={**os.environ, **seen, "NVML_CONTROL": str(control.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -157,6 +159,10 @@ class Apart:
         self.control.clear()
         self.control.at(self.now)
         self._ask("new")
+
+    def follow(self, pid: int) -> None:
+        """Look for the memory of this process."""
+        self._ask(str(pid))
 
     def open(self) -> Any:
         """The devices and the first states."""

@@ -30,6 +30,7 @@ from labkit.telemetry.nvml import (
     Call,
     Fault,
     Found,
+    Processes,
     asked,
     ways_to_read,
 )
@@ -93,7 +94,7 @@ class Gpus:
 
     def __init__(
         self,
-        pid: int | None = None,
+        pid: int,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -169,6 +170,12 @@ class Gpus:
                 self._check(gpu, values, one.time)
             rows.append(Row(one.time, tuple([tuple(values) for values in table])))
         return rows, self._new_states()
+
+    def follow(self, pid: int) -> None:
+        """From now on `process_memory` is of this process; may be called from any thread."""
+        self._pid = pid
+        for gpu in self._gpus:
+            gpu.follow(pid)
 
     def close(self) -> None:
         """Let the driver go."""
@@ -306,7 +313,7 @@ class Layout:
 class Gpu:
     """One GPU: which calls give its metrics."""
 
-    def __init__(self, nvml: Any, index: int, pid: int | None, wall: Callable[[], float]) -> None:
+    def __init__(self, nvml: Any, index: int, pid: int, wall: Callable[[], float]) -> None:
         self.index, self.label = index, f"GPU {index}"
         self._pid, self._wall = pid, wall
         handle = asked(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
@@ -359,11 +366,7 @@ class Gpu:
                 self.slow.append((way, metrics))
         return {
             metric: missing_says(
-                self.label,
-                metric,
-                faults.get(metric, Fault(UNSUPPORTED)),
-                mig=self._mig,
-                pid=self._pid,
+                self.label, metric, faults.get(metric, Fault(UNSUPPORTED)), mig=self._mig
             )
             for metric in NAMES
             if metric not in chosen
@@ -384,6 +387,13 @@ class Gpu:
             elif metric not in faults or answer.says or answer.code == REFUSED:
                 faults[metric] = answer
         return 0
+
+    def follow(self, pid: int) -> None:
+        """Look for the memory of this process."""
+        self._pid = pid
+        for way in self._ways:
+            if isinstance(way, Processes):
+                way.pid = pid
 
     def close(self) -> None:
         """Give back what NVML has lent."""
@@ -455,9 +465,7 @@ def lost_says(label: str, code: int) -> tuple[Why, str]:
     return "silent", f"{label} cannot be read: {reason}. Run nvidia-smi and see what it says."
 
 
-def missing_says(
-    label: str, metric: str, fault: Fault, *, mig: bool, pid: int | None
-) -> tuple[Why, str]:
+def missing_says(label: str, metric: str, fault: Fault, *, mig: bool) -> tuple[Why, str]:
     """Why a metric has no number."""
     title = METRICS[metric].title
     if fault.code == REFUSED:
@@ -468,9 +476,7 @@ def missing_says(
     if fault.code not in ABSENT:
         reason = ERRORS.get(fault.code, f"NVML's error {fault.code}")
         return "silent", f"{label} does not give its {title} at the moment: {reason}."
-    if metric == "process_memory" and pid is None:
-        says = "No process was named, so no process' memory is shown."
-    elif mig:
+    if mig:
         says = f"{label} is cut into instances with MIG; NVML then gives no {title} of the whole."
     else:
         says = fault.says or _ABSENT_SAYS.get(metric, "{label} does not report its {title}.")

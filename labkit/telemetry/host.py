@@ -65,7 +65,7 @@ class Host:
 
     def __init__(
         self,
-        pid: int | None = None,
+        pid: int,
         root: Path = Path("/"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -124,6 +124,16 @@ class Host:
         states, self._states = tuple(self._states), []
         return rows, states
 
+    def follow(self, pid: int) -> None:
+        """From now on `process_memory` is of this process; may be called from any thread."""
+        self._pid = pid
+        if file := self._file(self._root / f"proc/{pid}/statm"):
+            page = os.sysconf("SC_PAGE_SIZE")
+            reading = Reading(file, lambda statm: int(statm.split(None, 2)[1]) * page, MEMORY)
+        else:
+            reading = Reading(partial(host.process_memory, pid), float, MEMORY)
+        self._readings["process_memory"] = reading
+
     def close(self) -> None:
         """Let the files go."""
         for descriptor in self._descriptors:
@@ -157,16 +167,7 @@ class Host:
             self._readings["memory"] = Reading(
                 host.read_memory, lambda memory: memory.total - memory.available, MEMORY
             )
-        if self._pid is None:
-            says = "No process was named whose memory could be shown."
-            tell("not supported", "process_memory", says)
-        elif file := self._file(self._root / f"proc/{self._pid}/statm"):
-            page = os.sysconf("SC_PAGE_SIZE")
-            resident = lambda statm: int(statm.split(None, 2)[1]) * page  # noqa: E731
-            self._readings["process_memory"] = Reading(file, resident, MEMORY)
-        else:
-            read_process = partial(host.process_memory, self._pid)
-            self._readings["process_memory"] = Reading(read_process, float, MEMORY)
+        self.follow(self._pid)
 
     def _open_sensors(self, tell: Callable[..., None]) -> None:
         self._packages, says = packages(self._root / "sys/class/powercap")

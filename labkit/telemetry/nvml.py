@@ -30,6 +30,7 @@ __all__ = [
     "Call",
     "Fault",
     "Found",
+    "Processes",
     "asked",
     "ways_to_read",
 ]
@@ -267,7 +268,8 @@ class Processes:
 
     def __init__(self, nvml: Any, handle: Any, version: int, pid: int, memory: Memory) -> None:
         self._function = bound(nvml, f"nvmlDeviceGetComputeRunningProcesses_v{version}")
-        self._handle, self._pid, self._memory = handle, pid, memory
+        self._handle, self._memory = handle, memory
+        self.pid = pid
         self._count = ctypes.c_uint()
         self._buffer = ctypes.create_string_buffer(24 * 64)
         self._unknown: set[int] = set()
@@ -280,14 +282,14 @@ class Processes:
         code, listed = self._list()
         if code:
             return Fault(code)
-        unknown = {pid for pid, _ in listed if pid != self._pid and not exists(pid)}
+        unknown = {pid for pid, _ in listed if pid != self.pid and not exists(pid)}
         # A process that has just ended is soon gone from the list; one of the host's stays.
         foreign, self._unknown = unknown & self._unknown, unknown
         if foreign:
             return Fault(UNSUPPORTED, _FOREIGN)
         if unknown:
             return None
-        held = [used for pid, used in listed if pid == self._pid]
+        held = [used for pid, used in listed if pid == self.pid]
         if self._NOT_TOLD in held:
             return Fault(UNSUPPORTED, _UNCOUNTED)
         if not listed:
@@ -387,13 +389,13 @@ class Buffered:
         return new
 
 
-def ways_to_read(nvml: Any, handle: Any, pid: int | None) -> list[Any]:
+def ways_to_read(nvml: Any, handle: Any, pid: int) -> list[Any]:
     """All ways to read the metrics of a GPU; of those for the same metric the best comes first."""
     memory = Memory(nvml, handle)
     # The newer way to read a temperature takes a struct: version, sensor, degrees.
     sensor = struct.pack("<Iii", 0x100000C, 0, 0)
     call = partial(Call, nvml)
-    ways = [
+    return [
         Fields(nvml, handle),
         memory,
         call("nvmlDeviceGetUtilizationRates", (handle,), "II",
@@ -407,10 +409,9 @@ def ways_to_read(nvml: Any, handle: Any, pid: int | None) -> list[Any]:
         call("nvmlDeviceGetClockInfo", (handle, ctypes.c_int(1)), "I4x", {"clock": (0, 0)},
              every_sample=False),
         Gpm(nvml, handle, has_nvlink(nvml, handle)),
+        Processes(nvml, handle, 3, pid, memory),
+        Processes(nvml, handle, 2, pid, memory),
     ]  # fmt: skip
-    if pid is not None:
-        ways += [Processes(nvml, handle, version, pid, memory) for version in (3, 2)]
-    return ways
 
 
 def has_nvlink(nvml: Any, handle: Any) -> bool:

@@ -3,7 +3,6 @@
     python -P -m labkit.telemetry.sampler --every 0.1 --pid 4242 --clock C --where W
 
     --sources gpus,host   what is sampled
-    --to FILE             append the lines to a file, each sample at once (default: standard output)
     --continued           the header is already written
     --batch N             write N samples together (default 20, never more than 2 s together)
 
@@ -14,11 +13,12 @@ whole lines. Requests come on standard input, one a line; others are ignored:
     flush N     sample now, write everything, then the line {"flushed": N}; a source that does not
                 answer within 0.2 s is left out
     batch N     from now on, N samples together: 5 while a page shows them, 1 for a file
+    process P   from now on, the memory of process P
     end         write everything and exit; the end of standard input, SIGTERM and the end of the
                 parent do the same
 
-The exit status is 3 when FILE cannot be written. It is a process, because a kernel that computes
-holds Python's global lock: a thread of it would sample late, or not at all.
+It is a process, because a kernel that computes holds Python's global lock: a thread of it would
+sample late, or not at all.
 """
 
 from __future__ import annotations
@@ -80,23 +80,27 @@ class Source(Protocol):
         """The rows of all samples since the last time, and what became known."""
         ...
 
+    def follow(self, pid: int) -> None:
+        """From now on `process_memory` is of this process; called from another thread."""
+        ...
+
     def close(self) -> None:
         """Let go. May be called twice."""
         ...
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Sample until the end of standard input."""
     given = _arguments(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the cell
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     began = time.monotonic() if given.clock is None else given.clock
-    output = Output(_file(given.to) if given.to else _standard_output())
+    output = Output(_standard_output())
     sources = [
         Sampled(number, source_named(name, given.pid), began, output)
         for number, name in enumerate(given.sources.split(","))
     ]
-    loops = [Loop(sources, given.every, began, output, 1 if given.to else given.batch)]
+    loops = [Loop(sources, given.every, began, output, given.batch)]
     try:
         loops[0].start()
         until = time.monotonic() + FIRST
@@ -109,13 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit:
         pass  # SIGTERM
     _end(loops, output, began)
-    if output.fault and given.to:
-        print(f"{given.to} cannot be written any more: {output.fault}.", file=sys.stderr)
-        return 3
-    return 0
 
 
-def source_named(name: str, pid: int | None) -> Source:
+def source_named(name: str, pid: int) -> Source:
     """The source of that name; `pid` is the process whose memory it shows."""
     if name == "gpus":
         from labkit.telemetry.gpus import Gpus
@@ -181,6 +181,10 @@ class Sampled:
         with suppress(Exception):
             self._source.close()
         self._open = False
+
+    def follow(self, pid: int) -> None:
+        """From now on the process memory is of this process."""
+        self._source.follow(pid)
 
     def source_line(self) -> str:
         """The source and its devices."""
@@ -408,6 +412,10 @@ def _answer(request: list[bytes], loops: Sequence[Loop], output: Output) -> None
         case [b"batch", number] if number.isdigit():
             for loop in loops:
                 loop.batch = int(number)
+        case [b"process", pid] if pid.isdigit():
+            for loop in loops:
+                for source in loop.sources:
+                    source.follow(int(pid))
         case [b"flush", number] if number.isdigit():
             flushes = [threading.Event() for _ in loops]
             for loop, flush in zip(loops, flushes, strict=True):
@@ -432,9 +440,8 @@ def _end(loops: Sequence[Loop], output: Output, began: float) -> None:
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m labkit.telemetry.sampler")
     parser.add_argument("--every", type=float, default=0.1, help="seconds between two samples")
-    parser.add_argument("--pid", type=int, help="the process whose memory is shown")
+    parser.add_argument("--pid", type=int, default=os.getppid(), help="whose memory is shown")
     parser.add_argument("--sources", default="gpus,host")
-    parser.add_argument("--to", help="a file, in place of standard output; lines are appended")
     parser.add_argument("--where", default="", help="what the recording is of")
     parser.add_argument("--clock", type=float, help="time.monotonic() when time was 0")
     parser.add_argument("--continued", action="store_true", help="the header is already written")
@@ -454,14 +461,11 @@ def _standard_output() -> int:
     return 1
 
 
-def _file(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-
-
 if __name__ == "__main__":
     status = 1
     try:
-        status = main()
+        main()
+        status = 0
     except Exception as fault:  # noqa: BLE001 - the kernel reads this sentence and shows it
         print(f"{type(fault).__name__}: {fault}", file=sys.stderr)
     finally:

@@ -182,7 +182,7 @@ def test_answers_that_make_no_sense_cost_nothing_else(driver):
 
 def test_no_driver_is_a_note(tmp_path):
     program = (
-        "from labkit.telemetry.gpus import Gpus; g = Gpus(); d, (s,) = g.open();"
+        "from labkit.telemetry.gpus import Gpus; g = Gpus(1); d, (s,) = g.open();"
         "print(len(d), s.why, s.says)"
     )
     done = subprocess.run(
@@ -435,6 +435,16 @@ def test_memory_of_this_process_is_told(gpus):
     assert states == []
 
 
+def test_another_process_can_be_followed(gpus):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        gpus.control.put("pid", other.pid)
+        gpus.follow(other.pid)
+        rows, states = gpus.samples(20)
+        other.communicate(b"\n")
+    assert rows[-1][0]["process_memory"] > 1e9
+    assert states == []
+
+
 def test_a_gpu_that_others_use_holds_nothing_of_ours(gpus):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         gpus.control.put("pid", other.pid)
@@ -478,15 +488,6 @@ def test_memory_that_the_driver_does_not_tell_is_not_zero(gpus):
     rows, states = gpus.samples(20)
     assert rows[-1][0]["process_memory"] is None
     assert "how much memory" in states[0].says
-
-
-def test_without_a_process_to_look_for_the_metric_says_so(driver, control):
-    gpus = driver()
-    _, states = gpus.open()
-    assert ("gpu0", "process_memory", "not supported") in told(states)
-    rows, _ = gpus.samples(5)
-    assert rows[-1][0]["process_memory"] is None
-    assert control.called("processes") == 0
 
 
 # --- whatever goes wrong, in whatever order: nothing is made up, and all heals

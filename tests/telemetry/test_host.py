@@ -138,6 +138,14 @@ def test_the_memory_at_the_edge_of_a_span_is_that_of_the_moment(machine):
     assert column(rows, "process_memory")[-1] == 26 * PAGE
 
 
+def test_another_process_can_be_followed(machine):
+    host = machine.host()
+    machine.write("proc/4343/statm", "900 31 3 4 0 6 0\n")
+    host.follow(4343)
+    machine.later(host)
+    assert column(host.take()[0], "process_memory") == [25 * PAGE, 31 * PAGE]
+
+
 def test_in_a_container_with_a_quota_utilisation_is_the_share_of_the_quota(machine):
     quota = len(CORES) / 4
     machine.quota(quota, used_seconds=50.0)

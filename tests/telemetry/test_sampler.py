@@ -289,24 +289,12 @@ def test_it_ends_when_its_parent_dies_although_its_input_stays_open():
         os.close(write)
 
 
-def test_a_file_gets_whole_lines_at_its_end(started, tmp_path):
-    file = tmp_path / "recording.jsonl"
-    file.write_text('{"first": 1}\n')
-    process = started(f"--to={file}", "--every=0.02", "--continued")
-    assert until(lambda: file.read_text().count("\n[") > 10)
-    assert process.communicate(timeout=20) == (b"", b"")
-    first, source, *_, end = map(json.loads, file.read_text().splitlines())
-    assert first == {"first": 1}
-    assert "source" in source
-    assert "end" in end
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full to write to")  # noqa: PTH110
-def test_a_full_disk_ends_it_with_a_sentence(started):
-    process = started("--to=/dev/full")
-    process.wait(20)
-    assert process.returncode == 3
-    assert b"/dev/full cannot be written any more" in process.stderr.read()
+def test_another_process_can_be_followed(started):
+    process = started()
+    read_until(process, "source")
+    ask(process, b"process 999999999\nflush 1\n")
+    states = [line for line in read_until(process, "flushed") if "state" in line]
+    assert [one["metric"] for one in states if one["state"] == "lost"] == ["process_memory"]
 
 
 def test_the_times_of_a_continued_recording_go_on(started):
