@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.kinds import Kind, LabError, recorded, seconds_text
 from labkit.plain import atomic_write
-from labkit.telemetry.columns import SUMS, Columns, Series
+from labkit.telemetry.columns import COMPUTED, Columns, Series
 from labkit.telemetry.format import (
     Damage,
     Header,
@@ -200,8 +200,7 @@ def _series_lines(number: int, one: Series) -> Iterator[str]:
     """The source and its rows. Sums are written only where the rows no longer give them."""
     import numpy as np
 
-    sums = {name for pair in SUMS.values() for name in pair}
-    kept = [i for i, name in enumerate(one.metrics) if one.thinned or name not in sums]
+    kept = [i for i, name in enumerate(one.metrics) if one.thinned or name not in COMPUTED]
     yield source_line(one.source, [one.metrics[i] for i in kept], one.devices)
     for start in range(0, len(one.times), _TOGETHER):
         rows = slice(start, start + _TOGETHER)
@@ -244,7 +243,7 @@ class Recorder:
         """Remember these lines. One that cannot be read is counted and left out."""
         with self._lock:
             self._waiting += text.split("\n")
-            if "{" in text or len(self._waiting) >= _TOGETHER:
+            if len(self._waiting) >= _TOGETHER:
                 self._parse_waiting()
 
     def add(self, lines: Sequence[str]) -> tuple[int, str] | None:
