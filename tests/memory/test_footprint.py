@@ -86,7 +86,7 @@ def test_it_comes_back_from_json():
 
 def test_a_notebook_gets_a_table_with_heads_and_kind():
     html = footprint(1e6)._repr_mimebundle_()["text/html"]
-    assert '<th scope="row" style="text-align: left">weights</th>' in html
+    assert '>weights</th>' in html
     assert "modelled" in html
 
 
