@@ -70,6 +70,7 @@ class Panel:
         self._owner = os.getpid()
         self._lock = threading.RLock()
         self._stopped = False
+        self._reason: str | None = None  # why it was stopped
         self._open: dict[tuple[str, float], Span] = {}
         self._long_cells: set[tuple[str, float]] = set()
         self._shown: list[str] = []
@@ -168,9 +169,10 @@ class Panel:
             if span.by != "cell" or self._lasts(span, now):
                 # How many of its images it had seen is unknown.
                 self._note(replace(span, end=now, images=None))
+        self._reason = reason
         self._client.stop()  # its last samples still go to the page
-        while self._bridges:
-            self._bridges.pop().close(reason)
+        for bridge in self._bridges:  # kept: a page that is opened anew asks it for the history
+            bridge.close(reason)
         self._ending()
         try:
             for shown in self._shown:
@@ -197,7 +199,7 @@ class Panel:
         _publish((data, {}), shown)
 
     def _still(self) -> tuple[dict[str, str], dict[str, Any]]:
-        return self._so_far()._repr_mimebundle_(key=self._key)
+        return self._so_far()._repr_mimebundle_(key=self._key, ended=self._reason)
 
     def _connect(self) -> None:
         from labkit.views.live import Bridge
@@ -213,8 +215,7 @@ class Panel:
                 panel = this()
                 return None if panel is None else panel._so_far()
 
-            meta = {"stamp": str(measured(self._header.where)), "every": self._header.every}
-            self._bridges.append(Bridge(self._key, meta, history))
+            self._bridges.append(Bridge(self._key, history))
 
     # What arrives ---------------------------------------------------------------------------
 

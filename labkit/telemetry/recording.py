@@ -168,7 +168,7 @@ class Recording:
         return str(self.table())
 
     def _repr_mimebundle_(
-        self, key: str | None = None, **_: object
+        self, key: str | None = None, ended: str | None = None, **_: object
     ) -> tuple[dict[str, str], dict[str, dict[str, object]]]:
         picture = self.figure()
         data = {
@@ -176,17 +176,25 @@ class Recording:
             "image/png": base64.b64encode(picture.png).decode("ascii"),
         }
         if os.environ.get("LABKIT_PICTURES") != "still":
-            data["text/html"] = self.html(picture, key)
+            data["text/html"] = self.html(picture, key, ended)
         return data, {"image/png": {"width": picture.width, "alt": picture.alt}}
 
-    def html(self, picture: Picture | None = None, key: str | None = None) -> str:
-        """The live panel of it, as a piece of a page that needs nothing else."""
+    def html(
+        self, picture: Picture | None = None, key: str | None = None, ended: str | None = None
+    ) -> str:
+        """The live panel of it, as a piece of a page that needs nothing else.
+
+        `key` and `ended` are those of the panel that was live: its name, and why it has ended.
+        """
         from labkit.views.panel_page import page
 
         picture = picture or self.figure()
         # Two outputs of one page must not share a panel.
         key = key or f"replay-{secrets.token_hex(6)}"
-        return page(self, key=key, live=False, alt=picture.alt, png=picture.png, stamp=self.stamp)
+        return page(
+            self, key=key, live=False, alt=picture.alt, png=picture.png, stamp=self.stamp,
+            ended=ended,
+        )  # fmt: skip
 
     @property
     def stamp(self) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from labkit.kinds import Kind, bytes_text, rate_text, seconds_text
@@ -243,19 +242,12 @@ class SpanTable:
         return f"SpanTable({len({row.span for row in self.rows})} spans, {self.kind})"
 
     def __str__(self) -> str:
+        from labkit.views.table import text_table
+
         head, rows = self._cells()
         if not rows:
             return "\n".join(["No device was seen.", *self._under()])
-        words = 2 if "device" in head else 1
-        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if at < words else cell.rjust(width)
-                for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in (head, *rows)
-        ]
-        return "\n".join([*lines, *(fill(sentence, 100) for sentence in self._under())])
+        return text_table(head, rows, "\n".join(self._under()))
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from labkit.views.table import table as drawn
