@@ -69,8 +69,7 @@ class Panel:
         self._key = uuid.uuid4().hex
         self._owner = os.getpid()
         self._lock = threading.RLock()
-        self._stopped = False
-        self._reason: str | None = None  # why it was stopped
+        self._ended: str | None = None  # why
         self._open: dict[tuple[str, float], Span] = {}
         self._long_cells: set[tuple[str, float]] = set()
         self._shown: list[str] = []
@@ -126,7 +125,7 @@ class Panel:
     @property
     def live(self) -> bool:
         """Whether the devices are still being sampled; a fork has no part in its parent's panel."""
-        return not self._stopped and self._owner == os.getpid()
+        return self._ended is None and self._owner == os.getpid()
 
     def stop(self) -> None:
         """End the sampling. What was sampled stays: table, figure and save go on working."""
@@ -163,14 +162,14 @@ class Panel:
         with self._lock:
             if not self.live:
                 return
-            self._stopped = True
+            self._ended = reason
         now = self._now()
         for span in list(self._open.values()):
             if span.by != "cell" or self._lasts(span, now):
                 # How many of its images it had seen is unknown.
                 self._note(replace(span, end=now, images=None))
-        self._reason = reason
-        self._client.stop()  # its last samples still go to the page
+        self._client.flush(UP_TO_NOW)  # the last samples still go to the page
+        self._client.stop()
         for bridge in self._bridges:  # kept: a page that is opened anew asks it for the history
             bridge.close(reason)
         self._ending()
@@ -199,7 +198,7 @@ class Panel:
         _publish((data, {}), shown)
 
     def _still(self) -> tuple[dict[str, str], dict[str, Any]]:
-        return self._so_far()._repr_mimebundle_(key=self._key, ended=self._reason)
+        return self._so_far()._repr_mimebundle_(key=self._key, ended=self._ended)
 
     def _connect(self) -> None:
         from labkit.views.live import Bridge

@@ -52,7 +52,7 @@ SPANS_TO = "LABKIT_SPANS_TO"
 
 _LONGEST_NAME, _LONGEST_CELL = 200, 40  # characters
 _listeners: tuple[Listener, ...] = ()
-_lock = threading.Lock()
+_lock = threading.RLock()  # the garbage collector may end a panel in the middle of anything
 _latest = float("-inf")
 _APART = 2e-6  # seconds; spans are written to the microsecond
 _epochs: dict[int, Mark] = {}  # the open epoch of Keras in each thread
@@ -290,7 +290,7 @@ def _announce(listeners: tuple[Listener, ...], span: Span) -> None:
 def _leave_to_parent() -> None:
     """In a child that was forked: its parent's panels are not its own."""
     global _listeners, _lock
-    _listeners, _lock = (), threading.Lock()
+    _listeners, _lock = (), threading.RLock()
     _epochs.clear()
 
 

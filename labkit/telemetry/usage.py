@@ -24,7 +24,6 @@ _FAULTS = ("not supported", "refused", "lost", "implausible", "silent")
 # Of ten updates of a counter in a span, one that falls just outside is a tenth of the result.
 _UPDATES = 10
 _COVERED = 0.9  # of a span, at least, for its energy
-_STARTING = 1.0  # seconds that a panel may take to begin; a later first number is a gap
 _RECENT = 200  # updates that tell how often a counter is updated
 _MOST_NOTES = 6
 
@@ -282,7 +281,8 @@ class SpanTable:
 
 def table(recording: Recording) -> SpanTable:
     """All spans in order; a recording without any is one span."""
-    spans = recording.spans or (Span("everything", _first_seen(recording), recording.seconds),)
+    first = min((float(one.times[0]) for one in recording.series if len(one.times)), default=0.0)
+    spans = recording.spans or (Span("everything", first, recording.seconds),)
     rows = tuple(row for span in spans for row in use(recording, span))
     reasons = {why for row in rows for _, why in row.missing}
     notes = [*dict.fromkeys(note for row in rows for note in row.notes)]
@@ -291,11 +291,11 @@ def table(recording: Recording) -> SpanTable:
     if TOO_SHORT in reasons:
         notes.append("Too short to measure: fewer updates of the counter than make a mean.")
     return SpanTable(
-        rows, recording.kind, tuple(dict.fromkeys([*notes, *_told(recording, reasons)]))
+        rows, recording.kind, tuple(dict.fromkeys([*notes, *_footnotes(recording, reasons)]))
     )
 
 
-def _told(recording: Recording, reasons: set[str]) -> Sequence[str]:
+def _footnotes(recording: Recording, reasons: set[str]) -> Sequence[str]:
     """The newest sentence of every fault that is a reason in the table; remarks; the damage."""
     about = {one.key for one in recording.counted} | {one.source for one in recording.series}
     newest = {
@@ -307,13 +307,6 @@ def _told(recording: Recording, reasons: set[str]) -> Sequence[str]:
     notes = [one.says for one in recording.states if one.why == "note" and one.says]
     damage = [recording.damage] if recording.damage else []
     return [*newest.values(), *recording.remarks, *notes, *damage]
-
-
-def _first_seen(recording: Recording) -> float:
-    """When the first utilisation was known: a panel needs a moment to begin."""
-    seen = (recording.column(device.key, "utilisation")[0] for device in recording.counted)
-    first = min((float(times[0]) for times in seen if len(times)), default=0.0)
-    return first if first <= _STARTING else 0.0
 
 
 def joules_text(joules: float) -> str:

@@ -59,6 +59,15 @@ def test_a_span_has_a_row_in_the_table(panel):
     assert panel.recording.series[-1].times[-1] >= counted.span.end
 
 
+def test_the_last_sample_is_of_the_end_of_the_last_span(panel):
+    for number in range(3):
+        with panel.span(f"span {number}"):
+            threading.Event().wait(0.03 * number)
+    panel.stop()
+    recording = panel.recording
+    assert recording.series[-1].times[-1] >= recording.spans[-1].end
+
+
 def test_nothing_is_left_when_the_block_ends(panel):
     assert samplers()
     panel.stop()
