@@ -2,7 +2,7 @@
 
 The fast path: at every sample a few calls per GPU write into one flat buffer, which is copied and
 kept; `take` unpacks the copies of a batch later, because a process that wakes ten times a second
-finds the processor's caches cold. What changes slowly is read once a second.
+finds the processor's caches cold. What changes slowly is read once a batch, once a second at most.
 
 The slow path: after any fault a GPU is planned again, which tries every way to read each metric
 and says why a metric has none.
@@ -127,7 +127,7 @@ class Gpus:
         for gpu in self._gpus:
             gpu.energy = before.get(gpu.device.key, -math.inf)
             self._plan(gpu, now)
-        self._arrange()
+        self._arrange(now)
         return tuple(gpu.device for gpu in self._gpus), self._new_states()
 
     def sample(self, edge: bool = False) -> None:
@@ -137,8 +137,8 @@ class Gpus:
             for gpu in self._gpus:
                 if now >= gpu.plan_due:
                     self._plan(gpu, now)
-            self._arrange()
-        if now >= self._slow_due:
+            self._arrange(now)
+        elif now >= self._slow_due and not self._kept:  # once a batch is enough
             self._sample_slow(now)
         layout = self._layout
         codes = [call() for call in layout.calls]
@@ -223,11 +223,11 @@ class Gpus:
         waits = [REPLAN.get(why, REPLAN_ABSENT) for why, _ in problems.values()]
         gpu.plan_due = now + min(waits) if waits else math.inf
 
-    def _arrange(self) -> None:
+    def _arrange(self, now: float) -> None:
         """One flat buffer for the calls of all GPUs."""
         self._layout = Layout(self._gpus)
         self._plan_due = min(gpu.plan_due for gpu in self._gpus)
-        self._slow_due = -math.inf
+        self._sample_slow(now)
 
     def _unpack_each(self, one: Kept, table: list[Numbers]) -> None:
         """Something is unusual: unpack call by call, so that only what failed is missing."""
