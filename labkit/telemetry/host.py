@@ -13,7 +13,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,10 +23,10 @@ from labkit.telemetry.metrics import Device, Row, State
 
 __all__ = ["Host"]
 
-NAMES = ("utilisation", "memory", "process_memory", "power", "temperature", "clock", "energy")
+NAMES = ("utilisation", "memory", "process_memory", "power", "energy")
 SHORT = 0.045  # seconds: over less, counters tell nothing
 MEMORY = 0.45  # seconds between two samples of the memory, but for the edges of spans
-SLOW = 0.95  # seconds between two samples of temperature and clock
+LIMITED = 0.95  # and where a container's limit counts: several files tell it, some take long
 CORES = 64  # more cores than this are not shown one by one
 POSSIBLE = 2_000.0  # watts; no processor in one socket uses more
 Times = dict[int, tuple[float, float]]  # of each core: busy and all time
@@ -90,7 +89,7 @@ class Host:
 
         self._open_times(cores.quota, allowed, tell)
         self._open_memory(memory, tell)
-        self._open_sensors(tell)
+        self._open_energy(tell)
         if not self._shown:
             tell("note", "", f"With {len(self._cores)} cores, the processor is shown as a whole.")
         count = f"{len(self._cores)} core{'s' if len(self._cores) != 1 else ''}"
@@ -158,9 +157,8 @@ class Host:
 
     def _open_memory(self, memory: Any, tell: Callable[..., None]) -> None:
         if memory.limit is not None:
-            # Several files tell a container's memory, and some take the kernel long.
             read = lambda: cgroup.limits(self._root).memory_used  # noqa: E731
-            self._readings["memory"] = Reading(read, lambda used: used, SLOW)
+            self._readings["memory"] = Reading(read, lambda used: used, LIMITED)
         elif file := self._file(self._root / "proc/meminfo"):
             self._readings["memory"] = Reading(file, memory_used, MEMORY)
         else:
@@ -169,7 +167,7 @@ class Host:
             )
         self.follow(self._pid)
 
-    def _open_sensors(self, tell: Callable[..., None]) -> None:
+    def _open_energy(self, tell: Callable[..., None]) -> None:
         self._packages, says = packages(self._root / "sys/class/powercap")
         if self._packages:
             self._readings["energy"] = Reading(
@@ -179,18 +177,6 @@ class Host:
         else:
             tell("not supported", "energy", says)
             tell("not supported", "power", says)
-        for metric, files in (
-            ("temperature", temperature_files(self._root)[:1]),
-            ("clock", clock_files(self._root, self._cores)),
-        ):
-            if files:
-                self._readings[metric] = Reading(partial(read_next, files, {}), float, SLOW)
-            else:
-                says = (
-                    f"This machine does not tell its processor's {metric}. "
-                    "Virtual machines and containers usually do not."
-                )
-                tell("not supported", metric, says)
 
     def _tell_fault(self, now: float, metric: str, fault: Exception) -> None:
         """Something can no longer be read; that is said once."""
@@ -206,7 +192,7 @@ class Host:
         now = Kept(kept.time, {m: self._parse(m, raw) for m, raw in kept.content.items()})
         found: dict[str, float | None] = {
             metric: now.content[metric]
-            for metric in ("memory", "process_memory", "temperature", "clock")
+            for metric in ("memory", "process_memory")
             if metric in now.content
         }
         before, busy = self._before, dict[int, float]()
@@ -342,33 +328,3 @@ def packages(folder: Path) -> tuple[list[tuple[Path, float]], str]:
         "This machine does not tell how much power its processor uses. "
         "Virtual machines and containers usually do not."
     )
-
-
-def temperature_files(root: Path) -> list[Path]:
-    """The main sensors of processors from Intel and AMD and of ARM boards, best first."""
-    drivers = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
-    labels = ("Package id 0", "Tctl", "Tdie", "")
-    found = []
-    for folder in sorted((root / "sys/class/hwmon").glob("hwmon*")):
-        with suppress(OSError):
-            driver = (folder / "name").read_text().strip()
-            for sensor in sorted(folder.glob("temp*_input")):
-                label = sensor.with_name(sensor.name.replace("_input", "_label"))
-                text = label.read_text().strip() if label.exists() else ""
-                if driver in drivers and text in labels:
-                    found.append((drivers.index(driver), labels.index(text), sensor))
-    return [path for *_, path in sorted(found)]
-
-
-def clock_files(root: Path, cores: Sequence[int]) -> list[Path]:
-    """The clock of each core, where the machine tells it."""
-    folder = root / "sys/devices/system/cpu"
-    files = [folder / f"cpu{core}/cpufreq/scaling_cur_freq" for core in cores]
-    return [path for path in files if path.exists()]
-
-
-def read_next(files: list[Path], known: dict[Path, float]) -> float:
-    """The mean of all files, of which one is read, in turn: some machines take long for each."""
-    files.append(files.pop(0))
-    known[files[-1]] = int(files[-1].read_bytes()) / 1000
-    return sum(known.values()) / len(known)

@@ -171,31 +171,12 @@ def test_a_container_with_a_limit_shows_its_own_memory(machine):
 def test_what_this_machine_cannot_tell_is_said_once_and_is_not_zero(machine):
     host = machine.host()
     missing = {state.metric: state for state in machine.states if state.why == "not supported"}
-    assert missing.keys() == {"power", "energy", "temperature", "clock"}
+    assert missing.keys() == {"power", "energy"}
     assert all(state.device == "cpu" and state.says.endswith(".") for state in missing.values())
     machine.later(host)
     rows, states = host.take()
     assert states == ()
     assert {value for metric in missing for value in column(rows, metric)} == {None}
-
-
-def test_temperature_and_clock_where_the_machine_has_them(machine):
-    machine.write("sys/class/hwmon/hwmon0/name", "nvme\n")
-    machine.write("sys/class/hwmon/hwmon0/temp1_input", "30000\n")
-    machine.write("sys/class/hwmon/hwmon1/name", "coretemp\n")
-    machine.write("sys/class/hwmon/hwmon1/temp1_input", "61000\n")
-    machine.write("sys/class/hwmon/hwmon1/temp1_label", "Package id 0\n")
-    for k, core in enumerate(psutil.Process().cpu_affinity()):
-        path = f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq"
-        machine.write(path, 2_000_000 + 100_000 * k)
-    host = machine.host()
-    assert {state.metric for state in machine.states} == {"power", "energy"}
-    for _ in CORES:
-        machine.later(host, 0.1)  # they change slowly, and are read once a second
-        machine.later(host, 1.0)
-    rows = host.take()[0]
-    assert column(rows, "temperature")[-2:] == [None, 61.0]
-    assert column(rows, "clock")[-1] == pytest.approx(2000 + 100 * (len(CORES) - 1) / 2)
 
 
 def test_energy_is_that_of_all_sockets_and_power_is_its_growth(machine):
