@@ -75,19 +75,19 @@ class Panel:
         self._shown: list[str] = []
         self._bridges: list[Any] = []  # at most one, once the panel is shown
         # Only you hold a panel: one that is forgotten ends, as does one that a script leaves open.
-        self._hear = _weakly(self._heard)
+        self._listener = _weakly(self._on_span)
         self._client = SamplerClient(
-            every, _weakly(self._take), self._header.where, self._header.clock
+            every, _weakly(self._on_lines), self._header.where, self._header.clock
         )
         shell = _shell()
-        self._cells = spans.Cells(shell, self._hear) if hasattr(shell, "events") else None
+        self._cells = spans.Cells(shell, self._listener) if hasattr(shell, "events") else None
         self._ending = weakref.finalize(
-            self, _end, self._client, self._hear, self._cells, self._bridges
+            self, _end, self._client, self._listener, self._cells, self._bridges
         )
         _panels.add(self)
         try:
             self._client.start()
-            spans.listen(self._hear)
+            spans.listen(self._listener)
             # Two samples: utilisation is known between two, and a span may begin at once.
             self._client.flush(FIRST_SAMPLES)
             time.sleep(APART)
@@ -101,7 +101,7 @@ class Panel:
         if not isinstance(name, str) or not name.strip():
             raise LabError(f'A span needs a name, such as panel.span("epoch 3"), got {name!r}.')
         self._must_live(f"the span {name!r}")
-        return spans.begin(name, images, "you", (self._hear,))
+        return spans.begin(name, images, "you", (self._listener,))
 
     def table(self) -> SpanTable:
         """Seconds, utilisation, memory, joules and images per joule of every span."""
@@ -167,7 +167,7 @@ class Panel:
         for span in list(self._open.values()):
             if span.by != "cell" or self._lasts(span, now):
                 # How many of its images it had seen is unknown.
-                self._note(replace(span, end=now, images=None))
+                self._add_span(replace(span, end=now, images=None))
         self._client.flush(UP_TO_NOW)  # the last samples still go to the page
         self._client.stop()
         for bridge in self._bridges:  # kept: a page that is opened anew asks it for the history
@@ -218,15 +218,15 @@ class Panel:
 
     # What arrives ---------------------------------------------------------------------------
 
-    def _take(self, text: str) -> None:
+    def _on_lines(self, text: str) -> None:
         """Lines of the sampler: twice a second beside a training, so in few steps."""
         self._recorder.take(text)
-        self._note_long_cells()
+        self._add_long_cells()
         self._send(text.replace("\n", ","))
         if self._bridges and self._cells is not None:
             self._cells.say_busy()
 
-    def _heard(self, span: Span) -> None:
+    def _on_span(self, span: Span) -> None:
         """A span has begun or ended, somewhere in this process. Times are time.monotonic's."""
         if not self.live:
             return
@@ -242,18 +242,18 @@ class Panel:
                 self._open.pop(key, None)
                 self._long_cells.discard(key)
             if span.by != "cell" or (end is not None and self._lasts(span, end)):
-                self._note(span)
+                self._add_span(span)
 
-    def _note_long_cells(self) -> None:
+    def _add_long_cells(self) -> None:
         """A cell that runs is shown once it has lasted; most end before there is much to see."""
         with self._lock:
             for key, span in self._open.items():
                 new = span.by == "cell" and key not in self._long_cells
                 if new and self._lasts(span, self._now()):
                     self._long_cells.add(key)
-                    self._note(span)
+                    self._add_span(span)
 
-    def _note(self, span: Span) -> None:
+    def _add_span(self, span: Span) -> None:
         self._recorder.add_span(span)
         self._send(span_line(span), wait=True)
 
@@ -270,14 +270,14 @@ class Panel:
 
 def _end(
     client: SamplerClient,
-    hear: Callable[[Span], object],
+    listener: Callable[[Span], object],
     cells: spans.Cells | None,
     bridges: list[Any],
 ) -> None:
     """End all that works for a panel, which may be gone."""
     if cells is not None:
         cells.unfollow()
-    spans.forget(hear)
+    spans.forget(listener)
     client.stop()
     for bridge in bridges:
         bridge.close("no variable refers to it any more")

@@ -129,7 +129,7 @@ class Mark:
         _announce(self._listeners, replace(span, end=max(span.start, time.monotonic())))
 
 
-_UNHEARD = Mark(None, ())
+_DISABLED = Mark(None, ())
 
 
 def mark(name: str, images: float | None = None, by: By = "you") -> Mark:
@@ -141,7 +141,7 @@ def mark(name: str, images: float | None = None, by: By = "you") -> Mark:
     Spans may lie in one another and may overlap; one that an exception leaves has ended.
     """
     if not _listeners and _file is None:
-        return _UNHEARD
+        return _DISABLED
     return begin(name, images, by, _listeners)
 
 
