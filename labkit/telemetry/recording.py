@@ -256,19 +256,20 @@ class Recorder:
 
     def add(self, lines: Sequence[str]) -> tuple[int, str] | None:
         """Remember lines up to the first damaged one: its index, and what is wrong with it."""
-        at = 0
-        try:
-            while at < len(lines):
-                if lines[at].startswith("["):
-                    rows = takewhile(lambda line: line[:1] == "[", lines[at : at + _TOGETHER])
-                    for _ in self._add_rows([*rows]):
-                        at += 1
-                else:
-                    if lines[at].strip():
-                        self._note(parse(lines[at]))
-                    at += 1
-        except Damage as damage:
-            return at, str(damage)
+        at, together = 0, _TOGETHER
+        while at < len(lines):
+            rows = [*takewhile(lambda line: line[:1] == "[", lines[at : at + together])]
+            try:
+                if rows:
+                    self._add_rows(rows)
+                elif lines[at].strip():
+                    self._note(parse(lines[at]))
+            except Damage as damage:
+                if len(rows) < 2:
+                    return at, str(damage)
+                together = 1  # which of them is it?
+                continue
+            at += max(1, len(rows))
         return None
 
     def add_span(self, span: Span) -> None:
@@ -310,30 +311,25 @@ class Recorder:
             self._skipped += 1
             lines = lines[damage[0] + 1 :]
 
-    def _add_rows(self, lines: list[str]) -> Iterator[None]:
-        """Add rows; yields once for each that was added. A damaged one raises at its turn."""
+    def _add_rows(self, lines: list[str]) -> None:
+        """Add all of these rows, or none if one is damaged."""
         try:
             parsed = json.loads(f"[{','.join(lines)}]")
             # Two halves of a row that happen to fit together are still two damaged lines.
             if len(parsed) != len(lines):
                 raise ValueError
-            blocks = []
-            for source in sorted({row[0] for row in parsed}):
-                columns = self._source(source)
-                rows = [row for row in parsed if row[0] == source]
-                blocks.append((columns, columns.numbers(rows)))
+            sources = sorted({row[0] for row in parsed})
         except (ValueError, IndexError, TypeError, RecursionError) as fault:
-            if len(lines) == 1:
-                says = str(fault) if isinstance(fault, Damage) else "is cut short or garbled"
-                raise Damage(says) from fault
-            for line in lines:
-                yield from self._add_rows([line])
-            return
+            raise Damage("is cut short or garbled") from fault
+        blocks = [
+            (self._source(source), [row for row in parsed if row[0] == source])
+            for source in sources
+        ]
+        numbers = [columns.numbers(rows) for columns, rows in blocks]
         edges = self._edges() if self._capacity else ()
-        for columns, (times, values) in blocks:
+        for (columns, _), (times, values) in zip(blocks, numbers, strict=True):
             columns.edges = edges
             columns.append(times, values)
-        yield from [None] * len(lines)
 
     def _source(self, number: Any) -> Columns:
         if type(number) is not int or not 0 <= number < len(self._columns):

@@ -140,12 +140,10 @@ def test_any_real_number_is_an_interval():
         assert panel.recording.header.every == 0.25
 
 
-@pytest.mark.parametrize(
-    ("name", "images"), [("", None), (3, None), ("a", 0), ("a", "many"), ("a", True)]
-)
-def test_a_span_needs_a_name_and_a_number_of_images(panel, name, images):
-    with pytest.raises(LabError):
-        panel.span(name, images)
+def test_a_span_needs_a_name_and_a_number_of_images(panel):
+    for name, images in [("", None), (3, None), ("a", 0), ("a", "many"), ("a", True)]:
+        with pytest.raises(LabError):
+            panel.span(name, images)
     assert panel.recording.spans == ()
 
 
