@@ -39,7 +39,7 @@ FIRST_SAMPLES = 2.0  # seconds that a panel waits for its first samples, so that
 APART = 0.06  # seconds between two samples that give a utilisation
 UP_TO_NOW = 0.3  # seconds that a table waits for the samples of this moment
 CAPACITY = 20_000  # rows that are kept of each source; older ones are thinned
-BATCH_SHOWN = 5  # samples in a message to a page: two messages a second
+SHOWN_BATCH = 0.5  # seconds of samples in a message to a page: two messages a second
 SHORT_CELL = 3  # samples: a cell that ends sooner has nothing to show
 
 _panels: weakref.WeakSet[Panel] = weakref.WeakSet()
@@ -206,7 +206,7 @@ class Panel:
         with self._lock:
             if self._bridges:
                 return
-            self._client.batch(BATCH_SHOWN)
+            self._client.batch(max(1, round(SHOWN_BATCH / self._header.every)))
             this = weakref.ref(self)
 
             def history() -> Recording | None:
