@@ -165,7 +165,7 @@ class Gpus:
             else:
                 self._unpack_each(one, table)
             for gpu, values, buffered in zip(self._gpus, table, points, strict=True):
-                if gpu.buffered:
+                if gpu.buffered and values[0] is not None:
                     values[0] = gpu.buffered.mean_until(one.time, buffered, values[0])
                 self._check(gpu, values, one.time)
             rows.append(Row(one.time, tuple([tuple(values) for values in table])))
