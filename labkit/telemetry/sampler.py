@@ -46,6 +46,8 @@ from labkit.telemetry.format import (
     source_line,
     state_line,
 )
+from labkit.telemetry.gpus import Gpus
+from labkit.telemetry.host import Host
 from labkit.telemetry.metrics import Device, Row, SourceLost, State, Why
 
 __all__ = ["Loop", "Output", "Sampled", "Source", "main"]
@@ -118,12 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def source_named(name: str, pid: int) -> Source:
     """The source of that name; `pid` is the process whose memory it shows."""
     if name == "gpus":
-        from labkit.telemetry.gpus import Gpus
-
         return Gpus(pid)
     if name == "host":
-        from labkit.telemetry.host import Host
-
         return Host(pid)
     raise ValueError(f"--sources must be gpus or host, got {name!r}")
 
