@@ -75,7 +75,7 @@ class Kept(NamedTuple):
 
     time: float
     layout: Layout
-    slow: list[Numbers]  # of each GPU, the latest values of what is read once a second
+    slow: list[Numbers]  # of each GPU, the latest values of what changes slowly
     content: bytes
     codes: list[int] | None  # None: all were 0
 
@@ -84,9 +84,9 @@ class Gpus:
     """All GPUs of this machine. `pid`: whose memory is looked for on them.
 
     >>> gpus = Gpus(os.getpid())                                # doctest: +SKIP
-    >>> devices, states = gpus.open()
-    >>> gpus.sample()                                           # ten times a second
-    >>> rows, states = gpus.take()                              # twice a second
+    >>> devices, states = gpus.open()                           # doctest: +SKIP
+    >>> gpus.sample()  # ten times a second                     # doctest: +SKIP
+    >>> rows, states = gpus.take()  # twice a second            # doctest: +SKIP
     """
 
     name = "gpus"
