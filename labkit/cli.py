@@ -73,9 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     lab.add_argument("extra", nargs="*", help="passed on to JupyterLab, such as --port 9000")
     images = commands.add_parser("images", help="redraw the course's pictures")
     images.add_argument("--check", action="store_true", help="only say which are out of date")
-    record = commands.add_parser("record", help="watch the devices while a program runs")
+    record = commands.add_parser("record", help="sample the devices while a program runs")
     record.add_argument("--to", type=Path, metavar="FILE", help="where to write; a new file")
-    record.add_argument("--every", type=float, default=0.1, help="seconds between two looks")
+    record.add_argument("--every", type=float, default=0.1, help="seconds between two samples")
     record.add_argument("program", nargs=argparse.REMAINDER, help="-- python train.py")
     replay = commands.add_parser("replay", help="show a recording in the browser")
     replay.add_argument("file", type=Path)
@@ -166,7 +166,7 @@ def _check_runtime_folder() -> None:
 
 
 def _recordings(chosen: argparse.Namespace) -> int:
-    command = importlib.import_module("labkit.telemetry.command")
+    command = importlib.import_module("labkit.telemetry.cli")
     if chosen.command == "replay":
         return _replay(command, chosen)
     program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program

@@ -1,9 +1,9 @@
-"""A stand-in for NVIDIA's library, built from C, and the strings that a test can pull on it.
+"""A stand-in for NVIDIA's library, built from C, and what a test can change in it.
 
     folder = built(tmp_path)                      # libnvidia-ml.so.1
     environment = {"LD_LIBRARY_PATH": str(folder), "NVML_SCENE": "eight"}
 
-The real nvidia-ml-py finds it there. The scene "eight" is eight GPUs that train: every gauge moves.
+The real nvidia-ml-py finds it there. The scene "eight": eight GPUs that train, all metrics move.
 `Control` changes faults and numbers while a process uses the library:
 
     control = Control(tmp_path / "control")       # environment["NVML_CONTROL"] = str(control.path)
@@ -101,7 +101,7 @@ class Control:
             struct.pack_into("<i", self._memory, at, code)
 
     def put(self, value: str, number: float, gpu: int | None = None) -> None:
-        """From now on the gauge shows this; NaN: as the scene has it."""
+        """From now on the metric shows this; NaN: as the scene has it."""
         for index in range(GPUS) if gpu is None else (gpu,):
             at = _VALUE_AT + 8 * (GPUS * VALUES.index(value) + index)
             struct.pack_into("<d", self._memory, at, number)
@@ -116,13 +116,20 @@ class Control:
 _PROGRAM = """
 import pickle, sys
 from labkit.telemetry.gpus import Gpus
-words = {"time": 0.0}
-gpus = Gpus(int(sys.argv[1]) or None, clock=lambda: words["time"], wall=lambda: words["time"])
+now = 0.0
+def new():
+    return Gpus(int(sys.argv[1]), clock=lambda: now, wall=lambda: now)
+gpus = new()
 for line in sys.stdin:
     what, seconds = line.split()
-    words["time"] = float(seconds)
+    now = float(seconds)
     try:
-        answer = getattr(gpus, what)()
+        if what == "new":
+            gpus.close()
+            gpus = new()
+        elif what.isdigit():
+            gpus.follow(int(what))
+        answer = getattr(gpus, what)() if what in ("open", "sample", "take", "close") else None
     except Exception as fault:
         answer = fault
     pickle.dump(answer, sys.stdout.buffer)
@@ -141,36 +148,46 @@ class Apart:
         self.now = 1000.0
         control.at(self.now)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(pid or 0)],
+            [sys.executable, "-c", _PROGRAM, str(pid or os.getpid())],
             env={**os.environ, **seen, "NVML_CONTROL": str(control.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
 
+    def new(self) -> None:
+        """A source that has seen nothing yet; no faults, no numbers of our own."""
+        self.control.clear()
+        self.control.at(self.now)
+        self._ask("new")
+
+    def follow(self, pid: int) -> None:
+        """Look for the memory of this process."""
+        self._ask(str(pid))
+
     def open(self) -> Any:
         """The devices and the first states."""
         return self._ask("open")
 
-    def read(self, later: float = 0.1) -> Any:
-        """The next look, so many seconds later."""
+    def sample(self, later: float = 0.1) -> None:
+        """The next sample, so many seconds later."""
         self.now += later
         self.control.at(self.now)
-        return self._ask("read")
+        self._ask("sample")
 
-    def glance(self, later: float = 0.1) -> bool:
-        """The next look, so many seconds later, which the next `read` works out."""
-        self.now += later
-        self.control.at(self.now)
-        return bool(self._ask("glance"))
+    def take(self) -> Any:
+        """The rows of all samples since the last time, and the states."""
+        return self._ask("take")
 
-    def looks(self, count: int, later: float = 0.1) -> tuple[list[list[dict[str, Any]]], list[Any]]:
-        """So many looks: of each the last row, by device and metric; and all that was told."""
+    def samples(
+        self, count: int, later: float = 0.1
+    ) -> tuple[list[list[dict[str, Any]]], list[Any]]:
+        """So many samples, each taken at once: their rows by device and metric, and the states."""
         rows, states = [], []
         for _ in range(count):
-            reading = self.read(later)
-            states.extend(reading.states)
-            last = reading.rows[-1].values
-            rows.append([dict(zip(METRICS, values, strict=True)) for values in last])
+            self.sample(later)
+            ((row,), new) = self.take()
+            states.extend(new)
+            rows.append([dict(zip(METRICS, values, strict=True)) for values in row.values])
         return rows, states
 
     def close(self) -> None:

@@ -126,7 +126,7 @@ def test_notebooks_are_published_by_name(monkeypatch):
 def test_record_gives_the_program_what_follows_the_dashes(monkeypatch):
     seen = []
     command = SimpleNamespace(record=lambda program, **more: seen.append((program, more)) or 7)
-    monkeypatch.setitem(sys.modules, "labkit.telemetry.command", command)
+    monkeypatch.setitem(sys.modules, "labkit.telemetry.cli", command)
     assert cli.main(["record", "--to", "r.jsonl", "--", "run", "--to", "x", "--", "-h"]) == 7
     assert cli.main(["record", "run", "-h"]) == 7
     assert seen == [

@@ -1,15 +1,19 @@
-"""All rows of one source, as numbers in columns: bounded, thinned when full, summed on arrival."""
+"""The rows of one source as NumPy arrays: sums over time, and bounded memory by thinning.
+
+Sums are computed when rows arrive, so that they stay exact when old rows are thinned. From
+utilisation: `busy_seconds` (the time at full use that would be as much) and `covered_seconds` (the
+time for which utilisation is known); from power: `joules` and `powered_seconds`. The mean between
+two moments is the growth of the one over the growth of the other.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from labkit.telemetry.counters import SUMS, Summing, longest_step
+from labkit.telemetry.format import Damage
 from labkit.telemetry.metrics import METRICS, Device
-from labkit.telemetry.thinning import BLOCK, next_to_thin, thin
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,210 +21,217 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-__all__ = ["Columns", "is_counter", "numbers"]
+__all__ = ["COMPUTED", "Columns", "Series"]
 
-# A machine of 256 cores has few rows rather than much memory: 32 MB a source, and at least these.
-_CELLS, _LEAST = 4_000_000, 400
-_FIRST = 512
-
-
-def is_counter(metric: str) -> bool:
-    """Whether only its growth counts. A metric that this labkit does not know is a gauge."""
-    return metric in METRICS and METRICS[metric].counter
+_SUMS = {"utilisation": ("busy_seconds", "covered_seconds"), "power": ("joules", "powered_seconds")}
+COMPUTED = {name for pair in _SUMS.values() for name in pair}
+# A machine of 256 cores keeps few rows rather than much memory: 32 MB a source.
+_MOST_NUMBERS, _LEAST_ROWS = 4_000_000, 400
+_BLOCK = 4  # rows that become two
 
 
-def numbers(rows: list[Any], devices: int, metrics: int) -> tuple[Numbers, Numbers]:
-    """Times and values (rows × devices × metrics) of parsed rows; ValueError if one is none."""
-    import numpy as np
+@dataclass(frozen=True, eq=False, repr=False)
+class Series:
+    """All rows of one source: `values` is rows × devices × metrics, and NaN where there is none."""
 
-    if set(map(len, rows)) - {2 + devices}:
-        raise ValueError
-    each = list(chain.from_iterable([row[2:] for row in rows]))
-    if set(map(type, each)) - {list} or set(map(len, each)) - {metrics}:
-        raise ValueError
-    try:
-        times = np.array([row[1] for row in rows], dtype=float)
-        values = np.array(list(chain.from_iterable(each)), dtype=float)
-    except (OverflowError, TypeError) as fault:  # a number of hundreds of digits; a list, a dict
-        raise ValueError from fault
-    if not np.isfinite(times).all() or np.isinf(values).any():
-        raise ValueError
-    return times, values.reshape(len(rows), devices, metrics)
+    source: str
+    metrics: tuple[str, ...]
+    devices: tuple[Device, ...]
+    times: Numbers
+    values: Numbers
+    thinned: bool = False
+    """Old rows stand for several: they hold the extremes of them."""
+
+    def __repr__(self) -> str:
+        return f"Series({self.source}, {len(self.devices)} devices, {len(self.times)} rows)"
 
 
 class Columns:
-    """Rows of one source. Its devices and metrics may change; the columns are all it ever had."""
+    """Collects the rows of one source; with a capacity, not more rows than that.
 
-    def __init__(
-        self, source: str, every: float, capacity: int | None = None, expected: int = _FIRST
-    ) -> None:
+    A source that is named again may have other devices. The columns are all that it ever had.
+    """
+
+    def __init__(self, source: str, every: float, capacity: int | None = None) -> None:
         import numpy as np
 
         self.source = source
-        self.metrics: tuple[str, ...] = ()
-        self.devices: dict[str, Device] = {}
-        self.rows = 0
-        self.bad = 0  # rows that did not fit
-        self.edges: Numbers = np.empty(0)  # where spans begin and end
-        self._every, self._capacity, self._expected = every, capacity, expected
-        self._sums: dict[str, Summing] = {}
+        self.edges: Sequence[float] = ()  # where spans begin and end: rows beside them stay
+        self._capacity = capacity
+        # Two samples further apart say nothing about the time between them.
+        self._longest = max(3 * every, 1.0)
         self._named: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-        self._times: Numbers = np.empty(0)
-        self._levels: NDArray[np.int8] = np.empty(0, np.int8)
-        self._values: Numbers = np.empty((0, 0, 0))
+        self._metrics: tuple[str, ...] = ()
+        self._devices: dict[str, Device] = {}
+        # Of the last sample of a device and a metric: time, value, sum and covered time.
+        self._last: dict[tuple[str, str], tuple[float, float, float, float]] = {}
+        self._newest = -np.inf
+        # Times, values and levels; a level says how often these rows were thinned.
+        self._blocks: list[tuple[Numbers, Numbers, NDArray[np.int8]]] = []
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """How many devices and metrics a row has now."""
-        metrics, keys = self._named
-        return len(keys), len(metrics)
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """The metrics of a row now."""
-        return self._named[0]
-
-    @property
-    def thinned(self) -> bool:
-        """Whether some rows stand for several."""
-        return bool(self.rows) and bool(self._levels[: self.rows].max())
-
-    @property
-    def limit(self) -> int:
-        """The most rows that are kept; without a capacity, all are."""
-        if self._capacity is None:
-            return sys.maxsize
-        cells = max(1, len(self.devices) * len(self.metrics))
-        return max(BLOCK * 4, min(self._capacity, max(_LEAST, _CELLS // cells)))
-
-    def name(self, metrics: Iterable[str], devices: Iterable[Device]) -> None:
+    def name(self, metrics: tuple[str, ...], devices: tuple[Device, ...]) -> None:
         """The rows that follow have these columns."""
         import numpy as np
 
-        given = tuple(metrics)
-        described = {device.key: device for device in devices}
-        self._named = (given, tuple(described))
-        made: list[str] = []
-        for metric, pair in SUMS.items():
-            # A recording that was saved after thinning brings its sums along.
-            if metric in given and not set(pair) & set(given):
-                made += pair
-                self._sums.setdefault(
-                    metric, Summing.fresh(metric, len(self.devices), longest_step(self._every))
-                )
-        self.metrics = tuple(dict.fromkeys((*self.metrics, *given, *made)))
-        self.devices = {**self.devices, **described}
-        shape = (len(self._times), len(self.devices), len(self.metrics))
-        if shape != self._values.shape:
-            wider = np.full(shape, np.nan)
-            _, old_devices, old_metrics = self._values.shape
-            wider[:, :old_devices, :old_metrics] = self._values
-            self._values = wider
-            for summing in self._sums.values():
-                summing.widen(len(self.devices))
+        self._named = (metrics, tuple(device.key for device in devices))
+        computed = (name for metric in metrics for name in _SUMS.get(metric, ()))
+        self._metrics = tuple(dict.fromkeys((*self._metrics, *metrics, *computed)))
+        self._devices |= {device.key: device for device in devices}
+        shape = (len(self._devices), len(self._metrics))
+        for at, (times, values, levels) in enumerate(self._blocks):
+            wider = np.full((len(times), *shape), np.nan)
+            wider[:, : values.shape[1], : values.shape[2]] = values
+            self._blocks[at] = (times, wider, levels)
 
-    def add(self, rows: list[Any]) -> None:
-        """Parsed rows, in order of time. One that does not fit is left out and counted."""
-        try:
-            times, values = numbers(rows, *self.shape)
-        except ValueError:
-            if len(rows) == 1:
-                self.bad += 1
-            else:
-                for row in rows:
-                    self.add([row])
-            return
-        self.append(times, values)
-
-    def append(self, times: Numbers, values: Numbers) -> None:
-        """The same for numbers, in the columns that were named last."""
+    def numbers(self, rows: list[list[Any]]) -> tuple[Numbers, Numbers]:
+        """Times and values of rows as `json.loads` gives them; Damage if they do not fit."""
         import numpy as np
 
         metrics, keys = self._named
-        before = self._times[self.rows - 1] if self.rows else -np.inf
-        # A source's time never runs back; a row that says otherwise could not be placed.
-        forward = times >= np.maximum.accumulate(np.append(before, times))[:-1]
-        if not forward.all():
-            self.bad += int((~forward).sum())
-            times, values = times[forward], values[forward]
-        wide = np.full((len(times), len(self.devices), len(self.metrics)), np.nan)
-        places = list(self.devices)
-        across = [places.index(key) for key in keys]
-        down = [self.metrics.index(metric) for metric in metrics]
-        wide[np.ix_(range(len(times)), across, down)] = values
-        for metric, summing in self._sums.items():
-            total, known = summing.take(times, wide[:, :, self.metrics.index(metric)])
-            for name, made in zip(SUMS[metric], (total, known), strict=True):
-                if name not in metrics:
-                    wide[:, :, self.metrics.index(name)] = made
-        at = 0
-        while at < len(times):
-            room = self._room(len(times) - at)
-            upto = slice(self.rows, self.rows + room)
-            self._times[upto] = times[at : at + room]
-            self._values[upto] = wide[at : at + room]
-            self._levels[upto] = 0
-            self.rows += room
-            at += room
+        try:
+            times = np.array([row[1] for row in rows], dtype=float)
+            values = np.array([row[2:] for row in rows], dtype=float)
+        except (IndexError, OverflowError, TypeError, ValueError) as fault:
+            raise Damage("is a row that does not fit its source") from fault
+        shape = (len(rows), len(keys), len(metrics)) if keys else (len(rows), 0)
+        if values.shape != shape or not np.isfinite(times).all() or np.isinf(values).any():
+            raise Damage("is a row that does not fit its source")
+        if (np.diff(times, prepend=self._newest) < 0).any():
+            raise Damage("is a row that is older than the row before it")
+        return times, values.reshape(len(rows), len(keys), len(metrics))
 
-    def make_room(self) -> None:
-        """Thin if it is full; the rows beside the edges of spans stay, unless they are too many."""
+    def append(self, times: Numbers, values: Numbers) -> None:
+        """Add what `numbers` gave."""
         import numpy as np
 
-        while self.rows >= self.limit:
-            held = self._held()
-            start, end = next_to_thin(self._levels[: self.rows], held)
-            loose = np.flatnonzero(~held[start:end])
-            if len(loose) < BLOCK:
-                loose = np.arange(end - start)
-            loose = start + loose[: len(loose) // BLOCK * BLOCK]
-            counters = np.array([is_counter(metric) for metric in self.metrics], bool)
-            when, what = thin(self._times[loose], self._values[loose], counters)
-            stay = np.setdiff1d(np.arange(start, end), loose)
-            fewer_times = np.concatenate([self._times[stay], when])
-            order = np.argsort(fewer_times, kind="stable")
-            fewer_times = fewer_times[order]
-            fewer = np.concatenate([self._values[stay], what])[order]
-            upto, rest = start + len(fewer_times), slice(end, self.rows)
-            moved = slice(upto, upto + self.rows - end)
-            level = int(self._levels[start]) + 1
-            self._times[start:upto], self._values[start:upto] = fewer_times, fewer
-            self._levels[start:upto] = min(level, 127)
-            for column in (self._times, self._values, self._levels):
-                column[moved] = column[rest].copy()
-            self.rows = moved.stop
+        metrics, keys = self._named
+        wide = np.full((len(times), len(self._devices), len(self._metrics)), np.nan)
+        for at, key in enumerate(self._devices):
+            if key not in keys:
+                continue
+            given = values[:, keys.index(key)]
+            for metric, column in zip(metrics, given.T, strict=True):
+                wide[:, at, self._metrics.index(metric)] = column
+                # A recording that was saved after thinning brings its sums along.
+                if metric in _SUMS and _SUMS[metric][0] not in metrics:
+                    known = ~np.isnan(column)
+                    sums = self._integrate(key, metric, times[known], column[known])
+                    for name, sum_ in zip(_SUMS[metric], sums, strict=True):
+                        wide[known, at, self._metrics.index(name)] = sum_
+        self._blocks.append((times, wide, np.zeros(len(times), np.int8)))
+        self._newest = times[-1]
+        while self._capacity and sum(len(block[0]) for block in self._blocks) > self._limit():
+            self._thin()
 
-    def _held(self) -> NDArray[np.bool_]:
-        """The rows beside the edges of spans: none if that leaves too few others in the past."""
-        import numpy as np
-
-        held = np.zeros(self.rows, bool)
-        after = np.searchsorted(self._times[: self.rows], self.edges)
-        beside = np.concatenate([after - 1, after])
-        held[beside[(beside >= 0) & (beside < self.rows)]] = True
-        if (~held[: self.rows // 2]).sum() < self.rows // 8:
-            held[:] = False
-        return held
-
-    def snapshot(self) -> tuple[Numbers, Numbers]:
-        """Copies of times and values, read-only."""
-        times, values = self._times[: self.rows].copy(), self._values[: self.rows].copy()
+    def series(self) -> Series:
+        """All rows as they are now, read-only."""
+        times, values, levels = self._merged()
+        thinned = bool(levels.any()) or bool(COMPUTED & set(self._named[0]))
+        # Nothing here writes to these arrays any more.
         times.setflags(write=False)
         values.setflags(write=False)
-        return times, values
+        devices = tuple(self._devices.values())
+        return Series(self.source, self._metrics, devices, times, values, thinned)
 
-    def _room(self, wanted: int) -> int:
-        """How many rows fit now; the columns grow until they are full."""
+    def _integrate(
+        self, key: str, metric: str, times: Numbers, samples: Numbers
+    ) -> tuple[Numbers, Numbers]:
+        """The sum over time and the covered time at these samples, continued from the last one."""
         import numpy as np
 
-        if self.rows >= self.limit:
-            self.make_room()
-        have = len(self._times)
-        if self.rows == have and have < self.limit:
-            size = min(self.limit, max(self._expected, 2 * have, have + wanted))
-            for name in ("_times", "_levels", "_values"):
-                old = getattr(self, name)
-                new = np.zeros((size, *old.shape[1:]), old.dtype)
-                new[:have] = old
-                setattr(self, name, new)
-        return min(wanted, min(len(self._times), self.limit) - self.rows)
+        at, value, total, covered = self._last.get((key, metric), (-np.inf, 0.0, 0.0, 0.0))
+        step = np.diff(times, prepend=at)
+        step[step > self._longest] = 0.0
+        if metric == "utilisation":
+            height = samples / 100  # a utilisation counter tells of the time before it
+        else:
+            height = (samples + np.concatenate([[value], samples[:-1]])) / 2
+        sums = total + np.cumsum(step * height), covered + np.cumsum(step)
+        if len(times):
+            last = (times[-1], samples[-1], sums[0][-1], sums[1][-1])
+            self._last[key, metric] = last
+        return sums
+
+    def _limit(self) -> int:
+        numbers = max(1, len(self._devices) * len(self._metrics))
+        most = max(_LEAST_ROWS, _MOST_NUMBERS // numbers)
+        return max(4 * _BLOCK, min(self._capacity or most, most))
+
+    def _merged(self) -> tuple[Numbers, Numbers, NDArray[np.int8]]:
+        import numpy as np
+
+        shape = (0, len(self._devices), len(self._metrics))
+        empty = (np.empty(0), np.empty(shape), np.empty(0, np.int8))
+        if len(self._blocks) != 1:
+            times, values, levels = zip(empty, *self._blocks, strict=True)
+            merged = (np.concatenate(times), np.concatenate(values), np.concatenate(levels))
+            self._blocks = [merged]
+        return self._blocks[0]
+
+    def _thin(self) -> None:
+        """Thin the longest stretch of one level in the older half.
+
+        Each level then has about as many rows and covers twice the time of the next: the first
+        minutes of a long day stay visible, and the last ones are complete.
+        """
+        import numpy as np
+
+        times, values, levels = self._merged()
+        old = len(times) // 2
+        held = _beside(times[:old], self.edges)
+        if held.sum() > old / 2:  # too many spans to hold their edges
+            held[:] = False
+        starts = np.flatnonzero(np.diff(levels[:old], prepend=levels[0] + 1))
+        rows = np.add.reduceat(~held, starts, dtype=int)
+        longest = len(rows) - 1 - int(rows[::-1].argmax())  # of equals the newest
+        start, end = int(starts[longest]), int([*starts[1:], old][longest])
+        if rows[longest] < _BLOCK:
+            start, end = 0, old
+        loose = start + np.flatnonzero(~held[start:end])
+        loose = loose[: len(loose) // _BLOCK * _BLOCK]
+        stay = np.setdiff1d(np.arange(start, end), loose)
+        counters = np.array([m in METRICS and METRICS[m].counter for m in self._metrics], bool)
+        when, what = _thinned(times[loose], values[loose], counters)
+        fewer = np.concatenate([times[stay], when])
+        order = np.argsort(fewer, kind="stable")
+        level = np.full(len(fewer), min(int(levels[start]) + 1, 127), np.int8)
+        self._blocks = [
+            (times[:start], values[:start], levels[:start]),
+            (fewer[order], np.concatenate([values[stay], what])[order], level),
+            (times[end:], values[end:], levels[end:]),
+        ]
+
+
+def _beside(times: Numbers, edges: Sequence[float]) -> NDArray[np.bool_]:
+    """The rows before and after each edge of a span: they are not thinned."""
+    import numpy as np
+
+    after = np.searchsorted(times, np.asarray(edges, dtype=float))
+    rows = np.concatenate([after - 1, after])
+    held = np.zeros(len(times), bool)
+    held[rows[(rows >= 0) & (rows < len(times))]] = True
+    return held
+
+
+def _thinned(
+    times: Numbers, values: Numbers, counter: NDArray[np.bool_]
+) -> tuple[Numbers, Numbers]:
+    """Of four rows two: of each column the smallest and the largest value, in their order; of a
+    counter the first and the last.
+    """
+    import numpy as np
+
+    blocks = values.reshape(-1, _BLOCK, *values.shape[1:])
+    known = ~np.isnan(blocks)
+    first, last = known.argmax(1), _BLOCK - 1 - known[:, ::-1].argmax(1)
+    low = np.where(known, blocks, np.inf).argmin(1)
+    high = np.where(known, blocks, -np.inf).argmax(1)
+    early = np.where(counter, first, np.minimum(low, high))
+    late = np.where(counter, last, np.maximum(low, high))
+    two = [np.take_along_axis(blocks, at[:, None], 1)[:, 0] for at in (early, late)]
+    # A single value goes to the row that is nearer.
+    single = known.sum(1) == 1
+    two[0][single & (first >= _BLOCK // 2)] = np.nan
+    two[1][single & (first < _BLOCK // 2)] = np.nan
+    when = times.reshape(-1, _BLOCK)[:, [0, _BLOCK - 1]]
+    return when.reshape(-1), np.stack(two, axis=1).reshape(-1, *values.shape[1:])
