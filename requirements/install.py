@@ -179,8 +179,6 @@ def install(stamp: dict[str, Any], need: dict[str, Any]) -> None:
     """Bring .venv to what is wanted; afterwards, and only then, the stamp says so."""
     build, afresh = need["tensorflow"], why_afresh(stamp, need)
     download, on_disk = GIGABYTES[build]
-    if VENV.is_file():
-        raise CannotInstall(f"{VENV} is a file, and labkit's folder goes there: move it away.")
     free = shutil.disk_usage(ROOT).free / 1e9
     if afresh and free < on_disk:
         raise CannotInstall(
