@@ -163,6 +163,13 @@ def figure(width: float = 8.0, height: float = 4.5) -> Figure:
     return made
 
 
+# JupyterLab breaks long printed lines inside words. Each lecture begins with a picture, which
+# brings this rule for the whole page.
+WRAP_AT_WORDS = (
+    "<style>.jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere }</style>"
+)
+
+
 @dataclass(frozen=True)
 class Picture:
     """A drawn PNG and what it says in words. Name it in a cell and it is shown."""
@@ -194,7 +201,7 @@ class Picture:
         # A saved notebook keeps the PNG alone: web pages such as GitHub's drop images inside HTML.
         if os.environ.get("LABKIT_PICTURES") != "still":
             data["text/html"] = (
-                f'<img width="{self.width}" alt="{escape(self.alt)}" '
+                f'{WRAP_AT_WORDS}<img width="{self.width}" alt="{escape(self.alt)}" '
                 f'src="data:image/png;base64,{coded}">'
             )
         return data, {"image/png": {"width": self.width, "alt": self.alt}}

@@ -23,7 +23,8 @@ LEFT, RIGHT = "text-align: left", "text-align: right"
 WHOLE = "; white-space: nowrap"
 # A longer cell is a sentence: it breaks between words, but not after every word.
 LONG = 36
-PROSE = "; white-space: normal; min-width: 18em"
+PROSE = "; white-space: normal; overflow-wrap: anywhere; min-width: 11em"
+SHORT_PROSE = "; white-space: normal; min-width: 5em"
 NOTE = "margin: 0.3em 0; max-width: 52em; font-size: 0.93em; line-height: 1.4"
 NUMBER = re.compile(r"[^\w\s]?\s?\d.{0,23}")
 
@@ -39,7 +40,7 @@ def table(
     """A semantic table in HTML: caption, column heads, a row head in each row, lines below.
 
     Columns of numbers stand to the right and never break, words to the left; a head stands over its
-    column. With `prose` all columns are words. A table that is wider than the window scrolls.
+    column. With `prose` all columns are words, and may break. A table that is wider than the window scrolls.
     Colours are left to the theme, so that it reads in a light and in a dark one.
     """
     rows = [list(row) for row in rows]
@@ -47,7 +48,7 @@ def table(
     sides += [LEFT] * (len(head) - len(sides))
 
     def cell(tag: str, side: str, text: str, scope: str = "") -> str:
-        style = side + (PROSE if len(text) > LONG else WHOLE)
+        style = side + (PROSE if len(text) > LONG else SHORT_PROSE if prose else WHOLE)
         return f'<{tag}{scope} style="{style}">{escape(text)}</{tag}>'
 
     def row(cells: Sequence[str]) -> str:
