@@ -85,7 +85,7 @@ def replay(file: Path, html: Path | None = None, *, show: bool = True) -> int:
     recording = read(file)
     if html is not None and html.exists() and html.samefile(file):
         raise LabError(f"{html} is the recording itself. Give another name for the page.")
-    page = document(recording.html(), f"{file.name}: {recording.stamp}")
+    page = document(recording.html(), f"{file.name}: {recording.kind}")
     target = html or Path(tempfile.mkdtemp(prefix="labkit-replay-")) / f"{file.stem}.html"
     try:
         target.write_text(page, encoding="utf-8", errors="replace")

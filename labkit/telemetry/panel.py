@@ -38,7 +38,7 @@ __all__ = ["Panel", "panel"]
 FIRST_SAMPLES = 2.0  # seconds that a panel waits for its first samples, so that nothing is missed
 APART = 0.06  # seconds between two samples that give a utilisation
 UP_TO_NOW = 0.3  # seconds that a table waits for the samples of this moment
-CAPACITY = 20_000  # rows that are kept of each source; older ones are thinned
+CAPACITY = 4_000_000  # numbers that are kept of each source, 32 MB; older rows are thinned
 SHOWN_BATCH = 0.5  # seconds of samples in a message to a page: two messages a second
 SHORT_CELL = 3  # samples: a cell that ends sooner has nothing to show
 

@@ -1,16 +1,14 @@
 """Extremes and sums survive thinning, in bounded memory, whatever comes and for however long."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.telemetry.format import Span
 from tests.telemetry.recorders import cpu, gpus, recorder, recording, take
 
 METRICS = ("utilisation", "power", "energy")
+NUMBERS = len(METRICS) + 4  # of a device in a row, with the sums
 
 sample = st.none() | st.floats(0, 100)
 steps = st.lists(
@@ -49,7 +47,7 @@ def integral(rows, device, column, trapezoid):
 @given(steps, st.integers(16, 100))
 def test_extremes_and_sums_survive_thinning(given_steps, capacity):
     rows = rows_of(given_steps)
-    made = recording(recorder(gpus(2), *rows, capacity=capacity))
+    made = recording(recorder(gpus(2), *rows, capacity=capacity * NUMBERS * 2))
     (series,) = made.series
     assert len(series.times) <= capacity
     assert (np.diff(series.times) >= 0).all()
@@ -74,35 +72,16 @@ def test_extremes_and_sums_survive_thinning(given_steps, capacity):
                 assert (np.diff(sums) >= 0).all()
 
 
-def test_nothing_is_thinned_before_the_capacity_is_reached():
-    rows = [[0, i * 0.1, [i % 100, None, i]] for i in range(1000)]
-    (series,) = recording(recorder(gpus(), *rows, capacity=1000)).series
-    assert not series.thinned
-    assert series.values[:, 0, 0].tolist() == [i % 100 for i in range(1000)]
-
-
 def test_hours_take_the_memory_of_minutes_and_their_beginning_stays_visible():
-    made = recorder(gpus(), capacity=2000)
+    made = recorder(gpus(), capacity=2000 * NUMBERS)
     for start in range(0, 144_000, 512):
         made.take("\n".join(f"[0,{t / 10},[{t % 101},50,{t}]]" for t in range(start, start + 512)))
     (series,) = recording(made).series
     assert series.thinned
     assert len(series.times) <= 2000
-    assert np.diff(series.times).max() < 600  # an old row stands for minutes, not for hours
-    assert np.sum(series.times < 7200) > 50
-    assert series.times[0] == 0
-
-
-def test_rows_beside_the_edges_of_spans_are_not_thinned():
-    made = recorder(gpus(), capacity=400)
-    edges = (3.21, 17.43)
-    made.add_span(Span("epoch", *edges))
-    take(made, *([0, t / 10, [0, 0, t]] for t in range(3000)))
-    (series,) = recording(made).series
-    assert series.thinned
-    times = set(np.round(series.times, 1).tolist())
-    for edge in edges:
-        assert {math.floor(edge * 10) / 10, math.ceil(edge * 10) / 10} <= times
+    assert np.diff(series.times).max() < 60
+    assert (series.times[0], series.times[-1]) == (0, 14_438.3)
+    assert (np.diff(series.times[-500:]) < 0.11).all()  # the last minutes are whole
 
 
 def test_a_gap_is_neither_busy_nor_idle():
