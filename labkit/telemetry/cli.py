@@ -17,9 +17,8 @@ from types import FrameType
 from labkit.arguments import number
 from labkit.hardware import machine_text
 from labkit.kinds import LabError, bytes_text, seconds_text
-from labkit.telemetry.client import SamplerClient
+from labkit.telemetry.client import UP_TO_NOW, SamplerClient
 from labkit.telemetry.format import Span, span_line
-from labkit.telemetry.panel import APART, FIRST_SAMPLES, UP_TO_NOW
 from labkit.telemetry.recording import read
 from labkit.telemetry.spans import SPANS_TO, one_line
 
@@ -54,9 +53,6 @@ def record(program: list[str], to: Path | None = None, every: float = 0.1) -> in
     try:
         client.batch(1)  # each sample is in the file at once: a crash costs the last one
         client.start()
-        client.flush(FIRST_SAMPLES)
-        time.sleep(APART)
-        client.flush(UP_TO_NOW)
         began = time.monotonic()
         code = _run(program, {**os.environ, SPANS_TO: str(file.resolve())}, client)
         span = Span(_name(program), began - client.clock, time.monotonic() - client.clock)
