@@ -1,9 +1,9 @@
 """The rows of one source as NumPy arrays: sums over time, in bounded memory.
 
-Sums are computed when rows arrive, so that they stay exact when old rows are thinned. From
-utilisation: `busy_seconds` (the time at full use that would be as much) and `covered_seconds` (the
-time for which utilisation is known); from power: `joules` and `powered_seconds`. The mean between
-two moments is the growth of the one over the growth of the other.
+Two sums of utilisation are computed when rows arrive, so that they stay exact when old rows are
+thinned: `busy_seconds` (the time at full use that would be as much) and `covered_seconds` (the time
+for which utilisation is known). The mean between two moments is the growth of the one over the
+growth of the other.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPUTED", "Columns", "Series"]
 
-_SUMS = {"utilisation": ("busy_seconds", "covered_seconds"), "power": ("joules", "powered_seconds")}
-COMPUTED = {name for pair in _SUMS.values() for name in pair}
+COMPUTED = ("busy_seconds", "covered_seconds")
 _TOGETHER = 512  # rows that become arrays at a time
 
 
@@ -57,8 +56,8 @@ class Columns:
         self._named: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._metrics: tuple[str, ...] = ()
         self._devices: dict[str, Device] = {}
-        # Of the last sample of a device and a metric: time, value, sum and covered time.
-        self._last: dict[tuple[str, str], tuple[float, float, float, float]] = {}
+        # Of the last known utilisation of a device: its time, and the two sums.
+        self._last: dict[str, tuple[float, float, float]] = {}
         self._newest = float("-inf")
         self._waiting: list[Any] = []  # rows that are not in an array yet
         self._older: list[tuple[Numbers, Numbers]] = []  # times and values
@@ -71,7 +70,7 @@ class Columns:
 
         self._convert()
         self._named = (metrics, tuple(device.key for device in devices))
-        computed = (name for metric in metrics for name in _SUMS.get(metric, ()))
+        computed = COMPUTED if "utilisation" in metrics else ()
         self._metrics = tuple(dict.fromkeys((*self._metrics, *metrics, *computed)))
         self._devices |= {device.key: device for device in devices}
         for blocks in (self._older, self._recent):
@@ -109,7 +108,7 @@ class Columns:
         times.setflags(write=False)
         values.setflags(write=False)
         devices = tuple(self._devices.values())
-        thinned = self._step > 1 or bool(COMPUTED & set(self._named[0]))
+        thinned = self._step > 1 or COMPUTED[0] in self._named[0]
         return Series(self.source, self._metrics, devices, times, values, thinned)
 
     def _convert(self) -> None:
@@ -129,33 +128,27 @@ class Columns:
             for metric, column in zip(metrics, samples.T, strict=True):
                 values[:, places.index(key), self._metrics.index(metric)] = column
                 # A recording that was saved after thinning brings its sums along.
-                if metric in _SUMS and _SUMS[metric][0] not in metrics:
+                if metric == "utilisation" and COMPUTED[0] not in metrics:
                     known = ~np.isnan(column)
-                    sums = self._integrate(key, metric, times[known], column[known])
-                    for name, total in zip(_SUMS[metric], sums, strict=True):
+                    sums = self._integrate(key, times[known], column[known])
+                    for name, total in zip(COMPUTED, sums, strict=True):
                         values[known, places.index(key), self._metrics.index(name)] = total
         self._recent.append((times, values))
         if self._capacity is not None:
             numbers = max(1, len(self._devices) * len(self._metrics))
             self._thin(max(4, self._capacity // (2 * numbers)))
 
-    def _integrate(
-        self, key: str, metric: str, times: Numbers, samples: Numbers
-    ) -> tuple[Numbers, Numbers]:
-        """The sum over time and the covered time at these samples, continued from the last one."""
+    def _integrate(self, key: str, times: Numbers, used: Numbers) -> tuple[Numbers, Numbers]:
+        """The two sums at these samples of utilisation, continued from the last one."""
         import numpy as np
 
-        at, value, total, covered = self._last.get((key, metric), (-np.inf, 0.0, 0.0, 0.0))
+        at, busy, covered = self._last.get(key, (-np.inf, 0.0, 0.0))
         step = np.diff(times, prepend=at)
         step[step > self._longest] = 0.0
-        if metric == "utilisation":
-            height = samples / 100  # a utilisation counter tells of the time before it
-        else:
-            height = (samples + np.concatenate([[value], samples[:-1]])) / 2
-        sums = total + np.cumsum(step * height), covered + np.cumsum(step)
+        # A utilisation counter tells of the time before it.
+        sums = busy + np.cumsum(step * used / 100), covered + np.cumsum(step)
         if len(times):
-            last = (times[-1], samples[-1], sums[0][-1], sums[1][-1])
-            self._last[key, metric] = last
+            self._last[key] = (times[-1], sums[0][-1], sums[1][-1])
         return sums
 
     def _thin(self, most: int) -> None:

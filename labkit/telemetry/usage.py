@@ -43,8 +43,6 @@ class SpanUse:
     images_per_joule: float | None = None
     missing: dict[str, str] = field(default_factory=dict)
     """Which of these is None, and why."""
-    from_power: bool = False
-    """The joules are summed from power samples: the device has no counter that can be used."""
 
     def text(self, name: str) -> str:
         """A number as the table writes it, or why there is none: `row.text("utilisation")`."""
@@ -73,32 +71,28 @@ def _of_device(recording: Recording, span: Span, end: float, device: Device) -> 
     mean = peak = None
     covered = _grown(recording, key, "covered_seconds", start, end)
     # A utilisation counter tells of the time before it: one sample would describe another span.
-    several = _samples(recording, key, "utilisation", start, end) > 1
-    if several and covered >= _COVERED * (end - start):
+    times, _ = recording.column(key, "utilisation")
+    # The sample that the end of a span has asked for comes a moment after it.
+    inside = (times >= start) & (times <= end + recording.header.every / 2)
+    if inside.sum() > 1 and covered >= _COVERED * (end - start):
         busy = _grown(recording, key, "busy_seconds", start, end)
         mean = min(100 * busy / covered, 100.0)
         peak = max(_peak(recording, [key], "utilisation", start, end) or 0.0, mean)
     memory = _peak(recording, [key], "memory", start, end)
-    joules, from_power = _by_counter(recording, key, start, end), False
-    if joules is None:
-        joules = _by_power(recording, key, start, end)
-        from_power = joules is not None
-    energy = "energy" if len(recording.column(key, "energy")[0]) else "power"
+    joules = _joules(recording, key, start, end)
     needs = {
         "utilisation": (mean, "utilisation"),
         "peak_utilisation": (peak, "utilisation"),
         "peak_memory": (memory, "memory"),
-        "joules": (joules, energy),
+        "joules": (joules, "energy"),
     }
     missing = {
         name: _reason(recording, device, metric, start, end)
         for name, (value, metric) in needs.items()
         if value is None
     }
-    return SpanUse(
-        span, key, device.label, end - start, mean, peak, memory, joules,
-        missing=missing, from_power=from_power,
-    )  # fmt: skip
+    seconds = end - start
+    return SpanUse(span, key, device.label, seconds, mean, peak, memory, joules, missing=missing)
 
 
 def _of_all(recording: Recording, span: Span, end: float, rows: list[SpanUse]) -> SpanUse:
@@ -124,12 +118,6 @@ def _with_images(row: SpanUse, images: float | None) -> SpanUse:
         return images / amount if images is not None and amount else None
 
     return replace(row, images_per_second=per(row.seconds), images_per_joule=per(row.joules))
-
-
-def _samples(recording: Recording, device: str, metric: str, start: float, end: float) -> int:
-    """How many samples of a metric lie in a span; the last may come a moment after its end."""
-    times, _ = recording.column(device, metric)
-    return int(((times >= start) & (times <= end + recording.header.every / 2)).sum())
 
 
 def _grown(recording: Recording, device: str, counter: str, start: float, end: float) -> float:
@@ -162,8 +150,8 @@ def _peak(
     return float(total.max()) if len(total) else None
 
 
-def _by_counter(recording: Recording, device: str, start: float, end: float) -> float | None:
-    """Joules by the hardware's own counter, where it was updated often enough."""
+def _joules(recording: Recording, device: str, start: float, end: float) -> float | None:
+    """By the hardware's own counter, where it was updated often enough."""
     import numpy as np
 
     times, counter = recording.column(device, "energy")
@@ -178,16 +166,6 @@ def _by_counter(recording: Recording, device: str, start: float, end: float) -> 
         return None
     # What lies outside of the first and the last sample is taken to be like the rest.
     return _grown(recording, device, "energy", start, end) * float((end - start) / seen)
-
-
-def _by_power(recording: Recording, device: str, start: float, end: float) -> float | None:
-    """Joules as the sum of power samples over time."""
-    powered = _grown(recording, device, "powered_seconds", start, end)
-    if _samples(recording, device, "power", start, end) < _UPDATES:
-        return None
-    if powered < _COVERED * (end - start):
-        return None
-    return _grown(recording, device, "joules", start, end) * (end - start) / powered
 
 
 def _reason(recording: Recording, device: Device, metric: str, start: float, end: float) -> str:
@@ -263,8 +241,6 @@ def table(recording: Recording) -> SpanTable:
     rows = tuple(row for span in spans for row in use(recording, span))
     reasons = {why for row in rows for why in row.missing.values()}
     notes = []
-    if any(row.from_power for row in rows):
-        notes.append("Without a counter of energy, joules are summed from power samples.")
     if TOO_SHORT in reasons:
         notes.append("Too short to measure: fewer updates of the counter than make a mean.")
     keys = [one.key for one in recording.counted]
@@ -272,7 +248,7 @@ def table(recording: Recording) -> SpanTable:
         (one.device, one.metric): one.says
         for one in recording.states
         if one.why in reasons and one.device in keys
-        if one.metric in ("", "utilisation", "memory", "power", "energy")
+        if one.metric in ("", "utilisation", "memory", "energy")
     }
     notes += [*newest.values(), *recording.remarks, *[recording.damage or ""]]
     return SpanTable(rows, recording.kind, tuple(dict.fromkeys(filter(None, notes))))

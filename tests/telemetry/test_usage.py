@@ -50,7 +50,7 @@ def test_a_steady_load_gives_exact_numbers():
     assert row.joules == pytest.approx(200 * 10.05)
     assert row.images_per_second == pytest.approx(60_000 / 10.05)
     assert row.images_per_joule == pytest.approx(60_000 / 2010)
-    assert (row.missing, row.from_power) == ({}, False)
+    assert row.missing == {}
 
 
 def test_the_mean_is_over_time_and_not_over_samples():
@@ -105,13 +105,10 @@ def test_a_span_of_few_updates_of_the_counter_is_too_short_for_joules():
     ],
     ids=["missing", "begins anew", "stands still", "stops", "is updated every 5 s"],
 )
-def test_without_a_counter_that_can_be_used_power_is_summed_and_that_is_said(counter):
+def test_a_counter_that_cannot_be_used_gives_no_joules(counter):
     row = one(sampled(lambda t, _: (60, 1e9, 200.0, counter(t))), 5.0, 13.0)
-    assert row.joules == pytest.approx(1600)
-    assert row.from_power
-    without = one(sampled(lambda t, _: (60, 1e9, None, counter(t))), 5.0, 13.0)
-    assert without.joules is None
-    assert without.missing["joules"]
+    assert row.joules is None
+    assert row.missing["joules"]
 
 
 @pytest.mark.parametrize("why", ["not supported", "refused", "lost", "implausible", "silent"])
