@@ -31,18 +31,9 @@ from labkit.telemetry.nvml import (
 __all__ = ["Gpus"]
 
 NAMES = (
-    "utilisation",
-    "sm_activity",
-    "memory_activity",
-    "memory",
-    "process_memory",
-    "power",
-    "temperature",
-    "clock",
-    "pcie",
-    "nvlink",
-    "energy",
-)
+    "utilisation", "sm_activity", "memory_activity", "memory", "process_memory", "power",
+    "temperature", "clock", "pcie", "nvlink", "energy",
+)  # fmt: skip
 COLUMN = {name: column for column, name in enumerate(NAMES)}
 SLOW = 0.95  # seconds between two samples of what changes slowly (a tick may come a little early)
 
@@ -92,9 +83,7 @@ class Gpus:
             whys: dict[str, Why] = {"LIBRARY_NOT_FOUND": "note", "NO_PERMISSION": "refused"}
             return (), (State(now, self.name, "", whys.get(opened.fault, "lost"), opened.says),)
         nvml = self._nvml = opened.pynvml
-        count = asked(nvml, nvml.nvmlDeviceGetCount)
-        if isinstance(count, Fault):
-            return (), (State(now, self.name, "", *reason(nvml, "The driver", "", count)),)
+        count = nvml.nvmlDeviceGetCount()
         if not count:
             says = "The NVIDIA driver works, but shows no GPU here."
             return (), (State(now, self.name, "", "note", says),)
@@ -239,18 +228,30 @@ class Gpu:
         self.missing: dict[str, Fault] = {}
         self.slow_values: Numbers = [None] * len(NAMES)
         self._slow: list[Call | Gpm | Processes] = []
-        self._known: set[str] = set()
         if isinstance(handle, Fault):
             self.missing = {"": handle}
             return
-        for call in every_sample(nvml, handle):
-            if metrics := self._new(call.read()):
-                self.calls.append((call, metrics))
-        if not self.calls:
+        fast, slow = every_sample(nvml, handle), once_a_second(nvml, handle)
+        gives: dict[str, Call | Gpm] = {}  # of the calls for one metric the first that answers
+        answers = [
+            *((call, call.read()) for call in fast),
+            *((one, self._read(one)) for one in slow),
+        ]
+        for call, found in answers:
+            for metric, answer in found.items():
+                if isinstance(answer, Fault):
+                    self.missing.setdefault(metric, answer)
+                else:
+                    gives.setdefault(metric, call)
+        if not gives:
             self.missing = {"": next(iter(self.missing.values()))}
             return
-        self._slow = [way for way in once_a_second(nvml, handle) if self._new(self._read(way))]
-        self._slow.append(self.processes)  # one that is not listed yet may be listed later
+        self.missing = {metric: one for metric, one in self.missing.items() if metric not in gives}
+        for call in fast:
+            if metrics := [metric for metric in call.values if gives.get(metric) is call]:
+                self.calls.append((call, metrics))
+        # A process that is not listed yet may be listed later.
+        self._slow = [*(one for one in slow if one in gives.values()), self.processes]
 
     def read_slow(self) -> Found:
         """Read what changes slowly: the answers. The numbers go to `slow_values`."""
@@ -269,17 +270,6 @@ class Gpu:
         for way in self._slow:
             if isinstance(way, Gpm):
                 way.close()
-
-    def _new(self, found: Found) -> list[str]:
-        """The metrics that these answers give, and no call before them."""
-        new = [m for m, one in found.items() if not isinstance(one, Fault) and m not in self._known]
-        self._known.update(new)
-        for metric, answer in found.items():
-            if metric in self._known:
-                self.missing.pop(metric, None)
-            elif isinstance(answer, Fault):
-                self.missing[metric] = answer
-        return new
 
     def _read(self, way: Call | Gpm | Processes) -> Found:
         answers = way.read()

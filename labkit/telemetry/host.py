@@ -29,15 +29,8 @@ CORES = 64  # more cores than this are not shown one by one
 Times = dict[int, tuple[float, float]]  # of each core: busy and all time
 
 
-class Reading(NamedTuple):
-    """How something is read: what `read` gives is kept, and `parse` works it out later."""
-
-    read: Callable[[], Any]
-    parse: Callable[[Any], Any]
-
-
 class Kept(NamedTuple):
-    """What was read at one time; what was worked out of it, after `take`."""
+    """What was read at one time. The times of the cores are worked out later, in `take`."""
 
     time: float
     content: dict[str, Any]
@@ -64,7 +57,7 @@ class Host:
     ) -> None:
         self._pid, self._root, self._clock = pid, root, clock
         self._descriptors: list[int] = []
-        self._readings: dict[str, Reading] = {}
+        self._readings: dict[str, Callable[[], Any]] = {}
         self._kept: list[Kept] = []
         self._states: list[State] = []
         self._memory_due, self._ended = -math.inf, False
@@ -78,26 +71,24 @@ class Host:
         self._shown = self._cores if len(self._cores) <= CORES else ()
         self._before, self._joules = Kept(-math.inf, {}), 0.0
         file = self._file("proc/stat")
-        self._readings["times"] = Reading(file or machine.core_times, core_times if file else dict)
+        self._readings["times"] = file or machine.core_times
+        self._parse: Callable[[Any], Times] = core_times if file else dict
         self._quota = None
-        if cores.quota and allowed.cpu_stat and (file := self._file(allowed.cpu_stat)):
+        if cores.quota and allowed.cpu_stat and (stat := self._file(allowed.cpu_stat)):
             self._quota = cores.quota
-            self._readings["used"] = Reading(file, seconds_used)
+            self._readings["used"] = lambda: seconds_used(stat())
             self._tell("utilisation", "note", _QUOTA.format(cores.quota, len(self._cores)))
         if memory.limit is not None:
-            read = lambda: machine.limits(self._root).memory_used  # noqa: E731
-            self._readings["memory"] = Reading(read, lambda used: used)
-        elif file := self._file("proc/meminfo"):
-            self._readings["memory"] = Reading(file, memory_used)
+            self._readings["memory"] = lambda: machine.limits(self._root).memory_used
+        elif meminfo := self._file("proc/meminfo"):
+            self._readings["memory"] = lambda: memory_used(meminfo())
         else:
-            used = lambda memory: memory.total - memory.available  # noqa: E731
-            self._readings["memory"] = Reading(machine.read_memory, used)
+            self._readings["memory"] = used_by_all
         self.follow(self._pid)
         self._packages, says = packages(self._root / "sys/class/powercap")
         if self._packages:
-            counters = lambda: [path.read_bytes() for path, _ in self._packages]  # noqa: E731
-            joules = lambda counts: [int(count) / 1e6 for count in counts]  # noqa: E731
-            self._readings["energy"] = Reading(counters, joules)
+            counters = [path for path, _ in self._packages]
+            self._readings["energy"] = lambda: [int(one.read_bytes()) / 1e6 for one in counters]
         else:
             self._tell("energy", "not supported", says)
             self._tell("power", "not supported", says)
@@ -115,10 +106,10 @@ class Host:
         if memory:
             self._memory_due = now + MEMORY
         content = {}
-        for metric, reading in tuple(self._readings.items()):
+        for metric, read in tuple(self._readings.items()):
             if memory or metric not in ("memory", "process_memory"):
                 try:
-                    content[metric] = reading.read()
+                    content[metric] = read()
                 except ProcessLookupError:
                     if not self._ended:
                         says = "The process whose memory was shown has ended."
@@ -138,7 +129,7 @@ class Host:
         if file := self._file(f"proc/{pid}/statm"):
             page = os.sysconf("SC_PAGE_SIZE")
             read = lambda: int(file().split(None, 2)[1]) * page  # noqa: E731
-        self._readings["process_memory"] = Reading(read, lambda used: used)
+        self._readings["process_memory"] = read
         self._memory_due, self._ended = -math.inf, False
 
     def close(self) -> None:
@@ -148,8 +139,7 @@ class Host:
         self._descriptors, self._kept, self._readings = [], [], {}
 
     def _row(self, kept: Kept) -> Row:
-        content = {m: self._readings[m].parse(raw) for m, raw in kept.content.items()}
-        now = Kept(kept.time, content)
+        now = Kept(kept.time, {**kept.content, "times": self._parse(kept.content["times"])})
         found = {m: now.content.get(m) for m in ("memory", "process_memory")}
         before, busy = self._before, dict[int, float]()
         passed = now.time - before.time
@@ -236,6 +226,12 @@ def seconds_used(cpu_stat: bytes) -> float:
     2.5
     """
     return int(cpu_stat.split(None, 2)[1]) / 1e6
+
+
+def used_by_all() -> float:
+    """Bytes that are not available to a program, where there is no /proc."""
+    memory = machine.read_memory()
+    return memory.total - memory.available
 
 
 def memory_used(meminfo: bytes) -> float:
