@@ -74,15 +74,6 @@ def test_header_sources_rows_and_the_end_come_in_this_order(started):
     assert not psutil.pid_exists(pid)
 
 
-def test_flush_brings_a_sample_of_now_also_where_none_is_due(started):
-    client, lines = started(every=60)
-    assert client.flush(20)
-    asked = time.monotonic() - client.clock
-    assert client.flush(20)
-    assert lines.times()[-1] >= asked - 1e-3
-    assert not lines.notes("flushed")  # its answer is the client's own
-
-
 def test_a_sample_at_the_edge_of_a_span_comes_with_the_next_batch(started):
     client, lines = started(every=60)
     assert client.flush(20)
@@ -185,19 +176,6 @@ def test_however_a_kernel_ends_no_sampler_is_left(ending, signum):
     finally:
         kernel.kill()
         kernel.communicate(timeout=20)
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_fork_of_the_kernel_has_no_part_in_it(started):
-    client, _ = started()
-    assert client.flush(20)
-    child = os.fork()
-    if child == 0:
-        client.sample()
-        client.stop()
-        os._exit(7 if client.alive else 0)
-    assert os.waitpid(child, 0)[1] == 0
-    assert client.flush(20)
 
 
 def test_many_starts_and_stops_leave_no_thread_and_no_open_file(started):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.telemetry.recorders import cpu, gpus, recorder, recording, take
+from tests.telemetry.recorders import gpus, recorder, recording, take
 
 METRICS = ("utilisation", "power", "energy")
 NUMBERS = len(METRICS) + 2  # of a device in a row, with the sums
@@ -94,12 +94,6 @@ def test_devices_may_come_and_go_and_keep_their_columns():
     assert found.column("gpu0", "utilisation")[1].tolist() == [10, 20, 40]
     assert found.column("gpu1", "utilisation")[0].tolist() == [0.2]
     assert found.column("gpu0", "busy_seconds")[1][-1] == pytest.approx(0.06)
-
-
-def test_sources_stay_apart():
-    made = recorder(gpus(), cpu("memory"), [1, 0.1, [5e9]], [0, 0.1, [50, 1, 1]])
-    assert recording(made).column("cpu", "memory")[1].tolist() == [5e9]
-    assert recording(made).column("gpu0", "utilisation")[1].tolist() == [50]
 
 
 def test_a_recording_does_not_change_when_more_rows_come():

@@ -156,12 +156,3 @@ def test_the_page_never_takes_the_place_of_the_recording(recorded):
     with pytest.raises(LabError, match="the recording itself"):
         replay(recorded[0], recorded[0])
     assert recorded[0].read_bytes() == before
-
-
-def test_replay_without_a_display_says_where_the_page_is(recorded, monkeypatch, capsys, tmp_path):
-    monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert replay(recorded[0]) == 0
-    page = Path(capsys.readouterr().out.splitlines()[-1].removeprefix("Open it in a browser: "))
-    assert page.is_file()

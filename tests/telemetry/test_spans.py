@@ -44,14 +44,6 @@ def test_both_edges_are_announced(heard):
     assert first.start == last.start <= last.end
 
 
-def test_spans_may_overlap(heard):
-    outer = mark("outer")
-    with mark("inner"):
-        outer.end()
-    told = [("outer", "begins"), ("inner", "begins"), ("outer", "ends"), ("inner", "ends")]
-    assert names(heard) == told
-
-
 def test_a_span_that_an_exception_leaves_has_ended_without_its_images(heard):
     with pytest.raises(ZeroDivisionError), mark("epoch 1", 60_000):
         _ = 1 / 0
@@ -172,12 +164,6 @@ def test_another_program_adds_its_spans_to_a_recording(tmp_path):
     assert (begun["span"], begun["end"]) == ("epoch 1", None)  # a crash would leave that
     assert (ended["span"], ended["images"], ended["by"]) == ("epoch 1", 10, "training")
     assert 0 < begun["start"] == ended["start"] <= ended["end"]
-
-
-def test_a_recording_that_is_gone_ends_no_program(tmp_path):
-    answer = run(MARKING, **{SPANS_TO: str(tmp_path / "gone.jsonl")})
-    assert answer.returncode == 0
-    assert "gone.jsonl" in answer.stderr
 
 
 def test_marking_loads_nothing_heavy():
