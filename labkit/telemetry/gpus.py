@@ -12,6 +12,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from labkit.hardware.gpus import open_driver
@@ -115,7 +116,7 @@ class Gpus:
         for one in kept:
             table = [values.copy() for values in one.slow]
             items = self._layout.unpack(one.content)
-            failing = any(one.codes) or any(items[at] for at in self._layout.codes)
+            failing = any(one.codes) or any(self._layout.codes(items))
             if failing or self._failing:
                 self._failing = failing
                 self._unpack_each(one, items, table)
@@ -200,7 +201,8 @@ class Layout:
                 form += call.form
                 first = last
         self.unpack = struct.Struct(form).unpack
-        self.codes = codes  # the items that are error codes
+        # The items that are error codes, one of them twice: of a single one it gives no tuple.
+        self.codes: Callable[[Any], Any] = itemgetter(*codes, codes[0]) if codes else lambda _: ()
         self.calls = [call.into(self.memory, start) for call, start in starts]
 
 

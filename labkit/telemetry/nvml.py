@@ -181,14 +181,15 @@ class Gpm:
         answers = self._layout.unpack_from(self._buffer)
         codes, numbers = answers[::2], answers[1::2]
         found: Found = {}
-        for metric, first, last, unit in (
-            ("sm_activity", 0, 1, 1), ("pcie", 1, 3, 2**20), ("nvlink", 3, 5, 2**20),
+        # Whole bytes: long fractions make the lines of a recording dear.
+        for metric, first, last, unit, digits in (
+            ("sm_activity", 0, 1, 1, 2), ("pcie", 1, 3, 2**20, None), ("nvlink", 3, 5, 2**20, None),
         ):  # fmt: skip
             total = sum(numbers[first:last]) * unit
             if fault := max(codes[first:last]):
                 found[metric] = Fault(fault)
             else:
-                found[metric] = round(total, 2) if math.isfinite(total) else None
+                found[metric] = round(total, digits) if math.isfinite(total) else None
         return found
 
     def close(self) -> None:
