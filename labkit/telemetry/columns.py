@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["COMPUTED", "Columns", "Series"]
 
 COMPUTED = ("busy_seconds", "covered_seconds")
+_KNOWN = {int, float, type(None)}
 _TOGETHER = 512  # rows that become arrays at a time
 
 
@@ -89,9 +90,9 @@ class Columns:
             isinstance(one, list) and len(one) == len(metrics) for one in values
         ):
             raise Damage("is a row that does not fit its source")
-        if not all(_finite(value) for one in values for value in one if value is not None):
+        if not {type(value) for one in values for value in one} <= _KNOWN:
             raise Damage("is a row with something that is not a number")
-        if not _finite(time) or time < self._newest:
+        if type(time) not in (int, float) or not self._newest <= time < float("inf"):
             raise Damage("is a row that is older than the row before it")
         self._newest = time
         self._waiting.append((time, values))
@@ -121,6 +122,7 @@ class Columns:
         times = np.array([time for time, _ in self._waiting], dtype=float)
         given = np.array([values for _, values in self._waiting], dtype=float)
         given = given.reshape(len(times), len(keys), len(metrics))
+        given[np.isinf(given)] = np.nan
         self._waiting.clear()
         values = np.full((len(times), len(self._devices), len(self._metrics)), np.nan)
         places = list(self._devices)
@@ -165,10 +167,6 @@ class Columns:
             while _rows(self._older) > most:
                 self._older = [_extremes(*_joined(self._older), 4)]
                 self._step *= 2
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and abs(value) < 1e300
 
 
 def _rows(blocks: list[tuple[Numbers, Numbers]]) -> int:
