@@ -12,22 +12,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from labkit.arguments import number
 from labkit.hardware import machine_text
 from labkit.kinds import LabError, bytes_text, seconds_text
-from labkit.telemetry.client import SamplerClient
+from labkit.telemetry.client import UP_TO_NOW, SamplerClient
 from labkit.telemetry.format import Span, span_line
-from labkit.telemetry.panel import APART, FIRST_SAMPLES, UP_TO_NOW
 from labkit.telemetry.recording import read
 from labkit.telemetry.spans import SPANS_TO, one_line
 
 __all__ = ["record", "replay"]
 
 _NAME_LENGTH = 60
-# A terminal sends the first two to the program as well; the others reach this process alone.
-_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 
 
 def record(program: list[str], to: Path | None = None, every: float = 0.1) -> int:
@@ -54,13 +50,10 @@ def record(program: list[str], to: Path | None = None, every: float = 0.1) -> in
     try:
         client.batch(1)  # each sample is in the file at once: a crash costs the last one
         client.start()
-        client.flush(FIRST_SAMPLES)
-        time.sleep(APART)
-        client.flush(UP_TO_NOW)
         began = time.monotonic()
         code = _run(program, {**os.environ, SPANS_TO: str(file.resolve())}, client)
-        span = Span(_name(program), began - client.clock, time.monotonic() - client.clock)
-        write(span_line(span))
+        name = one_line(shlex.join([Path(program[0]).name, *program[1:]]))[:_NAME_LENGTH]
+        write(span_line(Span(name, began - client.clock, time.monotonic() - client.clock)))
         client.flush(UP_TO_NOW)
     except LabError:
         file.unlink(missing_ok=True)  # nothing has run
@@ -83,10 +76,10 @@ def replay(file: Path, html: Path | None = None, *, show: bool = True) -> int:
     from labkit.views.panel_page import document
 
     recording = read(file)
-    if html is not None and html.exists() and html.samefile(file):
-        raise LabError(f"{html} is the recording itself. Give another name for the page.")
-    page = document(recording.html(), f"{file.name}: {recording.stamp}")
     target = html or Path(tempfile.mkdtemp(prefix="labkit-replay-")) / f"{file.stem}.html"
+    if target.resolve() == file.resolve():
+        raise LabError(f"{html} is the recording itself. Give another name for the page.")
+    page = document(recording.html(), f"{file.name}: {recording.kind}")
     try:
         target.write_text(page, encoding="utf-8", errors="replace")
     except OSError as fault:
@@ -117,40 +110,21 @@ def _run(program: list[str], environment: dict[str, str], client: SamplerClient)
 
 @contextmanager
 def _signals_for(program: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Ctrl-C is the program's own matter; a request to end is passed on to it.
-
-    A signal that is ignored here (`nohup`, a job in the background) stays ignored.
-    """
-
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        if number in (signal.SIGTERM, signal.SIGHUP):
-            program.send_signal(number)
-
-    before = {
-        one: signal.signal(one, pass_on)
-        for one in _SIGNALS
-        if signal.getsignal(one) is not signal.SIG_IGN
-    }
+    """Ctrl-C reaches the program from the terminal; a request to end is passed on to it."""
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end = signal.signal(signal.SIGTERM, lambda number, _frame: program.send_signal(number))
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-
-
-def _name(program: list[str]) -> str:
-    name = one_line(shlex.join([Path(program[0]).name, *program[1:]]))
-    return name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 1] + "…"
+        signal.signal(signal.SIGINT, interrupt)
+        signal.signal(signal.SIGTERM, end)
 
 
 def _opened(page: Path) -> bool:
     """Whether a browser has opened it. Without a display only one for text terminals could."""
     import webbrowser
 
-    if sys.platform.startswith("linux"):
-        if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-            return False
-    try:
-        return webbrowser.open(page.resolve().as_uri())
-    except webbrowser.Error:
+    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if sys.platform == "linux" and not display:
         return False
+    return webbrowser.open(page.resolve().as_uri())

@@ -10,27 +10,24 @@ True
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import IO
 
 from labkit.kinds import LabError
 from labkit.telemetry.format import state_line
 from labkit.telemetry.metrics import State, Why
 
-__all__ = ["SamplerClient"]
+__all__ = ["UP_TO_NOW", "SamplerClient"]
 
-PAUSES = (0.1, 1.0, 3.0)  # seconds before each restart of a sampler that has ended by itself
-STARTING = 60.0  # seconds until its first line: Python starts slowly on a busy network disk
-SILENT = 15.0  # seconds without a line (it writes one every 5 s at least): it hangs
+RESTARTS = 3  # of a sampler that has ended by itself
+FIRST_SAMPLE = 2.0  # seconds that start() waits for it, so that nothing is missed
+APART = 0.06  # seconds between two samples that give a utilisation
+UP_TO_NOW = 0.3  # seconds to wait for the samples of this moment
 _CHUNK = 1 << 16
 
 
@@ -56,9 +53,12 @@ class SamplerClient:
         self._thread = threading.Thread(target=self._work, name="labkit sampler", daemon=True)
 
     def start(self) -> None:
-        """Begin; comes back at once."""
-        self._launch(continued=False)
+        """Begin, and wait for two samples: utilisation is known between two."""
+        self._process = self._launch()
         self._thread.start()
+        self.flush(FIRST_SAMPLE)
+        time.sleep(APART)
+        self.flush(UP_TO_NOW)
 
     def sample(self) -> None:
         """Sample now; the rows come with the next batch. Never waits: it is called by training."""
@@ -86,12 +86,10 @@ class SamplerClient:
 
     def stop(self, timeout: float = 2.0) -> None:
         """End the process, after handing on what it still writes. May be called again."""
-        if self._owner != os.getpid():
-            return  # in a fork: the process is the parent's
+        if not self.alive:  # or in a fork: the process is the parent's
+            return
         self._stopping.set()
         self._ask("end")
-        if self._thread is threading.current_thread() or not self._thread.is_alive():
-            return
         self._thread.join(timeout)
         if self._thread.is_alive() and self._process is not None:
             self._process.kill()
@@ -114,120 +112,77 @@ class SamplerClient:
             with suppress(OSError, ValueError):
                 process.stdin.write(f"{request}\n".encode())
 
-    def _launch(self, *, continued: bool) -> None:
+    def _launch(self, *more: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-m", "labkit.telemetry.sampler"]
         command += [f"--every={self._every!r}", f"--pid={self._owner}", f"--clock={self.clock!r}"]
-        command += [f"--where={self._where}", *["--continued"] * continued]
-        self._complaints: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by _finish)
+        command += [f"--where={self._where}", *more]
         try:
             process = subprocess.Popen(
                 command,
                 bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._complaints,
-                env=_environment(),
                 start_new_session=True,  # Ctrl-C in a terminal is not meant for it
             )
         except OSError as fault:
-            self._complaints.close()
             raise LabError(
                 f"The sampler's process cannot be started: {fault}. "
                 "End programs that you do not need, and try again."
             ) from fault
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)
-        self._process = process
-        for request in self._standing.values():
-            self._ask(request)
+        return process
 
     # In the client's thread.
 
     def _work(self) -> None:
-        for pause in (*PAUSES, None):
-            assert self._process is not None
-            self._read(self._process)
-            how = self._finish(self._process)
+        for left in reversed(range(RESTARTS + 1)):
+            process = self._process
+            assert process is not None
+            self._read(process)
             if self._stopping.is_set():
                 break
-            if pause is None:
-                says = f"The sampler ended by itself again ({how}). Start a new panel."
-                self._tell("gpus", "silent", says)
-                self._tell("host", "silent", says)
+            says = f"The sampler ended by itself (exit status {process.returncode})."
+            if not left:
+                self._tell("gpus", "silent", f"{says} Start a new panel.")
+                self._tell("host", "silent", f"{says} Start a new panel.")
                 break
-            self._tell("", "note", f"The sampler ended by itself ({how}) and was started again.")
-            if self._stopping.wait(pause):
-                break
-            try:
-                self._launch(continued=True)
-            except LabError as fault:
-                self._tell("host", "silent", str(fault))
-                break
+            self._tell("", "note", f"{says} It was started again.")
+            self._process = self._launch("--continued")
+            for request in self._standing.values():
+                self._ask(request)
             if self._stopping.is_set():
                 self._ask("end")  # stop() has asked the one before it
         with self._answered:
             self._answered.notify_all()
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
-        """Hand lines on until the process ends; one that hangs is ended."""
+        """Hand lines on until the process ends."""
+        assert process.stdin is not None
         assert process.stdout is not None
-        output = process.stdout.fileno()
-        poll = select.poll()
-        poll.register(output, select.POLLIN)
-        begun, patience = b"", STARTING
-        while True:
-            if not poll.poll(1000 * patience):
-                process.kill()
-            chunk = os.read(output, _CHUNK)
-            if not chunk:
-                return
+        begun = b""
+        while chunk := os.read(process.stdout.fileno(), _CHUNK):
             whole, newline, begun = (begun + chunk).rpartition(b"\n")
             if newline:
                 self._hand_on(whole.decode(errors="replace"))
-                patience = SILENT
+        process.stdin.close()
+        process.stdout.close()
+        process.wait()
 
     def _hand_on(self, text: str) -> None:
-        answers = []
-        if '{"flushed"' in text:
-            lines = text.split("\n")
-            answers = [line for line in lines if line.startswith('{"flushed"')]
-            text = "\n".join(line for line in lines if not line.startswith('{"flushed"'))
-        if text:
-            try:
+        lines = text.split("\n")
+        answers = [line for line in lines if line.startswith('{"flushed"')]
+        if answers:
+            text = "\n".join(line for line in lines if line not in answers)
+        try:
+            if text:
                 self._take(text)
-            except Exception as fault:  # noqa: BLE001 (the samples that follow may be used)
-                warnings.warn(
-                    f"Some samples were not used: {fault!r}", RuntimeWarning, stacklevel=2
-                )
+        except Exception as fault:  # noqa: BLE001 (the samples that follow may be used)
+            warnings.warn(f"Some samples were not used: {fault!r}", RuntimeWarning, stacklevel=2)
         if answers:
             with self._answered:
                 self._flushed = int(answers[-1].partition(":")[2].rstrip("} "))
                 self._answered.notify_all()
 
-    def _finish(self, process: subprocess.Popen[bytes]) -> str:
-        """Wait for the end of the process, or bring it about. How it ended, in words."""
-        try:
-            process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
-        with self._complaints as complaints:
-            complaints.seek(0)
-            said = complaints.read().decode(errors="replace").strip().splitlines()
-        return f"exit status {process.returncode}" + (f": {said[-1]}" if said else "")
-
     def _tell(self, source: str, why: Why, says: str) -> None:
         self._hand_on(state_line(State(time.monotonic(), source, "", why, says), self.clock))
-
-
-def _environment() -> dict[str, str]:
-    """That of the kernel; the sampler is of the labkit that runs now, whatever others there are."""
-    home = str(Path(__file__).parents[2])
-    environment = dict(os.environ)
-    if "site-packages" not in home:
-        known = environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = f"{home}{os.pathsep}{known}" if known else home
-    return environment

@@ -1,19 +1,18 @@
-"""The rows of one source as NumPy arrays: sums over time, and bounded memory by thinning.
+"""The rows of one source as NumPy arrays: sums over time, in bounded memory.
 
-Sums are computed when rows arrive, so that they stay exact when old rows are thinned. From
-utilisation: `busy_seconds` (the time at full use that would be as much) and `covered_seconds` (the
-time for which utilisation is known); from power: `joules` and `powered_seconds`. The mean between
-two moments is the growth of the one over the growth of the other.
+Two sums of utilisation are computed when rows arrive, so that they stay exact when old rows are
+thinned: `busy_seconds` (the time at full use that would be as much) and `covered_seconds` (the time
+for which utilisation is known). The mean between two moments is the growth of the one over the
+growth of the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from labkit.telemetry.format import Damage
-from labkit.telemetry.metrics import METRICS, Device
+from labkit.telemetry.metrics import Device
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,11 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPUTED", "Columns", "Series"]
 
-_SUMS = {"utilisation": ("busy_seconds", "covered_seconds"), "power": ("joules", "powered_seconds")}
-COMPUTED = {name for pair in _SUMS.values() for name in pair}
-# A machine of 256 cores keeps few rows rather than much memory: 32 MB a source.
-_MOST_NUMBERS, _LEAST_ROWS = 4_000_000, 400
-_BLOCK = 4  # rows that become two
+COMPUTED = ("busy_seconds", "covered_seconds")
+_KNOWN = {int, float, type(None)}
+_TOGETHER = 512  # rows that become arrays at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,191 +44,150 @@ class Series:
 
 
 class Columns:
-    """Collects the rows of one source; with a capacity, not more rows than that.
+    """Collects the rows of one source; with a capacity, not more numbers than that.
 
     A source that is named again may have other devices. The columns are all that it ever had.
     """
 
     def __init__(self, source: str, every: float, capacity: int | None = None) -> None:
-        import numpy as np
-
         self.source = source
-        self.edges: Sequence[float] = ()  # where spans begin and end: rows beside them stay
         self._capacity = capacity
         # Two samples further apart say nothing about the time between them.
         self._longest = max(3 * every, 1.0)
         self._named: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._metrics: tuple[str, ...] = ()
         self._devices: dict[str, Device] = {}
-        # Of the last sample of a device and a metric: time, value, sum and covered time.
-        self._last: dict[tuple[str, str], tuple[float, float, float, float]] = {}
-        self._newest = -np.inf
-        # Times, values and levels; a level says how often these rows were thinned.
-        self._blocks: list[tuple[Numbers, Numbers, NDArray[np.int8]]] = []
+        # Of the last known utilisation of a device: its time, and the two sums.
+        self._last: dict[str, tuple[float, float, float]] = {}
+        self._newest = float("-inf")
+        self._waiting: list[Any] = []  # rows that are not in an array yet
+        self._older: list[tuple[Numbers, Numbers]] = []  # times and values
+        self._recent: list[tuple[Numbers, Numbers]] = []
+        self._step = 1  # samples for each of the older rows
 
     def name(self, metrics: tuple[str, ...], devices: tuple[Device, ...]) -> None:
         """The rows that follow have these columns."""
         import numpy as np
 
+        self._convert()
         self._named = (metrics, tuple(device.key for device in devices))
-        computed = (name for metric in metrics for name in _SUMS.get(metric, ()))
+        computed = COMPUTED if "utilisation" in metrics else ()
         self._metrics = tuple(dict.fromkeys((*self._metrics, *metrics, *computed)))
         self._devices |= {device.key: device for device in devices}
-        shape = (len(self._devices), len(self._metrics))
-        for at, (times, values, levels) in enumerate(self._blocks):
-            wider = np.full((len(times), *shape), np.nan)
-            wider[:, : values.shape[1], : values.shape[2]] = values
-            self._blocks[at] = (times, wider, levels)
+        for blocks in (self._older, self._recent):
+            for at, (times, values) in enumerate(blocks):
+                wider = np.full((len(times), len(self._devices), len(self._metrics)), np.nan)
+                wider[:, : values.shape[1], : values.shape[2]] = values
+                blocks[at] = (times, wider)
 
-    def numbers(self, rows: list[list[Any]]) -> tuple[Numbers, Numbers]:
-        """Times and values of rows as `json.loads` gives them; Damage if they do not fit."""
-        import numpy as np
-
+    def add(self, row: list[Any]) -> None:
+        """One row of the recording: source, time, the values of each device. Damage if it does not
+        fit.
+        """
         metrics, keys = self._named
-        try:
-            times = np.array([row[1] for row in rows], dtype=float)
-            values = np.array([row[2:] for row in rows], dtype=float)
-        except (IndexError, OverflowError, TypeError, ValueError) as fault:
-            raise Damage("is a row that does not fit its source") from fault
-        shape = (len(rows), len(keys), len(metrics)) if keys else (len(rows), 0)
-        if values.shape != shape or not np.isfinite(times).all() or np.isinf(values).any():
+        time, *values = row[1:] or [None]
+        if len(values) != len(keys) or not all(
+            isinstance(one, list) and len(one) == len(metrics) for one in values
+        ):
             raise Damage("is a row that does not fit its source")
-        if (np.diff(times, prepend=self._newest) < 0).any():
+        if not {type(value) for one in values for value in one} <= _KNOWN:
+            raise Damage("is a row with something that is not a number")
+        if type(time) not in (int, float) or not self._newest <= time < float("inf"):
             raise Damage("is a row that is older than the row before it")
-        return times, values.reshape(len(rows), len(keys), len(metrics))
-
-    def append(self, times: Numbers, values: Numbers) -> None:
-        """Add what `numbers` gave."""
-        import numpy as np
-
-        metrics, keys = self._named
-        wide = np.full((len(times), len(self._devices), len(self._metrics)), np.nan)
-        for at, key in enumerate(self._devices):
-            if key not in keys:
-                continue
-            given = values[:, keys.index(key)]
-            for metric, column in zip(metrics, given.T, strict=True):
-                wide[:, at, self._metrics.index(metric)] = column
-                # A recording that was saved after thinning brings its sums along.
-                if metric in _SUMS and _SUMS[metric][0] not in metrics:
-                    known = ~np.isnan(column)
-                    sums = self._integrate(key, metric, times[known], column[known])
-                    for name, sum_ in zip(_SUMS[metric], sums, strict=True):
-                        wide[known, at, self._metrics.index(name)] = sum_
-        self._blocks.append((times, wide, np.zeros(len(times), np.int8)))
-        self._newest = times[-1]
-        while self._capacity and sum(len(block[0]) for block in self._blocks) > self._limit():
-            self._thin()
+        self._newest = time
+        self._waiting.append((time, values))
+        if len(self._waiting) >= _TOGETHER:
+            self._convert()
 
     def series(self) -> Series:
         """All rows as they are now, read-only."""
-        times, values, levels = self._merged()
-        thinned = bool(levels.any()) or bool(COMPUTED & set(self._named[0]))
-        # Nothing here writes to these arrays any more.
+        import numpy as np
+
+        self._convert()
+        none = (np.empty(0), np.empty((0, len(self._devices), len(self._metrics))))
+        times, values = _joined([none, *self._older, *self._recent])
         times.setflags(write=False)
         values.setflags(write=False)
         devices = tuple(self._devices.values())
+        thinned = self._step > 1 or COMPUTED[0] in self._named[0]
         return Series(self.source, self._metrics, devices, times, values, thinned)
 
-    def _integrate(
-        self, key: str, metric: str, times: Numbers, samples: Numbers
-    ) -> tuple[Numbers, Numbers]:
-        """The sum over time and the covered time at these samples, continued from the last one."""
+    def _convert(self) -> None:
+        """Put the waiting rows into arrays, with their sums."""
         import numpy as np
 
-        at, value, total, covered = self._last.get((key, metric), (-np.inf, 0.0, 0.0, 0.0))
+        if not self._waiting:
+            return
+        metrics, keys = self._named
+        times = np.array([time for time, _ in self._waiting], dtype=float)
+        given = np.array([values for _, values in self._waiting], dtype=float)
+        given = given.reshape(len(times), len(keys), len(metrics))
+        given[np.isinf(given)] = np.nan
+        self._waiting.clear()
+        values = np.full((len(times), len(self._devices), len(self._metrics)), np.nan)
+        places = list(self._devices)
+        for key, samples in zip(keys, given.swapaxes(0, 1), strict=True):
+            for metric, column in zip(metrics, samples.T, strict=True):
+                values[:, places.index(key), self._metrics.index(metric)] = column
+                # A recording that was saved after thinning brings its sums along.
+                if metric == "utilisation" and COMPUTED[0] not in metrics:
+                    known = ~np.isnan(column)
+                    sums = self._integrate(key, times[known], column[known])
+                    for name, total in zip(COMPUTED, sums, strict=True):
+                        values[known, places.index(key), self._metrics.index(name)] = total
+        self._recent.append((times, values))
+        if self._capacity is not None:
+            numbers = max(1, len(self._devices) * len(self._metrics))
+            self._thin(max(4, self._capacity // (2 * numbers)))
+
+    def _integrate(self, key: str, times: Numbers, used: Numbers) -> tuple[Numbers, Numbers]:
+        """The two sums at these samples of utilisation, continued from the last one."""
+        import numpy as np
+
+        at, busy, covered = self._last.get(key, (-np.inf, 0.0, 0.0))
         step = np.diff(times, prepend=at)
         step[step > self._longest] = 0.0
-        if metric == "utilisation":
-            height = samples / 100  # a utilisation counter tells of the time before it
-        else:
-            height = (samples + np.concatenate([[value], samples[:-1]])) / 2
-        sums = total + np.cumsum(step * height), covered + np.cumsum(step)
+        # A utilisation counter tells of the time before it.
+        sums = busy + np.cumsum(step * used / 100), covered + np.cumsum(step)
         if len(times):
-            last = (times[-1], samples[-1], sums[0][-1], sums[1][-1])
-            self._last[key, metric] = last
+            self._last[key] = (times[-1], sums[0][-1], sums[1][-1])
         return sums
 
-    def _limit(self) -> int:
-        numbers = max(1, len(self._devices) * len(self._metrics))
-        most = max(_LEAST_ROWS, _MOST_NUMBERS // numbers)
-        return max(4 * _BLOCK, min(self._capacity or most, most))
+    def _thin(self, most: int) -> None:
+        """At most so many recent rows, all of them whole, and so many older ones.
 
-    def _merged(self) -> tuple[Numbers, Numbers, NDArray[np.int8]]:
-        import numpy as np
-
-        shape = (0, len(self._devices), len(self._metrics))
-        empty = (np.empty(0), np.empty(shape), np.empty(0, np.int8))
-        if len(self._blocks) != 1:
-            times, values, levels = zip(empty, *self._blocks, strict=True)
-            merged = (np.concatenate(times), np.concatenate(values), np.concatenate(levels))
-            self._blocks = [merged]
-        return self._blocks[0]
-
-    def _thin(self) -> None:
-        """Thin the longest stretch of one level in the older half.
-
-        Each level then has about as many rows and covers twice the time of the next: the first
-        minutes of a long day stay visible, and the last ones are complete.
+        The older rows have one resolution, which is halved whenever there are too many: the first
+        minutes of a long day stay visible.
         """
-        import numpy as np
-
-        times, values, levels = self._merged()
-        old = len(times) // 2
-        held = _beside(times[:old], self.edges)
-        if held.sum() > old / 2:  # too many spans to hold their edges
-            held[:] = False
-        starts = np.flatnonzero(np.diff(levels[:old], prepend=levels[0] + 1))
-        rows = np.add.reduceat(~held, starts, dtype=int)
-        longest = len(rows) - 1 - int(rows[::-1].argmax())  # of equals the newest
-        start, end = int(starts[longest]), int([*starts[1:], old][longest])
-        if rows[longest] < _BLOCK:
-            start, end = 0, old
-        loose = start + np.flatnonzero(~held[start:end])
-        loose = loose[: len(loose) // _BLOCK * _BLOCK]
-        stay = np.setdiff1d(np.arange(start, end), loose)
-        counters = np.array([m in METRICS and METRICS[m].counter for m in self._metrics], bool)
-        when, what = _thinned(times[loose], values[loose], counters)
-        fewer = np.concatenate([times[stay], when])
-        order = np.argsort(fewer, kind="stable")
-        level = np.full(len(fewer), min(int(levels[start]) + 1, 127), np.int8)
-        self._blocks = [
-            (times[:start], values[:start], levels[:start]),
-            (fewer[order], np.concatenate([values[stay], what])[order], level),
-            (times[end:], values[end:], levels[end:]),
-        ]
+        while _rows(self._recent) > most:
+            times, values = _joined(self._recent)
+            half = len(times) // 2
+            old, self._recent = (times[:half], values[:half]), [(times[half:], values[half:])]
+            self._older.append(_extremes(*old, 2 * self._step) if self._step > 1 else old)
+            while _rows(self._older) > most:
+                self._older = [_extremes(*_joined(self._older), 4)]
+                self._step *= 2
 
 
-def _beside(times: Numbers, edges: Sequence[float]) -> NDArray[np.bool_]:
-    """The rows before and after each edge of a span: they are not thinned."""
+def _rows(blocks: list[tuple[Numbers, Numbers]]) -> int:
+    return sum(len(times) for times, _ in blocks)
+
+
+def _joined(blocks: list[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
     import numpy as np
 
-    after = np.searchsorted(times, np.asarray(edges, dtype=float))
-    rows = np.concatenate([after - 1, after])
-    held = np.zeros(len(times), bool)
-    held[rows[(rows >= 0) & (rows < len(times))]] = True
-    return held
+    times, values = zip(*blocks, strict=True)
+    return np.concatenate(times), np.concatenate(values)
 
 
-def _thinned(
-    times: Numbers, values: Numbers, counter: NDArray[np.bool_]
-) -> tuple[Numbers, Numbers]:
-    """Of four rows two: of each column the smallest and the largest value, in their order; of a
-    counter the first and the last.
+def _extremes(times: Numbers, values: Numbers, size: int) -> tuple[Numbers, Numbers]:
+    """Of every `size` rows two: the lowest value of each column, and the highest. Of counters,
+    which only grow, these are the first and the last.
     """
     import numpy as np
 
-    blocks = values.reshape(-1, _BLOCK, *values.shape[1:])
-    known = ~np.isnan(blocks)
-    first, last = known.argmax(1), _BLOCK - 1 - known[:, ::-1].argmax(1)
-    low = np.where(known, blocks, np.inf).argmin(1)
-    high = np.where(known, blocks, -np.inf).argmax(1)
-    early = np.where(counter, first, np.minimum(low, high))
-    late = np.where(counter, last, np.maximum(low, high))
-    two = [np.take_along_axis(blocks, at[:, None], 1)[:, 0] for at in (early, late)]
-    # A single value goes to the row that is nearer.
-    single = known.sum(1) == 1
-    two[0][single & (first >= _BLOCK // 2)] = np.nan
-    two[1][single & (first < _BLOCK // 2)] = np.nan
-    when = times.reshape(-1, _BLOCK)[:, [0, _BLOCK - 1]]
-    return when.reshape(-1), np.stack(two, axis=1).reshape(-1, *values.shape[1:])
+    first = np.arange(0, len(times), size)
+    last = np.append(first[1:], len(times)) - 1
+    lowest, highest = np.fmin.reduceat(values, first), np.fmax.reduceat(values, first)
+    both = np.stack([lowest, highest], axis=1).reshape(-1, *values.shape[1:])
+    return np.stack([times[first], times[last]], axis=1).ravel(), both

@@ -35,7 +35,6 @@ __all__ = [
     "Header",
     "Span",
     "cost_line",
-    "device_of",
     "end_line",
     "header_line",
     "header_of",
@@ -97,41 +96,20 @@ def source_line(name: str, metrics: Iterable[str], devices: Iterable[Device]) ->
 
 
 def row_line(source: int, row: Row, began: float) -> str:
-    """One row; `began` is the recording's clock. What is not finite is missing."""
-    try:
-        return _encode([source, round(row.time - began, 4), *row.values])
-    except ValueError:
-        values = [
-            [None if one is None or not math.isfinite(one) else one for one in device]
-            for device in row.values
-        ]
-        return _encode([source, round(row.time - began, 4), *values])
+    """One row; `began` is the recording's clock."""
+    return _encode([source, round(row.time - began, 4), *row.values])
 
 
 def state_line(state: State, began: float) -> str:
     """What became of a device or a metric."""
-    return _json(
-        {
-            "state": state.why,
-            "time": round(state.time - began, 4),
-            "device": state.device,
-            "metric": state.metric,
-            "says": state.says,
-        }
-    )
+    line = asdict(state)
+    return _json({"state": line.pop("why"), **line, "time": round(state.time - began, 4)})
 
 
 def span_line(span: Span) -> str:
     """A span; written when it begins and when it ends."""
-    return _json(
-        {
-            "span": span.name,
-            "start": round(span.start, 6),
-            "end": None if span.end is None else round(span.end, 6),
-            "images": _images(span.images),
-            "by": span.by,
-        }
-    )
+    line = asdict(span)
+    return _json({"span": line.pop("name"), **line})
 
 
 def cost_line(time: float, cpu_seconds: float) -> str:
@@ -144,27 +122,11 @@ def end_line(time: float) -> str:
     return _json({"end": round(time, 4)})
 
 
-def _images(count: Any) -> float | None:
-    """A plain number of a count that may be NumPy's; None for NaN.
-
-    >>> _images(60_000), _images(0.5), _images(float("nan"))
-    (60000, 0.5, None)
-    """
-    if count is None or type(count) is int:
-        return count
-    known = float(count)
-    if not math.isfinite(known):
-        return None
-    return int(known) if known.is_integer() else known
-
-
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 def _json(value: dict[str, Any]) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    # A lone surrogate, as in the name of a file, cannot be written.
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 # --- reading
@@ -173,8 +135,8 @@ def _json(value: dict[str, Any]) -> str:
 def parse(line: str | bytes) -> Any:
     """The list (a row) or the dict (anything else) of one line."""
     try:
-        parsed = json.loads(line, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as fault:
+        parsed = json.loads(line)
+    except ValueError as fault:
         raise Damage("is cut short or garbled") from fault
     if not isinstance(parsed, (list, dict)):
         raise Damage("is not a line of a recording")
@@ -185,65 +147,35 @@ def header_of(line: Any) -> Header:
     """The first line."""
     if not isinstance(line, dict) or line.get("labkit") != "recording":
         raise Damage("does not say that this is a recording of labkit")
-    version = line.get("format")
-    if version != FORMAT or type(version) is not int:
-        raise Damage(f"says format {version!r}; this labkit reads format {FORMAT}")
-    every = number_of(line, "every")
-    if every <= 0:
-        raise Damage(f"says that {every:g} s lie between two samples")
-    return Header(_text(line, "where"), _text(line, "when"), every, number_of(line, "clock"))
+    if line.get("format") != FORMAT:
+        raise Damage(f"says format {line.get('format')!r}; this labkit reads format {FORMAT}")
+    times = number_of(line, "every"), number_of(line, "clock")
+    return Header(_text(line, "where"), _text(line, "when"), *times)
 
 
 def source_of(line: dict[str, Any]) -> tuple[str, tuple[str, ...], tuple[Device, ...]]:
     """A source's name, its metrics, its devices."""
-    metrics, devices = line.get("metrics"), line.get("devices")
-    if not isinstance(metrics, list) or not isinstance(devices, list):
-        raise Damage("names a source without its metrics and devices")
-    if not all(isinstance(metric, str) for metric in metrics):
-        raise Damage("names a metric that is not a text")
-    return _text(line, "source"), tuple(metrics), tuple(map(device_of, devices))
-
-
-def device_of(described: Any) -> Device:
-    """One device of a source."""
-    if not isinstance(described, dict):
-        raise Damage("describes a device in a way that this labkit does not know")
-    part_of = described.get("part_of")
-    # A sort that a newer labkit knows stays as it is: such a device is shown, and not counted.
-    sort: Any = _text(described, "sort")
-    return Device(
-        _text(described, "key"),
-        _text(described, "name"),
-        sort,
-        _number_or_none(described, "memory_total"),
-        _number_or_none(described, "power_limit"),
-        None if part_of is None else _text(described, "part_of"),
-    )
+    try:
+        devices = tuple(Device(**described) for described in line["devices"])
+        return _text(line, "source"), tuple(line["metrics"]), devices
+    except (KeyError, TypeError) as fault:
+        raise Damage("describes a source in a way that this labkit does not know") from fault
 
 
 def state_of(line: dict[str, Any]) -> State:
     """What became of a device or a metric; a state that is not known here is read as a note."""
     why: Why = line["state"] if line["state"] in get_args(Why) else "note"
-    return State(
-        number_of(line, "time"),
-        _text(line, "device"),
-        _text(line, "metric"),
-        why,
-        _text(line, "says"),
-    )
+    device, metric, says = (_text(line, name) for name in ("device", "metric", "says"))
+    return State(number_of(line, "time"), device, metric, why, says)
 
 
 def span_of(line: dict[str, Any]) -> Span:
-    """A span; one without an end was still going on. Images must be > 0, or are not known."""
-    by = line.get("by", "you")
-    images = _number_or_none(line, "images")
-    return Span(
-        _text(line, "span"),
-        number_of(line, "start"),
-        _number_or_none(line, "end"),
-        images if images is not None and images > 0 else None,
-        by if by in get_args(By) else "you",
+    """A span; one without an end was still going on."""
+    end, images = (
+        None if line.get(name) is None else number_of(line, name) for name in ("end", "images")
     )
+    by: By = line["by"] if line.get("by") in get_args(By) else "you"
+    return Span(_text(line, "span"), number_of(line, "start"), end, images, by)
 
 
 def number_of(line: dict[str, Any], name: str) -> Any:
@@ -254,16 +186,8 @@ def number_of(line: dict[str, Any], name: str) -> Any:
     return value
 
 
-def _number_or_none(line: dict[str, Any], name: str) -> Any:
-    return None if line.get(name) is None else number_of(line, name)
-
-
 def _text(line: dict[str, Any], name: str) -> str:
     value = line.get(name)
     if not isinstance(value, str):
         raise Damage(f"gives {value!r} for {name!r}, which must be a text")
     return value
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")

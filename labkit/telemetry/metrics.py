@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["METRICS", "Device", "Metric", "Row", "SourceLost", "State", "Why"]
+__all__ = ["METRICS", "Device", "Metric", "Row", "State", "Why"]
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,3 @@ class Row:
 
     time: float  # seconds on the clock of time.monotonic
     values: tuple[tuple[float | None, ...], ...]
-
-
-class SourceLost(Exception):
-    """The whole source cannot be read; the sampler closes it, and opens it again after a pause."""
-
-    def __init__(self, why: Why, says: str) -> None:
-        super().__init__(why, says)
-        self.why, self.says = why, says
-
-    def __str__(self) -> str:
-        return self.says

@@ -13,9 +13,7 @@ import sys
 import threading
 import time
 import uuid
-import warnings
-import weakref
-from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -25,24 +23,22 @@ from labkit.arguments import number
 from labkit.hardware import machine_text
 from labkit.kinds import LabError, measured
 from labkit.telemetry import spans
-from labkit.telemetry.client import SamplerClient
+from labkit.telemetry.client import UP_TO_NOW, SamplerClient
 from labkit.telemetry.format import Header, Span, span_line
 from labkit.telemetry.recording import Recorder, Recording
 from labkit.telemetry.usage import SpanTable
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
+    from labkit.views.live import Bridge
 
 __all__ = ["Panel", "panel"]
 
-FIRST_SAMPLES = 2.0  # seconds that a panel waits for its first samples, so that nothing is missed
-APART = 0.06  # seconds between two samples that give a utilisation
-UP_TO_NOW = 0.3  # seconds that a table waits for the samples of this moment
-CAPACITY = 20_000  # rows that are kept of each source; older ones are thinned
+CAPACITY = 4_000_000  # numbers that are kept of each source, 32 MB; older rows are thinned
 SHOWN_BATCH = 0.5  # seconds of samples in a message to a page: two messages a second
 SHORT_CELL = 3  # samples: a cell that ends sooner has nothing to show
 
-_panels: weakref.WeakSet[Panel] = weakref.WeakSet()
+_live: list[Panel] = []
 
 
 def panel(every: float = 0.1) -> Panel:
@@ -54,15 +50,16 @@ def panel(every: float = 0.1) -> Panel:
 
 
 class Panel:
-    """Samples the devices. Name it in a cell and it is shown, live."""
+    """Samples the devices. Name it in a cell and it is shown, live.
+
+    In a notebook it ends when a later cell, or the same one run again, starts another.
+    """
 
     def __init__(self, every: float = 0.1) -> None:
         every = number("every", every, at_least=0.02, at_most=60)
-        self._cell = _running_cell()
-        for other in list(_panels):
-            # Two panels of one cell live side by side; those of its last run have been forgotten.
-            if self._cell and self._cell[:1] == other._cell[:1] and self._cell != other._cell:
-                other._stop("its cell was run again")
+        self._started_by = _running_request()
+        for other in [one for one in _live if one._started_by != self._started_by]:
+            other._stop("another panel was started")
         when = datetime.now().astimezone().isoformat(timespec="seconds")
         self._header = Header(machine_text(), when, every, time.monotonic())
         self._recorder = Recorder(self._header, CAPACITY)
@@ -71,37 +68,29 @@ class Panel:
         self._lock = threading.RLock()
         self._ended: str | None = None  # why
         self._open: dict[tuple[str, float], Span] = {}
-        self._long_cells: set[tuple[str, float]] = set()
         self._shown: list[str] = []
-        self._bridges: list[Any] = []  # at most one, once the panel is shown
-        # Only you hold a panel: one that is forgotten ends, as does one that a script leaves open.
-        self._listener = _weakly(self._on_span)
-        self._client = SamplerClient(
-            every, _weakly(self._on_lines), self._header.where, self._header.clock
-        )
-        shell = _shell()
-        self._cells = spans.Cells(shell, self._listener) if hasattr(shell, "events") else None
-        self._ending = weakref.finalize(
-            self, _end, self._client, self._listener, self._cells, self._bridges
-        )
-        _panels.add(self)
+        self._bridge: Bridge | None = None  # to the page, once the panel is shown
+        self._cells: spans.Cells | None = None
+        self._ending = ExitStack()
+        where, clock = self._header.where, self._header.clock
+        self._client = SamplerClient(every, self._on_lines, where, clock)
+        _live.append(self)
         try:
+            self._ending.callback(_live.remove, self)
+            self._ending.callback(self._client.stop)
             self._client.start()
-            spans.listen(self._listener)
-            # Two samples: utilisation is known between two, and a span may begin at once.
-            self._client.flush(FIRST_SAMPLES)
-            time.sleep(APART)
-            self._client.flush(UP_TO_NOW)
+            self._ending.enter_context(spans.listening(self._on_span))
+            if hasattr(_shell(), "events"):
+                self._cells = spans.Cells(_shell(), self._on_span)
+                self._ending.callback(self._cells.unfollow)
         except BaseException:  # Ctrl-C too: this panel has no name yet by which to stop it
-            self.stop()
+            self._ending.close()
             raise
 
     def span(self, name: str, images: float | None = None) -> spans.Mark:
         """Mark what happens inside: `with panel.span("epoch 3", images=60_000): ...`"""
-        if not isinstance(name, str) or not name.strip():
-            raise LabError(f'A span needs a name, such as panel.span("epoch 3"), got {name!r}.')
         self._must_live(f"the span {name!r}")
-        return spans.begin(name, images, "you", (self._listener,))
+        return spans.begin(name, images, "you", (self._on_span,))
 
     def table(self) -> SpanTable:
         """Seconds, utilisation, memory, joules and images per joule of every span."""
@@ -134,11 +123,7 @@ class Panel:
     def __enter__(self) -> Self:
         self._must_live("this block")
         if _in_kernel():
-            try:
-                self._ipython_display_()
-            except BaseException:
-                self.stop()
-                raise
+            self._ipython_display_()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -163,21 +148,16 @@ class Panel:
             if not self.live:
                 return
             self._ended = reason
-        now = self._now()
+        now = time.monotonic() - self._header.clock
         for span in list(self._open.values()):
-            if span.by != "cell" or self._lasts(span, now):
-                # How many of its images it had seen is unknown.
-                self._add_span(replace(span, end=now, images=None))
+            # How many of its images it had seen is unknown.
+            self._add_span(replace(span, end=now, images=None))
         self._client.flush(UP_TO_NOW)  # the last samples still go to the page
-        self._client.stop()
-        for bridge in self._bridges:  # kept: a page that is opened anew asks it for the history
-            bridge.close(reason)
-        self._ending()
-        try:
-            for shown in self._shown:
-                _publish(self._still(), shown, update=True)
-        except Exception as fault:  # noqa: BLE001 (the samples are safe without their picture)
-            warnings.warn(f"The panel's picture could not be drawn: {fault!r}", stacklevel=3)
+        self._ending.close()
+        if self._bridge is not None:  # kept: a page that is opened anew asks it for the history
+            self._bridge.close(reason)
+        for shown in self._shown:
+            _publish(self._still(), shown, update=True)
 
     # How it is shown ------------------------------------------------------------------------
 
@@ -189,9 +169,13 @@ class Panel:
         self._shown.append(shown)
         data = {"text/plain": repr(self)}
         if _in_kernel() and os.environ.get("LABKIT_PICTURES") != "still":
+            from labkit.views.live import Bridge
             from labkit.views.panel_page import page
 
-            self._connect()
+            if self._bridge is None:
+                self._client.batch(max(1, round(SHOWN_BATCH / self._header.every)))
+                # Newer samples follow by themselves; to wait here could be to wait for ourselves.
+                self._bridge = Bridge(self._key, self._so_far)
             alt = "A live panel of this machine's devices. It is drawn while the kernel runs."
             stamp = str(measured(self._header.where))
             data["text/html"] = page(None, key=self._key, live=True, alt=alt, stamp=stamp)
@@ -200,31 +184,15 @@ class Panel:
     def _still(self) -> tuple[dict[str, str], dict[str, Any]]:
         return self._so_far()._repr_mimebundle_(key=self._key, ended=self._ended)
 
-    def _connect(self) -> None:
-        from labkit.views.live import Bridge
-
-        with self._lock:
-            if self._bridges:
-                return
-            self._client.batch(max(1, round(SHOWN_BATCH / self._header.every)))
-            this = weakref.ref(self)
-
-            def history() -> Recording | None:
-                # Newer samples follow by themselves; to wait here could be to wait for ourselves.
-                panel = this()
-                return None if panel is None else panel._so_far()
-
-            self._bridges.append(Bridge(self._key, history))
-
     # What arrives ---------------------------------------------------------------------------
 
     def _on_lines(self, text: str) -> None:
         """Lines of the sampler: twice a second beside a training, so in few steps."""
         self._recorder.take(text)
-        self._add_long_cells()
-        self._send(text.replace("\n", ","))
-        if self._bridges and self._cells is not None:
-            self._cells.say_busy()
+        if self._bridge is not None:
+            self._bridge.send([text.replace("\n", ",")])
+            if self._cells is not None:
+                self._cells.say_busy()
 
     def _on_span(self, span: Span) -> None:
         """A span has begun or ended, somewhere in this process. Times are time.monotonic's."""
@@ -234,65 +202,22 @@ class Panel:
         clock = self._header.clock
         end = None if span.end is None else span.end - clock
         span = replace(span, start=span.start - clock, end=end)
-        key = (span.name, span.start)
+        if span.by == "cell":
+            # A cell is shown once it has ended; most end before there is much to see.
+            if end is not None and end - span.start >= SHORT_CELL * self._header.every:
+                self._add_span(span)
+            return
         with self._lock:
             if end is None:
-                self._open[key] = span
+                self._open[span.name, span.start] = span
             else:
-                self._open.pop(key, None)
-                self._long_cells.discard(key)
-            if span.by != "cell" or (end is not None and self._lasts(span, end)):
-                self._add_span(span)
-
-    def _add_long_cells(self) -> None:
-        """A cell that runs is shown once it has lasted; most end before there is much to see."""
-        with self._lock:
-            for key, span in self._open.items():
-                new = span.by == "cell" and key not in self._long_cells
-                if new and self._lasts(span, self._now()):
-                    self._long_cells.add(key)
-                    self._add_span(span)
+                self._open.pop((span.name, span.start), None)
+        self._add_span(span)
 
     def _add_span(self, span: Span) -> None:
         self._recorder.add_span(span)
-        self._send(span_line(span), wait=True)
-
-    def _send(self, lines: str, *, wait: bool = False) -> None:
-        for bridge in self._bridges:
-            bridge.send([lines], wait=wait)
-
-    def _lasts(self, span: Span, until: float) -> bool:
-        return until - span.start >= SHORT_CELL * self._header.every
-
-    def _now(self) -> float:
-        return time.monotonic() - self._header.clock
-
-
-def _end(
-    client: SamplerClient,
-    listener: Callable[[Span], object],
-    cells: spans.Cells | None,
-    bridges: list[Any],
-) -> None:
-    """End all that works for a panel, which may be gone."""
-    if cells is not None:
-        cells.unfollow()
-    spans.forget(listener)
-    client.stop()
-    for bridge in bridges:
-        bridge.close("no variable refers to it any more")
-
-
-def _weakly(method: Callable[[Any], None]) -> Callable[[Any], None]:
-    """The method, callable without keeping its object alive."""
-    kept = weakref.WeakMethod(method)
-
-    def call(argument: Any) -> None:
-        found = kept()
-        if found is not None:
-            found(argument)
-
-    return call
+        if self._bridge is not None:
+            self._bridge.send([span_line(span)], wait=True)
 
 
 # The notebook around a panel; where there is none, these do nothing ---------------------------
@@ -308,11 +233,10 @@ def _in_kernel() -> bool:
     return getattr(_shell(), "kernel", None) is not None
 
 
-def _running_cell() -> tuple[str, ...]:
-    """The cell that runs, and which run of it this is."""
+def _running_request() -> str:
+    """Which run of which cell this is; always the same outside a notebook."""
     parent = (_shell().get_parent() or {}) if _in_kernel() else {}
-    cell = parent.get("metadata", {}).get("cellId")
-    return (str(cell), str(parent["header"]["msg_id"])) if cell else ()
+    return str(parent.get("header", {}).get("msg_id", ""))
 
 
 def _publish(

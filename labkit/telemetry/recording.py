@@ -12,12 +12,11 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from labkit.kinds import Kind, LabError, recorded, seconds_text
 from labkit.plain import atomic_write
@@ -52,8 +51,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Recorder", "Recording", "Series", "read"]
 
-_TOGETHER = 1000  # rows that are parsed or written at a time
-_MOST_SPANS, _MOST_STATES, _MOST_EDGES = 10_000, 2_000, 1_000
+_TOGETHER = 1000  # lines that are parsed at a time; rows that are written at a time
+_MOST_SPANS = 10_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,44 +83,38 @@ class Recording:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What holds for a whole source at the end, such as a driver that is missing."""
+        """What holds for a whole source at the end, such as a driver that is missing; notes."""
         keys = {one.key for one in self.devices}
-        newest: dict[tuple[str, str], State] = {}
-        for state in self.states:
-            if state.device not in keys and not state.metric:
-                newest[state.device, state.says if state.why == "note" else ""] = state
-        said = [one.says for one in newest.values() if one.why != "fine" and one.says]
-        return tuple(dict.fromkeys(said))
+        newest = {one.device: one for one in self.states if one.why != "note" and not one.metric}
+        faults = [one for key, one in newest.items() if key not in keys and one.why != "fine"]
+        notes = [one for one in self.states if one.why == "note"]
+        return tuple(dict.fromkeys(one.says for one in [*faults, *notes]))
 
     def column(self, device: str, metric: str) -> tuple[Numbers, Numbers]:
         """Times and values of one metric of one device, without what is missing."""
         import numpy as np
 
         if (device, metric) not in self._columns:
-            found = (np.empty(0), np.empty(0))
-            one = self._series_of(device)
-            if metric in one.metrics:
-                keys = [each.key for each in one.devices]
-                values = one.values[:, keys.index(device), one.metrics.index(metric)]
-                known = ~np.isnan(values)
-                found = one.times[known], values[known]
-            elif metric not in METRICS:
+            found = [one for one in self.series if device in [each.key for each in one.devices]]
+            if not found:
+                known = ", ".join(one.key for one in self.devices) or "no device"
+                raise LabError(f"There is no device {device!r} in this recording. It has {known}.")
+            one = found[0]
+            if metric not in {*METRICS, *one.metrics}:
                 raise LabError(
                     f"{device!r} has no metric {metric!r}. It has {', '.join(one.metrics)}."
                 )
-            self._columns[device, metric] = found
+            times, values = one.times, np.full(len(one.times), np.nan)
+            if metric in one.metrics:
+                keys = [each.key for each in one.devices]
+                values = one.values[:, keys.index(device), one.metrics.index(metric)]
+            there = ~np.isnan(values)
+            self._columns[device, metric] = times[there], values[there]
         return self._columns[device, metric]
 
     @cached_property
     def _columns(self) -> dict[tuple[str, str], tuple[Numbers, Numbers]]:
         return {}  # a table asks for the same columns for every span
-
-    def _series_of(self, device: str) -> Series:
-        for one in self.series:
-            if any(each.key == device for each in one.devices):
-                return one
-        known = ", ".join(one.key for one in self.devices) or "no device"
-        raise LabError(f"There is no device {device!r} in this recording. It has {known}.")
 
     def table(self) -> SpanTable:
         """What each span used: time, utilisation, memory, energy."""
@@ -192,16 +185,9 @@ class Recording:
         # Two outputs of one page must not share a panel.
         key = key or f"replay-{secrets.token_hex(6)}"
         return page(
-            self, key=key, live=False, alt=picture.alt, png=picture.png, stamp=self.stamp,
+            self, key=key, live=False, alt=picture.alt, png=picture.png, stamp=str(self.kind),
             ended=ended,
         )  # fmt: skip
-
-    @property
-    def stamp(self) -> str:
-        """Where its numbers come from: what a replay has written on it all the time."""
-        if self.kind.name == "recorded":
-            return f"recorded on {self.header.where} at {self.header.when[:16].replace('T', ' ')}"
-        return str(self.kind)
 
 
 def _series_lines(number: int, one: Series) -> Iterator[str]:
@@ -239,7 +225,7 @@ class Recorder:
         self.ended = False
         self._capacity = capacity
         self._lock = threading.RLock()
-        self._waiting: list[str] = []  # rows that were not parsed yet
+        self._waiting: list[str] = []  # lines that were not parsed yet
         self._columns: list[Columns] = []
         self._spans: dict[tuple[str, float, str], Span] = {}
         self._states: list[State] = []
@@ -254,23 +240,35 @@ class Recorder:
             if len(self._waiting) >= _TOGETHER:
                 self._parse_waiting()
 
-    def add(self, lines: Sequence[str]) -> tuple[int, str] | None:
-        """Remember lines up to the first damaged one: its index, and what is wrong with it."""
-        at, together = 0, _TOGETHER
-        while at < len(lines):
-            rows = [*takewhile(lambda line: line[:1] == "[", lines[at : at + together])]
-            try:
-                if rows:
-                    self._add_rows(rows)
-                elif lines[at].strip():
-                    self._note(parse(lines[at]))
-            except Damage as damage:
-                if len(rows) < 2:
-                    return at, str(damage)
-                together = 1  # which of them is it?
-                continue
-            at += max(1, len(rows))
-        return None
+    def add(self, line: str) -> None:
+        """Remember one line; Damage if it cannot be read. Unknown keys, of a newer labkit, are
+        skipped.
+        """
+        if not line.strip():
+            return
+        parsed = parse(line)
+        if isinstance(parsed, list):
+            number = parsed[0] if parsed else None
+            if type(number) is not int or not 0 <= number < len(self._columns):
+                raise Damage("belongs to a source that no line before it names")
+            self._columns[number].add(parsed)
+        elif "source" in parsed:
+            name, metrics, devices = source_of(parsed)
+            columns = next((one for one in self._columns if one.source == name), None)
+            if columns is None:
+                columns = Columns(name, self.header.every, self._capacity)
+                self._columns.append(columns)
+            columns.name(metrics, devices)
+        elif "span" in parsed:
+            self.add_span(span_of(parsed))
+        elif "state" in parsed:
+            self._states.append(state_of(parsed))
+        elif "cost" in parsed:
+            self._cost = number_of(parsed, "cost")
+            self._seconds = max(self._seconds, number_of(parsed, "time"))
+        elif "end" in parsed:
+            self._seconds = max(self._seconds, number_of(parsed, "end"))
+            self.ended = True
 
     def add_span(self, span: Span) -> None:
         """A span comes twice: when it begins, and with its end."""
@@ -307,61 +305,11 @@ class Recorder:
 
     def _parse_waiting(self) -> None:
         lines, self._waiting = self._waiting, []
-        while damage := self.add(lines):
-            self._skipped += 1
-            lines = lines[damage[0] + 1 :]
-
-    def _add_rows(self, lines: list[str]) -> None:
-        """Add all of these rows, or none if one is damaged."""
-        try:
-            parsed = json.loads(f"[{','.join(lines)}]")
-            # Two halves of a row that happen to fit together are still two damaged lines.
-            if len(parsed) != len(lines):
-                raise ValueError
-            sources = sorted({row[0] for row in parsed})
-        except (ValueError, IndexError, TypeError, RecursionError) as fault:
-            raise Damage("is cut short or garbled") from fault
-        blocks = [
-            (self._source(source), [row for row in parsed if row[0] == source])
-            for source in sources
-        ]
-        numbers = [columns.numbers(rows) for columns, rows in blocks]
-        edges = self._edges() if self._capacity else ()
-        for (columns, _), (times, values) in zip(blocks, numbers, strict=True):
-            columns.edges = edges
-            columns.append(times, values)
-
-    def _source(self, number: Any) -> Columns:
-        if type(number) is not int or not 0 <= number < len(self._columns):
-            raise Damage("belongs to a source that no line before it names")
-        return self._columns[number]
-
-    def _edges(self) -> list[float]:
-        last = list(self._spans.values())[-_MOST_EDGES:]
-        return [at for span in last for at in (span.start, span.end) if at is not None]
-
-    def _note(self, line: Any) -> None:
-        """Whatever is not a row. Lines that a newer labkit may add are skipped."""
-        if "source" in line:
-            name, metrics, devices = source_of(line)
-            columns = next((one for one in self._columns if one.source == name), None)
-            if columns is None:
-                columns = Columns(name, self.header.every, self._capacity)
-                self._columns.append(columns)
-            columns.name(metrics, devices)
-        elif "span" in line:
-            self.add_span(span_of(line))
-        elif "state" in line:
-            self._states.append(state_of(line))
-            if len(self._states) > _MOST_STATES:
-                # The first ones say what this machine lacks, the last ones how things stand.
-                del self._states[100:1100]
-        elif "cost" in line:
-            self._cost = number_of(line, "cost")
-            self._seconds = max(self._seconds, number_of(line, "time"))
-        elif "end" in line:
-            self._seconds = max(self._seconds, number_of(line, "end"))
-            self.ended = True
+        for line in lines:
+            try:
+                self.add(line)
+            except Damage:
+                self._skipped += 1
 
 
 def read(path: str | Path) -> Recording:
@@ -369,29 +317,27 @@ def read(path: str | Path) -> Recording:
 
     A file that is not a recording at all raises a LabError.
     """
+    help_text = "Give the name of a file that panel.save(path) or `labkit record` has written."
     try:
         # A damaged byte is one damaged line.
-        lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
-    except (OSError, ValueError) as fault:
-        raise LabError(
-            f"{str(path)!r} cannot be read: {getattr(fault, 'strerror', None) or fault}. Give the "
-            "name of a file that panel.save(path) or `labkit record` has written."
-        ) from fault
-    try:
-        header = header_of(parse(lines[0]))
+        first, *lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
+        header = header_of(parse(first))
     except Damage as damage:
         raise LabError(
             f"{str(path)!r} is not a recording that can be read: its first line {damage}. "
-            "Give the name of a file that panel.save(path) or `labkit record` has written."
+            f"{help_text}"
         ) from damage
+    except OSError as fault:
+        raise LabError(f"{str(path)!r} cannot be read: {fault.strerror}. {help_text}") from fault
     recorder = Recorder(header)
-    found = recorder.add(lines[1:])
     damage_text = None
-    if found is not None and found[0] + 2 == len(lines):  # no line end behind it
-        damage_text = "Its last line is cut short, as after a crash; all before it is here."
-    elif found is not None:
-        damage_text = f"Line {found[0] + 2} {found[1]}; this is what comes before it."
-    elif not recorder.ended:
+    for number, line in enumerate(lines, 2):
+        try:
+            recorder.add(line)
+        except Damage as damage:
+            damage_text = f"Line {number} {damage}; this is what comes before it."
+            break
+    if damage_text is None and not recorder.ended:
         damage_text = "It has no end: it was cut off there, or is still being written."
     kind = recorded(header.where, header.when[:16].replace("T", " "))
     return recorder.recording(kind, damage_text)

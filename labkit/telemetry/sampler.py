@@ -1,18 +1,15 @@
 """The sampler: one process that samples the GPUs and the host while the notebook's kernel is busy.
 
-    python -P -m labkit.telemetry.sampler --every 0.1 --pid 4242 --clock C --where W
+    python -P -m labkit.telemetry.sampler --every 0.1 --pid 4242 --clock C --where W [--continued]
 
-    --sources gpus,host   what is sampled
-    --continued           the header is already written
-    --batch N             write N samples together (default 20, never more than 2 s together)
-
-It writes the lines of `format`: header, sources, then rows in batches. One batch is one write of
-whole lines. Requests come on standard input, one a line; others are ignored:
+It writes the lines of `format`: header (not where a recording is continued), sources, then rows in
+batches. One batch is one write of whole lines. Requests come on standard input, one a line:
 
     sample      sample now (the edge of a span); written with the next batch
     flush N     sample now, write everything, then the line {"flushed": N}; a source that does not
                 answer within 0.2 s is left out
-    batch N     from now on, N samples together: 5 while a page shows them, 1 for a file
+    batch N     from now on, write N samples together: 5 while a page shows them, 1 for a file; at
+                first 20; never more than 2 s together
     process P   from now on, the memory of process P
     end         write everything and exit; the end of standard input, SIGTERM and the end of the
                 parent do the same
@@ -28,14 +25,12 @@ import math
 import os
 import select
 import signal
-import stat
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Protocol
 
 from labkit.telemetry.format import (
     Header,
@@ -48,98 +43,85 @@ from labkit.telemetry.format import (
 )
 from labkit.telemetry.gpus import Gpus
 from labkit.telemetry.host import Host
-from labkit.telemetry.metrics import Device, Row, SourceLost, State, Why
+from labkit.telemetry.metrics import Device, State, Why
 
-__all__ = ["Loop", "Output", "Sampled", "Source", "main"]
+__all__ = ["Loop", "Output", "Sampled", "main"]
 
 BATCH = 20
 LONGEST_BATCH = 2.0  # seconds
 ROUND = 1.0  # seconds between two checks of the parent and of calls that hang
 COST = 5.0  # seconds between two lines about the sampler's own cost
-FIRST = 1.0  # seconds that the header waits for the names of the devices
 FLUSH = 0.2  # seconds that a flush waits for a source
 HANGS = 2.0  # seconds after which a call that does not return is told, and nothing waits for it
 CLOSE = 0.005  # seconds; requests that come nearer than this share a sample
-PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)  # until a source that failed is opened again
+RETRY = 5.0  # seconds until a source that failed is opened again
 PIPE, F_SETPIPE_SZ = 1 << 20, 1031  # fcntl has the name on Linux only
 
 
-class Source(Protocol):
-    """What is sampled: `gpus.Gpus`, `host.Host`. Any call may raise, and may hang."""
-
-    name: str
-    metrics: tuple[str, ...]
-
-    def open(self) -> tuple[tuple[Device, ...], tuple[State, ...]]:
-        """The devices, and what is known about them from the start."""
-        ...
-
-    def sample(self, edge: bool = False) -> None:
-        """Sample now, as quickly as possible, and keep it. `edge`: of a span."""
-        ...
-
-    def take(self) -> tuple[list[Row], tuple[State, ...]]:
-        """The rows of all samples since the last time, and what became known."""
-        ...
-
-    def follow(self, pid: int) -> None:
-        """From now on `process_memory` is of this process; called from another thread."""
-        ...
-
-    def close(self) -> None:
-        """Let go. May be called twice."""
-        ...
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Sample until the end of standard input."""
-    given = _arguments(arguments)
+    parser = argparse.ArgumentParser(prog="python -m labkit.telemetry.sampler")
+    parser.add_argument("--every", type=float, default=0.1, help="seconds between two samples")
+    parser.add_argument("--pid", type=int, default=os.getppid(), help="whose memory is shown")
+    parser.add_argument("--where", default="", help="what the recording is of")
+    parser.add_argument("--clock", type=float, help="time.monotonic() when time was 0")
+    parser.add_argument("--continued", action="store_true", help="the header is already written")
+    given = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the cell
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    with suppress(ImportError, OSError):  # Linux only: room for minutes of samples
+        import fcntl
+
+        fcntl.fcntl(1, F_SETPIPE_SZ, PIPE)
     began = time.monotonic() if given.clock is None else given.clock
-    output = Output(_standard_output())
-    sources = [
-        Sampled(number, source_named(name, given.pid), began, output)
-        for number, name in enumerate(given.sources.split(","))
-    ]
-    loops = [Loop(sources, given.every, began, output, given.batch)]
-    try:
+    output = Output(1, began)
+    when = datetime.now().astimezone().isoformat(timespec="seconds")
+    header = header_line(Header(given.where, when, given.every, began))
+    sources = [Sampled(0, Gpus(given.pid), output), Sampled(1, Host(given.pid), output)]
+    output.write([*([] if given.continued else [header]), *(one.named() for one in sources)])
+    loops = [Loop(sources, given.every, output)]
+    with suppress(SystemExit):  # SIGTERM
         loops[0].start()
-        until = time.monotonic() + FIRST
-        for source in sources:
-            source.tried.wait(max(0.0, until - time.monotonic()))
-        when = datetime.now().astimezone().isoformat(timespec="seconds")
-        header = header_line(Header(given.where, when, given.every, began))
-        output.begin(sources, [] if given.continued else [header])
-        _serve(loops, output, began)
-    except SystemExit:
-        pass  # SIGTERM
-    _end(loops, output, began)
+        _serve(loops, output)
+    for loop in loops:
+        loop.end()
+    until = time.monotonic() + FLUSH
+    for loop in loops:
+        loop.join(max(0.0, until - time.monotonic()))
+    now = time.monotonic() - began
+    output.write([cost_line(now, time.process_time()), end_line(now)])
 
 
-def source_named(name: str, pid: int) -> Source:
-    """The source of that name; `pid` is the process whose memory it shows."""
-    if name == "gpus":
-        return Gpus(pid)
-    if name == "host":
-        return Host(pid)
-    raise ValueError(f"--sources must be gpus or host, got {name!r}")
+class Output:
+    """Where the lines go, from any thread. `began` is the recording's time 0."""
+
+    def __init__(self, descriptor: int, began: float) -> None:
+        self.began = began
+        self.broken = False  # the reader is gone
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+
+    def write(self, lines: Sequence[str]) -> None:
+        """Write these lines at once."""
+        left = "".join([f"{line}\n" for line in lines]).encode()
+        with self._lock:
+            try:
+                while left and not self.broken:
+                    left = left[os.write(self._descriptor, left) :]
+            except OSError:
+                self.broken = True
 
 
 class Sampled:
     """One source and its lines. It is opened again when it fails; no call here raises."""
 
-    def __init__(self, number: int, source: Source, began: float, output: Output) -> None:
-        self.devices: tuple[Device, ...] = ()
-        self.tried = threading.Event()  # to open it
-        self._number, self._source = number, source
-        self._began, self._output = began, output
+    def __init__(self, number: int, source: Gpus | Host, output: Output) -> None:
+        self._number, self._source, self._output = number, source, output
+        self._devices: tuple[Device, ...] = ()
         self._lines: list[str] = []
-        self._open = False
-        self._failures, self._retry = 0, -math.inf
+        self._open = self._failed = self._hangs = False
+        self._retry = -math.inf
         self._since: float | None = None  # when the call began that is under way
-        self._hangs = False
-        self._last = -math.inf  # time of the last row
 
     def sample(self, edge: bool) -> None:
         """Sample now; open it before, if that is due."""
@@ -149,11 +131,14 @@ class Sampled:
         self._since = now
         try:
             if not self._open:
-                self._open_source()
-            if self.devices:
+                self._devices, states = self._source.open()
+                self._open = True
+                self._lines.append(self.named())
+                self._tell_all(states)
+            if self._devices:
                 self._source.sample(edge)
-            if self._failures:
-                self._failures = 0
+            if self._failed:
+                self._failed = False
                 self._tell("fine", f"{self._source.name} can be read again.")
         except Exception as fault:  # noqa: BLE001 - a driver may fail in any way
             self._fail(fault)
@@ -161,10 +146,12 @@ class Sampled:
 
     def take(self) -> list[str]:
         """The lines of all samples since the last time."""
-        if self.devices and self._open:
+        if self._devices and self._open:
             self._since = time.monotonic()
             try:
-                self._take_rows()
+                rows, states = self._source.take()
+                self._tell_all(states)
+                self._lines += [row_line(self._number, row, self._output.began) for row in rows]
             except Exception as fault:  # noqa: BLE001
                 self._fail(fault)
             self._since = None
@@ -184,9 +171,9 @@ class Sampled:
         """From now on the process memory is of this process."""
         self._source.follow(pid)
 
-    def source_line(self) -> str:
-        """The source and its devices."""
-        return source_line(self._source.name, self._source.metrics, self.devices)
+    def named(self) -> str:
+        """The line that names the source and its devices, which are known once it is open."""
+        return source_line(self._source.name, self._source.metrics, self._devices)
 
     def hangs(self, now: float) -> bool:
         """Whether a call does not return; called by another thread, which says so once."""
@@ -200,46 +187,24 @@ class Sampled:
                 "Everything else goes on; nothing is known about it until it answers."
             )
             state = State(now, self._source.name, "", "silent", says)
-            self._output.write([state_line(state, self._began)])
+            self._output.write([state_line(state, self._output.began)])
         return True
 
-    def _open_source(self) -> None:
-        self.devices, states = self._source.open()
-        self._open = True
-        if self._output.begun:  # else the line comes with the header
-            self._lines.append(self.source_line())
-        self._lines += [state_line(state, self._began) for state in states]
-        self.tried.set()
-
-    def _take_rows(self) -> None:
-        rows, states = self._source.take()
-        self._lines += [state_line(state, self._began) for state in states]
-        for row in rows:
-            if row.time > self._last:  # time goes forward, or sums over time would be wrong
-                self._lines.append(row_line(self._number, row, self._began))
-                self._last = row.time
-
     def _fail(self, fault: Exception) -> None:
-        """Say why, keep what there is, and try again after a pause."""
-        with suppress(Exception):
-            self._take_rows()
-        if not self._failures:
+        """Say why, once, and try again after a pause."""
+        if not self._failed:
+            self._failed = True
             reason = f"{type(fault).__name__}: {fault}"
-            says = (
-                f"{self._source.name} cannot be read at the moment ({reason}). It is tried again."
-            )
-            if isinstance(fault, SourceLost):
-                self._tell(fault.why, fault.says)
-            else:
-                self._tell("silent", says)
+            name = self._source.name
+            self._tell("silent", f"{name} cannot be read ({reason}). It is tried again.")
         self.close()
-        self._failures += 1
-        self._retry = time.monotonic() + PAUSES[min(self._failures, len(PAUSES)) - 1]
-        self.tried.set()
+        self._retry = time.monotonic() + RETRY
 
     def _tell(self, why: Why, says: str) -> None:
-        state = State(time.monotonic(), self._source.name, "", why, says)
-        self._lines.append(state_line(state, self._began))
+        self._tell_all([State(time.monotonic(), self._source.name, "", why, says)])
+
+    def _tell_all(self, states: Sequence[State]) -> None:
+        self._lines += [state_line(state, self._output.began) for state in states]
 
 
 class Loop(threading.Thread):
@@ -250,11 +215,11 @@ class Loop(threading.Thread):
     """
 
     def __init__(
-        self, sources: Sequence[Sampled], every: float, began: float, output: Output, batch: int
+        self, sources: Sequence[Sampled], every: float, output: Output, batch: int = BATCH
     ) -> None:
         super().__init__(name="sampling", daemon=True)
         self.sources, self.batch = list(sources), batch
-        self._every, self._began, self._output = every, began, output
+        self._every, self._output = every, output
         self._awake = threading.Lock()  # released to wake the thread; an Event costs three times it
         self._awake.acquire()
         self._edge = self._ending = False
@@ -279,7 +244,7 @@ class Loop(threading.Thread):
             return None
         others = [one for one in self.sources if one not in hanging]
         self.sources = hanging
-        return Loop(others, self._every, self._began, self._output, self.batch)
+        return Loop(others, self._every, self._output, self.batch)
 
     def run(self) -> None:
         """Until `end`."""
@@ -293,7 +258,7 @@ class Loop(threading.Thread):
             for one in self._each():
                 one.sample(edge)
             together = max(1, min(self.batch, int(LONGEST_BATCH / self._every)))
-            tick = int((sampled - self._began) / self._every)
+            tick = int((sampled - self._output.began) / self._every)
             if flushes or tick // together != written // together:
                 written = tick
                 self._write()
@@ -312,8 +277,9 @@ class Loop(threading.Thread):
 
     def _wait(self) -> None:
         """Until the next sample is due or requested."""
-        tick = math.floor((time.monotonic() - self._began) / self._every + 1e-6) + 1
-        due = self._began + tick * self._every
+        began = self._output.began
+        tick = math.floor((time.monotonic() - began) / self._every + 1e-6) + 1
+        due = began + tick * self._every
         while not (self._edge or self._ending) and (left := due - time.monotonic()) > 0:
             self._awake.acquire(timeout=left)
 
@@ -325,68 +291,18 @@ class Loop(threading.Thread):
             self._awake.release()
 
 
-class Output:
-    """Where the lines go, after the header. One batch is one write.
-
-    A pipe that is full makes no source wait: what does not fit is written later.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self.begun = False
-        self.fault: OSError | None = None  # nothing can be written any more
-        self._descriptor = descriptor
-        self._lock = threading.Lock()
-        self._held: list[str] = []  # lines that wait for the header
-        self._unsent = bytearray()
-
-    def begin(self, sources: Sequence[Sampled], header: list[str]) -> None:
-        """Write the lines that come before all others."""
-        self.begun = True
-        with self._lock:
-            lines = [*header, *(one.source_line() for one in sources), *self._held]
-            self._send(lines)
-            self._held = []
-
-    def write(self, lines: Sequence[str]) -> None:
-        """Write these lines, and what was left."""
-        with self._lock:
-            if self.begun:
-                self._send(lines)
-            else:
-                self._held += lines
-
-    def drain(self, seconds: float) -> None:
-        """Wait so long for a reader to take what is left."""
-        until = time.monotonic() + seconds
-        while self._unsent and not self.fault and (left := until - time.monotonic()) > 0:
-            select.select([], [self._descriptor], [], left)
-            self.write([])
-
-    def _send(self, lines: Sequence[str]) -> None:
-        self._unsent += "".join([f"{line}\n" for line in lines]).encode()
-        while self._unsent and not self.fault:
-            try:
-                del self._unsent[: os.write(self._descriptor, self._unsent)]
-            except BlockingIOError:
-                return
-            except OSError as fault:
-                self.fault = fault
-
-
-def _serve(loops: list[Loop], output: Output, began: float) -> None:
+def _serve(loops: list[Loop], output: Output) -> None:
     """Answer requests and check the sources, until the end."""
     parent, received = os.getppid(), b""
     checked = costed = time.monotonic()
-    while not output.fault:
+    while not output.broken:
         if select.select([0], [], [], ROUND)[0]:
             new = os.read(0, 4096)
             *requests, received = (received + new).split(b"\n")
-            for request in requests:
-                if request == b"end":
-                    return
-                _answer(request.split(), loops, output)
-            if not new:
+            if not new or b"end" in requests:
                 return
+            for request in requests:
+                _answer(request.split(), loops, output)
         now = time.monotonic()
         if now - checked < ROUND:
             continue
@@ -399,7 +315,7 @@ def _serve(loops: list[Loop], output: Output, began: float) -> None:
                 others.start()
         if now - costed >= COST:
             costed = now
-            output.write([cost_line(now - began, time.process_time())])
+            output.write([cost_line(now - output.began, time.process_time())])
 
 
 def _answer(request: list[bytes], loops: Sequence[Loop], output: Output) -> None:
@@ -407,14 +323,14 @@ def _answer(request: list[bytes], loops: Sequence[Loop], output: Output) -> None
         case [b"sample"]:
             for loop in loops:
                 loop.request()
-        case [b"batch", number] if number.isdigit():
+        case [b"batch", number]:
             for loop in loops:
                 loop.batch = int(number)
-        case [b"process", pid] if pid.isdigit():
+        case [b"process", pid]:
             for loop in loops:
                 for source in loop.sources:
                     source.follow(int(pid))
-        case [b"flush", number] if number.isdigit():
+        case [b"flush", number]:
             flushes = [threading.Event() for _ in loops]
             for loop, flush in zip(loops, flushes, strict=True):
                 loop.request(flush)
@@ -424,49 +340,12 @@ def _answer(request: list[bytes], loops: Sequence[Loop], output: Output) -> None
             output.write([f'{{"flushed":{int(number)}}}'])
 
 
-def _end(loops: Sequence[Loop], output: Output, began: float) -> None:
-    for loop in loops:
-        loop.end()
-    until = time.monotonic() + FLUSH
-    for loop in loops:
-        loop.join(max(0.0, until - time.monotonic()))
-    now = time.monotonic() - began
-    output.write([cost_line(now, time.process_time()), end_line(now)])
-    output.drain(1.0)
-
-
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m labkit.telemetry.sampler")
-    parser.add_argument("--every", type=float, default=0.1, help="seconds between two samples")
-    parser.add_argument("--pid", type=int, default=os.getppid(), help="whose memory is shown")
-    parser.add_argument("--sources", default="gpus,host")
-    parser.add_argument("--where", default="", help="what the recording is of")
-    parser.add_argument("--clock", type=float, help="time.monotonic() when time was 0")
-    parser.add_argument("--continued", action="store_true", help="the header is already written")
-    parser.add_argument(
-        "--batch", type=int, default=BATCH, help="samples that are written together"
-    )
-    return parser.parse_args(arguments)
-
-
-def _standard_output() -> int:
-    if stat.S_ISFIFO(os.fstat(1).st_mode):  # a terminal is shared with the shell
-        os.set_blocking(1, False)
-        with suppress(ImportError, OSError):  # Linux only: room for minutes of samples
-            import fcntl
-
-            fcntl.fcntl(1, F_SETPIPE_SZ, PIPE)
-    return 1
-
-
 if __name__ == "__main__":
     status = 1
     try:
         main()
         status = 0
     except Exception as fault:  # noqa: BLE001 - the kernel reads this sentence and shows it
-        print(f"{type(fault).__name__}: {fault}", file=sys.stderr)
+        print(f"{type(fault).__name__}: {fault}", file=sys.stderr, flush=True)
     finally:
-        with suppress(OSError, ValueError):
-            sys.stderr.flush()
         os._exit(status)  # a thread that hangs in a driver must not keep the process

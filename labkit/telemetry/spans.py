@@ -19,16 +19,13 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from labkit.arguments import number
 from labkit.telemetry.format import By, Span, span_line
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 __all__ = [
     "SPANS_TO",
@@ -37,9 +34,7 @@ __all__ = [
     "Span",
     "begin",
     "cell_name",
-    "forget",
     "keras_callback",
-    "listen",
     "listening",
     "mark",
     "one_line",
@@ -49,84 +44,62 @@ Listener = Callable[[Span], object]
 
 # `labkit record` names its file here, and the program that it runs appends its spans to it.
 SPANS_TO = "LABKIT_SPANS_TO"
+_file = os.environ.get(SPANS_TO) or None
 
 _LONGEST_NAME, _LONGEST_CELL = 200, 40  # characters
-_listeners: tuple[Listener, ...] = ()
-_lock = threading.RLock()  # the garbage collector may end a panel in the middle of anything
-_latest = float("-inf")
 _APART = 2e-6  # seconds; spans are written to the microsecond
+_listeners: tuple[Listener, ...] = ()
+_latest = float("-inf")
+_lock = threading.Lock()
 _epochs: dict[int, Mark] = {}  # the open epoch of Keras in each thread
-
-
-def listen(listener: Listener) -> None:
-    """From now on `listener(span)` is called at both edges of every span, in the span's thread."""
-    global _listeners  # noqa: PLW0603
-    with _lock:
-        _listeners = (*_listeners, listener)
-
-
-def forget(listener: Listener) -> None:
-    """The listener is called no more. May be called twice."""
-    global _listeners  # noqa: PLW0603
-    with _lock:
-        _listeners = tuple(one for one in _listeners if one != listener)
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Listen for as long as the block runs."""
-    listen(listener)
+    """`listener(span)` is called at both edges of every span, in the span's thread."""
+    global _listeners  # noqa: PLW0603
+    with _lock:
+        _listeners = (*_listeners, listener)
     try:
         yield
     finally:
-        forget(listener)
+        with _lock:
+            _listeners = tuple(one for one in _listeners if one != listener)
 
 
 class Mark:
     """A span that is open. It ends with its block, or with `end()`; whichever comes first."""
 
-    __slots__ = ("_listeners", "_lock", "_span")
+    __slots__ = ("_listeners", "_span")
 
     def __init__(self, span: Span | None, listeners: tuple[Listener, ...]) -> None:
         self._span, self._listeners = span, listeners
-        self._lock = threading.Lock()
-        if span is not None:
-            _announce(listeners, span)
+        self._announce(span)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self.end()
-        else:
-            self.give_up()
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
+        if error is not None and self._span is not None:
+            # How many images it had seen when it was broken off is unknown.
+            self._span = replace(self._span, images=None)
+        self.end()
 
     def end(self, images: float | None = None) -> None:
         """Now; `images` if they are known only now. A mark ends once."""
-        known = None if images is None else _count(images)
-        span = self._take()
+        known = _count(images)
+        span, self._span = self._span, None
         if span is not None:
-            self._close(span if known is None else replace(span, images=known))
+            end = max(span.start, time.monotonic())
+            self._announce(replace(span, end=end, images=known or span.images))
 
-    def give_up(self) -> None:
-        """End it now, without images: how many it had seen when it was broken off is unknown."""
-        span = self._take()
-        if span is not None:
-            self._close(replace(span, images=None))
-
-    def _take(self) -> Span | None:
-        with self._lock:  # two threads may end a mark
-            span, self._span = self._span, None
-            return span
-
-    def _close(self, span: Span) -> None:
-        _announce(self._listeners, replace(span, end=max(span.start, time.monotonic())))
+    def _announce(self, span: Span | None) -> None:
+        if span is None:
+            return
+        for listener in self._listeners:
+            listener(span)
+        if _file is not None:
+            _append(_file, span)
 
 
 _DISABLED = Mark(None, ())
@@ -148,7 +121,7 @@ def mark(name: str, images: float | None = None, by: By = "you") -> Mark:
 def begin(name: str, images: float | None, by: By, listeners: tuple[Listener, ...]) -> Mark:
     """A span that begins now, announced to these listeners only."""
     global _latest  # noqa: PLW0603
-    images = None if images is None else _count(images)
+    images = _count(images)
     with _lock:
         # No two spans begin at the same time: name and start identify a span.
         _latest = start = max(time.monotonic(), _latest + _APART)
@@ -170,30 +143,25 @@ def keras_callback(images: float | None = None) -> Any:
 
     `images` is the number of training images that an epoch sees.
     """
-    images = None if images is None else _count(images)
+    images = _count(images)
     from keras.callbacks import Callback
 
     class Epochs(Callback):  # type: ignore[misc]  # Keras is untyped, and loaded only here
         def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
             _end_epoch()  # one that was interrupted
-            _epochs[threading.get_ident()] = mark(f"epoch {epoch + 1}", images, by="keras")
+            _epochs[threading.get_ident()] = mark(f"epoch {epoch + 1}", by="keras")
 
         def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-            open_epoch = _epochs.pop(threading.get_ident(), None)
-            if open_epoch is not None:
-                open_epoch.end()
-
-        def on_train_end(self, logs: object = None) -> None:
-            _end_epoch()
+            _end_epoch(images)
 
     return Epochs()
 
 
-def _end_epoch() -> None:
-    """End the epoch that a `fit` in this thread has left open: one that was interrupted."""
+def _end_epoch(images: float | None = None) -> None:
+    """End the epoch of this thread, if one is open; an interrupted one saw unknown images."""
     epoch = _epochs.pop(threading.get_ident(), None)
     if epoch is not None:
-        epoch.give_up()
+        epoch.end(images)
 
 
 class Cells:
@@ -204,7 +172,7 @@ class Cells:
 
     def __init__(self, shell: Any, listener: Listener) -> None:
         self._shell, self._listener = shell, listener
-        self._running: dict[int, Mark] = {}  # by thread: cells of subshells run beside the main one
+        self._cell: Mark | None = None
         self._lock = threading.Lock()
         self._request = _request(shell)  # what the kernel is busy with
         self._said = time.monotonic()
@@ -212,10 +180,9 @@ class Cells:
         shell.events.register("post_run_cell", self._ends)
 
     def unfollow(self) -> None:
-        """Mark no more cells. May be called twice."""
-        with suppress(ValueError):  # it was unregistered before
-            self._shell.events.unregister("pre_run_cell", self._begins)
-            self._shell.events.unregister("post_run_cell", self._ends)
+        """Mark no more cells."""
+        self._shell.events.unregister("pre_run_cell", self._begins)
+        self._shell.events.unregister("post_run_cell", self._ends)
 
     def say_busy(self) -> None:
         """Tell front ends once a second that the kernel is busy, if a cell runs. From any thread.
@@ -232,20 +199,17 @@ class Cells:
             self._shell.kernel.session.send(socket, "status", busy, parent=self._request)
 
     def _begins(self, info: Any) -> None:
-        entered = self._shell.user_ns.get("In")
-        # IPython has counted on, but In has not grown yet.
-        prompt = len(entered) if isinstance(entered, list) else self._shell.execution_count
-        name = cell_name(getattr(info, "raw_cell", None) or "", prompt)
         with self._lock:
             self._request = _request(self._shell)
-        self._running[threading.get_ident()] = begin(name, None, "cell", (self._listener,))
+        # IPython has counted on, but In has not grown yet.
+        name = cell_name(info.raw_cell or "", len(self._shell.user_ns["In"]))
+        self._cell = begin(name, None, "cell", (self._listener,))
 
     def _ends(self, _result: Any) -> None:
         with self._lock:
             self._request = None
-        cell = self._running.pop(threading.get_ident(), None)
-        if cell is not None:
-            cell.end()
+        if self._cell is not None:
+            self._cell.end()
         # Only what this cell has opened: a `fit` in another thread goes on.
         _end_epoch()
 
@@ -268,37 +232,11 @@ def cell_name(source: str, prompt: int) -> str:
     return f"[{prompt}] {line}".rstrip()
 
 
-def _count(images: Any) -> float:
+def _count(images: Any) -> float | None:
+    if images is None:
+        return None
     count = number("images", images, above=0)
     return int(count) if count.is_integer() else count
-
-
-def _announce(listeners: tuple[Listener, ...], span: Span) -> None:
-    for listener in listeners:
-        try:
-            listener(span)
-        except Exception as fault:  # noqa: BLE001 (a panel's fault must not end a training)
-            warnings.warn(
-                f"A panel could not note the span {span.name!r} ({fault!r}).",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-    if _file is not None:
-        _append(_file, span)
-
-
-def _leave_to_parent() -> None:
-    """In a child that was forked: its parent's panels are not its own."""
-    global _listeners, _lock
-    _listeners, _lock = (), threading.RLock()
-    _epochs.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)
-
-# Read once: it is set before the program starts.
-_file = os.environ.get(SPANS_TO) or None
 
 
 def _append(path: str, span: Span) -> None:
@@ -311,7 +249,7 @@ def _append(path: str, span: Span) -> None:
         line = span_line(replace(span, start=span.start - clock, end=end))
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb", buffering=0) as out:
             out.write(f"{line}\n".encode())
-    except (OSError, ValueError, KeyError, TypeError) as fault:
+    except OSError as fault:
         _file = None
         warnings.warn(
             f"Spans cannot be added to the recording {path} ({fault}), and are left out of it.",

@@ -19,16 +19,16 @@ from labkit.views.words import one_line
 __all__ = ["figure"]
 
 BLUE, ORANGE, RED = OKABE_ITO["blue"], "#A57200", OKABE_ITO["vermillion"]  # dark enough for words
-PIXELS = 600  # columns of pixels in a lane, about
+POINTS = 600  # of a curve, at least: about the pixels of a lane
 MOST_LANES, MOST_CORES = 16, 32
 MOST_ROWS, MOST_EDGES = 3, 100  # rows of spans; more edges would be a grey field
 AS_IT_IS: dict[str, Any] = {"parse_math": False}  # names come from outside: "$" is no formula
 
 
 class Curve(NamedTuple):
-    """One metric in columns of pixels: highest and mean of each, NaN where nothing is known."""
+    """One metric in at most some hundred points: highest and mean of each, NaN in a gap."""
 
-    middles: Any
+    times: Any
     high: Any
     mean: Any
 
@@ -64,7 +64,9 @@ def figure(recording: Any) -> Picture:
             _shade(at, rows)
         _name_spans(axes[0], recording, rows)
         _key(chart, {metric for one in metrics for metric in one})
-        _label_time(axes)
+        axes[-1].set_xlabel("seconds", size=9.5)
+        for at in axes:
+            at.tick_params(axis="x", length=3 if at is axes[-1] else 0, labelsize=9)
         chart.get_layout_engine().set(hspace=0.0, h_pad=0.05)  # type: ignore[union-attr,call-arg]
         return picture(chart, _alt(recording, lanes, cores), recording.kind)
 
@@ -92,22 +94,13 @@ def _curve(recording: Any, device: Any, metric: str) -> Curve | None:
     times, values = recording.column(device.key, metric)
     if not len(times):
         return None
-    edges = np.linspace(0, max(recording.seconds, 1e-3), PIXELS + 1)
-    middles = (edges[1:] + edges[:-1]) / 2
-    cuts = np.searchsorted(times, edges)
-    cuts[-1] = len(times)
-    count = np.diff(cuts)
-    full = count > 0
-    high, mean = np.full((2, PIXELS), np.nan)
-    high[full] = np.maximum.reduceat(values, cuts[:-1][full])
-    mean[full] = np.add.reduceat(values, cuts[:-1][full]) / count[full]
-    # Columns without a sample lie on the line between two samples, unless there is a gap.
-    near = np.interp(middles, times, np.arange(len(times)))
-    step = times[np.ceil(near).astype(int)] - times[np.floor(near).astype(int)]
-    empty = ~full & (step <= _longest_step(recording, times))
-    empty &= (middles >= times[0]) & (middles <= times[-1])
-    high[empty] = mean[empty] = np.interp(middles[empty], times, values)
-    return Curve(middles, high, mean)
+    first = np.arange(0, len(times), max(1, len(times) // POINTS))
+    count = np.diff(first, append=len(times))
+    high = np.maximum.reduceat(values, first)
+    mean = np.add.reduceat(values, first) / count
+    at = np.add.reduceat(times, first) / count
+    gaps = 1 + np.flatnonzero(np.diff(at) > _longest_step(recording, at))
+    return Curve(*(np.insert(one, gaps, np.nan) for one in (at, high, mean)))
 
 
 def _lane(axes: Any, recording: Any, device: Any) -> list[str]:
@@ -130,7 +123,7 @@ def _lane(axes: Any, recording: Any, device: Any) -> list[str]:
         if curve is not None:
             highest = float(np.nanmax(curve.high)) or 1.0
             shown = curve.high if metric == "memory" else curve.mean
-            axes.plot(curve.middles, 100 * shown / (most or highest), dash, color=colour, lw=1.6,
+            axes.plot(curve.times, 100 * shown / (most or highest), dash, color=colour, lw=1.6,
                       marker="")  # fmt: skip
             words[metric] = f"up to {text(highest)}" + (f" of {text(most)}" if most else ""), colour
     if not words:
@@ -150,32 +143,14 @@ def _core_lanes(axes: Any, recording: Any, cores: Sequence[Any]) -> None:
     for row, core in enumerate(shown):
         used = _curve(recording, core, "utilisation")
         if used is not None:
-            axes.fill_between(used.middles, row + 0.9, row + 0.9 - 0.8 * used.mean / 100,
+            axes.fill_between(used.times, row + 0.9, row + 0.9 - 0.8 * used.mean / 100,
                               color=tint(BLUE, 0.7), lw=0, zorder=2)  # fmt: skip
         axes.axhline(row + 0.9, color=FAINT, lw=0.5)
     axes.set_ylim(len(shown), 0)
     axes.grid(visible=False)
     axes.set_yticks([])
-    if len(shown) <= 8:
-        names = [one_line(one.label) for one in shown]
-        axes.set_yticks([i + 0.5 for i in range(len(shown))], names, size=8, **AS_IT_IS)
-        axes.tick_params(axis="y", length=0)
-    else:
-        few = f"{len(shown)} of\n" if len(shown) < len(cores) else ""
-        axes.set_ylabel(f"{few}{len(cores)} cores", rotation=0, ha="right", va="center")
-
-
-def _label_time(axes: Any) -> None:
-    """Seconds or minutes, below the last lane only."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    long = axes[-1].get_xlim()[1] > 300
-    if long:
-        axes[-1].xaxis.set_major_locator(MaxNLocator(8, steps=[1, 1.2, 3, 6, 10]))
-        axes[-1].xaxis.set_major_formatter(FuncFormatter(lambda at, _: f"{at / 60:g}"))
-    axes[-1].set_xlabel("minutes" if long else "seconds", size=9.5)
-    for at in axes:
-        at.tick_params(axis="x", length=3 if at is axes[-1] else 0, labelsize=9)
+    few = f"{len(shown)} of\n" if len(shown) < len(cores) else ""
+    axes.set_ylabel(f"{few}{len(cores)} cores", rotation=0, ha="right", va="center")
 
 
 def _rows_of_spans(recording: Any) -> list[list[Band]]:
@@ -219,18 +194,16 @@ def _name_spans(axes: Any, recording: Any, rows: list[list[Band]]) -> None:
         axes.broken_barh([(start, end - start) for start, end, _ in row], (low, 0.85 * high),
                          transform=where, clip_on=False, facecolor="#E3E6E8", edgecolor="white",
                          lw=0.8)  # fmt: skip
-        short = [name if len(name) < 12 else (name.split() or [""])[-1] for *_, name in row]
-        typical = sorted(end - start for start, end, _ in row)[len(row) // 2] * letters
-        # Where names do not fit, those of every second, fifth, tenth … span do.
-        steps = (n for n in (1, 2, 5, 10, 20, 50, 100) if n * typical >= max(map(len, short)))
-        every = next(steps, len(row) + 1)
-        for number, (start, end, name) in enumerate(row, 1):
-            room = (end - start) * letters * every
-            fits = name if len(name) <= room else short[number - 1]
-            if number % every == 0 and len(fits) <= room:
-                axes.text((start + end) / 2, low + 0.4 * high, fits, transform=where, size=7.5,
-                          ha="center", va="center", color=INK, clip_on=False,
-                          **AS_IT_IS)  # fmt: skip
+        named = float("-inf")  # where the last name that was drawn ends
+        for start, end, name in row:
+            # Of "epoch 12" the number is enough; where names do not fit, some are left out.
+            fits = len(name) <= (end - start) * letters
+            text = name if fits else (name.split() or [""])[-1]
+            middle, half = (start + end) / 2, (len(text) + 1) / 2 / letters
+            if middle - half > named and (fits or len(text) <= 5):
+                named = middle + half
+                axes.text(middle, low + 0.4 * high, text, transform=where, size=7.5, ha="center",
+                          va="center", color=INK, clip_on=False, **AS_IT_IS)  # fmt: skip
 
 
 def _key(chart: Any, metrics: set[str]) -> None:

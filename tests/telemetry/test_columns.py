@@ -1,16 +1,14 @@
 """Extremes and sums survive thinning, in bounded memory, whatever comes and for however long."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.telemetry.format import Span
-from tests.telemetry.recorders import cpu, gpus, recorder, recording, take
+from tests.telemetry.recorders import gpus, recorder, recording, take
 
 METRICS = ("utilisation", "power", "energy")
+NUMBERS = len(METRICS) + 2  # of a device in a row, with the sums
 
 sample = st.none() | st.floats(0, 100)
 steps = st.lists(
@@ -29,18 +27,18 @@ def rows_of(given_steps):
     return rows
 
 
-def integral(rows, device, column, trapezoid):
+def integral(rows, device):
     """The sums, computed once more in the plain way."""
     total = covered = 0.0
     last = None
     for row in rows:
-        value = row[2 + device][column]
+        value = row[2 + device][0]
         if value is None:
             continue
         if last is not None and row[1] - last[0] <= 1.0:
             step = row[1] - last[0]
             covered += step
-            total += step * ((value + last[1]) / 2 if trapezoid else value / 100)
+            total += step * value / 100
         last = row[1], value
     return total, covered
 
@@ -49,7 +47,7 @@ def integral(rows, device, column, trapezoid):
 @given(steps, st.integers(16, 100))
 def test_extremes_and_sums_survive_thinning(given_steps, capacity):
     rows = rows_of(given_steps)
-    made = recording(recorder(gpus(2), *rows, capacity=capacity))
+    made = recording(recorder(gpus(2), *rows, capacity=capacity * NUMBERS * 2))
     (series,) = made.series
     assert len(series.times) <= capacity
     assert (np.diff(series.times) >= 0).all()
@@ -62,47 +60,23 @@ def test_extremes_and_sums_survive_thinning(given_steps, capacity):
             assert len(kept) > 0 if known else len(kept) == 0
             if known:
                 assert (kept.min(), kept.max()) == (min(known), max(known))
-        for column, names, trapezoid in (
-            (0, ("busy_seconds", "covered_seconds"), False),
-            (1, ("joules", "powered_seconds"), True),
-        ):
-            for name, expected in zip(
-                names, integral(rows, device, column, trapezoid), strict=True
-            ):
-                sums = made.column(f"gpu{device}", name)[1]
-                assert (sums[-1] if len(sums) else 0) == pytest.approx(expected, abs=1e-9)
-                assert (np.diff(sums) >= 0).all()
-
-
-def test_nothing_is_thinned_before_the_capacity_is_reached():
-    rows = [[0, i * 0.1, [i % 100, None, i]] for i in range(1000)]
-    (series,) = recording(recorder(gpus(), *rows, capacity=1000)).series
-    assert not series.thinned
-    assert series.values[:, 0, 0].tolist() == [i % 100 for i in range(1000)]
+        names = ("busy_seconds", "covered_seconds")
+        for name, expected in zip(names, integral(rows, device), strict=True):
+            sums = made.column(f"gpu{device}", name)[1]
+            assert (sums[-1] if len(sums) else 0) == pytest.approx(expected, abs=1e-9)
+            assert (np.diff(sums) >= 0).all()
 
 
 def test_hours_take_the_memory_of_minutes_and_their_beginning_stays_visible():
-    made = recorder(gpus(), capacity=2000)
+    made = recorder(gpus(), capacity=2000 * NUMBERS)
     for start in range(0, 144_000, 512):
         made.take("\n".join(f"[0,{t / 10},[{t % 101},50,{t}]]" for t in range(start, start + 512)))
     (series,) = recording(made).series
     assert series.thinned
     assert len(series.times) <= 2000
-    assert np.diff(series.times).max() < 600  # an old row stands for minutes, not for hours
-    assert np.sum(series.times < 7200) > 50
-    assert series.times[0] == 0
-
-
-def test_rows_beside_the_edges_of_spans_are_not_thinned():
-    made = recorder(gpus(), capacity=400)
-    edges = (3.21, 17.43)
-    made.add_span(Span("epoch", *edges))
-    take(made, *([0, t / 10, [0, 0, t]] for t in range(3000)))
-    (series,) = recording(made).series
-    assert series.thinned
-    times = set(np.round(series.times, 1).tolist())
-    for edge in edges:
-        assert {math.floor(edge * 10) / 10, math.ceil(edge * 10) / 10} <= times
+    assert np.diff(series.times).max() < 60
+    assert (series.times[0], series.times[-1]) == (0, 14_438.3)
+    assert (np.diff(series.times[-500:]) < 0.11).all()  # the last minutes are whole
 
 
 def test_a_gap_is_neither_busy_nor_idle():
@@ -120,12 +94,6 @@ def test_devices_may_come_and_go_and_keep_their_columns():
     assert found.column("gpu0", "utilisation")[1].tolist() == [10, 20, 40]
     assert found.column("gpu1", "utilisation")[0].tolist() == [0.2]
     assert found.column("gpu0", "busy_seconds")[1][-1] == pytest.approx(0.06)
-
-
-def test_sources_stay_apart():
-    made = recorder(gpus(), cpu("memory"), [1, 0.1, [5e9]], [0, 0.1, [50, 1, 1]])
-    assert recording(made).column("cpu", "memory")[1].tolist() == [5e9]
-    assert recording(made).column("gpu0", "utilisation")[1].tolist() == [50]
 
 
 def test_a_recording_does_not_change_when_more_rows_come():

@@ -1,8 +1,6 @@
 """The processor and the memory as a source, on this machine and on made /proc and /sys."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -52,7 +50,7 @@ class Machine:
         self.write("sys/fs/cgroup/cpu.max", f"{int(cores * 100_000)} 100000\n")
         self.write("sys/fs/cgroup/cpu.stat", f"usage_usec {int(used_seconds * 1e6)}\nuser_usec 1\n")
 
-    def energy(self, microjoules, zone="0", name="package-0", most=262_143_328_850):
+    def energy(self, microjoules, zone="0", name="package-0", most=10_000_000):
         folder = f"sys/class/powercap/intel-rapl:{zone}"
         self.write(f"{folder}/name", name)
         self.write(f"{folder}/max_energy_range_uj", most)
@@ -138,14 +136,6 @@ def test_the_memory_at_the_edge_of_a_span_is_that_of_the_moment(machine):
     assert column(rows, "process_memory")[-1] == 26 * PAGE
 
 
-def test_another_process_can_be_followed(machine):
-    host = machine.host()
-    machine.write("proc/4343/statm", "900 31 3 4 0 6 0\n")
-    host.follow(4343)
-    machine.later(host)
-    assert column(host.take()[0], "process_memory") == [25 * PAGE, 31 * PAGE]
-
-
 def test_in_a_container_with_a_quota_utilisation_is_the_share_of_the_quota(machine):
     quota = len(CORES) / 4
     machine.quota(quota, used_seconds=50.0)
@@ -192,27 +182,9 @@ def test_energy_is_that_of_all_sockets_and_power_is_its_growth(machine):
     assert column(rows, "energy") == [0.0, pytest.approx(5.0)]
     assert column(rows, "power") == [None, pytest.approx(50.0)]
     assert states == ()
-
-
-def test_an_energy_counter_that_wraps_around_goes_on(machine):
-    machine.energy(99_000_000, most=100_000_000)
-    host = machine.host()
-    machine.energy(2_000_000, most=100_000_000)
+    machine.energy(2_000_000)  # it wraps around at 10 J
     machine.later(host)
-    assert column(host.take()[0], "energy")[1] == pytest.approx(3.0)
-
-
-def test_an_energy_counter_that_jumps_is_told_and_not_counted(machine):
-    machine.energy(200_000_000_000)
-    host = machine.host()
-    machine.energy(1_000_000)
-    machine.later(host)
-    machine.energy(3_000_000)
-    machine.later(host)
-    rows, states = host.take()
-    assert [state.metric for state in states] == ["energy"]
-    assert column(rows, "power") == [None, None, pytest.approx(20.0)]
-    assert column(rows, "energy")[2] == pytest.approx(2.0)
+    assert column(host.take()[0], "energy") == [pytest.approx(8.0)]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -223,29 +195,17 @@ def test_energy_that_may_not_be_read_names_who_can_help(machine):
     assert "administrator" in next(s.says for s in machine.states if s.metric == "energy")
 
 
-def test_what_is_garbled_costs_nothing_else(machine):
+def test_another_process_can_be_followed_to_its_end(machine):
     host = machine.host()
-    machine.write("proc/meminfo", "garbled")
-    machine.later(host, 1.0)
-    machine.memory(100, 50)
-    machine.later(host, 1.0)
-    rows, _ = host.take()
-    assert column(rows, "memory") == [40 * 1024, None, 50 * 1024]
-    assert column(rows, "process_memory") == [25 * PAGE] * 3
-
-
-def test_a_process_that_has_ended_is_lost():
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    host = Host(process.pid)
-    host.open()
-    host.sample()
-    process.communicate(timeout=20)
-    host.sample(edge=True)
+    machine.write("proc/4343/statm", "900 31 3 4 0 6 0\n")
+    host.follow(4343)
+    machine.later(host)
+    host.follow(2**22 + 5)  # no process has a number as high as this
+    machine.later(host)
+    machine.later(host, edge=True)
     rows, states = host.take()
+    assert column(rows, "process_memory") == [25 * PAGE, 31 * PAGE, None, None]
     assert [(state.metric, state.why) for state in states] == [("process_memory", "lost")]
-    assert column(rows, "process_memory")[0] > 0
-    assert column(rows, "process_memory")[1] is None
-    host.close()
 
 
 @pytest.mark.parametrize("files", [True, False])

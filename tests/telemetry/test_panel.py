@@ -1,16 +1,13 @@
 """The panel as a program and a notebook use it: started, marked, shown, stopped, nothing left."""
 
-import gc
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
-import weakref
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 from jupyter_client.manager import KernelManager
@@ -59,15 +56,6 @@ def test_a_span_has_a_row_in_the_table(panel):
     assert panel.recording.series[-1].times[-1] >= counted.span.end
 
 
-def test_the_last_sample_is_of_the_end_of_the_last_span(panel):
-    for number in range(3):
-        with panel.span(f"span {number}"):
-            threading.Event().wait(0.03 * number)
-    panel.stop()
-    recording = panel.recording
-    assert recording.series[-1].times[-1] >= recording.spans[-1].end
-
-
 def test_nothing_is_left_when_the_block_ends(panel):
     assert samplers()
     panel.stop()
@@ -84,16 +72,6 @@ def test_an_exception_in_the_block_stops_the_panel_and_comes_through():
     (span,) = panel.recording.spans
     assert (span.end is not None, span.images) == (True, None)
     assert samplers() == []
-
-
-def test_a_panel_that_nothing_refers_to_ends():
-    panel = labkit.panel()
-    gone = weakref.ref(panel)
-    assert samplers()
-    del panel
-    gc.collect()
-    assert gone() is None
-    until(lambda: not samplers())
 
 
 def test_a_stopped_panel_takes_no_spans_and_cannot_be_entered_again(panel):
@@ -114,36 +92,17 @@ def test_a_span_that_is_open_when_the_panel_stops_ends_there(panel):
     assert panel.recording.spans == (kept,)
 
 
-def test_spans_that_follow_at_once_are_all_kept(panel):
-    for _ in range(500):
-        with panel.span("step"):
-            pass
-    assert len(panel.recording.spans) == 500
-
-
-def test_marks_of_the_program_are_spans_of_every_panel(panel):
-    with labkit.panel() as other, mark("epoch 1", by="training"):
-        pass
-    for each in (panel, other):
-        assert [span.name for span in each.recording.spans] == ["epoch 1"]
-
-
-@pytest.mark.parametrize("every", [0, -1, "often", float("nan"), 1e9, None])
+@pytest.mark.parametrize("every", [0, "often", 1e9])
 def test_an_impossible_interval_is_refused(every):
     with pytest.raises(LabError, match="every"):
         labkit.panel(every=every)
     assert samplers() == []
 
 
-def test_any_real_number_is_an_interval():
-    with labkit.panel(every=np.float32(0.25)) as panel:
-        assert panel.recording.header.every == 0.25
-
-
-def test_a_span_needs_a_name_and_a_number_of_images(panel):
-    for name, images in [("", None), (3, None), ("a", 0), ("a", "many"), ("a", True)]:
-        with pytest.raises(LabError):
-            panel.span(name, images)
+def test_the_images_of_a_span_are_a_number_above_zero(panel):
+    for images in (0, "many"):
+        with pytest.raises(LabError, match="images"):
+            panel.span("a", images)
     assert panel.recording.spans == ()
 
 
@@ -184,7 +143,7 @@ def test_a_script_that_does_not_stop_its_panel_ends_and_leaves_no_sampler():
     )
     live, pid = done.stdout.split()
     assert (live, done.stderr) == ("True", "")
-    assert not psutil.pid_exists(int(pid))
+    until(lambda: not psutil.pid_exists(int(pid)))
 
 
 # In a real Jupyter kernel
@@ -201,17 +160,9 @@ class Kernel:
         self.client.wait_for_ready(timeout=60)
         self.run("import time, labkit")
 
-    def send(self, code, cell=None):
-        content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
-        message = self.client.session.msg("execute_request", content)
-        if cell is not None:
-            message["metadata"] = {"cellId": cell}
-        self.client.shell_channel.send(message)
-        return message["header"]["msg_id"]
-
-    def run(self, code, cell=None):
+    def run(self, code):
         """Messages of the cell."""
-        return self.until_idle(self.send(code, cell))
+        return self.until_idle(self.client.execute(code))
 
     def until_idle(self, request, seconds=60):
         messages, deadline = [], time.monotonic() + seconds
@@ -282,7 +233,9 @@ def test_a_block_shows_a_live_panel_and_leaves_a_picture(kernel):
 
 def test_a_kernel_that_runs_a_cell_with_a_panel_is_shown_as_busy(kernel):
     """JupyterLab asks for a subshell when it meets a panel, and takes any idle for the kernel's."""
-    request = kernel.send("with labkit.panel() as panel:\n    print('now')\n    time.sleep(2.5)")
+    request = kernel.client.execute(
+        "with labkit.panel() as panel:\n    print('now')\n    time.sleep(2.5)"
+    )
     while kernel.client.get_iopub_msg(timeout=20)["content"].get("text") != "now\n":
         pass
     subshell = kernel.client.session.msg("create_subshell_request", {})
@@ -298,17 +251,6 @@ def test_a_kernel_that_runs_a_cell_with_a_panel_is_shown_as_busy(kernel):
     assert states[-1] == (request, "idle")
 
 
-def test_a_still_notebook_holds_a_picture_and_no_script(kernel):
-    kernel.run("import os; os.environ['LABKIT_PICTURES'] = 'still'")
-    try:
-        messages = kernel.run("with labkit.panel() as panel:\n    time.sleep(0.3)\n")
-    finally:
-        kernel.run("del os.environ['LABKIT_PICTURES']")
-    (final,) = displays(messages, "update_display_data")
-    assert set(final["data"]) == {"text/plain", "image/png"}
-    assert all("text/html" not in shown["data"] for shown in displays(messages))
-
-
 def test_cells_are_spans_once_they_last(kernel):
     kernel.run("panel = labkit.panel()")
     kernel.run("short = 1")
@@ -319,42 +261,35 @@ def test_cells_are_spans_once_they_last(kernel):
     assert names == [f"[{prompt['execution_count']}] time.sleep(0.6)"]
 
 
-def test_running_a_cell_again_stops_the_panels_that_it_left_and_says_so(kernel):
+def test_a_later_cell_with_a_panel_ends_the_panels_before_it_and_says_so(kernel):
     kernel.run("panels = []")
     two = "panels += [labkit.panel(), labkit.panel()]; panels[-1]"
-    kernel.run(two, cell="the-same-cell")
+    kernel.run(two)
     assert len(kernel.samplers()) == 2  # two panels of one cell live side by side
-    messages = kernel.run(two, cell="the-same-cell")
+    messages = kernel.run(two)
     assert kernel.value("[panel.live for panel in panels]") == [False, False, True, True]
-    assert "run again" in sent(messages, "ended")[0]
-    kernel.run("panels.append(labkit.panel())", cell="another-cell")
-    assert len(kernel.samplers()) == 3
+    assert sent(messages, "ended") == ["another panel was started"]
     kernel.run("for panel in panels: panel.stop()")
     assert kernel.samplers() == []
 
 
-def test_a_stopped_panel_is_still_shown(kernel):
-    kernel.run("panel = labkit.panel(); panel.stop()")
-    (shown,) = displays(kernel.run("panel"))
-    assert {"text/plain", "image/png", "text/html"} <= set(shown["data"])
-
-
-def test_a_forgotten_panel_leaves_no_callback_in_ipython(kernel):
+def test_a_forgotten_panel_ends_with_the_next_and_leaves_no_callback(kernel):
     count = "[len(one) for one in get_ipython().events.callbacks.values()]"
     before = kernel.value(count)
-    kernel.run("import gc; forgotten = labkit.panel(); stopped = labkit.panel(); stopped.stop()")
+    kernel.run("panel = labkit.panel()")
     assert kernel.value(count) != before
-    kernel.run("del forgotten; gc.collect()")
+    kernel.run("panel = labkit.panel()")
+    kernel.run("panel.stop()")
     assert kernel.value(count) == before
-    until(lambda: kernel.samplers() == [])
+    assert kernel.samplers() == []
 
 
 def test_restarting_the_kernel_leaves_no_sampler():
     kernel = Kernel()
     try:
-        kernel.run("panel = labkit.panel(); other = labkit.panel(every=0.5)")
+        kernel.run("panel = labkit.panel()")
         left = kernel.samplers()
-        assert len(left) == 2
+        assert len(left) == 1
         kernel.manager.restart_kernel(now=True)
         _, alive = psutil.wait_procs(left, timeout=10)
         assert alive == []
@@ -363,7 +298,7 @@ def test_restarting_the_kernel_leaves_no_sampler():
 
 
 def test_an_interrupt_ends_the_cell_and_the_panel(kernel):
-    request = kernel.send(
+    request = kernel.client.execute(
         "try:\n"
         "    with labkit.panel() as panel:\n"
         "        print('running', flush=True)\n"

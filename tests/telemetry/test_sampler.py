@@ -11,10 +11,10 @@ import time
 import pytest
 
 from labkit.telemetry import sampler
-from labkit.telemetry.metrics import Device, Row, SourceLost
+from labkit.telemetry.metrics import Device, Row
 from labkit.telemetry.sampler import Loop, Output, Sampled
 
-COMMAND = [sys.executable, "-P", "-m", "labkit.telemetry.sampler", "--sources=host"]
+COMMAND = [sys.executable, "-P", "-m", "labkit.telemetry.sampler"]
 
 
 class Source:
@@ -53,8 +53,7 @@ class Pipe:
     def __init__(self):
         self.read, write = os.pipe()
         os.set_blocking(self.read, False)
-        os.set_blocking(write, False)
-        self.output = Output(write)
+        self.output = Output(write, time.monotonic())
         self._bytes = b""
 
     @property
@@ -92,68 +91,26 @@ def until(condition):
 # --- the loop
 
 
-def test_the_header_and_the_sources_come_first(pipe):
+def test_a_source_that_fails_is_told_once_and_opened_again(pipe, monkeypatch):
+    monkeypatch.setattr(sampler, "RETRY", 0.0)
     source = Source()
-    sampled = Sampled(0, source, time.monotonic(), pipe.output)
+    sampled = Sampled(0, source, pipe.output)
     sampled.sample(edge=False)
-    pipe.output.write(sampled.take())
-    assert pipe.lines == []
-    pipe.output.begin([sampled], ['{"header":1}'])
-    header, named, row = pipe.lines
-    assert header == {"header": 1}
-    assert [device["key"] for device in named["devices"]] == ["made0"]
-    assert row[0] == 0
-    assert row[2] == [1.0]
-
-
-def test_rows_go_forward_in_time(pipe):
-    source = Source()
-    sampled = Sampled(0, source, 0.0, pipe.output)
-    sampled.sample(edge=False)
-    source.rows = [Row(moment, ((1.0,),)) for moment in (1.0, 2.0, 2.0, 1.5, 3.0)]
-    assert [json.loads(line)[1] for line in sampled.take()] == [1.0, 2.0, 3.0]
-
-
-@pytest.mark.parametrize(
-    ("fault", "why", "words"),
-    [
-        (OSError("no driver"), "silent", "OSError: no driver"),
-        (SourceLost("lost", "The driver was reloaded."), "lost", "The driver was reloaded."),
-    ],
-)
-def test_a_source_that_fails_is_told_once_and_opened_again(pipe, monkeypatch, fault, why, words):
-    monkeypatch.setattr(sampler, "PAUSES", (0.0,))
-    source = Source()
-    sampled = Sampled(0, source, time.monotonic(), pipe.output)
-    sampled.sample(edge=False)
-    pipe.output.begin([sampled], [])
-    source.faults = [fault, fault, fault]
+    source.faults = [OSError("no driver")] * 3
     for _ in range(6):
         sampled.sample(edge=False)
     pipe.output.write(sampled.take())
-    assert pipe.states() == [("made", why), ("made", "fine")]
-    assert words in next(line["says"] for line in pipe.lines if "state" in line)
+    assert pipe.states() == [("made", "silent"), ("made", "fine")]
+    assert "no driver" in next(line["says"] for line in pipe.lines if "state" in line)
     assert (source.opened, source.closed) == (4, 3)
-    # What was sampled before it failed is not lost, and devices are named again after it.
     assert [row[2] for row in pipe.rows(0)] == [[float(number)] for number in (1, 2, 3, 4)]
-    assert sum("source" in line for line in pipe.lines) >= 2
-
-
-def test_a_source_that_failed_is_left_alone_for_a_while(pipe):
-    source = Source()
-    source.open = lambda: 1 / 0
-    sampled = Sampled(0, source, time.monotonic(), pipe.output)
-    for _ in range(5):
-        sampled.sample(edge=False)
-    assert source.closed == 1
+    assert sum("source" in line for line in pipe.lines) == 4  # devices may have changed
 
 
 def test_a_source_that_hangs_stops_no_other(pipe):
     hanging, well = Source("gpus"), Source("host")
-    began = time.monotonic()
-    sources = [Sampled(n, one, began, pipe.output) for n, one in enumerate((hanging, well))]
-    loop = Loop(sources, 0.01, began, pipe.output, batch=1)
-    pipe.output.begin(sources, [])
+    sources = [Sampled(n, one, pipe.output) for n, one in enumerate((hanging, well))]
+    loop = Loop(sources, 0.01, pipe.output, batch=1)
     loop.start()
     assert until(lambda: len(pipe.rows(0)) > 2)
     hanging.go_on.clear()
@@ -174,18 +131,10 @@ def test_a_source_that_hangs_stops_no_other(pipe):
     assert times == sorted(set(times))
 
 
-def test_a_pipe_that_is_full_loses_nothing(pipe):
-    pipe.output.begin([], [])
-    for number in range(5_000):  # far more than the pipe holds
-        pipe.output.write([json.dumps([number, "x" * 50])])
-    seen = until(lambda: (pipe.output.write([]), pipe.lines)[1][5_000 - 1 :] and pipe.lines)
-    assert [number for number, _ in seen] == list(range(5_000))
-
-
-def test_a_kernel_that_is_gone_is_a_fault_of_the_output(pipe):
+def test_a_kernel_that_is_gone_ends_the_output(pipe):
     os.close(pipe.read)
-    pipe.output.begin([], ["{}"])
-    assert isinstance(pipe.output.fault, BrokenPipeError)
+    pipe.output.write(["{}"])
+    assert pipe.output.broken
 
 
 # --- the process
@@ -221,23 +170,37 @@ def ask(process, request):
 
 
 def test_flush_gives_a_sample_of_now_and_says_when_it_is_complete(started):
-    process = started(f"--pid={os.getpid()}", "--every=60", "--where=here")
+    process = started("--every=60", "--where=here")
     began = time.monotonic()
-    header, source, *_ = read_until(process, "source")
+    header, gpus, host = (json.loads(process.stdout.readline()) for _ in range(3))
     assert (header["labkit"], header["where"]) == ("recording", "here")
-    assert source["devices"][0]["key"] == "cpu"
+    assert (gpus["source"], host["source"]) == ("gpus", "host")
     ask(process, b"nonsense\nsample\nflush 7\n")
     lines = read_until(process, "flushed")
     assert lines[-1] == {"flushed": 7}
+    named = [line for line in lines if isinstance(line, dict) and line.get("source") == "host"]
+    assert named[0]["devices"][0]["key"] == "cpu"
     assert any(isinstance(line, list) and line[1] + header["clock"] > began for line in lines)
+    ask(process, b"process 999999999\nflush 8\n")
+    states = [line for line in read_until(process, "flushed") if "state" in line]
+    assert [one["metric"] for one in states if one["state"] == "lost"] == ["process_memory"]
     lines, complaints = process.communicate(timeout=20)
     assert "end" in json.loads(lines.splitlines()[-1])
     assert (process.returncode, complaints) == (0, b"")
 
 
+def test_a_continued_recording_has_no_second_header_and_its_times_go_on(started):
+    process = started("--continued", f"--clock={time.monotonic() - 100.0!r}")
+    ask(process, b"flush 1\n")
+    lines = read_until(process, "flushed")
+    assert "source" in lines[0]
+    assert all(line[1] > 100 for line in lines if isinstance(line, list))
+
+
 def test_samples_come_in_batches_of_the_size_that_was_asked_for(started):
-    process = started("--every=0.06", "--batch=5")
-    read_until(process, "source")
+    process = started("--every=0.06")
+    ask(process, b"batch 5\nflush 1\n")
+    read_until(process, "flushed")
     os.set_blocking(process.stdout.fileno(), False)
 
     def batch():
@@ -287,26 +250,3 @@ def test_it_ends_when_its_parent_dies_although_its_input_stays_open():
         parent.communicate(timeout=20)
     finally:
         os.close(write)
-
-
-def test_another_process_can_be_followed(started):
-    process = started()
-    read_until(process, "source")
-    ask(process, b"process 999999999\nflush 1\n")
-    states = [line for line in read_until(process, "flushed") if "state" in line]
-    assert [one["metric"] for one in states if one["state"] == "lost"] == ["process_memory"]
-
-
-def test_the_times_of_a_continued_recording_go_on(started):
-    process = started("--continued", f"--clock={time.monotonic() - 100.0!r}")
-    ask(process, b"flush 1\n")
-    lines = read_until(process, "flushed")
-    assert "source" in lines[0]
-    assert all(line[1] > 100 for line in lines if isinstance(line, list))
-
-
-def test_what_it_cannot_do_is_one_sentence(started):
-    process = started("--sources=fan")
-    process.wait(20)
-    (sentence,) = process.stderr.read().decode().splitlines()
-    assert "'fan'" in sentence

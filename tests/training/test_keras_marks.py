@@ -58,7 +58,7 @@ def test_a_fit_that_was_interrupted_leaves_no_span_open_for_the_next(heard, mode
 
 def test_the_end_of_a_cell_ends_only_an_epoch_of_its_own_thread(heard, four):
     """A `fit` in a thread of its own goes on while other cells run."""
-    shell = SimpleNamespace(user_ns={}, execution_count=1)
+    shell = SimpleNamespace(user_ns={"In": [""]})
     shell.events = EventManager(shell, available_events)
     cells = Cells(shell, lambda span: None)
     own, of_a_thread = keras_callback(), keras_callback()
