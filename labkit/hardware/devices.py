@@ -61,19 +61,16 @@ class LogicalGpu:
     physical: int
     piece: int
     pieces: int
-    megabytes: int | None
 
 
 def logical_gpus() -> list[LogicalGpu]:
     """TensorFlow's GPUs as they are, or will be once it is initialised."""
     tf = import_tensorflow()
-    found = []
+    found: list[LogicalGpu] = []
     for physical, gpu in enumerate(tf.config.get_visible_devices("GPU")):
         name = tf.config.experimental.get_device_details(gpu).get("device_name", "unknown GPU")
-        pieces = tf.config.get_logical_device_configuration(gpu) or [None]
-        for number, piece in enumerate(pieces):
-            megabytes = None if piece is None else piece.memory_limit
-            found.append(LogicalGpu(name, physical, number, len(pieces), megabytes))
+        pieces = len(tf.config.get_logical_device_configuration(gpu) or [None])
+        found += [LogicalGpu(name, physical, number, pieces) for number in range(pieces)]
     return found
 
 

@@ -205,8 +205,7 @@ def _made(
 def _gpu_text(gpu: LogicalGpu) -> str:
     if gpu.pieces == 1:
         return f"{gpu.name} (GPU {gpu.physical})"
-    size = "" if gpu.megabytes is None else f", {bytes_text(gpu.megabytes * 1024**2)}"
-    return f"piece {gpu.piece + 1} of {gpu.pieces} of {gpu.name} (GPU {gpu.physical}){size}"
+    return f"piece {gpu.piece + 1} of {gpu.pieces} of {gpu.name} (GPU {gpu.physical})"
 
 
 def _megabytes_of_a_piece(count: int) -> int:

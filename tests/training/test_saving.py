@@ -41,9 +41,3 @@ def test_what_cannot_be_loaded_is_named(tmp_path):
         load(tmp_path / "nowhere.keras")
     with pytest.raises(LabError, match="cannot be loaded"):
         load(tmp_path / "notes.keras")
-
-
-def test_a_folder_that_is_a_file_is_named(data, one, tmp_path):
-    (tmp_path / "taken").write_text("")
-    with pytest.raises(LabError, match="could not be written"):
-        save(Job("dense", data, replicas=one, images=1280), tmp_path / "taken")
