@@ -1,7 +1,7 @@
 """The NVIDIA GPUs of this machine, as their driver reports them. Only this file uses pynvml.
 
-Each question may fail by itself (a GPU without a memory counter, a GPU that no longer answers): the
-failure becomes a sentence in `notes`, and the other answers stay.
+A GPU may fail (no memory counter, or it no longer answers): the failure becomes a sentence in
+`notes`, and the other GPUs stay.
 
 >>> read_gpus().gpus                        # doctest: +SKIP
 ()
@@ -10,7 +10,7 @@ failure becomes a sentence in `notes`, and the other answers stay.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -35,6 +35,7 @@ BROKEN = {
     ),
 }
 _NO_DRIVER = "No NVIDIA driver is installed here, so there are no NVIDIA GPUs. Lessons run on CPUs."
+_SILENT = "The NVIDIA driver does not answer: {fault}. Run nvidia-smi and read its message."
 
 
 @stored
@@ -85,8 +86,7 @@ def open_driver() -> Opened:
         for name in ("LIBRARY_NOT_FOUND", *BROKEN):
             if fault.value == getattr(pynvml, f"NVML_ERROR_{name}"):
                 return Opened(None, name, BROKEN.get(name, _NO_DRIVER))
-        says = f"The NVIDIA driver does not answer: {fault}. Run nvidia-smi and read its message."
-        return Opened(None, "UNKNOWN", says)
+        return Opened(None, "UNKNOWN", _SILENT.format(fault=fault))
     return Opened(pynvml)
 
 
@@ -95,58 +95,32 @@ def read_gpus() -> Driver:
     opened = open_driver()
     pynvml = opened.pynvml
     if pynvml is None:
-        state: Literal["none", "broken"] = (
-            "none" if opened.fault == "LIBRARY_NOT_FOUND" else "broken"
-        )
-        return Driver(None, state, notes=(opened.says,))
+        absent = opened.fault == "LIBRARY_NOT_FOUND"
+        return Driver(None, "none" if absent else "broken", notes=(opened.says,))
     try:
-        version = _text(pynvml.nvmlSystemGetDriverVersion())
+        version = pynvml.nvmlSystemGetDriverVersion()
         notes: list[str] = []
         gpus = [_gpu(pynvml, index, notes) for index in range(pynvml.nvmlDeviceGetCount())]
         return Driver(version, "working", _with_visible(gpus, os.environ), tuple(notes))
     except pynvml.NVMLError as fault:
-        says = f"The NVIDIA driver does not answer: {fault}. Run nvidia-smi and read its message."
-        return Driver(None, "broken", notes=(says,))
+        return Driver(None, "broken", notes=(_SILENT.format(fault=fault),))
     finally:
         with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
 
 
 def _gpu(pynvml: Any, index: int, notes: list[str]) -> Gpu:
-    lost = False
-
-    def answer(what: str, question: Callable[..., Any], *arguments: Any) -> Any:
-        nonlocal lost
-        try:
-            return None if lost else question(*arguments)
-        except pynvml.NVMLError as fault:
-            lost = fault.value == pynvml.NVML_ERROR_GPU_IS_LOST
-            notes.append(
-                f"GPU {index} is lost: it no longer answers the driver. Restart the machine; if "
-                "it happens again, the GPU, its power or its slot is faulty."
-                if lost
-                else f"GPU {index} does not report {what}: {fault}."
-            )
-            return None
-
-    handle = answer("anything", pynvml.nvmlDeviceGetHandleByIndex, index)
-    if handle is None:
-        return Gpu(index, "unknown GPU", None, None, None)
-    name = answer("its name", pynvml.nvmlDeviceGetName, handle)
-    uuid = answer("its UUID", pynvml.nvmlDeviceGetUUID, handle)
-    memory = answer("its memory", pynvml.nvmlDeviceGetMemoryInfo, handle)
-    return Gpu(
-        index,
-        _text(name) or "unknown GPU",
-        _text(uuid),
-        None if memory is None else int(memory.total),
-        None if memory is None else int(memory.used),
-    )
-
-
-def _text(answer: Any) -> str | None:
-    """Older releases of nvidia-ml-py answer in bytes."""
-    return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+    """What the GPU answers, up to the first question that fails."""
+    gpu = Gpu(index, "unknown GPU", None, None, None)
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        gpu = replace(gpu, name=pynvml.nvmlDeviceGetName(handle))
+        gpu = replace(gpu, uuid=pynvml.nvmlDeviceGetUUID(handle))
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        return replace(gpu, memory_total=int(memory.total), memory_used=int(memory.used))
+    except pynvml.NVMLError as fault:
+        notes.append(f"GPU {index} does not report all about itself: {fault}. Run nvidia-smi.")
+        return gpu
 
 
 def _with_visible(gpus: list[Gpu], environment: Mapping[str, str]) -> tuple[Gpu, ...]:
@@ -156,19 +130,17 @@ def _with_visible(gpus: list[Gpu], environment: Mapping[str, str]) -> tuple[Gpu,
     otherwise; then, and where MIG instances are named, it is not known which GPU is meant.
     """
     value = environment.get("CUDA_VISIBLE_DEVICES")
-    tokens = [] if value is None else [token.strip() for token in value.split(",")]
+    if value is None:
+        return tuple(replace(gpu, visible=True) for gpu in gpus)
+    tokens = [token.strip() for token in value.split(",")]
+    if tokens[0] in ("", "-1"):
+        return tuple(replace(gpu, visible=False) for gpu in gpus)
     alike = len({gpu.name for gpu in gpus}) == 1
     numbered = alike or environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    known = all(token.startswith("GPU-") or (token.isdecimal() and numbered) for token in tokens)
-    if tokens and tokens[0] in ("", "-1", "NoDevFiles"):
-        known, tokens = True, ["-1"]
+    if not all(token.startswith("GPU-") or (token.isdecimal() and numbered) for token in tokens):
+        return tuple(gpus)
 
-    def visible(gpu: Gpu) -> bool | None:
-        if value is None:
-            return True
-        if not known:
-            return None
-        chosen = [t == str(gpu.index) or (gpu.uuid or "?").startswith(t) for t in tokens]
-        return any(chosen)
+    def visible(gpu: Gpu) -> bool:
+        return any(t == str(gpu.index) or (gpu.uuid or "?").startswith(t) for t in tokens)
 
     return tuple(replace(gpu, visible=visible(gpu)) for gpu in gpus)

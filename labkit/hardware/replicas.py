@@ -9,8 +9,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,6 +30,11 @@ _SMALLEST_PIECE = 512 * 1000**2
 _SHARE_FOR_PIECES = 0.8
 _FREE_WHEN_UNKNOWN = 5 * 1000**3
 _BASELINE = "One device: the baseline that more replicas are compared with."
+# On CPUs TensorFlow's threads are shared by all devices, so one device cannot be held to one core.
+_TWO_AT_ONCE = (
+    "An operation has one thread, but two independent operations may run at once: such a device "
+    f"used 1.31 cores; {recorded('a 2-core machine without a GPU', 'November 2026')}."
+)
 _SLOWER = (
     "2 logical CPUs ran at 0.67 to 0.88 times the speed of one device that had all cores; "
     f"{recorded('a 2-core machine without a GPU', 'November 2026')}"
@@ -84,7 +87,9 @@ class Replicas:
         return {"text/plain": str(self), "text/html": html}
 
 
-def replicas(n: int | None = None, devices: str | Sequence[str] | None = None) -> Replicas:
+def replicas(
+    n: int | None = None, devices: str | list[str] | tuple[str, ...] | None = None
+) -> Replicas:
     """The devices to train on: 2 unless you say otherwise, the best kind that this machine has.
 
     >>> replicas(4)                                       # doctest: +SKIP
@@ -94,78 +99,68 @@ def replicas(n: int | None = None, devices: str | Sequence[str] | None = None) -
     Real GPUs come first; else one GPU is split into logical ones; else the CPU is. Call it before
     anything else uses TensorFlow: a running TensorFlow cannot be split.
     """
-    kind = devices.lower() if isinstance(devices, str) else ""
-    if devices is None or kind in ("cpu", "gpu"):
-        count, numbers = whole("n", 2 if n is None else n, at_least=1), None
+    if devices is None or devices in ("cpu", "gpu"):
+        kind, numbers = devices or "", None
+        count = whole("n", 2 if n is None else n, at_least=1)
     else:
-        listed = isinstance(devices, Sequence) and not isinstance(devices, str)
-        kind, numbers = _named(list(devices) if listed else [devices])
-        count = whole("n", len(numbers) if n is None else n, at_least=1)
-        if count != len(numbers):
-            raise LabError(f"devices must name {count} devices, as n={n} says, got {devices!r}.")
+        named = list(devices) if isinstance(devices, (list, tuple)) else [devices]
+        kind, numbers = _named(named)
+        count = len(numbers)
+        if n not in (None, count):
+            raise LabError(f"devices must name n={n} devices, got {devices!r}.")
     gpus = tf_devices.logical_gpus() if kind != "cpu" else []
     if kind == "gpu" and not gpus:
         raise LabError(
             f"TensorFlow has no GPU here, and you asked for devices={devices!r}. "
-            f'{_what_exists()} `labkit doctor` checks the driver; devices="cpu" takes CPUs.'
+            '`labkit doctor` checks the driver; devices="cpu" takes CPUs.'
         )
     return _on_gpus(count, numbers, gpus) if gpus else _on_cpus(count, numbers)
 
 
 def _named(names: list[Any]) -> tuple[str, list[int]]:
-    """Names of devices, such as "gpu:0" or TensorFlow's long ones, as one kind and numbers."""
-    found = [re.fullmatch(r"(?:/.*)?/?(?:device:)?(cpu|gpu):(\d+)", str(n).lower()) for n in names]
-    if not all(found):
-        raise LabError(f"devices must be names such as 'cpu:0', got {names!r}. {_what_exists()}")
-    pairs = [(match[1], int(match[2])) for match in found if match]
-    if len({kind for kind, _ in pairs}) != 1 or len(set(pairs)) < len(pairs):
+    """Names of devices, such as "gpu:0" or "/cpu:1", as one kind and numbers."""
+    found = [re.fullmatch(r"/?(cpu|gpu):(\d+)", str(name).lower()) for name in names]
+    pairs = {(match[1], int(match[2])): None for match in found if match}
+    if len({kind for kind, _ in pairs}) != 1 or len(pairs) < len(names):
         raise LabError(
-            f"devices must name different devices, all GPUs or all CPUs, got {names!r}. "
-            "A step takes as long as its slowest device, and each replica needs one of its own."
+            "devices must name different devices, all GPUs or all CPUs, such as "
+            f"['gpu:0', 'gpu:1'], got {names!r}."
         )
-    return pairs[0][0], [number for _, number in pairs]
+    return next(iter(pairs))[0], [number for _, number in pairs]
 
 
 def _on_cpus(count: int, numbers: list[int] | None) -> Replicas:
     cores = read_cores().usable
-    needed = count if numbers is None else max(numbers) + 1
-    if needed > _most_cpus():
-        raise LabError(
-            f"You asked for {needed:,} logical CPUs, and this machine with {_cores(cores)} should "
-            f"be split into at most {_most_cpus()}. {_what_exists()}"
-        )
+    numbers = numbers or list(range(count))
+    # Four to a core already take turns; eight are allowed anywhere, because lessons show eight.
+    needed = whole("number of logical CPUs", max(numbers) + 1, at_most=max(8, 4 * cores))
     have = tf_devices.logical_cpus()
     if have < needed and not tf_devices.split_cpu(needed):
         raise _too_late(needed, have, "logical CPU")
-    alone = tf_devices.one_core_each(needed, cores) and count <= cores
-    each = " each" if count > 1 else ""
-    share = f"with one core{each}" if alone else f"sharing {_cores(cores)}"
-    expectation = (
-        f"Expect up to {count} times the speed of one core where a step computes much for each "
-        f"byte of gradients, and a loss where it computes little. (By default, {_SLOWER}.)"
-        if alone
-        else f"Logical CPUs teach correctness, not speed: {count} of them share {_cores(cores)}. "
-        f"Expect no speed-up ({_SLOWER})."
-    )
-    numbers = numbers or list(range(count))
-    return _made(
-        "cpus",
-        [f"/cpu:{number}" for number in numbers],
-        [f"logical CPU {number}" for number in numbers],
-        f"{count} logical CPU{'s' if count > 1 else ''} {share}",
-        expectation,
-    )
-
-
-def _most_cpus() -> int:
-    """Four to a core already take turns; eight are allowed anywhere, because lessons show eight."""
-    return max(8, 4 * read_cores().usable)
+    own_core = tf_devices.one_core_each(needed, cores) and count <= cores
+    if count == 1:
+        summary = "1 logical CPU"
+        expectation = f"{_BASELINE} {_TWO_AT_ONCE}" if own_core else _BASELINE
+    elif own_core:
+        summary = f"{count} logical CPUs with one core each"
+        expectation = (
+            f"Expect up to {count} times the speed of one core where a step computes much for each "
+            f"byte of gradients, and a loss where it computes little. (By default, {_SLOWER}.)"
+        )
+    else:
+        summary = f"{count} logical CPUs sharing {cores} core{'s' if cores > 1 else ''}"
+        expectation = (
+            f"Logical CPUs teach correctness, not speed: expect no speed-up here ({_SLOWER})."
+        )
+    names = [f"logical CPU {number}" for number in numbers]
+    return _made("cpus", [f"/cpu:{n}" for n in numbers], names, summary, expectation)
 
 
 def _on_gpus(count: int, numbers: list[int] | None, gpus: list[LogicalGpu]) -> Replicas:
     if numbers is not None:
         if max(numbers) >= len(gpus):
-            raise LabError(f"You asked for gpu:{max(numbers)}. {_what_exists()}")
+            known = f"gpu:0 to gpu:{len(gpus) - 1}" if len(gpus) > 1 else "gpu:0"
+            raise LabError(f"You asked for gpu:{max(numbers)}. TensorFlow has {known}.")
         return _on_chosen([(number, gpus[number]) for number in numbers])
     placed = list(enumerate(gpus))
     chips = [(number, gpu) for number, gpu in placed if gpu.piece == 0]
@@ -181,38 +176,36 @@ def _on_gpus(count: int, numbers: list[int] | None, gpus: list[LogicalGpu]) -> R
 def _on_chosen(chosen: list[tuple[int, LogicalGpu]]) -> Replicas:
     tf_devices.use_memory_growth()
     count, gpus = len(chosen), [gpu for _, gpu in chosen]
-    models = list(dict.fromkeys(gpu.name for gpu in gpus))
+    models = ", ".join(dict.fromkeys(gpu.name for gpu in gpus))
     devices, names = [f"/gpu:{number}" for number, _ in chosen], [_gpu_text(gpu) for gpu in gpus]
     if len({gpu.physical for gpu in gpus}) < count:
         expectation = (
             "The pieces share one chip, so expect no speed-up: they show that training on "
             f"{count} replicas gives the right result."
         )
-        summary = f"{count} pieces of 1 GPU ({models[0]})"
+        summary = f"{count} pieces of 1 GPU ({models})"
         return _made("one gpu, split", devices, names, summary, expectation)
-    uneven = " The slowest of these different GPUs limits the others." if models[1:] else ""
     expectation = (
         f"At most {count} times as fast as one GPU. How much of that you get depends on how much a "
-        f"step computes for each byte of gradients it exchanges: measure it.{uneven}"
+        "step computes for each byte of gradients it exchanges: measure it."
     )
-    summary = f"{count} GPU{'s' if count > 1 else ''} ({', '.join(models)})"
-    return _made("gpus", devices, names, summary, expectation)
+    summary = f"{count} GPU{'s' if count > 1 else ''} ({models})"
+    return _made("gpus", devices, names, summary, expectation if count > 1 else _BASELINE)
 
 
 def _made(
     placement: Placement, devices: list[str], names: list[str], summary: str, expectation: str
 ) -> Replicas:
-    count = len(devices)
-    reduction = _reductions(count, placement)[0]
-    expectation = expectation if count > 1 else _BASELINE
-    return Replicas(count, placement, tuple(devices), tuple(names), reduction, expectation, summary)
+    reduction = _reductions(len(devices), placement)[0]
+    return Replicas(
+        len(devices), placement, tuple(devices), tuple(names), reduction, expectation, summary
+    )
 
 
 def _gpu_text(gpu: LogicalGpu) -> str:
     if gpu.pieces == 1:
         return f"{gpu.name} (GPU {gpu.physical})"
-    size = "" if gpu.megabytes is None else f", {bytes_text(gpu.megabytes * 1024**2)}"
-    return f"piece {gpu.piece + 1} of {gpu.pieces} of {gpu.name} (GPU {gpu.physical}){size}"
+    return f"piece {gpu.piece + 1} of {gpu.pieces} of {gpu.name} (GPU {gpu.physical})"
 
 
 def _megabytes_of_a_piece(count: int) -> int:
@@ -231,9 +224,9 @@ def _megabytes_of_a_piece(count: int) -> int:
     room = int(free * _SHARE_FOR_PIECES)
     if room // count < _SMALLEST_PIECE:
         raise LabError(
-            f"You asked for {count:,} replicas. A GPU with {bytes_text(free)} of free memory has "
-            f"room for {room // _SMALLEST_PIECE} pieces of {bytes_text(_SMALLEST_PIECE)}. Ask for "
-            'fewer, end other programs on that GPU, or take CPUs: devices="cpu".'
+            f"You asked for {count:,} replicas, and {bytes_text(free)} of free GPU memory has room "
+            f"for {room // _SMALLEST_PIECE}. Ask for fewer, end other programs on that GPU, or "
+            'take CPUs: devices="cpu".'
         )
     return room // count // 1024**2
 
@@ -241,33 +234,19 @@ def _megabytes_of_a_piece(count: int) -> int:
 def _reductions(count: int, placement: Placement) -> tuple[str, ...]:
     """The ways of adding up gradients that work on such replicas, the best first.
 
-    NCCL needs a GPU for each replica, and exists for Linux only. TensorFlow's own choice on CPUs,
-    the collective operations, is left out: once a group of two has run in a process, a group of
-    four fails in every collective.
+    NCCL needs a whole GPU for each replica. TensorFlow's own choice on CPUs, the collective
+    operations, is left out: after a group of two, a group of four in the same process fails.
     """
     if count == 1:
         return ("none",)
     if placement != "gpus":
         return ("reduction to one device", "hierarchical copy")
-    nccl = ("nccl",) if sys.platform == "linux" else ()
-    return (*nccl, "hierarchical copy", "reduction to one device")
+    return ("nccl", "hierarchical copy", "reduction to one device")
 
 
 def _too_late(count: int, have: int, device: str) -> LabError:
-    plural, only_cpus = "s" if have != 1 else "", ', devices="cpu"' if "CPU" in device else ""
     return LabError(
-        f"You asked for {count} {device}s, but TensorFlow is already running with {have} "
-        f"{device}{plural}, and a running TensorFlow cannot be split. Choose Kernel → Restart and "
-        "call labkit.replicas before anything else uses TensorFlow; or go on with what there is: "
-        f"labkit.replicas({have}{only_cpus})."
+        f"You asked for {count} {device}s, but TensorFlow is already running with {have}, and a "
+        "running TensorFlow cannot be split. Choose Kernel → Restart and call labkit.replicas "
+        f"before anything else uses TensorFlow; or go on with labkit.replicas({have})."
     )
-
-
-def _what_exists() -> str:
-    gpus = [f"gpu:{number}" for number in range(len(tf_devices.logical_gpus()))]
-    listed = f"{', '.join(gpus)} and " if gpus else ""
-    return f"You can choose among {listed}cpu:0 to cpu:{_most_cpus() - 1} (logical CPUs)."
-
-
-def _cores(count: int) -> str:
-    return f"{count} core{'s' if count != 1 else ''}"

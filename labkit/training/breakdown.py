@@ -4,9 +4,8 @@
     input               fresh images in every step, less the same images in every step
     gradient reduction  gradients summed over the replicas, less each replica on its own
 
-Each removes one more part from the step, so the parts add up to it. Host dispatch (each step called
-from Python, less many steps in one call) comes on top, and stands apart: a job's step has none.
-Every part is a difference within a round, so that a machine that drifts cannot fake one.
+Each removes one more part from the step, so the parts add up to it. Every part is a difference
+within a round, so that a machine that drifts cannot fake one.
 """
 
 from __future__ import annotations
@@ -57,21 +56,20 @@ class Part:
 @plain.stored
 @dataclass(frozen=True)
 class StepTime:
-    """The parts of one step, and what calling each step from Python would add."""
+    """The parts of one step: compute, input and gradient reduction."""
 
     replicas: int
     global_batch: int
     parts: tuple[Part, ...]
-    dispatch: Part
 
     @staticmethod
     def of(replicas: int, global_batch: int, seconds: Mapping[str, Sequence[float]]) -> StepTime:
         """From the seconds of a step with and without its parts, round by round.
 
-        >>> rounds = {"step": [5], "no reduction": [4], "compute": [3], "called": [7]}
+        >>> rounds = {"step": [5], "no reduction": [4], "compute": [3]}
         >>> step = StepTime.of(2, 64, {name: 6 * seconds for name, seconds in rounds.items()})
-        >>> [part.seconds for part in step.parts], step.seconds, step.dispatch.seconds
-        ([3.0, 1.0, 1.0], 5.0, 2.0)
+        >>> [part.seconds for part in step.parts], step.seconds
+        ([3.0, 1.0, 1.0], 5.0)
         """
         fresh = _difference("input", seconds["no reduction"], seconds["compute"])
         reduction = _difference("gradient reduction", seconds["step"], seconds["no reduction"])
@@ -79,22 +77,17 @@ class StepTime:
         rest = shift(seconds["step"], CONFIDENCE).value - fresh.seconds - reduction.seconds
         found = shift(seconds["compute"], CONFIDENCE)
         compute = Part("compute", rest, min(found.low, rest), max(found.high, rest))
-        dispatch = _difference("host dispatch", seconds["called"], seconds["step"])
-        return StepTime(replicas, global_batch, (compute, fresh, reduction), dispatch)
+        return StepTime(replicas, global_batch, (compute, fresh, reduction))
 
     @property
     def seconds(self) -> float:
-        """The whole step, without host dispatch."""
+        """The whole step."""
         return sum(part.seconds for part in self.parts)
 
     @property
     def who(self) -> str:
         """What does the step."""
         return "one device" if self.replicas == 1 else f"{self.replicas} replicas"
-
-    def part(self, name: str) -> Part:
-        """A part by its name."""
-        return next(part for part in (*self.parts, self.dispatch) if part.name == name)
 
 
 def _difference(name: str, longer: Sequence[float], shorter: Sequence[float]) -> Part:
@@ -126,10 +119,10 @@ class Breakdown:
         if self.low > 1 or self.high < 1:
             verdict = "gained" if self.low > 1 else "lost"
         changes = [
-            f"{part.name} {_per_1000(one, one.part(part.name).seconds)} on one device, "
-            f"{_per_1000(many, part.seconds)} on {many.who}"
-            for part in many.parts
-            if part.measurable or one.part(part.name).measurable
+            f"{ours.name} {_per_1000(one, alone.seconds)} on one device, "
+            f"{_per_1000(many, ours.seconds)} on {many.who}"
+            for alone, ours in zip(one.parts, many.parts, strict=True)
+            if ours.measurable or alone.measurable
         ]
         span = f"{ratio_text(self.low)} to {ratio_text(self.high)}"
         return (
@@ -137,19 +130,18 @@ class Breakdown:
             f"For 1000 images: {'; '.join(changes)}."
         )
 
-    @property
-    def head(self) -> tuple[str, ...]:
-        """The columns."""
+    def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """The head; and the rows: the parts, and the step that they add up to."""
         steps = (self.alone, self.together)
-        return ("for 1000 images", *(f"{s.who}, steps of {s.global_batch}" for s in steps))
-
-    def rows(self) -> list[tuple[str, ...]]:
-        """The parts, the step that they add up to, and host dispatch, which is not in it."""
-        steps = (self.alone, self.together)
-        names = [part.name for part in (*self.alone.parts, self.alone.dispatch)]
-        rows = [(n, *(s.part(n).text(1000 / s.global_batch) for s in steps)) for n in names]
-        rows.insert(-1, ("together: the step", *(_per_1000(s, s.seconds) for s in steps)))
-        return rows
+        head = ("for 1000 images", *(f"{s.who}, steps of {s.global_batch}" for s in steps))
+        rows = [
+            (
+                parts[0].name,
+                *(p.text(1000 / s.global_batch) for s, p in zip(steps, parts, strict=True)),
+            )
+            for parts in zip(*(step.parts for step in steps), strict=True)
+        ]
+        return head, [*rows, ("together: the step", *(_per_1000(s, s.seconds) for s in steps))]
 
     def plot(self) -> Any:
         """The parts as stacked bars, for 1000 images."""
@@ -158,19 +150,19 @@ class Breakdown:
         return parts_of_a_step(self)
 
     def _footer(self) -> str:
-        return f"{self.kind}; intervals of {self.confidence:.0%}; host dispatch comes on top."
+        return f"{self.kind}; intervals of {self.confidence:.0%}."
 
     def __str__(self) -> str:
-        lines = [self.title, *(" | ".join(row) for row in (self.head, *self.rows()))]
+        head, rows = self._table()
+        lines = [self.title, *(" | ".join(row) for row in (head, *rows))]
         return "\n".join([*lines, self.reason, self._footer()])
 
     __repr__ = __str__
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from labkit.views.table import table
 
-        footer = f"{self.reason} {self._footer()}"
-        html = table(self.head, self.rows(), caption=self.title, footer=footer)
+        html = table(*self._table(), caption=self.title, footer=f"{self.reason} {self._footer()}")
         return {"text/plain": str(self), "text/html": html}
 
 
@@ -227,7 +219,7 @@ def breakdown(job: Job, *, rounds: int = 15, time_limit: float = 120.0) -> Break
 def _variants(job: Job, steps: int) -> dict[str, Callable[[], None]]:
     """The step with and without its parts: each as a call of so many steps."""
     tf = import_tensorflow()
-    order, zero, one, count = job.order(0), *map(tf.constant, (0, 1, steps))
+    order, zero, count = job.order(0), tf.constant(0), tf.constant(steps)
 
     def loop(run_steps: Any) -> Callable[[], None]:
         def call() -> None:
@@ -236,16 +228,10 @@ def _variants(job: Job, steps: int) -> dict[str, Callable[[], None]]:
 
         return call
 
-    def called() -> None:
-        for number in range(steps):
-            job.run_steps(order, tf.constant(number), one)
-        job.synchronize()
-
     same_images = cached_batch(job.strategy, job.inputs, job.global_batch)
     variants = {
         "step": loop(job.run_steps),
         "compute": loop(job.build_loop(same_images, reduce=False)),
-        "called": called,
     }
     if job.replicas.count > 1:
         variants["no reduction"] = loop(job.build_loop(job.inputs, reduce=False))

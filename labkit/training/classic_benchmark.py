@@ -17,19 +17,19 @@ import functools
 import io
 import math
 import random
-import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from labkit import plain
 from labkit.arguments import one_of, whole
 from labkit.kinds import Kind, count_text, measured, percent_text, ratio_text, seconds_text
 from labkit.progress import progress
-from labkit.timing.intervals import shift
+from labkit.timing.judge import judge
 
 __all__ = ["DEFECTS", "Ablation", "BenchmarkResult", "ablation", "program", "run"]
 
@@ -46,10 +46,13 @@ DEFECTS = (
 )
 TIMING_DEFECTS = 3
 HALVES = {"one": "one device", "two": "two replicas"}
-# A smaller change of a time, or of the accuracy on 1000 test images, is called none: trainings that
-# differ in their random numbers alone stay within the latter.
+# A smaller change of a time, or of the accuracy on 1000 test images, is called none: trainings with
+# other random numbers stay within the latter.
 SMALL, SMALL_ACCURACY = 0.15, 0.04
-CONFIDENCE = 0.95
+_HEAD = (
+    "fixed, one after the other", "one device", "two replicas", "ratio", "accuracy on one",
+    "on two", "what changed",
+)  # fmt: skip
 # What is said of a fix that changed nothing here: why the defect is one all the same.
 ELSEWHERE = {
     "nothing": "this is what it prints",
@@ -64,18 +67,17 @@ ELSEWHERE = {
 }
 
 
-def program(fixed: Sequence[str] = (), *, images: int = 2048, epochs: int = 1) -> str:
+def program(fixed: Sequence[str] = (), *, images: int = 2048) -> str:
     """The text of the benchmark, with these defects fixed."""
-    preparation, halves = _pieces(fixed, images, epochs)
+    preparation, halves = _pieces(fixed, images)
     return "\n".join([preparation, *halves.values()])
 
 
-def _pieces(fixed: Sequence[str], images: int, epochs: int) -> tuple[str, dict[str, str]]:
+def _pieces(fixed: Sequence[str], images: int) -> tuple[str, dict[str, str]]:
     """What both measurements need, and the text of each of them."""
     for name in fixed:
         one_of("fixed", name, DEFECTS)
     images = whole("images", images, at_least=256)
-    epochs = whole("epochs", epochs, at_least=1)
 
     def either(defect: str, right: str, wrong: str) -> str:
         return right if defect in fixed else wrong
@@ -94,7 +96,7 @@ def _pieces(fixed: Sequence[str], images: int, epochs: int) -> tuple[str, dict[s
         return [
             *([f"{model}.fit({few}, verbose=0)  # warm-up"] if "first epoch" in fixed else []),
             f"start = {clock}",
-            f"{model}.fit({data}, epochs={epochs}, verbose=0)",
+            f"{model}.fit({data}, epochs=1, verbose=0)",
             *([stop, score] if "timed evaluation" in fixed else [score, stop]),
             f'print(f"{HALVES[model]}: {{{model}_seconds:.2f}} seconds, "',
             f'      f"accuracy {{{model}_accuracy:.3f}}")',
@@ -157,13 +159,11 @@ class Cost:
 class BenchmarkResult:
     """What the program printed, what it ran on, and what its statements took."""
 
-    fixed: tuple[str, ...]
     one_seconds: float
     two_seconds: float
     one_accuracy: float
     two_accuracy: float
     images: int
-    epochs: int
     costs: tuple[Cost, ...]
     """Of "one fit", "one evaluate", "two fit" and "two evaluate"."""
     data: str
@@ -173,36 +173,27 @@ class BenchmarkResult:
         return (
             f"one device: {self.one_seconds:.2f} seconds, accuracy {self.one_accuracy:.3f}\n"
             f"two replicas: {self.two_seconds:.2f} seconds, accuracy {self.two_accuracy:.3f}\n"
-            f"({count_text(self.images)} images of {self.data}, {self.epochs} "
-            f"epoch{'' if self.epochs == 1 else 's'}; {self.kind})"
+            f"({count_text(self.images)} images of {self.data}, 1 epoch; {self.kind})"
         )
 
     __repr__ = __str__
 
 
-def run(fixed: Sequence[str] = (), *, images: int = 2048, epochs: int = 1) -> BenchmarkResult:
+def run(fixed: Sequence[str] = (), *, images: int = 2048) -> BenchmarkResult:
     """Run the program with these defects fixed, in this process."""
-    from labkit import datasets
-
-    one, two = _run(fixed, images, epochs, {}).values()
+    preparation, texts = _pieces(fixed, images)
+    one, two = (_run(preparation + text, half) for half, text in texts.items())
     return BenchmarkResult(
-        fixed=tuple(fixed),
-        one_seconds=one.printed,
-        two_seconds=two.printed,
-        one_accuracy=one.accuracy,
-        two_accuracy=two.accuracy,
-        images=images,
-        epochs=epochs,
-        costs=(one.fit, one.evaluate, two.fit, two.evaluate),
-        data=datasets.mnist().label,
-        kind=_kind(),
-    )
+        one.printed, two.printed, one.accuracy, two.accuracy, images,
+        (one.fit, one.evaluate, two.fit, two.evaluate), *_data_and_kind(),
+    )  # fmt: skip
 
 
-def _kind() -> Kind:
+def _data_and_kind() -> tuple[str, Kind]:
+    from labkit.datasets import mnist
     from labkit.hardware import replicas
 
-    return measured(replicas(2).describe())
+    return mnist().label, measured(replicas(2).describe())
 
 
 @dataclass(frozen=True)
@@ -216,61 +207,36 @@ class _Half:
     fit_again: Callable[[], object]
 
 
-def _run(
-    fixed: Sequence[str], images: int, epochs: int, known: dict[str, _Half]
-) -> dict[str, _Half]:
-    """Run the program, but for a half that was run with the very same text; both are `known` then.
-
-    Statement by statement, so that both clocks can time each without a change of the text.
-    """
+def _run(text: str, half: str) -> _Half:
+    """Run one half of the program, statement by statement: so both clocks can time each of them."""
     from labkit.hardware import replicas
 
-    preparation, texts = _pieces(fixed, images, epochs)
     replicas(2)  # before anything else uses TensorFlow
     import keras
 
-    for half, text in texts.items():
-        if preparation + text in known:
-            continue
-        keras.utils.set_random_seed(0)
-        names: dict[str, Any] = {}
-        spent: dict[str, tuple[Cost, Callable[[], object]]] = {}
-        with _quiet():
-            for statement in ast.parse(preparation + text).body:
-                source = ast.unparse(statement)
-                code = compile(ast.Module([statement], []), "classic benchmark", "exec")
-                execute = functools.partial(exec, code, names)
-                wall, cpu = time.perf_counter(), time.process_time()
-                execute()
-                seconds = time.perf_counter() - wall, time.process_time() - cpu
-                for what in ("fit", "evaluate"):
-                    if f"{half}.{what}(" in source:  # the last fit is no warm-up
-                        spent[what] = Cost(f"{half} {what}", *seconds), execute
-        known[preparation + text] = _Half(
-            float(names[f"{half}_seconds"]),
-            float(names[f"{half}_accuracy"]),
-            spent["fit"][0],
-            spent["evaluate"][0],
-            spent["fit"][1],
-        )
-    return {half: known[preparation + text] for half, text in texts.items()}
+    keras.utils.set_random_seed(0)
+    names: dict[str, Any] = {}
+    spent: dict[str, tuple[Cost, Callable[[], object]]] = {}
+    for statement in ast.parse(text).body:
+        code = compile(ast.Module([statement], []), "classic benchmark", "exec")
+        execute = functools.partial(_quietly, functools.partial(exec, code, names))
+        wall, cpu = time.perf_counter(), time.process_time()
+        execute()
+        seconds = time.perf_counter() - wall, time.process_time() - cpu
+        for what in ("fit", "evaluate"):
+            if f"{half}.{what}(" in ast.unparse(statement):  # the last fit is no warm-up
+                spent[what] = Cost(f"{half} {what}", *seconds), execute
+    (fit, fit_again), (evaluate, _) = spent["fit"], spent["evaluate"]
+    return _Half(
+        names[f"{half}_seconds"], float(names[f"{half}_accuracy"]), fit, evaluate, fit_again
+    )
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what the program prints, and Keras' warning of a pipeline that is not shuffled."""
+def _quietly(execute: Callable[[], object]) -> None:
+    """Without what the program prints, and without Keras' warning of unshuffled inputs."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        yield
-
-
-@dataclass(frozen=True)
-class Version:
-    """The program with some defects fixed; by half, its seconds round by round and its accuracy."""
-
-    fixed: str
-    seconds: dict[str, list[float]]
-    accuracy: dict[str, float]
+        execute()
 
 
 @plain.stored
@@ -287,37 +253,44 @@ class AblationStep:
     """ "time", "accuracy", both or neither."""
     words: str
 
-    @staticmethod
-    def of(before: Version, after: Version) -> AblationStep:
-        """What the fix between these two versions changed."""
-        changed, words = [], []
-        for half, name in HALVES.items():
-            pairs = zip(before.seconds[half], after.seconds[half], strict=True)
-            found = shift([math.log(b / a) for a, b in pairs], CONFIDENCE)
-            certain = (found.confidence or 0) >= CONFIDENCE and (found.low > 0 or found.high < 0)
-            if certain and abs(found.value) > math.log(1 + SMALL):
-                changed.append("time")
-                words.append(f"{name}: {ratio_text(math.exp(found.value))} the time")
-            elif not certain and max(-found.low, found.high) > math.log(1 + SMALL):
-                words.append(f"{name}: cannot tell, rounds too few or too uneven")
-            points = after.accuracy[half] - before.accuracy[half]
-            if abs(points) > SMALL_ACCURACY:
-                changed.append("accuracy")
-                words.append(f"{name}: {100 * points:+.0f} points of accuracy")
-        return AblationStep(
-            fixed=after.fixed,
-            one_seconds=statistics.median(after.seconds["one"]),
-            two_seconds=statistics.median(after.seconds["two"]),
-            one_accuracy=after.accuracy["one"],
-            two_accuracy=after.accuracy["two"],
-            changed=tuple(dict.fromkeys(changed)),
-            words="; ".join(words) or ELSEWHERE[after.fixed],
-        )
-
     @property
     def ratio(self) -> float:
         """How many times as long two replicas take."""
         return self.two_seconds / self.one_seconds
+
+
+@dataclass(frozen=True)
+class Version:
+    """The program with some defects fixed; by half, its seconds round by round and its accuracy."""
+
+    fixed: str
+    seconds: dict[str, list[float]]
+    accuracy: dict[str, float]
+
+    def step(self, before: Version) -> AblationStep:
+        """What this version's fix changed."""
+        changed, words = [], []
+        for half, name in HALVES.items():
+            pairs = list(zip(before.seconds[half], self.seconds[half], strict=True))
+            verdict = judge(name, "", [math.log(b / a) for b, a in pairs], same_within=SMALL)
+            if verdict.word in ("faster", "slower"):
+                changed.append("time")
+                words.append(f"{name}: {ratio_text(1 / verdict.estimate.value)} the time")
+            elif verdict.word == "cannot tell" and any(b != a for b, a in pairs):
+                words.append(f"{name}: cannot tell, rounds too few or too uneven")
+            points = self.accuracy[half] - before.accuracy[half]
+            if abs(points) > SMALL_ACCURACY:
+                changed.append("accuracy")
+                words.append(f"{name}: {100 * points:+.0f} points of accuracy")
+        return AblationStep(
+            fixed=self.fixed,
+            one_seconds=median(self.seconds["one"]),
+            two_seconds=median(self.seconds["two"]),
+            one_accuracy=self.accuracy["one"],
+            two_accuracy=self.accuracy["two"],
+            changed=tuple(dict.fromkeys(changed)),
+            words="; ".join(words) or ELSEWHERE[self.fixed],
+        )
 
 
 @plain.stored
@@ -327,7 +300,6 @@ class Ablation:
 
     steps: tuple[AblationStep, ...]
     images: int
-    epochs: int
     rounds: int
     data: str
     kind: Kind
@@ -337,15 +309,7 @@ class Ablation:
         """The defects that changed time or accuracy here."""
         return tuple(step.fixed for step in self.steps if step.changed)
 
-    @property
-    def head(self) -> tuple[str, ...]:
-        """The columns."""
-        times = ("one device", "two replicas", "ratio")
-        return ("fixed, one after the other", *times, "accuracy on one", "on two", "what changed")
-
-    @property
-    def rows(self) -> list[tuple[str, ...]]:
-        """A row for each step."""
+    def _rows(self) -> list[tuple[str, ...]]:
         return [
             (
                 step.fixed,
@@ -357,30 +321,27 @@ class Ablation:
             for step in self.steps
         ]
 
-    @property
-    def footer(self) -> str:
-        """How it was measured."""
+    def _footer(self) -> str:
         return (
-            f"{count_text(self.images)} images of {self.data}, epochs: {self.epochs}; {self.kind}. "
+            f"{count_text(self.images)} images of {self.data}, 1 epoch; {self.kind}. "
             f"From 'first epoch' on, epochs are medians of {self.rounds} rounds in turn; a change "
             f"below {percent_text(SMALL)} of the time, or {100 * SMALL_ACCURACY:.0f} points of "
             "accuracy, is called none."
         )
 
     def __str__(self) -> str:
-        lines = [" | ".join(row) for row in (self.head, *self.rows)]
-        return "\n".join([*lines, self.footer])
+        return "\n".join([*(" | ".join(row) for row in (_HEAD, *self._rows())), self._footer()])
 
     __repr__ = __str__
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from labkit.views.table import table
 
-        html = table(self.head, self.rows, "The classic benchmark, fixed", self.footer)
+        html = table(_HEAD, self._rows(), "The classic benchmark, fixed", self._footer())
         return {"text/plain": str(self), "text/html": html}
 
 
-def ablation(*, images: int = 2048, epochs: int = 1, rounds: int = 7) -> Ablation:
+def ablation(*, images: int = 2048, rounds: int = 7) -> Ablation:
     """Fix the defects one after the other, and measure for each whether it mattered here.
 
     Two runs in different minutes of a busy machine cannot be compared. So what the clock and
@@ -388,16 +349,18 @@ def ablation(*, images: int = 2048, epochs: int = 1, rounds: int = 7) -> Ablatio
     time over that of later epochs; for each other fix, the models before and after it are trained
     in turn, round after round.
     """
-    from labkit import datasets
-
     rounds = whole("rounds", rounds, at_least=1)
+    run_once = functools.cache(_run)  # a fix changes one half, or both: run each text once
+
+    def halves(count: int) -> dict[str, _Half]:
+        preparation, texts = _pieces(DEFECTS[:count], images)
+        return {half: run_once(preparation + text, half) for half, text in texts.items()}
+
     with progress("classic benchmark", len(DEFECTS) + rounds) as advance:
-        _run((), 256, 1, {})  # TensorFlow's own start belongs to no step
-        known: dict[str, _Half] = {}
-        first = _run((), images, epochs, known)
-        runs = []
+        run(images=256)  # TensorFlow's own start belongs to no step
+        first, runs = halves(0), []
         for count in range(TIMING_DEFECTS, len(DEFECTS) + 1):
-            runs.append(_run(DEFECTS[:count], images, epochs, known))
+            runs.append(halves(count))
             advance(count)
         epoch: dict[_Half, list[float]] = {half: [] for run in runs for half in run.values()}
         order, draw = list(epoch), random.Random(0)
@@ -405,18 +368,15 @@ def ablation(*, images: int = 2048, epochs: int = 1, rounds: int = 7) -> Ablatio
             draw.shuffle(order)  # so that a machine that drifts favours no version
             for half in order:
                 began = time.perf_counter()
-                with _quiet():
-                    half.fit_again()
+                half.fit_again()
                 epoch[half].append(time.perf_counter() - began)
             advance(len(DEFECTS) + number)
 
-    def version(
-        fixed: str, run: dict[str, _Half], seconds: Callable[[_Half], list[float]]
-    ) -> Version:
+    def version(fixed: str, ran: dict[str, _Half], seconds: Callable[[_Half], Any]) -> Version:
         return Version(
             fixed,
-            {name: seconds(half) for name, half in run.items()},
-            {name: half.accuracy for name, half in run.items()},
+            {name: seconds(half) for name, half in ran.items()},
+            {name: half.accuracy for name, half in ran.items()},
         )
 
     def wall(half: _Half) -> list[float]:
@@ -430,7 +390,7 @@ def ablation(*, images: int = 2048, epochs: int = 1, rounds: int = 7) -> Ablatio
         version("clock", first, wall),
         version("first epoch", runs[0], with_evaluation),
     ]
-    for fixed, run in zip(DEFECTS[TIMING_DEFECTS - 1 :], runs, strict=True):
-        versions.append(version(fixed, run, epoch.__getitem__))
-    steps = tuple(AblationStep.of(*pair) for pair in pairwise([versions[0], *versions]))
-    return Ablation(steps, images, epochs, rounds, datasets.mnist().label, _kind())
+    for fixed, ran in zip(DEFECTS[TIMING_DEFECTS - 1 :], runs, strict=True):
+        versions.append(version(fixed, ran, epoch.__getitem__))
+    steps = [after.step(before) for before, after in pairwise([versions[0], *versions])]
+    return Ablation(tuple(steps), images, rounds, *_data_and_kind())

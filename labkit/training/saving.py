@@ -47,15 +47,9 @@ def save(job: Job, folder: Any) -> Saved:
 
     home = Path(folder)
     keras_file, exported = home / "model.keras", home / "exported"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        job.model.save(keras_file)
-        job.model.export(exported, verbose=False)
-    except OSError as fault:
-        raise LabError(
-            f"The model could not be written to {str(folder)!r}: {fault.strerror or fault}. "
-            "Give a folder that you may write to, on a disk with room."
-        ) from fault
+    home.mkdir(parents=True, exist_ok=True)
+    job.model.save(keras_file)
+    job.model.export(exported, verbose=False)
     images = scale_images(job.data.x_test[:COMPARED])
     expected = job.model(images, training=False).numpy()
     from_keras = load(keras_file, job.replicas)(images, training=False).numpy()
@@ -82,15 +76,9 @@ def load(path: Any, replicas: Any = None) -> Any:
         raise LabError(
             f"There is nothing at {str(path)!r}. Save a job first: training.save(job, folder)."
         )
-    try:
-        if source.is_dir():
-            return tf.saved_model.load(str(source))
-        if replicas is None:
-            return keras.models.load_model(source)
-        with replicas.strategy().scope():
-            return keras.models.load_model(source)
-    except (OSError, ValueError) as fault:
-        raise LabError(
-            f"{str(path)!r} cannot be loaded as a model: {str(fault).splitlines()[0]} "
-            "Give a .keras file or a folder written by training.save."
-        ) from fault
+    if source.is_dir():
+        return tf.saved_model.load(str(source))
+    if replicas is None:
+        return keras.models.load_model(source)
+    with replicas.strategy().scope():
+        return keras.models.load_model(source)

@@ -13,7 +13,7 @@ import pytest
 def story(tmp_path):
     def story(program, **environment):
         opening = """
-            import dataclasses, os, sys, threading
+            import os, sys, threading
             import pytest
             import labkit
             from labkit import LabError, plain
@@ -52,31 +52,25 @@ def test_logical_cpus(story):
         assert plain.load(plain.dump(two)) == two
         assert two == labkit.replicas()
 
-        for n in (0, -1, True, 2.0, "2", [2]):
+        for n in (0, True, 2.0, "2"):
             message = refused(n)
             assert message.startswith("n must be a whole number") and repr(n) in message
-        for n in (1000, 10**30):
-            assert f"{n:,} logical CPUs" in refused(n)
-        for name in ("tpu:0", "cuda:0", "cpu", "cpu:-1", "gpu:x"):
-            message = refused(devices=[name])
-            assert repr(name) in message and "cpu:0 to cpu:" in message
-        assert "[3]" in refused(devices=3)
-        assert "no GPU here" in refused(2, "gpu")
-        assert labkit.replicas(2, "CPU") == two
-        assert "'gpu:7'" in refused(devices="gpu:7")
-        for names in (["cpu:0", "/cpu:0"], ["cpu:0", "gpu:0"], []):
+        assert "got 1000" in refused(1000)
+        for names in (["tpu:0"], ["cpu:-1"], ["cpu:0", "/cpu:0"], ["cpu:0", "gpu:0"], [], 3):
             assert "different devices" in refused(devices=names)
+        assert "no GPU here" in refused(2, "gpu")
+        assert "'gpu:7'" in refused(devices="gpu:7")
         assert "n=3" in refused(3, ["cpu:0", "cpu:1"])
-        assert "1,000 logical CPUs" in refused(devices=["cpu:999"])
 
         # None of it has initialised TensorFlow: two can still become four.
         four = labkit.replicas(4)
         assert "correctness, not speed" in labkit.replicas(8).expectation or many
-        chosen = labkit.replicas(devices=["/cpu:3", "/device:CPU:1"])
+        chosen = labkit.replicas(devices=["/cpu:3", "CPU:1"])
         assert chosen.devices == ("/cpu:3", "/cpu:1")
         one = labkit.replicas(devices=[two.devices[0]])
         assert (one.count, one.reduction) == (1, "none")
-        assert one.describe() == "1 logical CPU with one core"
+        assert one.describe() == "1 logical CPU"
+        assert "two independent operations may run at once" in one.expectation
 
         from labkit.hardware.devices import import_tensorflow
         tf = import_tensorflow()
@@ -107,87 +101,36 @@ def test_logical_cpus(story):
         for asked in ("nccl", "none", "ring"):
             with pytest.raises(LabError, match="'hierarchical copy'"):
                 two.strategy(asked)
-        with pytest.raises(LabError, match="'none'"):
-            one.strategy("nccl")
-        with pytest.raises(LabError, match="another session"):
-            dataclasses.replace(two, devices=("/cpu:0", "/cpu:99")).strategy()
     """)
     assert "INFO" not in noise
     assert "MirroredStrategy" not in noise
 
 
-def test_one_device_uses_one_core_and_two_use_two(story):
-    """Two independent operations wait for each other: they meet only where both run at once."""
+def test_an_operation_has_one_thread_and_two_replicas_run_at_once(story):
+    """Two operations wait for each other: they meet only where both run at once."""
     story("""
         from labkit.hardware.devices import import_tensorflow
 
         two = labkit.replicas(2)
-        one = labkit.replicas(devices=[two.devices[0]])
         tf = import_tensorflow()
+        assert tf.config.threading.get_intra_op_parallelism_threads() == 1
+        barrier = threading.Barrier(2)
 
-        def at_once(strategy, operations, seconds=60):
-            barrier = threading.Barrier(2)
+        def meet(x):
+            barrier.wait(timeout=30)  # with one thread for both replicas it would break
+            return x
 
-            def meet(x):
-                try:
-                    barrier.wait(timeout=seconds)
-                except threading.BrokenBarrierError:
-                    return x * 0
-                return x
-
-            def step(x):
-                calls = [tf.numpy_function(meet, [x], tf.float32, stateful=False)
-                         for _ in range(operations)]
-                return tf.add_n(calls)
-
-            @tf.function
-            def run(x):
-                return strategy.run(step, args=(x,))
-
-            results = strategy.experimental_local_results(run(tf.constant(1.0)))
-            return sum(float(result) for result in results)
-
-        assert at_once(one.strategy(), 2, seconds=2) == 0
-        assert labkit.hardware().cores.usable == 1 or at_once(two.strategy(), 1) == 2
-        # The test sees threads: TensorFlow's own strategy for one device uses both.
-        assert at_once(tf.distribute.OneDeviceStrategy("/cpu:0"), 2) == 2
-    """)
-
-
-def test_a_step_of_one_device_may_be_what_tensorflow_allows(story):
-    story("""
-        import keras, numpy as np
-        from labkit.hardware.devices import import_tensorflow
-
-        tf = import_tensorflow()
-        strategy = labkit.replicas(1).strategy()
-        plain_strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-        images, labels = np.ones([64, 4], "float32"), np.arange(64) % 3
-        losses = []
-        for chosen in (strategy, plain_strategy):
-            keras.utils.set_random_seed(1)
-            with chosen.scope():  # not built: its variables are made in the first step
-                model = keras.Sequential([keras.layers.Dense(8), keras.layers.Dropout(0.5),
-                                          keras.layers.BatchNormalization(), keras.layers.Dense(3)])
-                model.compile("adam", "sparse_categorical_crossentropy")
-            losses.append(model.fit(images, labels, 16, epochs=2, verbose=0).history["loss"])
-        assert losses[0] == losses[1]
-
-        data = tf.data.Dataset.range(6).map(lambda i: i * 2, num_parallel_calls=2).prefetch(1)
+        strategy = two.strategy()
 
         @tf.function
-        def total(batches):
-            added = tf.constant(0, tf.int64)
-            for i in tf.range(6):
-                def step(batch):
-                    for _ in tf.range(2):  # AutoGraph sees the step, too
-                        batch += tf.cast(batch > 100, tf.int64)
-                    return batch
-                added += strategy.run(step, args=(next(batches),))
-            return added
+        def run(x):
+            def step(x):
+                return tf.numpy_function(meet, [x], tf.float32, stateful=False)
 
-        assert int(total(iter(strategy.experimental_distribute_dataset(data)))) == 30
-        assert float(strategy.run(tf.function(lambda: tf.constant(2.0)))) == 2.0
+            return strategy.run(step, args=(x,))
+
+        results = strategy.experimental_local_results(run(tf.constant(1.0)))
+        assert [float(result) for result in results] == [1, 1]
     """)
 
 
@@ -205,8 +148,7 @@ def test_after_tensorflow_is_initialised_and_what_each_device_did(story):
         assert two.devices == ("/cpu:0", "/cpu:1")
         assert "sharing" in two.describe()  # its threads could not be set any more
         message = refused(4)
-        assert "already running with 3 logical CPUs" in message
-        assert 'labkit.replicas(3, devices="cpu")' in message
+        assert "already running with 3" in message and "labkit.replicas(3)" in message
 
         @tf.function
         def forward():
@@ -221,7 +163,6 @@ def test_after_tensorflow_is_initialised_and_what_each_device_did(story):
             assert (work.devices[2].operations, work.devices[2].products) == (0, 0)
         assert work.kind.name == "measured"
         assert plain.load(plain.dump(work)) == work
-        assert "/cpu:2           0                0" in str(work)
 
         strategy = two.strategy()
         with strategy.scope():
@@ -241,7 +182,6 @@ def test_after_tensorflow_is_initialised_and_what_each_device_did(story):
         work = work_by_device(step)
         assert work.busy == ("/cpu:0", "/cpu:1")
         assert [use.products for use in work.devices] == [2, 2, 0]
-        assert work_by_device(lambda: None).busy == ()
         with pytest.raises(ZeroDivisionError):
             work_by_device(lambda: 1 / 0)
         assert work_by_device(step).busy == ("/cpu:0", "/cpu:1")
