@@ -30,11 +30,6 @@ _SMALLEST_PIECE = 512 * 1000**2
 _SHARE_FOR_PIECES = 0.8
 _FREE_WHEN_UNKNOWN = 5 * 1000**3
 _BASELINE = "One device: the baseline that more replicas are compared with."
-# On CPUs TensorFlow's threads are shared by all devices, so one device cannot be held to one core.
-_TWO_AT_ONCE = (
-    "An operation has one thread, but two independent operations may run at once: such a device "
-    f"used 1.31 cores; {recorded('a 2-core machine without a GPU', 'November 2026')}."
-)
 _SLOWER = (
     "2 logical CPUs ran at 0.67 to 0.88 times the speed of one device that had all cores; "
     f"{recorded('a 2-core machine without a GPU', 'November 2026')}"
@@ -139,8 +134,8 @@ def _on_cpus(count: int, numbers: list[int] | None) -> Replicas:
         raise _too_late(needed, have, "logical CPU")
     own_core = tf_devices.one_core_each(needed, cores) and count <= cores
     if count == 1:
-        summary = "1 logical CPU"
-        expectation = f"{_BASELINE} {_TWO_AT_ONCE}" if own_core else _BASELINE
+        summary = "1 logical CPU with one core" if own_core else "1 logical CPU"
+        expectation = _BASELINE
     elif own_core:
         summary = f"{count} logical CPUs with one core each"
         expectation = (

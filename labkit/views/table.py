@@ -40,8 +40,8 @@ def table(
     """A semantic table in HTML: caption, column heads, a row head in each row, lines below.
 
     Columns of numbers stand to the right and never break, words to the left; a head stands over its
-    column. With `prose` all columns are words, and may break. A table that is wider than the window scrolls.
-    Colours are left to the theme, so that it reads in a light and in a dark one.
+    column. With `prose` all columns are words, and may break. A table that is wider than the window
+    scrolls. Colours are left to the theme, so that it reads in a light and in a dark one.
     """
     rows = [list(row) for row in rows]
     sides = [LEFT if prose or not right else RIGHT for right in _numbers(rows)]
