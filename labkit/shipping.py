@@ -105,7 +105,7 @@ def functions_of(program: Callable[..., Any]) -> Iterator[FunctionType]:
     """The function, and those that it uses and that are of the same hand: its cell or package."""
     seen: set[int] = set()
     waiting: list[Any] = [program]
-    home = str(getattr(program, "__module__", "")).partition(".")[0]
+    home = str(getattr(program, "__module__", None) or "").partition(".")[0]
     while waiting and len(seen) < MOST_FUNCTIONS:
         part = _inner(waiting.pop())
         if id(part) in seen:
@@ -113,7 +113,8 @@ def functions_of(program: Callable[..., Any]) -> Iterator[FunctionType]:
         seen.add(id(part))
         if part.__class__ is not type and not isinstance(part, FunctionType):
             continue
-        if part.__module__.partition(".")[0] != home and _is_importable(part):
+        # A function made by hand may have no module at all.
+        if (part.__module__ or "").partition(".")[0] != home and _is_importable(part):
             continue
         if isinstance(part, FunctionType):
             yield part

@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from labkit.cluster import Going, Outcome
-from labkit.cluster.outcome import explain_deadline
+from labkit.cluster import Outcome, RunHandle
+from labkit.cluster.run import checked_seconds
 from labkit.kinds import LabError, percent_text, seconds_text
 from labkit.strategies import drill_programs as programs
 from labkit.strategies.drill_scene import STRATEGIES, Scene
@@ -49,7 +49,7 @@ def drill(
             f"strategies {', '.join(STRATEGIES)}."
         )
     workers = whole("workers", workers, 2, 2)
-    patience, deadline = explain_patience(patience), explain_deadline(deadline)
+    patience, deadline = explain_patience(patience), checked_seconds("deadline", deadline)
     if not patience < deadline:
         raise LabError(
             f"patience={patience:g} must be fewer seconds than the deadline of {deadline:g}."
@@ -174,7 +174,7 @@ def _restart(scene: Scene) -> Drill:
     victim = len(scene.names) - 1 if server else scene.victim
     with tempfile.TemporaryDirectory(prefix="labkit-drill-") as folder, scene.ranks() as ranks:
 
-        def run(name: str, faulty: bool) -> Going:
+        def run(name: str, faulty: bool) -> RunHandle:
             place, fatal = f"{folder}/{name}", FATAL if faulty else 0
             if server:
                 arguments: tuple[Any, ...] = (place, STEPS, EVERY, fatal)
