@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -138,13 +139,30 @@ def _lab(extra: Sequence[str]) -> int:
             "JupyterLab is not installed beside this labkit. Run `make lab`, "
             "which installs the course's environment and opens it."
         )
+    _check_runtime_folder()
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]
+    command.append("--ServerApp.contents_manager_class=labkit.contents.Contents")
     command.append(f"--LabApp.default_url=/lab/tree/notebooks/{_FIRST}")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
     # JupyterLab takes our place: Ctrl-C reaches it, and nothing is left between you and it.
     sys.stdout.flush()
     os.execv(sys.executable, [*command, *extra])
+
+
+def _check_runtime_folder() -> None:
+    """JupyterLab cannot start without a folder for its sockets, and ends in a long traceback."""
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    folder = Path(jupyter_runtime_dir())
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as fault:
+        raise LabError(
+            f"JupyterLab cannot write in {folder} ({fault.strerror}). Start it with a home folder "
+            "that is yours, such as: make lab HOME=/tmp/$USER"
+        ) from fault
 
 
 def _recordings(chosen: argparse.Namespace) -> int:

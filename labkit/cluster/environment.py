@@ -154,16 +154,16 @@ def _openblas() -> str:
 @cache
 def _usable_cores() -> int:
     # Once: a container's limits are files, and reading them takes as long as starting ranks.
-    from labkit.hardware import host
+    from labkit.hardware.machine import read_cores
 
-    return host.read_cores().usable
+    return read_cores().usable
 
 
 @cache
 def _gpus() -> tuple[str, ...]:
     """The GPUs that programs may use; () where one of them cannot be named."""
-    from labkit.hardware import nvml
+    from labkit.hardware.gpus import read_gpus
 
-    found = [gpu for gpu in nvml.read().gpus if gpu.cuda == "visible" and gpu.mig != "on"]
-    names = tuple(gpu.uuid for gpu in found if gpu.uuid is not None)
+    found = [gpu for gpu in read_gpus().gpus if gpu.visible is not False]
+    names = tuple(gpu.uuid for gpu in found if gpu.visible and gpu.uuid is not None)
     return names if len(names) == len(found) else ()

@@ -15,11 +15,11 @@ import pickle
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import FunctionType, MethodType, ModuleType, TracebackType
 from typing import Any, Literal, Protocol
 
 from labkit import shipping
@@ -200,7 +200,7 @@ def modules_of(program: Callable[..., Any]) -> tuple[str, ...]:
     ('numpy',)
     """
     named: set[str] = set()
-    for function in shipping.functions_of(program):
+    for function in _functions_of(program):
         named |= _names(function.__code__) | set((function.__module__ or "").split(".")[:2])
         for _, value in shipping.names_used(function):
             if isinstance(value, ModuleType):
@@ -221,6 +221,27 @@ def preload(modules: Iterable[str]) -> None:
         with suppress(BaseException):
             module = importlib.import_module(name)
             preload(vars(module).get("PRELOAD", ()))
+
+
+def _functions_of(program: Callable[..., Any]) -> Iterator[FunctionType]:
+    """The function, and those that it uses and that come from the same notebook or package."""
+    home = str(getattr(program, "__module__", None) or "").partition(".")[0]
+    seen: set[int] = set()
+    waiting: list[Any] = [program]
+    while waiting:
+        part = waiting.pop()
+        part = part.__func__ if isinstance(part, MethodType) else getattr(part, "func", part)
+        if id(part) in seen or not isinstance(part, (FunctionType, type)):
+            continue
+        seen.add(id(part))
+        # A function made by hand may have no module at all.
+        if (part.__module__ or "").partition(".")[0] != home and shipping.is_importable(part):
+            continue
+        if isinstance(part, FunctionType):
+            yield part
+            waiting.extend(value for _, value in shipping.names_used(part) if callable(value))
+        else:
+            waiting.extend(value for value in vars(part).values() if callable(value))
 
 
 def _names(code: Any) -> set[str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.hardware.tensorflow import import_tensorflow
+from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
 from labkit.training.asked import whole
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from labkit.cluster import Cluster, tf_config
-from labkit.hardware.tensorflow import import_tensorflow
+from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
 from labkit.strategies.cases import BATCH, RATE, STEPS, Case
 from labkit.strategies.keras_fit import fitted

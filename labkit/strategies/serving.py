@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 from labkit.cluster import tf_config
-from labkit.hardware.tensorflow import import_tensorflow
+from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError, measured, seconds_text
 from labkit.strategies import checkpoints
 from labkit.strategies.cases import BATCH, SEED, practice

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labkit.hardware.nvml import BROKEN
+from labkit.hardware.gpus import BROKEN
 from labkit.telemetry.gpu_calls import NARROW
 from labkit.telemetry.gpu_lists import FOREIGN, HIDDEN, UNCOUNTED
 from labkit.telemetry.metrics import METRICS, State, Why

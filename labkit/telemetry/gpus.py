@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from labkit.hardware.nvml import open_driver
+from labkit.hardware.gpus import open_driver
 from labkit.telemetry.gpu_device import COLUMNS, Gauges
 from labkit.telemetry.gpu_faults import Down, Told, down_says, lost_state
 from labkit.telemetry.gpu_glances import Glance, Glances

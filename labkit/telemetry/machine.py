@@ -1,7 +1,7 @@
 """The processor and the main memory as a source: what a laptop without a GPU can show.
 
 On Linux it reads the kernel's own files, which stay open: a look takes some tens of microseconds.
-Elsewhere it asks psutil, through `labkit.hardware.host`.
+Elsewhere it asks psutil, through `labkit.hardware.machine`.
 
 A core counts its time in steps of 10 ms, so that a look at 10 Hz tells its utilisation to about a
 tenth; over a second, to a hundredth.
@@ -73,10 +73,10 @@ class Host:
 
     def open(self) -> tuple[tuple[Device, ...], tuple[State, ...]]:
         """Find the gauges that this machine has; what it has not is told."""
-        from labkit.hardware import cgroup, host
+        from labkit.hardware import machine as host
 
         self.close()
-        allowed = cgroup.limits(self._root)
+        allowed = host.limits(self._root)
         cores, memory = host.read_cores(allowed), host.read_memory(allowed)
         numbers = host.usable_cores(self._pid)
         self._in_files = True
@@ -107,7 +107,7 @@ class Host:
             if says
         ]
         if cores.quota is not None:
-            file = host.quota_file(allowed, self._root)
+            file = allowed.cpu_stat
             note = (
                 f"This container may use {cores.quota:g} cores' worth of time on "
                 f"{len(numbers)} cores"
@@ -210,7 +210,7 @@ class Host:
     def _memory(self, host: ModuleType, limited: bool) -> Ask:
         if limited:
             # A container's memory takes several files to tell, and some take the kernel long.
-            return _Slowly(lambda: float(host.read_limited_memory(self._root))).read
+            return _Slowly(lambda: _container_memory(host, self._root)).read
         with suppress(OSError, ValueError):
             file = self._file(self._root / "proc/meminfo", MEMORY)
             _memory_used(file.read())
@@ -232,6 +232,13 @@ class Host:
             return lambda _: int(file.read().split()[1]) * page if file.known else None
         self._in_files = False
         return lambda _: float(host.process_memory(pid))
+
+
+def _container_memory(host: ModuleType, root: Path) -> float:
+    used = host.limits(root).memory_used
+    if used is None:
+        raise OSError("the container does not say what it uses")
+    return float(used)
 
 
 _CORES_ARE_SHARED = " The single cores show what everybody on this machine does."

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from labkit.hardware.tensorflow import import_tensorflow
+from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
 from labkit.training.parts import CONFIDENCE, Breakdown, Part, Step
 

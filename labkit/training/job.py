@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from labkit.hardware.tensorflow import import_tensorflow
+from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import Kind, LabError, measured
 from labkit.progress import progress
 from labkit.telemetry.spans import mark

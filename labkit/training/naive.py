@@ -178,7 +178,7 @@ def execute(
     import warnings
 
     import labkit
-    from labkit.hardware.tensorflow import import_tensorflow
+    from labkit.hardware.devices import import_tensorflow
 
     done, images, epochs = _checked(mended), _size("images", images), _size("epochs", epochs)
     halves = _TOUCHES.get(done[-1], BOTH) if before is not None else BOTH

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
-from labkit.hardware.tensorflow import import_tensorflow
+from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
 from labkit.training.asked import whole
 

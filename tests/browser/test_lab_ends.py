@@ -34,7 +34,7 @@ def test_nothing_is_left_when_the_tests_are_interrupted(tmp_path):
         lab.open("endless.ipynb")
         lab.run_all(1)
         raise KeyboardInterrupt
-    assert len(lab.pids) >= 4  # the server, a kernel, the driver, Chromium
+    assert lab.pids
     deadline = time.monotonic() + 20
     while running(lab.pids) and time.monotonic() < deadline:
         psutil.wait_procs([psutil.Process(pid) for pid in running(lab.pids)], timeout=1)

@@ -23,6 +23,11 @@ except LabError as fault:
 else:
     reason = ""
 with_mpi = pytest.mark.skipif(bool(reason), reason=reason)
+OTHERS = [
+    pytest.param(name, marks=[] if name == "reduce_scatter" else pytest.mark.stress)
+    for name in COLLECTIVES
+    if name != "all_reduce"
+]
 QUICK = {"rounds": 3, "warmup": 1, "seconds_per_size": 0.0, "deadline": 60.0}
 
 
@@ -50,7 +55,7 @@ def test_the_library_the_programs_and_your_own_are_timed_and_checked_together():
 
 
 @with_mpi
-@pytest.mark.parametrize("collective", [name for name in COLLECTIVES if name != "all_reduce"])
+@pytest.mark.parametrize("collective", OTHERS)
 def test_every_collective_of_the_library_leaves_what_ours_leaves(collective):
     asked = [name for name, meaning in programs.MEANING.items() if meaning == collective]
     found = bench.measure(collective, ranks=3, sizes=1000, contenders=["mpi", *asked], **QUICK)
@@ -67,6 +72,7 @@ def test_a_program_that_is_wrong_is_caught():
 
 
 @with_mpi
+@pytest.mark.stress
 def test_a_program_that_waits_for_ever_is_stopped_with_all_its_ranks(tmp_path):
     folder = str(tmp_path)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -63,8 +64,7 @@ class Later:
 def stand_in(tmp_path):
     """An mpiexec that says whether memory of its own name is there, and which process it is."""
     script = tmp_path / "mpiexec.gforker"
-    script.write_text(
-        f"#!{sys.executable}\n"
+    program = (
         "import os, sys\n"
         f"sys.path.insert(0, {str(Path(mpi.__file__).parents[2])!r})\n"
         "from labkit.collectives.mpi_start import memory_of\n"
@@ -72,6 +72,9 @@ def stand_in(tmp_path):
         "print('left' if left else 'clear', os.getpid(), *sys.argv[1:])\n"
         "sys.exit(3)\n"
     )
+    # Not as its #! line, in which a path cannot have a space.
+    command = shlex.join([sys.executable, "-c", program])
+    script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     script.chmod(0o700)
     return [str(script), "-n", "2"]
 

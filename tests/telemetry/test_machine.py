@@ -5,7 +5,7 @@ import sys
 import psutil
 import pytest
 
-from labkit.hardware import host as host_room
+from labkit.hardware import machine as host_room
 from labkit.telemetry.machine import Host
 from tests.telemetry.simulated import Clock, until
 

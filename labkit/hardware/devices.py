@@ -1,4 +1,4 @@
-"""TensorFlow's devices: the one place that starts TensorFlow, splits its devices and joins them.
+"""TensorFlow's devices: the only place that starts TensorFlow and splits its devices.
 
 Every other room gets TensorFlow from here, so that it starts in the same state everywhere:
 
@@ -8,7 +8,6 @@ Every other room gets TensorFlow from here, so that it starts in the same state 
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,8 +24,7 @@ __all__ = [
     "logical_names",
     "make_strategy",
     "one_core_each",
-    "placed_operations",
-    "reductions_here",
+    "short_name",
     "split_cpu",
     "split_gpu",
     "use_memory_growth",
@@ -34,10 +32,7 @@ __all__ = [
 
 
 def import_tensorflow() -> Any:
-    """TensorFlow, without its start-up chatter.
-
-    Warnings and errors still show. What you have set in the environment yourself is kept.
-    """
+    """TensorFlow, without its start-up messages; warnings and errors still show."""
     try:
         import tensorflow as tf
     except ImportError as fault:
@@ -52,8 +47,8 @@ def import_tensorflow() -> Any:
 
 @cache
 def _quieten() -> None:
-    # Once: who turns the log up later wants to see it. In a notebook TensorFlow chooses INFO, and
-    # every strategy then prints its devices and every reduction its plan.
+    # Once: a user may raise the level later. In a notebook TensorFlow chooses INFO, and every
+    # strategy then prints its devices and every reduction its plan.
     log = logging.getLogger("tensorflow")
     if log.level in (logging.NOTSET, logging.INFO):
         log.setLevel(logging.WARNING)
@@ -71,15 +66,15 @@ class LogicalGpu:
 
 
 def logical_gpus() -> list[LogicalGpu]:
-    """TensorFlow's GPUs as they are, or will be once it is initialised. Asking changes nothing."""
+    """TensorFlow's GPUs as they are, or will be once it is initialised."""
     tf = import_tensorflow()
     found = []
     for physical, gpu in enumerate(tf.config.get_visible_devices("GPU")):
         name = tf.config.experimental.get_device_details(gpu).get("device_name", "unknown GPU")
         pieces = tf.config.get_logical_device_configuration(gpu) or [None]
-        for place, piece in enumerate(pieces):
+        for number, piece in enumerate(pieces):
             megabytes = None if piece is None else piece.memory_limit
-            found.append(LogicalGpu(name, physical, place, len(pieces), megabytes))
+            found.append(LogicalGpu(name, physical, number, len(pieces), megabytes))
     return found
 
 
@@ -89,37 +84,55 @@ def logical_cpus() -> int:
     return len(tf.config.get_logical_device_configuration(_cpu(tf)) or [None])
 
 
+def logical_names() -> list[str]:
+    """All logical devices, as "/cpu:0". This call initialises TensorFlow."""
+    return [short_name(device.name) for device in import_tensorflow().config.list_logical_devices()]
+
+
+def short_name(device: str) -> str:
+    """TensorFlow's long name of a device as "/cpu:0".
+
+    >>> short_name("/job:localhost/replica:0/task:0/device:CPU:1")
+    '/cpu:1'
+    """
+    kind, _, number = device.rpartition("device:")[2].partition(":")
+    return f"/{kind.lower()}:{number}"
+
+
 def split_cpu(pieces: int) -> bool:
-    """Cut the CPU into logical ones. False: TensorFlow is initialised, and it is too late."""
+    """Split the CPU into logical ones. False: TensorFlow is initialised, and it is too late."""
     tf = import_tensorflow()
-    configuration = [tf.config.LogicalDeviceConfiguration()] * pieces
     # TensorFlow has no public question "are you initialised?", but it refuses a change.
     try:
-        tf.config.set_logical_device_configuration(_cpu(tf), configuration)
+        tf.config.set_logical_device_configuration(
+            _cpu(tf), [tf.config.LogicalDeviceConfiguration()] * pieces
+        )
     except RuntimeError:
         return False
     return True
 
 
 def one_core_each(count: int, cores: int) -> bool:
-    """Let every logical CPU compute with one core. False: TensorFlow's threads are set otherwise.
+    """Give every logical CPU one core. False: TensorFlow's threads have been set otherwise.
 
     By default one logical CPU uses all cores, and a second one can only take some of them away:
-    then two replicas cannot be compared with one. As each has one core, they can.
+    then two replicas cannot be compared with one. So each operation gets one thread (intra-op),
+    and the pool that runs operations (inter-op) a thread for each replica, at least two: with one,
+    a step that waits for its input would block the thread that must make it.
     """
     threads = import_tensorflow().config.threading
-    # Initialised, or set by the user: then it stays as it is.
-    with suppress(RuntimeError):
+    with suppress(RuntimeError):  # initialised: then it stays as it is
         if threads.get_intra_op_parallelism_threads() == 0:
             threads.set_intra_op_parallelism_threads(1)
-        if threads.get_intra_op_parallelism_threads() == 1:
-            wanted = max(threads.get_inter_op_parallelism_threads(), min(count, cores))
+            wanted = max(2, min(count, cores), threads.get_inter_op_parallelism_threads())
             threads.set_inter_op_parallelism_threads(wanted)
+        elif threads.get_inter_op_parallelism_threads() < min(count, cores):
+            threads.set_inter_op_parallelism_threads(min(count, cores))
     return bool(threads.get_intra_op_parallelism_threads() == 1)
 
 
 def split_gpu(pieces: int, megabytes: int) -> bool:
-    """Cut the first GPU into logical ones. False: TensorFlow is initialised."""
+    """Split the first GPU into logical ones. False: TensorFlow is initialised."""
     tf = import_tensorflow()
     gpus = tf.config.get_visible_devices("GPU")
     piece = tf.config.LogicalDeviceConfiguration(memory_limit=megabytes)
@@ -138,77 +151,12 @@ def use_memory_growth() -> None:
     """Let TensorFlow take GPU memory as it needs it, so that two notebooks can share a GPU."""
     tf = import_tensorflow()
     gpus = tf.config.get_visible_devices("GPU")
-    # All GPUs must agree, and a split GPU cannot grow.
+    # TensorFlow wants the same setting for all GPUs, and a split GPU cannot grow.
     if any(tf.config.get_logical_device_configuration(gpu) for gpu in gpus):
         return
-    # Once initialised, TensorFlow keeps the memory that it has taken; that is no fault.
-    with suppress(RuntimeError):
+    with suppress(RuntimeError):  # initialised: it keeps the memory that it has taken
         for gpu in gpus:
             tf.config.experimental.set_memory_growth(gpu, True)
-
-
-def logical_names() -> list[str]:
-    """All logical devices, as "/cpu:0". Asking initialises TensorFlow."""
-    return [_short(device.name) for device in import_tensorflow().config.list_logical_devices()]
-
-
-def placed_operations(function: Callable[[], object]) -> list[tuple[str, str]]:
-    """The device and the type of every operation in the graphs that a call of `function` runs.
-
-    Without these, a graph only passes values along: arguments, constants, sends and receives.
-    """
-    import_tensorflow()
-    # Only TensorFlow's own profiler tools reach this far; there is no public way.
-    from tensorflow.python.eager import context
-
-    running = context.context()
-    running.ensure_initialized()
-    # A graph is collected when its kernel is made, so kernels made earlier would be missed.
-    running.clear_kernel_cache()
-    running.enable_graph_collection()
-    try:
-        function()
-        collected = running.export_run_metadata()
-    finally:
-        running.disable_graph_collection()
-    return [
-        (_short(node.device), node.op)
-        for graph in collected.function_graphs
-        for part in graph.partition_graphs
-        for node in part.node
-        if node.op not in _PASSING
-    ]
-
-
-_PASSING = frozenset(
-    {"_Arg", "_DeviceArg", "_Retval", "_DeviceRetval", "_Send", "_Recv", "_HostSend", "_HostRecv"}
-    | {"Const", "HostConst", "_EagerConst", "Identity", "IdentityN", "NoOp"}
-    | {"Enter", "Exit", "Merge", "Switch", "NextIteration", "LoopCond"}
-)
-
-
-def _short(device: str) -> str:
-    kind, _, number = device.rpartition("device:")[2].partition(":")
-    return f"/{kind.lower()}:{number}"
-
-
-def _cpu(tf: Any) -> Any:
-    return tf.config.list_physical_devices("CPU")[0]
-
-
-def reductions_here(count: int, placement: str) -> tuple[str, ...]:
-    """The ways of adding up gradients that work on such replicas, the best first.
-
-    NCCL needs a GPU of its own for each replica, and exists for Linux alone. TensorFlow's own
-    choice on CPUs, the collective operations, is left out: once a group of two has met in a
-    process, a group of four breaks every collective in it.
-    """
-    if count == 1:
-        return ("none",)
-    anywhere = ("reduction to one device", "hierarchical copy")
-    if placement != "gpus":
-        return anywhere
-    return ("nccl", *anywhere[::-1]) if sys.platform == "linux" else anywhere[::-1]
 
 
 def make_strategy(devices: Sequence[str], reduction: str) -> Any:
@@ -221,6 +169,8 @@ def make_strategy(devices: Sequence[str], reduction: str) -> Any:
             "session. Choose Kernel → Restart, and call labkit.replicas before anything else."
         )
     if len(devices) == 1:
+        if "cpu" in devices[0] and tf.config.threading.get_intra_op_parallelism_threads() == 1:
+            return _one_core_strategy(tf, devices[0])
         return tf.distribute.OneDeviceStrategy(devices[0])
     operations = {
         "nccl": tf.distribute.NcclAllReduce,
@@ -228,3 +178,41 @@ def make_strategy(devices: Sequence[str], reduction: str) -> Any:
         "reduction to one device": tf.distribute.ReductionToOneDevice,
     }
     return tf.distribute.MirroredStrategy(list(devices), cross_device_ops=operations[reduction]())
+
+
+def _one_core_strategy(tf: Any, device: str) -> Any:
+    """A OneDeviceStrategy whose steps run one operation at a time.
+
+    TensorFlow's pool has a thread for each replica, all devices share it, and it cannot change
+    once TensorFlow runs. One device would use both threads wherever two operations are independent,
+    such as the two matrix products of a layer's backward pass: it took 1.31 cores (CPU time by
+    wall time, dense and convolutional networks, two cores); with this executor 0.97.
+    """
+    # TensorFlow documents the executor for tests and servers, but exports no name for it.
+    from tensorflow.python.eager import context
+
+    autograph = tf.__internal__.autograph
+
+    class OneDeviceStrategy(tf.distribute.OneDeviceStrategy):  # type: ignore[misc]
+        def run(
+            self,
+            fn: Callable[..., Any],
+            args: tuple[Any, ...] = (),
+            kwargs: dict[str, Any] | None = None,
+            options: Any = None,
+        ) -> Any:
+            if not tf.executing_eagerly():
+                # The executor belongs to a call of a function: give the step a call of its own,
+                # which TensorFlow must not inline.
+                status = autograph.control_status_ctx()
+                step = autograph.tf_convert(fn, status, convert_by_default=False)
+                apart = {"_noinline": True}
+                fn = tf.function(step, autograph=False, experimental_attributes=apart)
+            with context.function_executor_type("SINGLE_THREADED_EXECUTOR"):
+                return super().run(fn, args, kwargs, options)
+
+    return OneDeviceStrategy(device)
+
+
+def _cpu(tf: Any) -> Any:
+    return tf.config.list_physical_devices("CPU")[0]

@@ -1,4 +1,4 @@
-"""Which of TensorFlow's devices are given work, and how much of it.
+"""On which device TensorFlow placed each operation: which devices have work, and how much.
 
 >>> print(labkit.hardware.work_by_device(lambda: step(images, labels)))   # doctest: +SKIP
 device    operations  matrix products
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from labkit.hardware.devices import import_tensorflow, logical_names, short_name
 from labkit.kinds import Kind, count_text, measured
 from labkit.plain import stored
 
@@ -20,12 +21,18 @@ __all__ = ["DeviceUse", "DeviceWork", "work_by_device"]
 
 _HEADS = ("device", "operations", "matrix products")
 _ABOUT = "Each operation of the graphs that ran is counted once, however often it was repeated."
+# Operations that only pass values along.
+_PASSING = frozenset(
+    {"_Arg", "_DeviceArg", "_Retval", "_DeviceRetval", "_Send", "_Recv", "_HostSend", "_HostRecv"}
+    | {"Const", "HostConst", "_EagerConst", "Identity", "IdentityN", "NoOp"}
+    | {"Enter", "Exit", "Merge", "Switch", "NextIteration", "LoopCond"}
+)
 
 
 @stored
 @dataclass(frozen=True)
 class DeviceUse:
-    """One logical device: the operations it was given, and how many of them multiply matrices."""
+    """One logical device: the operations placed on it, and how many of them multiply matrices."""
 
     device: str
     operations: int
@@ -42,7 +49,7 @@ class DeviceWork:
 
     @property
     def busy(self) -> tuple[str, ...]:
-        """The devices that had anything to do."""
+        """The devices that have at least one operation."""
         return tuple(use.device for use in self.devices if use.operations)
 
     def __str__(self) -> str:
@@ -60,22 +67,43 @@ class DeviceWork:
 
 
 def work_by_device(function: Callable[[], object]) -> DeviceWork:
-    """Call the function once and see on which devices TensorFlow ran its operations.
+    """Call the function once and count the operations that TensorFlow ran on each device.
 
     >>> work = work_by_device(lambda: model(images))      # doctest: +SKIP
     >>> work.busy                                         # doctest: +SKIP
     ('/cpu:0',)
     """
-    from labkit.hardware.tensorflow import logical_names, placed_operations
-
-    operations: Counter[str] = Counter()
-    products: Counter[str] = Counter()
-    for device, operation in placed_operations(function):
-        operations[device] += 1
-        products[device] += _is_product(operation)
+    placed = _placed_operations(function)
+    operations = Counter(device for device, _ in placed)
+    products = Counter(device for device, operation in placed if _is_product(operation))
     names = logical_names()
     uses = tuple(DeviceUse(name, operations[name], products[name]) for name in names)
     return DeviceWork(uses, measured(f"{len(names)} logical device{'s' if len(names) > 1 else ''}"))
+
+
+def _placed_operations(function: Callable[[], object]) -> list[tuple[str, str]]:
+    """The device and the type of every operation in the graphs that a call of `function` runs."""
+    import_tensorflow()
+    # TensorFlow's profiler reads the graphs this way; there is no public one.
+    from tensorflow.python.eager import context
+
+    running = context.context()
+    running.ensure_initialized()
+    # A graph is collected when its kernel is made, so kernels made earlier would be missed.
+    running.clear_kernel_cache()
+    running.enable_graph_collection()
+    try:
+        function()
+        collected = running.export_run_metadata()
+    finally:
+        running.disable_graph_collection()
+    return [
+        (short_name(node.device), node.op)
+        for graph in collected.function_graphs
+        for part in graph.partition_graphs
+        for node in part.node
+        if node.op not in _PASSING
+    ]
 
 
 def _is_product(operation: str) -> bool:
