@@ -137,13 +137,16 @@ def set_threads() -> None:
     wanted = next((int(word) for word in words if word.isdigit() and int(word) > 0), 0)
     if not wanted:
         return
-    if "numpy" in sys.modules and (library := _openblas()):
+    if "numpy" in sys.modules:
         with suppress(OSError, AttributeError):
-            ctypes.CDLL(library).scipy_openblas_set_num_threads64_(wanted)
+            library = ctypes.CDLL(_openblas())
+            if library.scipy_openblas_get_num_threads64_() != wanted:  # setting it makes threads
+                library.scipy_openblas_set_num_threads64_(wanted)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(wanted)
 
 
+@cache
 def _openblas() -> str:
     """The file of NumPy's own OpenBLAS."""
     package = Path(sys.modules["numpy"].__file__ or "").parent

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 from labkit.cluster import in_rank
 from labkit.cluster.channel import Channel, unnamed_file
+from labkit.cluster.environment import set_threads
 from labkit.cluster.network import enter_private_network, hold_port
 
 __all__ = ["main"]
@@ -92,6 +93,7 @@ class _Server:
         before = len(sys.modules)
         in_rank.preload(("cloudpickle", *modules))
         if len(sys.modules) != before:
+            set_threads()  # what it looks up, ranks need not
             self.end_preforked()  # they are copies of what this process was before
             gc.collect()
             gc.freeze()  # a collection in a rank would copy every page of these objects

@@ -3,6 +3,7 @@
 import os
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_threads_are_those_of_this_run_and_not_of_an_earlier_one(monkeypatch):
 
         square = np.ones((1000, 1000))
         square @ square
-        return len(os.listdir("/proc/self/task"))
+        return len([*Path("/proc/self/task").iterdir()])
 
     for wanted in (3, 1, 2):
         environment = {"OMP_NUM_THREADS": wanted, "OPENBLAS_NUM_THREADS": wanted}

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -27,7 +28,7 @@ def lines_of(*pieces):
 def test_lines_are_whole_wherever_they_were_cut(cuts):
     text = "first\nsecönd\n\nlast".encode()
     edges = [0, *sorted(cuts), len(text)]
-    pieces = [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [text[a:b] for a, b in pairwise(edges)]
     assert lines_of(*pieces) == ["first", "secönd", "", "last"]
 
 
