@@ -1,6 +1,5 @@
 """The cluster that users hold: what it refuses, roles, random numbers, its warm processes."""
 
-import os
 import sys
 import types
 from pathlib import Path
