@@ -1,9 +1,9 @@
-"""A session with Slurm from beginning to end: live where there is Slurm, else as it was recorded.
+"""A session with Slurm from beginning to end: live where there is Slurm, else the recorded one.
 
 >>> labkit.cluster.slurm_session(who_am_i, ranks=4, nodes=2)            # doctest: +SKIP
 
-What is shown is always what happened: the script that was sent, what the queue said and when, the
-lines of the ranks, what they returned. A recording says where and when it was made.
+It shows what happened: the script that was sent, the states of the job and when, the lines of the
+ranks, what they returned. A recording says where and when it was made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from labkit.cluster.cluster import Cluster
 from labkit.cluster.output import Line
+from labkit.cluster.slurm import SlurmEngine
 from labkit.cluster.slurm_queue import slurm_version, why_no_slurm
 from labkit.kinds import Kind, measured, recorded, seconds_text
 from labkit.plain import read, stored
@@ -32,7 +34,7 @@ RECORDING = Path(__file__).with_name("recordings") / "slurm_session.json"
 @stored
 @dataclass(frozen=True)
 class QueueMoment:
-    """What the queue said of the job, `seconds` after it was sent."""
+    """The state of the job, `seconds` after it was sent."""
 
     seconds: float
     state: str
@@ -55,7 +57,7 @@ class SlurmSession:
     results: tuple[str, ...]
     """What each rank returned, as Python writes it."""
     ready: float
-    """Seconds from the start of the run until all ranks were there."""
+    """Seconds from the start of the run until all ranks had started."""
     seconds: float
     """Seconds from then until the last had returned."""
     note: str = ""
@@ -104,7 +106,11 @@ class SlurmSession:
 
 
 def slurm_session(
-    program: Callable[..., Any], *args: Any, ranks: int = 4, deadline: float = 120.0, **asked: Any
+    program: Callable[..., Any],
+    *args: Any,
+    ranks: int = 4,
+    deadline: float = 120.0,
+    **keywords: Any,
 ) -> SlurmSession:
     """Run program(rank, *args) on every rank of a job of Slurm, and keep what happened.
 
@@ -113,19 +119,12 @@ def slurm_session(
     missing = why_no_slurm()
     if missing:
         return replace(recorded_session(), note=_why_recorded(missing, program))
-    from labkit.cluster.block import Cluster
-    from labkit.cluster.slurm import SlurmEngine
-
     version = slurm_version()
-    with Cluster(ranks, "slurm", **asked) as c:
+    with Cluster(ranks, "slurm", **keywords) as c:
         engine = c.engine
         assert isinstance(engine, SlurmEngine)
         began = time.monotonic()
-        going = c.start(program, *args)
-        try:
-            outcome = going.finish(deadline)
-        finally:
-            going.stop()
+        outcome = c.start(program, *args).finish(deadline)
         ready = time.monotonic() - began - outcome.seconds
         outcome.raise_errors()
         return SlurmSession(

@@ -63,7 +63,7 @@ def queue_board(
     ordered = sorted(schedule.started, key=lambda one: one.request.submitted)
     for number, one in enumerate(ordered):
         x, wide = _LEFT + one.start * scale, one.request.hours * scale
-        for first, count in _runs(one.places):
+        for first, count in _runs(one.on_devices):
             words = one.request.name
             fits = wide > 9 + 7.2 * max(map(len, words.split("\n"))) and lane * count > 15
             board.box(
