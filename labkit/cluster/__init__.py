@@ -11,18 +11,14 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from labkit.cluster.batch import batch_script
 from labkit.cluster.cluster import Cluster
 from labkit.cluster.failures import RankError
 from labkit.cluster.fork_client import shutdown
 from labkit.cluster.in_rank import ThisRank
 from labkit.cluster.output import Line
 from labkit.cluster.run import Outcome, RunHandle
-
-try:  # TEMPORARY
-    from labkit.cluster.batch import batch_script
-    from labkit.cluster.session import SlurmSession, slurm_session
-except ImportError:
-    pass
+from labkit.cluster.session import SlurmSession, slurm_session
 
 __all__ = [
     "Cluster",

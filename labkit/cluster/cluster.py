@@ -21,11 +21,7 @@ from labkit.cluster.environment import (
 from labkit.cluster.in_rank import ThisRank, modules_of
 from labkit.cluster.local import LocalEngine
 from labkit.cluster.run import RunHandle, checked_seconds
-
-try:  # TEMPORARY
-    from labkit.cluster.slurm import SlurmEngine
-except ImportError:
-    SlurmEngine = LocalEngine
+from labkit.cluster.slurm import SlurmEngine
 from labkit.kinds import LabError
 from labkit.shipping import pack_program
 

@@ -15,7 +15,6 @@ __all__ = [
     "Engine",
     "Event",
     "Job",
-    "Note",
     "Raised",
     "Returned",
     "Signal",
@@ -110,14 +109,7 @@ class Stack:
     """The process is stopped (SIGSTOP): it cannot answer before it continues."""
 
 
-@dataclass(frozen=True)
-class Note:
-    """A line of the engine itself, to be shown: "Job 123 waits for resources"."""
-
-    text: str
-
-
-Event = Started | Wrote | Returned | Raised | Ended | Stack | Note
+Event = Started | Wrote | Returned | Raised | Ended | Stack
 
 
 class Engine(Protocol):

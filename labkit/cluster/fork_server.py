@@ -1,8 +1,7 @@
 """The fork server: a process beside yours that forks the ranks, and ends all that they start.
 
 It is warm: it has imported what programs need and run none of it, so that a rank starts at once.
-While it is idle it forks the ranks of the next run in advance: to copy a process that holds
-TensorFlow takes several milliseconds. When its client is gone, it ends everything and itself.
+When its client is gone, it ends everything and itself.
 """
 
 from __future__ import annotations
@@ -31,9 +30,6 @@ from labkit.cluster.network import enter_private_network, hold_port
 __all__ = ["main"]
 
 DEATH_OF_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
-SLOW_TO_FORK = ("tensorflow", "torch")
-MOST_PREFORKED = 16
-IDLE = 0.02  # seconds without a message: then there is time to fork in advance
 ENDING = 5.0  # seconds for killed processes to be gone
 INLINE = 1 << 18  # bytes: a larger result travels as a file, which is not copied
 _exit = os._exit  # in a rank, os._exit shows where the program called it
@@ -44,8 +40,7 @@ class _Server:
     def __init__(self, channel: Channel, client: int) -> None:
         self.channel, self.client = channel, client
         self.ranks: dict[int, tuple[int, int]] = {}  # pid: run and rank
-        self.preforked: dict[int, Channel] = {}
-        self.run, self.size = 0, 0
+        self.run = 0
         self.environment: dict[str, str] = {}
         self.idle_until = float("inf")
         self.own_files: list[int] = []
@@ -66,11 +61,7 @@ class _Server:
             while not self.channel.closed and time.monotonic() < self.idle_until:
                 if os.getppid() != self.client:
                     return  # a fork of the client may hold its end of the channel open
-                lacking = not self.ranks and len(self.preforked) < self.preforks()
-                happened = selector.select(IDLE if lacking else 1.0)
-                if lacking and not happened:
-                    self.prefork()
-                for key, _ in happened:
+                for key, _ in selector.select(1.0):
                     if key.fileobj is self.channel:
                         for what, *rest in self.channel.receive():
                             self.idle_until = float("inf")
@@ -89,27 +80,27 @@ class _Server:
 
     def do_run(self, run: int, environment: dict[str, str], modules: Sequence[str]) -> None:
         """A new run; what follows belongs to it. Import what its ranks will need."""
-        self.run, self.environment, self.size = run, environment, 0
+        self.run, self.environment = run, environment
         before = len(sys.modules)
         in_rank.preload(("cloudpickle", *modules))
         if len(sys.modules) != before:
             set_threads()  # what it looks up, ranks need not
-            self.end_preforked()  # they are copies of what this process was before
             gc.collect()
             gc.freeze()  # a collection in a rank would copy every page of these objects
         self.say("preloaded", run)
 
     def do_fork(self, rank: int, changes: dict[str, str | None], held: str) -> None:
-        """Fork a rank, or make a preforked process one."""
+        """Fork a rank."""
         files = self.channel.files(5)
-        self.size += 1
-        task = rank, self.environment, changes, held
-        pid = self.use_preforked(task, files)
-        if pid is None:
-            parent = os.getpid()
-            pid = self.fork()
-            if pid == 0:
-                _be_rank(task, files, parent)
+        parent = os.getpid()
+        gc.disable()
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            for file in self.own_files:
+                os.close(file)
+            _be_rank(rank, self.environment, changes, held, files, parent)
+        gc.enable()
         for file in files:
             os.close(file)
         self.ranks[pid] = self.run, rank
@@ -148,68 +139,16 @@ class _Server:
         """The process of a rank of this run, if it is there."""
         return [pid for pid, known in self.ranks.items() if known == (self.run, rank)]
 
-    def fork(self) -> int:
-        """Fork; the child is not concerned with this process's files and signals."""
-        gc.disable()
-        pid = os.fork()
-        if pid == 0:
-            signal.set_wakeup_fd(-1)
-            for file in (*self.own_files, *(c.fileno() for c in self.preforked.values())):
-                os.close(file)
-        else:
-            gc.enable()
-        return pid
-
-    def preforks(self) -> int:
-        """How many processes to fork in advance: as many as the latest run had ranks."""
-        slow = sys.platform == "linux" and any(name in sys.modules for name in SLOW_TO_FORK)
-        return min(self.size, MOST_PREFORKED) if slow else 0
-
-    def prefork(self) -> None:
-        """Fork one process in advance; it waits for its task."""
-        ours, its = socket.socketpair()
-        parent = os.getpid()
-        pid = self.fork()
-        if pid == 0:
-            ours.close()
-            _wait_for_task(Channel(its), parent)
-        its.close()
-        self.preforked[pid] = Channel(ours)
-
-    def use_preforked(self, task: tuple[Any, ...], files: Sequence[int]) -> int | None:
-        """Give one of them its task; its pid. None: there is none."""
-        while self.preforked:
-            pid, channel = self.preforked.popitem()
-            try:
-                # It may have been killed, and not been reaped yet.
-                if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                    channel.send(*task, files=files)
-                    return pid
-            except OSError:
-                continue
-            finally:
-                channel.close()
-        return None
-
-    def end_preforked(self) -> None:
-        """End those that wait for a task."""
-        for pid, channel in self.preforked.items():
-            channel.close()
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.preforked.clear()
-
     def end_ranks(self) -> None:
         """Kill ranks and all that they have started, until nothing is left."""
         until = time.monotonic() + ENDING
         while time.monotonic() < until:
             for pid in self.ranks:
                 _signal_group(pid, signal.SIGKILL)
-            left = [pid for pid in _children() if pid not in self.preforked]
-            for pid in left:
+            for pid in _children():
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-            if not self.reap() or not (left or self.ranks):
+            if not self.reap():
                 return
             time.sleep(0.002)
 
@@ -224,8 +163,6 @@ class _Server:
                 return True
             if pid in self.ranks:
                 self.say("ended", *self.ranks.pop(pid), code)
-            elif pid in self.preforked:
-                self.preforked.pop(pid).close()
 
 
 class _Pipes:
@@ -258,28 +195,17 @@ class _Pipes:
         return messages
 
 
-def _wait_for_task(channel: Channel, parent: int) -> NoReturn:
-    """A preforked process."""
-    try:
-        _end_with(parent)
-        tasks: list[tuple[Any, ...]] = []
-        while not tasks and not channel.closed:
-            tasks = channel.receive()
-        if not tasks:
-            os._exit(0)
-        files = channel.files(5)
-        channel.close()
-    except BaseException:  # noqa: BLE001 (nothing above could catch it)
-        sys.excepthook(*sys.exc_info())
-        os._exit(70)
-    _be_rank(tasks[0], files, parent)
-
-
-def _be_rank(task: tuple[Any, ...], files: list[int], parent: int) -> NoReturn:
+def _be_rank(
+    rank: int,
+    environment: Mapping[str, str],
+    changes: Mapping[str, str | None],
+    held: str,
+    files: list[int],
+    parent: int,
+) -> NoReturn:
     """Be a rank until the end. `files`: stdout, stderr, channel, stacks, the program."""
     code = 70
     try:
-        rank, environment, changes, held = task
         out, err, messages, stacks, program = files
         _end_with(parent)
         for number in (signal.SIGTERM, signal.SIGCHLD):
@@ -329,9 +255,8 @@ def _content(file: int) -> bytes:
 
 
 def _end_with(parent: int) -> None:
-    """Lead a session, and end with the parent. Calling it twice is harmless."""
-    if os.getsid(0) != os.getpid():
-        os.setsid()
+    """Lead a session, and end with the parent."""
+    os.setsid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(DEATH_OF_PARENT, signal.SIGKILL)
     else:
@@ -406,7 +331,6 @@ def main(arguments: list[str]) -> int:
         server.serve()
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        server.end_preforked()
         server.end_ranks()
     return 0
 

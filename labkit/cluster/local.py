@@ -33,8 +33,7 @@ from labkit.kinds import LabError
 __all__ = ["LocalEngine"]
 
 STOPPING = 8.0  # seconds for the fork server to say that all is gone
-CHUNK = 1 << 16
-AT_ONCE = 1 << 20  # bytes read from one pipe before the others have their turn
+CHUNK = 1 << 20  # bytes: more than a pipe holds
 # The fork server imports NumPy with one thread; each rank then makes its own.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
@@ -64,12 +63,15 @@ class RankPipes:
         kind = self.files[file]
         if kind == "channel":
             return self._messages(), self.channel.closed
-        data, at_end = _bytes(file)
+        try:
+            data = os.read(file, CHUNK)
+        except BlockingIOError:
+            return [], False
         if not data:
-            return [], at_end
+            return [], True
         if kind == "stack":
-            return [Stack(self.rank, data.decode(errors="replace"))], at_end
-        return [Wrote(self.rank, kind, data)], at_end
+            return [Stack(self.rank, data.decode(errors="replace"))], False
+        return [Wrote(self.rank, kind, data)], False
 
     def close(self, file: int) -> None:
         """Read no more from it."""
@@ -290,18 +292,3 @@ class LocalEngine:
 def _mapped(file: int) -> memoryview:
     with os.fdopen(file):
         return memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_READ))
-
-
-def _bytes(file: int) -> tuple[bytes, bool]:
-    pieces: list[bytes] = []
-    taken = 0
-    while taken < AT_ONCE:
-        try:
-            piece = os.read(file, CHUNK)
-        except BlockingIOError:
-            break
-        if not piece:
-            return b"".join(pieces), True
-        pieces.append(piece)
-        taken += len(piece)
-    return b"".join(pieces), False

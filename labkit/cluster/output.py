@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from labkit.cluster.engine import Stream
 from labkit.plain import stored
@@ -15,8 +13,7 @@ from labkit.plain import stored
 __all__ = ["Line", "Output"]
 
 SHOWN = 100_000  # bytes of a rank on the page
-KEPT_LINES = 5_000  # of a rank: the first ones, and as many of the latest
-KEPT = 64_000_000  # bytes of a rank, in a file
+KEPT = 5_000  # lines of a rank: the first ones, and as many of the latest
 LONGEST = 1 << 16  # a longer line is cut
 
 
@@ -40,9 +37,8 @@ class _Kept:
     def __init__(self) -> None:
         self.begun: dict[Stream, bytes] = {}
         self.first: list[Line] = []
-        self.latest: deque[Line] = deque(maxlen=KEPT_LINES)
-        self.shown = self.size = 0
-        self.file: Any = None
+        self.latest: deque[Line] = deque(maxlen=KEPT)
+        self.count = self.shown = 0
 
 
 class Output:
@@ -55,7 +51,6 @@ class Output:
     def take(self, rank: int, stream: Stream, data: bytes, seconds: float) -> None:
         """Bytes as they came."""
         kept = self._ranks[rank]
-        _to_file(kept, data)
         *whole, rest = (kept.begun.pop(stream, b"") + data).split(b"\n")
         while len(rest) > LONGEST:
             whole.append(rest[:LONGEST])
@@ -91,18 +86,16 @@ class Output:
         return kept[-1] if kept else None
 
     def text(self, rank: int) -> str:
-        """All that a rank has written, stdout and stderr as they came."""
+        """What a rank has written, as far as it is kept."""
         kept = self._ranks[rank]
-        if kept.file is None:
-            return ""
-        kept.file.seek(0)
-        text: str = kept.file.read().decode("utf-8", errors="replace").replace("\r\n", "\n")
-        if kept.size > KEPT:
-            text += f"\n(cut here: rank {rank} wrote {kept.size:,} bytes)\n"
-        return text
+        missing = kept.count - len(kept.first) - len(kept.latest)
+        cut = [f"({missing:,} lines are not kept)"] if missing else []
+        lines = [line.text for line in kept.first], cut, [line.text for line in kept.latest]
+        return "".join(f"{line}\n" for part in lines for line in part)
 
     def _add(self, kept: _Kept, lines: list[Line]) -> None:
-        room = KEPT_LINES - len(kept.first)
+        kept.count += len(lines)
+        room = KEPT - len(kept.first)
         kept.first.extend(lines[:room])
         kept.latest.extend(lines[room:])
         if not self.show or not lines or kept.shown > SHOWN:
@@ -113,23 +106,12 @@ class Output:
             kept.shown += len(texts[-1])
             if kept.shown > SHOWN:
                 number = line.rank
-                texts.append(f"rank {number}: (more; all of it in c.output({number}))\n")
+                texts.append(f"rank {number}: (more in c.output({number}))\n")
                 break
         screen = sys.stdout if lines[0].stream == "out" else sys.stderr
         screen.write("".join(texts))
         with suppress(AttributeError, OSError, ValueError):
             screen.flush()
-
-
-def _to_file(kept: _Kept, data: bytes) -> None:
-    if kept.file is None:
-        kept.file = tempfile.TemporaryFile(prefix="labkit-")  # noqa: SIM115 (it has no name)
-    room = KEPT - kept.size
-    kept.size += len(data)
-    if room > 0:
-        with suppress(OSError):  # a full disk costs the copy, not the run
-            kept.file.seek(0, 2)
-            kept.file.write(data[:room])
 
 
 def _text(data: bytes) -> str:

@@ -19,7 +19,6 @@ from labkit.cluster.engine import (
     Ended,
     Engine,
     Event,
-    Note,
     Raised,
     Returned,
     Stack,
@@ -137,8 +136,6 @@ class RankStates:
                 self.errors[event.rank] = raised(event.rank, event.payload, self.seconds)
             case Ended():
                 self._has_ended(event)
-            case Note():
-                print(event.text, flush=True)
 
     def forget_stacks(self, ranks: Collection[int]) -> None:
         """They are asked anew."""
