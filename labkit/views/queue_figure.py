@@ -17,8 +17,8 @@ def figure(schedule: Any) -> Picture:
     with style():
         board = queue_board(schedule)
     said = "; ".join(
-        f"{one.request.name} on {one.request.devices}, asked at {one.request.submitted:g} h, ran "
-        f"from {one.start:g} h to {one.end:g} h"
+        f"{one.request.name} on {one.request.devices}, submitted at {one.request.submitted:g} h, "
+        f"ran from {one.start:g} h to {one.end:g} h"
         for one in schedule.started
     )
     return board.picture(f"A queue for {schedule.devices} devices over hours. {said}.")
