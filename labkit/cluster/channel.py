@@ -5,26 +5,17 @@ The other end is in a process that we have started: nobody else can write there.
 
 from __future__ import annotations
 
-import os
 import pickle
 import socket
 import struct
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Channel", "unnamed_file"]
+__all__ = ["Channel"]
 
 LENGTH = struct.Struct("<Q")
 CHUNK = 1 << 18
 MOST_FILES = 32
-
-
-def unnamed_file() -> Any:
-    """A file that is gone with its last user; in memory, where the system has such files."""
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("labkit"), "w+b")
-    return tempfile.TemporaryFile(prefix="labkit-")
 
 
 class Channel:

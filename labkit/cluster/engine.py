@@ -78,7 +78,7 @@ class Returned:
     """
 
     rank: int
-    payload: bytes | memoryview
+    payload: bytes
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Raised:
     """The program has raised; `in_rank.report_of` reads the payload. The process ends."""
 
     rank: int
-    payload: bytes | memoryview
+    payload: bytes
 
 
 @dataclass(frozen=True)

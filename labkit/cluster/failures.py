@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 What = Literal["raised", "died", "hung", "stopped"]
+LEFT = ("hung", "stopped")  # at work when the run ended
 UNREACHABLE = (
     "Network is unreachable",
     "Temporary failure in name resolution",
@@ -98,7 +99,7 @@ class RankError:
         return self.text
 
 
-def raised(rank: int, payload: bytes | memoryview, seconds: float) -> RankError:
+def raised(rank: int, payload: bytes, seconds: float) -> RankError:
     """The program has raised on this rank."""
     report = report_of(payload)
     where = _line(report.frames)
@@ -134,8 +135,7 @@ def died(
 
 def left(rank: int, what: What, seconds: float, where: str, stack: str) -> RankError:
     """The rank was at work when the run ended."""
-    verb = "was in" if what == "hung" else "was stopped with the others, in"
-    text = f"Rank {rank} {verb} {where}."
+    text = f"Rank {rank} was in {where}{' and was stopped' if what == 'stopped' else ''}."
     return RankError(rank, what, text, stack=stack, seconds=seconds, where=where)
 
 
@@ -155,8 +155,7 @@ def failure(
 ) -> LabError:
     """The LabError of a run. `first` is its first sentence; the other errors follow."""
     others = [error for error in errors.values() if error.text != first]
-    sentences = [first, *_consequences(first, others), *_places(others)]
-    fault = LabError(" ".join([*sentences, advice]).strip())
+    fault = LabError(" ".join([first, *_consequences(first, others), advice]).strip())
     fault.errors = dict(errors)  # type: ignore[attr-defined]
     fault.results = dict(results)  # type: ignore[attr-defined]
     return fault
@@ -204,38 +203,33 @@ def _shortened(sentence: str) -> str:
 
 
 def _consequences(first: str, others: Iterable[RankError]) -> list[str]:
-    """What other ranks reported after the first; equal reports together."""
+    """What became of the other ranks; those with the same error at the same line together."""
     together: dict[tuple[str, str], list[RankError]] = {}
-    for error in sorted(others, key=lambda error: error.seconds):
-        if error.what in ("raised", "died"):
-            words = error.text.removeprefix(f"Rank {error.rank} ")
-            # The same fault at the same line; its message may name other peers.
-            kind = words.partition(":")[0] if error.where else words
-            together.setdefault((kind, error.where), []).append(error)
+    for error in sorted(others, key=lambda error: (error.what in LEFT, error.seconds)):
+        words = _without_rank(error.text)
+        # The message of the same exception at the same line may name other peers.
+        kind = words.partition(":")[0] if error.what == "raised" else error.what
+        together.setdefault((kind, error.where or words), []).append(error)
     found = []
-    for (kind, where), alike in together.items():
+    for (kind, where), alike in list(together.items())[:MOST]:
         ranks = [error.rank for error in alike]
-        if first.partition(" ")[2].partition(" ")[2].startswith(kind) and where in first:
+        words = _without_rank(alike[0].text)
+        if _without_rank(first).startswith(kind) and where in first:
             found.append(f"So did {listed(ranks, 'rank')}.")
+        elif alike[0].what in LEFT:
+            if len(ranks) > 1:
+                words = f"were {words.removeprefix('was ')}"
+                words = words.replace(" and was stopped.", " and were stopped.")
+            found.append(f"{listed(ranks)} {words}")
         else:
-            words = alike[0].text.removeprefix(f"Rank {alike[0].rank} ")
             found.append(f"Then {listed(ranks, 'rank')} {words}")
-    more = len(found) - MOST
-    return found if more <= 0 else [*found[:MOST], f"{more} more of such kind: see .errors."]
+    more = len(together) - MOST
+    return found if more <= 0 else [*found, f"{more} more of such kind: see .errors."]
 
 
-def _places(errors: Iterable[RankError]) -> list[str]:
-    """Where ranks were that the run left at work; those at the same line together."""
-    together: dict[tuple[str, str], list[int]] = {}
-    for error in errors:
-        if error.what in ("stopped", "hung"):
-            together.setdefault((error.what, error.where), []).append(error.rank)
-    found = []
-    for (what, where), ranks in list(together.items())[:MOST]:
-        verb = "was" if len(ranks) == 1 else "were"
-        stopped = f" and {verb} stopped" if what == "stopped" else ""
-        found.append(f"{listed(ranks)} {verb} in {where}{stopped}.")
-    return found
+def _without_rank(text: str) -> str:
+    """What follows "Rank 3"."""
+    return text.partition(" ")[2].partition(" ")[2]
 
 
 def _line(frames: Sequence[tuple[str, int, str]]) -> str:

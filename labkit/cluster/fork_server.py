@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from labkit.cluster import in_rank
-from labkit.cluster.channel import Channel, unnamed_file
+from labkit.cluster.channel import Channel
 from labkit.cluster.environment import set_threads
 from labkit.cluster.network import enter_private_network, hold_port
 
@@ -31,7 +31,6 @@ __all__ = ["main"]
 
 DEATH_OF_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 ENDING = 5.0  # seconds for killed processes to be gone
-INLINE = 1 << 18  # bytes: a larger result travels as a file, which is not copied
 _exit = os._exit  # in a rank, os._exit shows where the program called it
 SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "resume": signal.SIGCONT}
 
@@ -42,6 +41,7 @@ class _Server:
         self.ranks: dict[int, tuple[int, int]] = {}  # pid: run and rank
         self.run = 0
         self.environment: dict[str, str] = {}
+        self.program = b""
         self.idle_until = float("inf")
         self.own_files: list[int] = []
 
@@ -78,9 +78,11 @@ class _Server:
 
     # What the client may ask for.
 
-    def do_run(self, run: int, environment: dict[str, str], modules: Sequence[str]) -> None:
+    def do_run(
+        self, run: int, environment: dict[str, str], program: bytes, modules: Sequence[str]
+    ) -> None:
         """A new run; what follows belongs to it. Import what its ranks will need."""
-        self.run, self.environment = run, environment
+        self.run, self.environment, self.program = run, environment, program
         before = len(sys.modules)
         in_rank.preload(("cloudpickle", *modules))
         if len(sys.modules) != before:
@@ -91,7 +93,7 @@ class _Server:
 
     def do_fork(self, rank: int, changes: dict[str, str | None], held: str) -> None:
         """Fork a rank."""
-        files = self.channel.files(5)
+        files = self.channel.files(4)
         parent = os.getpid()
         gc.disable()
         pid = os.fork()
@@ -99,7 +101,7 @@ class _Server:
             signal.set_wakeup_fd(-1)
             for file in self.own_files:
                 os.close(file)
-            _be_rank(rank, self.environment, changes, held, files, parent)
+            _be_rank(rank, self.environment, changes, self.program, held, files, parent)
         gc.enable()
         for file in files:
             os.close(file)
@@ -178,13 +180,7 @@ class _Pipes:
 
     def finished(self, how: str, payload: bytes) -> None:
         """Send the payload; with a result, wait for the end: TensorFlow needs its peers."""
-        if len(payload) < INLINE:
-            self.channel.send(how, payload)
-        else:
-            with unnamed_file() as file:
-                file.write(payload)
-                file.flush()
-                self.channel.send(how, None, files=[file.fileno()])
+        self.channel.send(how, payload)
         if how == "returned":
             self._received()
 
@@ -199,14 +195,15 @@ def _be_rank(
     rank: int,
     environment: Mapping[str, str],
     changes: Mapping[str, str | None],
+    program: bytes,
     held: str,
     files: list[int],
     parent: int,
 ) -> NoReturn:
-    """Be a rank until the end. `files`: stdout, stderr, channel, stacks, the program."""
+    """Be a rank until the end. `files`: stdout, stderr, channel, stacks."""
     code = 70
     try:
-        out, err, messages, stacks, program = files
+        out, err, messages, stacks = files
         _end_with(parent)
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
@@ -217,7 +214,7 @@ def _be_rank(
         _be_fresh(environment)
         holder = hold_port(held) if held else None
         link = _Pipes(Channel(socket.socket(fileno=messages)))
-        code = in_rank.run(rank, _content(program), changes, (), stacks, link)
+        code = in_rank.run(rank, program, changes, (), stacks, link)
         del holder
     except BaseException:  # noqa: BLE001 (nothing above could catch it)
         sys.excepthook(*sys.exc_info())
@@ -241,17 +238,6 @@ def _be_fresh(environment: Mapping[str, str]) -> None:
     if "numpy.random" in sys.modules:  # all ranks of all runs are copies of one process
         sys.modules["numpy.random"].seed()
     gc.enable()
-
-
-def _content(file: int) -> bytes:
-    """The whole file; its position is shared with the other ranks and left alone."""
-    pieces: list[bytes] = []
-    position = 0
-    while piece := os.pread(file, 1 << 28, position):
-        pieces.append(piece)
-        position += len(piece)
-    os.close(file)
-    return b"".join(pieces)
 
 
 def _end_with(parent: int) -> None:

@@ -152,7 +152,7 @@ def call_program(loaded: Loaded, rank: int) -> tuple[How, bytes]:
         return "raised", pickle.dumps(_report(fault))
 
 
-def result_of(payload: bytes | memoryview) -> Any:
+def result_of(payload: bytes) -> Any:
     """The value that a rank returned."""
     return shipping.unpack(payload)
 
@@ -183,7 +183,7 @@ class Report:
         return found if isinstance(found, BaseException) else None
 
 
-def report_of(payload: bytes | memoryview) -> Report:
+def report_of(payload: bytes) -> Report:
     """What a rank reports of its exception."""
     report = pickle.loads(payload)  # noqa: S301 (from a process that we have started)
     assert isinstance(report, Report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import selectors
 import socket
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from labkit.cluster import fork_client
-from labkit.cluster.channel import Channel, unnamed_file
+from labkit.cluster.channel import Channel
 from labkit.cluster.engine import (
     Addresses,
     Ended,
@@ -90,15 +89,13 @@ class RankPipes:
             # The rank wrote its last lines before this, and they may still be in the pipes.
             for file in [file for file, kind in self.files.items() if kind in ("out", "err")]:
                 found += self.read(file)[0]
-            payload = _mapped(self.channel.files(1)[0]) if value is None else value
-            found.append((Returned if what == "returned" else Raised)(self.rank, payload))
+            found.append((Returned if what == "returned" else Raised)(self.rank, value))
         return found
 
 
 @dataclass
 class _Run:
     number: int
-    program: Any
     ranks: list[RankPipes] = field(default_factory=list)
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     preloaded: bool = False
@@ -153,13 +150,11 @@ class LocalEngine:
         self.stop()
         server = self._ensure()
         self._count += 1
-        self._run = run = _Run(self._count, unnamed_file())
+        self._run = run = _Run(self._count)
         run.selector.register(server, selectors.EVENT_READ, None)
-        run.program.write(job.program)
-        run.program.flush()
         # LABKIT_NETWORK: what a rank cannot download is then explained by its network.
         common = {**os.environ, MARK: server.mark, "LABKIT_NETWORK": self.network}
-        server.send("run", run.number, common, job.modules)
+        server.send("run", run.number, common, job.program, job.modules)
         for rank, changes in enumerate(job.environment):
             held = job.addresses[rank] if self.network == "shared" else ""
             pipes, theirs = RankPipes.made(rank)
@@ -167,8 +162,7 @@ class LocalEngine:
             for file in pipes.files:
                 run.selector.register(file, selectors.EVENT_READ, pipes)
             try:
-                files = (*theirs, run.program.fileno())
-                server.send("fork", rank, dict(changes), held, files=files)
+                server.send("fork", rank, dict(changes), held, files=theirs)
             finally:
                 for other in theirs:
                     os.close(other)
@@ -215,7 +209,6 @@ class LocalEngine:
                     self._server.close()  # it is stuck: without it, no rank stays
         finally:
             run.selector.close()
-            run.program.close()
             for pipes in run.ranks:
                 for file in list(pipes.files):
                     pipes.close(file)
@@ -287,8 +280,3 @@ class LocalEngine:
                 self._run.selector.unregister(file)
             pipes.close(file)
         return [*last, Ended(pipes.rank, code, reason)]
-
-
-def _mapped(file: int) -> memoryview:
-    with os.fdopen(file):
-        return memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_READ))
