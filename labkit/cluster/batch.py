@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 import shlex
@@ -21,11 +20,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import whole
 from labkit.cluster import slurm_rank
 from labkit.kinds import LabError
+
+if TYPE_CHECKING:
+    import argparse
 
 __all__ = ["BatchScript", "Resources", "batch_script", "main"]
 

@@ -26,6 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from labkit.arguments import number
 from labkit.cluster import tf_config
 from labkit.cluster.batch import Resources
 from labkit.cluster.engine import (
@@ -85,7 +86,7 @@ class SlurmEngine:
         folder: str | Path | None = None,
     ) -> None:
         """`wait`: seconds for the job to get its nodes. `folder`: one that all nodes can read."""
-        self._wait = wait
+        self._wait = number("wait", wait, above=0)
         self._resources = Resources(
             ranks=nodes or 1,
             nodes=nodes,
@@ -142,7 +143,6 @@ class SlurmEngine:
     def start(self, job: Job) -> None:
         """Write the job to a file, and let srun start the ranks."""
         assert self._folder is not None
-        self._raise_if_over()
         folder = self._folder / f"run{self._runs}"
         self._runs += 1
         folder.mkdir()
@@ -329,7 +329,7 @@ class _Run:
     def _read(self, timeout: float) -> list[Event]:
         ready = select.select([*self._streams], (), (), timeout)[0]
         events: list[Event] = []
-        for file in sorted(ready, key=lambda file: self._streams[file], reverse=False):
+        for file in ready:
             data = os.read(file, CHUNK)
             *lines, self._begun[file] = (self._begun[file] + data).split(b"\n")
             for line in lines:

@@ -8,6 +8,7 @@ and lines with MARK are for the client. Results are files, one a rank.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import inspect
 import json
@@ -32,6 +33,7 @@ __all__ = ["MARK", "environment_of_batch_rank", "main", "run_target"]
 
 MARK = "\x1elabkit "  # then JSON: [event, ...]
 LONGEST = 400  # characters of a line of a stack: srun cuts lines at 1024 bytes
+ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
 SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "resume": signal.SIGCONT}
 
 
@@ -54,6 +56,7 @@ def main(folder: str) -> None:
     go, our_go = os.pipe()
     our_stacks, stacks = os.pipe()
     reports = os.dup(1)
+    ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)
     pid = os.fork()
     if pid == 0:
         leave, code = os._exit, 1
@@ -91,17 +94,11 @@ class _Link:
 def _obey(rank: int, pid: int, commands: int, go: int, stacks: int) -> None:
     """The parent: do what the client says, and say how the rank ended."""
     child = os.pidfd_open(pid)
-    watched, unread = [commands, stacks, child], b""
-    stack_text = b""
+    watched, unread, stack = [commands, stacks, child], b"", b""
     while commands in watched:
         ready = select.select(watched, (), ())[0]
         if stacks in ready or child in ready:
-            with suppress(BlockingIOError):
-                while piece := os.read(stacks, 1 << 16):
-                    stack_text += piece
-            *lines, stack_text = stack_text.split(b"\n")
-            for line in lines:
-                _report("stack", line.decode(errors="replace")[:LONGEST] + "\n", False)
+            stack = _report_stack(stacks, stack)
         if child in ready:
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             watched = [commands]
@@ -117,9 +114,23 @@ def _obey(rank: int, pid: int, commands: int, go: int, stacks: int) -> None:
                     _do(what, pid)
             if not data:
                 watched.remove(commands)
-    if child in watched:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+    # Kill the rank and all that it has started: orphans of it have become our children.
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    while pids := children.read_text(encoding="ascii").split():
+        for left in map(int, pids):
+            os.kill(left, signal.SIGKILL)
+        os.waitpid(-1, 0)
+
+
+def _report_stack(file: int, begun: bytes) -> bytes:
+    """Report the whole lines that faulthandler has written; what is left of the last one."""
+    with suppress(BlockingIOError):
+        while data := os.read(file, 1 << 16):
+            begun += data
+    *lines, begun = begun.split(b"\n")
+    for line in lines:
+        _report("stack", line.decode(errors="replace")[:LONGEST] + "\n", False)
+    return begun
 
 
 def _do(what: str, pid: int) -> None:
@@ -132,7 +143,7 @@ def _do(what: str, pid: int) -> None:
 
 
 def _report(*content: Any, file: int = 1) -> None:
-    with suppress(OSError):  # nobody reads any more: stdin ends, too
+    with suppress(OSError):  # srun is gone: stdin ends, too
         os.write(file, f"{MARK}{json.dumps(content)}\n".encode())
 
 

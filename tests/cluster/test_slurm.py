@@ -63,9 +63,7 @@ def test_one_job_holds_the_nodes_and_each_run_is_one_step(slurm, block, capsys, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_rank_loads_tensorflow_before_it_says_that_it_has_started(block, monkeypatch):
-    """With what the program needs, not within the time of its first step."""
-
+def test_what_a_program_needs_is_loaded_before_it_begins(block):
     def needs_numpy(rank):
         import numpy as np
 
