@@ -138,10 +138,9 @@ class RankStates:
                 self._has_ended(event)
 
     def forget_stacks(self, ranks: Collection[int]) -> None:
-        """They are asked anew."""
+        """They are asked now; a program that sends a signal has left a stack before."""
         for rank in ranks:
             self._stacks.pop(rank, None)
-        self._paused -= set(ranks)
 
     def have_answered(self, ranks: Collection[int]) -> bool:
         """Whether all have reported where they are, completely."""
@@ -150,8 +149,9 @@ class RankStates:
 
     def leave(self, rank: int, what: What) -> None:
         """It was still at work when the run ended: its error says where."""
-        stack = self._stacks.get(rank, "")
-        self.errors[rank] = left(rank, what, self.seconds, self._where(rank, stack), stack)
+        self.errors[rank] = left(
+            rank, what, self.seconds, self._where(rank), self._stacks.get(rank, "")
+        )
 
     def _returned(self, event: Returned) -> None:
         try:
@@ -165,20 +165,22 @@ class RankStates:
         self.ended.add(rank)
         self.output.end(rank, self.seconds)
         if rank in self.at_work():
-            stack, begun = self._stacks.get(rank, ""), self.all_started
             self.errors[rank] = died(
-                rank, event.code, self.seconds, stack, event.reason, begun=begun
+                rank,
+                event.code,
+                self.seconds,
+                self._stacks.get(rank, ""),
+                event.reason,
+                begun=self.all_started,
             )
 
-    def _where(self, rank: int, stack: str) -> str:
+    def _where(self, rank: int) -> str:
         if rank not in self.pids:
             return "its start"
         if rank in self._paused:
             return "no line at all: it is stopped (SIGSTOP)"
-        if where := line_of_stack(stack):
-            return where
-        if stack:
-            return "a library"
+        if stack := self._stacks.get(rank):
+            return line_of_stack(stack) or "a library"
         line = self.output.last(rank)
         return f"an unknown line, after it wrote {line.text[:60]!r}" if line else "an unknown line"
 
