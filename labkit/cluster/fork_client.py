@@ -40,7 +40,6 @@ class ForkServer:
 
     def __init__(self, network: str, environment: Mapping[str, str], timeout: float) -> None:
         self._received: list[tuple[Any, ...]] = []
-        self._client = os.getpid()
         self._answers = 0
         self.mark = uuid.uuid4().hex
         if not sys.executable:
@@ -87,9 +86,8 @@ class ForkServer:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked for something; a fork of this process may not."""
-        mine = os.getpid() == self._client
-        return mine and not self.channel.closed and self._process.poll() is None
+        """Whether it can be asked for something."""
+        return not self.channel.closed and self._process.poll() is None
 
     @property
     def pid(self) -> int:
@@ -156,8 +154,6 @@ class ForkServer:
     def close(self, *, now: bool = False) -> None:
         """Let it go: it ends all that it started, and itself. `now`: without waiting for that."""
         self.channel.close()
-        if os.getpid() != self._client:
-            return
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(0.0 if now else LEAVING)
         if self._process.poll() is None:

@@ -101,27 +101,6 @@ def test_threads_are_those_of_this_run_and_not_of_an_earlier_one(monkeypatch):
     labkit.cluster.shutdown()
 
 
-def test_a_program_with_processes_of_its_own_can_end_them(four):
-    def forks(rank):
-        import subprocess
-        from multiprocessing import get_context
-
-        with get_context("spawn").Pool(1) as pool:
-            squared = pool.map(abs, [-rank])
-        return squared, subprocess.check_output([sys.executable, "-c", "print(5)"])
-
-    with labkit.cluster(ranks=1) as c:
-        assert c.run(forks) == [([0], b"5\n")]
-
-
-def test_a_rank_sees_nothing_of_the_fork_servers_main_module(four):
-    def main_module(rank):
-        main = sys.modules["__main__"]
-        return [name for name in vars(main) if not name.startswith("_")], sys.argv
-
-    assert four.run(main_module)[0] == ([], [""])
-
-
 def test_exit_without_fault_is_a_return(four):
     assert four.run(lambda rank: sys.exit(0)) == [None] * 4
 

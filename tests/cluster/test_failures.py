@@ -10,7 +10,7 @@ import pytest
 
 import labkit
 from labkit.cluster.engine import Ended, Returned, Stack, Started, Wrote
-from labkit.cluster.failures import RankError, cause_of, died, failure, left, line_of_stack, listed
+from labkit.cluster.failures import RankError, cause_of, died, failure, line_of_stack
 from labkit.cluster.run import RankStates
 from labkit.kinds import LabError
 
@@ -65,16 +65,6 @@ def test_an_exception_that_cannot_be_sent_comes_back_as_words(four):
     assert fault.errors[0].exception is None  # Exception's own __reduce__ forgets `how`
 
 
-def test_a_lab_error_of_a_rank_keeps_its_words(four):
-    def wrong_keyword(rank):
-        if rank == 0:
-            labkit.cluster(ranks=0)
-        waits(rank)
-
-    assert "Rank 0 stopped, in line" in str(fault := fault_of(four, wrong_keyword))
-    assert "got 0" in str(fault)
-
-
 def test_a_program_that_cannot_be_loaded_in_the_ranks_says_why(four):
     class Refuses:
         def __setstate__(self, state):
@@ -113,16 +103,6 @@ def test_a_stopped_rank_is_found_and_ended(four):
         return rank
 
     assert "it is stopped (SIGSTOP)" in str(fault_of(four, stops, deadline=0.5))
-
-
-def test_what_is_not_tolerated_ends_the_run_also_when_others_are(four):
-    def two_die(rank):
-        if rank in (1, 2):
-            os._exit(rank)
-        waits(rank)
-
-    fault = fault_of(four, two_die, tolerate={1})
-    assert str(fault).startswith("Rank 2 ended itself with exit status 2")
 
 
 def test_a_rank_can_be_paused_and_resumed(four):
@@ -178,12 +158,6 @@ def test_who_only_lost_a_peer_is_not_the_cause():
     assert cause_of([noticed, killed, later], tolerated={1}) is later
     fault = failure(killed.text, {0: noticed, 1: killed}, {})
     assert str(fault).endswith("Then rank 0 raised UnavailableError: Socket closed.")
-
-
-def test_ranks_in_words():
-    assert listed([3, 1]) == "Ranks 1 and 3"
-    fault = failure("First.", {1: left(1, "hung", 1.0, "its start", "")}, {}, "Do this.")
-    assert str(fault) == "First. Rank 1 was in its start. Do this."
 
 
 def test_the_line_of_a_stack_is_that_of_the_thread_that_runs_the_program():

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labkit
-from labkit import plain
 from labkit.cluster import output
-from labkit.cluster.output import Line, Output
+from labkit.cluster.output import Output
 
 
 def lines_of(*pieces):
@@ -34,10 +33,6 @@ def test_lines_are_whole_wherever_they_were_cut(cuts):
 
 def test_a_progress_bar_counts_as_its_last_state():
     assert lines_of(b"\r 1/10", b"\r 2/10\r10/10\n", b"done\r\n") == ["10/10", "done"]
-
-
-def test_bytes_that_are_no_text_are_shown_as_such():
-    assert lines_of(b"\xff\xfe ok\n") == ["\ufffd\ufffd ok"]
 
 
 def test_a_line_without_end_is_cut():
@@ -68,12 +63,6 @@ def test_a_flood_is_kept_and_not_shown(capsys):
     kept = shown.lines()
     assert len(kept) == output.KEPT * 2 + 1
     assert kept[-1].text == "still here"
-
-
-def test_a_line_can_be_stored():
-    line = Line(1.5, 2, "out", "step 3")
-    assert plain.load(plain.dump(line)) == line
-    assert str(line) == "rank 2: step 3"
 
 
 @pytest.fixture(scope="module")
