@@ -104,28 +104,26 @@ class Schedule:
 class Finished:
     """Hours of waiting and of running for several numbers of devices, and what comes out."""
 
-    waits: tuple[tuple[int, float], ...]
-    runs: tuple[tuple[int, float], ...]
+    waits: dict[int, float]
+    runs: dict[int, float]
     kind: Kind = QUEUED
 
     @property
     def soonest(self) -> int:
         """The number of devices with which waiting and running take the shortest time."""
-        runs = dict(self.runs)
-        return min(self.waits, key=lambda one: one[1] + runs[one[0]])[0]
+        return min(self.waits, key=lambda devices: self.waits[devices] + self.runs[devices])
 
     @property
     def fastest(self) -> int:
         """The number of devices that run the shortest time."""
-        return min(self.runs, key=lambda one: one[1])[0]
+        return min(self.runs, key=lambda devices: self.runs[devices])
 
     def __repr__(self) -> str:
-        runs = dict(self.runs)
         lines = [
-            f"{devices:>3} device{'s:' if devices > 1 else ': '} {wait:5.1f} h in the queue + "
-            f"{runs[devices]:5.1f} h running = {wait + runs[devices]:5.1f} h; "
-            f"{devices * runs[devices]:5.0f} device hours"
-            for devices, wait in self.waits
+            f"{n:>3} device{'s:' if n > 1 else ': '} {wait:5.1f} h in the queue + "
+            f"{self.runs[n]:5.1f} h running = {wait + self.runs[n]:5.1f} h; "
+            f"{n * self.runs[n]:5.0f} device hours"
+            for n, wait in self.waits.items()
         ]
         return "\n".join([*lines, str(self.kind)])
 
@@ -193,10 +191,7 @@ def finished(waits: Mapping[int, float], runs: Mapping[int, float]) -> Finished:
             f"The waits are for {sorted(waits)} devices and the runs for {sorted(runs)}. "
             "Give both for the same numbers of devices."
         )
-    order = sorted(waits)
-    return Finished(
-        tuple((n, float(waits[n])) for n in order), tuple((n, float(runs[n])) for n in order)
-    )
+    return Finished({n: waits[n] for n in sorted(waits)}, {n: runs[n] for n in sorted(waits)})
 
 
 def _run(arriving: list[Request], devices: int, backfill: bool) -> Iterable[Started]:

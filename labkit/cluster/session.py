@@ -62,46 +62,35 @@ class SlurmSession:
     """Seconds from then until the last had returned."""
     note: str = ""
 
-    @property
-    def waited(self) -> float:
-        """Seconds in the queue."""
-        return self.moments[-1].seconds if self.moments else 0.0
-
     def __repr__(self) -> str:
         parts = [self.note] if self.note else []
-        parts += [f"The program\n{textwrap.indent(self.program.rstrip(), '    ')}"]
-        parts += [f"The batch script\n{textwrap.indent(self.script.rstrip(), '    ')}"]
-        parts += [f"The queue\n{textwrap.indent(self._queue(), '    ')}"]
-        parts += [f"What the ranks wrote\n{textwrap.indent(self._output(), '    ')}"]
-        parts += [f"What they returned\n{textwrap.indent(self._returned(), '    ')}"]
-        return "\n\n".join([*parts, f"{self._times()}; {self.kind}"])
+        parts += [f"{title}\n{textwrap.indent(text, '    ')}" for title, text in self._sections()]
+        return "\n\n".join([*parts, self._times()])
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         parts = [f"<p>{escape(self.note)}</p>"] if self.note else []
-        for title, text in (
-            ("The program", self.program),
-            ("The batch script", self.script),
-            ("The queue", self._queue()),
-            ("What the ranks wrote", self._output()),
-            ("What they returned", self._returned()),
-        ):
-            parts.append(f"<p><b>{title}</b></p><pre>{escape(text.rstrip())}</pre>")
-        parts.append(f"<p>{escape(f'{self._times()}; {self.kind}')}</p>")
+        for title, text in self._sections():
+            parts.append(f"<p><b>{title}</b></p><pre>{escape(text)}</pre>")
+        parts.append(f"<p>{escape(self._times())}</p>")
         return {"text/plain": repr(self), "text/html": "\n".join(parts)}
 
-    def _queue(self) -> str:
-        return "\n".join(f"{m.seconds:6.2f} s  {m.words}" for m in self.moments)
-
-    def _output(self) -> str:
-        return "\n".join(f"{line.seconds:6.2f} s  {line}" for line in self.lines)
-
-    def _returned(self) -> str:
-        return "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(self.results))
+    def _sections(self) -> list[tuple[str, str]]:
+        states = "\n".join(f"{m.seconds:6.2f} s  {m.words}" for m in self.moments)
+        lines = "\n".join(f"{line.seconds:6.2f} s  {line}" for line in self.lines)
+        results = "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(self.results))
+        return [
+            ("The program", self.program.rstrip()),
+            ("The batch script", self.script.rstrip()),
+            ("The queue", states),
+            ("What the ranks wrote", lines),
+            ("What they returned", results),
+        ]
 
     def _times(self) -> str:
+        waited = self.moments[-1].seconds if self.moments else 0.0
         return (
-            f"{seconds_text(self.waited)} in the queue, {seconds_text(self.ready)} until all ranks "
-            f"were there, {seconds_text(self.seconds)} running"
+            f"{seconds_text(waited)} in the queue, {seconds_text(self.ready)} until all ranks "
+            f"had started, {seconds_text(self.seconds)} running; {self.kind}"
         )
 
 

@@ -35,10 +35,8 @@ WAITING = {
     "None": "Slurm has not looked at it yet",
     "Resources": "the nodes that it needs are busy",
     "Priority": "other jobs come first",
-    "BeginTime": "it may begin later",
     "Dependency": "it waits for another job",
     "ReqNodeNotAvail": "nodes that it needs are reserved or down",
-    "Reservation": "it waits for its reservation",
     "QOSMaxJobsPerUserLimit": "you have as many jobs running as you may",
     "AssocMaxJobsLimit": "your project has as many jobs running as it may",
 }
@@ -49,13 +47,8 @@ NEVER = {
     "PartitionConfig": "the partition allows no such job: ask for less, or choose another; "
     "`sinfo -o '%R %l %c %m'` shows its longest time, cores and memory of a node",
     "PartitionDown": "the partition is down: choose another with partition=",
-    "PartitionInactive": "the partition is closed: choose another with partition=",
     "BadConstraints": "no node has what it asks for: look at `sinfo -N -l`",
     "AccountNotAllowed": "the account may not use this partition: choose with account=",
-    "InvalidAccount": "there is no such account: choose with account=",
-    "InvalidQOS": "there is no such quality of service: look at extra=",
-    "DependencyNeverSatisfied": "it waits for a job that has failed",
-    "JobHeldAdmin": "an administrator holds it",
     "JobHeldUser": "it is held: scontrol release lets it go",
 }
 ENDS = {
@@ -66,8 +59,6 @@ ENDS = {
     "PREEMPTED": "a job of more importance needed its nodes",
     "FAILED": "its batch script failed",
     "COMPLETED": "it has ended",
-    "BOOT_FAIL": "a node did not start",
-    "DEADLINE": "its deadline had passed",
 }
 
 
@@ -171,7 +162,14 @@ def submit(script: str) -> str:
     try:
         answer = run_slurm("sbatch", "--parsable", text=script)
     except LabError as fault:
-        raise _refusal(str(fault), script) from None
+        if "sbatch failed" not in str(fault):
+            raise
+        options = ", ".join(re.findall(r"^#SBATCH --(\S+)", script, re.MULTILINE))
+        there = partitions("%R (%D nodes with %c cores, %m MB and %G for at most %l)")
+        said = str(fault).rpartition("failed: ")[2]
+        raise LabError(
+            f"Slurm refuses the job: {said} It asks for {options}. The partitions are {there}."
+        ) from None
     return answer.strip().splitlines()[-1].partition(";")[0]
 
 
@@ -219,26 +217,3 @@ def _message(text: str) -> str:
     lines = [re.sub(r"^\w+: (error: |fatal: )?", "", line).strip() for line in text.splitlines()]
     lines = [line for line in lines if line]
     return f"{lines[-1].rstrip('.')}." if lines else "it did not say why."
-
-
-def _refusal(fault: str, script: str) -> LabError:
-    """Slurm's refusal with what was asked for, and what there is."""
-    if not fault.startswith("sbatch failed: "):
-        return LabError(fault)
-    options = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", script, re.MULTILINE))
-    said = fault.removeprefix("sbatch failed: ").removeprefix("Batch job submission failed: ")
-    if "partition" in said.lower() and "name" in said.lower():
-        name = options.get("partition", "")
-        return LabError(f"Slurm has no partition {name!r}. There are: {partitions()}.")
-    if "time limit" in said.lower():
-        return LabError(
-            f"Slurm refuses time={options.get('time', 'none')!r}: {said} "
-            f"The longest per partition: {partitions('%R %l')}."
-        )
-    if "node configuration" in said.lower() or "processors" in said.lower():
-        return LabError(
-            f"Slurm refuses the job: {said} No node has what it asks for "
-            f"({', '.join(f'{name}={value}' for name, value in options.items())}); there are: "
-            f"{partitions('%R: %D nodes with %c cores, %m MB and %G')}."
-        )
-    return LabError(f"Slurm refuses the job: {said} Ask for something else.")

@@ -12,19 +12,17 @@ True
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
 import socket
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from labkit import plain
-from labkit.arguments import number, one_of, whole
+from labkit.arguments import number, whole
+from labkit.cluster.network import is_free
 from labkit.kinds import LabError, seconds_text
 
 __all__ = ["TfConfig", "check", "counts_of", "from_hosts", "from_slurm", "hosts_of", "step_ports"]
@@ -77,21 +75,6 @@ class TfConfig:
     def address(self) -> str:
         """Where the others reach this task; an evaluator needs no address."""
         return self.addresses[self.rank] if self.rank < self.ranks else ""
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this task saves and logs for all: the chief, or worker 0 where there is none."""
-        return (self.role, self.index) == ("chief" if "chief" in self.cluster else "worker", 0)
-
-    def at(self, role: str | int, index: int = 0) -> TfConfig:
-        """The same cluster for another task: `at("worker", 1)`, or `at(rank)`.
-
-        >>> from_hosts(["a", "b"]).at(1).task
-        'worker 1'
-        """
-        if isinstance(role, int):
-            role, index = self.tasks[whole("rank", role, at_most=self.ranks - 1)]
-        return check({"cluster": self.cluster, "task": {"type": role, "index": index}})
 
     def content(self) -> dict[str, Any]:
         """As the dictionary that TensorFlow expects."""
@@ -157,65 +140,28 @@ def check(config: Any = None, *, reach: bool = False, deadline: float = 3.0) -> 
     return checked
 
 
-def from_hosts(
-    hosts: str | Sequence[str],
-    role: str = "worker",
-    index: int = 0,
-    *,
-    port: int = PORT,
-    roles: Mapping[str, int] | None = None,
-) -> TfConfig:
-    """The TF_CONFIG of one task of a list of hosts, one task for each entry.
+def from_hosts(hosts: str | Sequence[str], index: int = 0, *, port: int = PORT) -> TfConfig:
+    """The TF_CONFIG of one worker of a list of hosts, one worker for each entry.
 
-    A host that is named twice gets two tasks with different ports. `roles` are counts by role, in
-    the order of the hosts; without it all are workers.
+    A host that is named twice has two workers with different ports.
 
-    >>> from_hosts("node[1-2],node2", "ps", 0, roles={"chief": 1, "worker": 1, "ps": 1})
-    TF_CONFIG of ps 0, of 3 tasks
-    chief 0     node1:23450
-    worker 0    node2:23450
-    ps 0        node2:23451
+    >>> from_hosts("node[1-2],node2", index=2)
+    TF_CONFIG of worker 2, of 3 tasks
+    worker 0    node1:23450
+    worker 1    node2:23450
+    worker 2    node2:23451
     """
     if isinstance(hosts, str):
         hosts = hosts_of(hosts)
     if not isinstance(hosts, Sequence) or not hosts:
         raise LabError(f'hosts must be a list such as ["10.0.0.1", "10.0.0.2"], got {hosts!r}.')
     port = whole("port", port, at_least=1, at_most=65_535)
-    roles = {"worker": len(hosts)} if roles is None else roles
-    if not isinstance(roles, Mapping):
-        raise LabError(f'roles must be counts such as {{"chief": 1, "worker": 2}}, got {roles!r}.')
-    for name, count in roles.items():
-        one_of("each role in roles", name, ROLES)
-        whole(f"roles[{name!r}]", count, at_least=1)
-    if sum(roles.values()) != len(hosts):
-        raise LabError(
-            f"roles={dict(roles)!r} are {sum(roles.values())} tasks, and there are {len(hosts)} "
-            "hosts. Name a host for each task; a host may be named more than once."
-        )
-    used: dict[str, int] = {}
-    addresses = []
-    for host in map(str, hosts):
-        name, _, own = host.rpartition(":")
-        if own.isdigit() and name and (":" not in name or name.endswith("]")):
-            raise LabError(f"The host {host!r} has a port already. Write {name!r}, and port={own}.")
-        # An address of IPv6 is full of colons: TensorFlow wants it in brackets.
-        shown = f"[{host}]" if ":" in host and not host.startswith("[") else host
-        addresses.append(f"{shown}:{port + used.get(host, 0)}")
-        used[host] = used.get(host, 0) + 1
-    cluster: dict[str, list[str]] = {}
-    first = 0
-    for name, count in roles.items():
-        cluster[name] = addresses[first : first + count]
-        first += count
-    return check({"cluster": cluster, "task": {"type": role, "index": index}})
+    names = [str(host) for host in hosts]
+    addresses = [f"{name}:{port + names[:i].count(name)}" for i, name in enumerate(names)]
+    return check({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
 
 
-def from_slurm(
-    environ: Mapping[str, str] | None = None,
-    *,
-    port: int | None = None,
-    roles: Mapping[str, int] | None = None,
-) -> TfConfig:
+def from_slurm(environ: Mapping[str, str] | None = None, *, port: int | None = None) -> TfConfig:
     """The TF_CONFIG of this task, from the variables that srun has set.
 
     Without `port`, one is derived from the numbers of job and step, so that two steps on a machine
@@ -247,7 +193,7 @@ def from_slurm(
                 f"{max(counts)} tasks on a node need port=: without it there are {len(ports) - 1}."
             )
         port = ports.start
-    return from_hosts(placed, port=port, roles=roles).at(rank)
+    return from_hosts(placed, rank, port=port)
 
 
 def step_ports(job: int, step: int) -> range:
@@ -328,35 +274,21 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
 
 
 def _from_json(text: str) -> Any:
-    def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        for name in names:
-            if names.count(name) > 1:
-                raise LabError(
-                    f"TF_CONFIG has two entries {name!r}, and only the last would count. Write "
-                    "all addresses of a role into one list."
-                )
-        return dict(pairs)
-
     if re.match(r"\s*(export\s+)?TF_CONFIG\s*=", text):
         raise LabError(
             "TF_CONFIG begins with its own name: the text before the first { belongs to the shell. "
             "Leave it out of the value."
         )
     try:
-        return json.loads(text, object_pairs_hook=without_repeats)
+        return json.loads(text)
     except RecursionError:
         raise LabError(f"TF_CONFIG has too many brackets. It has the form {SHAPE}") from None
     except json.JSONDecodeError as fault:
-        if not text.strip():
-            raise LabError(f"TF_CONFIG is empty. It has the form {SHAPE}") from None
         near = text[max(0, fault.pos - 12) : fault.pos + 12].strip() or text.strip()[-24:]
-        where = f"column {fault.colno}"
-        if "\n" in text.strip():
-            where = f"line {fault.lineno}, {where}"
+        line = f"line {fault.lineno}, " if "\n" in text.strip() else ""
         raise LabError(
-            f"TF_CONFIG is not JSON: at {where}, near {near!r}, {_why_not_json(text, fault)} "
-            "In Python, make the text with json.dumps(...)."
+            f"TF_CONFIG is not JSON: at {line}column {fault.colno}, near {near!r}, "
+            f"{_why_not_json(text, fault)} In Python, make the text with json.dumps(...)."
         ) from fault
 
 
@@ -367,10 +299,9 @@ def _why_not_json(text: str, fault: json.JSONDecodeError) -> str:
     if here in CURLY:
         return f"there is {here}, and JSON has straight quotes."
     # Python 3.13 points at the comma, older ones at the bracket after it.
-    after = text[fault.pos :].replace(" ", "").replace("\n", "")
-    if re.match(r",[\]}]", text[: fault.pos].rstrip()[-1:] + after) or after[:2] in (",}", ",]"):
+    if re.search(r",\s*[\]}]", text[: fault.pos].rstrip()[-1:] + text[fault.pos :][:3]):
         return "there is a comma with nothing after it."
-    if not after:
+    if not text[fault.pos :].strip():
         return "the text ends too early: a bracket is not closed."
     return f"{fault.msg.lower()}."
 
@@ -430,7 +361,7 @@ def _wrong_address(address: Any) -> str:
         return f"begins with {address.partition('://')[0]}://; leave that out"
     if re.search(r"\s", address):
         return "has a blank in it; take it out"
-    if not colon or address.endswith("]"):
+    if not colon:
         return f"has no port; write {address}:23450"
     if set(host) & set(",;/") or re.search(r"\w\[", host):
         return "is not one machine; write an address for each into the list"
@@ -438,10 +369,10 @@ def _wrong_address(address: Any) -> str:
         return f"has no host before the port; write 127.0.0.1:{port}"
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
         return f"has the port {port!r}; a port is a number from 1 to 65535"
-    if host in ("0.0.0.0", "[::]"):  # noqa: S104
+    if host == "0.0.0.0":  # noqa: S104
         return "names no machine, so other tasks cannot reach it; write the machine's own address"
-    if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        return f"has several colons; an address of IPv6 stands in brackets, [{host}]:{port}"
+    if ":" in host and not re.fullmatch(r"\[.*\]", host):
+        return f"has two ports, or is an address of IPv6: then write [{host}]:{port}"
     return ""
 
 
@@ -508,82 +439,47 @@ def _short(value: Any) -> str:
 # --- What only the network can tell
 
 
-def _check_network(config: TfConfig, deadline: float) -> None:
+def _check_network(config: TfConfig, timeout: float) -> None:
     """Raise the first thing that would keep this task from meeting the others."""
-    if config.address:
-        _check_own_port(config.task, config.address)
-    others = {name: where for name, where in config.named().items() if name != config.task}
-    answers: dict[str, str] = {}
-
-    def ask(name: str) -> None:
-        answers[name] = _why_unreachable(others[name], deadline)
-
-    # A question to a name server has no timeout of its own: it is left behind when time is up.
-    threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in others]
-    for thread in threads:
-        thread.start()
-    until = time.monotonic() + deadline + 0.5
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    for name, where in others.items():
-        why = answers.get(name, f"its name was not found within {seconds_text(deadline)}")
-        if why:
+    for name, address in config.named().items():
+        host, _, port = address.rpartition(":")
+        host = host.strip("[]")
+        if name == config.task:
+            _check_own_port(name, address, host, int(port))
+        elif why := _why_unreachable(host, int(port), timeout):
             raise LabError(
-                f"{name[0].upper()}{name[1:]} is said to be at {where}, and that machine cannot "
+                f"{name[0].upper()}{name[1:]} is said to be at {address}, and that machine cannot "
                 f"be reached: {why}. Correct the address, or see that the machine is up."
             )
 
 
-def _split(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _why_unreachable(address: str, deadline: float) -> str:
-    host, port = _split(address)
+def _why_unreachable(host: str, port: int, timeout: float) -> str:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as fault:
+        socket.create_connection((host, port), timeout).close()
+    except ConnectionRefusedError:
+        return ""  # the machine is there; its task may just not have started
+    except TimeoutError:
+        return f"no answer within {seconds_text(timeout)}"
+    except (socket.gaierror, UnicodeError) as fault:
         return f"its name {host!r} is not known here ({getattr(fault, 'strerror', '') or fault})"
-    family, kind, protocol, _, where = found[0]
-    with socket.socket(family, kind, protocol) as caller:
-        caller.settimeout(deadline)
-        try:
-            code = caller.connect_ex(where)
-        except TimeoutError:
-            code = errno.ETIMEDOUT
-    # Refused: the machine is there, and its task may just not have started.
-    if code in (0, errno.ECONNREFUSED):
-        return ""
-    if code in (errno.ETIMEDOUT, errno.EAGAIN):
-        return f"no answer within {seconds_text(deadline)}"
-    return os.strerror(code)
+    except OSError as fault:
+        return os.strerror(fault.errno or 0)
+    return ""
 
 
-def _check_own_port(task: str, address: str) -> None:
-    host, port = _split(address)
+def _check_own_port(task: str, address: str, host: str, port: int) -> None:
+    wrong = ""
     try:
-        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (OSError, UnicodeError) as fault:
-        raise LabError(
-            f"This process is {task} at {address}, and the name {host!r} is not known here "
-            f"({getattr(fault, 'strerror', '') or fault}). Give this machine's own address."
-        ) from fault
-    for at, wrong in (
-        ((where[0], 0, *where[2:]), "which is no address of this machine. Is the index right?"),
-        (where, ""),
-        # TensorFlow listens on every address of the machine, whatever TF_CONFIG says.
-        (("::" if family == socket.AF_INET6 else "0.0.0.0", port), ""),  # noqa: S104
-    ):
-        with socket.socket(family, socket.SOCK_STREAM) as own:
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if os.environ.get("TF_GRPC_REUSE_PORT", "").lower() in ("1", "true"):
-                own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            try:
-                own.bind(at)
-            except OSError as fault:
-                why = wrong or (
-                    f"and port {port} is taken ({os.strerror(fault.errno or 0).lower()}). "
-                    "Choose another port for it in every TF_CONFIG, or end what listens there."
-                )
-                raise LabError(f"This process is {task} at {address}, {why}") from fault
+        socket.create_server((host, 0)).close()
+    except socket.gaierror as fault:
+        wrong = f"and the name {host!r} is not known here ({fault.strerror})."
+    except OSError:
+        wrong = "which is no address of this machine. Is the index right?"
+    # TensorFlow listens on every address of the machine, whatever TF_CONFIG says.
+    if not wrong and not is_free(port, ""):
+        wrong = (
+            f"and port {port} is taken (address already in use). Choose another port for it in "
+            "every TF_CONFIG, or end what listens there."
+        )
+    if wrong:
+        raise LabError(f"This process is {task} at {address}, {wrong}")

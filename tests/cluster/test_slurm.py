@@ -113,7 +113,7 @@ def test_a_job_that_is_cancelled_from_outside_says_so(slurm, block):
 @pytest.mark.parametrize(
     ("keywords", "says"),
     [
-        ({"partition": "betta"}, "no partition 'betta'. There are: alpha, lab"),
+        ({"partition": "betta"}, "refuses.*partition=betta.*alpha.*lab"),
         ({"time": "2:00:00"}, "would wait for ever"),
         ({"memory": "900G"}, "Slurm refuses the job.*mem=900G"),
         ({"extra": ["--nodelist=nowhere"]}, "Slurm refuses the job"),
