@@ -113,11 +113,6 @@ class Finished:
         """The number of devices with which waiting and running take the shortest time."""
         return min(self.waits, key=lambda devices: self.waits[devices] + self.runs[devices])
 
-    @property
-    def fastest(self) -> int:
-        """The number of devices that run the shortest time."""
-        return min(self.runs, key=lambda devices: self.runs[devices])
-
     def __repr__(self) -> str:
         lines = [
             f"{n:>3} device{'s:' if n > 1 else ': '} {wait:5.1f} h in the queue + "

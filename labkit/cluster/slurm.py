@@ -60,7 +60,6 @@ CHUNK = 1 << 16
 SETTLING = 2.0  # seconds in which a job that ends comes to its end
 STOPPING = 5.0  # seconds for ranks to end when srun's stdin ends
 LEAVING = 10.0  # seconds for a cancelled job to be gone
-STDERR_LATE = 0.05  # seconds that stderr may come after stdout's report of the end
 # A shell outlives a killed notebook, and cancels the job when the pipe from it ends.
 GUARD = 'read -r line; scancel "$1"; rm -rf -- "$2"'
 RANK = "import sys; from labkit.cluster.slurm_rank import main; main(sys.argv[1])"
@@ -285,13 +284,12 @@ class _Run:
         self._begun = dict.fromkeys(self._streams, b"")  # a line whose end has not come
         self._started: set[int] = set()
         self._ended: set[int] = set()
+        self._on_one_stream: set[tuple[int, str]] = set()
         self._srun_said = ""
 
     def events(self, timeout: float) -> list[Event]:
         """What has come, after waiting at most `timeout` seconds for something."""
         events = self._read(timeout)
-        if any(isinstance(event, (Returned, Raised, Ended)) for event in events):
-            events = [*self._read(STDERR_LATE), *events]
         if not self._streams and len(self._ended) < self._ranks:
             code = self._process.wait()
             said = self._srun_said.strip()[-600:]
@@ -359,9 +357,13 @@ class _Run:
                 return [Started(rank, *content)]
             case "stack":
                 return [Stack(rank, *content)]
-            case "ended":
-                self._ended.add(rank)
-                return [Ended(rank, *content)]
+        # An end counts when it has come on stdout and stderr: then all before it has come.
+        if (rank, what) not in self._on_one_stream:
+            self._on_one_stream.add((rank, what))
+            return []
+        if what == "ended":
+            self._ended.add(rank)
+            return [Ended(rank, *content)]
         payload = (self._folder / f"result{rank}").read_bytes()
         return [Returned(rank, payload) if what == "returned" else Raised(rank, payload)]
 

@@ -3,14 +3,14 @@
 A rank of a run is two processes. The parent obeys lines that the client writes to srun's stdin,
 which srun sends to all ranks: "go", "kill 1", "stacks 0 2"; the end of stdin ends the rank. The
 child is the rank itself. Both report to the client on stdout: srun labels each line with the rank,
-and lines with MARK are for the client. Results are files, one a rank.
+and lines with MARK are for the client. An end is reported on stderr too, so that all that was
+written before it has come. Results are files, one a rank.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import inspect
+import importlib
 import json
 import os
 import pickle
@@ -51,11 +51,12 @@ def main(folder: str) -> None:
     held = hold_port(f":{port}")  # of all addresses: TensorFlow listens on all
     if held is None:
         host = os.environ["SLURMD_NODENAME"]
-        _report("ended", 1, f"Port {port} of {host} is taken. Each run has other ports: run again.")
+        why = f"Port {port} of {host} is taken. Each run has other ports: run again."
+        _report("ended", 1, why, files=(1, 2))
         return
     go, our_go = os.pipe()
     our_stacks, stacks = os.pipe()
-    reports = os.dup(1)
+    reports = os.dup(1), os.dup(2)
     ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)
     pid = os.fork()
     if pid == 0:
@@ -76,17 +77,17 @@ def main(folder: str) -> None:
 class _Link:
     """The rank's connection to the client."""
 
-    def __init__(self, rank: int, folder: str, go: int, reports: int) -> None:
+    def __init__(self, rank: int, folder: str, go: int, reports: tuple[int, int]) -> None:
         self._rank, self._folder, self._go, self._reports = rank, folder, go, reports
 
     def started(self) -> bool:
         host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-        _report("started", os.getpid(), host, file=self._reports)
+        _report("started", os.getpid(), host, files=self._reports[:1])
         return bool(os.read(self._go, 1))
 
     def finished(self, how: in_rank.How, payload: bytes) -> None:
         Path(self._folder, f"result{self._rank}").write_bytes(payload)
-        _report(how, file=self._reports)
+        _report(how, files=self._reports)
         if how == "returned":
             os.read(self._go, 1)  # until the parent kills it: other ranks may need this process
 
@@ -102,7 +103,7 @@ def _obey(rank: int, pid: int, commands: int, go: int, stacks: int) -> None:
         if child in ready:
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             watched = [commands]
-            _report("ended", code, "")
+            _report("ended", code, "", files=(1, 2))
         if commands in ready:
             data = os.read(commands, 1 << 16)
             *whole, unread = (unread + data).split(b"\n")
@@ -142,9 +143,10 @@ def _do(what: str, pid: int) -> None:
         os.kill(pid, signal.SIGUSR1)
 
 
-def _report(*content: Any, file: int = 1) -> None:
-    with suppress(OSError):  # srun is gone: stdin ends, too
-        os.write(file, f"{MARK}{json.dumps(content)}\n".encode())
+def _report(*content: Any, files: tuple[int, ...] = (1,)) -> None:
+    for file in files:
+        with suppress(OSError):  # srun is gone: stdin ends, too
+            os.write(file, f"{MARK}{json.dumps(content)}\n".encode())
 
 
 def variables_of_node(environ: Mapping[str, str]) -> dict[str, str]:
@@ -197,20 +199,12 @@ def environment_of_batch_rank(environ: Mapping[str, str]) -> dict[str, str]:
 def _function(target: str) -> Callable[..., Any]:
     """The function of a FILE.py:NAME."""
     file, _, name = target.rpartition(":")
-    path = Path(file)
-    if not file or not name.isidentifier():
-        raise LabError(f"{target!r} names no program. Write FILE.py:NAME, as in train.py:train.")
+    path = Path(file).resolve()
     if not path.is_file():
-        raise LabError(f"There is no file {file} on {socket.gethostname()}.")
+        raise LabError(f"There is no file {path} on {socket.gethostname()}.")
     # What lies beside the program can be imported, as when the file itself is run.
-    sys.path.insert(0, str(path.resolve().parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise LabError(f"{file} is no Python file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    program = getattr(module, name, None)
-    if not callable(program) or inspect.iscoroutinefunction(program):
-        raise LabError(f"{file} has no function {name!r} (an async function is none).")
+    sys.path.insert(0, str(path.parent))
+    program = getattr(importlib.import_module(path.stem), name, None)
+    if not callable(program):
+        raise LabError(f"{file} has no function {name!r}.")
     return program  # type: ignore[no-any-return]

@@ -189,9 +189,7 @@ def from_slurm(environ: Mapping[str, str] | None = None, *, port: int | None = N
         job, step = have.get("SLURM_JOB_ID") or "0", have.get("SLURM_STEP_ID", "")
         ports = step_ports(int(job), int(step) if step.isdigit() else 0)
         if max(counts) >= len(ports):
-            raise LabError(
-                f"{max(counts)} tasks on a node need port=: without it there are {len(ports) - 1}."
-            )
+            raise LabError(f"Give port= with more than {len(ports) - 1} tasks on a node.")
         port = ports.start
     return from_hosts(placed, rank, port=port)
 
@@ -268,9 +266,6 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
             "the hosts: tf_config.from_hosts([...])."
         )
     return value
-
-
-# --- What is wrong with one
 
 
 def _from_json(text: str) -> Any:

@@ -99,6 +99,18 @@ def test_a_port_that_another_program_has_is_named_and_the_next_run_has_others(bl
         assert c.run(abs) == [0]
 
 
+def test_what_a_rank_writes_last_is_not_lost(block):
+    def writes(rank):
+        sys.stdout.write("begun")
+        sys.stderr.write("no end of a line")
+        return sys.stdin.read()
+
+    with labkit.cluster(ranks=2, **block) as c:
+        assert c.run(writes, show=False) == ["", ""]
+        for rank in range(2):
+            assert {*c.output(rank).split("\n")} >= {"begun", "no end of a line"}
+
+
 def test_a_job_that_is_cancelled_from_outside_says_so(slurm, block):
     with labkit.cluster(ranks=2, **block) as c:
         run = c.start(waits, show=False)
