@@ -105,6 +105,9 @@ class ForkServer:
         except OSError:
             self.channel.closed = True
             raise LabError(self.obituary()) from None
+        except BaseException:
+            self.channel.close()  # an interrupt may have left half a message
+            raise
 
     def receive(self) -> list[tuple[Any, ...]]:
         """What it has said since the last time; never waits. `channel.closed` when it is gone."""

@@ -118,6 +118,7 @@ class LocalEngine:
         self._changed = dict(environment or {})
         self._ranks, self._start = 0, 60.0
         self._server: ForkServer | None = None
+        self._server_environment: dict[str, str] = {}
         self._importing = False  # the server was left while it imported
         self._run: _Run | None = None
         self._count = int(time.monotonic() * 1000)  # unique for one server
@@ -220,23 +221,21 @@ class LocalEngine:
         finally:
             server, self._server = self._server, None
             if server is not None and self.keep_warm and server.alive:
-                fork_client.keep_warm(self.network, self._environment(), server)
+                fork_client.keep_warm(self.network, self._server_environment, server)
             elif server is not None:
                 server.close(now=self._importing)
-
-    def _environment(self) -> dict[str, str]:
-        changed = {**os.environ, **self._changed}
-        return {name: value for name, value in changed.items() if value is not None}
 
     def _ensure(self) -> ForkServer:
         if self._server is not None and not self._server.alive:
             self._server.close()
             self._server = None
         if self._server is None:
-            environment = self._environment()
+            changed = {**os.environ, **self._changed}
+            environment = {name: value for name, value in changed.items() if value is not None}
+            self._server_environment = environment
             self._server = fork_client.take_warm(self.network, environment)
             if self._server is None:
-                environment |= ONE_THREAD
+                environment = {**environment, **ONE_THREAD}
                 self._server = ForkServer(self.network, environment, self._start)
         return self._server
 
