@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
-import sys
 import textwrap
 import time
 from collections.abc import Callable
@@ -137,12 +136,8 @@ def recorded_session() -> SlurmSession:
 
 
 def as_recording(session: SlurmSession, where: str) -> SlurmSession:
-    """A session as it can be kept: with its place and day, without the folders of this machine."""
-    home = str(Path(__file__).parents[2])
-    script = session.script.replace(sys.executable, "python").replace(home, "~/distributed")
-    for folder in {line.split("=", 1)[1] for line in script.splitlines() if "--output=" in line}:
-        script = script.replace(str(Path(folder).parent), "~/.labkit/runs/slurm-1")
-    return replace(session, kind=recorded(where, session.when), script=script)
+    """A session as it can be kept: with its place and day."""
+    return replace(session, kind=recorded(where, session.when))
 
 
 def _why_recorded(missing: str, program: Callable[..., Any]) -> str:

@@ -114,8 +114,7 @@ class SlurmEngine:
         run_slurm("sinfo", "--version")
         try:
             self._folder = _new_folder(self._within)
-            header = self._resources.header(str(self._folder / "job.log"))
-            self.script = f"{header}\n\nexec sleep infinity\n"
+            self.script = f"{self._resources.header('/dev/null')}\n\nexec sleep infinity\n"
             print(self.script, flush=True)
             self.job = submit(self.script)
             self._guard = subprocess.Popen(
@@ -154,13 +153,9 @@ class SlurmEngine:
         if self._run is None:
             return []
         events = self._run.events(timeout)
-        if any(isinstance(event, Ended) and (event.code < 0 or event.reason) for event in events):
-            state = self._last_state()
-            if not state.running:
-                events = [
-                    replace(event, reason=str(state)) if isinstance(event, Ended) else event
-                    for event in events
-                ]
+        ended = [e for e in events if isinstance(e, Ended) and (e.code < 0 or e.reason)]
+        if ended and not (state := self._last_state()).running:
+            return [replace(e, reason=str(state)) if e in ended else e for e in events]
         return events
 
     def ask_stacks(self, ranks: Collection[int]) -> None:
@@ -190,7 +185,8 @@ class SlurmEngine:
             if self._guard is not None:
                 assert self._guard.stdin is not None
                 self._guard.stdin.close()
-                self._guard.wait()
+                with suppress(subprocess.TimeoutExpired):
+                    self._guard.wait(LEAVING)
                 self._guard = None
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
@@ -248,10 +244,6 @@ class SlurmEngine:
                     "It was cancelled."
                 )
             if not state.waiting:
-                assert self._folder is not None
-                with suppress(OSError):
-                    log = (self._folder / "job.log").read_text(errors="replace").strip()[-600:]
-                    raise LabError(f"{state} Its log: {log}" if log else str(state))
                 raise LabError(str(state))
             if waited > self._wait:
                 raise LabError(
