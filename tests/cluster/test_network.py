@@ -45,6 +45,7 @@ def test_a_refusal_has_the_right_reason():
 def test_where_a_private_network_is_refused_nothing_starts_without_your_word():
     program = """
 import labkit, os
+os.environ.pop("LABKIT_NETWORK", None)
 for network in ({}, {"network": "shared"}):
     try:
         with labkit.cluster(ranks=1, **network) as c:
@@ -72,7 +73,8 @@ def test_a_private_network_has_a_loopback_and_ports_that_others_have_taken_here(
         with socket.create_server(("127.0.0.1", PORTS[rank])):
             return [line.split(":")[0].strip() for line in devices]
 
-    with labkit.cluster(ranks=2) as c, socket.create_server(("", PORTS[0]), reuse_port=True):
+    private = labkit.cluster(ranks=2, network="own")
+    with private as c, socket.create_server(("", PORTS[0]), reuse_port=True):
         assert c.run(listens) == [["lo"], ["lo"]]
         assert "private network" in repr(c)
 
@@ -84,7 +86,8 @@ def test_a_download_in_a_private_network_is_told_how_to_reach_the_internet():
 
         urllib.request.urlopen("http://93.184.216.34/", timeout=5)
 
-    with labkit.cluster(ranks=1) as c, pytest.raises(LabError, match="network='shared'"):
+    private = labkit.cluster(ranks=1, network="own")
+    with private as c, pytest.raises(LabError, match="network='shared'"):
         c.run(downloads)
 
 
