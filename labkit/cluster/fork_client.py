@@ -240,7 +240,8 @@ def _python_path(environment: Mapping[str, str]) -> dict[str, str]:
 def _kill_marked(mark: str) -> None:
     """Kill what a fork server that was itself killed has left: processes in sessions of their own.
 
-    On Linux; elsewhere a process cannot be found by its environment.
+    On Linux only. It misses a process that has cleared its environment, and it is not called when
+    this process is killed together with the server: then only sessions of their own stay.
     """
     entry = f"{MARK}={mark}".encode()
     for _ in range(3):  # one that is being forked just now may be missed once
