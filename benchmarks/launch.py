@@ -1,21 +1,21 @@
 """From the start of a cell to the first line of a 4-rank TensorFlow program, cold and warm.
 
 The program imports TensorFlow and prints a line, then adds two numbers with it and prints the sum.
-Timed is until the last rank's first line is on the screen, and until the last rank's sum is. Each
-launcher is called by a process of its own that has been up before, as a notebook's kernel has; in
-every round all have their turn, in an order drawn anew, while the others rest. Cold is the first
-program that this process starts, warm the second one, a second later.
+Each time ends when the last rank's first line, or sum, is on the screen. Each launcher is called by
+a process of its own that runs already, as a notebook's kernel does; every round calls all of them,
+one after the other, in a random order. Cold is the first program that this process starts, warm the
+second one, a second later.
 
-- labkit: `with labkit.cluster(ranks=4)`, a block for each program, as two cells would have it.
+- labkit: `with labkit.cluster(ranks=4)`, a block for each program, as in two cells.
 - multiprocessing with spawn, mpiexec (the one that labkit itself uses), torchrun: each program gets
-  new processes, which load TensorFlow anew; for them, warm and cold are the same work.
-- ipyparallel: the engines are started for the first program and run the second one too. It is no
-  new process then: TensorFlow is not only loaded but has run, and what the first program has left
+  new processes, which load TensorFlow again; for them, warm and cold are the same work.
+- ipyparallel: the engines are started for the first program and also run the second one. These are
+  not new processes: TensorFlow is not only loaded but has run, and what the first program has left
   behind is still there. (A second program with collectives hung in such engines when it was tried.)
 
 torchrun is the one on the path, or LABKIT_TORCHRUN=/path/of/it; ipyparallel lives in .venv/peers,
-made on first use from requirements/peers.txt. Who cannot be had is left out, and named. --quick is
-one round, in which what starts anew each time is started once and counts for both.
+made on first use from requirements/peers.txt. A launcher that is missing is left out, and named.
+--quick is one round, in which launchers of new processes are called once, for cold and warm.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ PEERS = {
     "spawn": "multiprocessing spawn",
     "ipyparallel": "ipyparallel",
 }
-KEEPING = (OURS, "ipyparallel")  # who has something warm, and so is asked for more
+KEEPING = (OURS, "ipyparallel")  # these keep processes, and start more programs
 WARM = 5
-KEPT = "ipyparallel, same engines again"  # what its second program is compared as
+KEPT = "ipyparallel, same engines again"  # its second program
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Launch:
 
     cold: tuple[float, float]
     warm: tuple[float, float]
-    """The median of those that came after, where there was more than one."""
+    """The median of the later ones."""
 
 
-def askers(quick: bool) -> dict[str, tuple[Path, dict[str, str]]]:
-    """Who can be had here: the Python and the environment of the process that calls it."""
+def launchers(quick: bool) -> dict[str, tuple[Path, dict[str, str]]]:
+    """The launchers that are here: Python and environment of the process that calls each."""
     mine = (Path(sys.executable), dict(os.environ))
     found = {OURS: mine, "spawn": mine}
     if importlib.util.find_spec("mpi4py") is not None:
@@ -87,16 +87,16 @@ def _peers_are_there() -> bool:
     return (VENV / "labkit.peers").is_file()
 
 
-def launches(name: str, asker: tuple[Path, dict[str, str]], quick: bool) -> Launch:
-    """A first and a second program, started by a process that is new but has been up before."""
-    python, environment = asker
+def launches(name: str, caller: tuple[Path, dict[str, str]], quick: bool) -> Launch:
+    """A first program and later ones, started by a new process that runs already."""
+    python, environment = caller
     with subprocess.Popen(
         [python, PARTS / "ways.py", name],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         text=True, env={**environment, "TF_CPP_MIN_LOG_LEVEL": "3"}, start_new_session=True,
     ) as process:  # fmt: skip
 
-        def ask(text: str) -> str:
+        def call(text: str) -> str:
             assert process.stdin is not None
             assert process.stdout is not None
             if text:
@@ -108,12 +108,12 @@ def launches(name: str, asker: tuple[Path, dict[str, str]], quick: bool) -> Laun
             return answer
 
         try:
-            ask("")
-            cold = tuple(json.loads(ask("go\n")))
+            call("")
+            cold = tuple(json.loads(call("go\n")))
             if quick and name not in KEEPING:
                 warm = cold
             else:
-                warm = _warm([_after_a_pause(ask) for _ in range(WARM if name in KEEPING else 1)])
+                warm = _warm([_after_a_pause(call) for _ in range(WARM if name in KEEPING else 1)])
             process.stdin.close()  # type: ignore[union-attr]
             process.wait(30)
         finally:
@@ -121,9 +121,9 @@ def launches(name: str, asker: tuple[Path, dict[str, str]], quick: bool) -> Laun
     return Launch(cold, warm)
 
 
-def _after_a_pause(ask: Callable[[str], str]) -> list[float]:
+def _after_a_pause(call: Callable[[str], str]) -> list[float]:
     time.sleep(PAUSE)
-    found: list[float] = json.loads(ask("go\n"))
+    found: list[float] = json.loads(call("go\n"))
     return found
 
 
@@ -133,7 +133,7 @@ def _warm(launches: list[list[float]]) -> tuple[float, float]:
 
 
 def results(quick: bool) -> list[Row]:
-    found = askers(quick)
+    found = launchers(quick)
     seen: dict[str, list[Launch]] = {name: [] for name in found}
     for number in range(1 if quick else ROUNDS):
         for name in random.sample(list(found), len(found)):

@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_slurm(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="slurm", metavar="command", required=True)
     script = commands.add_parser("script", help="write the batch script for a program")
-    script.add_argument("file", type=Path, metavar="FILE", help="a .py or .ipynb file")
+    script.add_argument("file", type=Path, metavar="FILE", help="a .py file")
     script.add_argument("--program", metavar="NAME", help="which function, if there are several")
     script.add_argument("--ranks", type=int, default=2, help="how many processes; 2 if not given")
     script.add_argument("--nodes", type=int, help="on how many machines")
@@ -127,7 +127,7 @@ def _run(chosen: argparse.Namespace) -> int:
         command = importlib.import_module("labkit.collectives.bench.command")
         return int(command.main(chosen))
     if chosen.command == "slurm":
-        return int(importlib.import_module("labkit.cluster.command").main(chosen))
+        return int(importlib.import_module("labkit.cluster.batch").main(chosen))
     publish = importlib.import_module("labkit.publish")
     return int(publish.main(chosen.names))
 

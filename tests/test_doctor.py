@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from labkit import doctor, doctor_checks
+from labkit.cluster import network
 from labkit.doctor import Check
 from labkit.hardware import Memory, gpus, machine
 
@@ -166,6 +167,15 @@ def test_the_driver(monkeypatch, state, notes, names, status):
     line = doctor_checks.driver()
     assert line.status == status
     assert all(note in line.found for note in notes)
+
+
+def test_a_missing_private_network_is_a_warning_with_its_reason(monkeypatch):
+    assert doctor_checks.ranks().status == ("warn" if network.private_network_refused() else "pass")
+    monkeypatch.setattr(network, "private_network_refused", lambda: "this container forbids it")
+    line = doctor_checks.ranks()
+    assert line.status == "warn"
+    assert "this container forbids it" in line.found
+    assert "network='shared'" in line.do
 
 
 @pytest.mark.parametrize(("gigabytes", "status"), [(0.5, "fail"), (2, "warn"), (8, "pass")])

@@ -1,11 +1,11 @@
-"""The program that everybody starts four of: a line once TensorFlow is there, then a sum."""
+"""The program of which every launcher starts four: a line with TensorFlow, then a sum."""
 
 from __future__ import annotations
 
 import os
 
 RANKS = 4
-# Where each launcher says which rank this is.
+# The variable in which each launcher gives the rank.
 NAMES = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK")
 
 

@@ -1,7 +1,7 @@
-"""Ways of starting four ranks, each in an asker of its own that has been up for a while.
+"""Ways of starting four ranks, each called by a process of its own that runs already.
 
 `python ways.py NAME` answers each line of standard input with seconds from the call: to the moment
-at which every rank's first line was there, and to that at which every rank's sum was.
+at which every rank's first line was there, and to the moment at which every rank's sum was.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WANTED = {f"{what} of rank {rank}:" for what in ("line", "sum") for rank in rang
 
 
 class Screen(io.TextIOBase):
-    """What notes when each line came."""
+    """Notes when each line came."""
 
     def __init__(self) -> None:
         self.began = time.perf_counter()
@@ -61,7 +61,7 @@ class Screen(io.TextIOBase):
 
 
 def labkit_way() -> Iterator[Seconds]:
-    """A block as in a notebook; the launcher stays warm for the next one."""
+    """A block as in a notebook; the fork server stays warm for the next one."""
     import labkit
 
     while True:
@@ -113,10 +113,10 @@ def ipyparallel_way() -> Iterator[Seconds]:
     client = cluster.start_and_connect_sync()
     try:
         while True:
-            asked = [client[rank].apply_async(program, rank) for rank in range(RANKS)]
+            results = [client[rank].apply_async(program, rank) for rank in range(RANKS)]
             until = time.perf_counter() + DEADLINE
             while len(screen.came) < len(WANTED) and time.perf_counter() < until:
-                for one in asked:
+                for one in results:
                     screen.write(one.stdout)
                 time.sleep(0.001)
             yield screen.seconds()

@@ -1,4 +1,4 @@
-"""N ranks as processes, and a program that runs on all of them: here, under MPI, under Slurm.
+"""N ranks as processes, and a program that runs on all of them: on this machine, or under Slurm.
 
 >>> import labkit
 >>> with labkit.cluster(ranks=4) as c:         # doctest: +SKIP
@@ -11,25 +11,25 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from labkit.cluster.block import Cluster
+from labkit.cluster.batch import batch_script
+from labkit.cluster.cluster import Cluster
 from labkit.cluster.failures import RankError
-from labkit.cluster.going import Going
-from labkit.cluster.outcome import Outcome
+from labkit.cluster.fork_client import shutdown
+from labkit.cluster.in_rank import ThisRank
 from labkit.cluster.output import Line
-from labkit.cluster.rank import ThisRank
-from labkit.cluster.scripts import batch_script
+from labkit.cluster.run import Outcome, RunHandle
 from labkit.cluster.session import SlurmSession, slurm_session
 
 __all__ = [
     "Cluster",
-    "Going",
     "Line",
     "Outcome",
     "RankError",
+    "RunHandle",
     "SlurmSession",
     "ThisRank",
     "batch_script",
-    "cool",
+    "shutdown",
     "slurm_session",
     "this_rank",
 ]
@@ -38,13 +38,6 @@ __all__ = [
 def this_rank() -> ThisRank:
     """In a program that a cluster runs: which rank this is, and where the others are."""
     return ThisRank.here()
-
-
-def cool() -> None:
-    """End the process that a notebook keeps warm for its next cluster."""
-    from labkit.cluster.resting import send_away
-
-    send_away()
 
 
 class _Room(ModuleType):

@@ -1,6 +1,6 @@
-"""What is asked of Slurm, and the batch script that asks for it.
+"""What a job asks of Slurm, and batch scripts for programs of files: `labkit slurm script`.
 
->>> print(Ask(ranks=2, nodes=2, partition="alpha", time="1:00:00").header())
+>>> print(Resources(ranks=2, nodes=2, partition="alpha", time="1:00:00").header())
 #!/bin/bash
 #SBATCH --job-name=labkit
 #SBATCH --ntasks=2
@@ -12,26 +12,40 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from labkit.arguments import whole
+from labkit.cluster import slurm_rank
 from labkit.kinds import LabError
 
-__all__ = ["MADE", "Ask", "BatchScript"]
+if TYPE_CHECKING:
+    import argparse
 
-MADE = "# Made by labkit"  # how a program begins that labkit has written and may write again
+__all__ = ["BatchScript", "Resources", "batch_script", "main"]
 
-NAME = re.compile(r"[\w.+-]+(,[\w.+-]+)*")
-TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}")
-MEMORY = re.compile(r"\d+[KMGT]?", re.IGNORECASE)
+FORMS = {
+    "partition": (r"[\w.+-]+(,[\w.+-]+)*", 'a name that `sinfo` lists: "alpha"'),
+    "account": (r"[\w.+-]+", "the name of your project"),
+    "name": (r"[\w.+-]+", 'a word: "train"'),
+    "time": (
+        r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}",
+        '"30" (minutes), "1:30:00" or "2-00:00:00"',
+    ),
+    "memory": (r"\d+[KMGTkmgt]?", '"16G" for each node'),
+}
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What a job needs: `cpus` are for each rank, `gpus` and `memory` for each node.
+class Resources:
+    """What a job asks for: `cpus` for each rank, `gpus` and `memory` for each node.
 
     `time` is what Slurm takes ("30" minutes, "1:30:00", "2-00:00:00"), `memory` too ("16G").
     """
@@ -48,32 +62,26 @@ class Ask:
     name: str = "labkit"
 
     def __post_init__(self) -> None:
-        for what in ("ranks", "nodes", "cpus", "gpus"):
-            _explain_count(what, getattr(self, what))
+        for name in ("ranks", "nodes", "cpus", "gpus"):
+            if name == "ranks" or getattr(self, name) is not None:
+                whole(name, getattr(self, name), at_least=1)
         if self.nodes is not None and self.nodes > self.ranks:
-            raise LabError(
-                f"{self.ranks} ranks cannot fill nodes={self.nodes}: ask for at most as many nodes "
-                "as ranks."
-            )
-        _explain_text("partition", self.partition, NAME, 'a name that `sinfo` lists: "alpha"')
-        _explain_text("account", self.account, NAME, "the name of your project")
-        _explain_text("name", self.name, NAME, 'a word: "train"')
-        time = None if self.time is None else str(self.time)
-        _explain_text("time", time, TIME, '"30" (minutes), "1:30:00" or "2-00:00:00"')
-        _explain_text("memory", self.memory, MEMORY, '"16G" for each node')
-        if isinstance(self.extra, str):
-            raise LabError(f'extra={self.extra!r} is one text. Write extra=("{self.extra}",).')
-        for option in self.extra:
-            if not re.fullmatch(r"--[a-z][^\n\r]*", option):
+            raise LabError(f"nodes must be ≤ ranks={self.ranks}, got {self.nodes}.")
+        for name, (form, example) in FORMS.items():
+            value = getattr(self, name)
+            if value is not None and not re.fullmatch(form, str(value)):
+                raise LabError(f"Slurm does not take {name}={value!r}. Write {example}.")
+        for option in [self.extra] if isinstance(self.extra, str) else self.extra:
+            if isinstance(self.extra, str) or not re.fullmatch(r"--[a-z][^\n\r]*", option):
                 raise LabError(
-                    f"extra has {option!r}, which is no option of sbatch. Write it as "
-                    '"--name=value", such as "--reservation=class".'
+                    "extra must be options of sbatch, such as "
+                    f'extra=["--reservation=class"], got {option!r}.'
                 )
 
     def options(self) -> list[str]:
         """The options as sbatch takes them."""
         even = self.nodes is not None and self.ranks % self.nodes == 0
-        asked = {
+        values = {
             "job-name": self.name,
             "ntasks": self.ranks,
             "nodes": self.nodes,
@@ -85,23 +93,21 @@ class Ask:
             "account": self.account,
             "time": self.time,
         }
-        told = [f"--{option}={value}" for option, value in asked.items() if value is not None]
-        return [*told, *self.extra]
+        given = [f"--{option}={value}" for option, value in values.items() if value is not None]
+        return [*given, *self.extra]
 
     def header(self, output: str = "") -> str:
-        """The first lines of the script; `output` is the file for what the job says."""
+        """The first lines of the script; `output` is the file for what the job prints."""
         options = [*self.options(), *([f"--output={output}"] if output else [])]
         return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options)])
 
 
 @dataclass(frozen=True)
 class BatchScript:
-    """A script for sbatch, and the program that it starts, if that has to be written too."""
+    """A script for sbatch. Name it in a cell to read it; `save` writes it."""
 
     text: str
     name: str
-    program: str = ""
-    program_path: str = ""
 
     def __repr__(self) -> str:
         return self.text
@@ -110,50 +116,92 @@ class BatchScript:
         return f"<pre>{escape(self.text)}</pre>"
 
     def save(self, path: str | Path | None = None) -> Path:
-        """Write the script, and the program to where the script looks for it. Then: sbatch job.sh.
+        """Write the script to a new file; a file that is there stays as it is.
 
-        >>> labkit.cluster.batch_script(train, ranks=2).save("job.sh")      # doctest: +SKIP
+        >>> batch_script("train.py", ranks=2).save("job.sh")      # doctest: +SKIP
         """
         path = Path(path or self.name)
-        if not path.parent.is_dir():
-            raise LabError(f"There is no folder {path.parent}. Make it first, or name another.")
-        files = {path: self.text}
-        if self.program:
-            files[Path(self.program_path)] = self.program
-        for file in files:
-            _explain_existing(file)
         try:
-            for file, text in files.items():
-                file.write_text(text, encoding="utf-8")
+            with path.open("x", encoding="utf-8") as file:
+                file.write(self.text)
             path.chmod(0o755)
+        except FileExistsError:
+            if path.is_file() and path.read_text(errors="replace") == self.text:
+                return path
+            raise LabError(
+                f"{path} is there already, and you may have edited it: it was not changed. Delete "
+                "it, or choose another name."
+            ) from None
         except OSError as fault:
             raise LabError(
-                f"{fault.filename or path} cannot be written: {fault.strerror or fault}. Name a "
-                "file in a folder that is yours."
+                f"{path} cannot be written: {fault.strerror}. Name a file in a folder of yours."
             ) from fault
         return path
 
 
-def _explain_existing(path: Path) -> None:
-    """What labkit has written it may write again; a file of somebody's own stays as it is."""
-    if not path.exists():
-        return
-    if not path.is_file():
-        raise LabError(f"{path} is no file. Name one, such as job.sh.")
-    if MADE not in path.read_text(encoding="utf-8", errors="replace"):
+def batch_script(
+    file: str | Path, program: str | None = None, *, ranks: int = 2, **resources: Any
+) -> BatchScript:
+    """The batch script that runs `program(rank)` of a .py file on every rank.
+
+    >>> labkit.cluster.batch_script("train.py", ranks=4, nodes=2)      # doctest: +SKIP
+
+    The only function of a file needs no name. The other keywords are those of
+    `labkit.cluster(engine="slurm")`: nodes, partition, time, account, memory, cpus, gpus, extra.
+    """
+    if not isinstance(file, (str, Path)):
         raise LabError(
-            f"{path} is there already and was not written by labkit: nothing was changed. "
-            "Rename it, or choose another name."
+            f"file must be the path of a .py file, got {file!r}. A job runs without this "
+            "notebook: write the program to a file with %%writefile train.py."
         )
+    path = Path(file).resolve()
+    if path.suffix != ".py":
+        raise LabError(
+            f"{path.name} is no .py file. A job runs a file: in a notebook, write the program with "
+            "%%writefile train.py."
+        )
+    functions = _functions_in(path)
+    if program is None and len(functions) == 1:
+        program = functions[0]
+    if program not in functions:
+        raise LabError(
+            f"program must name a function of {path.name} ({', '.join(functions) or 'it has none'})"
+            f", got {program!r}."
+        )
+    wanted = Resources(ranks, **{"name": program, **resources})
+    srun = ["srun", "--kill-on-bad-exit=1", "--label"]
+    if wanted.cpus:
+        srun.append(f"--cpus-per-task={wanted.cpus}")  # since Slurm 22.05 steps do not inherit it
+    run = [sys.executable, "-m", "labkit.cli", "slurm", "run", f"{path}:{program}"]
+    lines = [
+        wanted.header(f"{program}-%j.log"),
+        "",
+        "# Write each line when it is printed, not when a buffer is full.",
+        "export PYTHONUNBUFFERED=1",
+        f"{shlex.join(srun)} \\",
+        f"  {shlex.join(run)}",
+    ]
+    return BatchScript("\n".join(lines) + "\n", f"{program}.sh")
 
 
-def _explain_count(what: str, value: object) -> None:
-    if value is None and what != "ranks":
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise LabError(f"{what}={value!r} is not a number of {what}. Write a whole number from 1.")
+def main(chosen: argparse.Namespace) -> int:
+    """`labkit slurm script`: print or write a script. `labkit slurm run`: be a rank of its job."""
+    if chosen.slurm == "run":
+        return slurm_rank.run_target(chosen.target)
+    names = ("ranks", "nodes", "partition", "time", "account", "gpus", "memory", "cpus")
+    resources = {name: getattr(chosen, name) for name in names}
+    script = batch_script(chosen.file, chosen.program, **resources)
+    if chosen.output is None:
+        print(script.text, end="")
+    else:
+        path = script.save(chosen.output)
+        print(f"Wrote {path}. Send it with: sbatch {path}")
+    return 0
 
 
-def _explain_text(what: str, value: object, form: re.Pattern[str], example: str) -> None:
-    if value is not None and not (isinstance(value, str) and form.fullmatch(value)):
-        raise LabError(f"{what}={value!r} is nothing that Slurm takes. Write {example}.")
+def _functions_in(path: Path) -> list[str]:
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError) as fault:
+        raise LabError(f"{path} cannot be read as Python: {fault}.") from fault
+    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]

@@ -1,7 +1,6 @@
-"""What an engine is: the one that starts ranks as processes, here or elsewhere, and tells of them.
+"""What an engine does: it starts a run's ranks as processes, here or elsewhere, and reports events.
 
-An engine knows nothing of deadlines, sentences or printing: that is written once, in `going`. It
-starts what a `Job` describes, says what happens as events, and ends all of it when asked.
+An engine knows nothing of time limits, sentences or printing: `run` does that, for all engines.
 """
 
 from __future__ import annotations
@@ -11,19 +10,18 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 __all__ = [
+    "Addresses",
     "Ended",
     "Engine",
     "Event",
     "Job",
-    "Output",
-    "Places",
     "Raised",
-    "Ready",
     "Returned",
-    "Said",
     "Signal",
     "Stack",
+    "Started",
     "Stream",
+    "Wrote",
 ]
 
 Stream = Literal["out", "err"]
@@ -31,18 +29,13 @@ Signal = Literal["kill", "pause", "resume"]
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where the ranks of the next run will be."""
+class Addresses:
+    """Where the ranks of the next run may listen."""
 
-    addresses: tuple[str, ...]
-    """An address for each rank, as "127.0.0.1:20001": nobody else listens there."""
+    ranks: tuple[str, ...]
+    """One of each rank, as "127.0.0.1:20001"."""
     master: str
-    """One more, on the host of rank 0, for programs that meet at MASTER_ADDR and MASTER_PORT."""
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """The host of each rank."""
-        return tuple(address.rpartition(":")[0] for address in self.addresses)
+    """One more on the host of rank 0: MASTER_ADDR and MASTER_PORT."""
 
 
 @dataclass(frozen=True)
@@ -50,23 +43,18 @@ class Job:
     """A run, as an engine needs to know it."""
 
     program: bytes
-    """What `shipping.pack_program` packed; `labkit.cluster.rank.run_program` runs it."""
+    """From `shipping.pack_program`; `in_rank.run` runs it."""
     ranks: int
-    environment: tuple[Mapping[str, str], ...]
-    """The whole environment of each rank: nothing of the engine's own shall be added."""
-    deadline: float
-    """Seconds from the first step to the last, for engines whose ranks have a watchdog."""
-    start: float = 60.0
-    """Seconds in which every rank must be ready."""
-    preload: tuple[str, ...] = ()
-    """Modules that the program will need, for engines that keep a process warm."""
+    environment: tuple[Mapping[str, str | None], ...]
+    """For each rank, the variables that differ from this process's; None removes one."""
+    modules: tuple[str, ...] = ()
+    """What to import before a rank says that it has started."""
     addresses: tuple[str, ...] = ()
-    """Those of `Places`: on this machine a rank keeps its own until its program takes it."""
 
 
 @dataclass(frozen=True)
-class Ready:
-    """The rank is there and waits for the others. No rank begins before all are ready."""
+class Started:
+    """The rank has loaded its program and waits. No rank begins before all have started."""
 
     rank: int
     pid: int
@@ -74,8 +62,8 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Output:
-    """Bytes that the rank wrote to stdout or stderr; lines may be cut anywhere."""
+class Wrote:
+    """Bytes that the rank wrote to stdout or stderr; a line may be cut anywhere."""
 
     rank: int
     stream: Stream
@@ -84,26 +72,26 @@ class Output:
 
 @dataclass(frozen=True)
 class Returned:
-    """The program has returned on this rank; the payload is for `rank.result_of`.
+    """The program has returned; `in_rank.result_of` reads the payload.
 
     The process stays until the run is over, so that no other rank loses a peer.
     """
 
     rank: int
-    payload: bytes | memoryview
+    payload: bytes
 
 
 @dataclass(frozen=True)
 class Raised:
-    """The program has raised on this rank; the payload is for `failures`. The process ends."""
+    """The program has raised; `in_rank.report_of` reads the payload. The process ends."""
 
     rank: int
-    payload: bytes | memoryview
+    payload: bytes
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The process is gone, after all else it said. `code` as in subprocess: -9 is SIGKILL."""
+    """The process is gone: the last event of a rank. `code` as in subprocess: -9 is SIGKILL."""
 
     rank: int
     code: int
@@ -113,60 +101,52 @@ class Ended:
 
 @dataclass(frozen=True)
 class Stack:
-    """A piece of what faulthandler wrote when asked (or when the process crashed)."""
+    """A piece of what faulthandler wrote when asked, or when the process crashed."""
 
     rank: int
     text: str
-    stopped: bool = False
-    """The process is stopped (SIGSTOP): there will be no text before it goes on."""
+    paused: bool = False
+    """The process is stopped (SIGSTOP): it cannot answer before it continues."""
 
 
-@dataclass(frozen=True)
-class Said:
-    """A line of the engine itself, to be shown: "Job 123 is waiting for resources"."""
-
-    text: str
-
-
-Event = Ready | Output | Returned | Raised | Ended | Stack | Said
+Event = Started | Wrote | Returned | Raised | Ended | Stack
 
 
 class Engine(Protocol):
-    """N processes, somewhere. Every call is bounded; none leaves anything running after `close`.
+    """N processes, somewhere. Every call is bounded; nothing is left running after `close`.
 
-    `open`, then as often as wanted `places`, `start`, `events` until the end, `stop`; then `close`.
+    `open`, then for each run `addresses`, `start`, `events` until the end, `stop`; then `close`.
     `stop` and `close` may come at any time, twice, or after an interrupt amid anything.
     """
 
     name: str
 
-    def open(self, ranks: int, deadline: float) -> None:
-        """Get what all runs need (a warm process, an allocation), within `deadline` seconds."""
+    def open(self, ranks: int, start: float) -> None:
+        """Get what all runs need (a warm process, an allocation), within `start` seconds."""
 
-    def places(self) -> Places:
+    def addresses(self) -> Addresses:
         """The addresses of the next run. Ports are chosen anew where others could take them."""
 
     def start(self, job: Job) -> None:
         """Start the processes; what happens comes as events. Raises LabError where it cannot."""
 
     def events(self, timeout: float) -> list[Event]:
-        """What has happened, after waiting `timeout` seconds at most for something to happen.
+        """What has happened, after waiting at most `timeout` seconds for something to happen.
 
-        All ranks have said Ready before any of them begins: the engine lets them go by itself.
-        Ended is the last event of a rank.
+        When all ranks have started, the engine lets them begin by itself.
         """
 
     def ask_stacks(self, ranks: Collection[int]) -> None:
         """Ask these ranks where they are; the answers come as Stack events, or never."""
 
     def signal(self, rank: int, what: Signal) -> None:
-        """Kill, stop or continue one rank; nothing, when it is gone."""
+        """Kill, pause or resume one rank; nothing, when it is gone."""
 
     def stop(self) -> None:
-        """End the run: every process of it is gone when this returns (bounded). Idempotent."""
+        """End the run: all its processes are gone when this returns. Idempotent."""
 
     def close(self) -> None:
         """Give back what `open` got. Idempotent."""
 
     def describe(self) -> str:
-        """Where the ranks run, in words: "on this machine, in a network of their own"."""
+        """Where the ranks run, in words: "on this machine, in a private network"."""

@@ -2,33 +2,53 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 import signal
-from collections.abc import Collection, Iterable, Mapping
+import site
+import sysconfig
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-from labkit.cluster.places_in_code import Place, place_in_frames, place_in_stack
-from labkit.cluster.rank import account_of
+from labkit.cluster.in_rank import report_of
 from labkit.kinds import LabError, seconds_text
 
-__all__ = ["RankError", "What", "cause_of", "died", "failure", "left", "listed", "raised"]
+__all__ = [
+    "RankError",
+    "What",
+    "cause_of",
+    "died",
+    "failure",
+    "found_no_internet",
+    "left",
+    "line_of_stack",
+    "listed",
+    "raised",
+]
 
 What = Literal["raised", "died", "hung", "stopped"]
+LEFT = ("hung", "stopped")  # at work when the run ended
 UNREACHABLE = (
     "Network is unreachable",
     "Temporary failure in name resolution",
     "Name or service not known",
     "No address associated with hostname",
 )
+NO_INTERNET = (
+    "The ranks have a private network, without the internet: get the data before, or write "
+    "labkit.cluster(..., network='shared')."
+)
 HINTS = {
-    "SIGKILL": "If nobody did that, the machine was out of memory: take fewer ranks or less data.",
+    "SIGKILL": "If no program did that, the machine was out of memory: take fewer ranks or less "
+    "data.",
     "SIGSEGV": "A library crashed in it.",
     "SIGABRT": "A library gave up in it; its last lines say why.",
     "SIGBUS": "A library crashed in it; a full disk or /dev/shm can be the reason.",
     "SIGILL": "A library is built for another processor.",
 }
-# What ranks say that have lost a peer: TensorFlow, gloo, and Python's own connections.
+# What ranks raise that have lost a peer: TensorFlow, gloo, and Python's own connections.
 LOST_A_PEER = (
     "UnavailableError",
     "AbortedError",
@@ -40,10 +60,21 @@ LOST_A_PEER = (
     "BrokenPipe",
     "Broken pipe",
 )
-# Lines of a message that tell where a node of a graph was made, or what gRPC thinks of it.
+# Lines of a message that tell where a node of a graph was made, or what gRPC adds to it.
 ASIDES = ("  ", "File ", "Detected at node", "Additional GRPC error", ":UNKNOWN:", "\t")
-MOST = 6  # ranks told of one by one
+MOST = 6  # ranks that are described one by one
 LONGEST = 300  # characters of an exception, in a sentence
+FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+THREAD = re.compile(r"\n\s*\n|(?=^(?:Current thread|Thread) 0x)", re.MULTILINE)
+ROOM = Path(__file__).parent
+MACHINERY = (str(ROOM), str(ROOM.parent / "shipping.py"))
+LIBRARIES = tuple(
+    {
+        *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -68,42 +99,50 @@ class RankError:
         return self.text
 
 
-def raised(rank: int, payload: bytes | memoryview, seconds: float) -> RankError:
+def raised(rank: int, payload: bytes, seconds: float) -> RankError:
     """The program has raised on this rank."""
-    account = account_of(payload)
-    place = place_in_frames(account.frames)
-    at = f", in {place}" if place else ""
-    exception = account.unpacked()
-    if isinstance(exception, LabError):
-        text = f"Rank {rank} stopped{at}: {account.sentence}"
+    report = report_of(payload)
+    where = _line(report.frames)
+    at = f", in {where}" if where else ""
+    if report.is_lab_error:
+        text = f"Rank {rank} stopped{at}: {report.sentence}"
     else:
-        text = f"Rank {rank} raised {_shortened(account.sentence)}{at}."
-    return RankError(
-        rank,
-        "raised",
-        text,
-        traceback=account.traceback,
-        exception=exception,
-        seconds=seconds,
-        where=str(place or ""),
-    )
+        text = f"Rank {rank} raised {_shortened(report.sentence)}{at}."
+    exception = report.exception()
+    return RankError(rank, "raised", text, report.traceback, exception, "", seconds, where)
 
 
 def died(
     rank: int, code: int, seconds: float, stack: str, reason: str = "", *, begun: bool = True
 ) -> RankError:
     """The process has ended, and has neither returned nor raised."""
-    place = place_in_stack(stack)
-    text = _how_it_ended(rank, code, seconds, place, reason)
+    where = line_of_stack(stack)
+    when = f"after {seconds_text(seconds)}{f', in {where}' if where else ''}"
+    if reason:
+        text = f"Rank {rank} has ended {when}: {reason}"
+    elif code >= 0:
+        text = f"Rank {rank} ended itself with exit status {code} {when}."
+    else:
+        known = -code in {*signal.Signals}
+        name = signal.Signals(-code).name if known else "unknown to Python"
+        # Memory is not the reason where the program killed itself.
+        hint = "" if where and name == "SIGKILL" else HINTS.get(name, "")
+        text = f"Rank {rank} was killed by signal {-code} ({name}) {when}. {hint}".rstrip()
     if not begun:
         text += " It had not begun the program."
-    return RankError(rank, "died", text, stack=stack, seconds=seconds, where=str(place or ""))
+    return RankError(rank, "died", text, stack=stack, seconds=seconds, where=where)
+
+
+def left(rank: int, what: What, seconds: float, where: str, stack: str) -> RankError:
+    """The rank was at work when the run ended."""
+    text = f"Rank {rank} was in {where}{' and was stopped' if what == 'stopped' else ''}."
+    return RankError(rank, what, text, stack=stack, seconds=seconds, where=where)
 
 
 def cause_of(errors: Iterable[RankError], tolerated: Collection[int] = ()) -> RankError:
     """The error that came first, unless it only says that another rank had gone.
 
-    A tolerated rank is the cause only if nobody else has a fault of their own.
+    A tolerated rank is the cause only if all others merely lost a peer.
     """
     by_time = sorted(errors, key=lambda error: error.seconds)
     own = [e for e in by_time if e.what in ("raised", "died") and not _lost_a_peer(e)]
@@ -111,99 +150,31 @@ def cause_of(errors: Iterable[RankError], tolerated: Collection[int] = ()) -> Ra
     return (not_tolerated or own or by_time)[0]
 
 
-def _lost_a_peer(error: RankError) -> bool:
-    return error.what == "raised" and any(words in error.text for words in LOST_A_PEER)
-
-
-def _shortened(sentence: str) -> str:
-    """TensorFlow's messages are pages long, with a stack inside; all of it is in the traceback."""
-    lines = (
-        re.sub(r"\{\{\S+ \S+\}\}", "", sentence).replace("Graph execution error:", "").splitlines()
-    )
-    said = [line for line in lines if not line.startswith(ASIDES)]
-    text = " ".join(" ".join(said or lines).split())
-    return f"{text[:LONGEST].rstrip()}..." if len(text) > LONGEST else text.rstrip(".")
-
-
-def left(rank: int, what: What, seconds: float, where: str, stack: str) -> RankError:
-    """The rank was at work when the run ended."""
-    verb = "was in" if what == "hung" else "was stopped with the others, in"
-    text = f"Rank {rank} {verb} {where}."
-    return RankError(rank, what, text, stack=stack, seconds=seconds, where=where)
-
-
-def _how_it_ended(rank: int, code: int, seconds: float, where: Place | None, reason: str) -> str:
-    when = f"after {seconds_text(seconds)}"
-    at = f", in {where}" if where else ""
-    if reason:
-        return f"Rank {rank} has ended {when}{at}: {reason}"
-    if code >= 0:
-        return f"Rank {rank} ended itself with exit status {code} {when}{at}."
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = "unknown to Python"
-    # Where it killed itself, nobody needs to be told of memory.
-    hint = "" if where and name == "SIGKILL" else HINTS.get(name, "")
-    return f"Rank {rank} was killed by signal {-code} ({name}) {when}{at}.{f' {hint}' * bool(hint)}"
-
-
 def failure(
-    first: str,
-    errors: Mapping[int, RankError],
-    results: Mapping[int, Any],
-    network: str = "",
-    advice: str = "",
+    first: str, errors: Mapping[int, RankError], results: Mapping[int, Any], advice: str = ""
 ) -> LabError:
-    """The LabError of a run. `first` is its first sentence; `errors` are told after it.
-
-    `network` is added where a rank found no way out of its own network.
-    """
+    """The LabError of a run. `first` is its first sentence; the other errors follow."""
     others = [error for error in errors.values() if error.text != first]
-    sentences = [first, *_consequences(first, others)]
-    sentences += _places(error for error in others if error.what in ("stopped", "hung"))
-    everything = " ".join([first, *(error.text for error in errors.values())])
-    if network and any(words in everything for words in UNREACHABLE):
-        advice = network
-    fault = LabError(" ".join([*sentences, advice]).strip())
+    fault = LabError(" ".join([first, *_consequences(first, others), advice]).strip())
     fault.errors = dict(errors)  # type: ignore[attr-defined]
     fault.results = dict(results)  # type: ignore[attr-defined]
     return fault
 
 
-def _consequences(first: str, others: Iterable[RankError]) -> list[str]:
-    """What other ranks said after the first; those that said the same, together."""
-    together: dict[tuple[str, ...], list[RankError]] = {}
-    same: tuple[str, ...]
-    for error in sorted(others, key=lambda error: error.seconds):
-        if error.what in ("raised", "died"):
-            words = error.text.removeprefix(f"Rank {error.rank} ")
-            # The same fault at the same place; its message may name other peers.
-            same = (words.partition(":")[0], error.where) if error.where else (words,)
-            together.setdefault(same, []).append(error)
-    said = []
-    for same, alike in together.items():
-        words = alike[0].text.removeprefix(f"Rank {alike[0].rank} ")
-        ranks = [error.rank for error in alike]
-        if first.partition(" ")[2].partition(" ")[2].startswith(same[0]) and same[-1] in first:
-            said.append(f"So did {listed(ranks, 'rank')}.")
-        else:
-            said.append(f"Then {listed(ranks, 'rank')} {words}")
-    more = len(said) - MOST
-    return said if more <= 0 else [*said[:MOST], f"{more} more of such kind: see .errors."]
+def found_no_internet(errors: Iterable[RankError]) -> bool:
+    """Whether a rank tried to leave its network."""
+    return any(words in error.text for error in errors for words in UNREACHABLE)
 
 
-def _places(errors: Iterable[RankError]) -> list[str]:
-    """Ranks that were at the same place are named together."""
-    together: dict[tuple[str, str], list[int]] = {}
-    for error in errors:
-        together.setdefault((error.what, error.where), []).append(error.rank)
-    found = []
-    for (what, place), ranks in list(together.items())[:MOST]:
-        verb = "was" if len(ranks) == 1 else "were"
-        stopped = f" and {verb} stopped" if what == "stopped" else ""
-        found.append(f"{listed(ranks)} {verb} in {place}{stopped}.")
-    return found
+def line_of_stack(text: str) -> str:
+    """The line of the program, from the threads that faulthandler lists; "" if there is none."""
+    latest = ""
+    for thread in THREAD.split(text):
+        frames = [(file, int(line), name) for file, line, name in FRAME.findall(thread)]
+        # The thread in which the rank runs the program.
+        if any(name in ("call_program", "load_program") for _, _, name in frames):
+            latest = _line(frames[::-1]) or latest
+    return latest
 
 
 def listed(ranks: Iterable[int], word: str = "Rank") -> str:
@@ -216,3 +187,71 @@ def listed(ranks: Iterable[int], word: str = "Rank") -> str:
     if len(names) == 1:
         return f"{word} {names[0]}"
     return f"{word}s {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _lost_a_peer(error: RankError) -> bool:
+    return error.what == "raised" and any(words in error.text for words in LOST_A_PEER)
+
+
+def _shortened(sentence: str) -> str:
+    """TensorFlow's messages are pages long, with a stack inside; all of it is in the traceback."""
+    text = re.sub(r"\{\{\S+ \S+\}\}", "", sentence).replace("Graph execution error:", "")
+    lines = text.splitlines()
+    kept = [line for line in lines if not line.startswith(ASIDES)]
+    text = " ".join(" ".join(kept or lines).split())
+    return f"{text[:LONGEST].rstrip()}..." if len(text) > LONGEST else text.rstrip(".")
+
+
+def _consequences(first: str, others: Iterable[RankError]) -> list[str]:
+    """What became of the other ranks; those with the same error at the same line together."""
+    together: dict[tuple[str, str], list[RankError]] = {}
+    for error in sorted(others, key=lambda error: (error.what in LEFT, error.seconds)):
+        words = _without_rank(error.text)
+        # The message of the same exception at the same line may name other peers.
+        kind = words.partition(":")[0] if error.what == "raised" else error.what
+        together.setdefault((kind, error.where or words), []).append(error)
+    found = []
+    for (kind, where), alike in list(together.items())[:MOST]:
+        ranks = [error.rank for error in alike]
+        words = _without_rank(alike[0].text)
+        if _without_rank(first).startswith(kind) and where in first:
+            found.append(f"So did {listed(ranks, 'rank')}.")
+        elif alike[0].what in LEFT:
+            if len(ranks) > 1:
+                words = f"were {words.removeprefix('was ')}"
+                words = words.replace(" and was stopped.", " and were stopped.")
+            found.append(f"{listed(ranks)} {words}")
+        else:
+            found.append(f"Then {listed(ranks, 'rank')} {words}")
+    more = len(together) - MOST
+    return found if more <= 0 else [*found, f"{more} more of such kind: see .errors."]
+
+
+def _without_rank(text: str) -> str:
+    """What follows "Rank 3"."""
+    return text.partition(" ")[2].partition(" ")[2]
+
+
+def _line(frames: Sequence[tuple[str, int, str]]) -> str:
+    """The innermost line of the program, not of a library that it called; innermost last."""
+    for belongs in (_is_the_users, _is_typed_in, _is_labkits):
+        for file, line, function in reversed(frames):
+            if belongs(file):
+                source = linecache.getline(file, line).strip()
+                source = f"{source[:67]}..." if len(source) > 70 else source
+                return f"line {line} of {function}" + (f" (`{source}`)" if source else "")
+    return ""
+
+
+def _is_the_users(file: str) -> bool:
+    generated = file.startswith("<frozen") or "__autograph_generated" in file
+    return not generated and not file.startswith(("<string>", str(ROOM.parent), *LIBRARIES))
+
+
+def _is_typed_in(file: str) -> bool:
+    """`python -c`, which looks like code that a library generates."""
+    return file == "<string>"
+
+
+def _is_labkits(file: str) -> bool:
+    return file.startswith(str(ROOM.parent)) and not file.startswith(MACHINERY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from labkit.cluster.waiting import Request, queue
+from labkit.cluster.queue_model import Request, queue
 
 if TYPE_CHECKING:
     from labkit.views.sketch import Box, Diagram, Sketch

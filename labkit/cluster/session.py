@@ -1,16 +1,15 @@
-"""A session with Slurm from beginning to end: live where there is Slurm, else as it was recorded.
+"""A session with Slurm from beginning to end: live where there is Slurm, else the recorded one.
 
 >>> labkit.cluster.slurm_session(who_am_i, ranks=4, nodes=2)            # doctest: +SKIP
 
-What is shown is always what happened: the script that was sent, what the queue said and when, the
-lines of the ranks, what they returned. A recording says where and when it was made.
+It shows what happened: the script that was sent, the states of the job and when, the lines of the
+ranks, what they returned. A recording says where and when it was made.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import inspect
-import sys
 import textwrap
 import time
 from collections.abc import Callable
@@ -19,7 +18,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from labkit.cluster.cluster import Cluster
 from labkit.cluster.output import Line
+from labkit.cluster.slurm import SlurmEngine
 from labkit.cluster.slurm_queue import slurm_version, why_no_slurm
 from labkit.kinds import Kind, measured, recorded, seconds_text
 from labkit.plain import read, stored
@@ -32,7 +33,7 @@ RECORDING = Path(__file__).with_name("recordings") / "slurm_session.json"
 @stored
 @dataclass(frozen=True)
 class QueueMoment:
-    """What the queue said of the job, `seconds` after it was sent."""
+    """The state of the job, `seconds` after it was sent."""
 
     seconds: float
     state: str
@@ -55,56 +56,49 @@ class SlurmSession:
     results: tuple[str, ...]
     """What each rank returned, as Python writes it."""
     ready: float
-    """Seconds from the start of the run until all ranks were there."""
+    """Seconds from the start of the run until all ranks had started."""
     seconds: float
     """Seconds from then until the last had returned."""
     note: str = ""
 
-    @property
-    def waited(self) -> float:
-        """Seconds in the queue."""
-        return self.moments[-1].seconds if self.moments else 0.0
-
     def __repr__(self) -> str:
         parts = [self.note] if self.note else []
-        parts += [f"The program\n{textwrap.indent(self.program.rstrip(), '    ')}"]
-        parts += [f"The batch script\n{textwrap.indent(self.script.rstrip(), '    ')}"]
-        parts += [f"The queue\n{textwrap.indent(self._queue(), '    ')}"]
-        parts += [f"What the ranks wrote\n{textwrap.indent(self._output(), '    ')}"]
-        parts += [f"What they returned\n{textwrap.indent(self._returned(), '    ')}"]
-        return "\n\n".join([*parts, f"{self._times()}; {self.kind}"])
+        parts += [f"{title}\n{textwrap.indent(text, '    ')}" for title, text in self._sections()]
+        return "\n\n".join([*parts, self._times()])
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         parts = [f"<p>{escape(self.note)}</p>"] if self.note else []
-        for title, text in (
-            ("The program", self.program),
-            ("The batch script", self.script),
-            ("The queue", self._queue()),
-            ("What the ranks wrote", self._output()),
-            ("What they returned", self._returned()),
-        ):
-            parts.append(f"<p><b>{title}</b></p><pre>{escape(text.rstrip())}</pre>")
-        parts.append(f"<p>{escape(f'{self._times()}; {self.kind}')}</p>")
+        for title, text in self._sections():
+            parts.append(f"<p><b>{title}</b></p><pre>{escape(text)}</pre>")
+        parts.append(f"<p>{escape(self._times())}</p>")
         return {"text/plain": repr(self), "text/html": "\n".join(parts)}
 
-    def _queue(self) -> str:
-        return "\n".join(f"{m.seconds:6.2f} s  {m.words}" for m in self.moments)
-
-    def _output(self) -> str:
-        return "\n".join(f"{line.seconds:6.2f} s  {line}" for line in self.lines)
-
-    def _returned(self) -> str:
-        return "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(self.results))
+    def _sections(self) -> list[tuple[str, str]]:
+        states = "\n".join(f"{m.seconds:6.2f} s  {m.words}" for m in self.moments)
+        lines = "\n".join(f"{line.seconds:6.2f} s  {line}" for line in self.lines)
+        results = "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(self.results))
+        return [
+            ("The program", self.program.rstrip()),
+            ("The batch script", self.script.rstrip()),
+            ("The queue", states),
+            ("What the ranks wrote", lines),
+            ("What they returned", results),
+        ]
 
     def _times(self) -> str:
+        waited = self.moments[-1].seconds if self.moments else 0.0
         return (
-            f"{seconds_text(self.waited)} in the queue, {seconds_text(self.ready)} until all ranks "
-            f"were there, {seconds_text(self.seconds)} running"
+            f"{seconds_text(waited)} in the queue, {seconds_text(self.ready)} until all ranks "
+            f"had started, {seconds_text(self.seconds)} running; {self.kind}"
         )
 
 
 def slurm_session(
-    program: Callable[..., Any], *args: Any, ranks: int = 4, deadline: float = 120.0, **asked: Any
+    program: Callable[..., Any],
+    *args: Any,
+    ranks: int = 4,
+    deadline: float = 120.0,
+    **keywords: Any,
 ) -> SlurmSession:
     """Run program(rank, *args) on every rank of a job of Slurm, and keep what happened.
 
@@ -113,19 +107,12 @@ def slurm_session(
     missing = why_no_slurm()
     if missing:
         return replace(recorded_session(), note=_why_recorded(missing, program))
-    from labkit.cluster.block import Cluster
-    from labkit.cluster.slurm import SlurmEngine
-
     version = slurm_version()
-    with Cluster(ranks, "slurm", **asked) as c:
+    with Cluster(ranks, "slurm", **keywords) as c:
         engine = c.engine
         assert isinstance(engine, SlurmEngine)
         began = time.monotonic()
-        going = c.start(program, *args)
-        try:
-            outcome = going.finish(deadline)
-        finally:
-            going.stop()
+        outcome = c.start(program, *args).finish(deadline)
         ready = time.monotonic() - began - outcome.seconds
         outcome.raise_errors()
         return SlurmSession(
@@ -149,12 +136,8 @@ def recorded_session() -> SlurmSession:
 
 
 def as_recording(session: SlurmSession, where: str) -> SlurmSession:
-    """A session as it can be kept: with its place and day, without the folders of this machine."""
-    home = str(Path(__file__).parents[2])
-    script = session.script.replace(sys.executable, "python").replace(home, "~/distributed")
-    for folder in {line.split("=", 1)[1] for line in script.splitlines() if "--output=" in line}:
-        script = script.replace(str(Path(folder).parent), "~/.labkit/runs/slurm-1")
-    return replace(session, kind=recorded(where, session.when), script=script)
+    """A session as it can be kept: with its place and day."""
+    return replace(session, kind=recorded(where, session.when))
 
 
 def _why_recorded(missing: str, program: Callable[..., Any]) -> str:

@@ -1,7 +1,6 @@
-"""Slurm's own commands, asked with a deadline, and what the queue answers, in words.
+"""Slurm's own commands with a time limit, and what the queue says of a job, in words.
 
-Jobs are followed with squeue: sacct needs a database that small clusters do not have, and
-`sbatch --wait` looks ever more seldom.
+Jobs are followed with squeue: sacct needs a database that small clusters do not have.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from labkit.kinds import LabError
 
 __all__ = [
     "QueueState",
-    "ask_slurm",
     "cancel",
-    "hosts",
     "partitions",
+    "pause_after",
+    "run_slurm",
     "slurm_environment",
     "slurm_version",
     "state_of",
@@ -28,7 +27,7 @@ __all__ = [
     "why_no_slurm",
 ]
 
-PATIENCE = 20.0  # seconds that a command of Slurm may take; a busy controller takes some
+TIMEOUT = 20.0  # seconds that a command of Slurm may take; a busy controller takes some
 # Of Slurm's variables these are the user's, not a job's.
 SETTINGS = ("SLURM_CONF", "SLURM_MPI_TYPE")
 # Reasons to wait that end by themselves, and what each means.
@@ -36,10 +35,8 @@ WAITING = {
     "None": "Slurm has not looked at it yet",
     "Resources": "the nodes that it needs are busy",
     "Priority": "other jobs come first",
-    "BeginTime": "it may begin later",
     "Dependency": "it waits for another job",
     "ReqNodeNotAvail": "nodes that it needs are reserved or down",
-    "Reservation": "it waits for its reservation",
     "QOSMaxJobsPerUserLimit": "you have as many jobs running as you may",
     "AssocMaxJobsLimit": "your project has as many jobs running as it may",
 }
@@ -50,13 +47,8 @@ NEVER = {
     "PartitionConfig": "the partition allows no such job: ask for less, or choose another; "
     "`sinfo -o '%R %l %c %m'` shows its longest time, cores and memory of a node",
     "PartitionDown": "the partition is down: choose another with partition=",
-    "PartitionInactive": "the partition is closed: choose another with partition=",
     "BadConstraints": "no node has what it asks for: look at `sinfo -N -l`",
     "AccountNotAllowed": "the account may not use this partition: choose with account=",
-    "InvalidAccount": "there is no such account: choose with account=",
-    "InvalidQOS": "there is no such quality of service: look at extra=",
-    "DependencyNeverSatisfied": "it waits for a job that has failed",
-    "JobHeldAdmin": "an administrator holds it",
     "JobHeldUser": "it is held: scontrol release lets it go",
 }
 ENDS = {
@@ -67,14 +59,12 @@ ENDS = {
     "PREEMPTED": "a job of more importance needed its nodes",
     "FAILED": "its batch script failed",
     "COMPLETED": "it has ended",
-    "BOOT_FAIL": "a node did not start",
-    "DEADLINE": "its deadline had passed",
 }
 
 
 @dataclass(frozen=True)
 class QueueState:
-    """Where a job stands: Slurm's word for it, Slurm's reason, its nodes, when it may begin."""
+    """A job in the queue: Slurm's word for its state, the reason, its nodes, when it may begin."""
 
     job: str
     state: str
@@ -94,7 +84,7 @@ class QueueState:
 
     @property
     def hopeless(self) -> str:
-        """Why it would wait for ever, and what to do; nothing if it would not."""
+        """Why it would wait for ever, and what to do; "" if it would not."""
         return NEVER.get(self.reason, "") if self.state == "PENDING" else ""
 
     def __str__(self) -> str:
@@ -120,19 +110,18 @@ def slurm_environment() -> dict[str, str]:
     }
 
 
-def ask_slurm(
-    *command: str, told: str | None = None, environment: Mapping[str, str] | None = None
+def run_slurm(
+    *command: str, text: str | None = None, environment: Mapping[str, str] | None = None
 ) -> str:
-    """What a command of Slurm prints; a LabError with what it complains about."""
+    """What a command of Slurm prints; a LabError with its error message."""
     try:
         done = subprocess.run(
             command,
-            input=told,
-            stdin=subprocess.DEVNULL if told is None else None,
+            input="" if text is None else text,
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             env=slurm_environment() if environment is None else environment,
         )
     except FileNotFoundError:
@@ -142,103 +131,89 @@ def ask_slurm(
         ) from None
     except subprocess.TimeoutExpired:
         raise LabError(
-            f"{command[0]} has not answered for {PATIENCE:g} s: Slurm's controller is down or "
+            f"{command[0]} has not answered for {TIMEOUT:g} s: Slurm's controller is down or "
             "very busy. Try `sinfo` in a terminal, and again later."
         ) from None
     if done.returncode:
-        raise LabError(f"{command[0]} failed: {_complaint(done.stderr or done.stdout)}")
+        raise LabError(f"{command[0]} failed: {_message(done.stderr or done.stdout)}")
     return done.stdout
 
 
 def why_no_slurm() -> str:
-    """Why Slurm cannot be used here, or nothing."""
+    """Why Slurm cannot be used here; "" if it can."""
     missing = [name for name in ("sbatch", "srun", "squeue", "sinfo") if not shutil.which(name)]
     if missing:
         return f"there is no {missing[0]} on this machine"
     try:
-        ask_slurm("sinfo", "-h", "-o", "%R")
+        run_slurm("sinfo", "-h", "-o", "%R")
     except LabError as fault:
-        said = str(fault).removeprefix("sinfo failed: ")
-        return f"its commands are on this machine, but no cluster answers ({said.rstrip('.')})"
+        message = str(fault).removeprefix("sinfo failed: ").rstrip(".")
+        return f"its commands are on this machine, but no cluster answers ({message})"
     return ""
 
 
 def slurm_version() -> str:
     """Such as "22.05.8"."""
-    return ask_slurm("sinfo", "--version").split()[-1]
+    return run_slurm("sinfo", "--version").split()[-1]
 
 
 def submit(script: str) -> str:
     """Send a batch script; the number of its job."""
     try:
-        said = ask_slurm("sbatch", "--parsable", told=script)
+        answer = run_slurm("sbatch", "--parsable", text=script)
     except LabError as fault:
-        raise _refusal(str(fault), script) from None
-    return said.strip().splitlines()[-1].partition(";")[0]
+        if "sbatch failed" not in str(fault):
+            raise
+        options = ", ".join(re.findall(r"^#SBATCH --(\S+)", script, re.MULTILINE))
+        there = partitions("%R (%D nodes with %c cores, %m MB and %G for at most %l)")
+        said = str(fault).rpartition("failed: ")[2]
+        raise LabError(
+            f"Slurm refuses the job: {said} It asks for {options}. The partitions are {there}."
+        ) from None
+    return answer.strip().splitlines()[-1].partition(";")[0]
 
 
 def state_of(job: str) -> QueueState:
-    """Where the job stands now. Slurm forgets jobs some minutes after their end."""
+    """The state of the job now. Slurm forgets jobs some minutes after their end."""
     form = "%T|%r|%N|%S"
     try:
-        said = ask_slurm("squeue", "--noheader", "--states=all", f"--jobs={job}", "-o", form)
+        answer = run_slurm("squeue", "--noheader", "--states=all", f"--jobs={job}", "-o", form)
     except LabError as fault:
         if "Invalid job id" in str(fault):
             return QueueState(job, "COMPLETED")
         raise
-    if not said.strip():
+    if not answer.strip():
         return QueueState(job, "COMPLETED")
-    state, reason, nodes, begins = said.splitlines()[0].split("|")
+    state, reason, nodes, begins = answer.splitlines()[0].split("|")
     waiting = state == "PENDING" and begins not in ("N/A", "")
     return QueueState(job, state, reason.partition(",")[0], nodes, begins if waiting else "")
 
 
-def hosts(nodes: str) -> tuple[str, ...]:
-    """The single names of a list such as node[1-3]."""
-    return tuple(ask_slurm("scontrol", "show", "hostnames", nodes).split())
+def pause_after(waited: float) -> float:
+    """Seconds until the next question to the queue, after so many of waiting.
+
+    All users' questions go to one controller: `sbatch --wait` asks every 32 s, this more seldom.
+    """
+    return min(max(0.2, 0.15 * waited), 60.0)
 
 
 def cancel(job: str) -> None:
     """End the job, also if it has ended already."""
     try:
-        ask_slurm("scancel", job)
+        run_slurm("scancel", job)
     except LabError as fault:
         if "Invalid job id" not in str(fault):
             raise
 
 
-def _complaint(said: str) -> str:
-    """The last line that says something, without the name of the command."""
-    lines = [re.sub(r"^\w+: (error: |fatal: )?", "", line) for line in said.splitlines()]
-    told = [line.strip() for line in lines if line.strip()]
-    return f"{told[-1].rstrip('.')}." if told else "it did not say why."
-
-
-def _refusal(fault: str, script: str) -> LabError:
-    """Slurm's refusal with what was asked for, and what there is."""
-    asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", script, re.MULTILINE))
-    said = fault.removeprefix("sbatch failed: ").removeprefix("Batch job submission failed: ")
-    if "partition" in said.lower() and "name" in said.lower():
-        return LabError(
-            f"Slurm has no partition {asked.get('partition', '')!r}. There are: {partitions()}."
-        )
-    if "time limit" in said.lower():
-        return LabError(
-            f"Slurm refuses time={asked.get('time', 'none')!r}: {said} "
-            f"The longest per partition: {partitions('%R %l')}."
-        )
-    if "node configuration" in said.lower() or "processors" in said.lower():
-        return LabError(
-            f"Slurm refuses the job: {said} No node has what it asks for "
-            f"({', '.join(f'{name}={value}' for name, value in asked.items())}); there are: "
-            f"{partitions('%R: %D nodes with %c cores, %m MB and %G')}."
-        )
-    if fault.startswith("sbatch failed: "):
-        return LabError(f"Slurm refuses the job: {said} Ask for something else.")
-    return LabError(fault)
-
-
 def partitions(form: str = "%R") -> str:
     """What `sinfo` lists, in one line."""
-    said = ask_slurm("sinfo", "--noheader", "-o", form).splitlines()
-    return ", ".join(sorted({line.strip() for line in said}))
+    lines = run_slurm("sinfo", "--noheader", "-o", form).splitlines()
+    return ", ".join(sorted({line.strip() for line in lines}))
+
+
+def _message(text: str) -> str:
+    """The last line of an error message, without the name of the command."""
+    lines = [re.sub(r"^\w+: (error: |fatal: )?", "", line).strip() for line in text.splitlines()]
+    lines = [line for line in lines if line]
+    return f"{lines[-1].rstrip('.')}." if lines else "it did not say why."

@@ -78,7 +78,7 @@ def _script_asks(wanted: Wanted) -> Any:
 
 
 def _soonest() -> float:
-    from labkit.cluster.waiting import Request, queue
+    from labkit.cluster.queue_model import Request, queue
 
     def done(devices: int) -> float:
         line = [Request(*one) for one in TONIGHT]
@@ -205,7 +205,7 @@ TASKS = {
         "loss. With how many devices (1, 2, 3, 4, 6 or 8) are you done first?",
         _soonest,
         0.0,
-        "There is a hole until hour 8. Let waiting.queue try all six: n devices for 24 / n hours.",
+        "There is a hole until hour 8. Let queue_model.queue try all six, n devices for 24 / n h.",
         "devices",
         "Four fit into the hole, and six hours of them end before B may begin. Three are too slow "
         "for it, six too many; both wait for 20 hours.",

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from labkit.strategies.shares import Sharing, sharing
     from labkit.strategies.works import Row, Works
 
+# What the ranks of a cluster import before they start, if their program names this room.
+PRELOAD = ("labkit.training", "labkit.training.job", "tensorflow", "keras")
 # Where each name lives; a name alone is a module.
 _NAMES = {
     "Drill": "drills",

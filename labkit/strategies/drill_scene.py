@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.cluster import Cluster, Going, Outcome
+from labkit.cluster import Cluster, Outcome, RunHandle
 from labkit.kinds import measured
 from labkit.strategies.drilled import Drill, Moment
 from labkit.strategies.parameter_server import ENVIRONMENT, PRELOAD
@@ -49,7 +49,7 @@ class Scene:
 
     def start(
         self, ranks: Cluster, program: Callable[..., Any], *arguments: Any, without: int = -1
-    ) -> Going:
+    ) -> RunHandle:
         """Start a run in which every rank may fail: none is stopped because of another.
 
         It is over when all have returned or given up, but for the one that a fault will silence.
@@ -60,7 +60,7 @@ class Scene:
         everyone = range(len(self.names))
         return ranks.start(program, *arguments, until=until, tolerate=everyone, show=False)
 
-    def hit(self, going: Going, how: str, rank: int) -> None:
+    def hit(self, going: RunHandle, how: str, rank: int) -> None:
         """Do it, and note when."""
         self.at, self.hurt = going.seconds, self.names[rank]
         if how == "kill":

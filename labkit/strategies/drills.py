@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from labkit.arguments import whole
-from labkit.cluster import Going, Outcome
-from labkit.cluster.outcome import explain_deadline
+from labkit.cluster import Outcome, RunHandle
+from labkit.cluster.run import checked_seconds
 from labkit.kinds import LabError, percent_text, seconds_text
 from labkit.strategies import drill_programs as programs
 from labkit.strategies.drill_scene import STRATEGIES, Scene
@@ -48,8 +48,8 @@ def drill(
             f"There is no drill({fault!r}, {strategy!r}). The faults are {', '.join(FAULTS)}, the "
             f"strategies {', '.join(STRATEGIES)}."
         )
+    patience, deadline = explain_patience(patience), checked_seconds("deadline", deadline)
     workers = whole("workers", workers, at_least=2)
-    patience, deadline = explain_patience(patience), explain_deadline(deadline)
     if not patience < deadline:
         raise LabError(
             f"patience={patience:g} must be fewer seconds than the deadline of {deadline:g}."
@@ -174,7 +174,7 @@ def _restart(scene: Scene) -> Drill:
     victim = len(scene.names) - 1 if server else scene.victim
     with tempfile.TemporaryDirectory(prefix="labkit-drill-") as folder, scene.ranks() as ranks:
 
-        def run(name: str, faulty: bool) -> Going:
+        def run(name: str, faulty: bool) -> RunHandle:
             place, fatal = f"{folder}/{name}", FATAL if faulty else 0
             if server:
                 arguments: tuple[Any, ...] = (place, STEPS, EVERY, fatal)

@@ -36,11 +36,11 @@ def all_cases() -> list[Case]:
 
 def run_cases(only: str | None = None, deadline: float = 180.0) -> Works:
     """Run every strategy, or only that of one name, and say what works; see `labkit.strategies`."""
-    from labkit.cluster import cool
-    from labkit.cluster.going import explain_deadline
-    from labkit.cluster.resting import in_a_kernel
+    from labkit.cluster import shutdown
+    from labkit.cluster.fork_client import in_a_kernel
+    from labkit.cluster.run import checked_seconds
 
-    deadline = explain_deadline(deadline)
+    deadline = checked_seconds("deadline", deadline)
     chosen, rows, end = _chosen(only), [], time.monotonic() + deadline
     reference: list[Any] | None = None
     line = Line()
@@ -59,7 +59,7 @@ def run_cases(only: str | None = None, deadline: float = 180.0) -> Works:
         line.erase()
         # A notebook keeps the warm process for its next cell; a script has no next cell.
         if not in_a_kernel():
-            cool()
+            shutdown()
     return Works(tuple(rows), STEPS, BATCH, _versions(), _kind())
 
 

@@ -21,3 +21,6 @@ __all__ = [
     "scaled_learning_rate",
     "training_step",
 ]
+
+# What ranks of `labkit.cluster` load before they start, where a program names this room.
+PRELOAD = ("tensorflow", "keras")

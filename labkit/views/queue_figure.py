@@ -17,8 +17,8 @@ def figure(schedule: Any) -> Picture:
     with style():
         board = queue_board(schedule)
     said = "; ".join(
-        f"{one.request.name} on {one.request.devices}, asked at {one.request.submitted:g} h, ran "
-        f"from {one.start:g} h to {one.end:g} h"
+        f"{one.request.name} on {one.request.devices}, submitted at {one.request.submitted:g} h, "
+        f"ran from {one.start:g} h to {one.end:g} h"
         for one in schedule.started
     )
     return board.picture(f"A queue for {schedule.devices} devices over hours. {said}.")
@@ -28,10 +28,10 @@ def finished_figure(result: Any) -> Picture:
     """A bar for each number of devices: waiting, then running."""
     with style():
         board = _finished_board(result)
-    runs = dict(result.runs)
+    runs = result.runs
     said = "; ".join(
         f"{_devices(devices)}: {wait:.1f} h in the queue and {runs[devices]:.1f} h running"
-        for devices, wait in result.waits
+        for devices, wait in result.waits.items()
     )
     return board.picture(f"Hours until done: {said}. Done first with {result.soonest}.")
 
@@ -63,7 +63,7 @@ def queue_board(
     ordered = sorted(schedule.started, key=lambda one: one.request.submitted)
     for number, one in enumerate(ordered):
         x, wide = _LEFT + one.start * scale, one.request.hours * scale
-        for first, count in _runs(one.places):
+        for first, count in _runs(one.on_devices):
             words = one.request.name
             fits = wide > 9 + 7.2 * max(map(len, words.split("\n"))) and lane * count > 15
             board.box(
@@ -97,13 +97,13 @@ def _finished_board(result: Any) -> Sketch:
         "More devices run for a shorter time, and wait for a longer one.",
         kind=result.kind,
     )
-    left, runs = 124.0, dict(result.runs)
-    longest = max(wait + runs[devices] for devices, wait in result.waits)
+    left, runs = 124.0, result.runs
+    longest = max(wait + runs[devices] for devices, wait in result.waits.items())
     scale = (WIDTH - left - 96) / longest
     for x, series, words in ((left, 1, "in the queue"), (left + 150, 0, "running")):
         board.box(x, 78, 20, 12, series=series, hatch=True, corner=1.5)
         board.text(x + 27, 84, words, size=9)
-    for row, (devices, wait) in enumerate(result.waits):
+    for row, (devices, wait) in enumerate(result.waits.items()):
         y, x = 104.0 + pitch * row, left
         first = devices == result.soonest
         board.text(24, y + lane / 2, _devices(devices), size=9.5, bold=first)

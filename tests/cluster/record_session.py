@@ -6,6 +6,7 @@ what the cell does where there is one.
 
 from __future__ import annotations
 
+import json
 import linecache
 import os
 import shutil
@@ -14,7 +15,6 @@ from pathlib import Path
 
 from labkit import cluster
 from labkit.cluster import session
-from labkit.cluster.cells import cells_of
 from labkit.cluster.slurm_queue import slurm_version
 from labkit.plain import write
 from tests.cluster.private_slurm import PrivateSlurm
@@ -24,7 +24,9 @@ NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "10_on_a_cluster.ipynb"
 
 def lecture_cell() -> str:
     """The cell of the notebook that calls slurm_session."""
-    return next(cell for cell in cells_of(NOTEBOOK) if "slurm_session(" in cell)
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    texts = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    return next(text for text in texts if "slurm_session(" in text)
 
 
 def run_cell() -> session.SlurmSession:

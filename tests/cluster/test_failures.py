@@ -1,8 +1,7 @@
-"""Ranks that fail: who, where, the others stopped, and nothing waits beyond its deadline."""
+"""Ranks that fail: who, where, what the others did; and the cause before its consequences."""
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -10,12 +9,10 @@ import time
 import pytest
 
 import labkit
-from labkit.cluster.failures import RankError, cause_of, died, failure, left, listed
-from labkit.cluster.going import ASKING, GRACE
-from labkit.cluster.places_in_code import place_in_stack
+from labkit.cluster.engine import Ended, Returned, Stack, Started, Wrote
+from labkit.cluster.failures import RankError, cause_of, died, failure, line_of_stack
+from labkit.cluster.run import RankStates
 from labkit.kinds import LabError
-from tests.cluster.leftovers import children_of
-from tests.cluster.programs import waits
 
 
 @pytest.fixture(scope="module")
@@ -24,48 +21,25 @@ def four():
         yield c
 
 
+def waits(_rank):
+    while True:
+        time.sleep(1)
+
+
 def fault_of(c, program, *args, **keywords):
     with pytest.raises(LabError) as caught:
         c.run(program, *args, **keywords)
-    assert children_of(c.engine.launcher_pid) == []
     return caught.value
 
 
-def test_an_exception_is_told_with_its_rank_and_line_and_the_others_are_stopped(four):
+def test_ranks_at_the_same_line_are_named_together(four):
     def divides(rank):
-        if rank == 2:
-            return 1 / 0
-        return waits(rank)
+        return 1 / 0 if rank == 2 else waits(rank)
 
     fault = fault_of(four, divides)
-    line = divides.__code__.co_firstlineno + 2
-    assert str(fault).startswith(
-        f"Rank 2 raised ZeroDivisionError: division by zero, in line {line} of divides "
-        "(`return 1 / 0`)."
-    )
+    assert str(fault).startswith("Rank 2 raised ZeroDivisionError: division by zero, in line")
     assert "Ranks 0, 1 and 3 were in line" in str(fault)
-    assert "of waits (`time.sleep(1)`) and were stopped." in str(fault)
-    assert [fault.errors[rank].what for rank in range(4)] == [
-        "stopped",
-        "stopped",
-        "raised",
-        "stopped",
-    ]
-    assert isinstance(fault.__cause__, ZeroDivisionError)
-    assert "return 1 / 0" in fault.errors[2].traceback
     assert "in waits" in fault.errors[0].stack
-    assert fault.results == {}
-
-
-def test_results_of_the_others_are_kept(four):
-    def one_fails(rank):
-        if rank == 3:
-            raise ValueError("three")
-        return rank
-
-    fault = fault_of(four, one_fails)
-    assert fault.results == {0: 0, 1: 1, 2: 2}
-    assert set(fault.errors) == {3}
 
 
 def test_the_same_fault_on_every_rank_is_told_once(four):
@@ -78,11 +52,10 @@ def test_the_same_fault_on_every_rank_is_told_once(four):
     assert set(fault.errors) == {0, 1, 2, 3}
 
 
-def test_an_exception_of_ones_own_comes_back_as_itself_or_as_words(four):
+def test_an_exception_that_cannot_be_sent_comes_back_as_words(four):
     class Mine(Exception):
         def __init__(self, what, how):
             super().__init__(f"{what} {how}")
-            self.what = what
 
     def raises(rank):
         raise Mine("too", "big")
@@ -92,48 +65,16 @@ def test_an_exception_of_ones_own_comes_back_as_itself_or_as_words(four):
     assert fault.errors[0].exception is None  # Exception's own __reduce__ forgets `how`
 
 
-def test_a_lab_error_of_a_rank_keeps_its_words(four):
-    def wrong_keyword(rank):
-        if rank == 0:
-            labkit.cluster(ranks=0)
-        waits(rank)
+def test_a_program_that_cannot_be_loaded_in_the_ranks_says_why(four):
+    class Refuses:
+        def __setstate__(self, state):
+            raise RuntimeError("not here")
 
-    assert "Rank 0 stopped" in str(fault := fault_of(four, wrong_keyword))
-    assert "ranks=0 must be a whole number" in str(fault)
+        def __getstate__(self):
+            return {"some": "state"}
 
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_rank_is_named_with_the_signal_and_the_line(four, number):
-    def kills_itself(rank, number):
-        if rank == 1:
-            os.kill(os.getpid(), number)
-        waits(rank)
-
-    fault = fault_of(four, kills_itself, int(number))
-    assert f"Rank 1 was killed by signal {int(number)} ({number.name}) after" in str(fault)
-    assert "of kills_itself (`os.kill(os.getpid(), number)`)" in str(fault)
-    assert fault.errors[1].what == "died"
-
-
-def test_a_rank_killed_from_outside_is_told_at_once(four):
-    going = four.start(lambda rank: (print("here", flush=True), waits(rank)))
-    for rank in range(4):
-        going.wait_for("here", rank=rank)
-    going.kill(2)
-    killed = time.monotonic()
-    outcome = going.finish()
-    assert "Rank 2 was killed by signal 9 (SIGKILL)" in str(outcome.fault)
-    assert outcome.errors[2].what == "died"
-    # The promise is three seconds on a quiet machine; benchmarks/launch.py holds it to that.
-    assert GRACE + ASKING < 2
-    assert time.monotonic() - killed < 30
-
-
-def test_a_rank_can_be_killed_before_it_is_ready(four):
-    for _ in range(3):
-        going = four.start(waits, show=False)
-        going.kill(3)  # the one that is forked last
-        assert "Rank 3 was killed by signal 9 (SIGKILL)" in str(going.finish().fault)
+    fault = fault_of(four, lambda rank, thing: rank, Refuses())
+    assert "raised RuntimeError: not here" in str(fault)
 
 
 def test_a_crash_in_a_library_says_where(four):
@@ -149,40 +90,10 @@ def test_a_crash_in_a_library_says_where(four):
     assert "of crashes (`ctypes.string_at(0)`). A library crashed in it." in str(fault)
 
 
-def test_a_rank_that_leaves_by_the_back_door_is_named(four):
-    def leaves(rank):
-        if rank == 0:
-            os._exit(5)
-        waits(rank)
-
-    assert "Rank 0 ended itself with exit status 5" in str(fault := fault_of(four, leaves))
-    assert "of leaves (`os._exit(5)`)" in str(fault)
-
-
-def test_the_deadline_says_where_every_rank_was(four):
-    def some_wait(rank):
-        if rank > 1:
-            waits(rank)
-        return rank
-
-    fault = fault_of(four, some_wait, deadline=0.5)
-    assert str(fault).startswith("some_wait had not ended after 0.5 s. Ranks 2 and 3 were in line")
-    assert "of waits (`time.sleep(1)`)" in str(fault)
-    assert fault.results == {0: 0, 1: 1}
-    assert {rank: error.what for rank, error in fault.errors.items()} == {2: "hung", 3: "hung"}
-
-
-def test_a_rank_stuck_in_a_library_that_holds_the_interpreter_is_found(four):
-    def stuck(rank):
-        import re
-
-        if rank == 1:
-            re.match("(a+)+$", "a" * 60 + "b")
-        return rank
-
-    fault = fault_of(four, stuck, deadline=1)
-    assert 're.match("(a+)+$"' in str(fault)
-    assert fault.errors[1].what == "hung"
+def test_a_rank_can_be_killed_before_it_has_started(four):
+    run = four.start(waits, show=False)
+    run.kill(3)  # the one that is forked last
+    assert "Rank 3 was killed by signal 9 (SIGKILL)" in str(run.finish().fault)
 
 
 def test_a_stopped_rank_is_found_and_ended(four):
@@ -191,99 +102,62 @@ def test_a_stopped_rank_is_found_and_ended(four):
             os.kill(os.getpid(), signal.SIGSTOP)
         return rank
 
-    fault = fault_of(four, stops, deadline=0.5)
-    assert "Rank 1 was in no line at all: it is stopped (SIGSTOP)." in str(fault)
+    assert "it is stopped (SIGSTOP)" in str(fault_of(four, stops, deadline=0.5))
 
 
-def test_a_tolerated_rank_may_die(four):
-    def dies(rank):
-        if rank == 2:
-            os._exit(1)
-        return rank
-
-    assert four.run(dies, tolerate={2}) == [0, 1, None, 3]
-    outcome = four.start(dies, tolerate={2}).finish()
-    assert outcome.fault is None
-    assert outcome.errors[2].what == "died"
-
-
-def test_what_is_not_tolerated_ends_the_run_also_when_others_are(four):
-    def two_die(rank):
-        if rank in (1, 2):
-            os._exit(rank)
-        waits(rank)
-
-    fault = fault_of(four, two_die, tolerate={1})
-    assert str(fault).startswith("Rank 2 ended itself with exit status 2")
-
-
-def test_a_result_that_cannot_be_sent_is_named_with_its_type(four):
-    def gives_a_generator(rank):
-        return (x for x in range(rank))
-
-    fault = fault_of(four, gives_a_generator)
-    assert "what it returned (a generator) cannot be sent to other processes" in str(fault)
-    assert "So did ranks" in str(fault)
-
-
-def test_without_a_network_the_way_out_is_told(four):
-    def downloads(rank):
-        import urllib.request
-
-        urllib.request.urlopen("http://93.184.216.34/", timeout=5)
-
-    assert "network='shared'" in str(fault_of(four, downloads))
-
-
-def test_a_run_can_be_watched_paused_and_taken_up_again(four):
+def test_a_rank_can_be_paused_and_resumed(four):
     def counts(rank):
         for number in range(1000):
             print(f"number {number}")
             time.sleep(0.01)
-        return rank
 
-    going = four.start(counts, show=False)
-    assert going.wait_for("number 3", rank=1).rank == 1
-    going.pause(1)
-    going.resume(1)
-    line = going.wait_for("number 30", rank=1)
-    assert (line.stream, line.seconds > 0) == ("out", True)
-    going.stop()
-    outcome = going.finish()
-    assert (outcome.results, outcome.fault) == ({}, None)
-    assert children_of(four.engine.launcher_pid) == []
+    run = four.start(counts, show=False)
+    run.wait_for("number 3", rank=1)
+    run.pause(1)
+    run.resume(1)
+    assert run.wait_for("number 30", rank=1).seconds > 0
+    run.stop()
+    with pytest.raises(LabError, match="Rank 1 has ended already"):
+        run.kill(1)
 
 
 def test_waiting_for_words_that_never_come_has_an_end(four):
-    going = four.start(waits)
-    with pytest.raises(LabError, match=r"In 0.2 s no rank has written 'never'"):
-        going.wait_for("never", deadline=0.2)
-    going.stop()
-    going = four.start(lambda rank: rank)
-    with pytest.raises(LabError, match=r"The program ended, and rank 1 has not written 'never'."):
-        going.wait_for("never", rank=1)
+    run = four.start(waits)
+    with pytest.raises(LabError, match=r"In 0.1 s no rank has written 'never'"):
+        run.wait_for("never", deadline=0.1)
+    run.stop()
+    run = four.start(lambda rank: rank)
+    with pytest.raises(LabError, match=r"ended, and rank 1 has not written 'never'"):
+        run.wait_for("never", rank=1)
 
 
-def test_ranks_are_told_in_words():
-    assert listed([3, 1]) == "Ranks 1 and 3"
-    fault = failure("First.", {1: left(1, "hung", 1.0, "its start", "")}, {}, advice="Do this.")
-    assert str(fault) == "First. Rank 1 was in its start. Do this."
+def test_ranks_that_do_not_start_in_time_are_named():
+    class Slow:
+        def __setstate__(self, state):
+            time.sleep(60 if os.environ["RANK"] == "1" else 0)
+
+        def __getstate__(self):
+            return {"some": "state"}
+
+    with labkit.cluster(ranks=2, keep_warm=True):
+        pass  # its fork server has started
+    with labkit.cluster(ranks=2, start=1) as c:
+        fault = fault_of(c, lambda rank, slow: rank, Slow())
+    assert "Rank 1 has not started in 1 s" in str(fault)
+    assert "start=180" in str(fault)
 
 
 def test_who_only_lost_a_peer_is_not_the_cause():
     noticed = RankError(0, "raised", "Rank 0 raised UnavailableError: Socket closed.", seconds=1.0)
     own = RankError(0, "raised", "Rank 0 raised ValueError: bad.", seconds=1.0)
-    killed = died(1, -9, 1.1, "")
+    killed, later = died(1, -9, 1.1, ""), died(2, -9, 1.2, "")
     assert cause_of([noticed, killed]) is killed
     assert cause_of([killed, own]) is own
     assert cause_of([noticed]) is noticed
     assert cause_of([noticed, killed], tolerated={1}) is killed
-    later = died(2, -9, 1.2, "")
     assert cause_of([noticed, killed, later], tolerated={1}) is later
     fault = failure(killed.text, {0: noticed, 1: killed}, {})
-    assert str(fault).endswith(
-        "fewer ranks or less data. Then rank 0 raised UnavailableError: Socket closed."
-    )
+    assert str(fault).endswith("Then rank 0 raised UnavailableError: Socket closed.")
 
 
 def test_the_line_of_a_stack_is_that_of_the_thread_that_runs_the_program():
@@ -293,26 +167,57 @@ def test_the_line_of_a_stack_is_that_of_the_thread_that_runs_the_program():
 Current thread 0x02 (most recent call first):
   File "{threading.__file__}", line 3 in wait
   File "/x/train.py", line 12 in train
-  File "/x/labkit/cluster/rank.py", line 99 in run_prepared
+  File "/x/labkit/cluster/in_rank.py", line 99 in call_program
 """
-    assert str(place_in_stack(stack)) == "line 12 of train"
-    assert place_in_stack("nothing of the kind") is None
+    assert line_of_stack(stack) == "line 12 of train"
+    assert line_of_stack("nothing of the kind") == ""
 
 
-def raises_an_error_of_tensorflow(rank):
-    import tensorflow as tf
+def states_after(*events):
+    states = RankStates(2, show=False)
+    for event in (Started(0, 10, "here"), *events):
+        states.take(event)
+    return states
 
-    raise tf.errors.UnavailableError(None, None, "Socket closed")
+
+def test_a_rank_that_dies_before_all_have_started_had_not_begun():
+    states = states_after(Ended(1, 3))
+    assert states.errors[1].text.endswith("It had not begun the program.")
+    assert not states.all_started
 
 
-def test_an_exception_of_tensorflow_does_not_load_it_here():
-    """It would hold up the sentence for as long as that takes."""
-    told = "from labkit.cluster import Cluster; import sys\n"
-    told += "from tests.cluster.test_failures import raises_an_error_of_tensorflow as program\n"
-    told += "with Cluster(1) as c: outcome = c.start(program, show=False).finish()\n"
-    told += "print(outcome.errors[0].text, 'tensorflow' in sys.modules)"
-    answer = subprocess.run(
-        [sys.executable, "-c", told], capture_output=True, text=True, timeout=100, check=False
+def test_a_result_that_cannot_be_read_here_is_an_error_of_its_rank():
+    states = states_after(Returned(0, b""))
+    assert "cannot be read here: Ran out of input" in states.errors[0].text
+    assert states.at_work() == [1]
+
+
+def test_a_rank_at_work_was_where_its_latest_stack_says_or_after_its_latest_line():
+    frame = 'Current thread 0x1:\n  File "/x/a.py", line 3 in {}\n  File "/y", line 1 in {}\n'
+    states = states_after(
+        Started(1, 11, "here"),
+        Stack(0, frame.format("before", "call_program")),
+        Wrote(1, "out", b"begins\n"),
     )
-    assert "UnavailableError: Socket closed" in answer.stdout, answer.stderr
-    assert answer.stdout.strip().endswith("False")
+    states.forget_stacks([0])
+    states.take(Stack(0, frame.format("now", "call_program")))
+    states.leave(0, "hung")
+    states.leave(1, "hung")
+    assert states.errors[0].where == "line 3 of now"
+    assert states.errors[1].where == "an unknown line, after it wrote 'begins'"
+
+
+def test_an_exception_does_not_load_its_library_here(four, tmp_path, monkeypatch):
+    """To load TensorFlow for its exception would hold up the sentence for seconds."""
+    (tmp_path / "some_library.py").write_text("class SomeError(Exception): pass")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def raises(rank):
+        import some_library
+
+        raise some_library.SomeError("why")
+
+    fault = fault_of(four, raises)
+    assert "raised SomeError: why" in str(fault)
+    assert fault.errors[0].exception is None
+    assert "some_library" not in sys.modules

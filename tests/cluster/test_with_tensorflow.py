@@ -5,16 +5,12 @@ No TensorFlow is loaded in this process.
 
 import linecache
 import os
-import signal
 import sys
-import time
 import types
-from pathlib import Path
 
 import pytest
 
 import labkit
-from tests.cluster.leftovers import children_of
 
 
 @pytest.fixture(scope="module")
@@ -23,93 +19,61 @@ def two():
         yield c
 
 
-def sums(rank):
-    """One all-reduce over both workers; what had to be loaded for it, and who could listen in."""
-    from pathlib import Path
-
-    before = {name for name in sys.modules if name.startswith(("tensorflow", "keras", "numpy"))}
-    import tensorflow as tf
-
+def all_reduced(tf):
+    """A step that adds up 1 of each worker."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
 
     @tf.function
     def step():
         def one():
             context = tf.distribute.get_replica_context()
-            return context.all_reduce("sum", tf.constant(rank + 1.0))
+            return context.all_reduce("sum", tf.constant(1.0))
 
         return strategy.run(one)
 
-    total = float(step())
-    after = {name for name in sys.modules if name.startswith(("tensorflow", "keras", "numpy"))}
-    devices = Path("/proc/net/dev").read_text().splitlines()[2:]
-    return total, len(after - before), [line.split(":")[0].strip() for line in devices]
+    return step
 
 
-def test_workers_meet_and_the_second_run_has_nothing_to_load(two):
-    loaded_here = "tensorflow" in sys.modules
-    first = two.run(sums, deadline=120)
-    assert [total for total, *_ in first] == [3.0, 3.0]
-    second = two.run(sums, deadline=120)
-    assert [total for total, *_ in second] == [3.0, 3.0]
-    assert [loaded for _, loaded, _ in second] == [0, 0]
-    if "network of their own" in repr(two):
-        assert [devices for *_, devices in second] == [["lo"], ["lo"]]
-    assert ("tensorflow" in sys.modules) == loaded_here
+def test_workers_meet_and_find_tensorflow_loaded(two):
+    def sums(rank):
+        loaded = "tensorflow" in sys.modules and "keras" in sys.modules
+        import tensorflow as tf
+
+        return loaded, float(all_reduced(tf)())
+
+    before = "tensorflow" in sys.modules
+    for _ in range(2):
+        assert two.run(sums, deadline=120) == [(True, 2.0), (True, 2.0)]
+    assert ("tensorflow" in sys.modules) == before
 
 
-def spares_of(cluster, count):
-    """The processes that wait for the next run."""
-    launcher = cluster.engine.launcher_pid
-    until = time.monotonic() + 30
-    while len(found := {pid for pid, _ in children_of(launcher)}) != count:
-        assert time.monotonic() < until, found
-        time.sleep(0.01)
-    return found
+def test_a_room_of_labkit_names_what_its_programs_need(two):
+    def loaded(rank):
+        from labkit import strategies  # noqa: F401
+
+        return "tensorflow" in sys.modules
+
+    assert two.run(loaded, deadline=120) == [True, True]
 
 
-def test_the_next_ranks_are_forked_beforehand_and_end_with_the_block():
+def test_every_run_has_new_processes_also_where_they_were_forked_in_advance(two):
     def whoami(rank):
-        import os
-
         import tensorflow as tf  # noqa: F401
 
-        return rank, os.getpid(), os.getsid(0), os.environ["RANK"]
+        return os.getpid(), os.getsid(0), os.environ["RANK"]
 
-    with labkit.cluster(ranks=2, start=180) as c:
-        c.run(whoami)
-        launcher = c.engine.launcher_pid
-        lost = min(spares_of(c, 2))
-        os.kill(lost, signal.SIGKILL)
-        while (lost, "Z") not in (left := children_of(launcher)) and lost in dict(left):
-            time.sleep(0.01)
-        assert len(c.run(whoami)) == 2  # nobody minds
-        waiting = spares_of(c, 2)
-        assert lost not in waiting
-        found = c.run(whoami)
-        assert {pid for _, pid, *_ in found} == waiting
-        assert [(rank, name) for rank, _, _, name in found] == [(0, "0"), (1, "1")]
-        assert all(pid == session for _, pid, session, *_ in found)
-        waiting = spares_of(c, 2)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in (launcher, *waiting))
+    seen = [two.run(whoami) for _ in range(3)]
+    assert len({pid for run in seen for pid, *_ in run}) == 6
+    for run in seen:
+        assert [rank for *_, rank in run] == ["0", "1"]
+        assert all(pid == session for pid, session, _ in run)
 
 
 def test_a_worker_that_is_killed_is_the_cause_and_not_the_one_that_notices(two):
     def dies(rank):
-        import os
-
         import tensorflow as tf
 
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
-
-        @tf.function
-        def step():
-            def one():
-                context = tf.distribute.get_replica_context()
-                return context.all_reduce("sum", tf.constant(1.0))
-
-            return strategy.run(one)
-
+        step = all_reduced(tf)
         for number in range(10_000):
             step()
             if rank == 1 and number == 20:
@@ -119,7 +83,6 @@ def test_a_worker_that_is_killed_is_the_cause_and_not_the_one_that_notices(two):
     assert str(outcome.fault).startswith("Rank 1 was killed by signal 9 (SIGKILL) after")
     assert outcome.errors[0].what in ("raised", "stopped")
     assert "of dies (`step()`)" in str(outcome.fault)
-    assert children_of(two.engine.launcher_pid) == []
 
 
 def test_a_notebooks_condition_on_tensors_is_understood(two):

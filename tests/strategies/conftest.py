@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from labkit.cluster import resting
+from labkit.cluster import fork_client
 
 
 @pytest.fixture(scope="module", autouse=True)
 def warm():
     """Every cluster block here finds TensorFlow loaded; only the first waits for it.
 
-    Tests of other rooms in this process are in no kernel. The launcher rests for the next file of
-    this one, and ends with pytest.
+    Tests of other rooms in this process are in no kernel. The fork server is kept warm for the next
+    file of this one, and ends with pytest.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resting, "in_a_kernel", lambda: True)
+        patch.setattr(fork_client, "in_a_kernel", lambda: True)
         yield

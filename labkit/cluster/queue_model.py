@@ -7,9 +7,9 @@
 >>> queue(jobs, devices=8, backfill=False).wait("c")
 6.0
 
-Times are hours. The rules are those of Slurm's backfilling at their simplest: whoever is first in
-the line gets the earliest moment at which enough devices are free if everybody runs to the limit
-that he asked for; others may go before him where that does not make him wait longer.
+Times are hours. The rules are those of Slurm's backfilling at their simplest: the first request in
+the line gets the earliest moment at which enough devices are free if every job runs to its limit;
+later requests may start before it where that does not make it wait longer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from labkit.arguments import number, whole
 from labkit.kinds import Kind, LabError, modelled
 
 __all__ = ["Finished", "Request", "Schedule", "Started", "crowd", "finished", "queue", "usual_wait"]
@@ -32,7 +33,7 @@ QUEUED = modelled("first come, first served, with backfilling")
 
 @dataclass(frozen=True)
 class Request:
-    """What somebody asks of the queue: devices, a time limit, and how long it will really run."""
+    """A job in the queue: its devices, its time limit, and how long it will really run."""
 
     name: str
     submitted: float
@@ -41,15 +42,9 @@ class Request:
     runs: float | None = None  # None: to its limit
 
     def __post_init__(self) -> None:
-        if isinstance(self.devices, bool) or not isinstance(self.devices, int) or self.devices < 1:
-            raise LabError(
-                f"{self.name!r} asks for devices={self.devices!r}. Write a whole number from 1."
-            )
-        for what, least, hours in (("submitted", -1.0, self.submitted), ("limit", 0, self.limit)):
-            if not (isinstance(hours, (int, float)) and least < hours < 1e6):
-                raise LabError(
-                    f"{self.name!r} has {what}={hours!r}. Write hours, such as 2 or 0.5."
-                )
+        whole(f"devices of {self.name!r}", self.devices, at_least=1)
+        number(f"submitted of {self.name!r}", self.submitted, at_least=0)
+        number(f"limit of {self.name!r}", self.limit, above=0)
 
     @property
     def hours(self) -> float:
@@ -59,11 +54,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Started:
-    """A request with the moment at which it began, and on which devices."""
+    """A job that has started: when, and on which devices."""
 
     request: Request
     start: float
-    places: tuple[int, ...]
+    on_devices: tuple[int, ...]
 
     @property
     def end(self) -> float:
@@ -73,30 +68,23 @@ class Started:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Who ran when and where. Name it in a cell and it is drawn."""
+    """Which job ran when, and where. Name it in a cell and it is drawn."""
 
     devices: int
     started: tuple[Started, ...]
     kind: Kind = QUEUED
 
     def wait(self, name: str) -> float:
-        """Hours between asking and beginning."""
+        """Hours between submission and start."""
         for one in self.started:
             if one.request.name == name:
                 return float(one.start - one.request.submitted)
         known = ", ".join(one.request.name for one in self.started)
         raise LabError(f"There is no request {name!r} in this schedule. There are: {known}.")
 
-    @property
-    def busy(self) -> float:
-        """The share of all device hours, from the first start to the last end, that was used."""
-        used = sum(one.request.devices * one.request.hours for one in self.started)
-        first = min(one.request.submitted for one in self.started)
-        return used / (self.devices * (max(one.end for one in self.started) - first))
-
     def __repr__(self) -> str:
         lines = [
-            f"{one.request.name}: {one.request.devices} of {self.devices} devices, asked at "
+            f"{one.request.name}: {one.request.devices} of {self.devices} devices, submitted at "
             f"{one.request.submitted:g} h, began at {one.start:g} h, ended at {one.end:g} h"
             for one in self.started
         ]
@@ -116,28 +104,21 @@ class Schedule:
 class Finished:
     """Hours of waiting and of running for several numbers of devices, and what comes out."""
 
-    waits: tuple[tuple[int, float], ...]
-    runs: tuple[tuple[int, float], ...]
+    waits: dict[int, float]
+    runs: dict[int, float]
     kind: Kind = QUEUED
 
     @property
     def soonest(self) -> int:
-        """The number of devices with which you are done first."""
-        runs = dict(self.runs)
-        return min(self.waits, key=lambda one: one[1] + runs[one[0]])[0]
-
-    @property
-    def fastest(self) -> int:
-        """The number of devices that run the shortest time."""
-        return min(self.runs, key=lambda one: one[1])[0]
+        """The number of devices with which waiting and running take the shortest time."""
+        return min(self.waits, key=lambda devices: self.waits[devices] + self.runs[devices])
 
     def __repr__(self) -> str:
-        runs = dict(self.runs)
         lines = [
-            f"{devices:>3} device{'s:' if devices > 1 else ': '} {wait:5.1f} h in the queue + "
-            f"{runs[devices]:5.1f} h running = {wait + runs[devices]:5.1f} h; "
-            f"{devices * runs[devices]:5.0f} device hours"
-            for devices, wait in self.waits
+            f"{n:>3} device{'s:' if n > 1 else ': '} {wait:5.1f} h in the queue + "
+            f"{self.runs[n]:5.1f} h running = {wait + self.runs[n]:5.1f} h; "
+            f"{n * self.runs[n]:5.0f} device hours"
+            for n, wait in self.waits.items()
         ]
         return "\n".join([*lines, str(self.kind)])
 
@@ -155,55 +136,42 @@ def queue(requests: Iterable[Request], devices: int, *, backfill: bool = True) -
     """Let the requests through the queue of a cluster of so many devices."""
     arriving = sorted(requests, key=lambda one: one.submitted)
     for one in arriving:
-        _explain_size(one, devices)
+        whole(f"devices of {one.name!r}", one.devices, at_least=1, at_most=devices)
     return Schedule(devices, tuple(_run(arriving, devices, backfill)))
-
-
-def _explain_size(one: Request, devices: int) -> None:
-    if one.devices > devices:
-        raise LabError(
-            f"{one.name!r} asks for {one.devices} devices of {devices}, and would wait for "
-            "ever. Ask for what the cluster has."
-        )
 
 
 def crowd(
     hours: float = 72, *, devices: int = 32, load: float = 0.9, seed: int = 0
 ) -> tuple[Request, ...]:
-    """What others ask for: so much work as keeps a share `load` of the devices busy.
+    """Jobs of others: so much work as keeps a share `load` of the devices busy.
 
     They ask for one and a half to four times the hours that they need, as people do.
     """
-    if not (isinstance(load, (int, float)) and 0 < load <= 2):
-        raise LabError(f"load={load!r} must be above 0 and at most 2; 0.9 keeps 90 % busy.")
+    load = number("load", load, above=0, at_most=2)
     dice = random.Random(seed)
     work = sum(n * o for n, o in zip(SIZES, OFTEN, strict=True)) / sum(OFTEN) * MEAN_HOURS
     now = 0.0
-    asked: list[Request] = []
+    jobs: list[Request] = []
     while (now := now + dice.expovariate(load * devices / work)) < hours:
         runs = min(dice.expovariate(1 / MEAN_HOURS), 24.0)
         count = dice.choices(SIZES, OFTEN)[0]
-        asked.append(Request(f"{len(asked)}", now, count, runs * dice.uniform(1.5, 4.0), runs))
-    return tuple(asked)
+        jobs.append(Request(f"{len(jobs)}", now, count, runs * dice.uniform(1.5, 4.0), runs))
+    return tuple(jobs)
 
 
 @cache
 def usual_wait(
     devices: int, limit: float, *, cluster: int = 32, load: float = 0.9, times: int = 50
 ) -> float:
-    """Hours that a request waits: the mean over so many crowds in which you ask at hour 48."""
+    """Hours that a request waits: the mean over so many crowds, submitted at hour 48."""
+    whole("devices", devices, at_least=1, at_most=cluster)
     total = 0.0
     for seed in range(times):
         yours = Request(PROBE, 48.0, devices, limit)
         others = crowd(96, devices=cluster, load=load, seed=seed)
         arriving = sorted((*others, yours), key=lambda one: one.submitted)
-        _explain_size(yours, cluster)
-        for one in _run(arriving, cluster, backfill=True):
-            if one.request is yours:
-                total += one.start - yours.submitted
-                break
-        else:
-            raise AssertionError("every request is served in the end")
+        started = _run(arriving, cluster, backfill=True)
+        total += next(one.start for one in started if one.request is yours) - yours.submitted
     return total / times
 
 
@@ -218,10 +186,7 @@ def finished(waits: Mapping[int, float], runs: Mapping[int, float]) -> Finished:
             f"The waits are for {sorted(waits)} devices and the runs for {sorted(runs)}. "
             "Give both for the same numbers of devices."
         )
-    order = sorted(waits)
-    return Finished(
-        tuple((n, float(waits[n])) for n in order), tuple((n, float(runs[n])) for n in order)
-    )
+    return Finished({n: waits[n] for n in sorted(waits)}, {n: runs[n] for n in sorted(waits)})
 
 
 def _run(arriving: list[Request], devices: int, backfill: bool) -> Iterable[Started]:
@@ -235,7 +200,7 @@ def _run(arriving: list[Request], devices: int, backfill: bool) -> Iterable[Star
         )
         for one in [one for one in running if one.end <= now]:
             running.remove(one)
-            free = sorted([*free, *one.places])
+            free = sorted([*free, *one.on_devices])
         while coming and coming[-1].submitted <= now:
             waiting.append(coming.pop())
         for request in _chosen(now, waiting, running, len(free), backfill):
@@ -249,14 +214,14 @@ def _run(arriving: list[Request], devices: int, backfill: bool) -> Iterable[Star
 def _chosen(
     now: float, waiting: list[Request], running: list[Started], free: int, backfill: bool
 ) -> list[Request]:
-    """Who begins now: the first of the line as long as they fit, then who may go before."""
+    """Jobs that begin now: the first of the line as long as they fit, then backfilled ones."""
     line, begin = list(waiting), []
     while line and line[0].devices <= free:
         begin.append(line.pop(0))
         free -= begin[-1].devices
     if not line or not backfill:
         return begin
-    # The scheduler knows limits only: nobody has told it when a program will really end.
+    # The scheduler knows limits only, not when a program will really end.
     ends = [(one.start + one.request.limit, one.request.devices) for one in running]
     ends += [(now + one.limit, one.devices) for one in begin]
     then, when = free, now

@@ -1,0 +1,72 @@
+"""Messages over a pair of sockets: a length, then a pickle; open files may travel along.
+
+The other end is in a process that we have started: nobody else can write there.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["Channel"]
+
+LENGTH = struct.Struct("<Q")
+CHUNK = 1 << 18
+MOST_FILES = 32
+
+
+class Channel:
+    """One end of a pair."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+        self.closed = False
+        """The other end is gone, and everything that it sent has been received."""
+        self._read = bytearray()
+        self._files: list[int] = []
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self.end.fileno()
+
+    def send(self, *message: object, files: Sequence[int] = ()) -> None:
+        """Send a message; OSError when the other end is gone."""
+        data = pickle.dumps(message)
+        data = LENGTH.pack(len(data)) + data
+        # Files travel with the first byte: messages take their files in the same order.
+        sent = socket.send_fds(self.end, [data], list(files)) if files else self.end.send(data)
+        if sent < len(data):
+            self.end.sendall(data[sent:])
+
+    def receive(self) -> list[tuple[Any, ...]]:
+        """The whole messages that have come; a blocking socket waits for a piece of one."""
+        try:
+            data, files, _, _ = socket.recv_fds(self.end, CHUNK, MOST_FILES)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data, files = b"", []
+        self._files += files
+        self._read += data
+        self.closed = not data
+        found = []
+        while len(self._read) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(self._read)[0]
+            if len(self._read) < end:
+                break
+            found.append(pickle.loads(bytes(self._read[LENGTH.size : end])))  # noqa: S301
+            del self._read[:end]
+        return found
+
+    def files(self, count: int) -> list[int]:
+        """The files that came with a message, in the order of the messages."""
+        taken, self._files = self._files[:count], self._files[count:]
+        return taken
+
+    def close(self) -> None:
+        """Close this end."""
+        self.closed = True
+        self.end.close()

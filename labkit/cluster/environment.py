@@ -1,0 +1,172 @@
+"""The environment of a rank: who and where all are, which cores and GPUs it has. All in one place.
+
+>>> tf_config_of(("chief", "worker"), ("a:1", "b:2"), 1)["task"]
+{'type': 'worker', 'index': 0}
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from labkit.arguments import one_of, whole
+from labkit.cluster.engine import Addresses
+from labkit.kinds import LabError
+
+__all__ = [
+    "checked",
+    "gpus_by_rank",
+    "indices",
+    "local_variables",
+    "rank_environment",
+    "roles_of",
+    "set_threads",
+    "tf_config_of",
+]
+
+ROLES = ("chief", "worker", "ps", "evaluator")
+MOST = 64
+THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+)
+INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+
+
+def roles_of(ranks: int | None, roles: Mapping[str, int] | None) -> tuple[str, ...]:
+    """The role of each rank, in the order of the argument; without roles all are workers."""
+    if roles is None:
+        return ("worker",) * whole("ranks", 2 if ranks is None else ranks, at_least=1, at_most=MOST)
+    if not isinstance(roles, Mapping) or not roles:
+        raise LabError(
+            f'roles must be counts by role, such as {{"chief": 1, "worker": 2}}, got {roles!r}.'
+        )
+    found: list[str] = []
+    for role, count in roles.items():
+        one_of("a role", role, ROLES)
+        most = 1 if role == "chief" else MOST
+        found += [role] * whole(f"roles[{role!r}]", count, at_least=1, at_most=most)
+    if ranks is not None and ranks != len(found):
+        raise LabError(f"roles={dict(roles)} are {len(found)} ranks, but ranks={ranks}.")
+    return tuple(found)
+
+
+def indices(roles: Sequence[str]) -> tuple[int, ...]:
+    """The number of each rank within its role.
+
+    >>> indices(("chief", "worker", "worker", "ps"))
+    (0, 0, 1, 0)
+    """
+    return tuple(list(roles[:rank]).count(role) for rank, role in enumerate(roles))
+
+
+def tf_config_of(roles: Sequence[str], addresses: Sequence[str], rank: int) -> dict[str, Any]:
+    """The TF_CONFIG of a rank."""
+    cluster: dict[str, list[str]] = {}
+    for role, address in zip(roles, addresses, strict=True):
+        if role != "evaluator":  # it reads checkpoints and is no part of the cluster
+            cluster.setdefault(role, []).append(address)
+    return {"cluster": cluster, "task": {"type": roles[rank], "index": indices(roles)[rank]}}
+
+
+def rank_environment(
+    roles: Sequence[str], addresses: Addresses, rank: int
+) -> dict[str, str | None]:
+    """What every rank finds in its environment, under every engine."""
+    host, _, port = addresses.master.rpartition(":")
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(len(roles)),
+        "MASTER_ADDR": host,
+        "MASTER_PORT": port,
+        "TF_CONFIG": json.dumps(tf_config_of(roles, addresses.ranks, rank)),
+        # The port of a rank is held until its program takes it; so it may be shared with itself.
+        "TF_GRPC_REUSE_PORT": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def local_variables(ranks: int, rank: int) -> dict[str, str | None]:
+    """What ranks find besides where all of them are on this machine: cores, GPUs, interfaces."""
+    found: dict[str, str | None] = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks)}
+    found |= dict.fromkeys(INTERFACES, "lo")
+    cores = str(max(1, _usable_cores() // ranks))
+    found |= {name: cores for name in THREADS if name not in os.environ}
+    if gpus := gpus_by_rank(ranks):
+        found["CUDA_VISIBLE_DEVICES"] = gpus[rank]
+        # Ranks that share a GPU must not each take all of its memory.
+        found["TF_FORCE_GPU_ALLOW_GROWTH"] = os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    return found
+
+
+def gpus_by_rank(ranks: int) -> tuple[str, ...]:
+    """CUDA_VISIBLE_DEVICES of each rank: GPUs are distributed in turn; () without GPUs."""
+    names = _gpus()
+    if ranks >= len(names) > 0:
+        return tuple(names[rank % len(names)] for rank in range(ranks))
+    return tuple(",".join(names[rank::ranks]) for rank in range(ranks)) if names else ()
+
+
+def checked(changed: Mapping[str, Any] | None) -> dict[str, str | None]:
+    """The user's own variables as texts; None removes a variable."""
+    found: dict[str, str | None] = {}
+    for name, value in (changed or {}).items():
+        if not isinstance(name, str) or not name or "=" in name or "\0" in f"{name}{value}":
+            raise LabError(f"environment has {name!r}, which cannot be the name of a variable.")
+        if not isinstance(value, (str, int, float, type(None))):
+            raise LabError(f"environment[{name!r}] must be a text or None, got {value!r}.")
+        found[name] = value if value is None else str(value)
+    return found
+
+
+def set_threads() -> None:
+    """Make loaded libraries use the number of threads that the environment asks for now.
+
+    OpenBLAS and torch read it when they are imported, which the fork server did long ago.
+    """
+    words = [os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")]
+    wanted = next((int(word) for word in words if word.isdigit() and int(word) > 0), 0)
+    if not wanted:
+        return
+    if "numpy" in sys.modules:
+        with suppress(OSError, AttributeError):
+            library = ctypes.CDLL(_openblas())
+            if library.scipy_openblas_get_num_threads64_() != wanted:  # setting it makes threads
+                library.scipy_openblas_set_num_threads64_(wanted)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(wanted)
+
+
+@cache
+def _openblas() -> str:
+    """The file of NumPy's own OpenBLAS."""
+    package = Path(sys.modules["numpy"].__file__ or "").parent
+    folders = (package.parent / "numpy.libs", package / ".dylibs")
+    return next((str(file) for folder in folders for file in folder.glob("*openblas*")), "")
+
+
+@cache
+def _usable_cores() -> int:
+    # Once: a container's limits are files, and reading them takes as long as starting ranks.
+    from labkit.hardware.machine import read_cores
+
+    return read_cores().usable
+
+
+@cache
+def _gpus() -> tuple[str, ...]:
+    """The GPUs that programs may use; () where one of them cannot be named."""
+    from labkit.hardware.gpus import read_gpus
+
+    found = [gpu for gpu in read_gpus().gpus if gpu.visible is not False]
+    names = tuple(gpu.uuid for gpu in found if gpu.visible and gpu.uuid is not None)
+    return names if len(names) == len(found) else ()

@@ -1,0 +1,325 @@
+"""The fork server: a process beside yours that forks the ranks, and ends all that they start.
+
+It is warm: it has imported what programs need and run none of it, so that a rank starts at once.
+When its client is gone, it ends everything and itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import io
+import os
+import random
+import selectors
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from labkit.cluster import in_rank
+from labkit.cluster.channel import Channel
+from labkit.cluster.environment import set_threads
+from labkit.cluster.network import enter_private_network, hold_port
+
+__all__ = ["main"]
+
+DEATH_OF_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
+ENDING = 5.0  # seconds for killed processes to be gone
+_exit = os._exit  # in a rank, os._exit shows where the program called it
+SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "resume": signal.SIGCONT}
+
+
+class _Server:
+    def __init__(self, channel: Channel, client: int) -> None:
+        self.channel, self.client = channel, client
+        self.ranks: dict[int, tuple[int, int]] = {}  # pid: run and rank
+        self.run = 0
+        self.environment: dict[str, str] = {}
+        self.program = b""
+        self.idle_until = float("inf")
+        self.own_files: list[int] = []
+
+    def serve(self) -> None:
+        """Obey the client until it is gone."""
+        woken, waker = os.pipe()
+        os.set_blocking(woken, False)
+        os.set_blocking(waker, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.channel, selectors.EVENT_READ)
+            selector.register(woken, selectors.EVENT_READ)
+            self.own_files = [self.channel.fileno(), woken, waker]
+            if isinstance(selector, getattr(selectors, "EpollSelector", ())):
+                self.own_files.append(selector.fileno())
+            while not self.channel.closed and time.monotonic() < self.idle_until:
+                if os.getppid() != self.client:
+                    return  # a fork of the client may hold its end of the channel open
+                for key, _ in selector.select(1.0):
+                    if key.fileobj is self.channel:
+                        for what, *rest in self.channel.receive():
+                            self.idle_until = float("inf")
+                            getattr(self, f"do_{what}")(*rest)
+                    else:
+                        with suppress(BlockingIOError):
+                            os.read(woken, 4096)
+                self.reap()
+
+    def say(self, *message: object) -> None:
+        """To the client, which may be gone: then `serve` notices."""
+        with suppress(OSError):
+            self.channel.send(*message)
+
+    # What the client may ask for.
+
+    def do_run(
+        self, run: int, environment: dict[str, str], program: bytes, modules: Sequence[str]
+    ) -> None:
+        """A new run; what follows belongs to it. Import what its ranks will need."""
+        self.run, self.environment, self.program = run, environment, program
+        before = len(sys.modules)
+        in_rank.preload(("cloudpickle", *modules))
+        if len(sys.modules) != before:
+            set_threads()  # what it looks up, ranks need not
+            gc.collect()
+            gc.freeze()  # a collection in a rank would copy every page of these objects
+        self.say("preloaded", run)
+
+    def do_fork(self, rank: int, changes: dict[str, str | None], held: str) -> None:
+        """Fork a rank."""
+        files = self.channel.files(4)
+        parent = os.getpid()
+        gc.disable()
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            for file in self.own_files:
+                os.close(file)
+            _be_rank(rank, self.environment, changes, self.program, held, files, parent)
+        gc.enable()
+        for file in files:
+            os.close(file)
+        self.ranks[pid] = self.run, rank
+
+    def do_signal(self, rank: int, what: str) -> None:
+        """Kill, pause or resume a rank, with all of its group."""
+        for pid in self.pids(rank):
+            _signal_group(pid, SIGNALS[what])
+
+    def do_stacks(self, ranks: list[int]) -> None:
+        """Ask ranks where they are, and say which cannot answer because they are paused."""
+        for rank in ranks:
+            for pid in self.pids(rank):
+                if _state(pid) in "Tt":
+                    self.say("paused", self.run, rank)
+                else:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGUSR1)
+
+    def do_stop(self, run: int) -> None:
+        """End all that the run has started."""
+        self.end_ranks()
+        self.say("stopped", run)
+
+    def do_answer(self, number: int) -> None:
+        """Show that this process is at work."""
+        self.say("answered", number)
+
+    def do_idle(self, seconds: float) -> None:
+        """End when nothing is asked for so long."""
+        self.idle_until = time.monotonic() + seconds
+
+    # Processes. Only their parent signals them: a pid is not reused before its parent reaps it.
+
+    def pids(self, rank: int) -> list[int]:
+        """The process of a rank of this run, if it is there."""
+        return [pid for pid, known in self.ranks.items() if known == (self.run, rank)]
+
+    def end_ranks(self) -> None:
+        """Kill ranks and all that they have started, until nothing is left."""
+        until = time.monotonic() + ENDING
+        while time.monotonic() < until:
+            for pid in self.ranks:
+                _signal_group(pid, signal.SIGKILL)
+            for pid in _children():
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            if not self.reap():
+                return
+            time.sleep(0.002)
+
+    def reap(self) -> bool:
+        """Say which ranks have ended, and leave no zombie. False: there are no children."""
+        while True:
+            try:
+                pid, code = _ended(self.ranks)
+            except ChildProcessError:
+                return False
+            if not pid:
+                return True
+            if pid in self.ranks:
+                self.say("ended", *self.ranks.pop(pid), code)
+
+
+class _Pipes:
+    """A rank's link to its client."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+
+    def started(self) -> bool:
+        """Say so; wait for the word to begin."""
+        self.channel.send("started", os.getpid())
+        return bool(self._received())
+
+    def finished(self, how: str, payload: bytes) -> None:
+        """Send the payload; with a result, wait for the end: TensorFlow needs its peers."""
+        self.channel.send(how, payload)
+        if how == "returned":
+            self._received()
+
+    def _received(self) -> list[tuple[Any, ...]]:
+        messages: list[tuple[Any, ...]] = []
+        while not messages and not self.channel.closed:
+            messages = self.channel.receive()
+        return messages
+
+
+def _be_rank(
+    rank: int,
+    environment: Mapping[str, str],
+    changes: Mapping[str, str | None],
+    program: bytes,
+    held: str,
+    files: list[int],
+    parent: int,
+) -> NoReturn:
+    """Be a rank until the end. `files`: stdout, stderr, channel, stacks."""
+    code = 70
+    try:
+        out, err, messages, stacks = files
+        _end_with(parent)
+        for number in (signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for file, standard in ((out, 1), (err, 2)):
+            os.dup2(file, standard)
+            os.close(file)
+        _be_fresh(environment)
+        holder = hold_port(held) if held else None
+        link = _Pipes(Channel(socket.socket(fileno=messages)))
+        code = in_rank.run(rank, program, changes, (), stacks, link)
+        del holder
+    except BaseException:  # noqa: BLE001 (nothing above could catch it)
+        sys.excepthook(*sys.exc_info())
+    finally:
+        _exit(code)
+
+
+def _be_fresh(environment: Mapping[str, str]) -> None:
+    """Be like a Python that has just started, with this environment."""
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        # Nothing is buffered: a rank may be killed at any moment.
+        raw: Any = open(number, "wb", buffering=0, closefd=False)  # noqa: SIM115
+        stream = io.TextIOWrapper(raw, "utf-8", errors="backslashreplace", write_through=True)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    os.environ.clear()
+    os.environ.update(environment)
+    if hasattr(time, "tzset"):
+        time.tzset()
+    random.seed()
+    if "numpy.random" in sys.modules:  # all ranks of all runs are copies of one process
+        sys.modules["numpy.random"].seed()
+    gc.enable()
+
+
+def _end_with(parent: int) -> None:
+    """Lead a session, and end with the parent."""
+    os.setsid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(DEATH_OF_PARENT, signal.SIGKILL)
+    else:
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.killpg(os.getpid(), signal.SIGKILL)
+
+
+def _ended(leaders: Mapping[int, object]) -> tuple[int, int]:
+    """A child that has ended, and its exit code; zeros, if there is none."""
+    if hasattr(os, "waitid"):
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if found is not None and found.si_pid in leaders:
+            # While its leader is not reaped, the number of the group is not reused.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(found.si_pid, signal.SIGKILL)
+    pid, status = os.waitpid(-1, os.WNOHANG)
+    return pid, os.waitstatus_to_exitcode(status) if pid else 0
+
+
+def _signal_group(pid: int, number: int) -> None:
+    """To the process and its group, which one that was forked just now has not made yet."""
+    with suppress(PermissionError):
+        try:
+            os.killpg(pid, number)
+        except ProcessLookupError:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def _children() -> list[int]:
+    """Our children, also those that a dead rank has left to us (Linux)."""
+    with suppress(OSError):
+        text = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text(encoding="ascii")
+        return [int(pid) for pid in text.split()]
+    return []
+
+
+def _state(pid: int) -> str:
+    """The letter that `ps` shows: T when it is stopped."""
+    with suppress(OSError):
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return text.rpartition(")")[2].split()[0]
+    return "?"
+
+
+def _leave(*_: object) -> None:
+    raise SystemExit(0)
+
+
+def main(arguments: list[str]) -> int:
+    """Serve the client at the other end of the file with this number."""
+    number, client, network = int(arguments[0]), int(arguments[1]), arguments[2]
+    channel = Channel(socket.socket(fileno=number))
+    os.set_inheritable(number, False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)
+    refused = enter_private_network() if network == "own" else ""
+    server = _Server(channel, client)
+    server.say("hello", refused)
+    if refused:
+        return 0
+    signal.signal(signal.SIGTERM, _leave)  # SIGTERM ends it by way of the `finally`
+    try:
+        server.serve()
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        server.end_ranks()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

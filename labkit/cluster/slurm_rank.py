@@ -1,0 +1,210 @@
+"""What srun starts on every rank: of a cluster's run (`main`), or of a batch script (`run_target`).
+
+A rank of a run is two processes. The parent obeys lines that the client writes to srun's stdin,
+which srun sends to all ranks: "go", "kill 1", "stacks 0 2"; the end of stdin ends the rank. The
+child is the rank itself. Both report to the client on stdout: srun labels each line with the rank,
+and lines with MARK are for the client. An end is reported on stderr too, so that all that was
+written before it has come. Results are files, one a rank.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from labkit.cluster import in_rank, tf_config
+from labkit.cluster.engine import Job
+from labkit.cluster.environment import THREADS
+from labkit.cluster.network import hold_port
+from labkit.kinds import LabError
+
+__all__ = ["MARK", "environment_of_batch_rank", "main", "run_target"]
+
+MARK = "\x1elabkit "  # then JSON: [event, ...]
+LONGEST = 400  # characters of a line of a stack: srun cuts lines at 1024 bytes
+ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
+SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "resume": signal.SIGCONT}
+
+
+def main(folder: str) -> None:
+    """Be one rank of the run in this folder, until the client closes srun's stdin."""
+    rank = int(os.environ["SLURM_PROCID"])
+    job: Job = pickle.loads(Path(folder, "job").read_bytes())  # noqa: S301 (ours: mode 0700)
+    commands, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(  # type: ignore[union-attr]
+            encoding="utf-8", errors="backslashreplace", line_buffering=True
+        )
+    port = job.addresses[rank].rpartition(":")[2]
+    held = hold_port(f":{port}")  # of all addresses: TensorFlow listens on all
+    if held is None:
+        host = os.environ["SLURMD_NODENAME"]
+        why = f"Port {port} of {host} is taken. Each run has other ports: run again."
+        _report("ended", 1, why, files=(1, 2))
+        return
+    go, our_go = os.pipe()
+    our_stacks, stacks = os.pipe()
+    reports = os.dup(1), os.dup(2)
+    ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)
+    pid = os.fork()
+    if pid == 0:
+        leave, code = os._exit, 1
+        try:
+            for file in (commands, our_go, our_stacks):
+                os.close(file)
+            changes = {**variables_of_node(os.environ), **job.environment[rank]}
+            link = _Link(rank, folder, go, reports)
+            code = in_rank.run(rank, job.program, changes, job.modules, stacks, link)
+        finally:
+            leave(code)
+    os.close(stacks)
+    os.set_blocking(our_stacks, False)
+    _obey(rank, pid, commands, our_go, our_stacks)
+
+
+class _Link:
+    """The rank's connection to the client."""
+
+    def __init__(self, rank: int, folder: str, go: int, reports: tuple[int, int]) -> None:
+        self._rank, self._folder, self._go, self._reports = rank, folder, go, reports
+
+    def started(self) -> bool:
+        host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+        _report("started", os.getpid(), host, files=self._reports[:1])
+        return bool(os.read(self._go, 1))
+
+    def finished(self, how: in_rank.How, payload: bytes) -> None:
+        Path(self._folder, f"result{self._rank}").write_bytes(payload)
+        _report(how, files=self._reports)
+        if how == "returned":
+            os.read(self._go, 1)  # until the parent kills it: other ranks may need this process
+
+
+def _obey(rank: int, pid: int, commands: int, go: int, stacks: int) -> None:
+    """The parent: do what the client says, and say how the rank ended."""
+    child = os.pidfd_open(pid)
+    watched, unread, stack = [commands, stacks, child], b"", b""
+    while commands in watched:
+        ready = select.select(watched, (), ())[0]
+        if stacks in ready or child in ready:
+            stack = _report_stack(stacks, stack)
+        if child in ready:
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            watched = [commands]
+            _report("ended", code, "", files=(1, 2))
+        if commands in ready:
+            data = os.read(commands, 1 << 16)
+            *whole, unread = (unread + data).split(b"\n")
+            for line in whole:
+                what, *ranks = line.decode().split()
+                if what == "go":
+                    os.write(go, b"g")
+                elif str(rank) in ranks and child in watched:
+                    _do(what, pid)
+            if not data:
+                watched.remove(commands)
+    # Kill the rank and all that it has started: orphans of it have become our children.
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    while pids := children.read_text(encoding="ascii").split():
+        for left in map(int, pids):
+            os.kill(left, signal.SIGKILL)
+        os.waitpid(-1, 0)
+
+
+def _report_stack(file: int, begun: bytes) -> bytes:
+    """Report the whole lines that faulthandler has written; what is left of the last one."""
+    with suppress(BlockingIOError):
+        while data := os.read(file, 1 << 16):
+            begun += data
+    *lines, begun = begun.split(b"\n")
+    for line in lines:
+        _report("stack", line.decode(errors="replace")[:LONGEST] + "\n", False)
+    return begun
+
+
+def _do(what: str, pid: int) -> None:
+    if what != "stacks":
+        os.kill(pid, SIGNALS[what])
+    elif Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "T":
+        _report("stack", "", True)  # stopped: it cannot answer
+    else:
+        os.kill(pid, signal.SIGUSR1)
+
+
+def _report(*content: Any, files: tuple[int, ...] = (1,)) -> None:
+    for file in files:
+        with suppress(OSError):  # srun is gone: stdin ends, too
+            os.write(file, f"{MARK}{json.dumps(content)}\n".encode())
+
+
+def variables_of_node(environ: Mapping[str, str]) -> dict[str, str]:
+    """What only the node knows: the rank's number there, and its share of the GPUs and cores.
+
+    >>> variables_of_node({"SLURM_LOCALID": "1", "SLURM_NODEID": "0",
+    ...     "SLURM_TASKS_PER_NODE": "2(x2)", "CUDA_VISIBLE_DEVICES": "0,1,2,3"})
+    {'LOCAL_RANK': '1', 'LOCAL_WORLD_SIZE': '2', 'CUDA_VISIBLE_DEVICES': '1,3'}
+    """
+    counts = environ.get("SLURM_STEP_TASKS_PER_NODE") or environ["SLURM_TASKS_PER_NODE"]
+    local, together = int(environ["SLURM_LOCALID"]), tf_config.counts_of(counts)
+    ranks = together[int(environ["SLURM_NODEID"])]
+    found = {"LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(ranks)}
+    if gpus := environ.get("CUDA_VISIBLE_DEVICES", ""):
+        names = gpus.split(",")
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(names[local::ranks] or [names[local % len(names)]])
+    if cores := environ.get("SLURM_CPUS_PER_TASK"):
+        found |= {name: cores for name in THREADS if name not in environ}
+    return found
+
+
+def run_target(target: str) -> int:
+    """Run FILE.py:NAME on this rank of a batch job; what it returns is printed."""
+    os.environ.update(environment_of_batch_rank(os.environ))
+    value = _function(target)(int(os.environ["RANK"]))
+    if value is not None:
+        print(f"returned {value!r}", flush=True)
+    return 0
+
+
+def environment_of_batch_rank(environ: Mapping[str, str]) -> dict[str, str]:
+    """TF_CONFIG, RANK, WORLD_SIZE, MASTER_ADDR and the like, from what srun has set."""
+    config = tf_config.from_slurm(environ)
+    me = in_rank.ThisRank(
+        config.rank, config.ranks, config.role, config.index, config.addresses, "slurm"
+    )
+    host, _, port = config.addresses[0].rpartition(":")
+    return {
+        **variables_of_node(environ),
+        **me.variable(),
+        "TF_CONFIG": config.text(),
+        "RANK": str(config.rank),
+        "WORLD_SIZE": str(config.ranks),
+        "MASTER_ADDR": host,
+        # The last port of this step: ranks have the first ones.
+        "MASTER_PORT": str(int(port) + tf_config.STEP_PORTS - 1),
+    }
+
+
+def _function(target: str) -> Callable[..., Any]:
+    """The function of a FILE.py:NAME."""
+    file, _, name = target.rpartition(":")
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise LabError(f"There is no file {path} on {socket.gethostname()}.")
+    # What lies beside the program can be imported, as when the file itself is run.
+    sys.path.insert(0, str(path.parent))
+    program = getattr(importlib.import_module(path.stem), name, None)
+    if not callable(program):
+        raise LabError(f"{file} has no function {name!r}.")
+    return program  # type: ignore[no-any-return]

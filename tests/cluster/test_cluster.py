@@ -1,0 +1,183 @@
+"""The cluster that users hold: what it refuses, roles, random numbers, its warm processes."""
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import labkit
+from labkit.cluster import this_rank
+from labkit.kinds import LabError
+
+FACTOR = 10
+
+
+def times_factor(rank, added=0):
+    return rank * FACTOR + added
+
+
+@pytest.fixture(scope="module")
+def four():
+    with labkit.cluster(ranks=4) as c:
+        yield c
+
+
+def test_a_program_may_be_a_closure_a_lambda_a_partial_or_a_method(four):
+    import functools
+
+    class Scaled:
+        def __init__(self, by):
+            self.by = by
+
+        def program(self, rank):
+            return rank * self.by
+
+    by = 3
+    assert four.run(lambda rank: rank * by) == [0, 3, 6, 9]
+    assert four.run(Scaled(5).program) == [0, 5, 10, 15]
+    assert four.run(functools.partial(times_factor, added=2)) == [2, 12, 22, 32]
+
+
+def test_a_program_of_a_notebook_sees_the_names_of_its_cells(four):
+    cell = types.ModuleType("__main__")
+    text = "class Pair:\n    two = 2\nbase = 7\ndef twice(x):\n    return Pair.two * x\n"
+    text += "def program(rank):\n    return twice(rank) + base\n"
+    exec(text, cell.__dict__)
+    assert four.run(cell.program) == [7, 9, 11, 13]
+
+
+def test_a_function_that_belongs_to_no_module_runs(four):
+    program = types.FunctionType(times_factor.__code__, {"FACTOR": 3}, "program", (0,))
+    program.__module__ = None
+    assert four.run(program) == [0, 3, 6, 9]
+
+
+def test_roles_give_ranks_their_task_in_tf_config():
+    def task(rank):
+        me = this_rank()
+        return me.role, me.index
+
+    with labkit.cluster(roles={"chief": 1, "worker": 2, "ps": 1}) as c:
+        assert c.run(task) == [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
+        assert "4 ranks (1 chief, 2 worker, 1 ps)" in repr(c)
+        config = c.tf_config(2)
+    assert config["task"] == {"type": "worker", "index": 1}
+    assert {role: len(of) for role, of in config["cluster"].items()} == {
+        "chief": 1,
+        "worker": 2,
+        "ps": 1,
+    }
+
+
+def test_every_rank_has_its_own_random_numbers(four):
+    def draws(rank):
+        import random
+
+        import numpy as np
+
+        return random.random(), float(np.random.random())  # noqa: NPY002
+
+    drawn = [*four.run(draws), *four.run(draws)]
+    assert len({first for first, _ in drawn}) == len({second for _, second in drawn}) == 8
+
+
+def test_threads_are_those_of_this_run_and_not_of_an_earlier_one(monkeypatch):
+    """NumPy's own were made when the fork server imported it, perhaps for more ranks."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def threads(rank):
+        import numpy as np
+
+        square = np.ones((1000, 1000))
+        square @ square
+        return len([*Path("/proc/self/task").iterdir()])
+
+    for wanted in (3, 1, 2):
+        environment = {"OMP_NUM_THREADS": wanted, "OPENBLAS_NUM_THREADS": wanted}
+        with labkit.cluster(ranks=1, keep_warm=True, environment=environment) as c:
+            assert c.run(threads) == [wanted]
+    labkit.cluster.shutdown()
+
+
+def test_exit_without_fault_is_a_return(four):
+    assert four.run(lambda rank: sys.exit(0)) == [None] * 4
+
+
+def test_no_input_is_waited_for(four):
+    def asks(rank):
+        try:
+            return input("your name? ")
+        except EOFError:
+            return "no input"
+
+    assert four.run(asks, show=False) == ["no input"] * 4
+
+
+def test_two_clusters_at_once_do_not_disturb_each_other(four):
+    with labkit.cluster(ranks=2) as other:
+        run = four.start(times_factor)
+        assert other.run(times_factor) == [0, 10]
+        assert run.finish().results == {0: 0, 1: 10, 2: 20, 3: 30}
+
+
+def test_modules_are_imported_once_for_all_ranks(tmp_path, monkeypatch):
+    (tmp_path / "slow_module.py").write_text("import os; loaded_by = os.getpid()")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def loaded(rank):
+        import slow_module
+
+        return slow_module.loaded_by
+
+    with labkit.cluster(ranks=2, preload=("slow_module", "there_is_no_such_module")) as c:
+        assert c.run(loaded) == [c.engine.server_pid] * 2
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"ranks": 0}, "ranks must be .* got 0"),
+        ({"ranks": 2.0}, "ranks must be .* got 2.0"),
+        ({"ranks": 3, "roles": {"worker": 2}}, "are 2 ranks, but ranks=3"),
+        ({"roles": {"boss": 1}}, "role must be one of .* got 'boss'"),
+        ({"roles": {"chief": 2}}, "from 1 to 1, got 2"),
+        ({"roles": ["worker"]}, "counts by role"),
+        ({"engine": "moon"}, "engine must be one of 'local', 'slurm', got 'moon'"),
+        ({"network": "wide"}, "network must be one of .* got 'wide'"),
+        ({"partition": "gpu"}, "engine='local' must be one of .* got 'partition'"),
+        ({"environment": {"A": [1]}}, r"environment\['A'\] must be a text"),
+        ({"environment": {"": "1"}}, "cannot be the name of a variable"),
+        ({"start": -1}, "start must be .* got -1"),
+    ],
+)
+def test_wrong_keywords_are_refused_before_anything_starts(keywords, message):
+    with pytest.raises(LabError, match=message):
+        labkit.cluster(**keywords)
+
+
+@pytest.mark.parametrize(
+    ("program", "keywords", "message"),
+    [
+        (3, {}, r"function of \(rank\), got 3"),
+        (times_factor, {"deadline": -1}, "deadline must be .* got -1"),
+        (times_factor, {"until": {7}}, "rank in until must be one of 0, 1, 2, 3, got 7"),
+        (times_factor, {"until": set()}, "until names no rank"),
+        (times_factor, {"tolerate": 1}, "tolerate must be a set of ranks"),
+    ],
+)
+def test_wrong_calls_are_refused_before_anything_starts(four, program, keywords, message):
+    with pytest.raises(LabError, match=message):
+        four.run(program, **keywords)
+
+
+def test_outside_its_block_a_cluster_has_no_ranks():
+    c = labkit.cluster(ranks=1)
+    with c:
+        assert "1 rank on" in repr(c)
+    with pytest.raises(LabError, match="only in a block"):
+        c.run(times_factor)
+    assert "its block has ended" in repr(c)
+    with pytest.raises(LabError, match="This process is no rank"):
+        this_rank()

@@ -1,0 +1,201 @@
+"""Nothing stays: whoever is interrupted, killed or stopped, all that was started is ended."""
+
+import contextlib
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import labkit
+from labkit.cluster import fork_client
+from tests.cluster.leftovers import MARK, gone, marked, new_mark
+
+# A session that runs ranks which have started processes of their own, also in other sessions.
+SESSION = """
+import signal, subprocess, sys, time
+import labkit
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests' own is ignored
+
+def program(rank):
+    subprocess.Popen(["sleep", "1000"])
+    subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    print("here", flush=True)
+    while True:
+        time.sleep(1)
+
+with labkit.cluster(ranks=2) as c:
+    run = c.start(program, show=False)
+    for rank in range(2):
+        run.wait_for("here", rank=rank)
+    print(c.engine.server_pid, run.pids[0], flush=True)
+    run.finish(deadline=1000).raise_errors()
+"""
+
+
+@contextlib.contextmanager
+def session():
+    """A Python of its own with a mark; the process, and the pids of its server and of rank 0."""
+    mark = new_mark()
+    with subprocess.Popen(
+        [sys.executable, "-c", SESSION],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, MARK: mark},
+    ) as process:
+        try:
+            assert select.select([process.stdout], [], [], 60)[0], "the session did not begin"
+            server, rank = map(int, process.stdout.readline().split())
+            yield process, server, rank
+            assert process.wait(30) != 0
+            assert gone(mark)
+        finally:
+            process.kill()
+
+
+def test_ctrl_c_ends_everything():
+    with session() as (process, _, _):
+        process.send_signal(signal.SIGINT)
+        assert b"KeyboardInterrupt" in process.stderr.read()
+
+
+def test_a_killed_session_leaves_nothing():
+    with session() as (process, _, _):
+        process.kill()
+
+
+def test_a_killed_fork_server_takes_everything_along_and_is_told():
+    """Also what ranks have started in sessions of their own, which has no parent any more."""
+    with session() as (process, server, _):
+        os.kill(server, signal.SIGKILL)
+        assert b"The fork server of the ranks has ended (exit status -9)" in process.stderr.read()
+
+
+def test_a_fork_server_that_is_asked_to_end_ends_everything():
+    with session() as (_, server, _):
+        os.kill(server, signal.SIGTERM)
+
+
+def test_a_paused_session_loses_no_event():
+    with session() as (process, _, rank):
+        process.send_signal(signal.SIGSTOP)
+        os.kill(rank, signal.SIGKILL)
+        process.send_signal(signal.SIGCONT)
+        assert b"Rank 0 was killed by signal 9" in process.stderr.read()
+
+
+def interrupt_after(seconds):
+    later = f"import os, time; time.sleep({seconds}); os.kill({os.getpid()}, 2)"
+    return subprocess.Popen([sys.executable, "-c", later])
+
+
+@pytest.fixture
+def interruptible():
+    """SIGINT raises, also where the tests were started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.05, 0.3])
+def test_an_interrupt_at_any_moment_leaves_a_cluster_that_works(interruptible, moment):
+    def program(rank):
+        print("x" * 1000)
+        time.sleep(60)
+
+    with labkit.cluster(ranks=2) as c:
+        with interrupt_after(moment), pytest.raises(KeyboardInterrupt):
+            c.run(program, show=False)
+        assert c.run(lambda rank: rank) == [0, 1]
+
+
+def test_an_interrupt_while_modules_are_imported_is_heeded(interruptible, tmp_path, monkeypatch):
+    (tmp_path / "slow_to_load.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    mark = new_mark()
+    ranks = labkit.cluster(ranks=2, preload=["slow_to_load"], environment={MARK: mark})
+    with ranks as c, interrupt_after(0.5), pytest.raises(KeyboardInterrupt):
+        c.run(abs)
+    assert gone(mark)
+
+
+def test_what_ranks_have_started_ends_with_the_run():
+    mark = new_mark()
+
+    def program(rank):
+        away = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        daemon = "import os, time; os.fork() and os._exit(0); os.setsid(); time.sleep(1000)"
+        subprocess.run([sys.executable, "-c", daemon])
+        return away.pid
+
+    with labkit.cluster(ranks=2, environment={MARK: mark}) as c:
+        c.run(program)
+        assert marked(mark) <= {c.engine.server_pid}
+    assert gone(mark)
+
+
+def test_a_warm_server_is_used_again_if_what_libraries_read_is_the_same(monkeypatch):
+    def server():
+        with labkit.cluster(ranks=1, keep_warm=True) as c:
+            return c.run(lambda rank: os.getppid())[0]
+
+    mark = new_mark()
+    monkeypatch.setenv(MARK, mark)
+    first = server()
+    assert server() == first
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")  # read when TensorFlow is imported
+    second = server()
+    assert second != first
+    os.kill(second, signal.SIGKILL)
+    assert server() not in (first, second)
+    labkit.cluster.shutdown()
+    assert gone(mark)
+
+
+def test_a_warm_server_ends_by_itself(monkeypatch):
+    monkeypatch.setattr(fork_client, "WARM_SECONDS", 0.1)
+    mark = new_mark()
+    with labkit.cluster(ranks=1, keep_warm=True, environment={MARK: mark}):
+        pass
+    assert gone(mark)
+    labkit.cluster.shutdown()
+
+
+@pytest.mark.stress
+def test_two_hundred_mixed_runs_neither_hang_nor_leave_anything(interruptible):
+    mark, chance = new_mark(), random.Random(8)
+
+    def returns(rank):
+        print("x" * chance.randrange(10_000))
+        return bytes(chance.randrange(1_000_000))
+
+    def fails(rank):
+        return 1 / (rank - 1)
+
+    def dies(rank):
+        os.kill(os.getpid(), chance.choice([9, 15, 11]))
+
+    def hangs(rank):
+        subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        time.sleep(1000)
+
+    with labkit.cluster(ranks=3, environment={MARK: mark}) as c:
+        for _ in range(200):
+            program = chance.choice([returns, returns, fails, dies, hangs])
+            deadline = chance.choice([0.05, 0.3]) if program is hangs else 60
+            run = c.start(program, show=False)
+            killer = threading.Timer(0.1, os.kill, [c.engine.server_pid, signal.SIGKILL])
+            if chance.random() < 0.05:
+                killer.start()
+            outcome = run.finish(deadline)
+            killer.cancel()
+            killer.join() if killer.is_alive() else None
+            assert (outcome.fault is None) == (len(outcome.results) == 3)
+        assert c.run(abs) == [0, 1, 2]
+    assert gone(mark)
