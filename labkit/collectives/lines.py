@@ -22,7 +22,7 @@ _MACHINERY = {
     for name in (
         "communicator.py",
         "faults.py",
-        "groups.py",
+        "programs/group.py",
         "lines.py",
         "memory_regions.py",
         "posts.py",

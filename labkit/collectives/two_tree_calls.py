@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from labkit.collectives.events import Post, Transfer
-from labkit.collectives.programs.two_trees import parent_of
+from labkit.collectives.programs.double_tree import parent_of
 
 __all__ = ["two_tree_calls"]
 

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import array_shapes
 from labkit import LabError, collectives
 from labkit.collectives import programs
 from labkit.collectives.operations import OPERATIONS, combine, finish
-from labkit.collectives.programs.two_trees import family
+from labkit.collectives.programs.double_tree import family
 from tests.collectives.numpy_oracle import DTYPES, REDUCING, assert_done, exact_inputs
 
 ROOTED = {"broadcast", "reduce", "scatter", "gather"}
@@ -243,7 +243,7 @@ def test_all_to_all_says_which_sizes_it_can_swap():
 
 def test_chunks_of_a_buffer_with_gaps_are_refused():
     with pytest.raises(LabError, match="ascontiguousarray"):
-        programs.pieces.split(np.zeros((4, 4))[:, :2], 2)
+        programs.buffers.split(np.zeros((4, 4))[:, :2], 2)
 
 
 def test_every_program_is_there_and_says_in_one_sentence_what_it_does():

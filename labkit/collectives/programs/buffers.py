@@ -5,27 +5,15 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from labkit.collectives.operations import Array
 from labkit.kinds import LabError
 
-__all__ = ["Comm", "check_count", "check_root", "powers_of_two", "split"]
+__all__ = ["Array", "Comm", "powers_of_two", "split"]
 
+Array: TypeAlias = npt.NDArray[Any]
 # labkit's simulated communicator, a Group of its ranks, or MPI.COMM_WORLD of mpi4py.
 Comm: TypeAlias = Any
-
-
-def check_root(root: int, ranks: int) -> None:
-    """A root beyond the last rank would come round to another one, unseen."""
-    if not isinstance(root, (int, np.integer)) or not 0 <= root < ranks:
-        last = f"give one from 0 to {ranks - 1}" if ranks > 1 else "there is only rank 0"
-        raise LabError(f"root={root!r} is none of the {ranks} ranks: {last}.")
-
-
-def check_count(name: str, value: int) -> None:
-    """There is no node without ranks, and no buffer in no pieces."""
-    if not isinstance(value, (int, np.integer)) or value < 1:
-        raise LabError(f"{name}={value!r} cannot be. Give a whole number: {name}=1 or more.")
 
 
 def split(buffer: Array, parts: int) -> list[Array]:

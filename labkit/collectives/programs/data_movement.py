@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from labkit.collectives.operations import Array
-from labkit.collectives.programs.pieces import Comm, check_root, powers_of_two, split
+from labkit.arguments import whole
+from labkit.collectives.programs.buffers import Array, Comm, powers_of_two, split
 from labkit.kinds import LabError
 
 
 def naive_broadcast(comm: Comm, buffer: Array, root: int = 0) -> None:
     """The root sends its buffer to every other rank, one after the other."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    check_root(root, ranks)
+    whole("root", root, at_most=ranks - 1)
     if rank == root:
         for other in range(ranks):
             if other != root:
@@ -22,9 +22,9 @@ def naive_broadcast(comm: Comm, buffer: Array, root: int = 0) -> None:
 
 
 def broadcast(comm: Comm, buffer: Array, root: int = 0) -> None:
-    """Whoever has the data passes it on: with each step, twice as many ranks have it."""
+    """Each rank that has the data passes it on: with each step, twice as many ranks have it."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    check_root(root, ranks)
+    whole("root", root, at_most=ranks - 1)
     place = (rank - root) % ranks  # the root is at place 0
     for have in powers_of_two(ranks):
         if place < have and place + have < ranks:
@@ -36,7 +36,7 @@ def broadcast(comm: Comm, buffer: Array, root: int = 0) -> None:
 def scatter(comm: Comm, buffer: Array, root: int = 0) -> None:
     """The root sends every rank its own chunk."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    check_root(root, ranks)
+    whole("root", root, at_most=ranks - 1)
     chunks = split(buffer, ranks)
     if rank == root:
         for other in range(ranks):
@@ -49,7 +49,7 @@ def scatter(comm: Comm, buffer: Array, root: int = 0) -> None:
 def gather(comm: Comm, buffer: Array, root: int = 0) -> None:
     """Every rank sends its own chunk to the root."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    check_root(root, ranks)
+    whole("root", root, at_most=ranks - 1)
     chunks = split(buffer, ranks)
     if rank == root:
         for other in range(ranks):

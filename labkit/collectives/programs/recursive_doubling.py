@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from labkit.collectives.operations import Array, Op, combine, finish
-from labkit.collectives.programs.pieces import Comm, powers_of_two, split
+from labkit.collectives.programs.buffers import Array, Comm, powers_of_two, split
+from labkit.collectives.programs.reduction import Op, combine, finish
 
 
 def fold_in(comm: Comm, buffer: Array, op: Op, core: int) -> None:

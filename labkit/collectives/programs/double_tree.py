@@ -1,11 +1,12 @@
-"""All-reduce by two binary trees at once: whoever is a leaf of one works inside the other."""
+"""All-reduce by two binary trees at once: a leaf of one is an inner rank of the other."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from labkit.collectives.operations import Array, Op, combine, finish
-from labkit.collectives.programs.pieces import Comm, check_count, split
+from labkit.arguments import whole
+from labkit.collectives.programs.buffers import Array, Comm, split
+from labkit.collectives.programs.reduction import Op, combine, finish
 
 
 def parent_of(place: int, ranks: int) -> int | None:
@@ -37,7 +38,7 @@ def double_binary_tree_all_reduce(
 ) -> None:
     """Each tree adds up one half of the data, piece by piece, and hands the total down again."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    check_count("pieces", pieces)
+    whole("pieces", pieces, at_least=1)
     halves = [split(half, pieces) for half in split(buffer, 2)]
     received = np.empty_like(halves[0][0])  # no piece is longer than the first
     trees = [(tree, *family(rank, ranks, shift=tree)) for tree in (0, 1)]
