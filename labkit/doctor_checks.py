@@ -254,7 +254,7 @@ def ranks() -> Line:
 
 def mpi() -> Line:
     """None is fine: everything but engine="mpi" and run_mpi works without."""
-    from labkit.collectives.mpi import mpiexec
+    from labkit.collectives.mpi.launch import mpiexec
     from labkit.kinds import LabError
 
     try:

@@ -47,7 +47,7 @@ class MpiEngine:
 
     def open(self, ranks: int, deadline: float) -> None:
         """Find mpiexec, and make the folder in which the ranks will talk."""
-        from labkit.collectives.mpi import mpiexec
+        from labkit.collectives.mpi.launch import mpiexec
 
         self._ranks = ranks
         self._command = [str(self._asked)] if self._asked else mpiexec()
@@ -70,15 +70,15 @@ class MpiEngine:
 
     def start(self, job: Job) -> None:
         """Write the task down and start mpiexec."""
-        from labkit.collectives.mpi import mpi_environment
-        from labkit.collectives.mpi_start import starting
+        from labkit.collectives.mpi.launch import environment as mpi_environment
+        from labkit.collectives.mpi.gforker import command_for
 
         assert self._folder is not None
         assert self._starter is not None
         shut_in = {"LABKIT_NETWORK": "own"} if self._is_alone else {}
         there = tuple(changes({**environment, **shut_in}) for environment in job.environment)
         task = Task(job.program, job.ranks, there, job.addresses, job.deadline)
-        command = [*starting(self._command), "-n", str(job.ranks)]
+        command = [*command_for(self._command), "-n", str(job.ranks)]
         environment = {**mpi_environment(), **self._openmpi()}
         self._run.start(self._starter, self._folder, command, environment, task)
 
@@ -143,7 +143,7 @@ class MpiEngine:
 
 
 def _end(mpiexec: Command) -> None:
-    from labkit.collectives.mpi_start import clear
+    from labkit.collectives.mpi.gforker import clear
 
     mpiexec.end(0.1)
     if mpiexec.pid is not None:

@@ -148,11 +148,17 @@ class Record:
     states: tuple[State, ...]
     steps: int
     complete: bool = True  # False: the changes were too many to keep, and `states` is empty
+    op: str | None = None  # the reduction that the program was given as its option `op`
     note: str = ""  # what was odd about the run
     # Runs the program again on other inputs; a trace from a file cannot.
-    again: Callable[[Sequence[Array]], Record] | None = field(
+    _again: Callable[[Sequence[Array]], Record] | None = field(
         default=None, compare=False, repr=False
     )
+
+    @property
+    def again(self) -> Callable[[Sequence[Array]], Record] | None:
+        """The function that runs the program again on other inputs, if it can be."""
+        return self._again
 
     @cached_property
     def inputs(self) -> list[Array]:
@@ -201,11 +207,12 @@ class Record:
 
 def _dtype(text: str) -> np.dtype[Any]:
     try:
-        return np.dtype(text)
+        dtype: np.dtype[Any] = np.dtype(text)
     except TypeError:
         import ml_dtypes  # bfloat16 and its kind are known to numpy by this library alone
 
-        return np.dtype(getattr(ml_dtypes, text))
+        dtype = np.dtype(getattr(ml_dtypes, text))
+    return dtype
 
 
 def chunk_bounds(size: int, parts: int) -> list[tuple[int, int]]:

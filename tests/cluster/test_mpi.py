@@ -15,7 +15,7 @@ import pytest
 
 import labkit
 from labkit import LabError
-from labkit.collectives.mpi_start import memory_of
+from labkit.collectives.mpi.gforker import memory_of
 from tests.cluster.private_slurm import wait_for
 
 ROOT = Path(labkit.__file__).parent.parent

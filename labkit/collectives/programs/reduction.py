@@ -8,14 +8,14 @@ array([3., 5.])
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from labkit.collectives.programs.buffers import Array
 from labkit.kinds import LabError
 
-__all__ = ["OPERATIONS", "Op", "combine", "finish", "undivided"]
+__all__ = ["OPERATIONS", "Op", "combine", "finish", "operation_name", "undivided"]
 
 Op: TypeAlias = "str | np.ufunc"
 
@@ -27,6 +27,23 @@ OPERATIONS: dict[str, np.ufunc] = {
     "min": np.minimum,
     "prod": np.multiply,
 }
+
+
+# numpy functions that are one of them.
+_UFUNCS: dict[Any, str] = {
+    np.add: "sum", np.maximum: "max", np.minimum: "min", np.multiply: "prod",
+    np.fmax: "max", np.fmin: "min", np.logical_or: "max", np.logical_and: "min",
+}  # fmt: skip
+
+
+def operation_name(op: object) -> str | None:
+    """The operation's name, if it is one of those above.
+
+    >>> operation_name(np.maximum), operation_name("mean"), operation_name(np.hypot)
+    ('max', 'mean', None)
+    """
+    name = _UFUNCS.get(op) if isinstance(op, np.ufunc) else op
+    return name if isinstance(name, str) and name in OPERATIONS else None
 
 
 def combine(op: Op, mine: Array, received: Array) -> None:
