@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -20,7 +19,6 @@ from labkit.collectives.records import Array, chunk_bounds, listed
 __all__ = ["NOUNS", "Finding", "contributors", "findings", "place", "problem"]
 
 EXAMINED = 1000  # elements of one piece, evenly over those that are wrong
-SEARCHED = 4_000_000  # numbers in which a misplaced one is looked for
 MOST = 9  # a contribution is counted up to this often
 
 What = Literal[
@@ -52,176 +50,95 @@ def findings(probes: Probes, piece: Piece, wrong: Array) -> list[Finding]:
     where = np.flatnonzero(wrong) + piece.start
     chosen = np.unique(np.linspace(0, where.size - 1, min(where.size, EXAMINED)).astype(int))
     places = where[chosen]
-    marks: dict[int, tuple[Any, ...]] = {}
-    for read in (_fixed, _division, _copies, _totals, _extremes, _counted, _alone):
-        left = np.array([place for place in places.tolist() if place not in marks], dtype=int)
-        if not left.size:
-            break
-        marks.update(read(probes, piece, left))
     found: list[Finding] = []
     run = -1
-    for index, place in zip(chosen.tolist(), places.tolist(), strict=True):
-        here = Finding(piece, place, place + 1, *marks.get(place, ("unknown",)))
+    for index, here in zip(chosen.tolist(), _examined(probes, piece, places), strict=True):
         last = found[-1] if found else None
         # Every element up to this one is wrong, and those examined are so in the same way.
         together = last is not None and where[index] - index == run
-        if last and together and here == replace(last, start=place, stop=place + 1):
-            found[-1] = replace(last, stop=place + 1)
+        if last and together and here == replace(last, start=here.start, stop=here.stop):
+            found[-1] = replace(last, stop=here.stop)
         else:
             found.append(here)
         run = where[index] - index
     return found
 
 
-Marks = Iterator[tuple[int, tuple[Any, ...]]]
+def _examined(probes: Probes, piece: Piece, places: Array) -> Iterator[Finding]:
+    """One finding an element."""
+    base = probes.untouched.left[piece.rank][places]
+    left = [turn.left[piece.rank][places] for turn in probes.rounds]
+    fixed = np.all([held == base for held in left], axis=0)
+    divided = _division(probes, places, left)
+    read = _contributions(probes, piece, places, base) if probes.affordable(probes.ranks) else None
+    for at, place in enumerate(places.tolist()):
+        here = Finding(piece, place, place + 1, "unknown")
+        if fixed[at]:
+            yield replace(here, what="fixed", value=number_text(base[at]))
+        elif at in divided:
+            yield replace(here, what=divided[at])
+        elif read is None or (read[0][:, at] < 0).any():
+            yield here
+        else:
+            extra = number_text(base[at]) if base[at] != probes.nothing()[place] else ""
+            counts, shifts = read[0][:, at].tolist(), read[1][:, at].tolist()
+            yield _classified(here, counts, shifts, extra)
 
 
-def _fixed(probes: Probes, piece: Piece, places: Array) -> Marks:
-    """The same number whatever goes in."""
-    value = probes.untouched.left[piece.rank][places]
-    same = np.all([r.left[piece.rank][places] == value for r in probes.rounds], axis=0)
-    for place, held in zip(places[same].tolist(), value[same], strict=True):
-        yield place, ("fixed", (), -1, 0, number_text(held))
-
-
-def _division(probes: Probes, piece: Piece, places: Array) -> Marks:
+def _division(probes: Probes, places: Array, left: list[Array]) -> dict[int, What]:
     """A mean that no rank, or more than one, has divided."""
+    found: dict[int, What] = {}
     if probes.op != "mean" or probes.ranks == 1:
-        return
-    for what, factor in (("undivided", probes.ranks), ("twice divided", 1 / probes.ranks)):
+        return found
+    ways: tuple[tuple[What, float, float], ...] = (
+        ("undivided", probes.ranks, 0.25), ("twice divided", 1 / probes.ranks, 1),
+    )  # fmt: skip
+    for what, factor, tolerance in ways:
         hits = np.ones(places.size, dtype=bool)
-        for turn in probes.rounds:
-            expected = plain(turn.total[places]) * factor
-            actual = plain(turn.left[piece.rank][places])
-            hits &= np.abs(actual - expected) < (1 if what == "twice divided" else 0.25)
-        yield from ((place, (what, (), -1, 0, "")) for place in places[hits].tolist())
+        for turn, held in zip(probes.rounds, left, strict=True):
+            hits &= np.abs(plain(held) - plain(turn.total[places]) * factor) < tolerance
+        found |= dict.fromkeys(np.flatnonzero(hits).tolist(), what)
+    return found
 
 
-def _copies(probes: Probes, piece: Piece, places: Array) -> Marks:
-    """One rank's element, from its place or another."""
-    tables = [np.concatenate(turn.given) for turn in probes.rounds]
-    size = probes.size
-    for place, index in _located(probes, piece, places, tables, size):
-        owner, origin = divmod(index, size)
-        if piece.owner is None and origin == place:
-            yield place, ("counts", tuple(int(q == owner) for q in range(probes.ranks)))
-        else:
-            yield place, ("copy", (), owner, origin - place, "")
-
-
-def _totals(probes: Probes, piece: Piece, places: Array) -> Marks:
-    """The reduction of other elements."""
-    if piece.owner is None:
-        tables = [turn.total for turn in probes.rounds]
-        for place, origin in _located(probes, piece, places, tables, probes.size):
-            yield place, ("total", (), -1, origin - place, "")
-
-
-def _located(
-    probes: Probes, piece: Piece, places: Array, tables: list[Array], size: int
-) -> Iterator[tuple[int, int]]:
-    """Where in the tables the numbers at these places are, for those that are in one place only."""
-    if tables[0].size > SEARCHED:
-        return
-    first = plain(tables[0])
-    order = np.argsort(first.real if first.dtype.kind == "c" else first, kind="stable")
-    ranked = (first.real if first.dtype.kind == "c" else first)[order]
-    for place in places.tolist():
-        held = [turn.left[piece.rank][place] for turn in probes.rounds]
-        wanted = float(np.real(held[0]))
-        low, high = np.searchsorted(ranked, [wanted, np.nextafter(wanted, np.inf)])
-        where = order[low:high]
-        for table, value in zip(tables, held, strict=True):
-            where = where[table[where] == value]
-        own = where[where % size == place]
-        if where.size == 1 or own.size == 1:
-            yield place, int((where if where.size == 1 else own)[0])
-
-
-def _extremes(probes: Probes, piece: Piece, places: Array) -> Marks:
-    """In a maximum: the ranks that were on top, and are not in it."""
-    if probes.op not in ("max", "min") or piece.owner is not None:
-        return
-    ufunc, top = OPERATIONS[probes.op], np.argmax if probes.op == "max" else np.argmin
-    turns = [(np.array([g[places] for g in turn.given]), turn) for turn in probes.rounds]
-    held = [turn.left[piece.rank][places] for turn in probes.rounds]
-    for at, place in enumerate(places.tolist()):
-        columns = [(given[:, at], value[at]) for (given, _), value in zip(turns, held, strict=True)]
-        missing = {int(top(column)) for column, value in columns if ufunc.reduce(column) != value}
-        present = [rank for rank in range(probes.ranks) if rank not in missing]
-        if present and all(ufunc.reduce(column[present]) == value for column, value in columns):
-            counts = tuple(int(rank not in missing) for rank in range(probes.ranks))
-            yield place, ("counts", counts)
-
-
-def _counted(probes: Probes, piece: Piece, places: Array) -> Marks:
-    """How often each rank is in a sum, read from digits and tried on the other numbers."""
-    if probes.op not in ("sum", "mean", "copy") or probes.code is None:
-        return
-    extra = plain(probes.untouched.left[piece.rank][places])
-    held = [plain(turn.left[piece.rank][places]) - extra for turn in probes.coded]
-    for at, place in enumerate(places.tolist()):
-        for divided in (True, False) if probes.op == "mean" else (False,):
-            parts = [probes.code.read(values[at], divided) for values in held]
-            if any(part is None for part in parts):
-                continue
-            counts = tuple(c for part in parts if part for c in part)[: probes.ranks]
-            if piece.owner is None and set(counts) == {1} and not extra[at]:
-                continue  # as it must be: what is wrong is something else
-            if _predicts(probes, piece, place, counts, extra[at], divided):
-                yield place, ("counts", counts, -1, 0, number_text(extra[at]) if extra[at] else "")
-                break
-
-
-def _predicts(
-    probes: Probes, piece: Piece, place: int, counts: Counts, extra: Any, divided: bool
-) -> bool:
-    for turn in probes.rounds:
-        parts = [plain(g[place]) * c for g, c in zip(turn.given, counts, strict=True) if c]
-        expected = sum(parts) / (probes.ranks if divided else 1) + extra
-        if probes.dtype.kind in "iu":
-            expected = plain(np.array(int(expected)).astype(probes.dtype))
-        miss = abs(plain(turn.left[piece.rank][place]) - expected)
-        if not miss <= 0.25 + 1e-6 * abs(expected):
-            return False
-    return True
-
-
-def _alone(probes: Probes, piece: Piece, places: Array) -> Marks:
-    """Each rank by itself: how often it is there, or from which place."""
-    if probes.op in ("max", "min") or not probes.affordable(probes.ranks):
-        return
-    nothing = probes.untouched.left[piece.rank]
-    for place in places.tolist():
-        counts, moved = [], []
-        for rank in range(probes.ranks):
-            turn = probes.alone(rank)
-            mine, held = turn.given[rank], turn.left[piece.rank][place]
-            count = _times(probes, mine[place], held, nothing[place])
-            if count is None:
-                origin = np.flatnonzero(mine == held)
-                if origin.size != 1 or nothing[place] != probes.nothing()[place]:
-                    break
-                moved.append((rank, int(origin[0]) - place))
-                count = 1
-            counts.append(count)
-        else:
-            if moved or any(count != 1 for count in counts):
-                what = "misplaced" if moved else "counts"
-                yield place, (what, tuple(counts), -1, 0, "", tuple(moved))
-
-
-def _times(probes: Probes, one: Any, held: Any, nothing: Any) -> int | None:
-    """How often a rank's number is in what was held when all others put in nothing."""
+def _contributions(probes: Probes, piece: Piece, places: Array, base: Array) -> tuple[Array, Array]:
+    """For each rank and element, how often the rank is in it (-1: not known), and from how far."""
+    counts = np.full((probes.ranks, places.size), -1)
+    shifts = np.zeros_like(counts)
     ufunc = OPERATIONS["sum" if probes.op in ("copy", "mean") else probes.op]
-    if probes.op == "mean":
-        one = (one / probes.ranks) if probes.dtype.kind not in "iu" else one // probes.ranks
-    actual = plain(np.asarray(held))
-    for count in range(MOST + 1):
-        expected = plain(np.asarray(reduce(ufunc, [one] * count, nothing)))
-        if abs(expected - actual) <= 1e-9 * abs(actual):
-            return count
-    return None
+    for rank in range(probes.ranks):
+        turn = probes.alone(rank)
+        mine, held = turn.given[rank], turn.left[piece.rank][places]
+        if probes.op == "mean":
+            mine = mine // probes.ranks if mine.dtype.kind in "iu" else mine / probes.ranks
+        value = base.copy()
+        for count in range(MOST + 1):
+            miss = np.abs(plain(value) - plain(held))
+            fits = miss <= (1e-9 * np.abs(plain(held)) if probes.loose else 0)
+            counts[rank, fits & (counts[rank] < 0)] = count
+            value = ufunc(value, mine[places])
+        for at in np.flatnonzero((counts[rank] < 0) & (base == probes.nothing()[places])):
+            origin = np.flatnonzero(mine == held[at])
+            if origin.size == 1:
+                counts[rank, at], shifts[rank, at] = 1, origin[0] - places[at]
+    return counts, shifts
+
+
+def _classified(here: Finding, counts: list[int], shifts: list[int], extra: str) -> Finding:
+    """What the contributions of an element mean."""
+    present = [rank for rank, count in enumerate(counts) if count]
+    moved = tuple((rank, shifts[rank]) for rank in present if shifts[rank])
+    reduces = here.piece.owner is None
+    if present and [counts[rank] for rank in present] == [1] and not extra:
+        (owner,) = present
+        if moved or not reduces:
+            return replace(here, what="copy", owner=owner, shift=shifts[owner])
+    if reduces and set(counts) == {1} and len(set(shifts)) == 1 and not extra:
+        # Without a shift it is as it must be, so that something else is wrong.
+        return replace(here, what="total", shift=shifts[0]) if moved else here
+    if moved:
+        return replace(here, what="misplaced", counts=tuple(counts), moved=moved)
+    return replace(here, what="counts", counts=tuple(counts), value=extra)
 
 
 NOUNS = {"sum": "sum", "mean": "mean", "max": "maximum", "min": "minimum", "prod": "product"}

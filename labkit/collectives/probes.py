@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.collectives.contributions import Code, alike, exact_code, precision, run_again
+from labkit.collectives.contributions import alike, precision, run_again
 from labkit.collectives.programs.reduction import OPERATIONS
 from labkit.collectives.records import Array, Record
 
@@ -228,28 +228,13 @@ class Probes:
     def _run_alone(self, rank: int) -> Probe:
         given = [self.nothing() for _ in range(self.ranks)]
         if self.op == "prod":
-            given[rank] = self._cast(2 + np.arange(self.size) % 7)
-        elif self.op == "mean":
-            given[rank] = self._cast(self._drawn(1, max(2, self.largest)) * self.ranks)
+            numbers = 2 + np.arange(self.size) % 7
+        elif self.op == "min":
+            numbers = self._drawn(0, self._top)
         else:
-            given[rank] = self._cast(self._drawn(1, max(2, self.largest)))
+            numbers = self._drawn(1, max(2, self.largest))
+        given[rank] = self._cast(numbers * self.ranks if self.op == "mean" else numbers)
         return self.run(given)
-
-    @cached_property
-    def code(self) -> Code | None:
-        """The code for `coded`, where there is one and its runs are not too many."""
-        code = exact_code("sum" if self.op == "copy" else self.op, self.dtype, self.ranks)
-        if code is None or code.op in ("max", "min") or not self.affordable(code.runs):
-            return None
-        return code
-
-    @cached_property
-    def coded(self) -> list[Probe]:
-        """The runs from which the contributions can be read."""
-        if self.code is None:
-            return []
-        given = (self.code.inputs(self.record, run) for run in range(self.code.runs))
-        return [self.run([buffer.reshape(-1) for buffer in buffers]) for buffers in given]
 
     @cached_property
     def largest(self) -> int:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from labkit.arguments import number
-from labkit.collectives.inputs import check_program, make_buffers
 from labkit.collectives.mpi.gforker import command_for
 from labkit.collectives.mpi.launch import environment, memory_advice, mpiexec, stop
 from labkit.collectives.records import Array, counted
+from labkit.collectives.trace import check_program, make_buffers
 from labkit.kinds import LabError
 from labkit.shipping import pack, pack_program
 
