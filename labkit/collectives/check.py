@@ -46,16 +46,9 @@ DIAGNOSED = 60  # pieces whose fault is looked for; the others are counted
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 ROOTED = ("broadcast", "gather", "reduce", "scatter")
 COLLECTIVES = (
-    "all_gather",
-    "all_reduce",
-    "all_to_all",
-    "barrier",
-    "broadcast",
-    "gather",
-    "reduce",
-    "reduce_scatter",
-    "scatter",
-)
+    "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "gather", "reduce",
+    "reduce_scatter", "scatter",
+)  # fmt: skip
 
 
 @stored
@@ -148,22 +141,13 @@ def check(record: Record, collective: str, op: Any = None, root: int | None = No
 
 
 def _barrier(record: Record) -> Verdict:
-    faults = tuple(
-        Fault(
-            rank,
-            None,
-            0,
-            0,
-            tuple(missing),
-            f"rank {rank} can leave before {'rank' if len(missing) == 1 else 'ranks'} "
-            f"{listed(missing)} arrived: no message has told it",
-        )
-        for rank, missing in _unheard(record)
-    )
-    proof = "no rank leaves before every rank has arrived."
-    return Verdict(
-        record.program, "barrier", None, record.ranks, not faults, "" if faults else proof, faults
-    )
+    faults = []
+    for rank, missing in _unheard(record):
+        others = f"rank{'' if len(missing) == 1 else 's'} {listed(missing)}"
+        text = f"rank {rank} can leave before {others} arrived: no message has told it"
+        faults.append(Fault(rank, None, 0, 0, tuple(missing), text))
+    proof = "" if faults else "no rank leaves before every rank has arrived."
+    return Verdict(record.program, "barrier", None, record.ranks, not faults, proof, tuple(faults))
 
 
 def _operation(record: Record, op: Any) -> str:
@@ -210,15 +194,15 @@ def _postcondition(collective: str, ranks: int, size: int, root: int) -> tuple[P
             for j in every
             if cut[j][0] < cut[j][1]
         )
+    every_rank = [(r, j) for r in every for j in every]
     holders: dict[str, list[tuple[int, int, int | None]]] = {
-        "all_reduce": [(r, j, None) for r in every for j in every],
+        "all_reduce": [(r, j, None) for r, j in every_rank],
         "reduce": [(root, j, None) for j in every],
         "reduce_scatter": [(r, r, None) for r in every],
-        "broadcast": [(r, j, root) for r in every for j in every],
+        "broadcast": [(r, j, root) for r, j in every_rank],
         "scatter": [(r, r, root) for r in every],
         "gather": [(root, j, j) for j in every],
-        "all_gather": [(r, j, j) for r in every for j in every],
-        "barrier": [],
+        "all_gather": [(r, j, j) for r, j in every_rank],
     }
     return tuple(
         Piece(rank, chunk, *cut[chunk], owner=owner, begin=cut[chunk][0])
@@ -404,39 +388,37 @@ class _Checking:
 
 
 def _unheard(record: Record) -> list[tuple[int, list[int]]]:
-    """Ranks that can leave early, each with the ranks that it has not heard of.
+    """Ranks that can leave a barrier early, each with the ranks that it has not heard of.
 
     A message tells its receiver what its sender knew when it was sent. It tells the sender
     nothing: MPI may put a small message away and let the sender go on.
     """
-    posted = _known_when_posted(record)
     knows = [1 << rank for rank in range(record.ranks)]  # a bit for each rank that has arrived
+    earlier = _calls_before(record)
     members: dict[int, list[Call]] = defaultdict(list)
     for call in record.calls:
         if call.barrier is not None:
             members[call.barrier].append(call)
-    before: dict[int, int] = {}
+    after: dict[int, int] = {}  # by call: what its rank knew when it came back
+    # Calls are in the order in which they came back: what was sent to them has been here before.
     for call in record.calls:
-        # Calls are in the order in which they came back: whoever sent has been here before.
         heard = knows[call.rank]
-        sources = [record.messages[number] for number in call.awaits]
-        for message in sources:
-            if message.dest == call.rank:
-                heard |= before.get(posted[message.sent_by], 1 << message.source)
+        messages = [record.messages[number] for number in call.awaits]
+        ends = [(m.sent_by, m.source) for m in messages if m.dest == call.rank]
         if call.barrier is not None:
-            for member in members[call.barrier]:
-                heard |= before.get(posted[member.number], 1 << member.rank)
-        before[call.number] = knows[call.rank] = heard
-    everybody = range(record.ranks)
-    missing = [[other for other in everybody if not heard >> other & 1] for heard in knows]
+            ends += [(member.number, member.rank) for member in members[call.barrier]]
+        for number, rank in ends:
+            heard |= after.get(earlier[number], 1 << rank)
+        after[call.number] = knows[call.rank] = heard
+    every = range(record.ranks)
+    missing = [[other for other in every if not heard >> other & 1] for heard in knows]
     return [(rank, others) for rank, others in enumerate(missing) if others]
 
 
-def _known_when_posted(record: Record) -> dict[int, int]:
-    """For each call the call of the same rank before it, or -1: what was known at its beginning."""
+def _calls_before(record: Record) -> dict[int, int]:
+    """For each call the call of the same rank before it, or -1."""
     latest = [-1] * record.ranks
     earlier = {}
     for call in record.calls:
-        earlier[call.number] = latest[call.rank]
-        latest[call.rank] = call.number
+        earlier[call.number], latest[call.rank] = latest[call.rank], call.number
     return earlier

@@ -8,7 +8,6 @@ import pytest
 
 from labkit import collectives
 from labkit.collectives import programs
-
 from labkit.kinds import LabError
 
 LINKS = {"latency": 5e-6, "bandwidth": 1e9, "reduction": 2e-10}

@@ -277,7 +277,9 @@ def test_the_constants_of_mpi_are_understood_where_the_program_says_them(null):
 
 def test_rank_minus_one_is_no_rank_also_in_a_program_that_has_loaded_mpi():
     pytest.importorskip("mpi4py.MPI")
-    text = "from mpi4py import MPI\ndef program(comm, buffer):\n    comm.Send(buffer, comm.rank - 1)"
+    text = (
+        "from mpi4py import MPI\ndef program(comm, buffer):\n    comm.Send(buffer, comm.rank - 1)"
+    )
     with pytest.raises(LabError, match=r"Rank 0's Send \(line 3\) names rank -1.*MPI.PROC_NULL"):
         run(written(text), PAIR)
 

@@ -282,7 +282,7 @@ def test_the_player_is_saved_as_a_page_of_its_own(player, tmp_path):
     text = player.save(tmp_path / "ring.html").read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")
     assert player.html() in text
-    with pytest.raises(LabError, match="cannot be written.*folder that exists"):
+    with pytest.raises(LabError, match=r"cannot be written.*folder that exists"):
         player.save(tmp_path / "nowhere" / "ring.html")
 
 

@@ -233,7 +233,9 @@ def reads_early(comm, buffer, use):
 
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("dtype", ["f8", "f4", "c8", "c16"])
-@pytest.mark.parametrize("use", [np.add, np.maximum, lambda a, b: -(a * b) / 2, lambda a, b: b.copy()])
+@pytest.mark.parametrize(
+    "use", [np.add, np.maximum, lambda a, b: -(a * b) / 2, lambda a, b: b.copy()]
+)
 def test_a_receive_that_is_read_before_wait_is_named(dtype, use):
     words = "read what its Irecv from rank 1 (line _) receives into, before it had waited"
     text = message(reads_early, np.array(PAIR).astype(dtype), use=use)

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
-from labkit.collectives import ANY_SOURCE, PROC_NULL, Request, programs, run, run_mpi
+from labkit.collectives import ANY_SOURCE, PROC_NULL, Request, run, run_mpi
 from labkit.collectives.mpi import launch
 from labkit.collectives.mpi.gforker import command_for, memory_of
 from labkit.kinds import LabError
@@ -126,7 +126,7 @@ def test_mistakes_are_explained_before_anything_is_started(monkeypatch):
     ):
         with pytest.raises(LabError, match=words):
             run_mpi(everything, **arguments)
-    with pytest.raises(LabError, match="uses_a_lock uses .LOCK.*cannot be sent"):
+    with pytest.raises(LabError, match=r"uses_a_lock uses .LOCK.*cannot be sent"):
         run_mpi(uses_a_lock, ranks=2)
 
 

@@ -136,7 +136,7 @@ def test_steps_of_a_star_a_tree_and_a_ring_are_as_published(ranks):
 @pytest.mark.parametrize("name", programs.MEANING)
 @pytest.mark.parametrize("ranks", [2, 5, 8])
 def test_a_step_is_a_tick_of_the_clock_on_which_each_message_takes_one(name, ranks):
-    trace = run(getattr(programs, name), ranks=ranks if name != "all_to_all" else ranks)
+    trace = run(getattr(programs, name), ranks=ranks)
     timed = trace.timed(latency=1.0, bandwidth=1e300)
     assert trace.steps == timed.seconds
     assert [message.step for message in trace.messages] == list(timed.ends)
