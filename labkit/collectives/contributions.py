@@ -249,12 +249,8 @@ def _tests(record: Record) -> list[Record]:
         inputs = []
         for rank, buffer in enumerate(record.inputs):
             low = 1 + 3 * (rank if turn > 0 else record.ranks - 1 - rank)
-            if buffer.dtype.kind == "b":
-                low = 0
-            numbers = random.integers(
-                low, low + (2 if buffer.dtype.kind == "b" else 3), buffer.shape
-            )
-            inputs.append(numbers.astype(buffer.dtype))
+            low, high = (0, 2) if buffer.dtype.kind == "b" else (low, low + 3)
+            inputs.append(random.integers(low, high, buffer.shape).astype(buffer.dtype))
         try:
             tests.append(run_again(record, inputs))
         except LabError:
@@ -395,6 +391,7 @@ def _reader(record: Record, code: Code | None, walks: list[Walk], cells: Any) ->
 
 
 def _explains(record: Record, told: Story) -> float:
+    """The share of cells in which the final counts, under this operation, give the values."""
     inputs = [buffer.reshape(-1) for buffer in record.inputs]
     outputs = [buffer.reshape(-1) for buffer in record.outputs]
 
