@@ -268,8 +268,8 @@ def make_buffers(inputs: Sequence[Any] | None, ranks: int | None, most: int) -> 
 def _check_count(ranks: int, most: int) -> None:
     if ranks > most:
         raise LabError(
-            f"At most {most} ranks run on one machine, got {ranks:,}. What {counted(ranks, 'rank')}"
-            " would cost, collectives.cost computes."
+            f"At most {most} ranks run on one machine, got {ranks:,}. What labkit's own programs "
+            "cost on many thousand ranks, collectives.cost computes."
         )
 
 

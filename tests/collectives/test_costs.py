@@ -332,7 +332,7 @@ def test_the_reduction_changes_no_cost_and_numpy_may_have_counted():
         (lambda: cost("ring_all_reduce", 4, 1, reduction="x", **LINK), "reduction"),
         (lambda: cost("broadcast", 4, 1, 1, 1, root=4), "root"),
         (lambda: cost("ring_all_reduce", 4, 1, 1, 1, pieces=2), "pieces"),
-        (lambda: cost(my_ring, 1024, 1, **LINK), "512"),
+        (lambda: cost(my_ring, 1024, 1, **LINK), "256"),
         (lambda: cost("all_to_all", 140, 1, topology=ring(140, **LINK)), "share the links"),
         (lambda: crossover("ring", "reduce", 4, **LINK), "no formula for 'ring'"),
         (lambda: compare_costs([], 64, (1, 9), **LINK), "at least one"),

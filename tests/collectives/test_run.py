@@ -107,7 +107,7 @@ def test_too_many_ranks_are_refused_at_once(ranks):
     def started(comm, buffer):
         pytest.fail("the program was started")
 
-    with pytest.raises(LabError, match=f"At most 512 ranks.*{ranks:,}.*collectives.cost"):
+    with pytest.raises(LabError, match=f"At most 256 ranks.*{ranks:,}.*collectives.cost"):
         run(started, ranks=ranks)
 
 
