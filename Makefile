@@ -14,6 +14,9 @@ JOBS ?= 2
 export TENSORFLOW
 
 BIN := .venv/bin
+# conftest.py sorts the files, the slow ones first; xdist must not sort them again.
+BENCHMARKS = timing training telemetry simulator collectives player launch
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder
 
 # The first candidate that runs and fits, because a name on the path may be a shim that only fails.
 # The environment that is there comes first; what does not fit may say why, and the last reason counts.
@@ -34,7 +37,7 @@ comma := ,
 .PHONY: help
 help: ## this list
 	@echo "make lab            the course, in JupyterLab (ARGS=\"--no-browser --port 9999\" are passed on)"
-	@echo "make test           everything that must hold: lint, types, unit tests, notebooks, browser"
+	@echo "make test           everything that must hold: lint, types, unit tests, every notebook"
 	@echo
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | grep -v -e '^lab|' -e '^test|' -e '^help|' \
 	  | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -56,7 +59,7 @@ setup-test: ## only install what `make test` needs
 
 .PHONY: test
 test: check ## everything that must hold
-	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	@$(PYTEST) -m "not browser and not stress" $(ARGS)
 
 .PHONY: check
 check: setup-test ## lint, format and types
@@ -66,15 +69,23 @@ check: setup-test ## lint, format and types
 
 .PHONY: unit
 unit: setup-test ## the unit tests
-	@$(BIN)/python -m pytest -n $(JOBS) tests -m "not browser" $(ARGS)
+	@$(PYTEST) tests --ignore=tests/browser $(ARGS)
 
 .PHONY: notebooks-test
 notebooks-test: setup-test ## run the notebooks and compare their outputs (nbval)
-	@$(BIN)/python -m pytest -n $(JOBS) notebooks $(ARGS)
+	@$(PYTEST) notebooks $(ARGS)
 
 .PHONY: browser
-browser: setup-test ## run the notebooks in JupyterLab in headless Chromium
-	@$(BIN)/python -m pytest tests/browser -m browser $(ARGS)
+browser: setup-test ## run the notebooks, the panel and the player in JupyterLab in headless Chromium
+	@$(PYTEST) tests/browser $(ARGS)
+
+.PHONY: stress
+stress: setup-test ## the tests that repeat, enlarge and race
+	@$(PYTEST) -m stress $(ARGS)
+
+.PHONY: bench
+bench: setup-test ## labkit against its peers (ARGS=--quick: each under a minute)
+	@for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 .PHONY: images
 images: setup ## redraw images/ with labkit's own code
@@ -84,9 +95,10 @@ images: setup ## redraw images/ with labkit's own code
 notebooks: setup ## run the notebooks and save their outputs (NAMES="01 03" for some)
 	@$(BIN)/labkit notebooks $(NAMES)
 
-# The newest versions that pyproject.toml allows, with hashes, for every supported Python and platform.
+# The newest versions that pyproject.toml allows, with hashes, for every supported platform, and the
+# same on every supported Python (--fork-strategy fewest).
 # lab-cuda is lab with the other build of TensorFlow; test may not disagree with either.
-LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade
+LOCK := pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-header --no-annotate --upgrade
 .PHONY: lock
 lock: setup ## renew requirements/*.txt and environment.yml
 	@$(BIN)/python -m venv .venv/lock

@@ -1,4 +1,4 @@
-"""What `pytest notebooks` adds to nbval: nothing hangs, nothing is left behind, nothing goes unrun.
+"""For all tests: slow files first, few measuring rounds. For notebooks: what nbval does not do.
 
 nbval waits for a reply as long as its cell timeout says (2000 s), even when the kernel is dead.
 Here a dead kernel is a failure within a second, a cell has 180 s unless a tag such as `timeout-600`
@@ -24,10 +24,37 @@ from unittest import mock
 import pytest
 
 ROOT = Path(__file__).parent
+# In the order of their seconds, so that no process is left with a long file at the end.
+SLOWEST_FIRST = (
+    "tests/browser/test_notebooks_in_lab.py",
+    "notebooks/03_mirrored_strategy.ipynb",
+    "notebooks/04_what_went_wrong.ipynb",
+    "notebooks/09_many_workers.ipynb",
+    "notebooks/05_reading_the_gauges.ipynb",
+    "notebooks/08_sync_and_async.ipynb",
+    "tests/strategies/test_drills.py",
+    "tests/test_nbval_guard.py",
+    "notebooks/02_one_device.ipynb",
+    "notebooks/10_on_a_cluster.ipynb",
+    "notebooks/07_ring_all_reduce.ipynb",
+    "tests/collectives/test_bench_measure.py",
+    "tests/cluster/test_slurm.py",
+    "tests/cluster/test_mpi.py",
+    "tests/strategies/test_table.py",
+    "tests/cluster/test_failures.py",
+)
 CELL_SECONDS = 180.0
 # After its time a cell is interrupted; this is how long it may then go on talking.
 GRACE_SECONDS = 10.0
 NBVAL_DEFAULT_SECONDS = 2000
+
+# A script's background job (`make test &`, nohup) inherits an ignored SIGINT, and so would every
+# kernel and rank that is started here: then tests of Ctrl-C would wait in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Under test fewer rounds are measured, in every process that is started here, too.
+os.environ.setdefault("LABKIT_ROUNDS", "3")
 
 try:
     from nbval import plugin as nbval_plugin
@@ -164,6 +191,12 @@ def pytest_configure(config: pytest.Config) -> None:
         option.nbval_sanitize_with = str(ROOT / "tests" / "nbval_sanitize.cfg")
     if option.nbval_cell_timeout == NBVAL_DEFAULT_SECONDS:
         option.nbval_cell_timeout = CELL_SECONDS
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the slowest files to the front; all others keep their order."""
+    places = {ROOT / name: place for place, name in enumerate(SLOWEST_FIRST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,7 @@
 """What watching 8 GPUs ten times a second costs: labkit's panel beside the tools that one knows.
 
 All of them ask the same NVML, with the same nvidia-ml-py: the driver's where there are GPUs, else
-the stand-in of labkit's tests, 8 GPUs whose gauges move. Each samples in a process of its own; in
+the stand-in of labkit's tests, 8 GPUs whose metrics move. Each samples in a process of its own; in
 every round each does so for a few seconds, in an order drawn anew, while the others rest. What
 counts is the CPU time of all its threads and processes; importing and starting do not.
 
@@ -10,8 +10,8 @@ counts is the CPU time of all its threads and processes; importing and starting 
 - jupyterlab-nvdashboard: the handler behind its "GPU Resources". It keeps nothing; the browser's
   tab has the last 1,000 values. Sending is not counted, neither here nor with labkit.
 - gpustat: `GPUStatCollection.new_query`, which sleeps 0.1 s per GPU and so manages one a second.
-- nvidia-smi, started anew for each look, as scripts do. Where there is none, a stand-in of 30 lines
-  of C shows what starting a program alone costs.
+- nvidia-smi, started anew for each sample, as scripts do. Where there is none, a stand-in of 30
+  lines of C shows what starting a program alone costs.
 - labkit: the whole panel of GPUs and host, with its sampler's process, all readings kept.
 
 The promise of the course: at most a tenth of the cheapest that keeps a history, which is readings
@@ -22,8 +22,8 @@ here throws them away. The promise: the slowdown's interval lies below 1 %. It i
 All in all: stretches of half a second with the sampler running and stopped (by a signal), in turns;
 of each group the quicker halves are compared, for other guests of the machine come in bursts.
 And finer, because on a shared machine one per cent is hard to see: a few steps at a time, in the
-half of the time that follows a look against the other half, ten times a second. That misses what a
-look leaves behind for more than 45 ms, which the first would show.
+half of the time that follows a sample against the other half, ten times a second. That misses what
+a sample leaves behind for more than 45 ms, which the first would show.
 
 The peers live in .venv/peers, made on first use from requirements/peers.txt (60 MB to load); what
 cannot be installed is left out. Without --quick all takes a third of an hour. Linux only: other
@@ -52,7 +52,7 @@ from labkit.timing import judge
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = Path(__file__).resolve().parent / "telemetry_parts"
 TENTH, ALLOWED, SURE = 10, 0.01, 0.95
-FULL_RATE = 9.0  # looks a second that count as ten
+FULL_RATE = 9.0  # samples a second that count as ten
 OURS = "labkit_panel"
 
 
@@ -123,11 +123,11 @@ class Worker:
             )  # fmt: skip
 
     def ready(self) -> None:
-        """Wait until it has imported everything and has looked once."""
+        """Wait until it has imported everything and has sampled once."""
         self._answer()
 
     def sample(self, seconds: float) -> dict[str, float]:
-        """CPU seconds a second, and looks a second."""
+        """CPU seconds a second, and samples a second."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{seconds}\n")
         self.process.stdin.flush()
@@ -177,11 +177,11 @@ def costs(environment: dict[str, str], folder: Path, quick: bool) -> dict[str, l
 
 
 def cost_rows(seen: dict[str, list[dict]]) -> list[Row]:
-    print(f"\n{'':34}{'looks a second':>15}{'CPU, ms a second':>18}   keeps a history")
+    print(f"\n{'':34}{'samples a second':>18}{'CPU, ms a second':>18}   keeps a history")
     for name, samples in seen.items():
         peer = PEERS.get(name, Peer("labkit, the whole panel", "yes"))
         cpu, rate = (_median([sample[key] for sample in samples]) for key in ("cpu", "rate"))
-        print(f"{peer.name:<34}{rate:>15.1f}{1000 * cpu:>18.2f}   {peer.keeps}", flush=True)
+        print(f"{peer.name:<34}{rate:>18.1f}{1000 * cpu:>18.2f}   {peer.keeps}", flush=True)
     rows, keeping = [], []
     for name, samples in seen.items():
         if name == OURS:
@@ -229,26 +229,26 @@ def slowdown_rows(environment: dict[str, str], quick: bool) -> list[Row]:
     groups, size, stretch, seconds = (2, 2, 0.5, 4) if quick else (60, 8, 0.5, 240)
     kernel = Kernel(environment)
     stretches: list[str] = []
-    looks: list[str] = []
+    samples: list[str] = []
     try:
         kernel.run(f"import sys; sys.path.insert(0, {str(PARTS)!r}); import cell")
         kernel.run("training = cell.Training()")
         kernel.run(f"training.stretches({groups}, {size}, {stretch})", stretches.append)
         heard = kernel.to_widgets
-        kernel.run(f"training.around_looks({seconds})", looks.append)
-        heard_of_looks = kernel.to_widgets - heard
+        kernel.run(f"training.around_samples({seconds})", samples.append)
+        heard_of_samples = kernel.to_widgets - heard
     finally:
         kernel.stop()
     found = _printed(stretches)
-    for messages, watched in ((heard, groups * size * stretch), (heard_of_looks, seconds)):
+    for messages, watched in ((heard, groups * size * stretch), (heard_of_samples, seconds)):
         if messages < watched:
             raise SystemExit(f"Only {messages} messages were sent to the front end.")
     gains = [math.log(_quick_half(group["off"]) / _quick_half(group["on"])) for group in found]
-    print(f"\nTraining beside a shown panel, {heard + heard_of_looks} messages to the front end")
+    print(f"\nTraining beside a shown panel, {heard + heard_of_samples} messages to the front end")
     rows = [_row("training, panel off / on", "no panel", gains, "all in all", quick)]
-    # Half of the time follows a look. The other half is taken to be as without a panel.
-    gains = [math.log(pair["off"] / pair["on"]) / 2 for pair in _printed(looks)]
-    what = "right after a look, against the time between looks"
+    # Half of the time follows a sample. The other half is taken to be as without a panel.
+    gains = [math.log(pair["off"] / pair["on"]) / 2 for pair in _printed(samples)]
+    what = "right after a sample, against the time between samples"
     return [*rows, _row("training, between looks / all", "between looks", gains, what, quick)]
 
 

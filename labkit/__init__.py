@@ -25,7 +25,7 @@ _NAMES = {
     "compare": "labkit.timing",
     "measure": "labkit.timing",
     "picture": "labkit.views.diagrams",
-    "panel": "labkit.telemetry",
+    "panel": "labkit.telemetry.panel",
     "predict": "labkit.timing",
     "replay": "labkit.telemetry",
     "replicas": "labkit.hardware",
@@ -83,7 +83,8 @@ if TYPE_CHECKING:
     )
     from labkit.hardware import replicas
     from labkit.kinds import LabError
-    from labkit.telemetry import panel, replay
+    from labkit.telemetry import replay
+    from labkit.telemetry.panel import panel
     from labkit.timing import compare, measure, predict
     from labkit.views.diagrams import picture
 

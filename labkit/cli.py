@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -72,9 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     lab.add_argument("extra", nargs="*", help="passed on to JupyterLab, such as --port 9000")
     images = commands.add_parser("images", help="redraw the course's pictures")
     images.add_argument("--check", action="store_true", help="only say which are out of date")
-    record = commands.add_parser("record", help="watch the devices while a program runs")
+    record = commands.add_parser("record", help="sample the devices while a program runs")
     record.add_argument("--to", type=Path, metavar="FILE", help="where to write; a new file")
-    record.add_argument("--every", type=float, default=0.1, help="seconds between two looks")
+    record.add_argument("--every", type=float, default=0.1, help="seconds between two samples")
     record.add_argument("program", nargs=argparse.REMAINDER, help="-- python train.py")
     replay = commands.add_parser("replay", help="show a recording in the browser")
     replay.add_argument("file", type=Path)
@@ -138,7 +139,9 @@ def _lab(extra: Sequence[str]) -> int:
             "JupyterLab is not installed beside this labkit. Run `make lab`, "
             "which installs the course's environment and opens it."
         )
+    _check_runtime_folder()
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]
+    command.append("--ServerApp.contents_manager_class=labkit.contents.Contents")
     command.append(f"--LabApp.default_url=/lab/tree/notebooks/{_FIRST}")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
@@ -147,8 +150,23 @@ def _lab(extra: Sequence[str]) -> int:
     os.execv(sys.executable, [*command, *extra])
 
 
+def _check_runtime_folder() -> None:
+    """JupyterLab cannot start without a folder for its sockets, and ends in a long traceback."""
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    folder = Path(jupyter_runtime_dir())
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as fault:
+        raise LabError(
+            f"JupyterLab cannot write in {folder} ({fault.strerror}). Start it with a home folder "
+            "that is yours, such as: make lab HOME=/tmp/$USER"
+        ) from fault
+
+
 def _recordings(chosen: argparse.Namespace) -> int:
-    command = importlib.import_module("labkit.telemetry.command")
+    command = importlib.import_module("labkit.telemetry.cli")
     if chosen.command == "replay":
         return _replay(command, chosen)
     program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program

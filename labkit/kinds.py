@@ -1,4 +1,4 @@
-"""The ground floor: what a number is, what an error says, how a quantity is written.
+"""What every room uses: the kind of a number, the error, and how quantities are written.
 
 Every value that labkit shows is one of three kinds, and says so:
 
@@ -32,9 +32,8 @@ __all__ = [
 
 
 class LabError(Exception):
-    """Something in the user's world is not as it must be.
+    """The message says what happened, with the user's own value in it, and what to do next.
 
-    The message says what happened, with the user's own value in it, and what to do next.
     In a notebook it is shown as that message alone, without a traceback.
     """
 
@@ -67,7 +66,7 @@ def recorded(where: str, when: str) -> Kind:
 
 
 def modelled(formula: str) -> Kind:
-    """A number that a formula gives and nobody has timed."""
+    """A number that a formula gives."""
     return Kind("modelled", formula)
 
 
@@ -87,10 +86,10 @@ def seconds_text(seconds: float) -> str:
         hours, minutes = divmod(minutes, 60)
         sign = "-" if seconds < 0 else ""
         return f"{sign}{hours} h {minutes} min" if hours else f"{sign}{minutes} min {rest} s"
-    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")):
-        if size >= 0.9995 * factor or unit == "ns":
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if size >= 0.9995 * factor:
             return f"{_three_digits(seconds / factor)} {unit}"
-    raise AssertionError("unreachable")
+    return f"{_three_digits(seconds / 1e-9)} ns"
 
 
 def bytes_text(count: float) -> str:
@@ -99,11 +98,16 @@ def bytes_text(count: float) -> str:
     >>> bytes_text(407_080), bytes_text(12), bytes_text(15e9), bytes_text(math.inf)
     ('407 kB', '12 B', '15.0 GB', '∞ B')
     """
-    return _scaled(count, "B")
+    if not math.isfinite(count):
+        return "unknown B" if math.isnan(count) else f"{'-' if count < 0 else ''}∞ B"
+    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if abs(count) >= 0.9995 * factor:
+            return f"{_three_digits(count / factor)} {unit}"
+    return f"{count:.0f} B"
 
 
 def rate_text(per_second: float, of: str = "images") -> str:
-    """How much of something goes through in a second.
+    """Throughput.
 
     >>> rate_text(123_456)
     '123,000 images/s'
@@ -135,7 +139,7 @@ def percent_text(share: float) -> str:
 
 
 def count_text(count: int) -> str:
-    """A whole number with its thousands apart.
+    """A whole number with a comma between thousands.
 
     >>> count_text(101770)
     '101,770'
@@ -150,13 +154,3 @@ def _three_digits(value: float) -> str:
     if size >= 9.995:
         return f"{value:.1f}"
     return f"{value:.2f}"
-
-
-def _scaled(count: float, unit: str) -> str:
-    if not math.isfinite(count):
-        return f"unknown {unit}" if math.isnan(count) else f"{'-' if count < 0 else ''}∞ {unit}"
-    size = abs(count)
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if size >= 0.9995 * factor:
-            return f"{_three_digits(count / factor)} {prefix}{unit}"
-    return f"{count:.0f} {unit}"

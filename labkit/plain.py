@@ -55,7 +55,7 @@ def dump(value: object) -> str:
 
 
 def load(text: str) -> Any:
-    """The object that `dump` wrote. A foreign or newer text is named as such."""
+    """The object that `dump` wrote."""
     try:
         content = json.loads(text)
         version, name, value = content["labkit"], content["type"], content["value"]
@@ -64,15 +64,15 @@ def load(text: str) -> Any:
             "This is not a file that labkit wrote, or it is cut short. "
             "Save it again with .save(path), or give the path of another file."
         ) from fault
-    if version == FORMAT and (not isinstance(name, str) or name not in _stored):
-        raise LabError(
-            f"This file holds a {name!r}, which is not loaded here. Import the room of labkit that "
-            "wrote it first, such as labkit.training or labkit.timing."
-        )
     if version != FORMAT:
         raise LabError(
             f"This file holds a {name!r} in format {version}; this labkit reads format {FORMAT}. "
             "Update labkit, or save the file again."
+        )
+    if name not in _stored:
+        raise LabError(
+            f"This file holds a {name!r}, which is not loaded here. Import the room of labkit that "
+            "wrote it first, such as labkit.training or labkit.timing."
         )
     try:
         return _typed(_stored[name], value)
@@ -103,7 +103,7 @@ def atomic_write(path: Path, content: str | bytes) -> None:
     Whatever goes wrong, a full disk included, the old file stays as it was.
     """
     if path.exists() and not path.is_file():
-        raise OSError("it is not a plain file")  # root could replace a device
+        raise OSError("it is not a regular file")  # root could replace a device
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)

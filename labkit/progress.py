@@ -1,10 +1,10 @@
-"""The one progress line: in place, only when something takes long, gone when it is done.
-
-On stderr in a terminal; in a notebook an output of its own, for what comes on stderr stands on red
-ground there, also when nothing is left of it.
+"""The one progress line: in place, only when something takes long, erased when it is done.
 
 >>> with progress("epoch 1 of 5", total=1875) as advance:
 ...     advance(100)
+
+In a terminal it is written to stderr. In a notebook it is an output of its own, because stderr has
+a red background there; in the end this output holds nothing and takes no room on the page.
 """
 
 from __future__ import annotations
@@ -14,50 +14,47 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from labkit.kinds import seconds_text
 
 __all__ = ["Line", "progress", "unseen"]
 
 SILENT = 1.0  # seconds before a line appears at all
-APART = 0.25  # seconds between two writings
+APART = 0.25  # seconds between two updates
 
 
 class Line:
     """One line, rewritten in place and erased at the end."""
 
     def __init__(self) -> None:
-        now = time.monotonic()
-        self._next = now + SILENT
-        self._width = 0
+        self._next = time.monotonic() + SILENT
+        self._width = 0  # in a terminal: of the longest text so far
         self._output = ""  # in a notebook: the id of the output that shows it
 
     def show(self, text: str) -> None:
         """Rewrite the line, unless it is too early or too soon after the last time."""
         now = time.monotonic()
-        if now < self._next or not _wanted():
+        if now < self._next or os.environ.get("LABKIT_PROGRESS", "").lower() == "off":
             return
         self._next = now + APART
         if _in_notebook():
-            self._publish(text)
-            return
-        # Blanks over the rest of the last text: not every front end knows the erase sequence.
-        self._width = max(self._width, len(text))
-        _write("\r" + text.ljust(self._width))
+            self._publish({"text/plain": text})
+        elif getattr(sys.stderr, "isatty", bool)():
+            # Spaces over the rest of the last text: not every terminal knows the erase sequence.
+            self._width = max(self._width, len(text))
+            _write("\r" + text.ljust(self._width))
 
     def erase(self) -> None:
-        """Leave no trace of it."""
+        """Remove the line."""
         if self._output:
-            self._publish("")
+            self._publish({})
         if self._width:
             _write("\r" + " " * self._width + "\r")
-            self._width = 0
 
-    def _publish(self, text: str) -> None:
+    def _publish(self, data: dict[str, str]) -> None:
         from IPython.display import display, update_display
 
-        data = {"text/plain": text}
         if self._output:
             update_display(data, raw=True, display_id=self._output)  # type: ignore[no-untyped-call]
         else:
@@ -67,15 +64,14 @@ class Line:
 
 @contextmanager
 def progress(what: str, total: float = 0) -> Iterator[Callable[[float], None]]:
-    """A function to be told how much of `total` is done. Without a total: only what is going on."""
+    """Yields a function that takes how much of `total` is done; without a total, any number."""
     began, line = time.monotonic(), Line()
 
     def advance(done: float) -> None:
         text = what
         if total:
             text += f": {100 * done / total:.0f} %"
-            # An estimate from less than this would jump about.
-            if total > done >= total / 20:
+            if total > done >= total / 20:  # an earlier estimate would jump about
                 passed = time.monotonic() - began
                 text += f", about {seconds_text(passed * (total - done) / done)} left"
         line.show(text)
@@ -87,14 +83,7 @@ def progress(what: str, total: float = 0) -> Iterator[Callable[[float], None]]:
 
 
 def unseen(_done: float) -> None:
-    """Progress that nobody watches."""
-
-
-def _wanted() -> bool:
-    if os.environ.get("LABKIT_PROGRESS", "").lower() == "off":
-        return False
-    # A log file has no line to rewrite; a notebook has, though it is no terminal.
-    return "ipykernel" in sys.modules or bool(getattr(sys.stderr, "isatty", bool)())
+    """A function in place of `advance` that shows nothing."""
 
 
 def _in_notebook() -> bool:
@@ -103,9 +92,7 @@ def _in_notebook() -> bool:
 
 
 def _write(text: str) -> None:
-    # A progress line is a courtesy: a closed or broken stderr must not cost the data.
-    try:
+    # A closed or broken stderr must not stop the work.
+    with suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(text)
         sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):
-        pass

@@ -3,9 +3,10 @@
 >>> main(["01"])                            # doctest: +SKIP
 01_why_distribute.ipynb: 9 code cells in 21.4 s, 310 kB
 
-A notebook is written only when every cell has run without an error, and then in one piece. What
-differs from run to run and tells a reader nothing (times of execution, the patch version of Python,
-ids of widgets, folders) is left out, so that a commit shows what has really changed.
+A notebook is written only when every cell has run without an error. What differs from run to run
+(times of execution, ids of widgets, folders of this machine) is left out, so that a commit shows
+what has really changed. The metadata is what JupyterLab would save: it marks a notebook as changed
+when it opens one with another.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.kinds import LabError, bytes_text, seconds_text
+from labkit.plain import atomic_write
 
 __all__ = ["main"]
 
@@ -32,13 +34,15 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 def main(names: Sequence[str] = (), course: Path | None = None) -> int:
     """Run and save the named notebooks, or all. `01` is enough of a name."""
+    import nbformat
+
     course = course or Path(__file__).resolve().parent.parent
     for path in _chosen(names, course / "notebooks"):
         started = time.monotonic()
-        notebook = _read(path)
+        notebook = nbformat.read(path, as_version=4)
         _run(notebook, path)
         cells = _tidy(notebook, path)
-        _save(notebook, path)
+        atomic_write(path, nbformat.writes(notebook).rstrip("\n") + "\n")
         took, size = seconds_text(time.monotonic() - started), bytes_text(path.stat().st_size)
         print(f"{path.name}: {cells} code cells in {took}, {size}", flush=True)
     return 0
@@ -63,59 +67,43 @@ def _chosen(names: Sequence[str], folder: Path) -> list[Path]:
     return list(chosen) if names else present
 
 
-def _read(path: Path) -> Any:
-    import nbformat
-
-    try:
-        notebook = nbformat.read(path, as_version=4)
-        nbformat.validate(notebook)
-    except Exception as fault:
-        raise LabError(
-            f"{path.name} cannot be read as a notebook: {fault}. "
-            "Restore it with git, then try again."
-        ) from fault
-    return notebook
-
-
 def _run(notebook: Any, path: Path) -> None:
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    at: list[int] = [0]
+    running: list[Any] = []
 
     def remember(cell: Any, cell_index: int) -> None:
-        at[0] = sum(one.cell_type == "code" for one in notebook.cells[: cell_index + 1])
+        running.append(cell)
 
-    # The kernel of this environment, not one that somebody has registered under the same name.
+    # The kernel of this environment, not one of the user's that has the same name.
     os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
     with tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True) as private:
-        told = {"LABKIT_PROGRESS": "off", "LABKIT_PICTURES": "still", "IPYTHONDIR": private}
-        kept = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+        environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+        environment |= {"LABKIT_PROGRESS": "off", "LABKIT_PICTURES": "still", "IPYTHONDIR": private}
         client = NotebookClient(
             notebook,
             kernel_name=KERNEL["name"],
             timeout_func=_seconds_of,
             raise_on_iopub_timeout=True,
             store_widget_state=False,
-            on_cell_start=remember,
+            on_cell_execute=remember,
             resources={"metadata": {"path": str(path.parent)}},
         )
         try:
-            client.execute(env={**kept, **told})
+            client.execute(env=environment)
         except CellExecutionError as fault:
             what = f"{fault.ename}: {fault.evalue}"
         except CellTimeoutError:
-            cell = [one for one in notebook.cells if one.cell_type == "code"][at[0] - 1]
-            what = (
-                f"not done after {_seconds_of(cell)} s (a tag such as timeout-600 gives it longer)"
-            )
+            seconds = _seconds_of(running[-1])
+            what = f"not done after {seconds} s (a tag such as timeout-600 gives it longer)"
         except DeadKernelError:
-            what = "its kernel died, most often for want of memory"
+            what = "its kernel died, most often because memory ran out"
         else:
             return
     raise LabError(
-        f"{path.name}, code cell {at[0]}: {what}. "
-        "The file is as it was; mend the cell and try again."
+        f"{path.name}, code cell {len(running)}: {what}. "
+        "The file has not been changed: correct the cell and try again."
     )
 
 
@@ -128,9 +116,9 @@ def _tidy(notebook: Any, path: Path) -> int:
     """Leave out what changes from run to run; the number of code cells."""
     import nbformat
 
-    notebook.metadata = nbformat.from_dict(
-        {"kernelspec": KERNEL, "language_info": {"name": KERNEL["language"]}}
-    )
+    # nbclient has put the kernel's own language_info there, in full.
+    language = notebook.metadata.language_info
+    notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": language})
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for cell in notebook.cells:
         kept = {key: cell.metadata[key] for key in KEPT_CELL_METADATA if key in cell.metadata}
@@ -142,7 +130,7 @@ def _tidy(notebook: Any, path: Path) -> int:
                 raise LabError(
                     f"{path.name}, code cell {number} wrote to stderr: "
                     f"{output.text.strip()[:300]!r}. "
-                    "A reader would see it in red; mend the cause and try again."
+                    "A reader would see it in red: remove its cause and try again."
                 )
             # Without its state, which Jupyter does not save, a widget hides its own static picture.
             if len(output.get("data", {})) > 1:
@@ -152,7 +140,7 @@ def _tidy(notebook: Any, path: Path) -> int:
 
 
 def _without_folders(output: Any, course: Path) -> None:
-    """The folders of this machine say nothing to a reader: they are shown as in the README."""
+    """Show the folders of this machine as the README does."""
     places = {str(course): COURSE, str(Path.home()): "~"}
     if sys.prefix != sys.base_prefix:
         places[sys.prefix] = f"{COURSE}/.venv"
@@ -182,15 +170,3 @@ def _joined_streams(outputs: list[Any]) -> list[Any]:
         if output.output_type == "stream":
             output.text = re.sub(r"[^\n]*\r(?!\n)(\x1b\[K)?", "", output.text)
     return [one for one in joined if one.output_type != "stream" or one.text.strip()]
-
-
-def _save(notebook: Any, path: Path) -> None:
-    import nbformat
-
-    text = nbformat.writes(notebook).rstrip("\n") + "\n"
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -1,15 +1,14 @@
-"""Values and programs packed for another Python: also functions and classes of a notebook's cells.
+"""Values and programs packed for another Python process: also functions and classes of cells.
 
 >>> unpack(pack(lambda x: x + 1, "the function"))(1)
 2
 
-What another process can import is sent by its name; all else, as itself. Bytes are only ever
-unpacked by a process of the same user that this one has started, or by this one.
+What another process can import is sent by its name; all else, as itself (cloudpickle). Bytes are
+only ever unpacked by a process of the same user that this one has started, or by this one.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
 import io
 import linecache
@@ -17,49 +16,54 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from labkit.kinds import LabError, bytes_text
+from labkit.kinds import LabError
 
-__all__ = ["functions_of", "names_used", "pack", "pack_program", "unpack", "unpack_program"]
-
-LARGEST = 2**31  # bytes: beyond it, files are the way
-MOST_FUNCTIONS = 1000  # looked at, of a program that uses half a library
+__all__ = ["is_importable", "names_used", "pack", "pack_program", "unpack", "unpack_program"]
 
 
 def pack(value: object, what: str, then: str = "") -> bytes:
     """The value as bytes. `what` names it in the sentence of a LabError; `then` says what to do."""
     try:
-        with _by_value(value):
-            data = _dumped(value)
-    except RecursionError:
-        raise _cannot_be_sent(what, value, "it is nested too deeply", then) from None
+        return _dumped(value)
     except Exception as fault:
-        # Any __reduce__ or __getstate__ of the user's own may have run, and raised anything.
-        raise _cannot_be_sent(what, value, f"{type(fault).__name__}: {fault}", then) from fault
-    if len(data) > LARGEST:
-        raise LabError(
-            f"{what} has {bytes_text(len(data))}, and at most {bytes_text(LARGEST)} are sent "
-            "between processes. Write it to a file, and send the file's path."
+        # Any __reduce__ of the user's own may have run, and raised anything.
+        advice = (
+            then or "Send plain values, arrays or functions, and make such things where needed."
         )
-    return data
+        raise LabError(
+            f"{what} cannot be sent to other processes: {type(fault).__name__}: {fault}. {advice}"
+        ) from fault
 
 
 def _dumped(value: object) -> bytes:
     import cloudpickle
 
+    checked: set[str] = {"__main__"}
+    by_value: list[ModuleType] = []
+
     class Packer(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, part: Any) -> Any:
-            # A room of labkit is a module that can be called: a class that cloudpickle knows not.
+            # A room of labkit is a module that can be called, a class that cloudpickle refuses.
             if isinstance(part, ModuleType) and type(part) is not ModuleType:
                 return importlib.import_module, (part.__name__,)
+            if isinstance(part, (FunctionType, type)) and part.__module__ not in checked:
+                checked.add(part.__module__)
+                module = sys.modules.get(part.__module__)
+                if module is not None and not _is_on_path(module.__name__):
+                    cloudpickle.register_pickle_by_value(module)
+                    by_value.append(module)
             return super().reducer_override(part)
 
     out = io.BytesIO()
-    Packer(out).dump(value)
+    try:
+        Packer(out).dump(value)
+    finally:
+        for module in by_value:
+            cloudpickle.unregister_pickle_by_value(module)
     return out.getvalue()
 
 
@@ -77,11 +81,18 @@ def pack_program(program: Callable[..., Any], args: tuple[Any, ...] = ()) -> byt
     try:
         call = pack((program, args), f"The program {name}")
     except LabError:
-        _explain_parts(program, name)
+        _explain(program, name, set())
         for number, value in enumerate(args):
             pack(value, f"Argument {number + 1} of {name} ({_short(value)})")
         raise
-    return pickle.dumps((_paths(), _folder(), _sources(), call))
+    paths = [path or _folder() for path in sys.path]
+    # linecache keeps the source of cells, which no file holds, without a time stamp.
+    sources = {
+        file: "".join(entry[2])
+        for file, entry in list(linecache.cache.items())
+        if len(entry) == 4 and entry[1] is None and not Path(file).exists()
+    }
+    return pickle.dumps((paths, _folder(), sources, call))
 
 
 def unpack_program(data: bytes) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -99,43 +110,6 @@ def unpack_program(data: bytes) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         # No time stamp: then linecache does not look for a file on disk.
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     return unpack(call)  # type: ignore[no-any-return]
-
-
-def functions_of(program: Callable[..., Any]) -> Iterator[FunctionType]:
-    """The function, and those that it uses and that are of the same hand: its cell or package."""
-    seen: set[int] = set()
-    waiting: list[Any] = [program]
-    home = str(getattr(program, "__module__", "")).partition(".")[0]
-    while waiting and len(seen) < MOST_FUNCTIONS:
-        part = _inner(waiting.pop())
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        if part.__class__ is not type and not isinstance(part, FunctionType):
-            continue
-        if part.__module__.partition(".")[0] != home and _is_importable(part):
-            continue
-        if isinstance(part, FunctionType):
-            yield part
-            waiting.extend(value for _, value in names_used(part) if callable(value))
-        else:
-            waiting.extend(value for value in vars(part).values() if callable(value))
-
-
-def _inner(part: Any) -> Any:
-    """What a method, a partial or a decorated function is about."""
-    for _ in range(20):
-        if isinstance(part, MethodType):
-            part = part.__func__
-        elif isinstance(part, functools.partial):
-            part = part.func
-        elif isinstance(part, (staticmethod, classmethod)):
-            part = part.__func__
-        elif isinstance(part, FunctionType) or not hasattr(part, "__wrapped__"):
-            break
-        else:
-            part = part.__wrapped__
-    return part
 
 
 def names_used(function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -157,12 +131,15 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _explain_parts(program: Callable[..., Any], name: str) -> None:
-    """Say which of the names that a program uses cannot go with it."""
-    for function in functions_of(program):
-        for used, value in names_used(function) if not _is_importable(function) else ():
-            if isinstance(value, (ModuleType, FunctionType, type)):
-                continue
+def _explain(program: Any, name: str, seen: set[Any]) -> None:
+    """Raise a LabError for the first name that cannot be sent, in the program and its functions."""
+    if not isinstance(program, FunctionType) or program in seen or is_importable(program):
+        return
+    seen.add(program)
+    for used, value in names_used(program):
+        if isinstance(value, FunctionType):
+            _explain(value, name, seen)
+        elif not isinstance(value, (ModuleType, type)):
             pack(
                 value,
                 f"The program {name} uses `{used}`, and {used} ({_short(value)})",
@@ -170,50 +147,8 @@ def _explain_parts(program: Callable[..., Any], name: str) -> None:
             )
 
 
-def _cannot_be_sent(what: str, value: object, why: str, then: str) -> LabError:
-    advice = then or "Send plain values, arrays or functions, and make such things where needed."
-    return LabError(f"{what} cannot be sent to other processes: {why}. {advice}")
-
-
-@contextmanager
-def _by_value(value: object) -> Iterator[None]:
-    """Within it, what lives in a module that no other process can import is sent as itself."""
-    import cloudpickle
-
-    ours = {
-        module.__name__: module
-        for part in _parts(value)
-        if (module := sys.modules.get(getattr(part, "__module__", None) or "")) is not None
-        if module.__name__ != "__main__" and not _is_on_path(module.__name__)
-    }
-    known = cloudpickle.list_registry_pickle_by_value()
-    for name, module in ours.items():
-        if name not in known:
-            cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        for name, module in ours.items():
-            if name not in known:
-                cloudpickle.unregister_pickle_by_value(module)
-
-
-def _parts(value: object) -> Iterator[object]:
-    """Functions and classes that the value is, or is made of, at first sight."""
-    if isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _parts(item)
-    elif callable(value):
-        yield value
-        for function in functions_of(value):
-            yield function
-            yield from (part for _, part in names_used(function) if isinstance(part, type))
-    else:
-        yield type(value)
-
-
-def _is_importable(part: FunctionType | type) -> bool:
-    """Whether another Python finds this very function or class by its module and name."""
+def is_importable(part: FunctionType | type) -> bool:
+    """Whether a process with the same sys.path finds this function or class by its name."""
     module = sys.modules.get(part.__module__)
     if module is None or module.__name__ == "__main__" or "<locals>" in part.__qualname__:
         return False
@@ -224,10 +159,7 @@ def _is_importable(part: FunctionType | type) -> bool:
 
 
 def _is_on_path(name: str) -> bool:
-    """Whether `import name` gives this module in a process with the same sys.path.
-
-    pytest's importlib mode makes modules that sys.modules knows and no path leads to.
-    """
+    """Whether `import name` gives this module: pytest makes modules to which no path leads."""
     parent = name.rpartition(".")[0]
     if parent and not _is_on_path(parent):
         return False
@@ -242,24 +174,11 @@ def _is_on_path(name: str) -> bool:
     return False
 
 
-def _paths() -> list[str]:
-    return [path or _folder() for path in sys.path]
-
-
 def _folder() -> str:
     try:
         return str(Path.cwd())
     except OSError:  # the folder has been deleted under the session
         return "/"
-
-
-def _sources() -> dict[str, str]:
-    """Source that no file holds: linecache keeps that of cells without a time stamp."""
-    return {
-        file: "".join(entry[2])
-        for file, entry in list(linecache.cache.items())
-        if len(entry) == 4 and entry[1] is None and not Path(file).exists()
-    }
 
 
 def _short(value: object) -> str:

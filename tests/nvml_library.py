@@ -1,9 +1,9 @@
-"""A stand-in for NVIDIA's library, built from C, and the strings that a test can pull on it.
+"""A stand-in for NVIDIA's library, built from C, and what a test can change in it.
 
     folder = built(tmp_path)                      # libnvidia-ml.so.1
     environment = {"LD_LIBRARY_PATH": str(folder), "NVML_SCENE": "eight"}
 
-The real nvidia-ml-py finds it there. The scene "eight" is eight GPUs that train: every gauge moves.
+The real nvidia-ml-py finds it there. The scene "eight": eight GPUs that train, all metrics move.
 `Control` changes faults and numbers while a process uses the library:
 
     control = Control(tmp_path / "control")       # environment["NVML_CONTROL"] = str(control.path)
@@ -58,14 +58,11 @@ _SIZE = _CALLED_AT + 8 * GPUS * len(CALLS)
 def built(folder: Path, *, old: bool = False) -> Path:
     """Compile the library into the folder, which LD_LIBRARY_PATH must then name.
 
-    `old`: without the functions that drivers of before 2020 do not have. Skips the test where
-    there is no compiler.
+    `old`: without the functions that drivers of before 2020 do not have.
     """
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler (gcc), so the stand-in for NVIDIA's library cannot be built")
-    if sys.platform != "linux":
-        pytest.skip("NVML is looked for in LD_LIBRARY_PATH on Linux only")
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / "libnvidia-ml.so.1"
     flags = ["-O2", "-shared", "-fPIC", "-Wall", "-Werror", *(["-DOLD"] if old else [])]
@@ -101,7 +98,7 @@ class Control:
             struct.pack_into("<i", self._memory, at, code)
 
     def put(self, value: str, number: float, gpu: int | None = None) -> None:
-        """From now on the gauge shows this; NaN: as the scene has it."""
+        """From now on the metric shows this; NaN: as the scene has it."""
         for index in range(GPUS) if gpu is None else (gpu,):
             at = _VALUE_AT + 8 * (GPUS * VALUES.index(value) + index)
             struct.pack_into("<d", self._memory, at, number)
@@ -116,16 +113,12 @@ class Control:
 _PROGRAM = """
 import pickle, sys
 from labkit.telemetry.gpus import Gpus
-words = {"time": 0.0}
-gpus = Gpus(int(sys.argv[1]) or None, clock=lambda: words["time"], wall=lambda: words["time"])
+now = 0.0
+gpus = Gpus(int(sys.argv[1]), clock=lambda: now)
 for line in sys.stdin:
-    what, seconds = line.split()
-    words["time"] = float(seconds)
-    try:
-        answer = getattr(gpus, what)()
-    except Exception as fault:
-        answer = fault
-    pickle.dump(answer, sys.stdout.buffer)
+    what, now = line.split()
+    now = float(now)
+    pickle.dump(getattr(gpus, what)(), sys.stdout.buffer)
     sys.stdout.buffer.flush()
 """
 
@@ -133,15 +126,13 @@ for line in sys.stdin:
 class Apart:
     """labkit's `Gpus` in a process of its own in which the driver shows a scene."""
 
-    def __init__(
-        self, folder: Path, control: Control, scene: str = "eight", pid: int | None = None
-    ) -> None:
+    def __init__(self, folder: Path, control: Control, scene: str = "eight") -> None:
         seen = {"LD_LIBRARY_PATH": str(folder), "NVML_SCENE": scene, "PYTHONPATH": str(ROOT)}
         self.control = control
         self.now = 1000.0
         control.at(self.now)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(pid or 0)],
+            [sys.executable, "-c", _PROGRAM, str(os.getpid())],
             env={**os.environ, **seen, "NVML_CONTROL": str(control.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -151,26 +142,26 @@ class Apart:
         """The devices and the first states."""
         return self._ask("open")
 
-    def read(self, later: float = 0.1) -> Any:
-        """The next look, so many seconds later."""
+    def sample(self, later: float = 0.1) -> None:
+        """The next sample, so many seconds later."""
         self.now += later
         self.control.at(self.now)
-        return self._ask("read")
+        self._ask("sample")
 
-    def glance(self, later: float = 0.1) -> bool:
-        """The next look, so many seconds later, which the next `read` works out."""
-        self.now += later
-        self.control.at(self.now)
-        return bool(self._ask("glance"))
+    def take(self) -> Any:
+        """The rows of all samples since the last time, and the states."""
+        return self._ask("take")
 
-    def looks(self, count: int, later: float = 0.1) -> tuple[list[list[dict[str, Any]]], list[Any]]:
-        """So many looks: of each the last row, by device and metric; and all that was told."""
+    def samples(
+        self, count: int, later: float = 0.1
+    ) -> tuple[list[list[dict[str, Any]]], list[Any]]:
+        """So many samples, each taken at once: their rows by device and metric, and the states."""
         rows, states = [], []
         for _ in range(count):
-            reading = self.read(later)
-            states.extend(reading.states)
-            last = reading.rows[-1].values
-            rows.append([dict(zip(METRICS, values, strict=True)) for values in last])
+            self.sample(later)
+            ((row,), new) = self.take()
+            states.extend(new)
+            rows.append([dict(zip(METRICS, values, strict=True)) for values in row.values])
         return rows, states
 
     def close(self) -> None:
@@ -193,6 +184,4 @@ class Apart:
             answer = pickle.load(self._process.stdout)
         finally:
             watchdog.cancel()
-        if isinstance(answer, Exception):
-            raise answer
         return answer

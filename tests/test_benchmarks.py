@@ -13,6 +13,7 @@ import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
+pytestmark = pytest.mark.stress
 needs_stand_in = pytest.mark.skipif(
     sys.platform != "linux" or not (shutil.which("gcc") or shutil.which("cc")),
     reason="benchmarks/telemetry.py needs Linux and a C compiler",

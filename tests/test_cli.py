@@ -69,6 +69,7 @@ def test_doctor_gets_its_options(monkeypatch):
 @pytest.mark.parametrize(("user", "allowed"), [(0, True), (1000, False)])
 def test_lab_opens_the_course(course, monkeypatch, user, allowed):
     seen = []
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(course / "runtime"))
     monkeypatch.setattr(cli.os, "execv", lambda program, command: seen.append((program, command)))
     monkeypatch.setattr(cli.os, "geteuid", lambda: user)
     cli.main(["lab", "--port", "9000", "--no-browser"])
@@ -88,6 +89,16 @@ def test_lab_without_notebooks_or_jupyterlab_says_what_to_do(course, tmp_path, m
     monkeypatch.setattr(cli, "course_folder", lambda: None)
     assert cli.main(["lab"]) == 2
     assert str(course) in capsys.readouterr().err
+
+
+def test_lab_needs_a_folder_that_it_can_write_in(course, monkeypatch, capsys):
+    home = course / "home"
+    home.write_text("a file, in which even root can make no folder")
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(home / "runtime"))
+    assert cli.main(["lab"]) == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert str(home / "runtime") in sentence
+    assert "make lab HOME=" in sentence
 
 
 def test_images_are_drawn_or_checked(course, monkeypatch, capsys):
@@ -115,7 +126,7 @@ def test_notebooks_are_published_by_name(monkeypatch):
 def test_record_gives_the_program_what_follows_the_dashes(monkeypatch):
     seen = []
     command = SimpleNamespace(record=lambda program, **more: seen.append((program, more)) or 7)
-    monkeypatch.setitem(sys.modules, "labkit.telemetry.command", command)
+    monkeypatch.setitem(sys.modules, "labkit.telemetry.cli", command)
     assert cli.main(["record", "--to", "r.jsonl", "--", "run", "--to", "x", "--", "-h"]) == 7
     assert cli.main(["record", "run", "-h"]) == 7
     assert seen == [

@@ -1,15 +1,15 @@
-"""`make lab`, with nothing installed yet: which Python, which TensorFlow, when to start anew."""
+"""`make lab`, with nothing installed yet: which Python, which TensorFlow, when to start afresh."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,24 +18,44 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """requirements/install.py, looking at an empty checkout."""
+    """requirements/install.py on a checkout without .venv, whose commands only make a Python."""
     spec = importlib.util.spec_from_file_location("install", ROOT / "requirements" / "install.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    venv = tmp_path / ".venv"
-    monkeypatch.setattr(module, "VENV", venv)
-    monkeypatch.setattr(module, "STAMP", venv / module.STAMP.name)
-    monkeypatch.setattr(module, "UNFINISHED", venv / module.UNFINISHED.name)
+    for name in ("VENV", "STAMP", "UNFINISHED", "LOG"):
+        monkeypatch.setattr(module, name, tmp_path / getattr(module, name).relative_to(ROOT))
+    commands = []
+
+    def run(purpose, *command, **options):
+        commands.append(purpose)
+        python = module.VENV / "bin" / "python"
+        if "venv" in command:
+            python.parent.mkdir(parents=True)
+            python.symlink_to(sys.executable)
+
+    monkeypatch.setattr(module, "run", run)
+    module.commands = commands
     return module
 
 
 @pytest.fixture
-def installed(install):
-    """The same, after a finished `make lab`, with an environment that runs."""
-    (install.VENV / "bin").mkdir(parents=True)
-    (install.VENV / "bin" / "python").symlink_to(sys.executable)
-    install._write_stamp(install.wanted("cpu", ["lab"]))
-    return install
+def main(install, monkeypatch):
+    """`install.py` with these words: its exit status and the commands that it has run."""
+
+    def call(*words, tensorflow="cpu"):
+        install.commands.clear()
+        monkeypatch.setattr(sys, "argv", ["install.py", *words])
+        monkeypatch.setenv("TENSORFLOW", tensorflow)
+        return install.main(), list(install.commands)
+
+    return call
+
+
+def package(install, name):
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    folder = install.VENV / "lib" / version / "site-packages" / f"{name}.dist-info"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def test_the_python_that_runs_these_tests_fits(install):
@@ -43,28 +63,22 @@ def test_the_python_that_runs_these_tests_fits(install):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reason"),
     [
         ({"system": "Darwin", "machine": "x86_64"}, "runs on Intel"),
         ({"system": "Linux", "machine": "riscv64"}, "runs on Linux riscv64"),
         ({"system": "FreeBSD", "machine": "x86_64"}, "runs on FreeBSD"),
+        ({"system": "Linux", "machine": "x86_64", "libc_ver": ("", "")}, "musl"),
         ({"python_implementation": "PyPy"}, "not the usual CPython"),
     ],
 )
-def test_a_machine_without_tensorflow_is_told_so(install, monkeypatch, change, said):
+def test_a_machine_without_tensorflow_gets_the_reason(install, monkeypatch, change, reason):
     for name, value in change.items():
         monkeypatch.setattr(platform, name, lambda value=value: value)
-    assert said in install.misfit()
+    assert reason in install.misfit()
 
 
-def test_a_system_with_musl_is_told_so(install, monkeypatch):
-    monkeypatch.setattr(platform, "system", lambda: "Linux")
-    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(os, "confstr", lambda name: None)
-    assert "musl" in install.misfit()
-
-
-def test_a_debian_without_its_venv_package_is_told_which_one(install, monkeypatch):
+def test_a_debian_without_its_venv_package_gets_the_command(install, monkeypatch):
     monkeypatch.setitem(sys.modules, "ensurepip", None)
     major, minor = sys.version_info[:2]
     assert f"sudo apt install python{major}.{minor}-venv" in install.misfit()
@@ -75,14 +89,11 @@ def test_a_debian_without_its_venv_package_is_told_which_one(install, monkeypatc
     [
         ("echo 'GPU 0: NVIDIA H200 (UUID: GPU-1)'", True),
         ("echo 'No devices were found'; exit 6", False),
-        ("echo 'NVIDIA-SMI has failed: no driver'; exit 9", False),
         ("exit 0", False),
     ],
 )
 def test_only_a_gpu_that_the_driver_lists_counts(install, tmp_path, monkeypatch, answer, gpu):
-    fake = tmp_path / "nvidia-smi"
-    fake.write_text(f"#!/bin/sh\n{answer}\n")
-    fake.chmod(0o755)
+    pretend(tmp_path / "nvidia-smi", answer)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert install.has_nvidia_gpu() is gpu
 
@@ -105,24 +116,23 @@ def test_cuda_is_for_gpus_and_what_is_there_stays(install, monkeypatch, asked, p
     assert install.tensorflow_build(asked, present) == build
 
 
-def test_there_is_no_cuda_on_a_mac_and_no_third_build(install, monkeypatch):
+def test_there_is_no_cuda_on_a_mac_and_no_third_build(main, monkeypatch, capsys):
+    assert main(tensorflow="rocm") == (1, [])
+    assert "rocm is neither" in capsys.readouterr().err
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    with pytest.raises(install.CannotInstall, match="Linux x86_64 only"):
-        install.tensorflow_build("cuda", None)
-    with pytest.raises(install.CannotInstall, match="rocm is neither"):
-        install.tensorflow_build("rocm", None)
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    assert main(tensorflow="cuda") == (1, [])
+    assert "Linux x86_64 only" in capsys.readouterr().err
 
 
-def test_what_is_finished_is_not_done_again(installed):
-    assert installed.enough(installed.found(), installed.wanted("cpu", ["lab"]))
+LAB = ["install pip", "install lab.txt", "install labkit", "compile"]
 
 
-def test_the_tests_need_more_than_the_lab(installed):
-    both = installed.wanted("cpu", ["lab", "test"])
-    assert not installed.enough(installed.found(), both)
-    assert installed.must_start_afresh(installed.found(), both) is None
-    installed._write_stamp(both)
-    assert installed.enough(installed.found(), installed.wanted("cpu", ["lab"]))
+def test_what_is_finished_is_not_done_again(main):
+    assert main("lab") == (0, ["make a virtual environment", *LAB])
+    assert main("lab") == (0, [])
+    assert main("test")[1] == [*LAB[:2], "install test.txt", *LAB[2:]]
+    assert main("test") == main("lab") == (0, [])
 
 
 @pytest.mark.parametrize(
@@ -131,57 +141,37 @@ def test_the_tests_need_more_than_the_lab(installed):
         ({"venv": "/elsewhere/.venv"}, "the checkout has moved"),
         ({"python": "cpython-399 x86_64"}, "another Python was chosen"),
         ({"tensorflow": "cuda"}, "own the same files"),
+        ("its Python is gone", "does not run"),
     ],
 )
-def test_an_environment_of_another_kind_is_built_from_scratch(installed, change, reason):
-    need = installed.wanted("cpu", ["lab"])
-    installed._write_stamp({**need, **change})
-    assert not installed.enough(installed.found(), need)
-    assert reason in installed.must_start_afresh(installed.found(), need)
+def test_an_environment_of_another_kind_is_built_from_scratch(
+    install, main, capsys, change, reason
+):
+    main("lab")
+    if change == "its Python is gone":
+        (install.VENV / "bin" / "python").unlink()
+    else:
+        install.write_stamp({**install.wanted("cpu", ["lab"]), **change})
+    assert main("lab") == (0, ["make a virtual environment", *LAB])
+    assert reason in capsys.readouterr().out
+    assert main("lab") == (0, [])
 
 
-def test_a_new_lock_is_added_to_the_environment_that_is_there(installed):
-    need = installed.wanted("cpu", ["lab"])
-    installed._write_stamp({**need, "locks": {"lab": "older"}})
-    assert not installed.enough(installed.found(), need)
-    assert installed.must_start_afresh(installed.found(), need) is None
+def test_a_new_lock_is_added_to_the_environment_that_is_there(install, main):
+    main("lab")
+    install.write_stamp({**install.wanted("cpu", ["lab"]), "locks": {"lab": "older"}})
+    assert main("lab") == (0, LAB)
 
 
-def test_a_package_that_has_gone_or_changed_is_put_back(installed, monkeypatch, capsys):
-    site = installed._site()
-    for name in ("keras-3.15.1.dist-info", "numpy-2.4.6.dist-info"):
-        (site / name).mkdir(parents=True)
-    need = installed.wanted("cpu", ["lab"])
-    installed._write_stamp(need)
-    assert installed.enough(installed.found(), need)
-    (site / "a_students_own-1.0.dist-info").mkdir()
-    assert installed.enough(installed.found(), need)
-    (site / "numpy-2.4.6.dist-info").rename(site / "numpy-1.0.dist-info")
-    assert not installed.enough(installed.found(), need)
-    assert installed.must_start_afresh(installed.found(), need) is None
-    monkeypatch.setattr(installed, "_run", lambda *command, **options: None)
-    installed.install(need, ["lab"])
+def test_a_package_that_has_gone_is_put_back_and_a_students_own_stays(install, main, capsys):
+    main("lab")
+    numpy = package(install, "numpy-2.4.6")
+    install.write_stamp(install.wanted("cpu", ["lab"]))
+    package(install, "a_students_own-1.0")
+    assert main("lab") == (0, [])
+    numpy.rename(numpy.with_name("numpy-1.0.dist-info"))
+    assert main("lab") == (0, LAB)
     assert "missing or have changed: numpy-2.4.6.dist-info" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("change", ["a package has gone", "the checkout has moved"])
-def test_mending_the_lab_does_not_pass_for_mending_the_tests(installed, monkeypatch, change):
-    pytest_here = installed._site() / "pytest-9.2.0.dist-info"
-    pytest_here.mkdir(parents=True)
-    both = installed.wanted("cpu", ["lab", "test"])
-    installed._write_stamp(both if "gone" in change else {**both, "venv": "/elsewhere"})
-    pytest_here.rmdir()
-
-    def run(command, purpose, **options):
-        (installed.VENV / "bin").mkdir(exist_ok=True)
-        if "venv" in command:
-            (installed.VENV / "bin" / "python").symlink_to(sys.executable)
-
-    monkeypatch.setattr(installed, "_run", run)
-    need = installed.wanted("cpu", ["lab"])
-    installed.install(need, ["lab"])
-    assert installed.enough(installed.found(), need)
-    assert not installed.enough(installed.found(), both)
 
 
 def test_packages_are_looked_for_where_a_real_environment_has_them(install, monkeypatch):
@@ -189,50 +179,32 @@ def test_packages_are_looked_for_where_a_real_environment_has_them(install, monk
     assert any(name.startswith("pytest-") for name in install.packages())
 
 
-def test_a_stamp_that_names_no_packages_is_not_enough(installed):
-    need = installed.wanted("cpu", ["lab"])
-    installed.STAMP.write_text(json.dumps(need))
-    assert not installed.enough(installed.found(), need)
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, "no network"])
+def test_an_installation_that_was_not_finished_starts_afresh(install, main, monkeypatch, fault):
+    main("lab")
+    install.write_stamp({**install.wanted("cpu", ["lab"]), "locks": {"lab": "older"}})
+    whole = install.run
+
+    def fail(purpose, *command, **options):
+        raise fault if fault is KeyboardInterrupt else install.CannotInstall(fault)
+
+    monkeypatch.setattr(install, "run", fail)
+    assert main("lab")[0] == (130 if fault is KeyboardInterrupt else 1)
+    monkeypatch.setattr(install, "run", whole)
+    assert main("lab") == (0, ["make a virtual environment", *LAB])
 
 
-def test_a_file_in_the_place_of_the_environment_is_named_and_left_alone(install, monkeypatch):
-    install.VENV.write_text("mine")
-    monkeypatch.setattr(install, "_run", lambda *command, **options: None)
-    with pytest.raises(install.CannotInstall, match=r"\.venv is a file.*move it away"):
-        install.install(install.wanted("cpu", ["lab"]), ["lab"])
-    assert install.VENV.read_text() == "mine"
+@pytest.mark.parametrize("content", ["{", "[]", '{"locks": {}}'])
+def test_a_damaged_stamp_counts_for_nothing(install, main, content):
+    main("lab")
+    install.STAMP.write_text(content)
+    assert main("lab") == (0, LAB)
 
 
-def test_an_interrupted_installation_is_begun_afresh(installed):
-    installed.UNFINISHED.touch()
-    installed.STAMP.unlink()
-    need = installed.wanted("cpu", ["lab"])
-    assert not installed.enough(installed.found(), need)
-    assert "interrupted" in installed.must_start_afresh(installed.found(), need)
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"locks": 3}'])
-def test_a_damaged_stamp_counts_for_nothing(installed, content):
-    installed.STAMP.write_text(content)
-    assert not installed.enough(installed.found(), installed.wanted("cpu", ["lab"]))
-
-
-def test_an_environment_whose_python_has_gone_is_built_from_scratch(installed):
-    (installed.VENV / "bin" / "python").unlink()
-    need = installed.wanted("cpu", ["lab"])
-    assert not installed.enough(installed.found(), need)
-    assert "does not run" in installed.must_start_afresh(installed.found(), need)
-
-
-def test_a_failed_installation_leaves_no_stamp(installed, monkeypatch):
-    def fail(*command, **options):
-        raise installed.CannotInstall("no network")
-
-    monkeypatch.setattr(installed, "_run", fail)
-    with pytest.raises(installed.CannotInstall):
-        installed.install(installed.wanted("cpu", ["lab", "test"]), ["lab", "test"])
-    assert installed.found() == {}
-    assert "interrupted" in installed.must_start_afresh({}, installed.wanted("cpu", ["lab"]))
+def test_a_full_disk_is_noticed_before_anything_is_loaded(install, main, monkeypatch, capsys):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1e9))
+    assert main("lab") == (1, [])
+    assert "1.0 GB free" in capsys.readouterr().err
 
 
 # The Makefile's choice of an interpreter, with commands that stand for Pythons.
@@ -248,63 +220,55 @@ def clone(tmp_path):
     return folder
 
 
-def pretend(clone, name, script):
-    command = clone / "bin" / name
+def pretend(command, script):
     command.write_text(f"#!/bin/sh\n{script}\n")
     command.chmod(0o755)
     return command
 
 
 def make_setup(clone, *arguments):
-    tools = clone / "tools"  # no Python among them
+    """`make setup`, where no other Python can be found."""
+    tools = clone / "tools"
     tools.mkdir(exist_ok=True)
     for tool in ("sh", "make", "echo"):
-        if not (tools / tool).exists():
-            (tools / tool).symlink_to(shutil.which(tool))
-    path = f"{clone / 'bin'}{os.pathsep}{tools}"
+        (tools / tool).unlink(missing_ok=True)
+        (tools / tool).symlink_to(shutil.which(tool))
+    environment = {"PATH": f"{clone / 'bin'}{os.pathsep}{tools}", "HOME": str(clone)}
+    command = ["make", "setup", *arguments]
     return subprocess.run(
-        ["make", "setup", *arguments],
-        cwd=clone,
-        env={"PATH": path, "HOME": str(clone)},
-        capture_output=True,
-        text=True,
-        timeout=60,
+        command, cwd=clone, env=environment, capture_output=True, text=True, timeout=60
     )
 
 
 FAILS = "echo 'pyenv: python: command not found' >&2; exit 127"
 SAYS_WHY = "echo 'This Python cannot make virtual environments.'; exit 1"
+FITS = 'case "$*" in *--fits) ;; *) echo "with $0" ;; esac'
 
 
 def test_the_first_python_that_runs_and_fits_is_taken(clone):
-    pretend(clone, "python3", FAILS)
-    pretend(clone, "python3.13", FAILS)
-    pretend(clone, "python3.12", 'case "$*" in *--fits) ;; *) echo "with 3.12" ;; esac')
-    pretend(clone, "python3.11", FAILS)
+    for name in ("python3", "python3.13", "python3.11"):
+        pretend(clone / "bin" / name, FAILS)
+    fits = pretend(clone / "bin" / "python3.12", FITS)
     done = make_setup(clone)
-    assert (done.returncode, done.stdout) == (0, "with 3.12\n")
+    assert (done.returncode, done.stdout) == (0, f"with {fits}\n")
 
 
-def test_one_sentence_says_that_no_python_fits(clone):
-    pretend(clone, "python3", FAILS)
+@pytest.mark.parametrize(
+    ("answer", "sentence"), [(FAILS, "make lab PYTHON="), (SAYS_WHY, "cannot make")]
+)
+def test_one_sentence_says_that_no_python_fits(clone, answer, sentence):
+    pretend(clone / "bin" / "python3", answer)
     done = make_setup(clone)
     assert done.returncode != 0
-    sentence, *rest = done.stderr.splitlines()
-    assert "needs Python 3.11, 3.12 or 3.13" in sentence
-    assert "make lab PYTHON=" in sentence
+    first, *rest = done.stderr.splitlines()
+    assert sentence in first
     assert all(line.startswith("make: ***") for line in rest)
 
 
-def test_a_python_that_says_why_not_is_heard(clone):
-    pretend(clone, "python3", SAYS_WHY)
-    done = make_setup(clone)
-    assert done.stderr.splitlines()[0] == "labkit: This Python cannot make virtual environments."
-
-
 def test_a_python_by_name_is_taken_or_refused_and_no_other_tried(clone):
-    pretend(clone, "python3", 'case "$*" in *--fits) ;; *) echo "with python3" ;; esac')
-    mine = pretend(clone, "mine", 'case "$*" in *--fits) ;; *) echo "with mine" ;; esac')
-    assert make_setup(clone, f"PYTHON={mine}").stdout == "with mine\n"
+    pretend(clone / "bin" / "python3", FITS)
+    mine = pretend(clone / "bin" / "mine", FITS)
+    assert make_setup(clone, f"PYTHON={mine}").stdout == f"with {mine}\n"
     refused = make_setup(clone, "PYTHON=/no/such/python")
     assert "PYTHON=/no/such/python is not a Python 3.11, 3.12 or 3.13" in refused.stderr
     assert refused.stdout == ""

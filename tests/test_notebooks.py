@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from itertools import pairwise
 from pathlib import Path
 
 import nbformat
 import pytest
+from ipykernel.ipkernel import IPythonKernel
 from nbformat.v4 import new_markdown_cell
+
+from labkit import publish
 
 ROOT = Path(__file__).parent.parent
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -168,11 +172,14 @@ def test_its_links_into_the_course_lead_somewhere(path):
                 assert anchor in [title.strip().replace(" ", "-") for title in titles]
 
 
-def test_metadata_does_not_change_from_one_machine_to_the_next():
-    for path in PATHS:
-        about = read(path).metadata
-        assert "version" not in about.get("language_info", {}), f"{path.name}: `make notebooks`"
-        assert "widgets" not in about, path.name
+@everywhere
+def test_its_metadata_is_what_jupyterlab_saves(path):
+    """JupyterLab marks a notebook as changed when it finds other metadata on opening."""
+    metadata = read(path).metadata
+    assert metadata.keys() == {"kernelspec", "language_info"}
+    assert metadata.kernelspec == publish.KERNEL
+    language = {**metadata.language_info, "version": platform.python_version()}
+    assert language == IPythonKernel.language_info
 
 
 def test_these_rules_see_a_heading_in_prose_and_none_in_a_listing():

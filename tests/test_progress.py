@@ -1,83 +1,90 @@
-"""The progress line is a courtesy: late, rare, gone at the end, and never in the way."""
+"""The progress line: late, rare, erased at the end."""
 
 from __future__ import annotations
 
+import io
 import os
-import sys
+import time
+from contextlib import redirect_stderr
 
 import pytest
 
-from labkit import progress as room
+from labkit.progress import Line, progress
+
+
+class Terminal(io.StringIO):
+    tty = True
+
+    def isatty(self):
+        return self.tty
+
+    def written(self):
+        text = self.getvalue()
+        self.seek(0)
+        self.truncate()
+        return text
 
 
 @pytest.fixture
-def seen(monkeypatch, capsys):
-    """A terminal whose clock stands still until it is moved."""
+def now(monkeypatch):
+    """A clock that stands still until it is moved."""
+    monkeypatch.delenv("LABKIT_PROGRESS", raising=False)
     now = [0.0]
-    monkeypatch.setattr(room.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(room, "_wanted", lambda: True)
-    return now, lambda: capsys.readouterr().err
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
 
 
-def test_it_appears_only_when_something_takes_long_and_leaves_no_trace(seen):
-    now, written = seen
-    line = room.Line()
-    line.show("early")
-    assert written() == ""
-    now[0] = 2.0
-    line.show("round 3 of 20, about 12 s left")
-    line.show("too soon after the last")
-    assert written() == "\rround 3 of 20, about 12 s left"
-    line.erase()
-    assert written() == "\r" + " " * 30 + "\r"
+def test_it_appears_only_when_something_takes_long_and_is_erased(now):
+    with redirect_stderr(Terminal()) as terminal:
+        line = Line()
+        line.show("early")
+        assert terminal.written() == ""
+        now[0] = 2.0
+        line.show("round 3 of 20")
+        line.show("too soon after the last")
+        assert terminal.written() == "\rround 3 of 20"
+        now[0] = 3.0
+        line.show("a shorter")
+        assert terminal.written() == "\ra shorter    "
+        line.erase()
+        assert terminal.written() == "\r" + " " * 13 + "\r"
 
 
-def test_a_shorter_text_covers_the_longer_one_before_it(seen):
-    now, written = seen
-    line = room.Line()
-    for now[0], text in ((2.0, "four and twenty"), (3.0, "four")):
-        line.show(text)
-    assert written().endswith("\rfour           ")
-
-
-def test_it_estimates_the_time_left(seen):
-    """A quarter in 10 seconds: 30 more."""
-    now, written = seen
-    with room.progress("drawing", 100) as advance:
+@pytest.mark.parametrize(
+    ("total", "text"),
+    [(100, "drawing: 25 %, about 30.0 s left"), (0, "drawing")],  # a quarter in 10 seconds
+)
+def test_it_estimates_the_time_left(now, total, text):
+    with redirect_stderr(Terminal()) as terminal, progress("drawing", total) as advance:
         now[0] = 10.0
         advance(25)
-    first, line, blank, end = written().split("\r")
-    assert (first, end) == ("", "")
-    assert line == "drawing: 25 %, about 30.0 s left"
-    assert blank == " " * len(line)
+    assert terminal.written() == f"\r{text}\r{' ' * len(text)}\r"
 
 
-def test_without_a_total_it_says_only_what_is_going_on(seen):
-    now, written = seen
-    with room.progress("waiting") as advance:
-        now[0] = 10.0
-        advance(0)
-    assert written().startswith("\rwaiting\r")
+def test_it_is_off_where_the_user_or_a_log_file_wants_none(now, monkeypatch):
+    line = Line()
+    now[0] = 2.0
+    with redirect_stderr(Terminal()) as terminal:
+        monkeypatch.setenv("LABKIT_PROGRESS", "off")
+        line.show("drawing")
+        monkeypatch.delenv("LABKIT_PROGRESS")
+        terminal.tty = False
+        line.show("drawing")
+        line.erase()
+    assert terminal.written() == ""
 
 
-def test_it_can_be_switched_off(monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("LABKIT_PROGRESS", "")
-    assert room._wanted()
-    monkeypatch.setenv("LABKIT_PROGRESS", "off")
-    assert not room._wanted()
+def test_with_a_broken_stderr_the_work_goes_on(now):
+    class Broken(Terminal):
+        def write(self, text):
+            raise OSError("closed")
 
-
-def test_a_broken_stderr_costs_nothing(seen, monkeypatch):
-    now, _ = seen
-    monkeypatch.setattr(sys, "stderr", None)
-    with room.progress("drawing", 10) as advance:
+    with redirect_stderr(Broken()), progress("drawing", 10) as advance:
         now[0] = 10.0
         advance(5)
 
 
-def test_in_a_notebook_it_is_an_output_of_its_own_and_nothing_on_red_ground(monkeypatch):
-    """What stays is one empty output; what was printed around it is as it was."""
+def test_in_a_notebook_nothing_of_it_is_left_to_see(monkeypatch):
     from nbclient import NotebookClient
     from nbformat import v4
 
@@ -94,8 +101,9 @@ def test_in_a_notebook_it_is_an_output_of_its_own_and_nothing_on_red_ground(monk
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")  # the kernel of this environment
     client = NotebookClient(notebook, timeout=120, kernel_name="python3")
     client.execute(env={**os.environ, "LABKIT_PROGRESS": ""})
-    printed = [one for one in notebook.cells[0].outputs if one.output_type == "stream"]
-    shown = [one for one in notebook.cells[0].outputs if one.output_type == "display_data"]
+    outputs = notebook.cells[0].outputs
+    printed = [one for one in outputs if one.output_type == "stream"]
     assert {one.name for one in printed} == {"stdout"}
     assert "".join(one.text for one in printed) == "before\nafter\n"
-    assert [one.data["text/plain"] for one in shown] == [""]
+    # JupyterLab draws nothing for an output without data.
+    assert [one.data for one in outputs if one.output_type == "display_data"] == [{}]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from labkit.kinds import LabError
-from labkit.shipping import functions_of, names_used, pack, pack_program, unpack, unpack_program
+from labkit.shipping import pack, pack_program, unpack, unpack_program
 
 OFFSET = 3
 
@@ -49,7 +49,7 @@ def test_a_program_finds_its_functions_and_values_there():
     assert in_another_python(pack_program(program, (10,))) == 23
 
 
-def test_a_module_that_nobody_could_import_goes_along():
+def test_a_module_that_cannot_be_imported_goes_along():
     text = "import math\nOFFSET = 5\ndef helper(x):\n    return math.floor(x) + OFFSET\n"
     module = types.ModuleType("nowhere_to_be_found")
     sys.modules[module.__name__] = module
@@ -93,54 +93,36 @@ def test_a_folder_that_is_gone_is_named(tmp_path, monkeypatch):
         there.chdir(folder)
         packed = pack_program(program, (1,))
     folder.rmdir()
-    with pytest.raises(LabError, match="soon_gone' of your session cannot be entered here"):
+    with pytest.raises(LabError, match="soon_gone'"):
         unpack_program(packed)
 
 
-def test_the_name_that_cannot_be_sent_is_told():
+def test_the_name_that_cannot_be_sent_is_named():
     lock = threading.Lock()
 
     def locked_here(rank):
         return lock.locked()
 
-    with pytest.raises(LabError, match=r"program locked_here uses `lock`, and lock \(<unlocked"):
-        pack_program(locked_here)
+    def calls(rank):
+        return locked_here(rank)
+
+    for program in (locked_here, calls):
+        with pytest.raises(LabError, match=f"program {program.__name__} uses `lock`"):
+            pack_program(program)
 
 
-def test_the_argument_that_cannot_be_sent_is_told():
-    with pytest.raises(LabError, match=r"Argument 2 of program \(a generator\) cannot be sent"):
+def test_the_argument_that_cannot_be_sent_is_named():
+    with pytest.raises(LabError, match="Argument 2 of program"):
         pack_program(program, (1, (x for x in "ab")))
 
 
-def test_a_value_that_raises_when_it_is_packed_is_no_riddle():
+def test_a_value_that_raises_when_it_is_packed_is_named():
     class Odd:
         def __reduce__(self):
             raise ValueError("no")
 
-    with pytest.raises(LabError, match=r"What it returned cannot be sent .*ValueError: no"):
+    with pytest.raises(LabError, match=r"What it returned .*ValueError: no"):
         pack(Odd(), "What it returned")
-
-
-def test_functions_are_found_behind_decorators_methods_and_each_other():
-    assert {f.__name__ for f in functions_of(program)} == {"program", "shifted"}
-    assert dict(names_used(shifted)) == {"OFFSET": 3}
-
-
-def test_functions_of_libraries_are_left_alone():
-    def reads(rank):
-        return subprocess.run(["true"]), linecache.getline("x", 1)
-
-    assert [f.__name__ for f in functions_of(reads)] == ["reads"]
-
-
-def test_recursive_programs_end():
-    def first(rank):
-        return second(rank)
-
-    def second(rank):
-        return first(rank) if rank else 0
-
-    assert {f.__name__ for f in functions_of(first)} == {"first", "second"}
 
 
 def test_a_program_may_name_a_room_of_labkit():

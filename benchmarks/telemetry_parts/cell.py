@@ -1,4 +1,4 @@
-"""What runs in the kernel: training beside a panel, and what it takes with and without looks."""
+"""What runs in the kernel: training beside a panel, and what it takes with and without samples."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 import psutil
 
 EVERY = 0.1
-SETTLED = 3  # looks at every source before anything is timed
+SETTLED = 3  # samples of every source before anything is timed
 DEADLINE = 30  # seconds until the panel has something to show
 STEPS = 8  # of training, some 5 ms
-AHEAD = 0.005  # seconds before a look at which its half of the time begins
-TOGETHER = 10  # looks
+AHEAD = 0.005  # seconds before a sample at which its half of the time begins
+TOGETHER = 10  # samples
 
 
 class Training:
@@ -45,7 +45,7 @@ class Training:
                 group: dict[str, list[float]] = {"off": [], "on": []}
                 for _ in range(size):
                     for state in random.sample(["off", "on"], 2):
-                        # A sampler that is stopped looks at nothing, and the kernel hears nothing.
+                        # A sampler that is stopped samples nothing, and the kernel hears nothing.
                         os.kill(sampler, signal.SIGSTOP if state == "off" else signal.SIGCONT)
                         began, times = time.monotonic(), 0
                         while time.monotonic() < began + seconds:
@@ -54,22 +54,22 @@ class Training:
                         group[state].append((time.monotonic() - began) / times)
                 print(json.dumps(group), flush=True)
 
-    def around_looks(self, seconds: float) -> None:
-        """Print, for some looks together, the seconds of a few steps in the half of the time that
-        follows a look, and in the other half.
+    def around_samples(self, seconds: float) -> None:
+        """Print, for some samples together, the seconds of a few steps in the half of the time that
+        follows a sample, and in the other half.
         """
         with _shown() as (_, clock):
-            looks: list[tuple[float, float]] = []
+            samples: list[tuple[float, float]] = []
             until = time.monotonic() + seconds
             while time.monotonic() < until:
-                looks.append(self._around_a_look(clock - AHEAD))
-                if len(looks) == TOGETHER:
-                    on, off = (sum(one) / TOGETHER for one in zip(*looks, strict=True))
+                samples.append(self._around_a_sample(clock - AHEAD))
+                if len(samples) == TOGETHER:
+                    on, off = (sum(one) / TOGETHER for one in zip(*samples, strict=True))
                     print(json.dumps({"off": off, "on": on}), flush=True)
-                    looks.clear()
+                    samples.clear()
 
-    def _around_a_look(self, zero: float) -> tuple[float, float]:
-        """Looks are at `zero` and each tenth of a second after it, but for what they are AHEAD."""
+    def _around_a_sample(self, zero: float) -> tuple[float, float]:
+        """Samples are AHEAD after `zero`, and each tenth of a second from then on."""
         halves: tuple[list[float], list[float]] = ([], [])
         edge = time.monotonic()
         tick = (edge - zero) // EVERY
@@ -82,13 +82,13 @@ class Training:
         return sum(halves[0]) / len(halves[0]), sum(halves[1]) / len(halves[1])
 
     def _few_steps(self) -> None:
-        self._job.advance(self._order, random.choice(self._firsts), self._steps)
-        self._job.wait()
+        self._job.run_steps(self._order, random.choice(self._firsts), self._steps)
+        self._job.synchronize()
 
 
 @contextmanager
 def _shown() -> Iterator[tuple[int, float]]:
-    """A panel in a front end; the process of its sampler, and when its first look was due."""
+    """A panel in a front end; the process of its sampler, and when its first sample was due."""
     from IPython.display import display
 
     import labkit

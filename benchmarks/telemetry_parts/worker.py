@@ -1,7 +1,7 @@
-"""One candidate in a process of its own: it looks at the GPUs ten times a second, when asked to.
+"""One candidate in a process of its own: it samples the GPUs ten times a second, when asked to.
 
 `python worker.py NAME` answers each line of standard input (a number of seconds) with the CPU
-seconds that all its threads and processes used in that time, and how often it looked. Starting,
+seconds that all its threads and processes used in that time, and how often it sampled. Starting,
 stopping and everything that was imported are not counted.
 
 Each peer is used as its own documentation says, in the cheapest way that still samples all GPUs.
@@ -24,13 +24,13 @@ from typing import Any
 import psutil
 
 EVERY = 0.1
-SETTLED = 0.3  # seconds after the first look, before anything is counted
-DEADLINE = 30  # seconds until the first look
-Looks = Callable[[], int]
+SETTLED = 0.3  # seconds after the first sample, before anything is counted
+DEADLINE = 30  # seconds until the first sample
+Samples = Callable[[], int]
 
 
 @contextmanager
-def labkit_panel() -> Iterator[Looks]:
+def labkit_panel() -> Iterator[Samples]:
     """All but the browser: GPUs and host, the sampler's process, the history in the kernel."""
     import labkit
 
@@ -42,18 +42,18 @@ def labkit_panel() -> Iterator[Looks]:
 
 
 @contextmanager
-def nvitop_statistics() -> Iterator[Looks]:
+def nvitop_statistics() -> Iterator[Samples]:
     """Its own thread samples; what is kept is the mean, minimum and maximum since the start."""
     from nvitop import Device, ResourceMetricCollector
 
-    # Without root_pids it would also look for the processes of this one on every GPU.
+    # Without root_pids it would also search for the processes of this one on every GPU.
     collector = ResourceMetricCollector(Device.all(), root_pids=(), interval=EVERY)
     with collector("benchmark"):
         yield lambda: len(collector._metric_buffer)
 
 
 @contextmanager
-def nvitop_kept() -> Iterator[Looks]:
+def nvitop_kept() -> Iterator[Samples]:
     """The same, and each result is handed over and kept."""
     from nvitop import Device, ResourceMetricCollector
 
@@ -73,7 +73,7 @@ def nvitop_kept() -> Iterator[Looks]:
         thread.join(DEADLINE)
 
 
-def gpustat_query() -> AbstractContextManager[Looks]:
+def gpustat_query() -> AbstractContextManager[Samples]:
     """One query after the other. Each sleeps 0.1 s per GPU, so ten a second are out of reach."""
     from gpustat import GPUStatCollection
 
@@ -81,7 +81,7 @@ def gpustat_query() -> AbstractContextManager[Looks]:
 
 
 @contextmanager
-def nvdashboard_handler() -> Iterator[Looks]:
+def nvdashboard_handler() -> Iterator[Samples]:
     """What its server extension does for an open "GPU Resources", ten times a second by default.
 
     The message is made and then dropped: neither the WebSocket's cost nor the panel's is counted.
@@ -89,11 +89,11 @@ def nvdashboard_handler() -> Iterator[Looks]:
     from jupyterlab_nvdashboard.apps.gpu import GPUResourceWebSocketHandler
     from tornado.ioloop import IOLoop, PeriodicCallback
 
-    looks = 0
+    samples = 0
 
     def drop(message: str) -> None:
-        nonlocal looks
-        looks += 1
+        nonlocal samples
+        samples += 1
 
     handler = object.__new__(GPUResourceWebSocketHandler)  # there is no request behind it
     handler.write_message = drop
@@ -109,41 +109,41 @@ def nvdashboard_handler() -> Iterator[Looks]:
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     try:
-        yield lambda: looks
+        yield lambda: samples
     finally:
         loops[0].add_callback(loops[0].stop)
         thread.join(DEADLINE)
 
 
-def nvidia_smi() -> AbstractContextManager[Looks]:
-    """Started anew for each look."""
+def nvidia_smi() -> AbstractContextManager[Samples]:
+    """Started anew for each sample."""
     asked = "--query-gpu=index,utilization.gpu,memory.used,power.draw,temperature.gpu"
     command = ["nvidia-smi", asked, "--format=csv,noheader,nounits"]
     return _polled(lambda: subprocess.run(command, check=True, stdout=subprocess.PIPE))
 
 
 @contextmanager
-def _polled(look: Callable[[], Any]) -> Iterator[Looks]:
-    looks, going = 0, True
+def _polled(sample: Callable[[], Any]) -> Iterator[Samples]:
+    samples, going = 0, True
 
     def loop() -> None:
-        nonlocal looks
+        nonlocal samples
         began = time.monotonic()
         while going:
-            look()
-            looks += 1
-            time.sleep(max(0.0, began + looks * EVERY - time.monotonic()))
+            sample()
+            samples += 1
+            time.sleep(max(0.0, began + samples * EVERY - time.monotonic()))
 
     thread = threading.Thread(target=loop, daemon=True)
     thread.start()
     try:
-        yield lambda: looks
+        yield lambda: samples
     finally:
         going = False
         thread.join(DEADLINE)
 
 
-CANDIDATES: dict[str, Callable[[], AbstractContextManager[Looks]]] = {
+CANDIDATES: dict[str, Callable[[], AbstractContextManager[Samples]]] = {
     function.__name__: function
     for function in (
         labkit_panel, nvitop_statistics, nvitop_kept, gpustat_query, nvdashboard_handler,
@@ -152,24 +152,24 @@ CANDIDATES: dict[str, Callable[[], AbstractContextManager[Looks]]] = {
 }  # fmt: skip
 
 
-def measured(candidate: Callable[[], AbstractContextManager[Looks]], seconds: float) -> dict:
-    with candidate() as looks:
-        _first(looks)
+def measured(candidate: Callable[[], AbstractContextManager[Samples]], seconds: float) -> dict:
+    with candidate() as samples:
+        _first(samples)
         time.sleep(SETTLED)
         children = [child.pid for child in psutil.Process().children(recursive=True)]
-        began, first = time.monotonic(), looks()
+        began, first = time.monotonic(), samples()
         before = _cpu_seconds(children)
         time.sleep(seconds)
         used = _cpu_seconds(children) - before
         spent = time.monotonic() - began
-        return {"cpu": used / spent, "rate": (looks() - first) / spent}
+        return {"cpu": used / spent, "rate": (samples() - first) / spent}
 
 
-def _first(looks: Looks) -> None:
+def _first(samples: Samples) -> None:
     late = time.monotonic() + DEADLINE
-    while looks() < 1:
+    while samples() < 1:
         if time.monotonic() > late:
-            raise SystemExit(f"It has not looked once in {DEADLINE} s.")
+            raise SystemExit(f"It has not sampled once in {DEADLINE} s.")
         time.sleep(0.05)
 
 
@@ -192,8 +192,8 @@ def work(name: str) -> None:
     answers = os.fdopen(os.dup(1), "w")
     sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  for as long as the process lives
     candidate = CANDIDATES[name]
-    with candidate() as looks:  # not counted: it imports
-        _first(looks)
+    with candidate() as samples:  # not counted: it imports
+        _first(samples)
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(measured(candidate, float(line))), file=answers, flush=True)

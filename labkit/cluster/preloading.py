@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from types import ModuleType
+from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from labkit.kinds import LabError
-from labkit.shipping import functions_of, names_used
+from labkit.shipping import is_importable, names_used
 
 __all__ = ["explain_preload", "learn", "needed_by"]
 
@@ -66,6 +66,26 @@ def explain_preload(preload: object) -> tuple[str, ...]:
         if not isinstance(name, str) or not all(p.isidentifier() for p in name.split(".")):
             raise LabError(f"preload has {name!r}, which is no name of a module.")
     return names
+
+
+def functions_of(program: Callable[..., Any]) -> Iterator[FunctionType]:
+    """The function, and those that it uses and that are of the same hand: its cell or package."""
+    home = str(getattr(program, "__module__", "")).partition(".")[0]
+    seen: set[int] = set()
+    found: list[Any] = [program]
+    while found:
+        part = found.pop()
+        part = part.__func__ if isinstance(part, MethodType) else getattr(part, "func", part)
+        if id(part) in seen or not isinstance(part, (FunctionType, type)):
+            continue
+        seen.add(id(part))
+        if part.__module__.partition(".")[0] != home and is_importable(part):
+            continue
+        if isinstance(part, FunctionType):
+            yield part
+            found.extend(value for _, value in names_used(part) if callable(value))
+        else:
+            found.extend(value for value in vars(part).values() if callable(value))
 
 
 def _words(code: Any) -> set[str]:

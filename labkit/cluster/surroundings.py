@@ -59,18 +59,18 @@ def share_of_cores(ranks: int) -> int:
 @cache
 def _usable() -> int:
     # Once: a container's limits are files, and reading them takes as long as starting ranks.
-    from labkit.hardware import host
+    from labkit.hardware.machine import read_cores
 
-    return host.read_cores().usable
+    return read_cores().usable
 
 
 def deal_gpus(ranks: int) -> tuple[str, ...]:
     """CUDA_VISIBLE_DEVICES of each rank: GPUs are dealt out in turn; empty where there are none."""
-    from labkit.hardware import nvml
+    from labkit.hardware import gpus
 
-    found = [gpu for gpu in nvml.read().gpus if gpu.cuda == "visible" and gpu.mig != "on"]
-    names = [gpu.uuid for gpu in found if gpu.uuid is not None]
-    if not names or len(names) != len(found):
+    found = gpus.read_gpus().gpus
+    names = [gpu.uuid for gpu in found if gpu.visible and gpu.uuid is not None]
+    if not names or any(gpu.visible is not False and gpu.uuid is None for gpu in found):
         return ()
     if ranks >= len(names):
         return tuple(names[rank % len(names)] for rank in range(ranks))

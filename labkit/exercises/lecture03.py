@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from labkit.exercises.task import Task
 from labkit.memory import footprint
-from labkit.training.scaling import batches
+from labkit.training.inputs import batch_sizes
 
 __all__ = ["TASKS"]
 
@@ -12,7 +12,7 @@ TASKS = {
     "03.batch_per_replica": Task(
         "Strong scaling: the global batch is 256 and there are 8 replicas. How many images does "
         "each replica get in a step?",
-        lambda: batches(256, 8, "strong")[1],
+        lambda: batch_sizes(256, 8, "strong")[1],
         0.0,
         "The strategy cuts the global batch into equal slices.",
         "images",
@@ -21,7 +21,7 @@ TASKS = {
     "03.steps_weak": Task(
         "Weak scaling: each of 4 replicas gets 50 images a step. How many steps has an epoch of "
         "60,000 images?",
-        lambda: 60_000 / batches(50, 4, "weak")[0],
+        lambda: 60_000 / batch_sizes(50, 4, "weak")[0],
         0.0,
         "First the global batch: all replicas together.",
         "steps",
@@ -43,6 +43,6 @@ TASKS = {
         0.001,
         "Speed-up divided by the number of devices.",
         "%",
-        "Three tenths of what was paid for went into agreement and fixed costs.",
+        "Three tenths of what was paid for went into communication and fixed costs.",
     ),
 }

@@ -9,14 +9,14 @@ __all__ = ["TASKS"]
 
 
 def _count() -> float:
-    from labkit.training import diagnose, naive
+    from labkit.training import classic_benchmark, diagnose
 
-    return len(diagnose(naive.program()).names)
+    return len(diagnose(classic_benchmark.program()).names)
 
 
 TASKS = {
     "04.defects": Task(
-        "How many different defects does labkit find in the naive benchmark?",
+        "How many different defects does labkit find in the classic benchmark?",
         _count,
         0.0,
         "Count names, not places: a defect that is there twice counts once. diagnose counts too.",
@@ -27,7 +27,7 @@ TASKS = {
         "Which one defect took the accuracy on two replicas down to chance? Give its name.",
         lambda: "loss",
         0.0,
-        "Look for the rung of the ladder on which the accuracy on two replicas jumps up.",
+        "Look for the step of the ablation in which the accuracy on two replicas jumps up.",
         "",
         "The other defects made the times wrong; this one made the model wrong.",
     ),
@@ -51,7 +51,7 @@ TASKS = {
     ),
     "04.fixed_cost": Task(
         "A step computes for 0.3 ms on one device. On two replicas each computes half of that, and "
-        "the step costs 0.6 ms more to start and to agree. How many ms does it take on two?",
+        "the step costs 0.6 ms more to start and to all-reduce. How many ms does it take on two?",
         lambda: 0.3 / 2 + 0.6,
         0.01,
         "Halve the computing, then add what does not shrink.",

@@ -11,10 +11,11 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from labkit.hardware.parts import Cores, Gpu, Hardware, Link, Memory, MigInstance
+from labkit.hardware.gpus import Gpu
+from labkit.hardware.machine import Cores, Memory
+from labkit.hardware.placement import DeviceUse, DeviceWork, work_by_device
 from labkit.hardware.replicas import Replicas, replicas
-from labkit.hardware.survey import machine_text, survey
-from labkit.hardware.work import DeviceUse, DeviceWork, work_by_device
+from labkit.hardware.survey import Hardware, machine_text, survey
 
 __all__ = [
     "Cores",
@@ -22,9 +23,7 @@ __all__ = [
     "DeviceWork",
     "Gpu",
     "Hardware",
-    "Link",
     "Memory",
-    "MigInstance",
     "Replicas",
     "machine_text",
     "replicas",

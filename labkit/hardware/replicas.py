@@ -8,26 +8,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from labkit.hardware import host, nvml, tensorflow, words
-from labkit.hardware.request import Request, UnknownDeviceError, understand
-from labkit.hardware.tensorflow import LogicalGpu
-from labkit.kinds import LabError, bytes_text
+from labkit.arguments import one_of, whole
+from labkit.hardware import devices as tf_devices
+from labkit.hardware import gpus as nvidia
+from labkit.hardware.devices import LogicalGpu
+from labkit.hardware.machine import read_cores
+from labkit.kinds import LabError, bytes_text, recorded
 from labkit.plain import stored
 
 __all__ = ["Replicas", "replicas"]
 
 Placement = Literal["gpus", "one gpu, split", "cpus"]
 
-_MEMORY_OF_A_LOGICAL_CPU = 256 * 1000**2
 # Below this, TensorFlow's own libraries leave a piece of a GPU no room for a model.
 _SMALLEST_PIECE = 512 * 1000**2
 # The rest is for the driver, the libraries and other programs.
 _SHARE_FOR_PIECES = 0.8
-_ROOM_WHEN_UNKNOWN = 4 * 1000**3
+_FREE_WHEN_UNKNOWN = 5 * 1000**3
+_BASELINE = "One device: the baseline that more replicas are compared with."
+# On CPUs TensorFlow's threads are shared by all devices, so one device cannot be held to one core.
+_TWO_AT_ONCE = (
+    "An operation has one thread, but two independent operations may run at once: such a device "
+    f"used 1.31 cores; {recorded('a 2-core machine without a GPU', 'November 2026')}."
+)
+_SLOWER = (
+    "2 logical CPUs ran at 0.67 to 0.88 times the speed of one device that had all cores; "
+    f"{recorded('a 2-core machine without a GPU', 'November 2026')}"
+)
 
 
 @stored
@@ -49,43 +60,36 @@ class Replicas:
         >>> replicas(2).strategy("hierarchical copy")     # doctest: +SKIP
         """
         chosen = self.reduction if reduction is None else reduction
-        if chosen not in self.reductions():
-            fault = words.reduction_fault(chosen, self.reductions(), self.placement)
-            raise LabError(fault)
-        return tensorflow.make_strategy(self.devices, chosen)
+        return tf_devices.make_strategy(
+            self.devices, one_of(f"reduction for {self.summary}", chosen, self.reductions())
+        )
 
     def reductions(self) -> tuple[str, ...]:
         """The cross-device reductions that work on these replicas; the first is the usual one."""
-        return tensorflow.reductions_here(self.count, self.placement)
+        return _reductions(self.count, self.placement)
 
     def describe(self) -> str:
         """What a measurement was made on, such as "2 logical CPUs with one core each"."""
         return self.summary
 
     def __str__(self) -> str:
-        added = (
-            f" Gradients are added by {words.spelled(self.reduction)}." if self.count > 1 else ""
-        )
+        added = f" Gradients are added by {self.reduction}." if self.count > 1 else ""
         return f"{self.summary}: {', '.join(self.devices)}.{added} {self.expectation}"
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from labkit.views.table import table
 
-        rows = [
-            (str(place), device, name)
-            for place, (device, name) in enumerate(zip(self.devices, self.names, strict=True))
-        ]
-        added = (
-            f"; gradients are added by {words.spelled(self.reduction)}" if self.count > 1 else ""
-        )
-        caption = f"{self.summary}{added}"
-        html = table(
-            ("replica", "device", "what it is"), rows, caption, self.expectation, prose=True
-        )
+        replicas = enumerate(zip(self.devices, self.names, strict=True))
+        rows = [(str(number), device, name) for number, (device, name) in replicas]
+        added = f"; gradients are added by {self.reduction}" if self.count > 1 else ""
+        heads, caption = ("replica", "device", "what it is"), f"{self.summary}{added}"
+        html = table(heads, rows, caption, self.expectation, prose=True)
         return {"text/plain": str(self), "text/html": html}
 
 
-def replicas(n: int | None = None, devices: str | Sequence[str] | None = None) -> Replicas:
+def replicas(
+    n: int | None = None, devices: str | list[str] | tuple[str, ...] | None = None
+) -> Replicas:
     """The devices to train on: 2 unless you say otherwise, the best kind that this machine has.
 
     >>> replicas(4)                                       # doctest: +SKIP
@@ -95,142 +99,154 @@ def replicas(n: int | None = None, devices: str | Sequence[str] | None = None) -
     Real GPUs come first; else one GPU is split into logical ones; else the CPU is. Call it before
     anything else uses TensorFlow: a running TensorFlow cannot be split.
     """
-    try:
-        request = understand(n, devices)
-    except UnknownDeviceError as unknown:
+    if devices is None or devices in ("cpu", "gpu"):
+        kind, numbers = devices or "", None
+        count = whole("n", 2 if n is None else n, at_least=1)
+    else:
+        named = list(devices) if isinstance(devices, (list, tuple)) else [devices]
+        kind, numbers = _named(named)
+        count = len(numbers)
+        if n not in (None, count):
+            raise LabError(f"devices must name n={n} devices, got {devices!r}.")
+    gpus = tf_devices.logical_gpus() if kind != "cpu" else []
+    if kind == "gpu" and not gpus:
         raise LabError(
-            f"You asked for the device {unknown}, which labkit does not know. {_what_exists()}"
-        ) from None
-    gpus = tensorflow.logical_gpus() if request.kind != "cpu" else []
-    if gpus:
-        return _on_gpus(request, gpus)
-    if request.kind == "gpu":
-        raise LabError(
-            f"You asked for {request.asked}, but TensorFlow sees no GPU here. {_what_exists()} "
-            "`labkit doctor` tells whether a driver is missing."
+            f"TensorFlow has no GPU here, and you asked for devices={devices!r}. "
+            '`labkit doctor` checks the driver; devices="cpu" takes CPUs.'
         )
-    return _on_cpus(request)
+    return _on_gpus(count, numbers, gpus) if gpus else _on_cpus(count, numbers)
 
 
-def _on_cpus(request: Request) -> Replicas:
-    cores = host.read_cores().usable
-    limit, why = _cpu_limit(cores)
-    needed = request.highest + 1
-    if needed > limit:
+def _named(names: list[Any]) -> tuple[str, list[int]]:
+    """Names of devices, such as "gpu:0" or "/cpu:1", as one kind and numbers."""
+    found = [re.fullmatch(r"/?(cpu|gpu):(\d+)", str(name).lower()) for name in names]
+    pairs = {(match[1], int(match[2])): None for match in found if match}
+    if len({kind for kind, _ in pairs}) != 1 or len(pairs) < len(names):
         raise LabError(
-            f"You asked for {request.asked}, but this machine should not be split into more than "
-            f"{limit} logical CPUs: {why}. Ask for {limit} or fewer: labkit.replicas({limit})."
+            "devices must name different devices, all GPUs or all CPUs, such as "
+            f"['gpu:0', 'gpu:1'], got {names!r}."
         )
-    have = tensorflow.logical_cpus()
-    if have < needed and not tensorflow.split_cpu(needed):
-        raise LabError(words.too_late_fault(request, have, "logical CPU"))
-    count = request.count
-    alone = tensorflow.one_core_each(needed, cores)
-    return _finished(
-        "cpus",
-        [f"/cpu:{number}" for number in request.numbers],
-        [f"logical CPU {number}" for number in request.numbers],
-        words.cpu_summary(count, cores, alone),
-        words.cpu_expectation(count, cores, alone),
-    )
+    return next(iter(pairs))[0], [number for _, number in pairs]
 
 
-def _cpu_limit(cores: int) -> tuple[int, str]:
-    """How many logical CPUs make sense here, and why not more.
+def _on_cpus(count: int, numbers: list[int] | None) -> Replicas:
+    cores = read_cores().usable
+    numbers = numbers or list(range(count))
+    # Four to a core already take turns; eight are allowed anywhere, because lessons show eight.
+    needed = whole("number of logical CPUs", max(numbers) + 1, at_most=max(8, 4 * cores))
+    have = tf_devices.logical_cpus()
+    if have < needed and not tf_devices.split_cpu(needed):
+        raise _too_late(needed, have, "logical CPU")
+    own_core = tf_devices.one_core_each(needed, cores) and count <= cores
+    if count == 1:
+        summary = "1 logical CPU"
+        expectation = f"{_BASELINE} {_TWO_AT_ONCE}" if own_core else _BASELINE
+    elif own_core:
+        summary = f"{count} logical CPUs with one core each"
+        expectation = (
+            f"Expect up to {count} times the speed of one core where a step computes much for each "
+            f"byte of gradients, and a loss where it computes little. (By default, {_SLOWER}.)"
+        )
+    else:
+        summary = f"{count} logical CPUs sharing {cores} core{'s' if cores > 1 else ''}"
+        expectation = (
+            f"Logical CPUs teach correctness, not speed: expect no speed-up here ({_SLOWER})."
+        )
+    names = [f"logical CPU {number}" for number in numbers]
+    return _made("cpus", [f"/cpu:{n}" for n in numbers], names, summary, expectation)
 
-    Four to a core already spend their time taking turns; eight are allowed anywhere, because
-    lessons show eight. Each holds a copy of the model, its optimizer and its activations.
-    """
-    available = host.read_memory().available
-    by_cores = max(8, 4 * cores)
-    by_memory = max(1, available // _MEMORY_OF_A_LOGICAL_CPU)
-    if by_memory < by_cores:
-        size = bytes_text(_MEMORY_OF_A_LOGICAL_CPU)
-        return by_memory, f"labkit keeps {size} for each, and {bytes_text(available)} are available"
-    return by_cores, f"on {words.on_cores(cores)}, more of them would only take turns"
 
-
-def _on_gpus(request: Request, gpus: list[LogicalGpu]) -> Replicas:
-    if request.named:
-        if request.highest >= len(gpus):
-            raise LabError(f"You asked for {request.asked}. {_what_exists()}")
-        return _on_chosen([(number, gpus[number]) for number in request.numbers])
-    count = request.count
+def _on_gpus(count: int, numbers: list[int] | None, gpus: list[LogicalGpu]) -> Replicas:
+    if numbers is not None:
+        if max(numbers) >= len(gpus):
+            known = f"gpu:0 to gpu:{len(gpus) - 1}" if len(gpus) > 1 else "gpu:0"
+            raise LabError(f"You asked for gpu:{max(numbers)}. TensorFlow has {known}.")
+        return _on_chosen([(number, gpus[number]) for number in numbers])
     placed = list(enumerate(gpus))
-    whole = [(number, gpu) for number, gpu in placed if gpu.piece == 0]
-    first = [(number, gpu) for number, gpu in placed if gpu.physical == gpus[0].physical]
-    for fitting in (whole, first):
+    chips = [(number, gpu) for number, gpu in placed if gpu.piece == 0]
+    pieces = [(number, gpu) for number, gpu in placed if gpu.physical == 0]
+    for fitting in (chips, pieces):
         if count <= len(fitting):
             return _on_chosen(fitting[:count])
-    if not tensorflow.split_gpu(count, _megabytes_of_a_piece(request, len(whole))):
-        raise LabError(words.too_late_fault(request, max(len(whole), len(first)), "GPU"))
-    return _on_chosen(list(enumerate(tensorflow.logical_gpus()))[:count])
+    if not tf_devices.split_gpu(count, _megabytes_of_a_piece(count)):
+        raise _too_late(count, max(len(chips), len(pieces)), "GPU")
+    return _on_chosen(list(enumerate(tf_devices.logical_gpus()))[:count])
 
 
 def _on_chosen(chosen: list[tuple[int, LogicalGpu]]) -> Replicas:
-    tensorflow.use_memory_growth()
+    tf_devices.use_memory_growth()
     count, gpus = len(chosen), [gpu for _, gpu in chosen]
     models = ", ".join(dict.fromkeys(gpu.name for gpu in gpus))
-    devices = [f"/gpu:{number}" for number, _ in chosen]
-    names = [_gpu_text(gpu) for gpu in gpus]
-    chips = len({gpu.physical for gpu in gpus})
-    if chips == count:
-        summary = f"{count} GPU{'s' if count > 1 else ''} ({models})"
-        expectation = words.gpu_expectation(count, len({gpu.name for gpu in gpus}))
-        return _finished("gpus", devices, names, summary, expectation)
-    summary = f"{count} pieces of {f'{chips} GPUs' if chips > 1 else '1 GPU'} ({models})"
-    return _finished("one gpu, split", devices, names, summary, words.split_expectation(count))
+    devices, names = [f"/gpu:{number}" for number, _ in chosen], [_gpu_text(gpu) for gpu in gpus]
+    if len({gpu.physical for gpu in gpus}) < count:
+        expectation = (
+            "The pieces share one chip, so expect no speed-up: they show that training on "
+            f"{count} replicas gives the right result."
+        )
+        summary = f"{count} pieces of 1 GPU ({models})"
+        return _made("one gpu, split", devices, names, summary, expectation)
+    expectation = (
+        f"At most {count} times as fast as one GPU. How much of that you get depends on how much a "
+        "step computes for each byte of gradients it exchanges: measure it."
+    )
+    summary = f"{count} GPU{'s' if count > 1 else ''} ({models})"
+    return _made("gpus", devices, names, summary, expectation if count > 1 else _BASELINE)
+
+
+def _made(
+    placement: Placement, devices: list[str], names: list[str], summary: str, expectation: str
+) -> Replicas:
+    reduction = _reductions(len(devices), placement)[0]
+    return Replicas(
+        len(devices), placement, tuple(devices), tuple(names), reduction, expectation, summary
+    )
 
 
 def _gpu_text(gpu: LogicalGpu) -> str:
     if gpu.pieces == 1:
         return f"{gpu.name} (GPU {gpu.physical})"
-    size = "" if gpu.megabytes is None else f", {bytes_text(gpu.megabytes * 1024**2)}"
-    return f"piece {gpu.piece + 1} of {gpu.pieces} of {gpu.name} (GPU {gpu.physical}){size}"
+    return f"piece {gpu.piece + 1} of {gpu.pieces} of {gpu.name} (GPU {gpu.physical})"
 
 
-def _megabytes_of_a_piece(request: Request, chips: int) -> int:
+def _megabytes_of_a_piece(count: int) -> int:
     """The memory limit of each piece, with room left for the driver and other programs."""
-    free = _free_memory(chips)
-    pieces = request.count
-    room = _ROOM_WHEN_UNKNOWN if free is None else int(free * _SHARE_FOR_PIECES)
-    if room // pieces >= _SMALLEST_PIECE:
-        return room // pieces // 1024**2
-    most = room // _SMALLEST_PIECE
-    have = "an unknown amount" if free is None else bytes_text(free)
-    raise LabError(
-        f"You asked for {request.asked}. The first of {chips} GPU{'s' if chips > 1 else ''} has "
-        f"{have} of memory free, enough for {most} pieces of {bytes_text(_SMALLEST_PIECE)}. "
-        f"Ask for {max(most, chips, 1)} or fewer, end other programs on that GPU, "
-        'or take CPUs: devices="cpu".'
+    # NVML's first GPU may be another one than CUDA's: the fullest that may be meant decides.
+    free = min(
+        (
+            gpu.memory_total - gpu.memory_used
+            for gpu in nvidia.read_gpus().gpus
+            if gpu.visible is not False
+            and gpu.memory_total is not None
+            and gpu.memory_used is not None
+        ),
+        default=_FREE_WHEN_UNKNOWN,
     )
+    room = int(free * _SHARE_FOR_PIECES)
+    if room // count < _SMALLEST_PIECE:
+        raise LabError(
+            f"You asked for {count:,} replicas, and {bytes_text(free)} of free GPU memory has room "
+            f"for {room // _SMALLEST_PIECE}. Ask for fewer, end other programs on that GPU, or "
+            'take CPUs: devices="cpu".'
+        )
+    return room // count // 1024**2
 
 
-def _free_memory(chips: int) -> int | None:
-    """Bytes free on TensorFlow's first GPU, where NVML can tell which one that is."""
-    known = nvml.read().gpus
-    first = [gpu for gpu in known if gpu.cuda_index == 0 or len(known) == chips == 1]
-    if len(first) != 1 or first[0].memory_total is None or first[0].memory_used is None:
-        return None
-    return first[0].memory_total - first[0].memory_used
+def _reductions(count: int, placement: Placement) -> tuple[str, ...]:
+    """The ways of adding up gradients that work on such replicas, the best first.
+
+    NCCL needs a whole GPU for each replica. TensorFlow's own choice on CPUs, the collective
+    operations, is left out: after a group of two, a group of four in the same process fails.
+    """
+    if count == 1:
+        return ("none",)
+    if placement != "gpus":
+        return ("reduction to one device", "hierarchical copy")
+    return ("nccl", "hierarchical copy", "reduction to one device")
 
 
-def _what_exists() -> str:
-    gpus = [f"gpu:{number}" for number in range(len(tensorflow.logical_gpus()))]
-    limit, _ = _cpu_limit(host.read_cores().usable)
-    listed = f"{', '.join(gpus)} and " if gpus else ""
-    return f"You can choose among {listed}cpu:0 to cpu:{limit - 1} (logical CPUs)."
-
-
-def _finished(
-    placement: Placement, devices: list[str], names: list[str], summary: str, expectation: str
-) -> Replicas:
-    return Replicas(
-        count=len(devices),
-        placement=placement,
-        devices=tuple(devices),
-        names=tuple(names),
-        reduction=tensorflow.reductions_here(len(devices), placement)[0],
-        expectation=expectation,
-        summary=summary,
+def _too_late(count: int, have: int, device: str) -> LabError:
+    return LabError(
+        f"You asked for {count} {device}s, but TensorFlow is already running with {have}, and a "
+        "running TensorFlow cannot be split. Choose Kernel → Restart and call labkit.replicas "
+        f"before anything else uses TensorFlow; or go on with labkit.replicas({have})."
     )

@@ -166,18 +166,12 @@ class Choice:
     name: str
     what: str
     strategy: str
-    lecture: int | None
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count_text(count)} {noun}{'' if count == 1 else 's'}"
+    lecture: int | None = None
 
 
 def _sites(f: Facts) -> str:
-    where = f"The data is in {_plural(f.data.sites, 'place')}"
-    if f.data.may_leave_site:
-        return f"{where} and may be moved to the devices."
-    return f"{where} and may not leave {'it: train there' if f.data.sites == 1 else 'them'}."
+    may = "may" if f.data.may_leave_site else "may not"
+    return f"Places that hold data: {f.data.sites}; the data {may} be moved to other devices."
 
 
 def _fit(f: Facts, needed: int) -> str:
@@ -189,12 +183,12 @@ def _fit(f: Facts, needed: int) -> str:
 
 
 def _several(f: Facts) -> str:
+    together, alone = count_text(f.steps(f.devices)), count_text(f.steps(1))
     if f.devices == 1:
-        return "There is 1 device."
+        return f"There is 1 device: {alone} steps through the data."
     return (
-        f"There are {_plural(f.devices, 'device')}: together they take "
-        f"{count_text(f.steps(f.devices))} steps through the data, one alone "
-        f"{count_text(f.steps(1))}."
+        f"There are {f.devices:,} devices: together they take {together} steps through the data, "
+        f"one alone {alone}."
     )
 
 
@@ -202,12 +196,6 @@ def _equal(f: Facts) -> str:
     if f.machine.equal:
         return "The devices are alike and stay up, so there are no stragglers."
     return "The devices differ or come and go; a synchronous step waits for the slowest."
-
-
-def _smaller(f: Facts) -> str:
-    if f.largest_batch:
-        return f"With {count_text(f.largest_batch)} examples at a time it fits."
-    return f"With a single example it still holds {_fit(f, f.step(1).total)}."
 
 
 FIRST = "tied"
@@ -247,7 +235,7 @@ QUESTIONS = {
         "Are they in more than one machine?",
         lambda f: f.machine.machines > 1,
         lambda f: (
-            f"The {_plural(f.devices, 'device')} are in {_plural(f.machine.machines, 'machine')}. "
+            f"Machines: {f.machine.machines:,}, with {f.devices:,} devices in all. "
             f"An all-reduce of the gradients takes about {seconds_text(f.all_reduce_seconds())} "
             f"per step over the slowest link ({bytes_text(f.slowest_link)}/s)."
         ),
@@ -257,7 +245,7 @@ QUESTIONS = {
     "smaller": Question(
         "Does it fit with a smaller batch?",
         lambda f: f.largest_batch >= 1,
-        _smaller,
+        lambda f: f"With a single example it holds {_fit(f, f.step(1).total)}.",
         yes="accumulate",
         no="layers",
     ),
@@ -265,7 +253,7 @@ QUESTIONS = {
         "Does it fit when the model and its layers are split over all devices?",
         lambda f: f.layers_split().total <= f.usable,
         lambda f: (
-            f"Split over {_plural(f.devices, 'device')}, one example holds on each "
+            f"Split over all devices ({f.devices:,}), one example holds on each "
             f"{_fit(f, f.layers_split().total)}."
         ),
         yes="shards",
@@ -276,7 +264,7 @@ QUESTIONS = {
         lambda f: f.sharded().total <= f.usable,
         lambda f: (
             "With weights, gradients and optimizer state sharded over "
-            f"{_plural(f.devices, 'device')}, each holds {_fit(f, f.sharded().total)}."
+            f"{f.devices:,} devices, each holds {_fit(f, f.sharded().total)}."
         ),
         yes="gather",
         no="tensor",
@@ -299,7 +287,6 @@ CHOICES = {
         "Federated learning",
         "Each place trains on its own data and sends only updates of the weights.",
         "none in tf.distribute: Flower or TensorFlow Federated",
-        None,
     ),
     "one_device": Choice(
         "One device",
@@ -329,30 +316,25 @@ CHOICES = {
         "Smaller batch, accumulated",
         "Several small steps add up their gradients before one update; works on any device count.",
         "any strategy: optimizer with gradient_accumulation_steps in Keras",
-        None,
     ),
     "nothing": Choice(
         "More memory first",
         "Use more devices, shorter numbers, recomputed activations, or a smaller model.",
         "none",
-        None,
     ),
     "tensor": Choice(
         "Tensor parallel",
         "Each layer is cut inside; devices exchange results within every layer.",
         "tf.experimental.dtensor, or a framework made for it",
-        None,
     ),
     "sharded": Choice(
         "Sharded data parallel (ZeRO)",
         "Data parallel; each device keeps a share of the state and gathers weights when needed.",
         "none in tf.distribute: DeepSpeed ZeRO or PyTorch FSDP",
-        None,
     ),
     "pipeline": Choice(
         "Pipeline parallel",
         "Each device keeps some layers; micro-batches flow through, only activations are sent.",
         "none in tf.distribute: tf.device by hand, or a framework made for it",
-        None,
     ),
 }

@@ -89,9 +89,9 @@ def practice_batches() -> tuple[Any, Any]:
     """
     import numpy as np
 
-    from labkit.training.pipeline import order_of
+    from labkit.training.inputs import epoch_order
 
     data = practice()
-    order = np.asarray(order_of(len(data.y_train), 0, SEED))
+    order = np.asarray(epoch_order(len(data.y_train), 0, SEED))
     images = (data.x_train[order] * np.float32(1 / 255)).astype(np.float32)
     return images, data.y_train[order].astype("int32")

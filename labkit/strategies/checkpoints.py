@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.hardware.tensorflow import import_tensorflow
+from labkit.arguments import whole
+from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
-from labkit.training.asked import whole
 
 if TYPE_CHECKING:
     from labkit.training import Job
@@ -56,8 +56,8 @@ def train(
     dropout drops is not in a checkpoint: with it, the result is as good, and not the same.
     `after_step` is called with the number of steps done, after each.
     """
-    steps, every = whole("steps", steps, 1, 60), whole("every", every, 1, 10)
-    if not hasattr(job.source, "images"):
+    steps, every = whole("steps", steps, at_least=1), whole("every", every, at_least=1)
+    if not job.inputs.resumable:
         raise LabError(
             "A streamed data set cannot be begun again in the middle of an epoch. Leave out "
             "streamed=True: then the data are resident, and their order follows from the step."
@@ -71,8 +71,8 @@ def train(
         # Many steps in one call cost little more than one; who wants to hear of each gets each.
         count = min(every - step % every, job.steps_per_epoch - first, steps - step)
         count = count if after_step is None else 1
-        job.advance(job.order(epoch), tf.constant(first), tf.constant(count))
-        job.wait()
+        job.run_steps(job.order(epoch), tf.constant(first), tf.constant(count))
+        job.synchronize()
         step += count
         if writes and (step % every == 0 or step == steps):
             save(job, folder, step)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from labkit.hardware.tensorflow import import_tensorflow
+from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
 from labkit.strategies import checkpoints
 from labkit.strategies.cases import RATE, STEPS, practice_job
@@ -40,8 +40,8 @@ def together(
             if step >= steps // 2:
                 time.sleep(slow.get(rank, 0.0))
             epoch, place = divmod(step, STEPS)
-            job.advance(job.order(epoch), tf.constant(place), tf.constant(1))
-            job.wait()
+            job.run_steps(job.order(epoch), tf.constant(place), tf.constant(1))
+            job.synchronize()
             seconds.append(time.perf_counter() - began)
             _step_done(rank, step + 1, hold)
     return seconds

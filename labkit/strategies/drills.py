@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
+from labkit.arguments import whole
 from labkit.cluster import Going, Outcome
 from labkit.cluster.outcome import explain_deadline
 from labkit.kinds import LabError, percent_text, seconds_text
@@ -18,7 +19,6 @@ from labkit.strategies import drill_programs as programs
 from labkit.strategies.drill_scene import STRATEGIES, Scene
 from labkit.strategies.drilled import Drill, Moment
 from labkit.strategies.many_workers import explain_patience
-from labkit.training.asked import whole
 
 __all__ = ["Drill", "Moment", "drill"]
 
@@ -48,7 +48,7 @@ def drill(
             f"There is no drill({fault!r}, {strategy!r}). The faults are {', '.join(FAULTS)}, the "
             f"strategies {', '.join(STRATEGIES)}."
         )
-    workers = whole("workers", workers, 2, 2)
+    workers = whole("workers", workers, at_least=2)
     patience, deadline = explain_patience(patience), explain_deadline(deadline)
     if not patience < deadline:
         raise LabError(

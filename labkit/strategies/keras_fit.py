@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from labkit.hardware.tensorflow import import_tensorflow
+from labkit.hardware.devices import import_tensorflow
 from labkit.strategies.cases import BATCH, RATE, SEED, practice_batches
 from labkit.training.models import dense
 

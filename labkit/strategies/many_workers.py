@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.hardware import survey
-from labkit.hardware.tensorflow import import_tensorflow, logical_gpus, use_memory_growth
+from labkit.hardware.devices import import_tensorflow, logical_gpus, use_memory_growth
 from labkit.kinds import LabError
 
 if TYPE_CHECKING:

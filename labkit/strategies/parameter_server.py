@@ -18,15 +18,15 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from labkit.arguments import whole
 from labkit.cluster import Cluster, tf_config
-from labkit.hardware.tensorflow import import_tensorflow
+from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
 from labkit.strategies.cases import BATCH, RATE, STEPS, Case
 from labkit.strategies.keras_fit import fitted
 from labkit.strategies.many_workers import explain_patience
 from labkit.strategies.served import Served
 from labkit.strategies.serving import GENTLE, Chief, delays_of
-from labkit.training.asked import whole
 
 __all__ = ["ENVIRONMENT", "PRELOAD", "ROLES", "Served", "case", "join", "steps", "train"]
 
@@ -98,8 +98,8 @@ def train(
     """
     roles = {
         "chief": 1,
-        "worker": whole("workers", workers, 1, 2),
-        "ps": whole("servers", servers, 1, 1),
+        "worker": whole("workers", workers, at_least=1),
+        "ps": whole("servers", servers, at_least=1),
     }
     # Said before four processes are started, where it can be.
     delays_of(delays, roles["worker"])
@@ -108,7 +108,7 @@ def train(
         "one_at_a_time": one_at_a_time, "delays": dict(delays or {}),
         "patience": explain_patience(patience),
     }  # fmt: skip
-    count = whole("count", count, 1, 200)
+    count = whole("count", count, at_least=1)
     with Cluster(roles=roles, engine=engine, environment=ENVIRONMENT, preload=PRELOAD) as started:
         served = started.run(_train, count, asked, until={0}, deadline=deadline, show=show)[0]
     assert isinstance(served, Served)

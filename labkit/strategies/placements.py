@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.hardware import replicas
-from labkit.hardware.tensorflow import import_tensorflow
+from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
 
 __all__ = ["Placed", "central_storage", "mirrored"]

@@ -9,17 +9,17 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from labkit.arguments import whole
 from labkit.cluster import tf_config
-from labkit.hardware.tensorflow import import_tensorflow
+from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError, measured, seconds_text
 from labkit.strategies import checkpoints
 from labkit.strategies.cases import BATCH, SEED, practice
 from labkit.strategies.on_workers import at_worker, read_here, slowed, write_here
 from labkit.strategies.served import Served, Update
-from labkit.training.asked import whole
+from labkit.training.inputs import epoch_order, scale_images
 from labkit.training.models import build
 from labkit.training.optimizers import Optimizer
-from labkit.training.pipeline import order_of, scaled
 from labkit.training.step import training_step
 
 __all__ = ["GENTLE", "Chief", "delays_of"]
@@ -53,7 +53,7 @@ class Chief:
 
         self.coordinator, self.strategy = coordinator, coordinator.strategy
         self.data = practice() if data is None else data
-        self.batch = whole("batch", batch, 1, BATCH)
+        self.batch = whole("batch", batch, at_least=1)
         self.one_at_a_time, self.patience, self.say_every = one_at_a_time, patience, say_every
         cluster = tf_config.check().cluster
         self.workers, self.servers = len(cluster["worker"]), len(cluster["ps"])
@@ -163,7 +163,7 @@ class Chief:
             raise LabError(f"A batch of {self.batch} needs as many images; there are {there}.")
         rows: list[Any] = []
         first, epochs = self._handed_out, range((self._handed_out + count - 1) // each + 1)
-        orders = {epoch: np.asarray(order_of(there, epoch, SEED)) for epoch in epochs}
+        orders = {epoch: np.asarray(epoch_order(there, epoch, SEED)) for epoch in epochs}
         for step in range(first, first + count):
             place = step % each * self.batch
             rows.append(orders[step // each][place : place + self.batch])
@@ -176,7 +176,7 @@ class Chief:
         def one_step(data: Any, rows: Any, number: Any) -> None:
             began = tf.timestamp()
             images, labels = next(data)
-            images, labels = scaled(tf.gather(images, rows)), tf.gather(labels, rows)
+            images, labels = scale_images(tf.gather(images, rows)), tf.gather(labels, rows)
             read = _read(self._executed)
             with tf.control_dependencies([read]):
                 counted = _Counted(self)

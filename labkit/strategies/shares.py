@@ -13,7 +13,7 @@ from typing import Any
 
 from labkit import plain
 from labkit.hardware import machine_text
-from labkit.hardware.tensorflow import import_tensorflow
+from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import Kind, LabError, measured
 from labkit.strategies.many_workers import workers
 from labkit.strategies.reasons import plainly, why

@@ -1,4 +1,4 @@
-"""What devices do while they train: watched, marked with spans, shown live, recorded, replayed.
+"""What devices do while they train: sampled, marked with spans, shown live, recorded, replayed.
 
 >>> with labkit.panel() as panel:                    # doctest: +SKIP
 ...     job.train(epochs=3)
@@ -15,42 +15,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from labkit.telemetry.lines import Span
-    from labkit.telemetry.metrics import Device, Reading, Row, Source, State
-    from labkit.telemetry.reading_files import read as replay
+    from labkit.telemetry.format import Span
+    from labkit.telemetry.metrics import Device, State
+    from labkit.telemetry.panel import Panel
     from labkit.telemetry.recording import Recording
+    from labkit.telemetry.recording import read as replay
     from labkit.telemetry.spans import keras_callback, mark
-    from labkit.telemetry.watch import Panel, panel
 
+# `labkit.panel` is the function `panel` of the module `panel`, which has its name here.
 _NAMES = {
     "Device": "metrics",
-    "Panel": "watch",
-    "Reading": "metrics",
+    "Panel": "panel",
     "Recording": "recording",
-    "Row": "metrics",
-    "Source": "metrics",
-    "Span": "lines",
+    "Span": "format",
     "State": "metrics",
     "keras_callback": "spans",
     "mark": "spans",
-    "panel": "watch",
-    "replay": "reading_files",
+    "replay": "recording",
 }
 
-__all__ = [
-    "Device",
-    "Panel",
-    "Reading",
-    "Recording",
-    "Row",
-    "Source",
-    "Span",
-    "State",
-    "keras_callback",
-    "mark",
-    "panel",
-    "replay",
-]
+__all__ = ["Device", "Panel", "Recording", "Span", "State", "keras_callback", "mark", "replay"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,15 +1,18 @@
-"""All rows of one source, as numbers in columns: bounded, thinned when full, summed on arrival."""
+"""The rows of one source as NumPy arrays: sums over time, in bounded memory.
+
+Two sums of utilisation are computed when rows arrive, so that they stay exact when old rows are
+thinned: `busy_seconds` (the time at full use that would be as much) and `covered_seconds` (the time
+for which utilisation is known). The mean between two moments is the growth of the one over the
+growth of the other.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
-from itertools import chain
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from labkit.telemetry.counters import SUMS, Summing, longest_step
-from labkit.telemetry.metrics import METRICS, Device
-from labkit.telemetry.thinning import BLOCK, next_to_thin, thin
+from labkit.telemetry.format import Damage
+from labkit.telemetry.metrics import Device
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,210 +20,174 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-__all__ = ["Columns", "is_counter", "numbers"]
+__all__ = ["COMPUTED", "Columns", "Series"]
 
-# A machine of 256 cores has few rows rather than much memory: 32 MB a source, and at least these.
-_CELLS, _LEAST = 4_000_000, 400
-_FIRST = 512
-
-
-def is_counter(metric: str) -> bool:
-    """Whether only its growth counts. A metric that this labkit does not know is a gauge."""
-    return metric in METRICS and METRICS[metric].counter
+COMPUTED = ("busy_seconds", "covered_seconds")
+_KNOWN = {int, float, type(None)}
+_TOGETHER = 512  # rows that become arrays at a time
 
 
-def numbers(rows: list[Any], devices: int, metrics: int) -> tuple[Numbers, Numbers]:
-    """Times and values (rows × devices × metrics) of parsed rows; ValueError if one is none."""
-    import numpy as np
+@dataclass(frozen=True, eq=False, repr=False)
+class Series:
+    """All rows of one source: `values` is rows × devices × metrics, and NaN where there is none."""
 
-    if set(map(len, rows)) - {2 + devices}:
-        raise ValueError
-    each = list(chain.from_iterable([row[2:] for row in rows]))
-    if set(map(type, each)) - {list} or set(map(len, each)) - {metrics}:
-        raise ValueError
-    try:
-        times = np.array([row[1] for row in rows], dtype=float)
-        values = np.array(list(chain.from_iterable(each)), dtype=float)
-    except (OverflowError, TypeError) as fault:  # a number of hundreds of digits; a list, a dict
-        raise ValueError from fault
-    if not np.isfinite(times).all() or np.isinf(values).any():
-        raise ValueError
-    return times, values.reshape(len(rows), devices, metrics)
+    source: str
+    metrics: tuple[str, ...]
+    devices: tuple[Device, ...]
+    times: Numbers
+    values: Numbers
+    thinned: bool = False
+    """Old rows stand for several: they hold the extremes of them."""
+
+    def __repr__(self) -> str:
+        return f"Series({self.source}, {len(self.devices)} devices, {len(self.times)} rows)"
 
 
 class Columns:
-    """Rows of one source. Its devices and metrics may change; the columns are all it ever had."""
+    """Collects the rows of one source; with a capacity, not more numbers than that.
 
-    def __init__(
-        self, source: str, every: float, capacity: int | None = None, expected: int = _FIRST
-    ) -> None:
-        import numpy as np
+    A source that is named again may have other devices. The columns are all that it ever had.
+    """
 
+    def __init__(self, source: str, every: float, capacity: int | None = None) -> None:
         self.source = source
-        self.metrics: tuple[str, ...] = ()
-        self.devices: dict[str, Device] = {}
-        self.rows = 0
-        self.bad = 0  # rows that did not fit
-        self.edges: Numbers = np.empty(0)  # where spans begin and end
-        self._every, self._capacity, self._expected = every, capacity, expected
-        self._sums: dict[str, Summing] = {}
+        self._capacity = capacity
+        # Two samples further apart say nothing about the time between them.
+        self._longest = max(3 * every, 1.0)
         self._named: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-        self._times: Numbers = np.empty(0)
-        self._levels: NDArray[np.int8] = np.empty(0, np.int8)
-        self._values: Numbers = np.empty((0, 0, 0))
+        self._metrics: tuple[str, ...] = ()
+        self._devices: dict[str, Device] = {}
+        # Of the last known utilisation of a device: its time, and the two sums.
+        self._last: dict[str, tuple[float, float, float]] = {}
+        self._newest = float("-inf")
+        self._waiting: list[Any] = []  # rows that are not in an array yet
+        self._older: list[tuple[Numbers, Numbers]] = []  # times and values
+        self._recent: list[tuple[Numbers, Numbers]] = []
+        self._step = 1  # samples for each of the older rows
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """How many devices and metrics a row has now."""
-        metrics, keys = self._named
-        return len(keys), len(metrics)
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """The metrics of a row now."""
-        return self._named[0]
-
-    @property
-    def thinned(self) -> bool:
-        """Whether some rows stand for several."""
-        return bool(self.rows) and bool(self._levels[: self.rows].max())
-
-    @property
-    def limit(self) -> int:
-        """The most rows that are kept; without a capacity, all are."""
-        if self._capacity is None:
-            return sys.maxsize
-        cells = max(1, len(self.devices) * len(self.metrics))
-        return max(BLOCK * 4, min(self._capacity, max(_LEAST, _CELLS // cells)))
-
-    def name(self, metrics: Iterable[str], devices: Iterable[Device]) -> None:
+    def name(self, metrics: tuple[str, ...], devices: tuple[Device, ...]) -> None:
         """The rows that follow have these columns."""
         import numpy as np
 
-        given = tuple(metrics)
-        described = {device.key: device for device in devices}
-        self._named = (given, tuple(described))
-        made: list[str] = []
-        for metric, pair in SUMS.items():
-            # A recording that was saved after thinning brings its sums along.
-            if metric in given and not set(pair) & set(given):
-                made += pair
-                self._sums.setdefault(
-                    metric, Summing.fresh(metric, len(self.devices), longest_step(self._every))
-                )
-        self.metrics = tuple(dict.fromkeys((*self.metrics, *given, *made)))
-        self.devices = {**self.devices, **described}
-        shape = (len(self._times), len(self.devices), len(self.metrics))
-        if shape != self._values.shape:
-            wider = np.full(shape, np.nan)
-            _, old_devices, old_metrics = self._values.shape
-            wider[:, :old_devices, :old_metrics] = self._values
-            self._values = wider
-            for summing in self._sums.values():
-                summing.widen(len(self.devices))
+        self._convert()
+        self._named = (metrics, tuple(device.key for device in devices))
+        computed = COMPUTED if "utilisation" in metrics else ()
+        self._metrics = tuple(dict.fromkeys((*self._metrics, *metrics, *computed)))
+        self._devices |= {device.key: device for device in devices}
+        for blocks in (self._older, self._recent):
+            for at, (times, values) in enumerate(blocks):
+                wider = np.full((len(times), len(self._devices), len(self._metrics)), np.nan)
+                wider[:, : values.shape[1], : values.shape[2]] = values
+                blocks[at] = (times, wider)
 
-    def add(self, rows: list[Any]) -> None:
-        """Parsed rows, in order of time. One that does not fit is left out and counted."""
-        try:
-            times, values = numbers(rows, *self.shape)
-        except ValueError:
-            if len(rows) == 1:
-                self.bad += 1
-            else:
-                for row in rows:
-                    self.add([row])
-            return
-        self.append(times, values)
-
-    def append(self, times: Numbers, values: Numbers) -> None:
-        """The same for numbers, in the columns that were named last."""
-        import numpy as np
-
+    def add(self, row: list[Any]) -> None:
+        """One row of the recording: source, time, the values of each device. Damage if it does not
+        fit.
+        """
         metrics, keys = self._named
-        before = self._times[self.rows - 1] if self.rows else -np.inf
-        # A source's time never runs back; a row that says otherwise could not be placed.
-        forward = times >= np.maximum.accumulate(np.append(before, times))[:-1]
-        if not forward.all():
-            self.bad += int((~forward).sum())
-            times, values = times[forward], values[forward]
-        wide = np.full((len(times), len(self.devices), len(self.metrics)), np.nan)
-        places = list(self.devices)
-        across = [places.index(key) for key in keys]
-        down = [self.metrics.index(metric) for metric in metrics]
-        wide[np.ix_(range(len(times)), across, down)] = values
-        for metric, summing in self._sums.items():
-            total, known = summing.take(times, wide[:, :, self.metrics.index(metric)])
-            for name, made in zip(SUMS[metric], (total, known), strict=True):
-                if name not in metrics:
-                    wide[:, :, self.metrics.index(name)] = made
-        at = 0
-        while at < len(times):
-            room = self._room(len(times) - at)
-            upto = slice(self.rows, self.rows + room)
-            self._times[upto] = times[at : at + room]
-            self._values[upto] = wide[at : at + room]
-            self._levels[upto] = 0
-            self.rows += room
-            at += room
+        time, *values = row[1:] or [None]
+        if len(values) != len(keys) or not all(
+            isinstance(one, list) and len(one) == len(metrics) for one in values
+        ):
+            raise Damage("is a row that does not fit its source")
+        if not {type(value) for one in values for value in one} <= _KNOWN:
+            raise Damage("is a row with something that is not a number")
+        if type(time) not in (int, float) or not self._newest <= time < float("inf"):
+            raise Damage("is a row that is older than the row before it")
+        self._newest = time
+        self._waiting.append((time, values))
+        if len(self._waiting) >= _TOGETHER:
+            self._convert()
 
-    def make_room(self) -> None:
-        """Thin if it is full; the rows beside the edges of spans stay, unless they are too many."""
+    def series(self) -> Series:
+        """All rows as they are now, read-only."""
         import numpy as np
 
-        while self.rows >= self.limit:
-            held = self._held()
-            start, end = next_to_thin(self._levels[: self.rows], held)
-            loose = np.flatnonzero(~held[start:end])
-            if len(loose) < BLOCK:
-                loose = np.arange(end - start)
-            loose = start + loose[: len(loose) // BLOCK * BLOCK]
-            counters = np.array([is_counter(metric) for metric in self.metrics], bool)
-            when, what = thin(self._times[loose], self._values[loose], counters)
-            stay = np.setdiff1d(np.arange(start, end), loose)
-            fewer_times = np.concatenate([self._times[stay], when])
-            order = np.argsort(fewer_times, kind="stable")
-            fewer_times = fewer_times[order]
-            fewer = np.concatenate([self._values[stay], what])[order]
-            upto, rest = start + len(fewer_times), slice(end, self.rows)
-            moved = slice(upto, upto + self.rows - end)
-            level = int(self._levels[start]) + 1
-            self._times[start:upto], self._values[start:upto] = fewer_times, fewer
-            self._levels[start:upto] = min(level, 127)
-            for column in (self._times, self._values, self._levels):
-                column[moved] = column[rest].copy()
-            self.rows = moved.stop
-
-    def _held(self) -> NDArray[np.bool_]:
-        """The rows beside the edges of spans: none if that leaves too few others in the past."""
-        import numpy as np
-
-        held = np.zeros(self.rows, bool)
-        after = np.searchsorted(self._times[: self.rows], self.edges)
-        beside = np.concatenate([after - 1, after])
-        held[beside[(beside >= 0) & (beside < self.rows)]] = True
-        if (~held[: self.rows // 2]).sum() < self.rows // 8:
-            held[:] = False
-        return held
-
-    def snapshot(self) -> tuple[Numbers, Numbers]:
-        """Copies of times and values, read-only."""
-        times, values = self._times[: self.rows].copy(), self._values[: self.rows].copy()
+        self._convert()
+        none = (np.empty(0), np.empty((0, len(self._devices), len(self._metrics))))
+        times, values = _joined([none, *self._older, *self._recent])
         times.setflags(write=False)
         values.setflags(write=False)
-        return times, values
+        devices = tuple(self._devices.values())
+        thinned = self._step > 1 or COMPUTED[0] in self._named[0]
+        return Series(self.source, self._metrics, devices, times, values, thinned)
 
-    def _room(self, wanted: int) -> int:
-        """How many rows fit now; the columns grow until they are full."""
+    def _convert(self) -> None:
+        """Put the waiting rows into arrays, with their sums."""
         import numpy as np
 
-        if self.rows >= self.limit:
-            self.make_room()
-        have = len(self._times)
-        if self.rows == have and have < self.limit:
-            size = min(self.limit, max(self._expected, 2 * have, have + wanted))
-            for name in ("_times", "_levels", "_values"):
-                old = getattr(self, name)
-                new = np.zeros((size, *old.shape[1:]), old.dtype)
-                new[:have] = old
-                setattr(self, name, new)
-        return min(wanted, min(len(self._times), self.limit) - self.rows)
+        if not self._waiting:
+            return
+        metrics, keys = self._named
+        times = np.array([time for time, _ in self._waiting], dtype=float)
+        given = np.array([values for _, values in self._waiting], dtype=float)
+        given = given.reshape(len(times), len(keys), len(metrics))
+        given[np.isinf(given)] = np.nan
+        self._waiting.clear()
+        values = np.full((len(times), len(self._devices), len(self._metrics)), np.nan)
+        places = list(self._devices)
+        for key, samples in zip(keys, given.swapaxes(0, 1), strict=True):
+            for metric, column in zip(metrics, samples.T, strict=True):
+                values[:, places.index(key), self._metrics.index(metric)] = column
+                # A recording that was saved after thinning brings its sums along.
+                if metric == "utilisation" and COMPUTED[0] not in metrics:
+                    known = ~np.isnan(column)
+                    sums = self._integrate(key, times[known], column[known])
+                    for name, total in zip(COMPUTED, sums, strict=True):
+                        values[known, places.index(key), self._metrics.index(name)] = total
+        self._recent.append((times, values))
+        if self._capacity is not None:
+            numbers = max(1, len(self._devices) * len(self._metrics))
+            self._thin(max(4, self._capacity // (2 * numbers)))
+
+    def _integrate(self, key: str, times: Numbers, used: Numbers) -> tuple[Numbers, Numbers]:
+        """The two sums at these samples of utilisation, continued from the last one."""
+        import numpy as np
+
+        at, busy, covered = self._last.get(key, (-np.inf, 0.0, 0.0))
+        step = np.diff(times, prepend=at)
+        step[step > self._longest] = 0.0
+        # A utilisation counter tells of the time before it.
+        sums = busy + np.cumsum(step * used / 100), covered + np.cumsum(step)
+        if len(times):
+            self._last[key] = (times[-1], sums[0][-1], sums[1][-1])
+        return sums
+
+    def _thin(self, most: int) -> None:
+        """At most so many recent rows, all of them whole, and so many older ones.
+
+        The older rows have one resolution, which is halved whenever there are too many: the first
+        minutes of a long day stay visible.
+        """
+        while _rows(self._recent) > most:
+            times, values = _joined(self._recent)
+            half = len(times) // 2
+            old, self._recent = (times[:half], values[:half]), [(times[half:], values[half:])]
+            self._older.append(_extremes(*old, 2 * self._step) if self._step > 1 else old)
+            while _rows(self._older) > most:
+                self._older = [_extremes(*_joined(self._older), 4)]
+                self._step *= 2
+
+
+def _rows(blocks: list[tuple[Numbers, Numbers]]) -> int:
+    return sum(len(times) for times, _ in blocks)
+
+
+def _joined(blocks: list[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
+    import numpy as np
+
+    times, values = zip(*blocks, strict=True)
+    return np.concatenate(times), np.concatenate(values)
+
+
+def _extremes(times: Numbers, values: Numbers, size: int) -> tuple[Numbers, Numbers]:
+    """Of every `size` rows two: the lowest value of each column, and the highest. Of counters,
+    which only grow, these are the first and the last.
+    """
+    import numpy as np
+
+    first = np.arange(0, len(times), size)
+    last = np.append(first[1:], len(times)) - 1
+    lowest, highest = np.fmin.reduceat(values, first), np.fmax.reduceat(values, first)
+    both = np.stack([lowest, highest], axis=1).reshape(-1, *values.shape[1:])
+    return np.stack([times[first], times[last]], axis=1).ravel(), both

@@ -1,73 +1,63 @@
-"""Samples of devices over time, with spans: what a panel has seen, or what a file holds."""
+"""Samples of devices over time, with spans: what a panel has collected, or what a file holds.
+
+>>> recording = labkit.replay("two_replicas.jsonl")              # doctest: +SKIP
+>>> times, watts = recording.column("gpu0", "power")             # doctest: +SKIP
+>>> recording.table()                                            # doctest: +SKIP
+"""
 
 from __future__ import annotations
 
 import base64
+import json
 import os
 import secrets
+import threading
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.kinds import Kind, LabError, seconds_text
-from labkit.telemetry.counters import SUMS
-from labkit.telemetry.lines import (
+from labkit.kinds import Kind, LabError, recorded, seconds_text
+from labkit.plain import atomic_write
+from labkit.telemetry.columns import COMPUTED, Columns, Series
+from labkit.telemetry.format import (
+    Damage,
     Header,
     Span,
     cost_line,
     end_line,
     header_line,
+    header_of,
+    number_of,
+    parse,
     source_line,
+    source_of,
     span_line,
+    span_of,
     state_line,
+    state_of,
 )
-from labkit.telemetry.metrics import Device, State
+from labkit.telemetry.metrics import METRICS, Device, State
+from labkit.telemetry.usage import SpanTable, table
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from labkit.telemetry.use import SpanTable
     from labkit.views.figure import Picture
 
     Numbers = NDArray[np.float64]
 
-__all__ = ["Recording", "Series"]
+__all__ = ["Recorder", "Recording", "Series", "read"]
 
-_LONG = 1_000_000  # values; two minutes of eight GPUs are a tenth of that
-_CHUNK = 2000  # rows that are written at a time
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Series:
-    """All rows of one source: `values` is rows × devices × metrics, and NaN where there is none."""
-
-    source: str
-    metrics: tuple[str, ...]
-    devices: tuple[Device, ...]
-    times: Numbers
-    values: Numbers
-    thinned: bool = False
-    """Old rows stand for several: they hold the extremes of them."""
-
-    def __repr__(self) -> str:
-        return f"Series({self.source}, {len(self.devices)} devices, {len(self.times)} rows)"
-
-    def column(self, device: str, metric: str) -> Numbers | None:
-        """One number a row, NaN where there is none; None if there is no such column."""
-        keys = [one.key for one in self.devices]
-        if device not in keys or metric not in self.metrics:
-            return None
-        column: Numbers = self.values[:, keys.index(device), self.metrics.index(metric)]
-        return column
+_TOGETHER = 1000  # lines that are parsed at a time; rows that are written at a time
+_MOST_SPANS = 10_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recording:
-    """Name it in a cell to see its panel; `table()` says what each span used."""
+    """Name it in a cell to see its panel; `table()` gives what each span used."""
 
     kind: Kind
     header: Header
@@ -79,74 +69,55 @@ class Recording:
     """CPU seconds that the sampler has used."""
     damage: str | None = None
     """What is wrong with the file that it was read from, in a sentence."""
-    file: Path | None = None
-    """What it was read from."""
-    # A table asks for the same columns for every span.
-    _known: dict[tuple[str, str], tuple[Numbers, Numbers]] = field(default_factory=dict, init=False)
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:
-        """Everything that has gauges, parts included."""
+        """Everything that was sampled, cores and MIG instances included."""
         return tuple(device for one in self.series for device in one.devices)
 
     @cached_property
     def counted(self) -> tuple[Device, ...]:
-        """What a table has a row for: the GPUs and their slices; without any, the processor."""
+        """The devices that a table has a row for: all GPUs; without any, the processor."""
         gpus = tuple(one for one in self.devices if one.sort in ("gpu", "mig"))
         return gpus or tuple(one for one in self.devices if one.sort == "cpu")
 
-    def of(self, device: str) -> tuple[Series, ...]:
-        """Where a device is looked at."""
-        return self._series_of.get(device, ())
-
-    @cached_property
-    def _series_of(self) -> dict[str, tuple[Series, ...]]:
-        found: dict[str, tuple[Series, ...]] = {}
-        for one in self.series:
-            for device in one.devices:
-                found[device.key] = (*found.get(device.key, ()), one)
-        return found
-
-    def said_of(self, device: str, metric: str) -> tuple[State, ...]:
-        """What became of a metric of a device, or of a source, in order."""
-        return self._states_of.get((device, metric), ())
-
-    @cached_property
-    def _states_of(self) -> dict[tuple[str, str], tuple[State, ...]]:
-        found: dict[tuple[str, str], list[State]] = {}
-        for state in self.states:
-            found.setdefault((state.device, state.metric), []).append(state)
-        return {key: tuple(states) for key, states in found.items()}
-
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What holds for a whole source at the end: that there is no driver, or a broken one."""
+        """What holds for a whole source at the end, such as a driver that is missing; notes."""
         keys = {one.key for one in self.devices}
-        newest: dict[tuple[str, str], State] = {}
-        for state in self.states:
-            if state.device not in keys and not state.metric:
-                newest[state.device, state.says if state.why == "note" else ""] = state
-        said = [one.says for one in newest.values() if one.why != "fine" and one.says]
-        return tuple(dict.fromkeys(said))
+        newest = {one.device: one for one in self.states if one.why != "note" and not one.metric}
+        faults = [one for key, one in newest.items() if key not in keys and one.why != "fine"]
+        notes = [one for one in self.states if one.why == "note"]
+        return tuple(dict.fromkeys(one.says for one in [*faults, *notes]))
 
     def column(self, device: str, metric: str) -> tuple[Numbers, Numbers]:
         """Times and values of one metric of one device, without what is missing."""
         import numpy as np
 
-        if (device, metric) not in self._known:
-            self._known[device, metric] = np.empty(0), np.empty(0)
-            for one in self.series:
-                found = one.column(device, metric)
-                if found is not None:
-                    known = ~np.isnan(found)
-                    self._known[device, metric] = one.times[known], found[known]
-                    break
-        return self._known[device, metric]
+        if (device, metric) not in self._columns:
+            found = [one for one in self.series if device in [each.key for each in one.devices]]
+            if not found:
+                known = ", ".join(one.key for one in self.devices) or "no device"
+                raise LabError(f"There is no device {device!r} in this recording. It has {known}.")
+            one = found[0]
+            if metric not in {*METRICS, *one.metrics}:
+                raise LabError(
+                    f"{device!r} has no metric {metric!r}. It has {', '.join(one.metrics)}."
+                )
+            times, values = one.times, np.full(len(one.times), np.nan)
+            if metric in one.metrics:
+                keys = [each.key for each in one.devices]
+                values = one.values[:, keys.index(device), one.metrics.index(metric)]
+            there = ~np.isnan(values)
+            self._columns[device, metric] = times[there], values[there]
+        return self._columns[device, metric]
+
+    @cached_property
+    def _columns(self) -> dict[tuple[str, str], tuple[Numbers, Numbers]]:
+        return {}  # a table asks for the same columns for every span
 
     def table(self) -> SpanTable:
         """What each span used: time, utilisation, memory, energy."""
-        from labkit.telemetry.use import table
-
         return table(self)
 
     def figure(self) -> Picture:
@@ -156,23 +127,14 @@ class Recording:
         return figure(self)
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file that `labkit.replay` and `labkit replay` read. All of it, or nothing:
-        a file that was there before stays until the new one is complete.
-        """
-        target = _target(path, self.file)
-        # A name of its own: with the target's in it, it could be too long.
-        unfinished = target.parent / f".labkit-{os.getpid()}-{secrets.token_hex(4)}.part"
+        """Write it to a file that `labkit.replay` reads. All of it, or nothing."""
         try:
-            # What cannot be written in UTF-8, as half of a character, becomes a question mark.
-            with unfinished.open("x", encoding="utf-8", errors="replace", newline="\n") as out:
-                for line in self.lines():
-                    out.write(line + "\n")
-            unfinished.replace(target)
-        except OSError as fault:
-            raise _unwritable(path, fault.strerror or str(fault)) from fault
-        finally:
-            with suppress(OSError):
-                unfinished.unlink(missing_ok=True)
+            atomic_write(Path(path), "".join(f"{line}\n" for line in self.lines()))
+        except (OSError, ValueError) as fault:
+            raise LabError(
+                f"The recording cannot be written to {str(path)!r}: {fault}. "
+                "Give the name of a file in a folder that exists and is yours."
+            ) from fault
 
     def lines(self) -> Iterator[str]:
         """The lines of its file; several rows come as one text with line ends in it."""
@@ -198,23 +160,8 @@ class Recording:
     def __str__(self) -> str:
         return str(self.table())
 
-    def _ipython_display_(self) -> None:
-        """A long recording is shown at once, and its still picture, which takes a while, added."""
-        from labkit.telemetry import notebook
-
-        if self._values < _LONG or notebook.still() or not notebook.in_kernel():
-            raise NotImplementedError  # IPython then asks for the formats, all together
-        shown = key = f"replay-{secrets.token_hex(6)}"
-        alt = f"{self!r}. Its picture is still being drawn."
-        notebook.publish({"text/plain": repr(self), "text/html": self._page(key, alt)}, shown)
-        notebook.publish(self._repr_mimebundle_(key=key), shown, update=True)
-
-    @property
-    def _values(self) -> int:
-        return sum(one.values.size for one in self.series)
-
     def _repr_mimebundle_(
-        self, key: str | None = None, **_: object
+        self, key: str | None = None, ended: str | None = None, **_: object
     ) -> tuple[dict[str, str], dict[str, dict[str, object]]]:
         picture = self.figure()
         data = {
@@ -222,67 +169,175 @@ class Recording:
             "image/png": base64.b64encode(picture.png).decode("ascii"),
         }
         if os.environ.get("LABKIT_PICTURES") != "still":
-            data["text/html"] = self.html(picture, key)
+            data["text/html"] = self.html(picture, key, ended)
         return data, {"image/png": {"width": picture.width, "alt": picture.alt}}
 
-    def html(self, picture: Picture | None = None, key: str | None = None) -> str:
-        """The live panel of it, as a piece of a page that needs nothing else."""
-        picture = picture or self.figure()
-        # Two outputs of one page must not share a panel.
-        return self._page(key or f"replay-{secrets.token_hex(6)}", picture.alt, picture.png)
+    def html(
+        self, picture: Picture | None = None, key: str | None = None, ended: str | None = None
+    ) -> str:
+        """The live panel of it, as a piece of a page that needs nothing else.
 
-    def _page(self, key: str, alt: str, png: bytes | None = None) -> str:
+        `key` and `ended` are those of the panel that was live: its name, and why it has ended.
+        """
         from labkit.views.panel_page import page
 
-        return page(self, key=key, live=False, alt=alt, png=png, stamp=self.stamp)
-
-    @property
-    def stamp(self) -> str:
-        """Where its numbers come from: what a replay has written on it all the time."""
-        if self.kind.name == "recorded":
-            return f"recorded on {self.header.where} at {self.header.when[:16].replace('T', ' ')}"
-        return str(self.kind)
-
-
-def _target(path: str | Path, source: Path | None) -> Path:
-    """The file behind a name: new, or one that may be replaced."""
-    try:
-        # A link stays a link: what it leads to is replaced.
-        target = Path(path).resolve()
-        if target.is_dir():
-            raise _unwritable(path, "It is a folder, and the recording needs a name in it")
-        if target.exists() and not target.is_file():
-            raise _unwritable(path, "It is a device or a pipe, and no file")
-        if source is not None and target.exists() and source.exists() and target.samefile(source):
-            raise _unwritable(path, "It is the file that this recording is read from")
-    except (OSError, RuntimeError, ValueError) as fault:  # links in a circle; a null character
-        raise _unwritable(path, getattr(fault, "strerror", None) or str(fault)) from fault
-    return target
-
-
-def _unwritable(path: str | Path, why: str) -> LabError:
-    return LabError(
-        f"The recording cannot be written to {str(path)!r}: {why.rstrip('.')}. "
-        "Give a new name in a folder that exists and is yours, and save again."
-    )
+        picture = picture or self.figure()
+        # Two outputs of one page must not share a panel.
+        key = key or f"replay-{secrets.token_hex(6)}"
+        return page(
+            self, key=key, live=False, alt=picture.alt, png=picture.png, stamp=str(self.kind),
+            ended=ended,
+        )  # fmt: skip
 
 
 def _series_lines(number: int, one: Series) -> Iterator[str]:
     """The source and its rows. Sums are written only where the rows no longer give them."""
-    import json
-
     import numpy as np
 
-    sums = {name for pair in SUMS.values() for name in pair}
-    kept = [i for i, name in enumerate(one.metrics) if one.thinned or name not in sums]
+    kept = [i for i, name in enumerate(one.metrics) if one.thinned or name not in COMPUTED]
     yield source_line(one.source, [one.metrics[i] for i in kept], one.devices)
-    for start in range(0, len(one.times), _CHUNK):
-        rows = slice(start, start + _CHUNK)
+    for start in range(0, len(one.times), _TOGETHER):
+        rows = slice(start, start + _TOGETHER)
         values = np.round(one.values[rows][:, :, kept], 4).tolist()
         times = np.round(one.times[rows], 4).tolist()
-        made = [[number, time, *row] for time, row in zip(times, values, strict=True)]
-        text = json.dumps(made, separators=(",", ":"))
+        lines = (
+            json.dumps([number, time, *row], separators=(",", ":"))
+            for time, row in zip(times, values, strict=True)
+        )
         # Python writes 95.0 and NaN where a recording has 95 and null.
-        text = text.replace("NaN", "null").replace(".0,", ",").replace(".0]", "]")
-        between = "]]" if one.devices else "]"
-        yield text[1:-1].replace(f"{between},[", f"{between}\n[")
+        text = "\n".join(lines).replace("NaN", "null")
+        yield text.replace(".0,", ",").replace(".0]", "]")
+
+
+class Recorder:
+    """Collects the lines of a recording from any thread; with a capacity, in bounded memory.
+
+    >>> recorder = Recorder(Header("this laptop", "2026-11-21T10:00:00+01:00", 0.1, 0.0))
+    >>> recorder.take('''{"source":"host","metrics":["utilisation"],
+    ... "devices":[{"key":"cpu","name":"a CPU","sort":"cpu"}]}'''.replace(chr(10), ""))
+    >>> recorder.take("[0,0.1,[50]]" + chr(10) + "[0,0.2,[100]]")
+    >>> recorder.recording(recorded("this laptop", "now")).column("cpu", "utilisation")[1].tolist()
+    [50.0, 100.0]
+    """
+
+    def __init__(self, header: Header, capacity: int | None = None) -> None:
+        self.header = header
+        self.ended = False
+        self._capacity = capacity
+        self._lock = threading.RLock()
+        self._waiting: list[str] = []  # lines that were not parsed yet
+        self._columns: list[Columns] = []
+        self._spans: dict[tuple[str, float, str], Span] = {}
+        self._states: list[State] = []
+        self._cost: float | None = None
+        self._seconds = 0.0
+        self._skipped = 0
+
+    def take(self, text: str) -> None:
+        """Remember these lines. One that cannot be read is counted and left out."""
+        with self._lock:
+            self._waiting += text.split("\n")
+            if len(self._waiting) >= _TOGETHER:
+                self._parse_waiting()
+
+    def add(self, line: str) -> None:
+        """Remember one line; Damage if it cannot be read. Unknown keys, of a newer labkit, are
+        skipped.
+        """
+        if not line.strip():
+            return
+        parsed = parse(line)
+        if isinstance(parsed, list):
+            number = parsed[0] if parsed else None
+            if type(number) is not int or not 0 <= number < len(self._columns):
+                raise Damage("belongs to a source that no line before it names")
+            self._columns[number].add(parsed)
+        elif "source" in parsed:
+            name, metrics, devices = source_of(parsed)
+            columns = next((one for one in self._columns if one.source == name), None)
+            if columns is None:
+                columns = Columns(name, self.header.every, self._capacity)
+                self._columns.append(columns)
+            columns.name(metrics, devices)
+        elif "span" in parsed:
+            self.add_span(span_of(parsed))
+        elif "state" in parsed:
+            self._states.append(state_of(parsed))
+        elif "cost" in parsed:
+            self._cost = number_of(parsed, "cost")
+            self._seconds = max(self._seconds, number_of(parsed, "time"))
+        elif "end" in parsed:
+            self._seconds = max(self._seconds, number_of(parsed, "end"))
+            self.ended = True
+
+    def add_span(self, span: Span) -> None:
+        """A span comes twice: when it begins, and with its end."""
+        key = (span.name, round(span.start, 6), span.by)
+        with self._lock:
+            known = self._spans.get(key)
+            if known is None or known.end is None:
+                self._spans[key] = span
+            if len(self._spans) > _MOST_SPANS:
+                self._spans.pop(next(iter(self._spans)))
+
+    def recording(self, kind: Kind, damage: str | None = None) -> Recording:
+        """All of it as it is now."""
+        with self._lock:
+            self._parse_waiting()
+            series = tuple(one.series() for one in self._columns)
+            spans = sorted(self._spans.values(), key=lambda span: span.start)
+            states = [*self._states]
+            if self._skipped:
+                says = f"{self._skipped:,} lines of the sampler could not be read."
+                states.append(State(self._seconds, "", "", "note", says))
+            ends = [float(one.times[-1]) for one in series if len(one.times)]
+            ends += [span.end for span in spans if span.end is not None]
+            return Recording(
+                kind=kind,
+                header=self.header,
+                series=series,
+                spans=tuple(spans),
+                states=tuple(states),
+                seconds=max([self._seconds, *ends]),
+                cost=self._cost,
+                damage=damage,
+            )
+
+    def _parse_waiting(self) -> None:
+        lines, self._waiting = self._waiting, []
+        for line in lines:
+            try:
+                self.add(line)
+            except Damage:
+                self._skipped += 1
+
+
+def read(path: str | Path) -> Recording:
+    """The recording in a file, up to its first damaged line; `damage` says what is wrong with it.
+
+    A file that is not a recording at all raises a LabError.
+    """
+    help_text = "Give the name of a file that panel.save(path) or `labkit record` has written."
+    try:
+        # A damaged byte is one damaged line.
+        first, *lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
+        header = header_of(parse(first))
+    except Damage as damage:
+        raise LabError(
+            f"{str(path)!r} is not a recording that can be read: its first line {damage}. "
+            f"{help_text}"
+        ) from damage
+    except OSError as fault:
+        raise LabError(f"{str(path)!r} cannot be read: {fault.strerror}. {help_text}") from fault
+    recorder = Recorder(header)
+    damage_text = None
+    for number, line in enumerate(lines, 2):
+        try:
+            recorder.add(line)
+        except Damage as damage:
+            damage_text = f"Line {number} {damage}; this is what comes before it."
+            break
+    if damage_text is None and not recorder.ended:
+        damage_text = "It has no end: it was cut off there, or is still being written."
+    kind = recorded(header.where, header.when[:16].replace("T", " "))
+    return recorder.recording(kind, damage_text)

@@ -1,4 +1,4 @@
-"""Spans: named stretches of time, told to every panel that runs, from anywhere in your program.
+"""Spans: named stretches of time, announced to every panel that runs, from anywhere in a program.
 
 >>> heard = []
 >>> with listening(heard.append):
@@ -7,8 +7,8 @@
 >>> [(span.name, span.end is None) for span in heard]
 [('epoch 1', True), ('epoch 1', False)]
 
-Every listener hears of a span twice: when it begins (no end yet) and when it has ended. Times are
-those of `time.monotonic`. Where nobody listens, a mark costs less than a microsecond.
+A listener is called twice: when a span begins (no end yet) and when it has ended. Times are those
+of `time.monotonic`. Where nothing listens, a mark costs less than a microsecond.
 """
 
 from __future__ import annotations
@@ -21,123 +21,88 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal, Self
+from pathlib import Path
+from typing import Any, Self
 
-from labkit.kinds import LabError
-from labkit.telemetry.lines import Span, span_line
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from labkit.arguments import number
+from labkit.telemetry.format import By, Span, span_line
 
 __all__ = [
     "SPANS_TO",
-    "By",
+    "Cells",
     "Mark",
     "Span",
-    "begun",
-    "counted",
-    "end_marks",
-    "forget",
+    "begin",
+    "cell_name",
     "keras_callback",
-    "listen",
     "listening",
     "mark",
-    "span",
-    "tidy",
+    "one_line",
 ]
 
-By = Literal["you", "cell", "training", "keras"]
 Listener = Callable[[Span], object]
 
-# `labkit record` names its file here, and the program that it runs adds its spans to it.
+# `labkit record` names its file here, and the program that it runs appends its spans to it.
 SPANS_TO = "LABKIT_SPANS_TO"
+_file = os.environ.get(SPANS_TO) or None
 
-_listeners: tuple[Listener, ...] = ()
-_changing = threading.Lock()
-_latest = float("-inf")
+_LONGEST_NAME, _LONGEST_CELL = 200, 40  # characters
 _APART = 2e-6  # seconds; spans are written to the microsecond
-_LONGEST = 200  # letters of a name
-_open: dict[int, Mark] = {}
-
-
-def listen(listener: Listener) -> None:
-    """From now on `listener(span)` is called at both edges of every span, in the span's thread."""
-    global _listeners  # noqa: PLW0603 (the one list of who listens; replaced, never changed)
-    with _changing:
-        _listeners = (*_listeners, listener)
-
-
-def forget(listener: Listener) -> None:
-    """The listener hears of nothing more. May be called twice."""
-    global _listeners  # noqa: PLW0603
-    with _changing:
-        _listeners = tuple(one for one in _listeners if one != listener)
+_listeners: tuple[Listener, ...] = ()
+_latest = float("-inf")
+_lock = threading.Lock()
+_epochs: dict[int, Mark] = {}  # the open epoch of Keras in each thread
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Listen for as long as the block runs."""
-    listen(listener)
+    """`listener(span)` is called at both edges of every span, in the span's thread."""
+    global _listeners  # noqa: PLW0603
+    with _lock:
+        _listeners = (*_listeners, listener)
     try:
         yield
     finally:
-        forget(listener)
+        with _lock:
+            _listeners = tuple(one for one in _listeners if one != listener)
 
 
 class Mark:
-    """A span that is going on. It ends with its block, or with `end()`; whichever comes first."""
+    """A span that is open. It ends with its block, or with `end()`; whichever comes first."""
 
-    __slots__ = ("_heard_by", "_span")
+    __slots__ = ("_listeners", "_span")
 
-    def __init__(self, span: Span | None, heard_by: tuple[Listener, ...]) -> None:
-        self._span = span
-        self._heard_by = heard_by
-        if span is not None:
-            _open[id(self)] = self
-            _tell(heard_by, span)
-            if _FILE is not None:
-                _append(span)
+    def __init__(self, span: Span | None, listeners: tuple[Listener, ...]) -> None:
+        self._span, self._listeners = span, listeners
+        self._announce(span)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        if self._span is not None:
-            self._end(self._span if error is None else replace(self._span, images=None))
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
+        if error is not None and self._span is not None:
+            # How many images it had seen when it was broken off is unknown.
+            self._span = replace(self._span, images=None)
+        self.end()
 
     def end(self, images: float | None = None) -> None:
         """Now; `images` if they are known only now. A mark ends once."""
-        if self._span is None:
+        known = _count(images)
+        span, self._span = self._span, None
+        if span is not None:
+            end = max(span.start, time.monotonic())
+            self._announce(replace(span, end=end, images=known or span.images))
+
+    def _announce(self, span: Span | None) -> None:
+        if span is None:
             return
-        try:
-            known = self._span.images if images is None else counted(images)
-        except LabError:
-            self.give_up()
-            raise
-        self._end(replace(self._span, images=known))
-
-    def give_up(self) -> None:
-        """End it now, without images: nobody knows how many it had seen when it was broken off."""
-        if self._span is not None:
-            self._end(replace(self._span, images=None))
-
-    def _end(self, span: Span) -> None:
-        # Two threads may end a mark; only the one that takes it out tells.
-        if _open.pop(id(self), None) is None:
-            return
-        ended = replace(span, end=max(span.start, time.monotonic()))
-        _tell(self._heard_by, ended)
-        if _FILE is not None:
-            _append(ended)
+        for listener in self._listeners:
+            listener(span)
+        if _file is not None:
+            _append(_file, span)
 
 
-_NOBODY = Mark(None, ())
+_DISABLED = Mark(None, ())
 
 
 def mark(name: str, images: float | None = None, by: By = "you") -> Mark:
@@ -146,56 +111,31 @@ def mark(name: str, images: float | None = None, by: By = "you") -> Mark:
     >>> with mark("epoch 3", images=60_000):
     ...     pass
 
-    Everybody who listens when it begins hears of both edges. Spans may lie in one another and may
-    overlap; one that an exception leaves has ended.
+    Spans may lie in one another and may overlap; one that an exception leaves has ended.
     """
-    if not _listeners and _FILE is None:
-        return _NOBODY
-    return begun(name, images, by, _listeners)
+    if not _listeners and _file is None:
+        return _DISABLED
+    return begin(name, images, by, _listeners)
 
 
-def begun(name: str, images: float | None, by: By, heard_by: tuple[Listener, ...]) -> Mark:
-    """A span that begins now, and who hears of it."""
-    global _latest  # noqa: PLW0603 (when the last span began, of all threads)
-    images = None if images is None else counted(images)
-    with _changing:
-        # No two spans begin at once, however quickly they follow: the moment tells them apart.
-        _latest = max(time.monotonic(), _latest + _APART)
-        start = _latest
-    return Mark(Span(tidy(name), start, None, images, by), heard_by)
+def begin(name: str, images: float | None, by: By, listeners: tuple[Listener, ...]) -> Mark:
+    """A span that begins now, announced to these listeners only."""
+    global _latest  # noqa: PLW0603
+    images = _count(images)
+    with _lock:
+        # No two spans begin at the same time: name and start identify a span.
+        _latest = start = max(time.monotonic(), _latest + _APART)
+    return Mark(Span(one_line(name), start, None, images, by), listeners)
 
 
-def counted(images: Any) -> float:
-    """A number of images, as a plain number; NumPy's are welcome."""
-    if type(images) is not bool and isinstance(images, Real):
-        number = int(images) if isinstance(images, Integral) else float(images)
-        if 0 < number < float("inf"):
-            return number
-    raise LabError(
-        f"images={images!r}: give the number of images that the span trains on, such as 60_000, "
-        "or leave it out."
-    )
+def one_line(name: object) -> str:
+    """A name that can be written anywhere: one line, no control characters, of limited length.
 
-
-def tidy(name: object) -> str:
-    """A name that can be written anywhere: one line, no control characters, not endless.
-
-    >>> tidy("epoch 1" + chr(10) + " of 3")
+    >>> one_line("epoch 1" + chr(10) + " of 3")
     'epoch 1 of 3'
     """
-    letters = (one if one.isprintable() else " " for one in str(name)[:_LONGEST])
+    letters = (one if one.isprintable() else " " for one in str(name)[:_LONGEST_NAME])
     return " ".join("".join(letters).split()) or "unnamed"
-
-
-# The word of the lectures for the same thing.
-span = mark
-
-
-def end_marks(by: By) -> None:
-    """End what is still open and was marked by `by`: a `fit` that was interrupted cannot do so."""
-    for one in list(_open.values()):
-        if one._span is not None and one._span.by == by:
-            one.give_up()
 
 
 def keras_callback(images: float | None = None) -> Any:
@@ -203,77 +143,114 @@ def keras_callback(images: float | None = None) -> Any:
 
     `images` is the number of training images that an epoch sees.
     """
-    images = None if images is None else counted(images)
+    images = _count(images)
     from keras.callbacks import Callback
 
-    # Keras' class is untyped and loaded only here, so this one lives here too.
-    class Epochs(Callback):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self._mark = _NOBODY
-
-        def on_train_begin(self, logs: object = None) -> None:
-            self._mark.end()
-
+    class Epochs(Callback):  # type: ignore[misc]  # Keras is untyped, and loaded only here
         def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-            self._mark.give_up()  # of an epoch that was interrupted
-            self._mark = mark(f"epoch {epoch + 1}", images, by="keras")
+            _end_epoch()  # one that was interrupted
+            _epochs[threading.get_ident()] = mark(f"epoch {epoch + 1}", by="keras")
 
         def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-            self._mark.end()
-
-        def on_train_end(self, logs: object = None) -> None:
-            self._mark.end()
+            _end_epoch(images)
 
     return Epochs()
 
 
-def _tell(listeners: tuple[Listener, ...], span: Span) -> None:
-    for listener in listeners:
-        try:
-            listener(span)
-        except Exception as fault:  # noqa: BLE001 (a panel's fault must not end a training)
-            warnings.warn(
-                f"A panel could not note the span {span.name!r} ({fault!r}).",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+def _end_epoch(images: float | None = None) -> None:
+    """End the epoch of this thread, if one is open; an interrupted one saw unknown images."""
+    epoch = _epochs.pop(threading.get_ident(), None)
+    if epoch is not None:
+        epoch.end(images)
 
 
-def _leave_to_parent() -> None:
-    """A child that was forked has no panel: its parent's listeners are the parent's."""
-    global _listeners, _changing
-    _listeners, _changing = (), threading.Lock()
-    _open.clear()
+class Cells:
+    """Marks each cell of a notebook for a listener, from now on until `unfollow()`.
+
+    `shell` is IPython's; the cell in which this is made is not marked.
+    """
+
+    def __init__(self, shell: Any, listener: Listener) -> None:
+        self._shell, self._listener = shell, listener
+        self._cell: Mark | None = None
+        self._lock = threading.Lock()
+        self._request = _request(shell)  # what the kernel is busy with
+        self._said = time.monotonic()
+        shell.events.register("pre_run_cell", self._begins)
+        shell.events.register("post_run_cell", self._ends)
+
+    def unfollow(self) -> None:
+        """Mark no more cells."""
+        self._shell.events.unregister("pre_run_cell", self._begins)
+        self._shell.events.unregister("post_run_cell", self._ends)
+
+    def say_busy(self) -> None:
+        """Tell front ends once a second that the kernel is busy, if a cell runs. From any thread.
+
+        JupyterLab 4.6 asks for a subshell when a page meets its first widget. ipykernel answers
+        with the states busy and idle, and JupyterLab shows that idle as the kernel's.
+        """
+        socket = getattr(getattr(self._shell, "kernel", None), "iopub_socket", None)
+        with self._lock:  # never after the idle that follows the cell
+            if self._request is None or socket is None or time.monotonic() - self._said < 1:
+                return
+            self._said = time.monotonic()
+            busy = {"execution_state": "busy"}
+            self._shell.kernel.session.send(socket, "status", busy, parent=self._request)
+
+    def _begins(self, info: Any) -> None:
+        with self._lock:
+            self._request = _request(self._shell)
+        # IPython has counted on, but In has not grown yet.
+        name = cell_name(info.raw_cell or "", len(self._shell.user_ns["In"]))
+        self._cell = begin(name, None, "cell", (self._listener,))
+
+    def _ends(self, _result: Any) -> None:
+        with self._lock:
+            self._request = None
+        if self._cell is not None:
+            self._cell.end()
+        # Only what this cell has opened: a `fit` in another thread goes on.
+        _end_epoch()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)
-
-# Read once: the variable is set before this program starts, and looking it up costs a microsecond.
-_FILE = os.environ.get(SPANS_TO) or None
-_clock: float | None = None
+def _request(shell: Any) -> Any:
+    return shell.get_parent() if hasattr(shell, "get_parent") else None
 
 
-def _append(span: Span) -> None:
-    """One write to the end of the file: lines of several processes never mix."""
-    global _FILE, _clock  # noqa: PLW0603 (what this process knows of the file)
-    path = _FILE
-    if path is None:
-        return
+def cell_name(source: str, prompt: int) -> str:
+    """The number of a cell and its first line that is not an import or a comment.
+
+    >>> cell_name("import labkit; job.train(epochs=3)", 7)
+    '[7] import labkit; job.train(epochs=3)'
+    """
+    lines = [line.strip() for line in source.splitlines() if line.strip()]
+    code = [line for line in lines if not line.startswith(("#", "import ", "from ", "%"))]
+    line = (code or lines or [""])[0]
+    if len(line) > _LONGEST_CELL:
+        line = line[: _LONGEST_CELL - 1].rstrip() + "…"
+    return f"[{prompt}] {line}".rstrip()
+
+
+def _count(images: Any) -> float | None:
+    if images is None:
+        return None
+    count = number("images", images, above=0)
+    return int(count) if count.is_integer() else count
+
+
+def _append(path: str, span: Span) -> None:
+    """One write to the end of the file: lines of several processes do not mix."""
+    global _file  # noqa: PLW0603
     try:
-        if _clock is None:
-            with open(path, "rb") as lines:  # noqa: PTH123 (this module stays light)
-                _clock = float(json.loads(lines.readline())["clock"])
-        end = None if span.end is None else span.end - _clock
-        placed = replace(span, start=span.start - _clock, end=end)
-        out = os.open(path, os.O_WRONLY | os.O_APPEND)
-        try:
-            os.write(out, (span_line(placed) + "\n").encode())
-        finally:
-            os.close(out)
-    except (OSError, ValueError, KeyError, TypeError) as fault:
-        _FILE = None
+        with Path(path).open("rb") as lines:
+            clock = float(json.loads(lines.readline())["clock"])
+        end = None if span.end is None else span.end - clock
+        line = span_line(replace(span, start=span.start - clock, end=end))
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb", buffering=0) as out:
+            out.write(f"{line}\n".encode())
+    except OSError as fault:
+        _file = None
         warnings.warn(
             f"Spans cannot be added to the recording {path} ({fault}), and are left out of it.",
             RuntimeWarning,

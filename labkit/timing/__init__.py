@@ -12,7 +12,7 @@ times one call, `rounds` decides what is called when, `prediction` holds your gu
 from labkit.timing.estimate import Estimate
 from labkit.timing.judge import Verdict, judge
 from labkit.timing.prediction import Outcome, Prediction, predict
-from labkit.timing.results import Comparison, Run, load
+from labkit.timing.results import Comparison, Run
 from labkit.timing.rounds import compare, measure
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "Verdict",
     "compare",
     "judge",
-    "load",
     "measure",
     "predict",
 ]

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import functools
 import gc
-import inspect
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
-
-from labkit.kinds import LabError
 
 __all__ = ["now", "seconds_of", "wait_for_devices"]
 
@@ -24,7 +21,7 @@ def now() -> float:
     return time.perf_counter()
 
 
-def seconds_of(name: str, work: Callable[[], object]) -> float:
+def seconds_of(work: Callable[[], object]) -> float:
     """Call `work` once and say how long it took, its devices included."""
     # The garbage of the last call must not be collected in the time of this one. The young
     # generations are enough: a full collection takes 0.1 s once TensorFlow is loaded.
@@ -34,19 +31,12 @@ def seconds_of(name: str, work: Callable[[], object]) -> float:
     try:
         wait_for_devices()
         start = now()
-        result = work()
+        work()
         wait_for_devices()
         seconds = now() - start
     finally:
         if collecting:
             gc.enable()
-    if inspect.iscoroutine(result):
-        result.close()
-    if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
-        raise LabError(
-            f"{name!r} returned a {type(result).__name__}: its work has not started, so there is "
-            "nothing to time. Give a function that returns when the work is done."
-        )
     return seconds
 
 

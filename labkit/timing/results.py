@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Literal
 
@@ -14,12 +13,12 @@ from labkit import plain
 from labkit.kinds import Kind, LabError, measured, recorded, seconds_text
 from labkit.timing.estimate import Estimate, percent, quantity_text, span_text
 from labkit.timing.intervals import quartiles
-from labkit.timing.judge import Verdict, judge
+from labkit.timing.judge import CONFIDENCE, Verdict, judge
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
 
-__all__ = ["Comparison", "Log", "Machine", "Run", "Scaling", "Timed", "load"]
+__all__ = ["Comparison", "Log", "Machine", "Run", "Scaling", "Timed"]
 
 Scaling = Literal["strong", "weak"]
 
@@ -29,9 +28,8 @@ class Machine:
     """Where and when something was timed, and how busy the machine was when it began."""
 
     text: str
-    versions: dict[str, str]
     when: str
-    load: float | None
+    load: float
     cores: int
 
 
@@ -56,7 +54,7 @@ class Log:
     machine: Machine
     on: str
     seed: int
-    # The process that timed it, 0 after loading from a file. Private fields are not stored.
+    # The process that timed it; 0 after loading, for private fields are not stored.
     _process: int = field(default=0, compare=False, repr=False)
 
     @property
@@ -91,7 +89,7 @@ class Log:
                 f"A call of {_listed(short)} costs little more than the clock itself: put a loop "
                 "into it."
             )
-        if self.machine.load is not None and self.machine.load > 0.5 * self.machine.cores:
+        if self.machine.load > 0.5 * self.machine.cores:
             notes.append(
                 f"The machine was busy at the start (load {self.machine.load:.1f} on "
                 f"{self.machine.cores} cores). Stop other programs for narrower intervals."
@@ -156,16 +154,13 @@ class Run:
         strip = timing_figure.Strip(self.name, self.samples, self.seconds(), str(self.seconds()))
         return timing_figure.samples([strip], self._caption(), self.log.notes(), self.kind)
 
-    def save(self, path: str | Path) -> None:
-        """Write everything, raw samples included, to a JSON file; `labkit.timing.load` reads it."""
-        plain.write(path, self)
-
     def _caption(self) -> str:
         return _caption(f"{self.name}: {_counted(len(self.samples), 'call')}", self.label)
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         rate = None if self.items is None else self.throughput()
-        head = ["", *_seconds_head(None if rate is None else self.unit), "first call"]
+        rates = [] if rate is None else [f"{self.unit}/s"]
+        head = ["", "median", "middle half", *rates, "first call"]
         row = [self.name, *_seconds_cells(self.seconds(), rate), seconds_text(self.first)]
         return head, [row]
 
@@ -187,7 +182,6 @@ class Comparison:
     devices: dict[str, int] | None
     scaling: Scaling | None
     same_within: float
-    confidence: float
     unit: str
     label: str
 
@@ -226,8 +220,8 @@ class Comparison:
     def verdict(self, name: str | None = None) -> Verdict:
         """Whether `name` is faster than the baseline.
 
-        `confidence` holds for all candidates together: of k comparisons with the baseline each
-        gets 1 - (1 - confidence) / k (Bonferroni).
+        The confidence of 95 % holds for all candidates together: of k comparisons with the
+        baseline each gets 1 - 0.05 / k (Bonferroni).
         """
         name = self._named(name)
         if name == self.baseline:
@@ -287,10 +281,6 @@ class Comparison:
             strips.append(timing_figure.Strip(name, self.samples(name), self.seconds(name), words))
         return timing_figure.samples(strips, self._caption(), self._under()[:-1], self.kind)
 
-    def save(self, path: str | Path) -> None:
-        """Write everything, raw samples included, to a JSON file; `labkit.timing.load` reads it."""
-        plain.write(path, self)
-
     def _named(self, name: str | None) -> str:
         others = [one for one in self.names if one != self.baseline]
         if name is None and len(others) == 1:
@@ -302,14 +292,10 @@ class Comparison:
     @property
     def _each(self) -> float:
         """The confidence of each comparison with the baseline (Bonferroni)."""
-        return 1 - (1 - self.confidence) / (len(self.names) - 1)
+        return 1 - (1 - CONFIDENCE) / (len(self.names) - 1)
 
     def _work(self, name: str) -> float:
-        if self.items is not None:
-            return self.items[name]
-        if self.scaling == "weak" and self.devices is not None:
-            return float(self.devices[name])
-        return 1.0
+        return 1.0 if self.items is None else self.items[name]
 
     def _word(self, name: str) -> str:
         if name == self.baseline:
@@ -322,8 +308,8 @@ class Comparison:
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         """The head and the rows of the table; the last column is the verdict."""
-        head = ["", *_seconds_head(None if self.items is None else self.unit)]
-        head.append(f"speed-up over {self.baseline}")
+        rates = [] if self.items is None else [f"{self.unit}/s"]
+        head = ["", "median", "middle half", *rates, f"speed-up over {self.baseline}"]
         if self.devices is not None:
             head += ["devices", f"efficiency ({self.scaling} scaling)"]
         rows = []
@@ -340,17 +326,11 @@ class Comparison:
         verdicts = [self.verdict(name) for name in self.names if name != self.baseline]
         lines = [f"{verdict}." for verdict in verdicts]
         if len(verdicts) > 1 and verdicts[0].estimate.confidence == self._each:
-            each, sure = percent(self._each), percent(self.confidence)
+            each, sure = percent(self._each), percent(CONFIDENCE)
             lines.append(
                 f"Each interval has {each}, so that all {len(verdicts)} together have {sure}."
             )
         return (*lines, *self.log.notes(), _kind_text(self.kind))
-
-
-def load(path: str | Path) -> Run | Comparison:
-    """What `save` wrote. Its numbers are *recorded*, and say where and when."""
-    found: Run | Comparison = plain.read(path, (Run, Comparison), "a timing")
-    return found
 
 
 def _seconds(samples: Sequence[float], kind: Kind) -> Estimate:
@@ -371,10 +351,6 @@ def _throughput(seconds: Estimate, items: float | None, unit: str) -> Estimate:
 
 
 # --- tables
-
-
-def _seconds_head(unit: str | None) -> list[str]:
-    return ["median", "middle half", *([] if unit is None else [f"{unit}/s"])]
 
 
 def _seconds_cells(seconds: Estimate, rate: Estimate | None) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import os
 import random
-import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from statistics import median
@@ -20,7 +19,7 @@ from labkit.arguments import number, one_of, whole
 from labkit.kinds import LabError, seconds_text
 from labkit.progress import Line
 from labkit.timing import clock
-from labkit.timing.judge import CONFIDENCE, SAME_WITHIN
+from labkit.timing.judge import SAME_WITHIN
 from labkit.timing.results import Comparison, Log, Machine, Run, Scaling, Timed
 
 __all__ = ["compare", "measure"]
@@ -68,7 +67,6 @@ def compare(
     devices: Mapping[str, int] | None = None,
     scaling: Scaling | None = None,
     same_within: float = SAME_WITHIN,
-    confidence: float = CONFIDENCE,
     baseline: str | None = None,
     unit: str = "images",
     label: str = "",
@@ -90,8 +88,8 @@ def compare(
     The verdict on each candidate compares it with the `baseline`, by default the first one. It is
     *same* when the interval of the speed-up lies within ± `same_within` (0.01 is 1 %), *faster*
     or *slower* when the whole interval lies beyond, and otherwise *cannot tell*. Where programs
-    are equal, at most 5 % of all calls of `compare` say that one differs (1 - `confidence`, for
-    all candidates together).
+    are equal, at most 5 % of all calls of `compare` say that one differs (for all candidates
+    together).
 
     With `devices` and `scaling` the table has an efficiency: "strong" when every candidate does
     the same work, "weak" when the work of a call grows with its devices.
@@ -108,9 +106,8 @@ def compare(
     counts = None if items is None else _items(items, names)
     used = _devices(devices, scaling, names, counts)
     band = number("same_within", same_within, at_least=0, below=1)
-    sure = number("confidence", confidence, above=0, below=1)
     log = _time(works, rounds, warmup, time_limit, seed, on)
-    return Comparison(log, first, counts, used, scaling, band, sure, unit, label)
+    return Comparison(log, first, counts, used, scaling, band, unit, label)
 
 
 # --- arguments
@@ -135,12 +132,13 @@ def _devices(
     one_of("scaling", scaling, ("strong", "weak"))
     _check_names("devices", devices, names)
     used = {name: whole(f"devices of {name!r}", devices[name], at_least=1) for name in names}
+    if scaling == "weak" and items is None:
+        raise LabError("Weak scaling needs items={...}: the images of each candidate's call.")
     work = items or {}
-    per_device = [work[name] / used[name] for name in work]
-    if scaling == "strong" and len(set(work.values())) > 1:
-        raise LabError(f"Strong scaling means the same work in every candidate, got {items}.")
-    if scaling == "weak" and items and max(per_device) > 1.001 * min(per_device):
-        raise LabError(f"Weak scaling means the same work per device, got {items} on {used}.")
+    share = {name: work[name] / (used[name] if scaling == "weak" else 1) for name in work}
+    if share and max(share.values()) > 1.001 * min(share.values()):
+        per = " per device" if scaling == "weak" else ""
+        raise LabError(f"{scaling} scaling means the same work{per}, got {items} on {used}.")
     return used
 
 
@@ -179,7 +177,7 @@ def _time(
             for call in range(1 + warmup):
                 if call == 0 or clock.now() < end:
                     progress.show(f"{name}: {where if call else 'first call'}")
-                    before[name].append(clock.seconds_of(name, works[name]))
+                    before[name].append(clock.seconds_of(works[name]))
         for done in range(rounds):
             if done and clock.now() >= end:
                 stopped = "by time_limit"
@@ -190,7 +188,7 @@ def _time(
             order.append(draw.sample(range(len(names)), len(names)))
             for index in order[-1]:
                 name = names[index]
-                samples[name].append(clock.seconds_of(name, works[name]))
+                samples[name].append(clock.seconds_of(works[name]))
     except KeyboardInterrupt:
         if not all(samples.values()):
             raise
@@ -211,12 +209,5 @@ def _time(
 def _machine() -> Machine:
     from labkit.hardware.survey import machine_text
 
-    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for package in ("labkit", "numpy", "tensorflow", "keras", "torch"):
-        version = getattr(sys.modules.get(package), "__version__", None)
-        if isinstance(version, str):
-            versions[package] = version
-    # Windows has no load average.
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     when = datetime.now().astimezone().isoformat(" ", "seconds")
-    return Machine(machine_text(), versions, when, load, os.cpu_count() or 1)
+    return Machine(machine_text(), when, os.getloadavg()[0], os.cpu_count() or 1)

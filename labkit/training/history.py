@@ -1,4 +1,4 @@
-"""What a training left behind, as plain data: one line an epoch, and what it was measured on."""
+"""What training a job gave, as plain data: one line an epoch, and what it was measured on."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit import plain
-from labkit.kinds import (
-    Kind,
-    count_text,
-    percent_text,
-    rate_text,
-    seconds_text,
-)
+from labkit.kinds import Kind, count_text, percent_text, rate_text, seconds_text
 
-__all__ = ["Epoch", "Score", "Training"]
+__all__ = ["Epoch", "History", "Score"]
 
 
 @plain.stored
@@ -48,7 +42,7 @@ class Score:
 
 @plain.stored
 @dataclass(frozen=True)
-class Training:
+class History:
     """All epochs of a job so far."""
 
     model: str
@@ -71,9 +65,8 @@ class Training:
 
     @property
     def images_per_second(self) -> float:
-        """Images trained on, over the time of the epochs."""
-        done = len(self.epochs) * self.steps_per_epoch * self.global_batch
-        return done / self.seconds if self.seconds else float("nan")
+        """The throughput of the epochs."""
+        return len(self.epochs) * self.images / self.seconds if self.epochs else float("nan")
 
     @property
     def accuracy(self) -> float:
@@ -90,55 +83,44 @@ class Training:
         return None
 
     def curves(self) -> Any:
-        """Loss and accuracy, epoch by epoch, as a picture."""
+        """Loss by epoch and accuracy by seconds, as a picture."""
         from labkit.views.training_figure import curves
 
         return curves([self])
 
-    def save(self, path: Any) -> None:
-        """Write this record as JSON."""
-        from pathlib import Path
-
-        Path(path).write_text(plain.dump(self), encoding="utf-8")
-
+    @property
     def title(self) -> str:
         """What trained on what."""
-        who = "1 replica" if self.replicas == 1 else f"{self.replicas} replicas"
+        replicas = "1 replica" if self.replicas == 1 else f"{self.replicas} replicas"
         return (
             f"{self.model} model ({count_text(self.parameters)} parameters) on {self.data}, "
-            f"{who}, global batch {self.global_batch}"
+            f"{replicas}, global batch {self.global_batch}"
         )
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Epoch, seconds, loss, accuracy."""
         return [
-            (
-                str(i),
-                seconds_text(e.seconds),
-                f"{e.loss:.4f}",
-                percent_text(e.accuracy) if e.accuracy == e.accuracy else "–",
-            )
+            (str(i), seconds_text(e.seconds), f"{e.loss:.4f}", percent_text(e.accuracy))
             for i, e in enumerate(self.epochs, 1)
         ]
 
+    @property
     def footer(self) -> str:
-        """Throughput, the price of starting, and the kind."""
-        end = " Interrupted: these are the epochs that were finished." if self.interrupted else ""
+        """Throughput, the time of the start, and the kind."""
+        end = " Interrupted: these are the finished epochs." if self.interrupted else ""
         return (
             f"{rate_text(self.images_per_second)}; start (build, place, trace) "
             f"{seconds_text(self.start_seconds)}; {self.kind}.{end}"
         )
 
     def __str__(self) -> str:
-        lines = [self.title(), "epoch   seconds     loss   test accuracy"]
+        lines = [self.title, "epoch   seconds     loss   test accuracy"]
         lines += [f"{e:>5}  {s:>8}  {lo:>7}   {a:>13}" for e, s, lo, a in self.rows()]
-        return "\n".join([*lines, self.footer()])
+        return "\n".join([*lines, self.footer])
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from labkit.views.table import table
 
         head = ("epoch", "training time", "training loss", "test accuracy")
-        return {
-            "text/plain": str(self),
-            "text/html": table(head, self.rows(), caption=self.title(), footer=self.footer()),
-        }
+        html = table(head, self.rows(), caption=self.title, footer=self.footer)
+        return {"text/plain": str(self), "text/html": html}

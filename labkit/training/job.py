@@ -5,23 +5,35 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from labkit.hardware.tensorflow import import_tensorflow
+from labkit.arguments import whole
+from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import Kind, LabError, measured
 from labkit.progress import progress
 from labkit.telemetry.spans import mark
-from labkit.training.asked import images_for, share, whole
-from labkit.training.history import Epoch, Score, Training
+from labkit.training.history import Epoch, History, Score
+from labkit.training.inputs import (
+    Inputs,
+    batch_sizes,
+    dataset,
+    epoch_order,
+    from_dataset,
+    in_memory,
+    scale_images,
+)
 from labkit.training.models import build
-from labkit.training.optimizers import Optimizer, UpdatedOnce
-from labkit.training.pipeline import Resident, Streamed, order_of, scaled
-from labkit.training.scaling import batches
-from labkit.training.step import loss_per_image, sum_over_replicas, training_step
+from labkit.training.optimizers import Optimizer, SharedUpdate, handle_of
+from labkit.training.step import (
+    loss_per_image,
+    mean_over_replicas,
+    sum_over_replicas,
+    training_step,
+)
 
 __all__ = ["Job"]
 
-EVALUATED_AT_ONCE = 1000  # images: what a convolution makes of more would fill the memory
+EVALUATED_AT_ONCE = 1000  # images: a convolution of more of them would fill the memory
 STEPS_PER_CALL = 64  # at least: a call costs as much as a step of the dense model
-CALLS_PER_EPOCH = 20  # often enough for a progress line and for Ctrl-C, too rare to cost anything
+CALLS_PER_EPOCH = 20  # enough for a progress line and for Ctrl-C, too few to cost anything
 
 
 class Job:
@@ -31,8 +43,11 @@ class Job:
     >>> job.train(epochs=5)                                              # doctest: +SKIP
 
     batch and scaling fix the global batch: "strong" keeps `batch` for all replicas together, "weak"
-    gives `batch` to each. An epoch has whole global batches only. The step runs inside one
-    TensorFlow function, hundreds of times a call. In ranks, replicas=labkit.strategies.workers().
+    gives `batch` to each. An epoch has whole global batches only. Many steps run in each call of
+    one TensorFlow function. In ranks, take replicas=labkit.strategies.workers().
+
+    BatchNormalization in your own model normalises with the statistics of each replica's slice, as
+    in Keras; its moving statistics are averaged over the replicas.
     """
 
     def __init__(
@@ -46,17 +61,14 @@ class Job:
         optimizer: str = "adam",
         learning_rate: float = 0.001,
         warmup_steps: int = 0,
-        dropout: float = 0.2,
+        dropout: float | None = None,
         images: int | None = None,
         seed: int = 0,
         reduction: str | None = None,
         streamed: bool = False,
-        step: Any = training_step,
     ) -> None:
         began = time.perf_counter()
-        self._asked = {
-            name: value for name, value in locals().items() if name not in ("self", "began")
-        }
+        self._arguments = {k: v for k, v in locals().items() if k not in ("self", "began")}
         if not hasattr(data, "x_train"):
             raise LabError("A job needs data: pass data=labkit.datasets.mnist().")
         tf = import_tensorflow()
@@ -65,22 +77,17 @@ class Job:
 
             replicas = choose(1)
         if not hasattr(replicas, "strategy"):
-            raise LabError(f"replicas={replicas!r} are no replicas: pass labkit.replicas(2).")
-        self.data, self.replicas, self.scaling = data, replicas, scaling
-        self.seed = seed = whole("seed", seed, 0, 0)
-        self.global_batch, self.replica_batch = batches(batch, replicas.count, scaling)
-        self._pool = images_for(images, len(data.y_train), self.global_batch)
-        self.steps_per_epoch = self._pool // self.global_batch
+            raise LabError(f"replicas must be labkit.replicas({replicas!r}), got {replicas!r}.")
+        self.data, self.replicas, self.seed = data, replicas, whole("seed", seed)
+        self.global_batch, self.replica_batch = batch_sizes(batch, replicas.count, scaling)
+        self._count = self._images(images, len(data.y_train))
+        self.steps_per_epoch = self._count // self.global_batch
         self.strategy = replicas.strategy(reduction)
-        # A student's step may hold an `if` or a loop over tensors, which only AutoGraph can trace.
-        self._step = step if step is training_step else tf.autograph.to_graph(step)
         import keras
 
-        keras.utils.set_random_seed(seed)
+        keras.utils.set_random_seed(seed)  # the same first weights everywhere
         with self.strategy.scope():
-            self.model = build(
-                model, data.x_train.shape[1:], data.classes, share("dropout", dropout, 0.2)
-            )
+            self.model = build(model, data.x_train.shape[1:], data.classes, dropout)
             self.optimizer = Optimizer(optimizer, learning_rate, warmup_steps)
             self.optimizer.build(self.model.trainable_variables)
             # Each replica adds up its own losses; the sum is read once an epoch, not every step.
@@ -90,76 +97,101 @@ class Job:
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.SUM,
             )
-        train = data.x_train[: self._pool], data.y_train[: self._pool]
+        # Workers are processes, and all have this seed: dropout must differ between them.
+        tf.random.set_seed(seed + 1_000_003 * getattr(replicas, "index", 0))
+        # CIFAR's labels have the shape (n, 1), as Keras gives them.
+        self._test_labels = data.y_test.ravel().astype("int32")
+        train = data.x_train[: self._count], data.y_train[: self._count].ravel()
         if streamed:
-            self.source: Any = Streamed.place(self.strategy, *train, self.global_batch, seed)
+            pipeline = dataset(*train, self.global_batch, seed)
+            self.inputs = from_dataset(self.strategy, pipeline)
         else:
-            self.source = Resident.place(self.strategy, *train, self.replica_batch)
+            self.inputs = in_memory(self.strategy, *train, self.replica_batch)
         self.epochs: list[Epoch] = []
         self._started = 0
-        self.advance = self.program(self.source)
+        self.run_steps = self.build_loop(self.inputs)
         self._evaluate = _evaluation(self.model, data.x_test.shape[1:])
-        # No step at all: kernels are made at the first call, and the first epoch shall be like any.
-        self.advance(self.order(0), tf.constant(0), tf.constant(0))
+        # Run zero steps, so that kernels exist before the first timed epoch.
+        self.run_steps(self.order(0), tf.constant(0), tf.constant(0))
         self.start_seconds = time.perf_counter() - began
+
+    def _images(self, images: int | None, there: int) -> int:
+        count = there if images is None else whole("images", images, at_least=1, at_most=there)
+        if count < self.global_batch:
+            raise LabError(
+                f"A global batch of {self.global_batch} needs as many images; there are {count:,}. "
+                "Take a smaller batch or more images."
+            )
+        return count
 
     def on(self, replicas: Any, **changed: Any) -> Job:
         """The same job from the beginning, placed on other replicas; keywords change more."""
-        asked = {**self._asked, "replicas": replicas}
+        arguments = {**self._arguments, "replicas": replicas}
         if getattr(replicas, "count", 0) == 1:
-            asked["reduction"] = None  # one device has nothing to reduce
-        return Job(**{**asked, **changed})
+            arguments["reduction"] = None  # one device has nothing to reduce
+        return Job(**{**arguments, **changed})
 
     @property
     def images(self) -> int:
-        """Images that an epoch trains on: whole global batches; the rest sits this epoch out."""
+        """Images that an epoch trains on: whole global batches only."""
         return self.steps_per_epoch * self.global_batch
 
     def order(self, epoch: int) -> Any:
         """The order of an epoch's images: the same for any number of replicas."""
-        return order_of(self._pool, epoch, self.seed)
+        return epoch_order(self._count, epoch, self.seed)
 
-    def program(self, source: Any, *, reduce: bool = True) -> Any:
+    def build_loop(self, inputs: Inputs, *, reduce: bool = True) -> Any:
         """The loop over steps as one TensorFlow function of (order, first step, number of steps).
 
         With reduce=False each replica keeps its own gradients: the breakdown times that.
         """
         tf = import_tensorflow()
-        together = sum_over_replicas if reduce and self.replicas.count > 1 else list
+        reduced = reduce and self.replicas.count > 1
+        together = sum_over_replicas if reduced else list
         shared = getattr(self.replicas, "shared_variables", False)
-        optimizer = UpdatedOnce(self.optimizer) if shared else self.optimizer
+        optimizer = SharedUpdate(self.optimizer) if shared else self.optimizer
+        # BatchNormalization keeps moving statistics: each replica's are those of its own slices.
+        own = [v for v in self.model.non_trainable_variables if v.dtype == "float32"]
+        statistics = own if reduced and not shared else []
 
         def one_step(*arguments: Any) -> None:
-            images, labels = source.pick(*arguments)
-            loss = self._step(
-                self.model, optimizer, scaled(images), labels, self.global_batch, together
+            images, labels = inputs.batch_at(*arguments)
+            loss = training_step(
+                self.model, optimizer, scale_images(images), labels, self.global_batch, together
             )
             self._loss.assign_add(loss)
 
+        def average_statistics() -> None:
+            means = mean_over_replicas([tf.convert_to_tensor(v.value) for v in statistics])
+            for variable, mean in zip(statistics, means, strict=True):
+                tf.raw_ops.AssignVariableOp(resource=handle_of(variable), value=mean)
+
         # AutoGraph would rewrite every function down to the step, for a second; a loop needs none.
         @tf.function(autograph=False)  # type: ignore[untyped-decorator]
-        def advance(order: Any, first: Any, steps: Any) -> None:
-            def step(number: Any) -> tuple[Any]:
-                self.strategy.run(one_step, args=source.arguments(order, number))
+        def run_steps(order: Any, first: Any, steps: Any) -> None:
+            def body(number: Any) -> tuple[Any]:
+                self.strategy.run(one_step, args=inputs.arguments(order, number))
                 return (number + 1,)
 
-            # Steps are a chain: iterations in flight cost bookkeeping and win nothing.
+            # Steps depend on each other: parallel iterations cost bookkeeping and win nothing.
             tf.while_loop(
-                lambda number: number < first + steps, step, (first,), parallel_iterations=1
+                lambda number: number < first + steps, body, (first,), parallel_iterations=1
             )
+            # Once a call is enough: the mean of moving averages is the moving average of the means.
+            if statistics:
+                self.strategy.run(average_statistics)
 
-        # One trace, for any number of steps: neither the first call nor a shorter one traces again.
+        # One trace for any number of steps: neither the first call nor a shorter one traces again.
         number = tf.TensorSpec((), tf.int32)
-        return advance.get_concrete_function(tf.TensorSpec((None,), tf.int32), number, number)
+        return run_steps.get_concrete_function(tf.TensorSpec((None,), tf.int32), number, number)
 
-    def train(self, epochs: int = 1, *, evaluate: bool = True) -> Training:
+    def train(self, epochs: int = 1) -> History:
         """Train some more epochs, evaluating after each. Ctrl-C keeps the finished ones."""
-        epochs = whole("epochs", epochs, 1, 5)
+        epochs = whole("epochs", epochs, at_least=1)
         try:
             for number in range(1, epochs + 1):
                 seconds, loss = self._epoch(f"epoch {number} of {epochs}")
-                accuracy = self.evaluate().accuracy if evaluate else float("nan")
-                self.epochs.append(Epoch(seconds, loss, accuracy))
+                self.epochs.append(Epoch(seconds, loss, self.evaluate().accuracy))
         except KeyboardInterrupt:
             return self.record(interrupted=True)
         return self.record()
@@ -171,37 +203,28 @@ class Job:
     def steps(self, count: int) -> None:
         """Just so many steps, from the beginning of the next epoch's order."""
         tf = import_tensorflow()
-        if not 0 < count <= self.steps_per_epoch:
-            raise LabError(f"Take 1 to {self.steps_per_epoch} steps at a time, not {count!r}.")
-        order = self.order(self._started)
-        self._started += 1
-        self.advance(order, tf.constant(0), tf.constant(count))
-        self.wait()
+        count = whole("count", count, at_least=1, at_most=self.steps_per_epoch)
+        self.run_steps(self._next_order(), tf.constant(0), tf.constant(count))
+        self.synchronize()
 
-    def wait(self) -> float:
-        """Wait until the devices have done all that was asked; returns the sum of the losses."""
+    def synchronize(self) -> float:
+        """Wait until the devices have finished all steps; returns the sum of the losses."""
+        return float(import_tensorflow().convert_to_tensor(self._loss))
+
+    def evaluate(self) -> Score:
+        """Loss and accuracy on the test images."""
         tf = import_tensorflow()
-        return float(tf.convert_to_tensor(self._loss))
-
-    def evaluate(self, part: int = 0, parts: int = 1) -> Score:
-        """Loss and accuracy on all test images, or on one of several parts: workers can share.
-
-        >>> job.evaluate(me.index, me.processes)             # doctest: +SKIP
-        """
-        tf = import_tensorflow()
-        if not 0 <= part < parts <= len(self.data.y_test):
-            raise LabError(f"There is no part {part!r} of {parts!r} parts; the first is number 0.")
-        x, y = self.data.x_test[part::parts], self.data.y_test[part::parts].astype("int32")
-        loss, right = 0.0, 0
+        x, y = self.data.x_test, self._test_labels
+        loss, correct = 0.0, 0
         for first in range(0, len(y), EVALUATED_AT_ONCE):
             some = slice(first, first + EVALUATED_AT_ONCE)
-            added, hit = self._evaluate(tf.constant(x[some]), tf.constant(y[some]))
-            loss, right = loss + float(added), right + int(hit)
-        return Score(loss / len(y), right / len(y), len(y))
+            added, hits = self._evaluate(tf.constant(x[some]), tf.constant(y[some]))
+            loss, correct = loss + float(added), correct + int(hits)
+        return Score(loss / len(y), correct / len(y), len(y))
 
-    def record(self, interrupted: bool = False) -> Training:
+    def record(self, interrupted: bool = False) -> History:
         """All epochs so far, as plain data."""
-        return Training(
+        return History(
             model=self.model.name,
             parameters=int(self.model.count_params()),
             data=self.data.label,
@@ -224,21 +247,24 @@ class Job:
         """Everything that a job times is measured here, on these replicas."""
         return measured(self.replicas.describe())
 
-    def _epoch(self, what: str) -> tuple[float, float]:
-        tf = import_tensorflow()
-        order = self.order(self._started)
+    def _next_order(self) -> Any:
         self._started += 1
+        return self.order(self._started - 1)
+
+    def _epoch(self, name: str) -> tuple[float, float]:
+        tf = import_tensorflow()
+        order = self._next_order()
         self._loss.assign(0.0)
         stride = max(STEPS_PER_CALL, -(-self.steps_per_epoch // CALLS_PER_EPOCH))
         began = time.perf_counter()
-        # A panel that watches shows the epoch as a band; where none does, this costs nothing.
-        marked = mark(what.partition(" of ")[0], self.images, by="training")
-        with marked, progress(what, self.steps_per_epoch) as advanced:
+        # A panel shows the epoch as a span; without a panel this costs nothing.
+        span = mark(name.partition(" of ")[0], self.images, by="training")
+        with span, progress(name, self.steps_per_epoch) as advanced:
             for first in range(0, self.steps_per_epoch, stride):
                 count = min(stride, self.steps_per_epoch - first)
-                self.advance(order, tf.constant(first), tf.constant(count))
+                self.run_steps(order, tf.constant(first), tf.constant(count))
                 advanced(first + count)
-            loss = self.wait() / self.steps_per_epoch
+            loss = self.synchronize() / self.steps_per_epoch
         return time.perf_counter() - began, loss
 
 
@@ -247,9 +273,9 @@ def _evaluation(model: Any, shape: tuple[int, ...]) -> Any:
 
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def evaluate(images: Any, labels: Any) -> tuple[Any, Any]:
-        logits = model(scaled(images), training=False)
-        hit = tf.argmax(logits, axis=1, output_type=tf.int32) == labels
-        return tf.reduce_sum(loss_per_image(labels, logits)), tf.reduce_sum(tf.cast(hit, tf.int32))
+        logits = model(scale_images(images), training=False)
+        hits = tf.argmax(logits, axis=1, output_type=tf.int32) == labels
+        return tf.reduce_sum(loss_per_image(labels, logits)), tf.reduce_sum(tf.cast(hits, tf.int32))
 
     images = tf.TensorSpec((None, *shape), tf.uint8)
     return evaluate.get_concrete_function(images, tf.TensorSpec((None,), tf.int32))

@@ -1,6 +1,6 @@
-"""The one training step of the course. Every strategy runs this, and differs only in where.
+"""The one training step of the course. Every strategy runs it, and differs only in where.
 
-These functions are traced by TensorFlow, in a job that has started it already.
+TensorFlow traces these functions, in a job that has started it already.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["loss_per_image", "sum_over_replicas", "training_step"]
+__all__ = ["loss_per_image", "mean_over_replicas", "sum_over_replicas", "training_step"]
 
 
 def training_step(
@@ -40,9 +40,18 @@ def loss_per_image(labels: Any, logits: Any) -> Any:
 
 def sum_over_replicas(gradients: Sequence[Any]) -> list[Any]:
     """All gradients, summed over the replicas, in one all-reduce instead of one per variable."""
+    return _all_reduced("sum", gradients)
+
+
+def mean_over_replicas(values: Sequence[Any]) -> list[Any]:
+    """The same with the mean, for the moving statistics of BatchNormalization."""
+    return _all_reduced("mean", values)
+
+
+def _all_reduced(operation: str, tensors: Sequence[Any]) -> list[Any]:
     import tensorflow as tf
 
-    flat = tf.concat([tf.reshape(g, [-1]) for g in gradients], axis=0)
-    total = tf.distribute.get_replica_context().all_reduce("sum", flat)
-    parts = tf.split(total, [g.shape.num_elements() for g in gradients])
-    return [tf.reshape(part, g.shape) for part, g in zip(parts, gradients, strict=True)]
+    flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
+    total = tf.distribute.get_replica_context().all_reduce(operation, flat)
+    pieces = tf.split(total, [tensor.shape.num_elements() for tensor in tensors])
+    return [tf.reshape(piece, t.shape) for piece, t in zip(pieces, tensors, strict=True)]

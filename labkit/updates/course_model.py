@@ -36,7 +36,7 @@ class CourseModel:
         *,
         images: int = 2000,
         batch: int = 64,
-        dropout: float = 0.0,
+        dropout: float | None = None,
         seed: int = 0,
     ) -> None:
         if not hasattr(data, "x_train"):
@@ -105,7 +105,10 @@ class _Built:
         keras.utils.set_random_seed(problem.seed)
         shape = problem.x.shape[1:]
         self.batch = problem.batch
-        self.model = build(problem.model, shape, problem.classes, problem.dropout)
+        dropout = problem.dropout
+        if dropout is None and isinstance(problem.model, str):
+            dropout = 0.0
+        self.model = build(problem.model, shape, problem.classes, dropout)
         self.variables = self.model.trainable_variables
         self.start = np.concatenate([variable.numpy().ravel() for variable in self.variables])
         self.given = (
@@ -119,13 +122,13 @@ class _Built:
         """The course's step, with an optimizer that hands its gradients out."""
         import tensorflow as tf
 
-        from labkit.training.pipeline import scaled
+        from labkit.training.inputs import scale_images
         from labkit.training.step import training_step
 
         def gradient(flat: Any, images: Any, labels: Any) -> Any:
             self._set(flat)
             keep = _Keep()
-            training_step(self.model, keep, scaled(images), labels, self.batch, list)
+            training_step(self.model, keep, scale_images(images), labels, self.batch, list)
             return tf.concat([tf.reshape(one, [-1]) for one in keep.gradients], axis=0)
 
         return self._traced(gradient)
@@ -135,12 +138,12 @@ class _Built:
         """The mean loss, without dropout."""
         import tensorflow as tf
 
-        from labkit.training.pipeline import scaled
+        from labkit.training.inputs import scale_images
         from labkit.training.step import loss_per_image
 
         def loss(flat: Any, images: Any, labels: Any) -> Any:
             self._set(flat)
-            logits = self.model(scaled(images), training=False)
+            logits = self.model(scale_images(images), training=False)
             return tf.reduce_mean(loss_per_image(labels, logits))
 
         return self._traced(loss)

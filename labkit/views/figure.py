@@ -163,6 +163,13 @@ def figure(width: float = 8.0, height: float = 4.5) -> Figure:
     return made
 
 
+# JupyterLab breaks long printed lines inside words. Each lecture begins with a picture, which
+# brings this rule for the whole page.
+WRAP_AT_WORDS = (
+    "<style>.jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere }</style>"
+)
+
+
 @dataclass(frozen=True)
 class Picture:
     """A drawn PNG and what it says in words. Name it in a cell and it is shown."""
@@ -194,7 +201,7 @@ class Picture:
         # A saved notebook keeps the PNG alone: web pages such as GitHub's drop images inside HTML.
         if os.environ.get("LABKIT_PICTURES") != "still":
             data["text/html"] = (
-                f'<img width="{self.width}" alt="{escape(self.alt)}" '
+                f'{WRAP_AT_WORDS}<img width="{self.width}" alt="{escape(self.alt)}" '
                 f'src="data:image/png;base64,{coded}">'
             )
         return data, {"image/png": {"width": self.width, "alt": self.alt}}
@@ -205,40 +212,32 @@ def picture(drawn: Figure, alt: str, kind: Kind | None = None) -> Picture:
     from PIL import Image, ImageDraw
 
     with style():
-        sheet = _rendered(drawn)
+        sheets = [_pixels(drawn)]
         if kind is not None:
-            sheet = _stacked(sheet, _rendered(_footer(str(kind), drawn.get_figwidth())))
-    ImageDraw.Draw(sheet).rectangle(
-        (0, 0, sheet.width - 1, sheet.height - 1), outline=FRAME, width=SCALE
-    )
+            sheets.append(_pixels(_strip(str(kind), drawn.get_figwidth())))
+    size = (sheets[0].width, sum(one.height for one in sheets))
+    whole = Image.new("RGB", size, "white")
+    for at, one in enumerate(sheets):
+        whole.paste(one, (0, at * sheets[0].height))
+    frame = (0, 0, size[0] - 1, size[1] - 1)
+    ImageDraw.Draw(whole).rectangle(frame, outline=FRAME, width=SCALE)
     # Few colours, flat areas: a palette makes the file three to five times smaller.
-    small = sheet.quantize(colors=128, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    small = whole.quantize(colors=128, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     out = io.BytesIO()
     small.save(out, format="PNG", optimize=True)
     return Picture(out.getvalue(), alt, kind)
 
 
-def _rendered(drawn: Figure) -> Any:
-    """The pixels, straight from the renderer; the figure keeps the canvas and the dpi it had."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+def _pixels(drawn: Figure) -> Any:
+    """On white: on a dark page the words of a transparent figure would vanish."""
     from PIL import Image
 
-    canvas, dpi = drawn.canvas, drawn.dpi
-    sheet: Any = FigureCanvasAgg(drawn)
-    try:
-        drawn.dpi = PAGE_DPI * SCALE
-        sheet.draw()
-        size = sheet.get_width_height(physical=True)
-        pixels = Image.frombytes("RGBA", size, bytes(sheet.buffer_rgba()))
-    finally:
-        drawn.dpi = dpi
-        drawn.set_canvas(canvas)
-    # A figure of another style may be transparent; on a dark page its words would vanish.
-    white = Image.new("RGBA", size, "white")
-    return Image.alpha_composite(white, pixels).convert("RGB")
+    out = io.BytesIO()
+    drawn.savefig(out, format="png", dpi=PAGE_DPI * SCALE, facecolor="white")
+    return Image.open(out).convert("RGB")
 
 
-def _footer(text: str, width: float) -> Figure:
+def _strip(text: str, width: float) -> Figure:
     lines = textwrap.wrap(text, width=int(width * 14.5)) or [""]
     strip = figure(width, 0.16 + 0.17 * len(lines))
     strip.set_layout_engine(None)
@@ -247,12 +246,3 @@ def _footer(text: str, width: float) -> Figure:
         style="italic", multialignment="right", parse_math=False,
     )  # fmt: skip
     return strip
-
-
-def _stacked(above: Any, below: Any) -> Any:
-    from PIL import Image
-
-    sheet = Image.new("RGB", (above.width, above.height + below.height), "white")
-    sheet.paste(above, (0, 0))
-    sheet.paste(below, (0, above.height))
-    return sheet

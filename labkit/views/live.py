@@ -10,118 +10,103 @@ from __future__ import annotations
 import json
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from labkit.views.embed import bundle
 from labkit.views.panel_data import packed
-from labkit.views.panel_page import bundle, style
 
 __all__ = ["Bridge"]
 
 # Two sources a few milliseconds apart share one message; at 10 Hz none is put off to the next.
-LEAST_SECONDS_BETWEEN = 0.06
-# A span waits for the next looks, which come within this time if they come at all.
-NO_LOOKS_SECONDS = 0.6
-# Two requests for the state come one after the other when a page is opened anew.
-HISTORY_SECONDS = 2.0
+SHORTEST_INTERVAL = 0.06
+# A span goes with the next samples, which come within this time if they come at all.
+LONGEST_WAIT = 0.6
+# The page loads the model's code while the first messages come, and loses them: until then each
+# message holds all lines so far. The page takes no row twice.
+LOADING_SECONDS = 3.0
 
 
 class Bridge:
     """Sends lines of a recording to every panel of this key.
 
-    `history()` gives the recording so far, or None; it is asked when a page is opened anew while
-    the kernel lives. Nothing here raises because of a browser: `fault` says what went wrong.
+    `history()` gives the recording so far, or None; it is asked when a page is opened anew, also
+    after the end. Nothing here raises because of a browser: `fault` says what went wrong.
     """
 
-    def __init__(
-        self,
-        key: str,
-        meta: dict[str, Any] | None = None,
-        history: Callable[[], Any] | None = None,
-    ) -> None:
+    def __init__(self, key: str, history: Callable[[], Any] | None = None) -> None:
         self.key = key
-        self.meta = dict(meta or {})
         self.fault: str | None = None
         self.messages = 0
         self._history = history
-        self._packed = ("", float("-inf"))
-        self._waiting: list[Any] = []
-        self._greeted = False
-        self._last = float("-inf")
+        self._packed = (-1, "")  # the number of messages so far, the history then
+        self._lines: list[str] = []
+        self._opened = time.monotonic()
+        self._sent = float("-inf")
         self._lock = threading.Lock()
-        self._models: list[Any] = []
-        self._open(_channel_class)
-
-    @property
-    def widget(self) -> Any:
-        """The panel as an ordinary widget, for front ends that load no model without a view."""
-        for model in self._models:
-            if model._view_name is not None:
-                return model
-        self._open(_panel_class)
-        return self._models[-1]
+        self._model: Any = None
+        self._closed = False
+        with self._lock:  # what arrives meanwhile is sent afterwards
+            self._try(self._open)
 
     def send(self, lines: Sequence[Any], *, wait: bool = False) -> None:
         """Lines as objects, or as the JSON texts that they came as. From any thread. `wait`: with
         the next ones. A message costs a third of a millisecond, in the middle of a training.
         """
         with self._lock:
-            self._waiting.extend(lines)
-            now = time.monotonic()
-            if now - self._last >= (NO_LOOKS_SECONDS if wait else LEAST_SECONDS_BETWEEN):
-                self._last = now
+            if self._closed:
+                return
+            self._lines += [one if isinstance(one, str) else _json(one) for one in lines]
+            if time.monotonic() - self._sent >= (LONGEST_WAIT if wait else SHORTEST_INTERVAL):
                 self._flush()
 
     def close(self, reason: str = "") -> None:
-        """What is left goes out, the panels say that it has ended, and why."""
+        """What is left goes out, and the panels say that the recording has ended, and why.
+
+        The model stays while the bridge does: a page that is opened anew asks it for the history.
+        """
         with self._lock:
+            if self._model is None or self._closed:
+                return
             self._flush()
-            models, self._models = self._models, []
-        for model in models:
-            self._try(model.send, {"ended": reason})
-            self._try(model.close)
+            self._closed = True
+        self._try(self._model.send, {"ended": reason or "stopped"})
+        self._try(setattr, self._model, "ended", reason or "stopped")
 
-    def _open(self, kind: Callable[[], type[Any]]) -> None:
-        def opened() -> None:
-            from comm import DummyComm
+    def _open(self) -> None:
+        from comm import DummyComm
 
-            model = kind()(panel=self.key, meta=self.meta, history=_Lazy(self._recent))
-            if isinstance(model.comm, DummyComm):
-                model.close()
-                self.fault = "There is no notebook to show it in: no Jupyter kernel runs this."
-            else:
-                self._models.append(model)
+        this = weakref.ref(self)
 
-        self._try(opened)
+        def recent() -> str:
+            bridge = this()
+            return "" if bridge is None else bridge._recent()
+
+        model = _channel_class()(panel=self.key, history=recent)
+        if isinstance(model.comm, DummyComm):
+            model.close()
+            self.fault = "There is no notebook to show it in: no Jupyter kernel runs this."
+        else:
+            self._model = model
+            weakref.finalize(self, model.close)
 
     def _flush(self) -> None:
-        if self._waiting and self._models:
+        if self._lines and self._model is not None:
             # One text: the kernel would walk through a list of numbers item by item.
-            parts = [one if isinstance(one, str) else _json(one) for one in self._waiting]
-            text = "[" + ",".join(parts) + "]"
-            if not self._greeted:
-                # What came while the models were being made, before anybody could send it.
-                self._greeted = True
-                self._try(self._greet)
+            text = "[" + ",".join(self._lines) + "]"
             self.messages += 1
-            for model in self._models:
-                self._try(model.send, {"lines": text, "number": self.messages})
-        self._waiting.clear()
-
-    def _greet(self) -> None:
-        self._packed = ("", float("-inf"))
-        past = self._recent()
-        for model in self._models if past else ():
-            model.send({"history": past})
+            self._sent = time.monotonic()
+            self._try(self._model.send, {"lines": text})
+        if self._model is None or time.monotonic() - self._opened > LOADING_SECONDS:
+            self._lines.clear()
 
     def _recent(self) -> str:
-        text, made = self._packed
-        if self._history is not None and time.monotonic() - made > HISTORY_SECONDS:
+        if self._history is not None and self._packed[0] != self.messages:
             recording = self._history()
-            text = "" if recording is None else packed(recording)
-            self._packed = (text, time.monotonic())
-        return text
+            self._packed = (self.messages, "" if recording is None else packed(recording))
+        return self._packed[1]
 
     def _try(self, what: Callable[..., Any], *arguments: Any) -> None:
         try:
@@ -130,50 +115,22 @@ class Bridge:
             self.fault = f"The panel in the browser could not be reached: {error}"
 
 
-class _Lazy:
-    """A value that is made when the state is really asked for."""
-
-    def __init__(self, make: Callable[[], str]) -> None:
-        self.make = make
-
-
 @cache
 def _channel_class() -> type[Any]:
-    return _widget_class(bundle(("panel_pace", "panel_hub")) + _CHANNEL, viewless=True)
-
-
-@cache
-def _panel_class() -> type[Any]:
-    code = f"{bundle()}\nconst CSS = {json.dumps(style())};\n{_PANEL}"
-    return _widget_class(code, viewless=False)
-
-
-_CHANNEL = "\nexport default { initialize: ({ model }) => openChannel(model) };\n"
-_PANEL = """
-export default {
-  initialize: ({ model }) => openChannel(model),
-  render: ({ model, el }) =>
-    mount(el, { live: true, key: model.get("panel"), ...model.get("meta") }, CSS),
-};
-"""
-
-
-def _widget_class(code: str, *, viewless: bool) -> type[Any]:
     import anywidget
     import traitlets
 
-    def made(lazy: _Lazy | None, _: object) -> str:
-        return lazy.make() if lazy else ""
+    start = "\nexport default { initialize: ({ model }) => openChannel(model) };\n"
 
     class PanelModel(anywidget.AnyWidget):
         """What the front end knows of a panel."""
 
-        _esm = code
-        if viewless:
-            _view_name = traitlets.Unicode(None, allow_none=True).tag(sync=True)  # type: ignore[assignment]
+        _esm = bundle(("panel_data",)) + start
+        _view_name = traitlets.Unicode(None, allow_none=True).tag(sync=True)  # type: ignore[assignment]
         panel = traitlets.Unicode().tag(sync=True)
-        meta = traitlets.Dict().tag(sync=True)
-        history = traitlets.Any().tag(sync=True, to_json=made)
+        ended = traitlets.Unicode().tag(sync=True)
+        # Made when the state is really asked for.
+        history = traitlets.Any().tag(sync=True, to_json=lambda make, _: make() if make else "")
 
         def __repr__(self) -> str:
             return f"labkit panel {self.panel}"

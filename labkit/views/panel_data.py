@@ -1,7 +1,7 @@
 """A recording as a few hundred kilobytes of text, for the page that shows it.
 
 Columns are brought to whole steps of their own range, then only the differences are kept, then
-gzip and base64: an hour of eight GPUs is about two megabytes. `panel_unpack.mjs` undoes it.
+gzip and base64: an hour of eight GPUs is about two megabytes. `panel_data.mjs` undoes it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import base64
 import gzip
 import json
 import struct
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-__all__ = ["packed"]
+__all__ = ["MOST_ROWS", "SHOWN", "packed"]
 
-# Sums are for the table; what is drawn of them is the reading that they were made from.
-COUNTERS = {"energy", "busy", "watched", "joules", "powered"}
+# What a panel has lanes for. Counters and sums are for tables.
+SHOWN = (
+    "utilisation", "sm_activity", "memory_activity", "memory", "process_memory", "power",
+    "temperature", "clock", "pcie", "nvlink",
+)  # fmt: skip
 MOST_ROWS = 40_000
-# A page is 1,000 pixels high at most, so steps need not be finer; where there is a lot to send, a
-# byte for each value is still one pixel of a lane.
+# A lane is 56 pixels high: steps need not be finer. Where there is much to send, a byte a value.
 FINE_STEPS, COARSE_STEPS = 4000, 250
 MANY_VALUES = 400_000
 TICKS = 10_000  # time is kept to a tenth of a millisecond, as in the lines of a recording
@@ -33,14 +35,16 @@ TICKS = 10_000  # time is kept to a tenth of a millisecond, as in the lines of a
 def packed(recording: Any) -> str:
     """Everything that the page needs of a recording, as base64."""
     blob = bytearray()
-    sources = [_source(series, blob) for series in recording.series]
     about = {
-        "header": _plain(recording.header),
-        "sources": sources,
-        "spans": [_plain(span) for span in recording.spans],
-        "states": [_plain(state) for state in recording.states],
+        "header": asdict(recording.header),
+        "sources": [_source(series, blob) for series in recording.series],
+        "spans": [asdict(span) for span in recording.spans],
+        "states": [asdict(state) for state in recording.states],
         "seconds": float(recording.seconds),
-        "cost": _cost(recording),
+        # CPU seconds of the sampler for each second
+        "cost": recording.cost / recording.seconds
+        if recording.cost is not None and recording.seconds
+        else None,
         "damage": recording.damage,
     }
     text = json.dumps(about, ensure_ascii=False, separators=(",", ":")).encode()
@@ -52,26 +56,28 @@ def packed(recording: Any) -> str:
 def _source(series: Any, blob: bytearray) -> dict[str, Any]:
     import numpy as np
 
-    kept = [i for i, name in enumerate(series.metrics) if name not in COUNTERS]
-    times = np.asarray(series.times, dtype=float)
-    values = np.asarray(series.values, dtype=float)
-    devices = len(series.devices)
-    values = values.reshape(len(times), devices, len(series.metrics))[:, :, kept]
-    columns = values.reshape(len(times), devices * len(kept))
-    times, columns = _thinned(times, columns)
-    _put(blob, np.diff(np.rint(times * TICKS).astype(np.int64), prepend=0).clip(0), 4)
+    kept = [i for i, name in enumerate(series.metrics) if name in SHOWN]
+    times, values = np.asarray(series.times, dtype=float), np.asarray(series.values, dtype=float)
+    width = len(series.devices) * len(kept)
+    times, columns = _thinned(times, values[:, :, kept].reshape(len(times), width))
+    _put(blob, np.rint(times * TICKS).astype(np.int64), 4)
     wide = columns.size <= MANY_VALUES
     steps = FINE_STEPS if wide else COARSE_STEPS
-    ranges = []
+    ranges: list[tuple[float | None, float | None]] = []
     for column in columns.T:
-        low, high, codes = _codes(column, steps)
+        known = np.isfinite(column)
+        if not known.any():
+            ranges.append((None, None))
+            continue
+        low, high = float(column[known].min()), float(column[known].max())
+        # 0 is no number, else 1 + steps above the lowest
+        codes = np.where(known, 1 + np.rint((column - low) * (steps / (high - low or 1.0))), 0)
+        _put(blob, codes.astype(np.int64), 2 if wide else 1)
         ranges.append((low, high))
-        if low is not None:
-            _put(blob, np.diff(codes, prepend=0), 2 if wide else 1)
     return {
         "source": series.source,
         "metrics": [series.metrics[i] for i in kept],
-        "devices": [_plain(device) for device in series.devices],
+        "devices": [asdict(device) for device in series.devices],
         "rows": len(times),
         "bytes": 2 if wide else 1,
         "steps": steps,
@@ -79,53 +85,30 @@ def _source(series: Any, blob: bytearray) -> dict[str, Any]:
     }
 
 
-def _codes(column: Array, steps: int) -> tuple[float | None, float | None, Array]:
-    """Lowest and highest, and the rows: 0 for no number, else 1 + steps above the lowest."""
+def _put(blob: bytearray, numbers: Array, width: int) -> None:
+    """Differences, modulo what `width` bytes hold: all low bytes first, for gzip's sake."""
     import numpy as np
 
-    there = np.isfinite(column)
-    codes = np.zeros(len(column), dtype=np.int64)
-    if not there.any():
-        return None, None, codes
-    numbers = column[there]
-    low, high = float(numbers.min()), float(numbers.max())
-    codes[there] = 1 + np.rint((numbers - low) * (steps / (high - low or 1.0))).astype(np.int64)
-    return low, high, codes
-
-
-def _put(blob: bytearray, numbers: Array, width: int) -> None:
-    """Whole numbers, modulo what `width` bytes hold: all low bytes first, for gzip's sake."""
+    differences = np.diff(numbers, prepend=0)
     for place in range(width):
-        blob += ((numbers >> (8 * place)) & 0xFF).astype("uint8").tobytes()
+        blob += ((differences >> (8 * place)) & 0xFF).astype("uint8").tobytes()
 
 
 def _thinned(times: Array, columns: Array) -> tuple[Array, Array]:
-    """Not more rows than a page can use: of every block, each column's lowest and highest."""
+    """At most as many rows as a page can use: of every block, each column's lowest and highest."""
     import numpy as np
 
-    rows = len(times)
-    if rows <= MOST_ROWS:
+    if len(times) <= MOST_ROWS:
         return times, columns
-    size = -(-rows // (MOST_ROWS // 2))
-    blocks = rows // size
+    size = -(-len(times) // (MOST_ROWS // 2))
+    blocks = len(times) // size
     rest = blocks * size
     cut = columns[:rest].reshape(blocks, size, -1)
     low, high = np.fmin.reduce(cut, axis=1), np.fmax.reduce(cut, axis=1)
-    with_low = np.where(np.isnan(cut), np.inf, cut).argmin(axis=1)
-    with_high = np.where(np.isnan(cut), -np.inf, cut).argmax(axis=1)
-    first = np.where(with_low <= with_high, low, high)
-    second = np.where(with_low <= with_high, high, low)
-    pairs = np.stack([first, second], axis=1).reshape(2 * blocks, -1)
+    low_first = np.where(np.isnan(cut), np.inf, cut).argmin(axis=1) <= np.where(
+        np.isnan(cut), -np.inf, cut
+    ).argmax(axis=1)
+    pairs = np.stack([np.where(low_first, low, high), np.where(low_first, high, low)], axis=1)
     moments = times[:rest].reshape(blocks, size)[:, [size // 4, (3 * size) // 4]].ravel()
+    pairs = pairs.reshape(2 * blocks, -1)
     return np.concatenate([moments, times[rest:]]), np.concatenate([pairs, columns[rest:]])
-
-
-def _cost(recording: Any) -> float | None:
-    """CPU seconds of the sampler for each second, if known."""
-    cost = recording.cost
-    return None if cost is None or not recording.seconds else float(cost) / recording.seconds
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    made = asdict(value) if is_dataclass(value) and not isinstance(value, type) else dict(value)
-    return {key: one for key, one in made.items() if one is not None}

@@ -12,9 +12,7 @@ __all__ = ["MODULES", "page"]
 
 # Each before those that use it: joined in this order they are one program.
 MODULES = (
-    "page_elements",
-    "page_canvas",
-    "page_theme",
+    "page",
     "player_film",
     "player_clock",
     "player_words",

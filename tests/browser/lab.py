@@ -108,6 +108,7 @@ class Lab:
         command += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
         command += ["--ServerApp.port_retries=0", f"--ServerApp.root_dir={self.folder}"]
         command += [f"--IdentityProvider.token={self.token}", "--ServerApp.terminals_enabled=False"]
+        command += ["--ServerApp.contents_manager_class=labkit.contents.Contents"]
         command += ["--LabApp.expose_app_in_browser=True", "--LabApp.extension_manager=readonly"]
         log = self._ending.enter_context((self._private / "server.log").open("w+"))
         self._server = subprocess.Popen(

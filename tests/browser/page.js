@@ -13,6 +13,9 @@
   const isOpen = () =>
     Boolean(panel()?.context?.isReady && document.querySelector(".jp-Notebook .jp-Cell"));
 
+  // What JupyterLab shows as a dot on the tab, and asks about when the tab is closed.
+  const isDirty = () => panel().context.model.dirty;
+
   const watchKernel = () => {
     ailments.length = 0;
     run = null;
@@ -216,7 +219,7 @@
   };
 
   window.labkitPage = {
-    isOpen, watchKernel, kernelIsIdle, runAll, isDone, faults, shutdown, changeTheme, themeIs, height,
+    isOpen, isDirty, watchKernel, kernelIsIdle, runAll, isDone, faults, shutdown, changeTheme, themeIs, height,
     figureFaults, figureCount, contrastFaults,
   };
 })();

@@ -34,6 +34,7 @@ def opened(tmp_path_factory):
 def test_a_notebook_runs_and_can_be_read_in_both_themes(opened, path):
     opened.open(f"notebooks/{path.name}")
     try:
+        assert not opened.ask("isDirty"), "JupyterLab has changed it on opening"
         assert opened.run_all(SECONDS), f"not done after {SECONDS} s: {opened.ask('faults')}"
         assert opened.ask("faults") == []
         assert opened.ask("figureCount") > 0

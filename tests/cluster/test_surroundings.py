@@ -11,9 +11,9 @@ from labkit.cluster.surroundings import deal_gpus, environments
 PLACES = Places(("127.0.0.1:5", "127.0.0.1:6"), "127.0.0.1:7")
 
 
-def gpus(*names, mig="off"):
+def gpus(*names, visible=True):
     """What NVML says of such GPUs."""
-    found = [SimpleNamespace(uuid=name, cuda="visible", mig=mig) for name in names]
+    found = [SimpleNamespace(uuid=name, visible=visible) for name in names]
     return SimpleNamespace(gpus=tuple(found))
 
 
@@ -28,12 +28,12 @@ def gpus(*names, mig="off"):
     ],
 )
 def test_gpus_are_dealt_out_in_turn(monkeypatch, names, ranks, dealt):
-    monkeypatch.setattr("labkit.hardware.nvml.read", lambda: gpus(*names))
+    monkeypatch.setattr("labkit.hardware.gpus.read_gpus", lambda: gpus(*names))
     assert deal_gpus(ranks) == dealt
 
 
-def test_gpus_cut_into_slices_are_left_to_their_owner(monkeypatch):
-    monkeypatch.setattr("labkit.hardware.nvml.read", lambda: gpus("A", "B", mig="on"))
+def test_gpus_that_cuda_may_hide_are_left_as_they_are(monkeypatch):
+    monkeypatch.setattr("labkit.hardware.gpus.read_gpus", lambda: gpus("A", "B", visible=None))
     assert deal_gpus(2) == ()
 
 

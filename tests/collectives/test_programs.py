@@ -28,7 +28,7 @@ def run(name, inputs, **options):
 
 
 @each_program
-@settings(max_examples=25, deadline=None, phases=QUICK)
+@settings(max_examples=12, deadline=None, phases=QUICK)
 @given(data=st.data())
 def test_a_program_does_what_numpy_does(name, data):
     meaning = programs.MEANING[name]

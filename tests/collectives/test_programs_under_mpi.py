@@ -22,7 +22,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", params=[2, 3, 4], ids="{} processes".format)
+# On 2 cores they take turns, which takes 15 s.
+FOUR = pytest.param(4, marks=pytest.mark.stress)
+
+
+@pytest.fixture(scope="module", params=[2, 3, FOUR], ids="{} processes".format)
 def left(request, tmp_path_factory):
     """What every rank was left with, for each case: one start of mpiexec for all of them."""
     folder = tmp_path_factory.mktemp("mpi")

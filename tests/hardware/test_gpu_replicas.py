@@ -1,5 +1,5 @@
 """labkit.replicas on GPUs. This machine may have none, so TensorFlow's configuration is played by a
-stand-in that keeps its rules: nothing changes once initialised, growth excludes a split."""
+fake that keeps its rules: nothing changes once initialised, growth excludes a split."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ import pytest
 
 import labkit
 from labkit import LabError
-from labkit.hardware import Gpu, nvml, tensorflow
+from labkit.hardware import Gpu, devices, gpus
 
 GB = 10**9
 
@@ -15,33 +15,24 @@ GB = 10**9
 class Config:
     """The part of tf.config that replicas are made with."""
 
-    def __init__(self, gpus: int, names=()):
+    def __init__(self, gpus: int):
         self.devices = {
             "GPU": [SimpleNamespace(device_type="GPU", name=f"GPU:{n}") for n in range(gpus)],
             "CPU": [SimpleNamespace(device_type="CPU", name="CPU:0")],
         }
-        self.names = names or ["NVIDIA H100"] * gpus
         self.pieces = {}
         self.growth = {}
         self.initialised = False
         self.experimental = self
-        self.threading = self
-        self.threads = {"intra": 0, "inter": 0}
+        self.threading = SimpleNamespace(
+            get_intra_op_parallelism_threads=lambda: 1,
+            set_intra_op_parallelism_threads=lambda count: None,
+            get_inter_op_parallelism_threads=lambda: 2,
+            set_inter_op_parallelism_threads=lambda count: None,
+        )
         self.LogicalDeviceConfiguration = lambda memory_limit=None: SimpleNamespace(
             memory_limit=memory_limit
         )
-
-    def get_intra_op_parallelism_threads(self):
-        return self.threads["intra"]
-
-    def set_intra_op_parallelism_threads(self, count):
-        self.threads["intra"] = count
-
-    def get_inter_op_parallelism_threads(self):
-        return self.threads["inter"]
-
-    def set_inter_op_parallelism_threads(self, count):
-        self.threads["inter"] = count
 
     def list_physical_devices(self, kind):
         return self.devices[kind]
@@ -49,7 +40,7 @@ class Config:
     get_visible_devices = list_physical_devices
 
     def get_device_details(self, device):
-        return {"device_name": self.names[self.devices["GPU"].index(device)]}
+        return {"device_name": "NVIDIA H100"}
 
     def get_logical_device_configuration(self, device):
         return self.pieces.get(device.name)
@@ -73,16 +64,15 @@ class Config:
 
 @pytest.fixture
 def machine(monkeypatch):
-    def machine(gpus, names=(), free=70 * GB):
-        config = Config(gpus, names)
-        stand_in = SimpleNamespace(config=config)
-        monkeypatch.setattr(tensorflow, "import_tensorflow", lambda: stand_in)
+    def machine(count, free=70 * GB):
+        config = Config(count)
+        tensorflow = SimpleNamespace(config=config)
+        monkeypatch.setattr(devices, "import_tensorflow", lambda: tensorflow)
         known = tuple(
-            Gpu(n, "H100", f"GPU-{n}", str(n), 80 * GB, 80 * GB - free, "off", (), "visible", n)
-            for n in range(gpus)
-            if free is not None
+            Gpu(n, "H100", f"GPU-{n}", 80 * GB, None if free is None else 80 * GB - free, True)
+            for n in range(count)
         )
-        monkeypatch.setattr(nvml, "read", lambda: nvml.Driver("1", "working", known))
+        monkeypatch.setattr(gpus, "read_gpus", lambda: gpus.Driver("1", "working", known))
         return config
 
     return machine
@@ -102,23 +92,13 @@ def test_real_gpus_come_first_and_grow(machine):
     assert labkit.replicas(1).describe() == "1 GPU (NVIDIA H100)"
 
 
-def test_nccl_is_for_whole_gpus_on_linux(machine, monkeypatch):
+def test_nccl_is_for_whole_gpus(machine):
     machine(2)
     two = labkit.replicas(2)
-    monkeypatch.setattr("sys.platform", "linux")
-    assert labkit.replicas(2).reduction == "nccl"
     assert two.reductions() == ("nccl", "hierarchical copy", "reduction to one device")
-    monkeypatch.setattr("sys.platform", "win32")
-    assert labkit.replicas(2).reduction == "hierarchical copy"
-    with pytest.raises(LabError, match="Linux only"):
-        two.strategy("nccl")
-
-
-def test_different_gpus_are_named_and_the_slowest_sets_the_pace(machine):
-    machine(2, names=["NVIDIA H100", "NVIDIA T4"])
-    two = labkit.replicas(2)
-    assert two.describe() == "2 GPUs (NVIDIA H100, NVIDIA T4)"
-    assert "slowest" in two.expectation
+    assert two.reduction == "nccl"
+    with pytest.raises(LabError, match="'hierarchical copy'"):
+        two.strategy("ring")
 
 
 def test_one_gpu_is_split_with_room_to_spare(machine):
@@ -132,23 +112,19 @@ def test_one_gpu_is_split_with_room_to_spare(machine):
     assert "no speed-up" in two.expectation
     limits = [piece.memory_limit * 1024**2 for piece in config.pieces["GPU:0"]]
     assert len(limits) == 2
-    assert sum(limits) <= 0.8 * 70 * GB
-    assert sum(limits) > 0.7 * 70 * GB
-    assert "piece 2 of 2 of NVIDIA H100 (GPU 0), 28.0 GB" in two.names
-    with pytest.raises(LabError, match="these share one"):
-        two.strategy("nccl")
+    assert 0.7 * 70 * GB < sum(limits) <= 0.8 * 70 * GB
+    assert "piece 2 of 2 of NVIDIA H100 (GPU 0)" in two.names
     # Asked again, for more, before TensorFlow starts.
     assert labkit.replicas(4).count == 4
     assert len(config.pieces["GPU:0"]) == 4
-    assert labkit.replicas(2).names[0].startswith("piece 1 of 4")
     config.initialised = True
-    assert labkit.replicas(3).count == 3
-    with pytest.raises(LabError, match=r"running with 4 GPUs.*Restart") as fault:
+    assert labkit.replicas(3).names[0].startswith("piece 1 of 4")
+    with pytest.raises(LabError, match=r"running with 4.*Restart") as fault:
         labkit.replicas(5)
     assert "labkit.replicas(4)" in str(fault.value)
 
 
-def test_more_than_the_gpus_there_are_splits_one_of_them(machine):
+def test_more_replicas_than_gpus_share_the_first(machine):
     machine(2)
     three = labkit.replicas(3)
     assert three.placement == "one gpu, split"
@@ -159,40 +135,18 @@ def test_more_than_the_gpus_there_are_splits_one_of_them(machine):
     assert two.devices == ("/gpu:0", "/gpu:3")
 
 
-def test_a_gpu_that_already_runs_cannot_be_split(machine):
-    machine(1).initialised = True
-    with pytest.raises(LabError, match=r"running with 1 GPU,.*Restart"):
-        labkit.replicas(2)
-    assert labkit.replicas(1).devices == ("/gpu:0",)
-
-
-def test_a_full_gpu_is_not_split(machine):
-    config = machine(1, free=GB)
-    with pytest.raises(LabError, match=r"1\.00 GB of memory free") as fault:
-        labkit.replicas(2)
-    assert "Ask for 1 or fewer" in str(fault.value)
+@pytest.mark.parametrize(("free", "count"), [(GB, 2), (70 * GB, 10**30), (None, 100)])
+def test_a_gpu_without_room_is_not_split(machine, free, count):
+    config = machine(1, free=free)
+    with pytest.raises(LabError, match=f"{count:,} replicas.*free GPU memory"):
+        labkit.replicas(count)
     assert config.pieces == {}
-
-
-def test_absurd_numbers_are_refused_with_what_fits(machine):
-    machine(1)
-    with pytest.raises(LabError, match="1,000,000,000 replicas") as fault:
-        labkit.replicas(10**9)
-    with pytest.raises(LabError, match="Ask for 109 or fewer"):
-        labkit.replicas(10**30)
-    assert "Ask for 109 or fewer" in str(fault.value)
-    machine(1, free=None)
-    with pytest.raises(LabError, match="an unknown amount"):
-        labkit.replicas(100)
-    assert "2.00 GB" in labkit.replicas(2).names[0]
 
 
 def test_an_unknown_gpu_is_refused_with_those_that_exist(machine):
     machine(2)
-    for asked in ("gpu:7", "tpu:0"):
-        with pytest.raises(LabError, match=asked) as fault:
-            labkit.replicas(devices=[asked])
-        assert "gpu:0, gpu:1 and cpu:0 to cpu:" in str(fault.value)
+    with pytest.raises(LabError, match=r"gpu:7.*gpu:0 to gpu:1"):
+        labkit.replicas(devices=["gpu:0", "gpu:7"])
 
 
 def test_cpus_can_be_chosen_where_there_are_gpus(machine):

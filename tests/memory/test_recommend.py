@@ -1,7 +1,7 @@
 """The recommendation follows from the facts; its picture is drawn from the table that decides."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit import plain
@@ -76,6 +76,7 @@ def test_float32_master_weights_are_never_sent():
     assert facts.all_reduce_seconds() == pytest.approx(4.0)
 
 
+@settings(deadline=None)
 @given(
     parameters=st.floats(1, 1e12),
     activation=st.floats(0, 1e11),
@@ -127,10 +128,7 @@ def test_the_whole_tree_names_every_question_and_choice():
     [
         (lambda: Model(0), "parameters"),
         (lambda: Model(1, convention="float8"), "'float8'"),
-        (lambda: Data(0), "examples"),
         (lambda: Data(1, batch=-3), "batch"),
-        (lambda: Machine(0), "device_memory"),
-        (lambda: Machine(1, devices=0), "devices"),
         (lambda: Machine(1, network=0), "network"),
         (lambda: choose(MNIST, SMALL, Machine(1)), "Data"),
     ],

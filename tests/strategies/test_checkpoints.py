@@ -63,6 +63,6 @@ def test_nothing_but_numbers_is_read(tmp_path):
 
 
 def test_a_streamed_data_set_cannot_be_continued(tmp_path):
-    job = SimpleNamespace(source=SimpleNamespace(iterator=iter(())))
+    job = SimpleNamespace(inputs=SimpleNamespace(resumable=False))
     with pytest.raises(LabError, match="streamed=True"):
         checkpoints.train(job, tmp_path, steps=60)

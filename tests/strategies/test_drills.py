@@ -88,7 +88,7 @@ def test_a_drill_shows_its_timeline_in_text_and_in_a_table():
         ({"fault": "kill", "strategy": "mirrored"}, "multi_worker, parameter_server"),
         ({"fault": "kill", "patience": 100.0}, "fewer seconds than the deadline of 60"),
         ({"fault": "kill", "patience": "long"}, "patience='long'"),
-        ({"fault": "kill", "workers": 1}, "workers=1"),
+        ({"fault": "kill", "workers": 1}, "workers"),
     ],
 )
 def test_what_cannot_be_drilled_is_said(arguments, says):

@@ -1,21 +1,26 @@
-"""A span is told at both edges to all who listen: from threads, callbacks, other programs."""
+"""A span is announced at both edges to every listener: by threads, cells, Keras, other programs."""
 
 import json
 import os
 import subprocess
 import sys
-import threading
-import timeit
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
+from IPython.core.events import EventManager, available_events
 
 from labkit.kinds import LabError
-from labkit.telemetry import spans
-from labkit.telemetry.lines import Header, header_line
-from labkit.telemetry.spans import end_marks, forget, keras_callback, listen, listening, mark
+from labkit.telemetry.format import Header, header_line
+from labkit.telemetry.spans import (
+    SPANS_TO,
+    Cells,
+    cell_name,
+    keras_callback,
+    listening,
+    mark,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,120 +36,44 @@ def names(told):
     return [(span.name, "begins" if span.end is None else "ends") for span in told]
 
 
-def test_both_edges_are_told(heard):
+def test_both_edges_are_announced(heard):
     with mark("epoch 1", images=60_000, by="training"):
         assert names(heard) == [("epoch 1", "begins")]
     first, last = heard
-    assert (last.name, last.images, last.by, last.start) == (
-        "epoch 1",
-        60_000,
-        "training",
-        first.start,
-    )
-    assert last.end >= last.start
-
-
-def test_spans_lie_in_one_another_and_overlap(heard):
-    outer = mark("outer")
-    with mark("inner"):
-        outer.end()
-    told = [("outer", "begins"), ("inner", "begins"), ("outer", "ends"), ("inner", "ends")]
-    assert names(heard) == told
-
-
-def test_an_exception_ends_a_span_and_goes_on(heard):
-    with pytest.raises(ZeroDivisionError), mark("doomed"):
-        _ = 1 / 0
-    assert names(heard) == [("doomed", "begins"), ("doomed", "ends")]
-
-
-def test_a_mark_ends_once(heard):
-    with mark("one") as one:
-        one.end()
-    one.end()
-    assert names(heard) == [("one", "begins"), ("one", "ends")]
-
-
-def test_images_may_be_known_only_at_the_end(heard):
-    mark("batch").end(images=128)
-    assert heard[-1].images == 128
-
-
-def test_threads_mark_at_the_same_time(heard):
-    def work(number):
-        for _ in range(50):
-            with mark(f"thread {number}"):
-                pass
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    assert len(heard) == 400
-    assert sum(span.end is not None for span in heard) == 200
-
-
-def test_who_was_forgotten_hears_nothing_more(heard, capsys):
-    listen(print)
-    forget(print)
-    forget(print)
-    mark("one").end()
-    assert len(heard) == 2
-    assert capsys.readouterr().out == ""
-
-
-def test_a_listener_that_fails_is_named_and_the_program_goes_on(heard):
-    told = []
-
-    def broken(span):
-        if span.name == "one":
-            raise RuntimeError("no room")
-        told.append(span.name)
-
-    with listening(broken):
-        with pytest.warns(RuntimeWarning, match="no room"):
-            mark("one").end()
-        mark("two").end()
-    assert names(heard)[-1] == ("two", "ends")
-    assert told == ["two", "two"]  # one odd span does not make it deaf
-
-
-@pytest.mark.parametrize("images", [0, -1, True, float("nan"), float("inf"), "many", [6]])
-def test_an_odd_number_of_images_is_refused_and_leaves_no_span_open(heard, images):
-    with pytest.raises(LabError, match="number of images"):
-        mark("one", images)
-    begun = mark("two")
-    with pytest.raises(LabError, match="number of images"):
-        begun.end(images)
-    assert [(span.name, span.images, span.end is None) for span in heard] == [
-        ("two", None, True),
-        ("two", None, False),
-    ]
-    with pytest.raises(LabError, match="number of images"):
-        keras_callback(images)
-
-
-def test_numbers_of_numpy_are_numbers(heard):
-    mark("one", np.int64(6)).end()
-    mark("two").end(np.float32(2.5))
-    assert [(span.name, span.images) for span in heard if span.end] == [("one", 6), ("two", 2.5)]
-    assert type(heard[0].images) is int
+    assert (last.name, last.images, last.by) == ("epoch 1", 60_000, "training")
+    assert first.start == last.start <= last.end
 
 
 def test_a_span_that_an_exception_leaves_has_ended_without_its_images(heard):
-    with pytest.raises(KeyboardInterrupt), mark("epoch 1", 60_000):
-        raise KeyboardInterrupt
+    with pytest.raises(ZeroDivisionError), mark("epoch 1", 60_000):
+        _ = 1 / 0
     assert heard[-1].end is not None
     assert heard[-1].images is None
 
 
-def test_spans_that_follow_at_once_or_begin_together_stay_apart(heard):
+def test_a_mark_ends_once(heard):
+    with mark("one") as one:
+        one.end(images=128)
+    one.end()
+    assert names(heard) == [("one", "begins"), ("one", "ends")]
+    assert heard[-1].images == 128
+
+
+def test_threads_may_mark_at_the_same_time_and_no_two_spans_are_confused(heard):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: mark("same").end(), range(400)))
-    starts = {round(span.start, 6) for span in heard}
-    assert len(starts) == 400
-    assert all(span.end >= span.start for span in heard if span.end)
+    assert len({round(span.start, 6) for span in heard}) == 400
+    assert sum(span.end is not None for span in heard) == 400
+
+
+@pytest.mark.parametrize("images", [0, -1, True, float("nan"), float("inf"), "many", [6]])
+def test_images_must_be_a_number_above_zero(heard, images):
+    for begin in (lambda: mark("one", images), lambda: keras_callback(images)):
+        with pytest.raises(LabError, match="images"):
+            begin()
+    with pytest.raises(LabError, match="images"), mark("two") as two:
+        two.end(images)
+    assert [(span.name, span.images) for span in heard] == [("two", None), ("two", None)]
 
 
 @pytest.mark.parametrize(
@@ -163,26 +92,57 @@ def test_a_name_can_be_written_anywhere(heard, name, written):
     assert heard[0].name == written
 
 
-def test_where_nobody_listens_a_mark_is_next_to_nothing():
+def test_without_a_listener_a_mark_is_next_to_nothing():
     assert mark("one") is mark("two")
-    # Allocations and not microseconds: a busy machine must not decide.
-    assert timeit.timeit(lambda: mark("one").end(), number=10_000) < 1
 
 
-def test_what_an_interruption_left_open_can_be_ended_from_outside(heard):
-    mark("epoch 3", by="keras")
-    mine = mark("mine")
-    end_marks("keras")
-    assert names(heard)[-1] == ("epoch 3", "ends")
-    mine.end()
+# Cells
 
 
-def test_a_forked_child_tells_its_parents_panels_nothing(heard):
-    child = os.fork()
-    if child == 0:
-        mark("in the child").end()
-        os._exit(1 if heard else 0)
-    assert os.waitpid(child, 0)[1] == 0
+@pytest.fixture
+def shell():
+    """What a panel uses of IPython; `run` is what happens when a cell runs."""
+    made = SimpleNamespace(user_ns={"In": [""]})
+    made.events = EventManager(made, available_events)
+
+    def run(source, program=lambda: None):
+        made.events.trigger("pre_run_cell", SimpleNamespace(raw_cell=source))
+        program()
+        made.events.trigger("post_run_cell", SimpleNamespace())
+        made.user_ns["In"].append(source)
+
+    made.run = run
+    return made
+
+
+def test_each_cell_is_a_span_until_that_is_ended(shell):
+    told = []
+    cells = Cells(shell, told.append)
+    shell.run("import math\nmath.pi")
+    shell.run("2", lambda: mark("nothing listens to this").end())
+    cells.unfollow()
+    shell.run("3")
+    begun = ["[1] math.pi", "[1] math.pi", "[2] 2", "[2] 2"]
+    assert [span.name for span in told] == begun
+    assert {span.by for span in told} == {"cell"}
+    assert all(not callbacks for callbacks in shell.events.callbacks.values())
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("import labkit\n\n# three\njob.train(epochs=3)", "[4] job.train(epochs=3)"),
+        ("%time x = 1\ny = 2", "[4] y = 2"),
+        ("# only a remark", "[4] # only a remark"),
+        ("", "[4]"),
+        ("x" * 60, "[4] " + "x" * 39 + "…"),
+    ],
+)
+def test_a_cell_is_named_by_its_first_line_of_code(source, name):
+    assert cell_name(source, 4) == name
+
+
+# Other programs
 
 
 def run(program, **environment):
@@ -198,22 +158,15 @@ MARKING = "from labkit.telemetry.spans import mark\nwith mark('epoch 1', 10, 'tr
 def test_another_program_adds_its_spans_to_a_recording(tmp_path):
     file = tmp_path / "r.jsonl"
     file.write_text(header_line(Header("here", "now", 0.1, 0.0)) + "\n")
-    answer = run(MARKING, **{spans.SPANS_TO: str(file)})
+    answer = run(MARKING, **{SPANS_TO: str(file)})
     assert (answer.returncode, answer.stderr) == (0, "")
     begun, ended = map(json.loads, file.read_text().splitlines()[1:])
     assert (begun["span"], begun["end"]) == ("epoch 1", None)  # a crash would leave that
     assert (ended["span"], ended["images"], ended["by"]) == ("epoch 1", 10, "training")
-    assert 0 < ended["start"] <= ended["end"]
-    assert ended["start"] == begun["start"]
+    assert 0 < begun["start"] == ended["start"] <= ended["end"]
 
 
-def test_a_recording_that_is_gone_ends_no_program(tmp_path):
-    answer = run(MARKING, **{spans.SPANS_TO: str(tmp_path / "gone.jsonl")})
-    assert answer.returncode == 0
-    assert "gone.jsonl" in answer.stderr
-
-
-def test_marking_needs_nothing_heavy():
+def test_marking_loads_nothing_heavy():
     program = "import sys; import labkit.telemetry.spans; print(*sys.modules)"
     loaded = {name.split(".")[0] for name in run(program).stdout.split()}
     assert loaded & {"numpy", "keras", "tensorflow", "psutil", "pynvml", "IPython"} == set()

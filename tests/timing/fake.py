@@ -35,7 +35,7 @@ def log_of(**samples: list[float]) -> Log:
         tuple(tuple(range(len(samples))) for _ in range(rounds)),
         rounds,
         "",
-        Machine("2 cores", {"python": "3"}, "2026-11-21 23:59:59+00:00", 0.0, 2),
+        Machine("2 cores", "2026-11-21 23:59:59+00:00", 0.0, 2),
         "",
         1,
         os.getpid(),

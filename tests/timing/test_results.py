@@ -7,7 +7,7 @@ import pytest
 
 from labkit import plain
 from labkit.kinds import LabError
-from labkit.timing import Comparison, Run, compare, load, measure
+from labkit.timing import Comparison, Run, compare, measure
 from tests.timing.fake import log_of
 
 ONE = [0.10, 0.11, 0.10, 0.12, 0.10, 0.11, 0.10, 0.10]
@@ -22,7 +22,6 @@ def comparison(b, **changes):
         "devices": {"one device": 1, "two replicas": 2},
         "scaling": "strong",
         "same_within": 0.01,
-        "confidence": 0.95,
         "unit": "images",
         "label": "synthetic MNIST",
     }
@@ -47,7 +46,6 @@ def test_weak_scaling_counts_the_work():
     assert weak.speedup().value == pytest.approx(1.6)
     assert weak.efficiency().value == pytest.approx(0.8)
     assert weak.verdict().word == "faster"
-    assert comparison(b, items=None, scaling="weak").speedup().value == pytest.approx(1.6)
 
 
 def test_throughput_and_seconds_are_medians_between_quartiles():
@@ -107,15 +105,12 @@ def test_few_rounds_are_shown_and_cannot_tell(world, monkeypatch, rounds):
         assert shown.plot().png
 
 
-def test_json_round_trip(world, tmp_path):
+def test_json_round_trip(world):
     works = {"a": world.work("a", 1.0), "b": world.work("b", 1.1)}
     result = compare(works, rounds=9, items={"a": 1, "b": 2}, label="täst")
     run = measure(works["a"], rounds=3)
     for one in (result, run):
-        one.save(tmp_path / "saved.json")
-        again = load(tmp_path / "saved.json")
-        assert again == one
-        assert type(again) is type(one)
+        assert plain.load(plain.dump(one)) == one
     assert plain.load(plain.dump(result.verdict())) == result.verdict()
 
 
@@ -127,9 +122,8 @@ def test_this_process_has_measured_also_after_midnight():
     assert str(result.kind) == "measured on 2 logical CPUs on 2 cores"
 
 
-def test_a_file_is_recorded_where_and_when(tmp_path):
-    comparison(TWO).save(tmp_path / "c.json")
-    loaded = load(tmp_path / "c.json")
+def test_what_was_stored_is_recorded_where_and_when():
+    loaded = plain.load(plain.dump(comparison(TWO)))
     assert str(loaded.kind) == "recorded on 2 cores, 2026-11-21"
     assert loaded.verdict().estimate.kind.name == "recorded"
     assert "Recorded on 2 cores, 2026-11-21" in str(loaded)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from labkit.training import Job
+from labkit.training.inputs import epoch_order
 from labkit.training.optimizers import Optimizer
-from labkit.training.pipeline import order_of
 
 STEPS, BATCH = 100, 128
 
@@ -64,7 +66,7 @@ def test_the_loop_is_the_plain_keras_program(data, serial, one):
     model.compile(optimizer=keras.optimizers.SGD(0.1), loss=loss)
     start = Job("dense", data, replicas=one, batch=BATCH, dropout=0.0).weights()
     model.set_weights(start)
-    order = order_of(len(data.y_train), 0, 0).numpy()
+    order = epoch_order(len(data.y_train), 0, 0).numpy()
     for number in range(STEPS):
         rows = order[number * BATCH : (number + 1) * BATCH]
         model.train_on_batch(data.x_train[rows].astype("float32") / 255, data.y_train[rows])
@@ -87,23 +89,63 @@ def test_the_same_seed_gives_the_same_weights_with_dropout(data, two):
     assert largest_difference(first, other) > 1e-3
 
 
-def test_replicas_draw_different_dropout(data, two):
-    """Two replicas that dropped the same units would be less random than one device is."""
+@pytest.mark.parametrize("own", [False, True])
+def test_replicas_draw_different_dropout(data, two, own):
+    """The course's layer, and Keras' own in a student's model, which Keras draws alike for all."""
+    import keras
     import tensorflow as tf
 
-    from labkit.training.models import dropout_layer
+    def with_dropout():
+        dense = [keras.layers.Flatten(), keras.layers.Dense(128), keras.layers.Dropout(0.5)]
+        return keras.Sequential([keras.Input((28, 28)), *dense, keras.layers.Dense(10)])
 
-    strategy = two.strategy()
-    with strategy.scope():
-        layer = dropout_layer()(0.5)
+    asked = {"model": with_dropout} if own else {"dropout": 0.5}
+    job = Job(data=data, replicas=two, batch=64, images=640, **asked)
+    layer = next(layer for layer in job.model.layers if isinstance(layer, keras.layers.Dropout))
 
     @tf.function
     def masks():
-        return strategy.run(lambda: layer(tf.ones((4, 128)), training=True))
+        return job.strategy.run(lambda: layer(tf.ones((4, 128)), training=True))
 
-    first, second = (part.numpy() for part in strategy.experimental_local_results(masks()))
+    first, second = (part.numpy() for part in job.strategy.experimental_local_results(masks()))
     assert (first != second).any()
     assert set(np.unique(first)) == {0.0, 2.0}
+
+
+def test_workers_draw_different_dropout_from_the_same_weights(data, one):
+    """Workers are processes with the same seed: only what dropout drops may differ."""
+
+    def worker(index, **changed):
+        replicas = SimpleNamespace(
+            count=1, index=index, strategy=one.strategy, describe=lambda: "one worker"
+        )
+        return trained(data, replicas, **changed).weights()
+
+    assert largest_difference(worker(0), worker(1)) == 0.0
+    assert largest_difference(worker(0, dropout=0.2), worker(1, dropout=0.2)) > 1e-3
+
+
+def test_moving_statistics_are_the_mean_over_the_replicas(data, two):
+    """Of BatchNormalization, against NumPy: each replica normalises its own slice."""
+    import keras
+
+    def normalised():
+        layers = [keras.layers.Flatten(), keras.layers.BatchNormalization(momentum=0.5)]
+        return keras.Sequential([keras.Input((28, 28)), *layers, keras.layers.Dense(10)])
+
+    job = Job(normalised, data, replicas=two, batch=64, images=192)
+    job.steps(3)
+    mean, variance = 0.0, 1.0
+    order = epoch_order(192, 0, 0).numpy().reshape(3, 2, 32)
+    for rows in order:
+        slices = data.x_train[rows].reshape(2, 32, 784).astype("float64") / 255
+        mean = (mean + slices.mean(axis=1).mean(axis=0)) / 2
+        variance = (variance + slices.var(axis=1).mean(axis=0)) / 2
+    for variable, expected in zip(job.model.non_trainable_variables, (mean, variance), strict=True):
+        copies = job.strategy.experimental_local_results(variable.value)
+        assert len(copies) == 2
+        for copy in copies:
+            assert copy.numpy() == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("rule", ["adam", "sgd"])

@@ -17,7 +17,7 @@ def test_both_formats_predict_what_the_model_predicts(data, two, tmp_path, model
     saved = save(job, tmp_path / "here")
     assert saved.keras_difference < 1e-5
     assert saved.exported_difference < 1e-5
-    assert saved.keras_bytes > 10_000
+    assert "Predictions on 200 test images" in str(saved)
     again = load(tmp_path / "here" / "model.keras", two)
     kernel = again.trainable_variables[0].value
     assert len(job.strategy.experimental_local_results(kernel)) == 2
@@ -35,15 +35,6 @@ def test_a_model_trained_on_two_loads_on_one(data, two, one, tmp_path):
     assert found == pytest.approx(np.asarray(job.model(images, training=False)), abs=1e-5)
 
 
-def test_what_cannot_be_loaded_is_named(tmp_path):
-    (tmp_path / "notes.keras").write_text("not a model")
+def test_what_is_not_there_is_named(tmp_path):
     with pytest.raises(LabError, match="Save a job first"):
         load(tmp_path / "nowhere.keras")
-    with pytest.raises(LabError, match="not a model"):
-        load(tmp_path / "notes.keras")
-
-
-def test_a_folder_that_is_a_file_is_named(data, one, tmp_path):
-    (tmp_path / "taken").write_text("")
-    with pytest.raises(LabError, match="could not be written"):
-        save(Job("dense", data, replicas=one, images=1280), tmp_path / "taken")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from labkit.kinds import recorded
-from labkit.telemetry.lines import Header, Span
+from labkit.telemetry.format import Header, Span
 from labkit.telemetry.metrics import Device, State
 from labkit.telemetry.recording import Recording, Series
 

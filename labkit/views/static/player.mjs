@@ -1,7 +1,5 @@
 // The player: redrawn only when something has changed, and only while somebody can see it.
-import { write } from "./page_elements.mjs";
-import { penOf } from "./page_canvas.mjs";
-import { isDark, watchTheme } from "./page_theme.mjs";
+import { isDark, penOf, watchTheme, write } from "./page.mjs";
 import { paintCircle, paintCircleMoves } from "./player_circle.mjs";
 import { Clock, LANDED } from "./player_clock.mjs";
 import { codeView } from "./player_code.mjs";

@@ -1,5 +1,5 @@
 // The ranks on a circle: each with its pieces around it, and messages flying from rank to rank.
-import { penOf } from "./page_canvas.mjs";
+import { penOf } from "./page.mjs";
 import { flown, LANDED } from "./player_clock.mjs";
 import { along, edge } from "./player_layout.mjs";
 import { FEW, paintArrow, paintHolding, shade } from "./player_paint.mjs";

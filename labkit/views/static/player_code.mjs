@@ -1,5 +1,5 @@
 // The program beside the animation: its lines, coloured, and which ranks are in which of them.
-import { element } from "./page_elements.mjs";
+import { element } from "./page.mjs";
 import { ranksText } from "./player_words.mjs";
 
 const WORDS = "and as assert break class continue def del elif else except finally for from global if import in is lambda "

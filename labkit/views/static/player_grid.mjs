@@ -1,5 +1,5 @@
 // The grid: a row for each rank, a column for each piece of its buffer, messages flying between.
-import { penOf, widthWith } from "./page_canvas.mjs";
+import { penOf, widthWith } from "./page.mjs";
 import { flown, LANDED } from "./player_clock.mjs";
 import { along, bracket, lane } from "./player_layout.mjs";
 import { FEW, paintArrow, paintHolding, shade } from "./player_paint.mjs";

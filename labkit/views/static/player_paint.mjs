@@ -1,6 +1,6 @@
 // How a cell looks: for each rank a place in it, filled where that rank's contribution is inside.
 // Colours come from the style sheet, so that themes, forced colours and print need no second list.
-import { rgb } from "./page_canvas.mjs";
+import { rgb } from "./page.mjs";
 
 export const FEW = 8; // so many ranks have a colour and a number of their own
 const NAMES = ["ink", "faint", "ground", "lane", "edge", "focus", "warn", "whole", "some", "most", "link"];

@@ -1,6 +1,6 @@
 // The elements of the player. Words are real text, so that they can be read aloud, selected and
 // printed; only the ranks and their messages are pixels.
-import { element } from "./page_elements.mjs";
+import { element } from "./page.mjs";
 import { SPEEDS } from "./player_clock.mjs";
 
 const SVG = "http://www.w3.org/2000/svg";

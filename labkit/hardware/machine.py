@@ -1,0 +1,181 @@
+"""Cores and memory that this process may use, also inside a container. Only this file uses psutil.
+
+A container with a quota of two cores still shows all cores of its host, so that a program which
+counts cores starts too many threads. The quota is in cgroup version 2, which all current Linux
+distributions use; the limits of every parent group hold as well.
+
+>>> read_cores().usable                     # doctest: +SKIP
+2
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from labkit.plain import stored
+
+__all__ = [
+    "Cores",
+    "Limits",
+    "Memory",
+    "core_times",
+    "limits",
+    "process_memory",
+    "read_cores",
+    "read_memory",
+    "usable_cores",
+]
+
+
+@stored
+@dataclass(frozen=True)
+class Cores:
+    """Processor cores: those of the machine, and those that this process may use."""
+
+    name: str
+    physical: int | None
+    logical: int
+    affinity: int
+    quota: float | None  # cores' worth of time that a container allows, where it limits it
+
+    @property
+    def usable(self) -> int:
+        """Whole cores that this process can keep busy."""
+        return max(1, int(min(self.affinity, self.quota or self.affinity)))
+
+
+@stored
+@dataclass(frozen=True)
+class Memory:
+    """Main memory in bytes; `limit` is what a container allows, where it allows less than all."""
+
+    total: int
+    available: int
+    limit: int | None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a container allows; None where there is no limit."""
+
+    cores: float | None  # cores' worth of time
+    cpu_stat: Path | None  # the file that counts the time of the group which sets `cores`
+    memory: int | None  # bytes
+    memory_used: int | None  # of the group that sets `memory`, without file pages it can drop
+
+
+def limits(root: Path = Path("/")) -> Limits:
+    """The tightest limits on this process. `root` lets a test bring its own /proc and /sys."""
+    cores, memory, cpu_stat, group = None, None, None, None
+    for folder in _groups(root):
+        quota, _, period = _text(folder / "cpu.max").partition(" ")
+        if quota.isdecimal() and (cores is None or int(quota) / int(period) < cores):
+            cores, cpu_stat = int(quota) / int(period), folder / "cpu.stat"
+        most = _text(folder / "memory.max")
+        if most.isdecimal() and (memory is None or int(most) < memory):
+            memory, group = int(most), folder
+    return Limits(cores, cpu_stat, memory, None if group is None else _memory_used(group))
+
+
+def _groups(root: Path) -> list[Path]:
+    """The folder of this process's control group, and those of the groups above it."""
+    found = []
+    for line in _text(root / "proc/self/mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        if not right.startswith("cgroup2 "):
+            continue
+        mounted, mount = left.split()[3:5]
+        for group in _text(root / "proc/self/cgroup").splitlines():
+            if group.startswith("0::"):
+                # A container may mount only its own group and still name it as the host does.
+                inner = group.removeprefix("0::").removeprefix(mounted.rstrip("/")).strip("/")
+                folder = root / mount.lstrip("/") / inner
+                found += [folder, *folder.parents][: len(Path(inner).parts) + 1]
+    return found
+
+
+def _memory_used(group: Path) -> int | None:
+    used = _text(group / "memory.current")
+    stat = dict(line.split(" ") for line in _text(group / "memory.stat").splitlines())
+    return max(0, int(used) - int(stat.get("inactive_file", 0))) if used else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:  # macOS, or a system without this controller
+        return ""
+
+
+def read_cores(allowed: Limits | None = None) -> Cores:
+    """Cores of the machine, and how many of them this process may use."""
+    import psutil
+
+    allowed = allowed or limits()
+    affinity = len(usable_cores())
+    return Cores(
+        name=_processor(),
+        physical=psutil.cpu_count(logical=False),
+        logical=psutil.cpu_count() or affinity,
+        affinity=affinity,
+        quota=allowed.cores if allowed.cores is not None and allowed.cores < affinity else None,
+    )
+
+
+def read_memory(allowed: Limits | None = None) -> Memory:
+    """Main memory, and what a container leaves of it."""
+    import psutil
+
+    allowed = allowed or limits()
+    machine = psutil.virtual_memory()
+    if allowed.memory is None or allowed.memory >= machine.total:
+        return Memory(machine.total, machine.available, None)
+    left = max(0, allowed.memory - (allowed.memory_used or 0))
+    return Memory(machine.total, min(machine.available, left), allowed.memory)
+
+
+def usable_cores(pid: int | None = None) -> tuple[int, ...]:
+    """The numbers of the cores that a process (or this one) may run on."""
+    import psutil
+
+    try:
+        return tuple(sorted(psutil.Process(pid).cpu_affinity()))
+    except (AttributeError, OSError, psutil.Error):  # macOS has no affinity
+        return tuple(range(psutil.cpu_count() or os.cpu_count() or 1))
+
+
+def core_times() -> dict[int, tuple[float, float]]:
+    """Of each core, the seconds that it was busy and the seconds that have passed, since boot."""
+    import psutil
+
+    found = {}
+    for core, times in enumerate(psutil.cpu_times(percpu=True)):
+        idle = times.idle + getattr(times, "iowait", 0.0)
+        # A guest's time is in the user's time already.
+        total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        found[core] = (total - idle, total)
+    return found
+
+
+def process_memory(pid: int) -> int:
+    """Bytes of main memory that a process holds. ProcessLookupError when it has ended."""
+    import psutil
+
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.NoSuchProcess as fault:
+        raise ProcessLookupError(pid) from fault
+    except psutil.AccessDenied as fault:
+        raise PermissionError(pid) from fault
+
+
+@cache
+def _processor() -> str:
+    for line in _text(Path("/proc/cpuinfo")).splitlines():
+        if line.startswith("model name"):
+            return " ".join(line.partition(":")[2].split())
+    return platform.processor() or platform.machine() or "unknown processor"

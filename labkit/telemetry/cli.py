@@ -1,0 +1,130 @@
+"""`labkit record -- python train.py` and `labkit replay FILE`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from labkit.arguments import number
+from labkit.hardware import machine_text
+from labkit.kinds import LabError, bytes_text, seconds_text
+from labkit.telemetry.client import UP_TO_NOW, SamplerClient
+from labkit.telemetry.format import Span, span_line
+from labkit.telemetry.recording import read
+from labkit.telemetry.spans import SPANS_TO, one_line
+
+__all__ = ["record", "replay"]
+
+_NAME_LENGTH = 60
+
+
+def record(program: list[str], to: Path | None = None, every: float = 0.1) -> int:
+    """Run a program, sample the devices meanwhile, and give the program's exit code.
+
+    What it prints is the program's own; what is said here goes to standard error.
+    """
+    if not program:
+        raise LabError("There is no program to run. Write: labkit record -- python train.py")
+    every = number("--every", every, at_least=0.02, at_most=60)
+    file = Path(time.strftime("recording-%Y%m%d-%H%M%S.jsonl")) if to is None else to
+    try:
+        out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+    except OSError as fault:
+        raise LabError(
+            f"{str(file)!r} cannot be written: {fault.strerror}. A recording never replaces a "
+            "file: give the name of a new one, in a folder that is yours."
+        ) from fault
+
+    def write(text: str) -> None:
+        os.write(out, f"{text}\n".encode())
+
+    client = SamplerClient(every, write, machine_text())
+    try:
+        client.batch(1)  # each sample is in the file at once: a crash costs the last one
+        client.start()
+        began = time.monotonic()
+        code = _run(program, {**os.environ, SPANS_TO: str(file.resolve())}, client)
+        name = one_line(shlex.join([Path(program[0]).name, *program[1:]]))[:_NAME_LENGTH]
+        write(span_line(Span(name, began - client.clock, time.monotonic() - client.clock)))
+        client.flush(UP_TO_NOW)
+    except LabError:
+        file.unlink(missing_ok=True)  # nothing has run
+        raise
+    finally:
+        client.stop()
+        os.close(out)
+    recording = read(file)
+    print(
+        f"\n{recording.table()}\nRecorded {seconds_text(recording.seconds)} in {file} "
+        f"({bytes_text(file.stat().st_size)}). See it with: labkit replay {shlex.quote(str(file))}",
+        file=sys.stderr,
+    )
+    # A shell says 128 + the signal for a program that a signal has ended.
+    return 128 - code if code < 0 else code
+
+
+def replay(file: Path, html: Path | None = None, *, show: bool = True) -> int:
+    """Print the table, write the page, open it where there is a browser."""
+    from labkit.views.panel_page import document
+
+    recording = read(file)
+    target = html or Path(tempfile.mkdtemp(prefix="labkit-replay-")) / f"{file.stem}.html"
+    if target.resolve() == file.resolve():
+        raise LabError(f"{html} is the recording itself. Give another name for the page.")
+    page = document(recording.html(), f"{file.name}: {recording.kind}")
+    try:
+        target.write_text(page, encoding="utf-8", errors="replace")
+    except OSError as fault:
+        raise LabError(
+            f"The page cannot be written to {target}: {fault.strerror}. "
+            "Choose a folder that exists and is yours."
+        ) from fault
+    # Last, because a reader may stop reading, as in `labkit replay FILE | head`.
+    print(recording.table())
+    opened = show and _opened(target)
+    print(f"{'It is open in your browser' if opened else 'Open it in a browser'}: {target}")
+    return 0
+
+
+def _run(program: list[str], environment: dict[str, str], client: SamplerClient) -> int:
+    """Its exit code; below zero the signal that has ended it."""
+    try:
+        running = subprocess.Popen(program, env=environment)
+    except OSError as fault:
+        raise LabError(
+            f"{program[0]!r} cannot be run: {fault.strerror}. Write it as you would without "
+            "`labkit record`, after two dashes: labkit record -- python train.py"
+        ) from fault
+    client.watch_process(running.pid)
+    with _signals_for(running):
+        return running.wait()
+
+
+@contextmanager
+def _signals_for(program: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Ctrl-C reaches the program from the terminal; a request to end is passed on to it."""
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end = signal.signal(signal.SIGTERM, lambda number, _frame: program.send_signal(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, interrupt)
+        signal.signal(signal.SIGTERM, end)
+
+
+def _opened(page: Path) -> bool:
+    """Whether a browser has opened it. Without a display only one for text terminals could."""
+    import webbrowser
+
+    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if sys.platform == "linux" and not display:
+        return False
+    return webbrowser.open(page.resolve().as_uri())

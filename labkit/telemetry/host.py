@@ -1,0 +1,276 @@
+"""The processor and the main memory as a source of samples: what a laptop without a GPU can show.
+
+On Linux a sample reads the kernel's own files, which stay open (/proc/stat, /proc/meminfo,
+/proc/PID/statm, cpu.stat of a container); `take` works them out later. Elsewhere psutil is asked.
+
+A core counts its time in steps of 10 ms, so that a sample at 10 Hz tells its utilisation to about
+a tenth; over a second, to a hundredth.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from labkit.hardware import machine
+from labkit.telemetry.metrics import Device, Row, State, Why
+
+__all__ = ["Host"]
+
+NAMES = ("utilisation", "memory", "process_memory", "power", "energy")
+SHORT = 0.045  # seconds: over less, counters tell nothing
+MEMORY = 0.45  # seconds between two samples of the memory, but for the edges of spans
+CORES = 64  # more cores than this are not shown one by one
+Times = dict[int, tuple[float, float]]  # of each core: busy and all time
+
+
+class Kept(NamedTuple):
+    """What was read at one time. The times of the cores are worked out later, in `take`."""
+
+    time: float
+    content: dict[str, Any]
+
+
+class Host:
+    """The processor ("cpu") and each core that may be used ("core3").
+
+    Utilisation is the mean of the usable cores; where a container has a quota of processor time,
+    the share of that quota. Memory is the machine's, or the container's where that has a limit;
+    `process_memory` is the resident memory of process `pid`, without its children.
+
+    `root` lets a test bring its own /proc and /sys.
+    """
+
+    name = "host"
+    metrics: tuple[str, ...] = NAMES
+
+    def __init__(
+        self,
+        pid: int,
+        root: Path = Path("/"),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pid, self._root, self._clock = pid, root, clock
+        self._descriptors: list[int] = []
+        self._readings: dict[str, Callable[[], Any]] = {}
+        self._kept: list[Kept] = []
+        self._states: list[State] = []
+        self._memory_due, self._ended = -math.inf, False
+
+    def open(self) -> tuple[tuple[Device, ...], tuple[State, ...]]:
+        """The devices, and what this machine does not tell of them."""
+        self.close()
+        allowed = machine.limits(self._root)
+        cores, memory = machine.read_cores(allowed), machine.read_memory(allowed)
+        self._cores = machine.usable_cores(self._pid)
+        self._shown = self._cores if len(self._cores) <= CORES else ()
+        self._before, self._joules = Kept(-math.inf, {}), 0.0
+        file = self._file("proc/stat")
+        self._readings["times"] = file or machine.core_times
+        self._parse: Callable[[Any], Times] = core_times if file else dict
+        self._quota = None
+        if cores.quota and allowed.cpu_stat and (stat := self._file(allowed.cpu_stat)):
+            self._quota = cores.quota
+            self._readings["used"] = lambda: seconds_used(stat())
+            self._tell("utilisation", "note", _QUOTA.format(cores.quota, len(self._cores)))
+        if memory.limit is not None:
+            self._readings["memory"] = lambda: machine.limits(self._root).memory_used
+        elif meminfo := self._file("proc/meminfo"):
+            self._readings["memory"] = lambda: memory_used(meminfo())
+        else:
+            self._readings["memory"] = used_by_all
+        self.follow(self._pid)
+        self._packages, says = packages(self._root / "sys/class/powercap")
+        if self._packages:
+            counters = [path for path, _ in self._packages]
+            self._readings["energy"] = lambda: [int(one.read_bytes()) / 1e6 for one in counters]
+        else:
+            self._tell("energy", "not supported", says)
+            self._tell("power", "not supported", says)
+        count = f"{len(self._cores)} core{'s' if len(self._cores) != 1 else ''}"
+        whole = Device("cpu", f"{cores.name}, {count}", "cpu", memory.limit or memory.total)
+        parts = [Device(f"core{n}", f"core {n}", "core", part_of="cpu") for n in self._shown]
+        return (whole, *parts), self._new_states()
+
+    def sample(self, edge: bool = False) -> None:
+        """Sample now, and keep it for `take`. `edge`: of a span, whose table tells the memory."""
+        now = self._clock()
+        if self._kept and now - self._kept[-1].time < SHORT and not edge:
+            return
+        memory = edge or now >= self._memory_due
+        if memory:
+            self._memory_due = now + MEMORY
+        content = {}
+        for metric, read in tuple(self._readings.items()):
+            if memory or metric not in ("memory", "process_memory"):
+                try:
+                    content[metric] = read()
+                except ProcessLookupError:
+                    if not self._ended:
+                        says = "The process whose memory was shown has ended."
+                        self._tell(metric, "lost", says)
+                    self._ended = True
+        self._kept.append(Kept(now, content))
+
+    def take(self) -> tuple[list[Row], tuple[State, ...]]:
+        """The rows since the last time, and what became known."""
+        kept, self._kept = self._kept, []
+        return [self._row(one) for one in kept], self._new_states()
+
+    def follow(self, pid: int) -> None:
+        """From now on `process_memory` is of this process; may be called from any thread."""
+        self._pid = pid
+        read: Callable[[], Any] = partial(machine.process_memory, pid)
+        if file := self._file(f"proc/{pid}/statm"):
+            page = os.sysconf("SC_PAGE_SIZE")
+            read = lambda: int(file().split(None, 2)[1]) * page  # noqa: E731
+        self._readings["process_memory"] = read
+        self._memory_due, self._ended = -math.inf, False
+
+    def close(self) -> None:
+        """Let the files go."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors, self._kept, self._readings = [], [], {}
+
+    def _row(self, kept: Kept) -> Row:
+        now = Kept(kept.time, {**kept.content, "times": self._parse(kept.content["times"])})
+        found = {m: now.content.get(m) for m in ("memory", "process_memory")}
+        before, busy = self._before, dict[int, float]()
+        passed = now.time - before.time
+        if passed >= SHORT:
+            self._before = now
+        if SHORT <= passed < math.inf:
+            busy = utilisation(before.content["times"], now.content["times"], self._cores)
+            if busy:
+                found["utilisation"] = round(sum(busy.values()) / len(busy), 2)
+            if self._quota:
+                used = now.content["used"] - before.content["used"]
+                # A burst may go beyond the quota.
+                found["utilisation"] = round(min(100.0, 100 * used / (passed * self._quota)), 2)
+            if self._packages:
+                grown = self._growth(before.content["energy"], now.content["energy"])
+                self._joules += grown
+                found["power"] = round(grown / passed, 3)
+        if self._packages:
+            found["energy"] = round(self._joules, 4)
+        nothing = (None,) * (len(NAMES) - 1)
+        cores = [(busy.get(core), *nothing) for core in self._shown]
+        return Row(kept.time, (tuple([found.get(metric) for metric in NAMES]), *cores))
+
+    def _growth(self, before: list[float], now: list[float]) -> float:
+        """RAPL's counters wrap around every few minutes; the sum that is shown does not."""
+        pairs = zip(before, now, self._packages, strict=True)
+        return sum(new - old if new >= old else new - old + most for old, new, (_, most) in pairs)
+
+    def _tell(self, metric: str, why: Why, says: str) -> None:
+        self._states.append(State(self._clock(), "cpu", metric, why, says))
+
+    def _new_states(self) -> tuple[State, ...]:
+        states, self._states = tuple(self._states), []
+        return states
+
+    def _file(self, path: str | Path) -> Callable[[], bytes] | None:
+        """Reads a file of the kernel's from its beginning again and again, if it is there."""
+        try:
+            descriptor = os.open(self._root / path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        self._descriptors.append(descriptor)
+        size = 4096
+        while len(os.pread(descriptor, size, 0)) > size // 2:
+            size *= 2
+        return partial(os.pread, descriptor, size, 0)
+
+
+def core_times(stat: bytes) -> Times:
+    r"""Busy and all time of each core, in ticks.
+
+    >>> core_times(b"cpu  9 9\ncpu3 10 0 5 80 5 0 0 0 7 0\nintr 1")
+    {3: (15, 100)}
+    """
+    found: Times = {}
+    for line in stat[: stat.find(b"\nintr")].split(b"\n")[1:]:
+        # user, nice, system, idle, iowait, irq, softirq, steal; guests are in user already.
+        name, *counts = line.split(None, 9)[:9]
+        ticks = list(map(int, counts))
+        total = sum(ticks)
+        found[int(name[3:])] = (total - ticks[3] - ticks[4], total)
+    return found
+
+
+def utilisation(before: Times, now: Times, cores: Sequence[int]) -> dict[int, float]:
+    """Per cent of each core that was there both times.
+
+    >>> utilisation({0: (5, 10), 1: (0, 10)}, {0: (15, 30), 1: (0, 30)}, [0, 1, 2])
+    {0: 50.0, 1: 0.0}
+    """
+    found = {}
+    for core in cores:
+        if core in before and core in now:
+            busy, passed = (new - old for new, old in zip(now[core], before[core], strict=True))
+            if passed > 0:  # the kernel's count of idle time may fall a little
+                found[core] = round(min(100.0, max(0.0, 100 * busy / passed)), 2)
+    return found
+
+
+def seconds_used(cpu_stat: bytes) -> float:
+    r"""What a control group has used.
+
+    >>> seconds_used(b"usage_usec 2500000\nuser_usec 1\n")
+    2.5
+    """
+    return int(cpu_stat.split(None, 2)[1]) / 1e6
+
+
+def used_by_all() -> float:
+    """Bytes that are not available to a program, where there is no /proc."""
+    memory = machine.read_memory()
+    return memory.total - memory.available
+
+
+def memory_used(meminfo: bytes) -> float:
+    r"""Bytes that are not available to a program.
+
+    >>> memory_used(b"MemTotal: 100 kB\nMemFree: 5 kB\nMemAvailable: 60 kB\n")
+    40960
+    """
+    total, available = (
+        int(meminfo[meminfo.index(name) + len(name) :].split(None, 1)[0])
+        for name in (b"MemTotal:", b"MemAvailable:")
+    )
+    return (total - available) * 1024
+
+
+def packages(folder: Path) -> tuple[list[tuple[Path, float]], str]:
+    """RAPL's counter of each socket and where it wraps (J); or none, and the sentence why not."""
+    found = []
+    for zone in sorted(folder.glob("intel-rapl:*")):  # so named on AMD's processors, too
+        if (zone / "name").read_text().startswith("package"):
+            try:
+                (zone / "energy_uj").read_bytes()
+            except OSError:
+                return [], _REFUSED
+            found.append(
+                (zone / "energy_uj", int((zone / "max_energy_range_uj").read_text()) / 1e6)
+            )
+    return found, _NO_POWER
+
+
+_QUOTA = (
+    "This container may use {:g} of {} cores' time: the processor's utilisation is the share of "
+    "that. The single cores show what all programs on this machine do."
+)
+_REFUSED = (
+    "Only the administrator may read the processor's energy on this machine, so its power is not "
+    "shown. Ask them for the right to read energy_uj in /sys/class/powercap."
+)
+_NO_POWER = (
+    "This machine does not tell how much power its processor uses. "
+    "Virtual machines and containers usually do not."
+)

@@ -1,0 +1,254 @@
+"""The live panel: one strip per device, beside the cell that trains.
+
+>>> with labkit.panel() as panel:                          # doctest: +SKIP
+...     with panel.span("three epochs", images=180_000):
+...         job.train(epochs=3)
+>>> panel.table()                                          # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import uuid
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from labkit.arguments import number
+from labkit.hardware import machine_text
+from labkit.kinds import LabError, measured
+from labkit.telemetry import spans
+from labkit.telemetry.client import UP_TO_NOW, SamplerClient
+from labkit.telemetry.format import Header, Span, span_line
+from labkit.telemetry.recording import Recorder, Recording
+from labkit.telemetry.usage import SpanTable
+
+if TYPE_CHECKING:
+    from labkit.views.figure import Picture
+    from labkit.views.live import Bridge
+
+__all__ = ["Panel", "panel"]
+
+CAPACITY = 4_000_000  # numbers that are kept of each source, 32 MB; older rows are thinned
+SHOWN_BATCH = 0.5  # seconds of samples in a message to a page: two messages a second
+SHORT_CELL = 3  # samples: a cell that ends sooner has nothing to show
+
+_live: list[Panel] = []
+
+
+def panel(every: float = 0.1) -> Panel:
+    """Sample the devices of this machine until `.stop()` or the end of the `with` block.
+
+    `every` is the number of seconds between two samples.
+    """
+    return Panel(every)
+
+
+class Panel:
+    """Samples the devices. Name it in a cell and it is shown, live.
+
+    In a notebook it ends when a later cell, or the same one run again, starts another.
+    """
+
+    def __init__(self, every: float = 0.1) -> None:
+        every = number("every", every, at_least=0.02, at_most=60)
+        self._started_by = _running_request()
+        for other in [one for one in _live if one._started_by != self._started_by]:
+            other._stop("another panel was started")
+        when = datetime.now().astimezone().isoformat(timespec="seconds")
+        self._header = Header(machine_text(), when, every, time.monotonic())
+        self._recorder = Recorder(self._header, CAPACITY)
+        self._key = uuid.uuid4().hex
+        self._owner = os.getpid()
+        self._lock = threading.RLock()
+        self._ended: str | None = None  # why
+        self._open: dict[tuple[str, float], Span] = {}
+        self._shown: list[str] = []
+        self._bridge: Bridge | None = None  # to the page, once the panel is shown
+        self._cells: spans.Cells | None = None
+        self._ending = ExitStack()
+        where, clock = self._header.where, self._header.clock
+        self._client = SamplerClient(every, self._on_lines, where, clock)
+        _live.append(self)
+        try:
+            self._ending.callback(_live.remove, self)
+            self._ending.callback(self._client.stop)
+            self._client.start()
+            self._ending.enter_context(spans.listening(self._on_span))
+            if hasattr(_shell(), "events"):
+                self._cells = spans.Cells(_shell(), self._on_span)
+                self._ending.callback(self._cells.unfollow)
+        except BaseException:  # Ctrl-C too: this panel has no name yet by which to stop it
+            self._ending.close()
+            raise
+
+    def span(self, name: str, images: float | None = None) -> spans.Mark:
+        """Mark what happens inside: `with panel.span("epoch 3", images=60_000): ...`"""
+        self._must_live(f"the span {name!r}")
+        return spans.begin(name, images, "you", (self._on_span,))
+
+    def table(self) -> SpanTable:
+        """Seconds, utilisation, memory, joules and images per joule of every span."""
+        return self.recording.table()
+
+    def figure(self) -> Picture:
+        """All that was sampled until now, as a still picture."""
+        return self.recording.figure()
+
+    def save(self, path: str | Path) -> None:
+        """Write all that was sampled until now to a file; `labkit.replay(path)` shows it again."""
+        self.recording.save(path)
+
+    @property
+    def recording(self) -> Recording:
+        """All that was sampled until now, as plain data."""
+        if self.live:
+            self._client.flush(UP_TO_NOW)
+        return self._so_far()
+
+    @property
+    def live(self) -> bool:
+        """Whether the devices are still being sampled; a fork has no part in its parent's panel."""
+        return self._ended is None and self._owner == os.getpid()
+
+    def stop(self) -> None:
+        """End the sampling. What was sampled stays: table, figure and save go on working."""
+        self._stop("stopped")
+
+    def __enter__(self) -> Self:
+        self._must_live("this block")
+        if _in_kernel():
+            self._ipython_display_()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        names = ", ".join(d.name for d in self._so_far().devices if d.part_of is None)
+        return f"Panel of {names or 'no devices'}, {'live' if self.live else 'stopped'}"
+
+    def _so_far(self) -> Recording:
+        return self._recorder.recording(measured(self._header.where))
+
+    def _must_live(self, what: str) -> None:
+        if not self.live:
+            raise LabError(
+                f"The panel was stopped before {what}, so it has no samples of it. "
+                "Start another: with labkit.panel() as panel:"
+            )
+
+    def _stop(self, reason: str) -> None:
+        with self._lock:
+            if not self.live:
+                return
+            self._ended = reason
+        now = time.monotonic() - self._header.clock
+        for span in list(self._open.values()):
+            # How many of its images it had seen is unknown.
+            self._add_span(replace(span, end=now, images=None))
+        self._client.flush(UP_TO_NOW)  # the last samples still go to the page
+        self._ending.close()
+        if self._bridge is not None:  # kept: a page that is opened anew asks it for the history
+            self._bridge.close(reason)
+        for shown in self._shown:
+            _publish(self._still(), shown, update=True)
+
+    # How it is shown ------------------------------------------------------------------------
+
+    def _ipython_display_(self) -> None:
+        shown = uuid.uuid4().hex
+        if not self.live:
+            _publish(self._still(), shown)
+            return
+        self._shown.append(shown)
+        data = {"text/plain": repr(self)}
+        if _in_kernel() and os.environ.get("LABKIT_PICTURES") != "still":
+            from labkit.views.live import Bridge
+            from labkit.views.panel_page import page
+
+            if self._bridge is None:
+                self._client.batch(max(1, round(SHOWN_BATCH / self._header.every)))
+                # Newer samples follow by themselves; to wait here could be to wait for ourselves.
+                self._bridge = Bridge(self._key, self._so_far)
+            alt = "A live panel of this machine's devices. It is drawn while the kernel runs."
+            stamp = str(measured(self._header.where))
+            data["text/html"] = page(None, key=self._key, live=True, alt=alt, stamp=stamp)
+        _publish((data, {}), shown)
+
+    def _still(self) -> tuple[dict[str, str], dict[str, Any]]:
+        return self._so_far()._repr_mimebundle_(key=self._key, ended=self._ended)
+
+    # What arrives ---------------------------------------------------------------------------
+
+    def _on_lines(self, text: str) -> None:
+        """Lines of the sampler: twice a second beside a training, so in few steps."""
+        self._recorder.take(text)
+        if self._bridge is not None:
+            self._bridge.send([text.replace("\n", ",")])
+            if self._cells is not None:
+                self._cells.say_busy()
+
+    def _on_span(self, span: Span) -> None:
+        """A span has begun or ended, somewhere in this process. Times are time.monotonic's."""
+        if not self.live:
+            return
+        self._client.sample()  # counters are read right at the edge
+        clock = self._header.clock
+        end = None if span.end is None else span.end - clock
+        span = replace(span, start=span.start - clock, end=end)
+        if span.by == "cell":
+            # A cell is shown once it has ended; most end before there is much to see.
+            if end is not None and end - span.start >= SHORT_CELL * self._header.every:
+                self._add_span(span)
+            return
+        with self._lock:
+            if end is None:
+                self._open[span.name, span.start] = span
+            else:
+                self._open.pop((span.name, span.start), None)
+        self._add_span(span)
+
+    def _add_span(self, span: Span) -> None:
+        self._recorder.add_span(span)
+        if self._bridge is not None:
+            self._bridge.send([span_line(span)], wait=True)
+
+
+# The notebook around a panel; where there is none, these do nothing ---------------------------
+
+
+def _shell() -> Any:
+    # IPython is not imported here: if it is not there already, this is not a notebook.
+    module = sys.modules.get("IPython")
+    return None if module is None else module.get_ipython()
+
+
+def _in_kernel() -> bool:
+    return getattr(_shell(), "kernel", None) is not None
+
+
+def _running_request() -> str:
+    """Which run of which cell this is; always the same outside a notebook."""
+    parent = (_shell().get_parent() or {}) if _in_kernel() else {}
+    return str(parent.get("header", {}).get("msg_id", ""))
+
+
+def _publish(
+    bundle: tuple[dict[str, str], dict[str, Any]], shown: str, *, update: bool = False
+) -> None:
+    """Put a bundle of formats into the cell's output, or in place of an earlier one."""
+    data, metadata = bundle
+    if _in_kernel():
+        from IPython.display import publish_display_data
+
+        publish_display_data(  # type: ignore[no-untyped-call]
+            data=data, metadata=metadata, transient={"display_id": shown}, update=update
+        )
+    elif not update:
+        print(data["text/plain"])

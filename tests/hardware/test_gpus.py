@@ -1,0 +1,123 @@
+"""The driver is read through the real nvidia-ml-py; behind it is a library built from C."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from labkit import plain
+from labkit.hardware import gpus
+from tests.nvml_library import built
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return built(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def read(library):
+    """labkit.hardware() in a fresh process in which the driver shows a scene."""
+
+    def read(scene, **environment):
+        program = (
+            "import sys, labkit; from labkit import plain; sys.stdout.write("
+            "plain.dump(labkit.hardware())); assert 'tensorflow' not in sys.modules"
+        )
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_")}
+        seen = {"LD_LIBRARY_PATH": str(library), "NVML_SCENE": scene, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(
+            command, env={**kept, **seen, **environment}, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return plain.load(done.stdout)
+
+    return read
+
+
+def test_eight_gpus(read):
+    here = read("eight", CUDA_VISIBLE_DEVICES="2,GPU-5555")
+    assert (here.driver, here.driver_state) == ("580.65.06", "working")
+    assert [gpu.name for gpu in here.gpus] == ["NVIDIA H100"] * 8
+    assert {gpu.memory_total for gpu in here.gpus} == {80 * 10**9}
+    assert all(3e10 < gpu.memory_used < 6e10 for gpu in here.gpus)
+    assert [gpu.index for gpu in here.gpus if gpu.visible] == [2, 5]
+    assert "hidden by CUDA_VISIBLE_DEVICES" in str(here)
+    assert here.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("scene", "words"),
+    [("not loaded", "not running"), ("mismatch", "different versions"),
+     ("permission", "no permission"), ("odd", "nvidia-smi")],
+)  # fmt: skip
+def test_a_broken_driver_is_one_sentence(read, scene, words):
+    here = read(scene)
+    assert (here.gpus, here.driver_state) == ((), "broken")
+    (note,) = here.notes
+    assert words in note
+    assert note in str(here)
+
+
+def test_a_missing_metric_leaves_the_others(read):
+    here = read("memory refused")
+    assert [gpu.memory_used for gpu in here.gpus] == [None, 10**9]
+    assert [gpu.name for gpu in here.gpus] == ["NVIDIA H100"] * 2
+    (note,) = here.notes
+    assert note.startswith("GPU 0 does not report")
+
+
+@pytest.mark.parametrize("scene", ["lost", "lost handle"])
+def test_a_lost_gpu_is_named_and_the_other_stays(read, scene):
+    here = read(scene)
+    assert [gpu.memory_used for gpu in here.gpus] == [10**9, None]
+    (note,) = here.notes
+    assert note.startswith("GPU 1")
+    assert "is lost" in note  # labkit doctor looks for this
+
+
+def test_without_a_driver_lessons_run_on_cpus(read, tmp_path):
+    here = read("", LD_LIBRARY_PATH=str(tmp_path))
+    if here.driver_state != "none":
+        pytest.skip("this machine has an NVIDIA driver of its own")
+    (note,) = here.notes
+    assert "No NVIDIA driver" in note
+
+
+@pytest.mark.parametrize(
+    ("names", "environment", "visible"),
+    [
+        ("AA", {}, [True, True]),
+        ("AA", {"CUDA_VISIBLE_DEVICES": ""}, [False, False]),
+        ("AA", {"CUDA_VISIBLE_DEVICES": "-1"}, [False, False]),
+        ("AA", {"CUDA_VISIBLE_DEVICES": " 1 "}, [False, True]),
+        # CUDA may count different GPUs in another order than nvidia-smi.
+        ("AB", {"CUDA_VISIBLE_DEVICES": "1"}, [None, None]),
+        ("AB", {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, [False, True]),
+        ("AB", {"CUDA_VISIBLE_DEVICES": "GPU-0"}, [True, False]),
+        ("AA", {"CUDA_VISIBLE_DEVICES": "MIG-5"}, [None, None]),
+    ],
+)
+def test_what_cuda_may_use(monkeypatch, names, environment, visible):
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    nvml = SimpleNamespace(
+        NVMLError=OSError,
+        nvmlShutdown=lambda: None,
+        nvmlSystemGetDriverVersion=lambda: "580",
+        nvmlDeviceGetCount=lambda: len(names),
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda index: names[index],
+        nvmlDeviceGetUUID=lambda index: f"GPU-{index}",
+        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=2, used=1),
+    )
+    monkeypatch.setattr(gpus, "open_driver", lambda: gpus.Opened(nvml))
+    assert [gpu.visible for gpu in gpus.read_gpus().gpus] == visible

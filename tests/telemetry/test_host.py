@@ -1,0 +1,231 @@
+"""The processor and the memory as a source, on this machine and on made /proc and /sys."""
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from labkit.telemetry.host import Host
+
+PID = 4242
+PAGE = os.sysconf("SC_PAGE_SIZE")
+COLUMN = Host.metrics.index
+CORES = tuple(
+    range(len(psutil.Process().cpu_affinity()) if hasattr(os, "sched_getaffinity") else 1)
+)
+
+
+class Machine:
+    """A made /proc and /sys, on which only what a test needs is there; and its time."""
+
+    def __init__(self, root):
+        self.root, self.now = root, 100.0
+        self.cores([(0, 0)] * len(CORES))
+        self.memory(100, 60)
+        self.write(f"proc/{PID}/statm", "900 25 3 4 0 6 0\n")
+
+    def write(self, path, content):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{content}")
+
+    def cores(self, times):
+        """Busy and idle ticks of each core, spread over the columns that count as such."""
+        lines = ["cpu  1 2 3 4 5 6 7 8 0 0"]
+        for core, (busy, idle) in zip(psutil.Process().cpu_affinity(), times, strict=True):
+            third = busy // 3
+            columns = [third, 0, third, idle - idle // 4, idle // 4, busy - 2 * third, 0, 0, 77, 0]
+            lines.append(f"cpu{core} {' '.join(map(str, columns))}")
+        self.write("proc/stat", "\n".join([*lines, "intr 5 0 0", "ctxt 9"]))
+
+    def memory(self, total, available):
+        self.write(
+            "proc/meminfo", f"MemTotal: {total} kB\nMemFree: 1 kB\nMemAvailable: {available} kB\n"
+        )
+
+    def quota(self, cores, used_seconds):
+        self.write("proc/self/cgroup", "0::/\n")
+        self.write("proc/self/mountinfo", "30 20 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+        self.write("sys/fs/cgroup/cpu.max", f"{int(cores * 100_000)} 100000\n")
+        self.write("sys/fs/cgroup/cpu.stat", f"usage_usec {int(used_seconds * 1e6)}\nuser_usec 1\n")
+
+    def energy(self, microjoules, zone="0", name="package-0", most=10_000_000):
+        folder = f"sys/class/powercap/intel-rapl:{zone}"
+        self.write(f"{folder}/name", name)
+        self.write(f"{folder}/max_energy_range_uj", most)
+        self.write(f"{folder}/energy_uj", microjoules)
+
+    def host(self):
+        """The source, opened, after its first sample; and what was said of it."""
+        host = Host(PID, self.root, lambda: self.now)
+        self.devices, self.states = host.open()
+        host.sample()
+        return host
+
+    def later(self, host, seconds=0.1, *, edge=False):
+        self.now += seconds
+        host.sample(edge)
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+def column(rows, metric, device=0):
+    return [row.values[device][COLUMN(metric)] for row in rows]
+
+
+def all_cores(busy, idle):
+    return [(busy, idle)] * len(CORES)
+
+
+def test_utilisation_is_the_share_of_time_that_was_not_idle(machine):
+    host = machine.host()
+    machine.cores([(30, 10), *all_cores(0, 40)[1:]])
+    machine.later(host)
+    first, second = host.take()[0]
+    assert column([first], "utilisation") == [None]  # nothing to compare with
+    cores = [values[0] for values in second.values[1:]]
+    assert cores == [75.0] + [0.0] * (len(cores) - 1)
+    assert second.values[0][0] == pytest.approx(75.0 / len(cores))
+    assert second.time == machine.now
+
+
+def test_samples_that_are_taken_together_are_those_taken_at_once(machine):
+    at_once, together = machine.host(), machine.host()
+    truth, seen = at_once.take()[0], []
+    for k in range(1, 31):
+        machine.now += 0.1
+        machine.cores([(50 * k + 3 * (k % (core + 2)), 50 * k) for core in CORES])
+        machine.memory(1000, 900 - k)
+        machine.write(f"proc/{PID}/statm", f"900 {25 + k} 3 4 0 6 0\n")
+        at_once.sample()
+        together.sample()
+        truth += at_once.take()[0]
+        if k % 5 == 0:
+            seen += together.take()[0]
+    assert seen == truth
+    assert len(set(column(truth, "utilisation"))) > 3
+    assert 6 <= sum(memory is not None for memory in column(truth, "memory")) <= 12
+
+
+def test_a_sample_soon_after_another_spoils_no_utilisation(machine):
+    host = machine.host()
+    machine.cores(all_cores(2, 7))
+    machine.later(host, 0.09)
+    machine.later(host, 0.005)  # adds nothing
+    machine.cores(all_cores(3, 7))
+    machine.later(host, 0.005, edge=True)
+    machine.cores(all_cores(12, 7))
+    machine.later(host)
+    shares = column(host.take()[0], "utilisation")
+    assert shares == [None, pytest.approx(100 * 2 / 9, abs=0.01), None, 100.0]
+
+
+def test_the_memory_at_the_edge_of_a_span_is_that_of_the_moment(machine):
+    host = machine.host()
+    for seconds, available in ((0.01, 30), (0.03, 20), (0.06, 10)):
+        machine.memory(100, available)
+        machine.later(host, seconds, edge=True)
+    machine.write(f"proc/{PID}/statm", "900 26 3 4 0 6 0\n")
+    machine.later(host, edge=True)
+    rows = host.take()[0]
+    assert column(rows, "memory") == [kb * 1024 for kb in (40, 70, 80, 90, 90)]
+    assert column(rows, "process_memory")[-1] == 26 * PAGE
+
+
+def test_in_a_container_with_a_quota_utilisation_is_the_share_of_the_quota(machine):
+    quota = len(CORES) / 4
+    machine.quota(quota, used_seconds=50.0)
+    host = machine.host()
+    (note,) = [state for state in machine.states if state.why == "note"]
+    assert f"may use {quota:g} of" in note.says
+    machine.quota(quota, used_seconds=50.0 + 0.5 * quota)
+    machine.cores(all_cores(1, 99))
+    machine.later(host, 1.0)
+    assert column(host.take()[0], "utilisation")[1] == pytest.approx(50.0)
+
+
+def test_a_container_with_a_limit_shows_its_own_memory(machine):
+    machine.quota(1000, 0)
+    machine.write("sys/fs/cgroup/memory.max", "5000000\n")
+    machine.write("sys/fs/cgroup/memory.current", "3000000\n")
+    machine.write("sys/fs/cgroup/memory.stat", "anon 1\ninactive_file 1000000\n")
+    host = machine.host()
+    assert machine.devices[0].memory_total == 5_000_000
+    assert column(host.take()[0], "memory") == [2_000_000]
+
+
+def test_what_this_machine_cannot_tell_is_said_once_and_is_not_zero(machine):
+    host = machine.host()
+    missing = {state.metric: state for state in machine.states if state.why == "not supported"}
+    assert missing.keys() == {"power", "energy"}
+    assert all(state.device == "cpu" and state.says.endswith(".") for state in missing.values())
+    machine.later(host)
+    rows, states = host.take()
+    assert states == ()
+    assert {value for metric in missing for value in column(rows, metric)} == {None}
+
+
+def test_energy_is_that_of_all_sockets_and_power_is_its_growth(machine):
+    machine.energy(5_000_000)
+    machine.energy(0, "1", "package-1")
+    machine.energy(0, "0:0", "core")  # a part of the first
+    host = machine.host()
+    machine.energy(9_000_000)
+    machine.energy(1_000_000, "1", "package-1")
+    machine.energy(3_000_000, "0:0", "core")
+    machine.later(host)
+    rows, states = host.take()
+    assert column(rows, "energy") == [0.0, pytest.approx(5.0)]
+    assert column(rows, "power") == [None, pytest.approx(50.0)]
+    assert states == ()
+    machine.energy(2_000_000)  # it wraps around at 10 J
+    machine.later(host)
+    assert column(host.take()[0], "energy") == [pytest.approx(8.0)]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_energy_that_may_not_be_read_names_who_can_help(machine):
+    machine.energy(0)
+    (machine.root / "sys/class/powercap/intel-rapl:0/energy_uj").chmod(0)
+    machine.host()
+    assert "administrator" in next(s.says for s in machine.states if s.metric == "energy")
+
+
+def test_another_process_can_be_followed_to_its_end(machine):
+    host = machine.host()
+    machine.write("proc/4343/statm", "900 31 3 4 0 6 0\n")
+    host.follow(4343)
+    machine.later(host)
+    host.follow(2**22 + 5)  # no process has a number as high as this
+    machine.later(host)
+    machine.later(host, edge=True)
+    rows, states = host.take()
+    assert column(rows, "process_memory") == [25 * PAGE, 31 * PAGE, None, None]
+    assert [(state.metric, state.why) for state in states] == [("process_memory", "lost")]
+
+
+@pytest.mark.parametrize("files", [True, False])
+def test_this_machine_gives_true_numbers_by_its_files_and_by_psutil(tmp_path, files):
+    """The made root has no files, as on a system that is not Linux."""
+    moment = [100.0]
+    host = Host(os.getpid(), Path("/") if files else tmp_path, lambda: moment[0])
+    devices, _ = host.open()
+    assert len(devices) == 1 + len(CORES)
+    host.sample()
+    until = psutil.Process().cpu_times().user + 0.05
+    while psutil.Process().cpu_times().user < until:
+        sum(range(10_000))  # so that some core was busy
+    moment[0] += 1.0
+    host.sample()
+    first, second = host.take()[0]
+    assert 0 < second.values[0][0] <= 100
+    assert all(len(values) == len(Host.metrics) for values in second.values)
+    own = second.values[0][COLUMN("process_memory")]
+    assert own == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
+    used = psutil.virtual_memory()
+    assert first.values[0][COLUMN("memory")] == pytest.approx(used.total - used.available, rel=0.3)
+    host.close()

@@ -1,0 +1,314 @@
+"""The panel as a program and a notebook use it: started, marked, shown, stopped, nothing left."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from jupyter_client.manager import KernelManager
+
+import labkit
+from labkit import LabError
+from labkit.telemetry import mark
+from tests.telemetry.recorders import until
+
+ROOT = Path(__file__).parents[2]
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def samplers(pid=None):
+    mine = psutil.Process(pid).children(recursive=True)
+    return [child for child in mine if "labkit.telemetry.sampler" in " ".join(child.cmdline())]
+
+
+@pytest.fixture
+def panel():
+    with labkit.panel() as panel:
+        yield panel
+
+
+def test_a_panel_samples_the_processor_and_each_core(panel):
+    keys = [device.key for device in panel.recording.devices if device.sort in ("cpu", "core")]
+    assert keys[0] == "cpu"
+    assert len(keys) == 1 + labkit.hardware().cores.affinity
+    times, use = panel.recording.column("cpu", "utilisation")
+    assert len(times) > 0
+    assert all(0 <= value <= 100 for value in use)
+    assert len(panel.recording.column("cpu", "process_memory")[0]) > 0
+    assert panel.recording.kind.name == "measured"
+
+
+def test_a_span_has_a_row_in_the_table(panel):
+    with panel.span("busy", images=1000):
+        until(lambda: len(panel.recording.column("cpu", "utilisation")[0]) > 8)
+    with panel.span("counted") as span:
+        span.end(images=5)
+    busy, counted = panel.table().rows
+    assert (busy.span.name, counted.span.images) == ("busy", 5)
+    assert busy.images_per_second == pytest.approx(1000 / busy.seconds)
+    assert busy.text("utilisation").endswith("%")
+    # The sample that the end of a span has asked for is in the table.
+    assert panel.recording.series[-1].times[-1] >= counted.span.end
+
+
+def test_nothing_is_left_when_the_block_ends(panel):
+    assert samplers()
+    panel.stop()
+    panel.stop()
+    assert not panel.live
+    assert samplers() == []
+    assert "labkit sampler" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_an_exception_in_the_block_stops_the_panel_and_comes_through():
+    with pytest.raises(ZeroDivisionError), labkit.panel() as panel, panel.span("broken", images=9):
+        1 / 0  # noqa: B018
+    assert not panel.live
+    (span,) = panel.recording.spans
+    assert (span.end is not None, span.images) == (True, None)
+    assert samplers() == []
+
+
+def test_a_stopped_panel_takes_no_spans_and_cannot_be_entered_again(panel):
+    panel.stop()
+    with pytest.raises(LabError, match="'late'"):
+        panel.span("late")
+    with pytest.raises(LabError, match="Start another"), panel:
+        pass
+
+
+def test_a_span_that_is_open_when_the_panel_stops_ends_there(panel):
+    span = panel.span("for ever", images=10)
+    panel.stop()
+    (kept,) = panel.recording.spans
+    assert kept.end is not None
+    assert kept.images is None
+    span.end()
+    assert panel.recording.spans == (kept,)
+
+
+@pytest.mark.parametrize("every", [0, "often", 1e9])
+def test_an_impossible_interval_is_refused(every):
+    with pytest.raises(LabError, match="every"):
+        labkit.panel(every=every)
+    assert samplers() == []
+
+
+def test_the_images_of_a_span_are_a_number_above_zero(panel):
+    for images in (0, "many"):
+        with pytest.raises(LabError, match="images"):
+            panel.span("a", images)
+    assert panel.recording.spans == ()
+
+
+def test_what_is_saved_is_shown_again_as_recorded(panel, tmp_path):
+    with panel.span("a while", images=5):
+        pass
+    panel.stop()
+    panel.save(tmp_path / "here.jsonl")
+    again = labkit.replay(tmp_path / "here.jsonl")
+    assert again.kind.name == "recorded"
+    assert [span.name for span in again.spans] == ["a while"]
+    assert [len(one.times) for one in again.series] == [
+        len(one.times) for one in panel.recording.series
+    ]
+    assert again.damage is None
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_has_no_part_in_the_panel_of_its_parent(panel):
+    with panel.span("parent"):
+        child = os.fork()
+        if child == 0:
+            with mark("in the child"):
+                panel.stop()
+            os._exit(1 if panel.live else 0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert panel.live
+    assert [span.name for span in panel.recording.spans] == ["parent"]
+
+
+def test_a_script_that_does_not_stop_its_panel_ends_and_leaves_no_sampler():
+    program = (
+        "import labkit, psutil; panel = labkit.panel()\n"
+        "print(panel.live, psutil.Process().children()[0].pid)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    live, pid = done.stdout.split()
+    assert (live, done.stderr) == ("True", "")
+    until(lambda: not psutil.pid_exists(int(pid)))
+
+
+# In a real Jupyter kernel
+
+
+class Kernel:
+    """A kernel, and all that its cells have put out."""
+
+    def __init__(self):
+        self.manager = KernelManager(kernel_name="python3")
+        self.manager.start_kernel(cwd=str(ROOT))
+        self.client = self.manager.blocking_client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+        self.run("import time, labkit")
+
+    def run(self, code):
+        """Messages of the cell."""
+        return self.until_idle(self.client.execute(code))
+
+    def until_idle(self, request, seconds=60):
+        messages, deadline = [], time.monotonic() + seconds
+        while True:
+            message = self.client.get_iopub_msg(timeout=max(0.1, deadline - time.monotonic()))
+            messages.append(message)
+            idle = message["content"].get("execution_state") == "idle"
+            if idle and message["parent_header"].get("msg_id") == request:
+                assert [m["content"] for m in messages if m["msg_type"] == "error"] == []
+                return messages
+
+    def value(self, expression):
+        messages = self.run(f"import json; print(json.dumps({expression}))")
+        return json.loads(
+            "".join(m["content"]["text"] for m in messages if m["msg_type"] == "stream")
+        )
+
+    def samplers(self):
+        return samplers(self.manager.provisioner.process.pid)
+
+    def close(self):
+        self.client.stop_channels()
+        if self.manager.has_kernel:
+            self.manager.shutdown_kernel(now=True)
+        self.manager.cleanup_resources()
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    started = Kernel()
+    yield started
+    started.close()
+
+
+def displays(messages, kind="display_data"):
+    return [m["content"] for m in messages if m["msg_type"] == kind]
+
+
+def sent(messages, key):
+    """What was sent to the page's widget model."""
+    data = [m["content"]["data"] for m in messages if m["msg_type"] == "comm_msg"]
+    contents = [one["content"] for one in data if one.get("method") == "custom"]
+    return [content[key] for content in contents if key in content]
+
+
+def test_a_block_shows_a_live_panel_and_leaves_a_picture(kernel):
+    messages = kernel.run(
+        "with labkit.panel() as panel:\n    with panel.span('a second'):\n        time.sleep(2)\n"
+    )
+    (live,) = displays(messages)
+    (final,) = displays(messages, "update_display_data")
+    assert live["transient"]["display_id"] == final["transient"]["display_id"]
+    # A widget's view without its model would hide every other format in a saved notebook.
+    assert WIDGET not in live["data"]
+    assert WIDGET not in final["data"]
+    assert "labkit-panel" in live["data"]["text/html"]
+    assert "a second" in final["data"]["text/plain"]
+    assert final["data"]["image/png"].startswith("iVBOR")
+    assert final["metadata"]["image/png"]["alt"]
+    # While the cell runs, the page gets every sample, five in a message.
+    lines = [line for text in sent(messages, "lines") for line in json.loads(text)]
+    times = [line[1] for line in lines if isinstance(line, list) and line[0] == 1]
+    assert len(times) >= 15
+    assert len(sent(messages, "lines")) < len(times) / 2
+    assert sent(messages, "ended") == ["stopped"]
+    assert [m["content"] for m in messages if m["msg_type"] == "stream"] == []
+
+
+def test_a_kernel_that_runs_a_cell_with_a_panel_is_shown_as_busy(kernel):
+    """JupyterLab asks for a subshell when it meets a panel, and takes any idle for the kernel's."""
+    request = kernel.client.execute(
+        "with labkit.panel() as panel:\n    print('now')\n    time.sleep(2.5)"
+    )
+    while kernel.client.get_iopub_msg(timeout=20)["content"].get("text") != "now\n":
+        pass
+    subshell = kernel.client.session.msg("create_subshell_request", {})
+    kernel.client.control_channel.send(subshell)
+    messages = kernel.until_idle(request)
+    states = [
+        (m["parent_header"]["msg_id"], m["content"]["execution_state"])
+        for m in messages
+        if m["msg_type"] == "status"
+    ]
+    idle = states.index((subshell["header"]["msg_id"], "idle"))
+    assert (request, "busy") in states[idle:]
+    assert states[-1] == (request, "idle")
+
+
+def test_cells_are_spans_once_they_last(kernel):
+    kernel.run("panel = labkit.panel()")
+    kernel.run("short = 1")
+    messages = kernel.run("import math\n# what follows lasts\ntime.sleep(0.6)")
+    (prompt,) = [m["content"] for m in messages if m["msg_type"] == "execute_input"]
+    kernel.run("panel.stop()")
+    names = kernel.value("[span.name for span in panel.recording.spans if span.by == 'cell']")
+    assert names == [f"[{prompt['execution_count']}] time.sleep(0.6)"]
+
+
+def test_a_later_cell_with_a_panel_ends_the_panels_before_it_and_says_so(kernel):
+    kernel.run("panels = []")
+    two = "panels += [labkit.panel(), labkit.panel()]; panels[-1]"
+    kernel.run(two)
+    assert len(kernel.samplers()) == 2  # two panels of one cell live side by side
+    messages = kernel.run(two)
+    assert kernel.value("[panel.live for panel in panels]") == [False, False, True, True]
+    assert sent(messages, "ended") == ["another panel was started"]
+    kernel.run("for panel in panels: panel.stop()")
+    assert kernel.samplers() == []
+
+
+def test_a_forgotten_panel_ends_with_the_next_and_leaves_no_callback(kernel):
+    count = "[len(one) for one in get_ipython().events.callbacks.values()]"
+    before = kernel.value(count)
+    kernel.run("panel = labkit.panel()")
+    assert kernel.value(count) != before
+    kernel.run("panel = labkit.panel()")
+    kernel.run("panel.stop()")
+    assert kernel.value(count) == before
+    assert kernel.samplers() == []
+
+
+def test_restarting_the_kernel_leaves_no_sampler():
+    kernel = Kernel()
+    try:
+        kernel.run("panel = labkit.panel()")
+        left = kernel.samplers()
+        assert len(left) == 1
+        kernel.manager.restart_kernel(now=True)
+        _, alive = psutil.wait_procs(left, timeout=10)
+        assert alive == []
+    finally:
+        kernel.close()
+
+
+def test_an_interrupt_ends_the_cell_and_the_panel(kernel):
+    request = kernel.client.execute(
+        "try:\n"
+        "    with labkit.panel() as panel:\n"
+        "        print('running', flush=True)\n"
+        "        time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    pass\n"
+    )
+    while kernel.client.get_iopub_msg(timeout=20)["content"].get("text") != "running\n":
+        pass
+    kernel.manager.interrupt_kernel()
+    kernel.until_idle(request, 20)
+    assert kernel.value("panel.live") is False
+    assert kernel.samplers() == []

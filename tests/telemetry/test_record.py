@@ -1,0 +1,158 @@
+"""`labkit record` samples beside a real program; `labkit replay` shows the file."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from labkit.kinds import LabError
+from labkit.telemetry.cli import record, replay
+from labkit.telemetry.recording import read
+from tests.telemetry.recorders import until
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import sys, time
+from labkit.telemetry.spans import mark
+memory = bytearray(b"x") * 200_000_000
+for epoch in (1, 2):
+    with mark(f"epoch {epoch}", 1000, by="training"):
+        time.sleep(0.4)
+print("trained")
+sys.exit(3)
+"""
+
+
+def recording_of(folder, *program, before="", **more):
+    """The command in a process of its own, as a shell starts it. `before`: what that shell does."""
+    file = folder / "r.jsonl"
+    code = "import sys\nfrom pathlib import Path\nfrom labkit.telemetry.cli import record\n"
+    code += f"sys.exit(record({list(program)!r}, Path({str(file)!r})))"
+    command = [sys.executable, "-c", code]
+    if before:
+        command = ["/bin/sh", "-c", f'{before}; exec "$@"', "sh", *command]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return file, subprocess.Popen(command, cwd=ROOT, text=True, env=environment, **pipes)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recorded")
+    file, running = recording_of(folder, sys.executable, "-c", PROGRAM)
+    out, said = running.communicate(timeout=60)
+    return file, running.returncode, out, said
+
+
+def test_the_program_runs_as_it_would_alone(recorded):
+    _, code, out, _ = recorded
+    assert (code, out) == (3, "trained\n")
+
+
+def test_the_file_is_whole_and_has_the_program_and_its_spans(recorded):
+    found = read(recorded[0])
+    assert found.damage is None
+    program, first, second = found.spans
+    assert program.name.startswith("python")
+    assert (first.name, second.name, second.images) == ("epoch 1", "epoch 2", 1000)
+    assert program.start <= first.start < first.end <= second.start < second.end <= program.end
+    times, _ = found.column("cpu", "utilisation")
+    assert times[0] <= program.start
+    assert times[-1] >= program.end - 0.1
+    assert found.column("cpu", "process_memory")[1].max() > 200e6  # the program's, not ours
+
+
+def test_it_says_where_the_recording_is_and_what_the_spans_used(recorded):
+    file, _, _, said = recorded
+    assert f"in {file}" in said
+    assert "labkit replay" in said
+    assert "epoch 2" in said
+
+
+def test_a_recording_never_replaces_a_file(tmp_path):
+    file = tmp_path / "mine.jsonl"
+    file.write_text("precious")
+    with pytest.raises(LabError, match="never replaces"):
+        record(["true"], file)
+    assert file.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("program", "every", "says"),
+    [
+        ([], 0.1, "no program"),
+        (["no-such-program"], 0.1, "no-such-program"),
+        (["true"], 0, "every"),
+    ],
+)
+def test_what_cannot_be_run_is_named_and_leaves_no_file(tmp_path, program, every, says):
+    with pytest.raises(LabError, match=says):
+        record(program, tmp_path / "r.jsonl", every)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_is_the_programs_matter_and_the_recording_is_finished(tmp_path):
+    handles = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: sys.exit(7))\n"
+        "print('ready', flush=True)\ntime.sleep(60)\n"
+    )
+    file, running = recording_of(tmp_path, sys.executable, "-c", handles, start_new_session=True)
+    assert running.stdout.readline() == "ready\n"
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 7, said
+    assert read(file).damage is None
+
+
+def test_signals_that_are_ignored_stay_so_as_under_nohup(tmp_path):
+    waits = (
+        "import signal, sys\n"
+        "print(*(signal.getsignal(one) is signal.SIG_IGN for one in (1, 2, 15)), flush=True)\n"
+        "sys.stdin.readline()\nsys.exit(5)\n"
+    )
+    file, running = recording_of(
+        tmp_path, sys.executable, "-c", waits, before="trap '' HUP INT", stdin=subprocess.PIPE
+    )
+    assert running.stdout.readline() == "True True False\n"
+    for number in (signal.SIGHUP, signal.SIGINT):
+        running.send_signal(number)
+    running.communicate("go on\n", timeout=30)
+    assert running.returncode == 5
+    assert read(file).damage is None
+
+
+def test_a_request_to_end_reaches_the_program_and_no_process_is_left(tmp_path):
+    file, running = recording_of(tmp_path, "/bin/sh", "-c", "echo ready; exec sleep 60")
+    assert running.stdout.readline() == "ready\n"
+    children = psutil.Process(running.pid).children()
+    running.terminate()
+    running.communicate(timeout=30)
+    assert running.returncode == 128 + signal.SIGTERM
+    until(lambda: not any(child.is_running() for child in children))
+    assert read(file).damage is None
+
+
+def test_replay_prints_the_table_and_writes_a_page_that_needs_nothing_else(
+    recorded, tmp_path, capsys
+):
+    page = tmp_path / "page.html"
+    assert replay(recorded[0], page, show=False) == 0
+    out = capsys.readouterr().out
+    assert "epoch 2" in out
+    assert str(page) in out
+    text = page.read_text()
+    assert text.startswith("<!doctype html>")
+    assert "recorded on" in text
+    assert 'src="http' not in text
+
+
+def test_the_page_never_takes_the_place_of_the_recording(recorded):
+    before = recorded[0].read_bytes()
+    with pytest.raises(LabError, match="the recording itself"):
+        replay(recorded[0], recorded[0])
+    assert recorded[0].read_bytes() == before

@@ -1,0 +1,248 @@
+"""What a span used, against numbers that are known; what is not known has its reason."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.telemetry.format import Span, state_line
+from labkit.telemetry.metrics import State
+from labkit.telemetry.usage import joules_text, table, use
+from tests.telemetry.recorders import cpu, gpus, recorder, recording, take
+
+EVERY = 0.1
+METRICS = ("utilisation", "memory", "power", "energy")
+FIELDS = ("utilisation", "peak_utilisation", "peak_memory", "joules")
+
+
+def sampled(samples, seconds=20.0, devices=1, states=(), spans=()):
+    """A recording of devices that show `samples(time, device)` every tenth of a second."""
+    made = recorder(gpus(devices, METRICS))
+    for tick in range(int(seconds / EVERY) + 1):
+        rows = [samples(tick * EVERY, device) for device in range(devices)]
+        if None not in rows:
+            take(made, [0, tick * EVERY, *map(list, rows)])
+    take(made, *(state_line(state, 0.0) for state in states))
+    return dataclasses.replace(recording(made), spans=tuple(spans))
+
+
+def steady(t, device):
+    """60 % utilisation, 10 GB and a bit more with time, 200 W and a counter that agrees."""
+    return 60, 10e9 + 1e6 * t, 200.0, 5e8 + 200.0 * t
+
+
+def nothing(t, device):
+    return (None,) * 4
+
+
+def one(found, *edges, **more):
+    (row,) = use(found, Span("epoch", *edges, **more))
+    return row
+
+
+def test_a_steady_load_gives_exact_numbers():
+    row = one(sampled(steady), 3.03, 13.08, images=60_000)
+    assert row.seconds == pytest.approx(10.05)
+    assert row.utilisation == pytest.approx(60)
+    assert row.peak_utilisation == 60
+    assert row.peak_memory == pytest.approx(10e9 + 1e6 * 13.1)
+    assert row.joules == pytest.approx(200 * 10.05)
+    assert row.images_per_second == pytest.approx(60_000 / 10.05)
+    assert row.images_per_joule == pytest.approx(60_000 / 2010)
+    assert row.missing == {}
+
+
+def test_the_mean_is_over_time_and_not_over_samples():
+    made = recorder(cpu("utilisation"))
+    take(made, *([0, t / 100, [100]] for t in range(501)))  # many while busy
+    take(made, *([0, 5 + t, [0]] for t in range(1, 6)))  # one a second while idle
+    assert one(recording(made), 0.0, 10.0).utilisation == pytest.approx(50)
+
+
+edges = st.tuples(st.floats(0.5, 17), st.floats(2.0, 10)).filter(lambda e: sum(e) < 19.5)
+WAVES = sampled(lambda t, _: ((t * 7) % 100, 1e9, 100 + t * 5, 100 * t + 2.5 * t * t))
+
+
+@settings(max_examples=60, deadline=None)
+@given(edges)
+def test_energy_by_the_counter_is_the_integral_of_power(edge):
+    start, end = edge[0], sum(edge)
+    expected = 100 * (end - start) + 2.5 * (end**2 - start**2)
+    assert one(WAVES, start, end).joules == pytest.approx(expected, rel=0.01)
+
+
+@settings(max_examples=60, deadline=None)
+@given(edges)
+def test_spans_side_by_side_add_up(edge):
+    start, end = edge[0], sum(edge)
+    middle = (start + end) / 2
+    whole, parts = one(WAVES, start, end), [one(WAVES, start, middle), one(WAVES, middle, end)]
+    assert sum(part.joules or 0 for part in parts) == pytest.approx(whole.joules, rel=1e-6) or any(
+        "joules" in part.missing for part in parts
+    )
+    busy = sum(part.utilisation * part.seconds for part in parts)
+    assert busy == pytest.approx(whole.utilisation * whole.seconds, rel=1e-6)
+
+
+def test_a_span_of_few_updates_of_the_counter_is_too_short_for_joules():
+    found = sampled(steady)
+    assert one(found, 5.0, 5.8).missing["joules"] == "too short to measure"
+    assert one(found, 5.0, 6.2).joules == pytest.approx(240)
+    slow = sampled(lambda t, _: (60, 1e9, None, 200.0 * int(t + 1e-9)), seconds=60)
+    assert one(slow, 5.0, 12.0).joules is None
+    assert one(slow, 5.0, 45.0).joules == pytest.approx(8000, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    "counter",
+    [
+        lambda t: None,
+        lambda t: 200 * t + (1e6 if t < 8 else 0),
+        lambda t: 5e8,
+        lambda t: 200 * min(t, 4.0),
+        lambda t: 200.0 * (int(t) // 5 * 5),
+    ],
+    ids=["missing", "begins anew", "stands still", "stops", "is updated every 5 s"],
+)
+def test_a_counter_that_cannot_be_used_gives_no_joules(counter):
+    row = one(sampled(lambda t, _: (60, 1e9, 200.0, counter(t))), 5.0, 13.0)
+    assert row.joules is None
+    assert row.missing["joules"]
+
+
+@pytest.mark.parametrize("why", ["not supported", "refused", "lost", "implausible", "silent"])
+@pytest.mark.parametrize("about", ["gpu0", "gpus"])
+def test_what_is_missing_has_its_reason_and_is_never_zero(why, about):
+    found = sampled(nothing, states=[State(0.0, about, "", why, f"It is {why}.")])
+    row = one(found, 3.0, 13.0, images=100)
+    assert [getattr(row, name) for name in FIELDS] == [None] * 4
+    assert [row.text(name) for name in FIELDS] == [why] * 4
+    assert row.images_per_joule is None
+    text = str(table(found))
+    assert f"It is {why}." in text
+    assert " 0 " not in text.splitlines()[1]
+
+
+def test_a_state_that_is_over_is_not_a_reason_later():
+    states = [State(1.0, "gpu0", "", "lost", "gone"), State(2.0, "gpu0", "", "fine", "back")]
+    found = sampled(nothing, states=states)
+    assert one(found, 3.0, 13.0).missing["utilisation"] == "not supported"
+    assert one(found, 1.5, 13.0).missing["utilisation"] == "lost"
+
+
+def test_a_device_that_was_lost_for_a_while_has_no_mean_of_that_span():
+    def lost(t, _):
+        return steady(t, 0) if not 5 < t < 9 else (None,) * 4
+
+    row = one(sampled(lost, states=[State(5.0, "gpu0", "", "lost", "gone")]), 0.0, 20.0)
+    assert row.text("utilisation") == "lost"
+    assert row.joules == pytest.approx(4000)  # the hardware's counter went on meanwhile
+    assert one(sampled(lost), 10.0, 20.0).utilisation == pytest.approx(60)
+
+
+def test_several_devices_have_a_row_for_all():
+    def two(t, device):
+        return (80, 9e9, 300.0, 300.0 * t) if device else (20, 5e9, 100.0, 100.0 * t)
+
+    first, second, both = use(sampled(two, devices=2), Span("epoch", 5.0, 15.0, images=1000))
+    assert (first.device, second.device, both.device) == ("gpu0", "gpu1", "all")
+    assert both.utilisation == pytest.approx(50)
+    assert both.peak_utilisation == pytest.approx(50)
+    assert both.peak_memory == pytest.approx(14e9)
+    assert both.joules == pytest.approx(4000)
+    assert both.images_per_joule == pytest.approx(0.25)
+    assert first.images_per_second is None  # images belong to the span, not to one device
+
+
+def test_parts_are_not_counted_twice():
+    made = recorder(gpus(1, ["memory"]))
+    named = gpus(1, ["memory"])
+    named["devices"] += [
+        {"key": f"mig{i}", "name": "1g", "sort": "mig", "part_of": "gpu0"} for i in range(2)
+    ]
+    take(made, named, *([0, t / 10, [9e9], [5e9], [4e9]] for t in range(100)))
+    rows = use(recording(made), Span("epoch", 1.0, 9.0, images=80))
+    assert [row.device for row in rows] == ["gpu0", "mig0", "mig1"]
+    assert rows[0].images_per_second == pytest.approx(10)
+
+
+def test_in_the_thinned_past_a_span_keeps_its_numbers():
+    made = recorder(gpus(1, METRICS), capacity=16_000)
+    spans = [Span(f"epoch {i}", i * 60 + 10.03, i * 60 + 50.07) for i in range(30)]
+    for tick in range(18_000):
+        t = tick / 10
+        busy = any(span.start <= t <= span.end for span in spans)
+        take(made, [0, t, [90 if busy else 0, 1e9, None, round(100 * t + 2 * t * t, 3)]])
+    found = recording(made)
+    assert found.series[0].thinned
+    for span in spans:
+        row = one(found, span.start, span.end)
+        expected = 100 * 40.04 + 2 * (span.end**2 - span.start**2)
+        assert row.joules == pytest.approx(expected, rel=0.01)
+        assert row.utilisation == pytest.approx(90, rel=0.08)  # its edges are blurred by seconds
+
+
+def test_a_span_that_is_open_is_measured_up_to_now_and_has_no_images_yet():
+    span = Span("epoch 7", 5.0, None, images=60_000)
+    for devices in (1, 2):
+        *_, row = use(sampled(steady, devices=devices), span)
+        assert row.seconds == pytest.approx(15.0)
+        assert (row.images_per_second, row.images_per_joule) == (None, None)
+    assert "epoch 7 (going on)" in str(table(sampled(steady, spans=[span])))
+    assert one(sampled(steady), 25.0, None).seconds == 0
+
+
+def test_a_table_names_a_span_once_and_says_the_kind():
+    found = sampled(steady, devices=2, spans=[Span("epoch 1", 1.0, 9.0, 1000)])
+    text = str(table(found))
+    assert text.count("epoch 1") == 1
+    assert text.splitlines()[0].split()[:3] == ["span", "device", "time"]
+    assert "3.20 kJ" in text
+    assert text.splitlines()[-1] == "Measured on a formula."
+    html = table(found)._repr_mimebundle_()["text/html"]
+    assert "<table" in html
+    assert "Measured on a formula." in html
+    assert "1 spans" in repr(table(found))
+
+
+def test_a_recording_without_spans_is_one_row_from_its_first_sample_on():
+    made = recorder(cpu("utilisation"), *([0, round(0.3 + 0.1 * k, 1), [50]] for k in range(20)))
+    (row,) = table(recording(made)).rows
+    assert (row.span.name, row.span.start, row.missing["joules"]) == (
+        "everything",
+        0.3,
+        "not supported",
+    )
+    assert row.utilisation == pytest.approx(50)
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ([State(0.0, "gpus", "", "silent", "The driver does not answer.")], True),
+        ([State(0.0, "gpus", "", "note", "The driver does not answer.")], True),
+        (
+            [
+                State(0.0, "gpus", "", "silent", "The driver does not answer."),
+                State(1.0, "gpus", "", "fine", "Back."),
+            ],
+            False,
+        ),
+    ],
+)
+def test_what_is_wrong_with_all_gpus_is_said_where_the_processor_is_counted(states, said):
+    made = recorder(gpus(0), cpu("utilisation"), *([1, t / 10, [50]] for t in range(100)))
+    take(made, *(state_line(state, 0.0) for state in states))
+    text = str(table(recording(made)))
+    assert ("does not answer" in text) is said
+    assert "Back" not in text
+
+
+@pytest.mark.parametrize(
+    ("joules", "text"),
+    [(0.0769, "0.0769 J"), (0.0, "0 J"), (1.234, "1.23 J"), (9.996, "10.0 J"),
+     (0.99996, "1.00 J"), (99.96, "100 J"), (999.7, "1.00 kJ"), (45_678, "45.7 kJ")],
+)  # fmt: skip
+def test_joules_have_three_digits(joules, text):
+    assert joules_text(joules) == text

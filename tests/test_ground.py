@@ -1,0 +1,179 @@
+"""What every room uses: kinds, written quantities, stored values, checked arguments."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit import plain
+from labkit.arguments import number, one_of, whole
+from labkit.kinds import (
+    Kind,
+    LabError,
+    bytes_text,
+    measured,
+    modelled,
+    rate_text,
+    recorded,
+    seconds_text,
+)
+
+SECONDS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+
+
+def value_of(text, units):
+    parts = text.split()
+    return sum(
+        float(amount) * units[unit] for amount, unit in zip(parts[::2], parts[1::2], strict=True)
+    )
+
+
+@given(st.floats(1e-9, 1e6))
+def test_a_time_keeps_three_digits(seconds):
+    assert value_of(seconds_text(seconds), SECONDS) == pytest.approx(seconds, rel=0.0051)
+
+
+@given(st.integers(0, 10**15))
+def test_a_size_keeps_three_digits(count):
+    text = bytes_text(count)
+    assert value_of(text, BYTES) == pytest.approx(count, rel=0.0051)
+    assert len(text.split()[0].replace(".", "")) <= 4
+
+
+def test_what_is_not_a_number_is_called_unknown():
+    assert (seconds_text(math.nan), seconds_text(0)) == ("unknown time", "0 s")
+    assert (bytes_text(math.nan), bytes_text(-math.inf)) == ("unknown B", "-∞ B")
+    assert (rate_text(math.inf), rate_text(123_456)) == ("unknown images/s", "123,000 images/s")
+
+
+def test_a_lab_error_is_shown_without_a_traceback():
+    assert LabError("n must be ≥ 1, got 0.")._render_traceback_() == [
+        "LabError: n must be ≥ 1, got 0."
+    ]
+
+
+@plain.stored
+@dataclass(frozen=True)
+class Example:
+    kind: Kind
+    name: str | None
+    rows: tuple[tuple[float, ...], ...]
+    pair: tuple[int, str]
+    by_name: dict[str, Kind]
+    data: bytes
+    _private: int = 0
+
+
+kinds = st.builds(
+    Kind, name=st.sampled_from(("measured", "recorded", "modelled")), source=st.text()
+)
+examples = st.builds(
+    Example,
+    kind=kinds,
+    name=st.none() | st.text(),
+    rows=st.lists(st.lists(st.floats(allow_nan=False)).map(tuple)).map(tuple),
+    pair=st.tuples(st.integers(), st.text()),
+    by_name=st.dictionaries(st.text(), kinds),
+    data=st.binary(),
+    _private=st.just(0),
+)
+
+
+@given(examples)
+def test_what_is_stored_comes_back(example):
+    assert plain.load(plain.dump(example)) == example
+
+
+@pytest.mark.parametrize("kind", [measured("a laptop"), recorded("a T4", "2026"), modelled("2n")])
+def test_a_file_holds_the_value(tmp_path, kind):
+    path = plain.write(tmp_path / "kind.json", kind)
+    assert plain.read(path, (Kind,), "a kind") == kind
+    with pytest.raises(LabError, match="an Example"):
+        plain.read(path, (Example,), "an Example")
+
+
+TEXT = plain.dump(measured("here"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "cut short"),
+        (TEXT[:-20], "cut short"),
+        ("[1]", "cut short"),
+        (TEXT.replace('"labkit": 1', '"labkit": 2'), "format 2"),
+        (TEXT.replace("kinds.Kind", "kinds.Colour"), "kinds.Colour"),
+        (TEXT.replace('"source"', '"sauce"'), "damaged"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_explained(tmp_path, text, words):
+    (tmp_path / "kind.json").write_text(text)
+    with pytest.raises(LabError, match=words):
+        plain.read(tmp_path / "kind.json", (Kind,), "a kind")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "kind.json"
+    plain.atomic_write(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        plain.atomic_write(path, "\ud800")
+    assert path.read_text() == "old"
+    plain.atomic_write(path, b"new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+    for place in (tmp_path, tmp_path / "nowhere" / "kind.json"):
+        with pytest.raises(LabError, match="cannot be written"):
+            plain.write(place, measured("here"))
+
+
+@given(st.integers(), st.integers(), st.integers())
+def test_a_whole_number_lies_within_its_limits(value, least, most):
+    if least <= value <= most:
+        assert whole("n", value, at_least=least, at_most=most) == value
+    else:
+        with pytest.raises(LabError, match=f"n must be .* got {value}"):
+            whole("n", value, at_least=least, at_most=most)
+
+
+@pytest.mark.parametrize("value", [True, 2.0, "2", None, [2]])
+def test_only_integers_are_whole_numbers(value):
+    with pytest.raises(LabError, match="n must be a whole number ≥ 1"):
+        whole("n", value, at_least=1)
+
+
+def test_integers_of_numpy_are_whole_numbers():
+    numpy = pytest.importorskip("numpy")
+    assert type(whole("n", numpy.int64(3))) is int
+    assert type(number("x", numpy.float32(3))) is float
+
+
+@pytest.mark.parametrize(
+    ("value", "limits", "good"),
+    [
+        (0.5, {"above": 0, "below": 1}, True),
+        (0, {"above": 0}, False),
+        (0, {"at_least": 0}, True),
+        (1, {"below": 1}, False),
+        (1, {"at_most": 1}, True),
+        (math.inf, {}, False),
+        (math.nan, {"at_least": 0}, False),
+        ("1", {}, False),
+        (True, {}, False),
+        (None, {}, False),
+    ],
+)
+def test_a_number_is_finite_and_within_its_limits(value, limits, good):
+    if good:
+        assert number("rate", value, **limits) == value
+    else:
+        with pytest.raises(LabError, match="rate must be a finite number"):
+            number("rate", value, **limits)
+
+
+def test_one_of_names_the_options():
+    assert one_of("mode", "sync", ("sync", "async")) == "sync"
+    with pytest.raises(LabError, match="mode must be one of 'sync', 'async', got 'fast'"):
+        one_of("mode", "fast", ("sync", "async"))
