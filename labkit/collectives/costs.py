@@ -40,6 +40,7 @@ from labkit.collectives.records import counted
 from labkit.collectives.rounds import SCHEDULES, duration, may_meet
 from labkit.collectives.simulator import MOST_RANKS, simulate
 from labkit.collectives.topology import Topology
+from labkit.collectives.trace import check_program
 from labkit.kinds import Kind, LabError, bytes_text, modelled
 
 if TYPE_CHECKING:
@@ -113,10 +114,11 @@ def _model(
                     lambda nbytes: duration(schedule, nbytes, links, reduction),
                     f"the rounds of {name}",
                 )
-        program = getattr(our_programs, form.name)
-    assert not isinstance(program, str)
+    function: Any = program if form is None else getattr(our_programs, form.name)
+    check_program(function, options)
+    whole("ranks of a program that is run", ranks, at_most=MOST_RANKS)
     elements = _even_elements(ranks, options)
-    record = simulate(program, [np.ones(elements) for _ in range(ranks)], options)
+    record = simulate(function, [np.ones(elements) for _ in range(ranks)], options)
     kind = modelled("")
     return _Model(
         lambda nbytes: float(play(record, links, reduction, kind, nbytes / (8 * elements)).seconds),

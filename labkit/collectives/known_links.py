@@ -64,7 +64,7 @@ class Measured:
 class NcclLatency:
     """NCCL's own model: microseconds before anything moves, and for each step over a link."""
 
-    algorithm: Literal["ring", "tree"]
+    algorithm: Literal["ring"]
     protocol: Literal["LL", "LL128", "Simple"]
     base: float
     nvlink: float
@@ -113,9 +113,6 @@ LINKS: dict[str, KnownLink] = {
 _NCCL_KIND = recorded("NCCL's cost model (src/graph/tuning.cc)", "2026-06")
 # Microseconds: base, then a step over NVLink, over PCIe, over the network.
 NCCL_LATENCIES: tuple[NcclLatency, ...] = (
-    NcclLatency("tree", "LL", 6.8, 0.6, 1.0, 5.0),
-    NcclLatency("tree", "LL128", 14.0, 1.25, 1.9, 8.5),
-    NcclLatency("tree", "Simple", 8.4, 4.0, 4.0, 14.0),
     NcclLatency("ring", "LL", 6.6, 0.6, 1.0, 2.7),
     NcclLatency("ring", "LL128", 14.0, 1.9, 2.5, 4.0),
     NcclLatency("ring", "Simple", 8.4, 3.4, 5.7, 14.0),

@@ -344,7 +344,7 @@ def test_the_table_has_a_row_for_each_size_and_the_fit_below():
     rows = lines[2 : 2 + len(bench.sizes)]
     assert rows[0].split()[:2] == ["1.02", "kB"]
     assert lines[2 + len(rows)].split() == ["fitted", "α"] + ["10.0", "µs"] * 3
-    assert bench._repr_mimebundle_()["text/html"].count("<tr>") == 1 + len(rows) + 3 + 1
+    assert bench._repr_mimebundle_()["text/html"].count("<tr>") == 1 + len(rows) + 3
 
 
 def test_figures_say_in_words_what_they_show():
