@@ -5,8 +5,7 @@ slow link is found in under a second, in bounded memory, and is that of the even
 simulation wherever both can run. Each is a row: allowed over ours.
 
 The peers: one thread per rank, as one would write it with `threading`, on the same program; and our
-own event-by-event pricing of the same ring, message by message, which is what a network simulator
-does.
+own event-by-event clock on the trace of the same ring, which is what a network simulator does.
 """
 
 from __future__ import annotations
@@ -21,11 +20,9 @@ from typing import Any
 from harness import Row, main
 from simulator_parts.tracing import tracing
 
-from labkit.collectives import cost
-from labkit.collectives.events import play
-from labkit.collectives.rounds import as_calls
-from labkit.collectives.schedules import schedule
-from labkit.collectives.topologies import Topology, ring, slow_link
+from labkit.collectives import Trace, cost, programs, run
+from labkit.collectives.clock import play
+from labkit.collectives.topology import Topology, ring, slow_link
 from labkit.kinds import modelled
 
 ALLOWED_COST, ALLOWED_MEMORY = 1.0, 64e6
@@ -60,13 +57,13 @@ def broken_ring(ranks: int) -> Topology:
     return slow_link(ring(ranks, 1e-6, 100e9), 5, 6, 10)
 
 
-def by_structure(ranks: int) -> float:
+def by_rounds(ranks: int) -> float:
     return cost("ring_all_reduce", ranks, BYTES, topology=broken_ring(ranks), reduction=1e-11)
 
 
-def event_by_event(ranks: int) -> float:
-    transfers, calls = as_calls(schedule("ring_all_reduce", ranks, BYTES), ranks)
-    return play(transfers, calls, broken_ring(ranks), 1e-11, modelled("events")).seconds
+def event_by_event(ring_of: Trace) -> float:
+    scale = BYTES / ring_of.inputs[0].nbytes
+    return play(ring_of, broken_ring(ring_of.ranks), 1e-11, modelled("events"), scale).seconds
 
 
 def memory_of(call: Callable[[], Any]) -> float:
@@ -79,16 +76,17 @@ def memory_of(call: Callable[[], Any]) -> float:
 
 def priced(quick: bool) -> list[Row]:
     small = 64 if quick else 256
-    a, b = by_structure(small), event_by_event(small)
+    trace = run(programs.ring_all_reduce, [[0.0] * small] * small)
+    a, b = float(by_rounds(small)), float(event_by_event(trace))
     if abs(a - b) > 1e-9 * b:
-        raise SystemExit(f"{small} ranks: {a!r} by structure and {b!r} s event by event differ.")
+        raise SystemExit(f"{small} ranks: {a!r} by rounds and {b!r} s event by event differ.")
     print(f"ring of {small} ranks with a slow link: {a!r}, the same event by event")
     what = f"cost of a ring of {RANKS:,} ranks with a slow link"
     times = 5 if quick else 20
-    ours = seconds(lambda: by_structure(RANKS), times)
-    peak = memory_of(lambda: by_structure(RANKS))
-    events = seconds(lambda: event_by_event(small), 3)
-    few = seconds(lambda: by_structure(small), times)
+    ours = seconds(lambda: by_rounds(RANKS), times)
+    peak = memory_of(lambda: by_rounds(RANKS))
+    events = seconds(lambda: event_by_event(trace), 3)
+    few = seconds(lambda: by_rounds(small), times)
     return [
         promise(what, ALLOWED_COST, "s", ours),
         promise(f"memory of the {what}", ALLOWED_MEMORY, "B", [peak, peak, peak]),

@@ -175,7 +175,7 @@ def ranks() -> Line:
 
 def mpi() -> Line:
     """None is fine: only what runs under mpiexec needs it."""
-    from labkit.collectives.mpi import mpiexec
+    from labkit.collectives.mpi.launch import mpiexec
 
     try:
         return Line("pass", mpiexec()[0])

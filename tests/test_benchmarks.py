@@ -72,7 +72,7 @@ def test_collectives_compares_our_ring_with_what_is_installed(tmp_path):
     pytest.importorskip("mpi4py")
     rows, printed = quick("collectives", tmp_path)
     assert any(row["what"].startswith("ring ") and "16 MB" in row["what"] for row in rows)
-    assert "at least 0.6 of the best library" in printed
+    assert "at least 0.9 of the best library" in printed
 
 
 def test_player_is_compared_with_matplotlib(tmp_path):

@@ -126,7 +126,8 @@ def ipyparallel_way() -> Iterator[Seconds]:
 
 
 def mpiexec_way() -> Iterator[Seconds]:
-    from labkit.collectives.mpi import mpi_environment, mpiexec
+    from labkit.collectives.mpi.launch import environment as mpi_environment
+    from labkit.collectives.mpi.launch import mpiexec
 
     return command_way([*mpiexec(), "-n", str(RANKS), sys.executable, PROGRAM], mpi_environment())
 

@@ -1,4 +1,4 @@
-"""When gradients leave: all at the end, one by one, or in buckets while the backward pass runs.
+"""Overlap of gradient communication with the backward pass: all at the end, or in buckets.
 
 The backward pass makes gradients from the last layer to the first. A bucket is sent as soon as
 its last gradient is there and the bucket before it has gone:
@@ -12,8 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
+from labkit.collectives.costs import cost
+from labkit.collectives.formulas import Program, program_name
+from labkit.collectives.records import counted
 from labkit.kinds import Kind, LabError, bytes_text, modelled, seconds_text
 from labkit.plain import stored
 
@@ -49,7 +53,7 @@ class Overlap:
         return self.seconds - self.backward[-1][1]
 
     def __repr__(self) -> str:
-        count = f"{len(self.buckets)} bucket{'s' * (len(self.buckets) != 1)}"
+        count = counted(len(self.buckets), "bucket")
         after = f"{seconds_text(self.exposed)} after the backward pass"
         return f"Overlap({seconds_text(self.seconds)}, {count}, {after})"
 
@@ -65,34 +69,29 @@ def overlap(
     bucket: float,
     latency: float,
     bandwidth: float,
-    program: str = "ring_all_reduce",
+    program: Program = "ring_all_reduce",
 ) -> Overlap:
     """The schedule for layers of (seconds of the backward pass, bytes of gradient).
 
     `layers` are in the order of the backward pass. A bucket is closed as soon as it holds
     `bucket` bytes: 0 sends every layer alone, `float("inf")` sends all of them at the end.
     """
-    from labkit.collectives.schedules import cost
-
     if not layers:
-        raise LabError("There are no layers. Give (seconds, bytes) for each of them.")
-    backward, clock = [], 0.0
-    for seconds, _ in layers:
-        backward.append((clock, clock + seconds))
-        clock += seconds
+        raise LabError("layers must hold (seconds, bytes) of at least one layer, got none.")
+    ends = list(accumulate(seconds for seconds, _ in layers))
+    backward = tuple(zip([0.0, *ends[:-1]], ends, strict=True))
     buckets: list[Bucket] = []
     first, held, free = 0, 0.0, 0.0
-    for place, (_, nbytes) in enumerate(layers):
+    for layer, (_, nbytes) in enumerate(layers):
         held += nbytes
-        if held < bucket and place < len(layers) - 1:
+        if held < bucket and layer < len(layers) - 1:
             continue
-        ready = backward[place][1]
-        start = max(ready, free)
+        start = max(ends[layer], free)
         free = start + float(cost(program, ranks, held, latency, bandwidth))
-        buckets.append(Bucket(first, place, held, ready, start, free))
-        first, held = place + 1, 0.0
+        buckets.append(Bucket(first, layer, held, ends[layer], start, free))
+        first, held = layer + 1, 0.0
+    link = f"α = {seconds_text(latency)}, {bytes_text(bandwidth)}/s"
     kind = modelled(
-        f"{program} on {ranks} ranks, α = {seconds_text(latency)}, {bytes_text(bandwidth)}/s; "
-        "the backward pass is not slowed by it"
+        f"{program_name(program)} on {ranks} ranks, {link}; the backward pass is not slowed by it"
     )
-    return Overlap(tuple(backward), tuple(buckets), max(clock, free), kind)
+    return Overlap(backward, tuple(buckets), max(ends[-1], free), kind)

@@ -6,54 +6,42 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.kinds import LabError
-
 if TYPE_CHECKING:
-    from labkit.collectives.pricing import Timed
-    from labkit.collectives.trace import Message, Trace
+    from labkit.collectives.clock import Timed
+    from labkit.collectives.records import Message, Record
 
-__all__ = ["chrome_events", "to_chrome"]
+__all__ = ["chrome_events", "chrome_text"]
 
 LANES = ("sends", "receives", "works")
 _STEPS = "modelled: no links were given, so each step is drawn as 1 µs"
 
 
-def to_chrome(trace: Trace, path: str | Path, **links: Any) -> Path:
-    """Write the file. With latency=, bandwidth=, … as for `timed`; without, in steps of 1 µs."""
-    timed = trace.timed(**links) if links else None
+def chrome_text(record: Record, timed: Timed | None = None) -> str:
+    """The content of the file, with the times of a clock; without, in steps of 1 µs."""
     content = {
-        "traceEvents": chrome_events(trace, timed),
+        "traceEvents": chrome_events(record, timed),
         "displayTimeUnit": "ns",
         "otherData": {
-            "program": trace.program,
-            "ranks": str(trace.ranks),
-            **trace.options,
+            "program": record.program,
+            "ranks": str(record.ranks),
+            **record.options,
             "times": _STEPS if timed is None else str(timed.kind),
             "written by": "labkit",
         },
     }
-    path = Path(path)
-    try:
-        path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-    except OSError as fault:
-        raise LabError(
-            f"{path} cannot be written: {fault.strerror}. Give the path of a file in a folder "
-            "that exists."
-        ) from fault
-    return path
+    return json.dumps(content, ensure_ascii=False)
 
 
-def chrome_events(trace: Trace, timed: Timed | None = None) -> list[dict[str, Any]]:
+def chrome_events(record: Record, timed: Timed | None = None) -> list[dict[str, Any]]:
     """Names of lanes, a bar at both ends of each message, an arrow between them, and the work."""
-    events = [event for rank in range(trace.ranks) for event in _names(rank)]
-    for place, message in enumerate(trace.messages):
+    events = [event for rank in range(record.ranks) for event in _names(rank)]
+    for place, message in enumerate(record.messages):
         start, end = float(message.step - 1), float(message.step)
         if timed is not None:
             start, end = timed.starts[place] * 1e6, timed.ends[place] * 1e6
-        events.extend(_message(trace, message, start, end))
+        events.extend(_message(record, message, start, end))
     for work in () if timed is None else timed.work:
         events += [_bar("reduce", work.rank, "works", work.start * 1e6, work.end * 1e6, {})]
     return events
@@ -77,7 +65,7 @@ def _thread(rank: int, lane: str) -> int:
     return len(LANES) * rank + LANES.index(lane) + 1
 
 
-def _message(trace: Trace, message: Message, start: float, end: float) -> list[dict[str, Any]]:
+def _message(record: Record, message: Message, start: float, end: float) -> list[dict[str, Any]]:
     about = {
         "bytes": message.nbytes,
         "elements": message.count,
@@ -88,9 +76,9 @@ def _message(trace: Trace, message: Message, start: float, end: float) -> list[d
     }
     flow = {"cat": "message", "name": "message", "id": message.number}
     leaves = _bar(f"to {message.dest}", message.source, "sends", start, end,
-                  {**about, **_line(trace, message.sent_by)})  # fmt: skip
+                  {**about, **_line(record, message.sent_by)})  # fmt: skip
     enters = _bar(f"from {message.source}", message.dest, "receives", start, end,
-                  {**about, **_line(trace, message.received_by)})  # fmt: skip
+                  {**about, **_line(record, message.received_by)})  # fmt: skip
     # Well inside its bar: at its very end an arrow would hang on the next one.
     ends = [
         {
@@ -119,12 +107,12 @@ def _elements(region: tuple[int, int] | None) -> str:
     return "other memory" if region is None else f"elements {region[0]} to {region[1]}"
 
 
-def _line(trace: Trace, number: int) -> dict[str, str]:
+def _line(record: Record, number: int) -> dict[str, str]:
     """The call and the line of the program that posted this end."""
-    call = trace.calls[number]
+    call = record.calls[number]
     if call.place is None:
         return {"call": call.name}
-    source = trace.sources[call.place.source]
+    source = record.sources[call.place.source]
     line = source.text.splitlines()[call.place.line - 1].strip()
     return {
         "call": call.name,

@@ -13,9 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from labkit.collectives.quantities import Seconds
-from labkit.collectives.topologies import Link
-from labkit.kinds import Kind, LabError, bytes_text, modelled, recorded, seconds_text
+from labkit.arguments import one_of, whole
+from labkit.collectives.clock import Seconds
+from labkit.collectives.topology import Link
+from labkit.kinds import Kind, bytes_text, modelled, recorded, seconds_text
 
 __all__ = [
     "LINKS",
@@ -49,7 +50,7 @@ class KnownLink:
 
 @dataclass(frozen=True)
 class Measured:
-    """A collective that somebody timed: bytes of each buffer, and seconds or bus bandwidth."""
+    """A published timing of a collective: bytes of each buffer, and seconds."""
 
     what: str
     collective: str
@@ -63,7 +64,7 @@ class Measured:
 class NcclLatency:
     """NCCL's own model: microseconds before anything moves, and for each step over a link."""
 
-    algorithm: Literal["ring", "tree"]
+    algorithm: Literal["ring"]
     protocol: Literal["LL", "LL128", "Simple"]
     base: float
     nvlink: float
@@ -112,9 +113,6 @@ LINKS: dict[str, KnownLink] = {
 _NCCL_KIND = recorded("NCCL's cost model (src/graph/tuning.cc)", "2026-06")
 # Microseconds: base, then a step over NVLink, over PCIe, over the network.
 NCCL_LATENCIES: tuple[NcclLatency, ...] = (
-    NcclLatency("tree", "LL", 6.8, 0.6, 1.0, 5.0),
-    NcclLatency("tree", "LL128", 14.0, 1.25, 1.9, 8.5),
-    NcclLatency("tree", "Simple", 8.4, 4.0, 4.0, 14.0),
     NcclLatency("ring", "LL", 6.6, 0.6, 1.0, 2.7),
     NcclLatency("ring", "LL128", 14.0, 1.9, 2.5, 4.0),
     NcclLatency("ring", "Simple", 8.4, 3.4, 5.7, 14.0),
@@ -129,16 +127,14 @@ def nccl_latency(
     >>> [str(nccl_latency("ring", name, ranks=8)) for name in ("LL", "LL128", "Simple")]
     ['15.0 µs', '40.6 µs', '56.0 µs']
     """
-    for row in NCCL_LATENCIES:
-        if (row.algorithm, row.protocol) == (algorithm, protocol) and algorithm == "ring":
-            steps = 2 * (ranks - 1)
-            total = row.base + steps * (row.nvlink if over == "nvlink" else row.pci)
-            source = f"NCCL's own cost model, {steps} steps over {over}; {_NCCL_KIND}"
-            return Seconds(1e-6 * total, modelled(source))
-    raise LabError(
-        f"There is no one-node formula for {algorithm!r} with protocol {protocol!r} here. "
-        'Take "ring" with "LL", "LL128" or "Simple"; NCCL_LATENCIES holds the whole table.'
-    )
+    one_of("algorithm", algorithm, ("ring",))  # the tree's needs a number of nodes
+    one_of("protocol", protocol, ("LL", "LL128", "Simple"))
+    one_of("over", over, ("nvlink", "pci"))
+    row = next(r for r in NCCL_LATENCIES if (r.algorithm, r.protocol) == (algorithm, protocol))
+    steps = 2 * (whole("ranks", ranks, at_least=1) - 1)
+    total = row.base + steps * (row.nvlink if over == "nvlink" else row.pci)
+    source = f"NCCL's own cost model, {steps} steps over {over}; {_NCCL_KIND}"
+    return Seconds(1e-6 * total, modelled(source))
 
 
 def _bus(

@@ -89,7 +89,7 @@ def _ran(name: str, ranks: int = RANKS, size: int | None = None, **options: Any)
     import numpy as np
 
     from labkit.collectives import programs
-    from labkit.collectives.running import run
+    from labkit.collectives.trace import run
 
     inputs = None if size is None else [np.zeros(size) for _ in range(ranks)]
     how: dict[str, Any] = {"ranks": ranks} if inputs is None else {"inputs": inputs}

@@ -1,154 +1,175 @@
-"""Programs as rounds, and how long rounds take, without looking at each message of a long ring.
+"""The clock in numpy: programs as rounds of messages, for many thousand ranks.
 
 In a round every rank sends at most one message and receives at most one; ranks do not wait for one
 another between rounds, only for the messages of their own. With `time` as the vector of the ranks'
-clocks, a round from rank s to rank d gives
+clocks, a round of messages from src[i] to dst[i] gives
 
-    end = max(time[s], time[d]) + duration,  time[s] = end,  time[d] = max(time[d], end) + work
+    end = max(time[src], time[dst]) + duration,  time[src] = end,  time[dst] = end + work
 
-which is linear algebra with (max, +) in place of (+, ·). Two shortcuts follow. No clock can advance
-in a round by more than the slowest rank of that round needs, so a rank that is among the slowest in
-every round is the critical path, and its sum is the answer. And once a repeated round moves all
-clocks by the same time, it will do so for ever.
+Two shortcuts follow. No clock can advance in a round by more than the slowest rank of that round
+needs, so a rank that is among the slowest in every round is the critical path, and its sum is the
+answer. And once a repeated round moves all clocks by the same time, it will do so for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from labkit.collectives.events import Post, Transfer
-from labkit.collectives.topologies import Array, Topology
+from labkit.collectives.programs.buffers import powers_of_two
+from labkit.collectives.records import Array
+from labkit.collectives.topology import Topology
 
-__all__ = ["Round", "as_calls", "duration", "may_meet"]
+__all__ = ["SCHEDULES", "Round", "Schedule", "duration", "may_meet"]
 
 # Rounding error of sums, relative to them.
 NOISE = 1e-12
 
 
 class Round(NamedTuple):
-    """Messages from `src[i]` to `dst[i]`, all at once, `times` times over.
+    """Messages of `nbytes` from `src[i]` to `dst[i]`, all at once, `times` times over.
 
-    `nbytes` is one size, or one for each; what is `added` costs the receiver local work.
+    What is `added` costs the receiver local work.
     """
 
     src: Array
     dst: Array
-    nbytes: Any
+    nbytes: float
     added: bool = False
     times: int = 1
 
 
-Rounds = Callable[[], Iterable[Round]]
+Schedule = Callable[..., Iterable[Round]]
 
 
-def duration(rounds: Rounds, wires: Topology, reduction: float) -> float:
-    """Seconds until the last rank is done, when no two messages meet on a link."""
-    found = _critical(rounds, wires, reduction)
-    return _stepped(rounds, wires, reduction) if found is None else found
-
-
-def _prices(one: Round, wires: Topology, reduction: float) -> tuple[Array, Array | float]:
-    """Seconds of each message, and of the local work after it."""
-    lasts = wires.durations(one.src, one.dst, one.nbytes)
-    if not one.added or not reduction:
-        return lasts, 0.0
-    work = np.broadcast_to(np.asarray(one.nbytes) * reduction, lasts.shape)
-    return lasts, work * wires.factors()[one.dst] if wires.stragglers else work
-
-
-def _critical(rounds: Rounds, wires: Topology, reduction: float) -> float | None:
-    """The sum over one rank that is among the slowest in every round, if there is such a rank."""
-    own = wires.begins()
-    bound = float(own.max())
-    sending = np.zeros(wires.ranks)
-    for one in rounds():
-        if not len(one.src):
-            continue
-        lasts, work = _prices(one, wires, reduction)
+def duration(schedule: Schedule, nbytes: float, topology: Topology, reduction: float) -> float:
+    """Seconds until the last rank is done, on links on which no two messages meet."""
+    rounds = [one for one in schedule(topology.ranks, nbytes) if len(one.src)]
+    prices = [_prices(one, topology, reduction) for one in rounds]
+    time, bound = topology.starts(), float(topology.starts().max())
+    sending = np.zeros(topology.ranks)
+    for one, (lasts, work) in zip(rounds, prices, strict=True):
         sending[one.src] = lasts
         sends = sending[one.dst]
         both = np.maximum(sends, lasts) + work
-        own[one.src] += lasts * one.times
-        own[one.dst] += (both - sends) * one.times
+        time[one.src] += lasts * one.times
+        time[one.dst] += (both - sends) * one.times
         bound += float(both.max()) * one.times
         sending[one.src] = 0.0
-    best = float(own.max())
-    return best if best >= bound * (1 - NOISE) else None
-
-
-def _stepped(rounds: Rounds, wires: Topology, reduction: float) -> float:
-    """Every round after the other, for all ranks at once."""
-    time = wires.begins()
-    for one in rounds():
-        if not len(one.src):
-            continue
-        lasts, work = _prices(one, wires, reduction)
-        if one.times == 1:
-            _step(time, one, lasts, work)
-        else:
-            _repeat(time, one, lasts, work)
+    longest = float(time.max())
+    if longest >= bound * (1 - NOISE):  # this rank was among the slowest in every round
+        return longest
+    time = topology.starts()
+    for one, (lasts, work) in zip(rounds, prices, strict=True):
+        _repeat(time, one, lasts, work)
     return float(time.max())
 
 
-def _step(time: Array, one: Round, lasts: Array, work: Array | float) -> None:
-    end = np.maximum(time[one.src], time[one.dst])
-    end += lasts
-    time[one.src] = end
-    time[one.dst] = np.maximum(time[one.dst], end) + work
+def _prices(one: Round, topology: Topology, reduction: float) -> tuple[Array, Array]:
+    """Seconds of each message, and of the local work after it."""
+    work = one.nbytes * reduction * one.added * topology.factors()[one.dst]
+    return topology.durations(one.src, one.dst, one.nbytes), work
 
 
-def _repeat(time: Array, one: Round, lasts: Array, work: Array | float) -> None:
-    who = np.union1d(one.src, one.dst)
+def _repeat(time: Array, one: Round, lasts: Array, work: Array) -> None:
+    ranks = np.union1d(one.src, one.dst)
     for done in range(1, one.times + 1):
-        before = time[who]
-        _step(time, one, lasts, work)
-        moved = time[who] - before
-        least, most = float(moved.min()), float(moved.max())
-        if most - least <= NOISE * float(time.max()):
-            time[who] += most * (one.times - done)
+        before = time[ranks]
+        end = np.maximum(time[one.src], time[one.dst]) + lasts
+        time[one.src] = end
+        time[one.dst] = np.maximum(time[one.dst], end) + work
+        moved = time[ranks] - before
+        if float(np.ptp(moved)) <= NOISE * float(time.max()):
+            time[ranks] += moved.max() * (one.times - done)
             return
 
 
-def may_meet(rounds: Rounds, wires: Topology) -> bool:
+def may_meet(schedule: Schedule, topology: Topology) -> bool:
     """Whether messages of several ranks may want the same link: then their order matters."""
-    if not wires.shares_links:
-        return False
-    if wires.shape == "ring":
-        return any((wires.hops(one.src, one.dst) > 1).any() for one in rounds())
-    # Who uses a network card: nobody yet, or one rank.
-    users = {way: np.full(wires.ranks, -1) for way in ("out", "in")}
-    for one in rounds():
-        across = one.src // wires.per_node != one.dst // wires.per_node
-        for way, ranks in (("out", one.src[across]), ("in", one.dst[across])):
-            cards, user = wires.card_of(ranks), users[way]
-            user[cards[user[cards] < 0]] = ranks[user[cards] < 0]
-            if (user[cards] != ranks).any():
-                return True
-    return False
+    if topology.shape == "ring":
+        rounds = schedule(topology.ranks, 1.0)
+        return any((topology.hops(one.src, one.dst) > 1).any() for one in rounds)
+    return topology.shares_links
 
 
-def as_calls(rounds: Rounds, ranks: int) -> tuple[list[Transfer], list[list[Post]]]:
-    """The same messages one by one, as the calls that a program would make."""
-    transfers: list[Transfer] = []
-    calls: list[list[Post]] = [[] for _ in range(ranks)]
-    number = 0
-    for one in rounds():
-        sizes = np.broadcast_to(np.asarray(one.nbytes, dtype=float), one.src.shape).tolist()
-        pairs = list(zip(one.src.tolist(), one.dst.tolist(), sizes, strict=True))
-        for _ in range(one.times):
-            begun: dict[int, list[int]] = {}
-            for src, dst, _size in pairs:
-                for rank in (src, dst):
-                    begun.setdefault(rank, [])
-            numbers = {rank: number + i for i, rank in enumerate(begun)}
-            for src, dst, size in pairs:
-                for rank in (src, dst):
-                    begun[rank].append(len(transfers))
-                transfers.append(Transfer(src, dst, size, one.added, numbers[src], numbers[dst]))
-            for rank, messages in begun.items():
-                calls[rank].append(Post(numbers[rank], tuple(messages), tuple(messages), None))
-            number += len(begun)
-    return transfers, calls
+def _circle(ranks: int, nbytes: float, added: bool) -> Iterator[Round]:
+    """Every chunk one rank further, until it has been everywhere."""
+    if ranks > 1:
+        here = np.arange(ranks)
+        yield Round(here, (here + 1) % ranks, nbytes / ranks, added, ranks - 1)
+
+
+def _ring(ranks: int, nbytes: float) -> Iterator[Round]:
+    yield from _circle(ranks, nbytes, added=True)
+    yield from _circle(ranks, nbytes, added=False)
+
+
+def _tree(ranks: int, nbytes: float, root: int = 0, up: bool = False) -> Iterator[Round]:
+    powers = powers_of_two(ranks)
+    for have in reversed(powers) if up else powers:
+        near = np.arange(min(have, ranks - have))
+        parent, child = (near + root) % ranks, (near + have + root) % ranks
+        yield Round(child, parent, nbytes, added=True) if up else Round(parent, child, nbytes)
+
+
+def _tree_all_reduce(ranks: int, nbytes: float) -> Iterator[Round]:
+    yield from _tree(ranks, nbytes, up=True)
+    yield from _tree(ranks, nbytes)
+
+
+def _barrier(ranks: int, nbytes: float) -> Iterator[Round]:
+    here = np.arange(ranks)
+    for distance in powers_of_two(ranks):
+        yield Round(here, (here + distance) % ranks, 0.0)
+
+
+def _folded(ranks: int, core: int, nbytes: float, inner: Iterable[Round]) -> Iterator[Round]:
+    """The ranks beyond the core hand their data in first and get the total at the end."""
+    extra = np.arange(ranks - core)
+    yield Round(extra + core, extra, nbytes, added=True)
+    yield from inner
+    yield Round(extra, extra + core, nbytes)
+
+
+def _recursive_doubling(ranks: int, nbytes: float) -> Iterator[Round]:
+    core = powers_of_two(ranks + 1)[-1]
+    here = np.arange(core)
+    inner = [Round(here, here ^ distance, nbytes, True) for distance in powers_of_two(core)]
+    yield from _folded(ranks, core, nbytes, inner)
+
+
+def _rabenseifner(ranks: int, nbytes: float) -> Iterator[Round]:
+    core = powers_of_two(ranks + 1)[-1]
+    here = np.arange(core)
+    back = [Round(here, here ^ far, nbytes * far / core) for far in powers_of_two(core)]
+    inner = [*(one._replace(added=True) for one in reversed(back)), *back]
+    yield from _folded(ranks, core, nbytes, inner)
+
+
+def _two_levels(ranks: int, nbytes: float, per_node: int = 2) -> Iterator[Round]:
+    per_node = min(per_node, ranks)
+    core = ranks - ranks % per_node
+    here, nodes = np.arange(core), core // per_node
+    first = here - here % per_node
+    chunk = nbytes / per_node
+    inside = Round(here, first + (here - first + 1) % per_node, chunk, True, per_node - 1)
+    across = Round(here, (here + per_node) % core, chunk / nodes, True, nodes - 1)
+    inner = [inside, across, across._replace(added=False), inside._replace(added=False)]
+    yield from _folded(ranks, core, nbytes, [one for one in inner if one.times])
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "broadcast": _tree,
+    "reduce": partial(_tree, up=True),
+    "all_gather": partial(_circle, added=False),
+    "reduce_scatter": partial(_circle, added=True),
+    "barrier": _barrier,
+    "tree_all_reduce": _tree_all_reduce,
+    "recursive_doubling_all_reduce": _recursive_doubling,
+    "rabenseifner_all_reduce": _rabenseifner,
+    "ring_all_reduce": _ring,
+    "hierarchical_all_reduce": _two_levels,
+}

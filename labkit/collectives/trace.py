@@ -1,204 +1,86 @@
-"""What a run of N ranks left behind: every call, every message, every change, as plain data.
+"""Run a program on N simulated ranks, and hold what happened: to check, draw, time and play it.
 
->>> trace = run(programs.ring_all_reduce, ranks=4)      # doctest: +SKIP
->>> trace
-Trace(ring_all_reduce: 4 ranks, 24 messages, 6 steps, 192 B from the busiest rank)
+>>> def halves(comm, buffer):
+...     if comm.Get_rank() == 0:
+...         comm.Send(buffer[:1], dest=1)
+...     else:
+...         comm.Recv(buffer[:1], source=0)
+>>> run(halves, ranks=2)
+Trace(halves: 2 ranks, 1 message, 1 step, 8 B from the busiest rank)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import base64
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from labkit.kinds import LabError, bytes_text
-from labkit.plain import dump, load, stored
+from labkit.arguments import number, whole
+from labkit.collectives import chrome, clock
+from labkit.collectives.check import Verdict, check
+from labkit.collectives.contributions import Story, contributions
+from labkit.collectives.records import Array, Record, counted
+from labkit.collectives.simulator import MOST_RANKS, simulate
+from labkit.kinds import LabError, bytes_text, seconds_text
+from labkit.plain import atomic_write, read, stored, write
 
-if TYPE_CHECKING:
-    from labkit.collectives.quantities import Seconds
-    from labkit.collectives.story import Story
-    from labkit.collectives.verdict import Verdict
+__all__ = ["Player", "Trace", "check_program", "make_buffers", "run"]
 
-__all__ = ["Call", "Message", "Place", "Source", "State", "Trace", "Values", "values"]
-
-
-@stored
-@dataclass(frozen=True)
-class Values:
-    """An array as plain data."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    data: bytes = field(repr=False)
-
-    def array(self) -> np.ndarray:
-        """The array, read-only."""
-        return np.frombuffer(self.data, _dtype(self.dtype)).reshape(self.shape)
+# The player's links where none are given, a network between machines: 5 µs, 10 GB/s.
+LATENCY, BANDWIDTH = 5e-6, 10e9
 
 
-@stored
-@dataclass(frozen=True)
-class Source:
-    """A function of the program that made calls; `first` is its first line in its file or cell."""
+def run(
+    program: Callable[..., Any],
+    inputs: Sequence[Any] | None = None,
+    *,
+    ranks: int | None = None,
+    eager: int = 0,
+    deadline: float = 60.0,
+    **options: Any,
+) -> Trace:
+    """Run `program(comm, buffer, **options)` on every rank, in turns, in this process.
 
-    name: str
-    first: int
-    text: str
-
-
-@stored
-@dataclass(frozen=True)
-class Place:
-    """A line of `trace.sources[source]`, counted from 1 within its text."""
-
-    source: int
-    line: int
-
-
-@stored
-@dataclass(frozen=True)
-class Message:
-    """Bytes that went from one rank to another in one step.
-
-    `sent_from` and `into` are elements (start, stop) of the sender's and the receiver's own flat
-    buffer; None is other memory, such as a scratch array. `sent_by` and `received_by` are the
-    numbers of the calls that posted the two ends.
+    `inputs` holds one array per rank, and each is copied; `ranks=8` makes some: rank r gets the
+    whole numbers from 8r + 1 to 8r + 8. A `Send` waits for its receiver, whatever its size, so that
+    a program that ends here ends for messages of every size; MPI libraries do not wait with small
+    ones, and `eager=4096` does the same for those of up to 4,096 bytes.
     """
-
-    number: int
-    source: int
-    dest: int
-    tag: int
-    nbytes: int
-    count: int
-    step: int
-    sent_from: tuple[int, int] | None
-    into: tuple[int, int] | None
-    sent_by: int
-    received_by: int
-
-
-@stored
-@dataclass(frozen=True)
-class Call:
-    """A call of a rank, numbered in the order in which calls came back.
-
-    It posts an end of the messages in `begins` and comes back when those in `awaits` are complete;
-    `step` is its rank's clock then. `barrier` says which barrier it is, for those that are one.
-    """
-
-    number: int
-    rank: int
-    name: str
-    place: Place | None
-    step: int
-    begins: tuple[int, ...]
-    awaits: tuple[int, ...]
-    barrier: int | None
-
-
-@stored
-@dataclass(frozen=True)
-class State:
-    """A run of elements, from `start`, that a rank's buffer held anew at this step of its clock."""
-
-    step: int
-    rank: int
-    start: int
-    data: bytes = field(repr=False)
+    check_program(program, options)
+    number("deadline", deadline, above=0)
+    whole("eager", eager)
+    buffers = make_buffers(inputs, ranks, MOST_RANKS)
+    record = simulate(program, buffers, options, eager=eager, deadline=deadline)
+    return Trace(**{one.name: getattr(record, one.name) for one in fields(record)})
 
 
 @stored
 @dataclass(frozen=True, repr=False)
-class Trace:
-    """A program that ran: who sent what to whom, in which step, and what it made of the data.
+class Trace(Record):
+    """A program that ran: who sent what to whom, in which step, and what it made of the data."""
 
-    Steps count as if each rank could send one message and receive one at a time. The buffer of a
-    rank after step s is what it was given, with all its states up to step s laid over it in order.
-    """
-
-    program: str
-    ranks: int
-    options: dict[str, str]
-    sources: tuple[Source, ...]
-    calls: tuple[Call, ...]
-    messages: tuple[Message, ...]
-    given: tuple[Values, ...]
-    left: tuple[Values, ...]
-    states: tuple[State, ...]
-    steps: int
-    complete: bool = True  # False: the changes were too many to keep, and `states` is empty
-    note: str = ""  # what was odd about the run, for the verdict to say
-    # Runs the program again on other inputs; a trace from a file cannot.
-    _again: Callable[[list[np.ndarray]], Trace] | None = field(
-        default=None, compare=False, repr=False
-    )
-
-    @cached_property
-    def inputs(self) -> list[np.ndarray]:
-        """Each rank's buffer before the run."""
-        return [values.array() for values in self.given]
-
-    @cached_property
-    def outputs(self) -> list[np.ndarray]:
-        """Each rank's buffer after the run."""
-        return [values.array() for values in self.left]
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element of the buffers."""
-        return _dtype(self.given[0].dtype).itemsize
-
-    @cached_property
-    def bytes_sent(self) -> tuple[int, ...]:
-        """Bytes that each rank sent."""
-        return self._per_rank((m.source, m.nbytes) for m in self.messages)
-
-    @cached_property
-    def bytes_received(self) -> tuple[int, ...]:
-        """Bytes that each rank received."""
-        return self._per_rank((m.dest, m.nbytes) for m in self.messages)
-
-    @cached_property
-    def messages_sent(self) -> tuple[int, ...]:
-        """Messages that each rank sent."""
-        return self._per_rank((m.source, 1) for m in self.messages)
-
-    def links(self) -> dict[tuple[int, int], int]:
-        """Bytes that went over each pair (source, dest)."""
-        total: dict[tuple[int, int], int] = {}
-        for message in self.messages:
-            pair = message.source, message.dest
-            total[pair] = total.get(pair, 0) + message.nbytes
-        return dict(sorted(total.items()))
-
-    def check(self, collective: str, op: str | None = None, **keywords: Any) -> Verdict:
+    def check(self, collective: str, op: Any = None, root: int | None = None) -> Verdict:
         """Whether the run did what the collective promises; when not, where and what is wrong."""
-        from labkit.collectives.verdict import check
+        return check(self, collective, op=op, root=root)
 
-        return check(self, collective, op=op, **keywords)
-
-    def cost(self, *arguments: Any, **keywords: Any) -> Seconds:
-        """How long the run would take on given links, modelled message by message."""
-        from labkit.collectives.pricing import timed
-
-        return timed(self, *arguments, **keywords).seconds
-
-    def timed(self, *arguments: Any, **keywords: Any) -> Any:
+    def timed(self, *arguments: Any, **keywords: Any) -> clock.Timed:
         """When each message would begin and end on given links, modelled."""
-        from labkit.collectives.pricing import timed
+        return clock.timed(self, *arguments, **keywords)
 
-        return timed(self, *arguments, **keywords)
+    def cost(self, *arguments: Any, **keywords: Any) -> clock.Seconds:
+        """How long the run would take on given links, modelled message by message."""
+        return self.timed(*arguments, **keywords).seconds
 
     def story(self, op: str | None = None) -> Story:
         """Who holds whose contribution after each step."""
-        from labkit.collectives.story import story
-
-        return story(self, op=op)
+        return contributions(self, op)
 
     def figure(self, step: int | None = None) -> Any:
         """A picture of who holds what: after one step, or before and after the run."""
@@ -212,78 +94,199 @@ class Trace:
 
         return timeline(self, *arguments, **keywords)
 
-    def player(self, **keywords: Any) -> Any:
-        """The run as an animation that plays in the notebook."""
-        from labkit.collectives.playing import player
+    def player(
+        self,
+        latency: float | None = None,
+        bandwidth: float | None = None,
+        reduction: float = 0.0,
+        topology: Any = None,
+        op: str | None = None,
+    ) -> Player:
+        """The run as an animation, its times modelled on links of your choice.
 
-        return player(self, **keywords)
+        Without any, a message takes 5 µs and a second moves 10 GB.
+        """
+        if topology is None:
+            latency = LATENCY if latency is None else latency
+            bandwidth = BANDWIDTH if bandwidth is None else bandwidth
+        timed = clock.timed(self, latency, bandwidth, reduction, topology)
+        return Player(self, self.story(op), timed)
 
-    def to_chrome(self, path: str | Path, **keywords: Any) -> Path:
-        """Write the run as a trace that chrome://tracing and Perfetto open."""
-        from labkit.collectives.chrome import to_chrome
+    def to_chrome(self, path: str | Path, **links: Any) -> Path:
+        """Write the run as a trace that chrome://tracing and Perfetto open.
 
-        return to_chrome(self, path, **keywords)
+        With latency=, bandwidth=, … as for `timed`; without, in steps of 1 µs.
+        """
+        return _write(path, chrome.chrome_text(self, self.timed(**links) if links else None))
 
     def save(self, path: str | Path) -> Path:
         """Write the trace to a JSON file; `Trace.load(path)` reads it back."""
-        path = Path(path)
-        try:
-            path.write_text(dump(self), encoding="utf-8")
-        except OSError as fault:
-            raise LabError(
-                f"{path} cannot be written: {fault.strerror}. Give the path of a file in a folder "
-                "that exists."
-            ) from fault
-        return path
+        return write(path, self)
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
         """The trace that `save` wrote."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as fault:
-            raise LabError(f"{path} cannot be read: {fault}. Give the path of a trace.") from fault
-        trace = load(text)
-        if not isinstance(trace, cls):
-            raise LabError(f"{path} holds a {type(trace).__name__}, and no trace. Give another.")
+        trace: Trace = read(path, (cls,), "a trace")
         return trace
 
     def __repr__(self) -> str:
         busiest = bytes_text(max(self.bytes_sent, default=0))
-        counts = (_counted(self.ranks, "rank"), _counted(len(self.messages), "message"))
-        return (
-            f"Trace({self.program}: {', '.join(counts)}, {_counted(self.steps, 'step')}, "
+        counts = (counted(self.ranks, "rank"), counted(len(self.messages), "message"))
+        text = (
+            f"Trace({self.program}: {', '.join(counts)}, {counted(self.steps, 'step')}, "
             f"{busiest} from the busiest rank)"
         )
+        return f"{text}\n{self.note}" if self.note else text
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        """The animation, with the one line for whoever only reads text."""
-        shown = self.player()._repr_mimebundle_(include, exclude)
-        bundle, metadata = shown if isinstance(shown, tuple) else (shown, {})
-        return {**bundle, "text/plain": repr(self)}, metadata
-
-    def _per_rank(self, parts: Any) -> tuple[int, ...]:
-        total = [0] * self.ranks
-        for rank, amount in parts:
-            total[rank] += amount
-        return tuple(total)
+        """The animation, with the one line where only text is read."""
+        data, metadata = self.player()._repr_mimebundle_(include, exclude)
+        return {**data, "text/plain": repr(self)}, metadata
 
 
-def values(array: np.ndarray) -> Values:
-    """The array's content, as plain data."""
-    text = array.dtype.str if array.dtype.kind != "V" else array.dtype.name
-    return Values(text, array.shape, array.tobytes())
+@dataclass(frozen=True)
+class Player:
+    """A run that plays in the browser. Name it in a cell, or save it as a page.
+
+    >>> from labkit import collectives
+    >>> trace = collectives.run(collectives.programs.broadcast, ranks=4)
+    >>> print(trace.player().alt.split(". ")[0])
+    Animation of broadcast on 4 ranks: 3 messages in 2 steps, 96 B
+    """
+
+    trace: Record = field(repr=False)
+    story: Story = field(repr=False)
+    timed: clock.Timed = field(repr=False)
+
+    @cached_property
+    def alt(self) -> str:
+        """In words what there is to see."""
+        trace = self.trace
+        text = (
+            f"Animation of {trace.program} on {counted(trace.ranks, 'rank')}: "
+            f"{counted(len(trace.messages), 'message')} in {counted(trace.steps, 'step')}, "
+            f"{bytes_text(sum(trace.bytes_sent))}."
+        )
+        last = [change for row in self.story.at(trace.steps) for change in row]
+        whole = sum(set(change.counts) == {1} for change in last if change.counts is not None)
+        if trace.ranks > 1 and whole:
+            text += f" After the last step {whole} of {counted(len(last), 'piece')} hold every "
+            text += "rank's contribution once."
+        return f"{text} {seconds_text(self.timed.seconds)}, {self.timed.kind}."
+
+    @cached_property
+    def still(self) -> Any:
+        """The picture that stands for it where nothing can play."""
+        from labkit.views.player_still import still
+
+        return still(self.trace, self.story, self.alt)
+
+    def html(self) -> str:
+        """A piece of a page that needs nothing else: no kernel, no network."""
+        from labkit.views.player_page import page
+
+        return page(self.trace, self.story, self.timed, alt=self.alt, png=self.still.png)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as a page of its own, for a browser, a mail or a web site."""
+        from labkit.views.embed import document
+
+        return _write(path, document(self.html(), self.trace.program))
+
+    def __repr__(self) -> str:
+        return self.alt
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        data = {"text/plain": self.alt}
+        if os.environ.get("LABKIT_PICTURES") != "still":
+            # The picture is inside the HTML, and seen there also where no script may run.
+            return {**data, "text/html": self.html()}, {}
+        data["image/png"] = base64.b64encode(self.still.png).decode("ascii")
+        return data, {"image/png": {"width": self.still.width, "alt": self.alt}}
 
 
-def _dtype(text: str) -> np.dtype[Any]:
+# What a run is given, checked: a program, its options, and an array for each rank.
+
+
+def check_program(program: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Refuse what is no program, or cannot take these options."""
+    if not callable(program):
+        raise LabError(
+            f"program must be a function of (comm, buffer), such as "
+            f"collectives.programs.ring_all_reduce, got {program!r}."
+        )
+    inner = inspect.unwrap(getattr(program, "func", program))  # functools.partial
+    name = getattr(inner, "__name__", type(inner).__name__)
+    if inspect.isgeneratorfunction(inner) or inspect.iscoroutinefunction(inner):
+        raise LabError(
+            f"{name} is a generator or an async function, which would not run. Write it without "
+            "yield, async and await."
+        )
     try:
-        dtype: np.dtype[Any] = np.dtype(text)
+        inspect.signature(program).bind(None, None, **options)
+    except ValueError:
+        pass  # it has no signature to look at
+    except TypeError as fault:
+        advice = "Give run the keywords that the program needs, and only those."
+        if "too many positional" in str(fault):
+            advice = "Write def program(comm, buffer): every rank is given these two."
+        raise LabError(
+            f"{name} cannot be called as program(comm, buffer"
+            f"{''.join(f', {option}=...' for option in options)}): {fault}. {advice}"
+        ) from None
+
+
+def make_buffers(inputs: Sequence[Any] | None, ranks: int | None, most: int) -> list[Array]:
+    """A buffer per rank: a copy of each input, or whole numbers that count through the ranks."""
+    if inputs is None:
+        if ranks is None:
+            raise LabError("A run needs its data: give inputs=[one array per rank], or ranks=8.")
+        _check_count(ranks := whole("ranks", ranks, at_least=1), most)
+        return [np.arange(1.0, ranks + 1) + rank * ranks for rank in range(ranks)]
+    try:
+        given = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
     except TypeError:
-        import ml_dtypes  # bfloat16 and its kind are known to numpy by this library alone
+        raise LabError(f"inputs must be a list of one array per rank, got {inputs!r}.") from None
+    if not given:
+        raise LabError("inputs is empty. Give one array per rank: the first is rank 0's.")
+    if ranks is not None and ranks != len(given):
+        raise LabError(f"ranks={ranks}, but inputs has {len(given)} arrays. Leave ranks out.")
+    _check_count(len(given), most)
+    buffers = [_buffer(item, rank) for rank, item in enumerate(given)]
+    dtypes = {str(buffer.dtype) for buffer in buffers}
+    if len(dtypes) > 1:
+        raise LabError(
+            f"The inputs hold {' and '.join(sorted(dtypes))}. Give every rank the same: "
+            "np.asarray(values, dtype=...)."
+        )
+    kind = buffers[0].dtype
+    if kind.kind in "OSUmM" or kind.names:
+        raise LabError(f"inputs must be arrays of numbers, got {kind}.")
+    return buffers
 
-        dtype = np.dtype(getattr(ml_dtypes, text))
-    return dtype
+
+def _check_count(ranks: int, most: int) -> None:
+    if ranks > most:
+        raise LabError(
+            f"At most {most} ranks run on one machine, got {ranks:,}. What labkit's own programs "
+            "cost on many thousand ranks, collectives.cost computes."
+        )
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+def _buffer(item: Any, rank: int) -> Array:
+    try:
+        return np.array(item, order="C", copy=True)
+    except (TypeError, ValueError) as fault:
+        raise LabError(f"The input of rank {rank} is no array of numbers: {fault}.") from None
+
+
+def _write(path: str | Path, text: str) -> Path:
+    path = Path(path)
+    try:
+        atomic_write(path, text)
+    except OSError as fault:
+        raise LabError(
+            f"{path} cannot be written: {fault.strerror or fault}. Give the path of a file in a "
+            "folder that exists and is yours."
+        ) from fault
+    return path

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from labkit.collectives.patience import OutOfTime, limit
 from labkit.kinds import LabError
+from labkit.time_limit import TimeLimit, time_limit
 
 if TYPE_CHECKING:
     from labkit.exercises.task import Outcome
@@ -67,9 +67,9 @@ class FunctionTask:
             return found
 
         try:
-            with limit(DEADLINE):
+            with time_limit(DEADLINE):
                 return self.examine(written)
-        except OutOfTime:
+        except TimeLimit:
             return f"It was not done after {DEADLINE:g} s. Look for a loop that does not end."
         except LabError as fault:
             return str(fault)

@@ -214,7 +214,8 @@ def _alt(trace: Any, story: Any, step: int | None) -> str:
         f"rank {one.source} sends {one.count} element{'s' * (one.count != 1)} to rank {one.dest}"
         for one in moves[:_MOST_SAID]
     )
-    more = f"; and {len(moves) - _MOST_SAID} more messages" if len(moves) > _MOST_SAID else ""
+    extra = len(moves) - _MOST_SAID
+    more = f"; and {extra} more message{'s' * (extra != 1)}" if extra > 0 else ""
     moved = f" In this step {sends}{more}." if moves else ""
     return f"{count}, step {step} of {trace.steps}.{moved} Now {_holdings(trace, story, step)}."
 

@@ -193,6 +193,7 @@ def _alt(
         wait = finished[rank] - busy
         words.append(f"waits {said(wait)}" if wait > 1e-9 * end else "never waits")
         parts.append(f"rank {rank} {', '.join(words)}")
-    more = f"; and {trace.ranks - _SAID} more ranks" if trace.ranks > _SAID else ""
+    extra = trace.ranks - _SAID
+    more = f"; and {extra} more rank{'s' * (extra != 1)}" if extra > 0 else ""
     count = f"{trace.ranks} rank{'s' * (trace.ranks != 1)}"
     return f"Timeline of {trace.program}, {count}, {whole}: {'; '.join(parts)}{more}."

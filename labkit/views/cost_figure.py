@@ -35,14 +35,14 @@ def costs(shown: Any) -> Picture:
 
 def _mark(axes: Any, shown: Any) -> None:
     """A line down from each place where another becomes the fastest."""
-    for turn in shown.turns[1:]:
-        axes.axvline(turn.at, color="#5F6368", linewidth=1, linestyle=":", zorder=0, marker="")
+    for mark in shown.crossovers:
+        axes.axvline(mark.at, color="#5F6368", linewidth=1, linestyle=":", zorder=0, marker="")
         axes.plot(
-            [turn.at], [turn.seconds], "o", color="white", markeredgecolor=INK, markersize=9,
+            [mark.at], [mark.seconds], "o", color="white", markeredgecolor=INK, markersize=9,
             markeredgewidth=1.6, zorder=5,
         )  # fmt: skip
         axes.annotate(
-            f"{_said(turn.faster)}\nfrom {shown.place(turn.at)} on", (turn.at, turn.seconds),
+            f"{_said(mark.faster)}\nfrom {shown.place(mark.at)} on", (mark.at, mark.seconds),
             xytext=(9, -12), textcoords="offset points", va="top", size=9, color=INK,
         )  # fmt: skip
 

@@ -54,6 +54,6 @@ def test_a_plan_is_drawn_says_its_kind_and_comes_back_from_json():
     assert plain.load(plain.dump(plan)) == plan
 
 
-def test_no_layers_is_a_mistake_that_is_explained():
-    with pytest.raises(LabError, match="no layers"):
+def test_no_layers_is_one_sentence():
+    with pytest.raises(LabError, match="layers"):
         overlap([], bucket=1, **LINK)

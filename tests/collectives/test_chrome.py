@@ -8,7 +8,6 @@ import pytest
 
 from labkit import collectives
 from labkit.collectives import programs
-from labkit.collectives.chrome import to_chrome
 from labkit.kinds import LabError
 
 LINKS = {"latency": 5e-6, "bandwidth": 1e9, "reduction": 2e-10}
@@ -99,4 +98,4 @@ def test_a_bar_says_its_bytes_its_elements_and_its_line(tree, tmp_path):
 
 def test_a_folder_that_is_not_there_is_named(tree, tmp_path):
     with pytest.raises(LabError, match=r"nowhere.*folder that exists"):
-        to_chrome(tree, tmp_path / "nowhere" / "run.json")
+        tree.to_chrome(tmp_path / "nowhere" / "run.json")

@@ -18,14 +18,23 @@ def test_nccl_base_latency_of_a_ring(ranks, protocol, microseconds):
 
 
 def test_the_fitted_latency_of_eight_a100_is_that_of_nccl_over_its_steps():
-    """56.3 µs fitted to somebody's measurement, 56.0 µs in NCCL's own model."""
+    """56.3 µs fitted to a published measurement, 56.0 µs in NCCL's own model."""
     fitted = 14 * LINKS["NVLink 3, 8 A100"].link.latency
     assert fitted == pytest.approx(nccl_latency("ring", "Simple", 8), rel=0.01)
 
 
-def test_a_latency_that_the_table_does_not_give_is_refused():
-    with pytest.raises(LabError, match="no one-node formula for 'tree'"):
-        nccl_latency("tree", "LL", 8)
+@pytest.mark.parametrize(
+    ("asked", "keyword"),
+    [
+        (("tree", "LL", 8), "algorithm"),
+        (("ring", "simple", 8), "protocol"),
+        (("ring", "LL", 8, "NVLINK"), "over must be one of 'nvlink', 'pci', got 'NVLINK'"),
+        (("ring", "LL", 0), "ranks"),
+    ],
+)
+def test_what_the_table_does_not_give_is_refused(asked, keyword):
+    with pytest.raises(LabError, match=keyword):
+        nccl_latency(*asked)
 
 
 def test_bus_bandwidth_of_16_gib_is_what_was_printed():

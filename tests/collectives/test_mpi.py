@@ -1,7 +1,13 @@
 """The same function under a real MPI: a process per rank, stopped when it has to be."""
 
+from __future__ import annotations
+
 import importlib.util
+import os
+import shutil
+import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -9,15 +15,18 @@ import numpy as np
 import psutil
 import pytest
 
-from labkit.collectives import ANY_SOURCE, PROC_NULL, Request, mpi, programs, run, run_mpi
-from labkit.collectives.shipping import pack, pack_options, unpack
+from labkit.collectives import ANY_SOURCE, PROC_NULL, Request, run, run_mpi
+from labkit.collectives.mpi import launch
+from labkit.collectives.mpi.gforker import command_for, memory_of
 from labkit.kinds import LabError
 
+MEMORY = Path("/dev/shm")
+GFORKER = Path(sys.executable).with_name("mpiexec.gforker")
 real = pytest.mark.skipif(
-    importlib.util.find_spec("mpi4py") is None
-    or not Path(sys.executable).with_name("mpiexec").exists(),
+    importlib.util.find_spec("mpi4py") is None or not GFORKER.exists(),
     reason="there is no MPI in this environment",
 )
+shared = pytest.mark.skipif(not MEMORY.is_dir(), reason="shared memory is no folder here")
 SHIFT = 1
 
 
@@ -46,6 +55,30 @@ def everything(comm, buffer, times=1):
     comm.Send(buffer, PROC_NULL)
 
 
+@real
+@pytest.mark.parametrize("from_a_cell", [False, True])
+def test_a_program_leaves_what_it_leaves_in_the_simulation(from_a_cell):
+    program = everything
+    if from_a_cell:  # nothing can import it, and it waits as every tutorial does
+        from mpi4py import MPI
+
+        def program(comm, buffer, times):
+            everything(comm, buffer, times)
+            comm.Barrier()  # rank 0 has received from any source
+            into = np.empty_like(buffer)
+            other = right_of(comm)
+            requests = [comm.Irecv(into, MPI.ANY_SOURCE), comm.Isend(buffer, other)]
+            MPI.Request.Waitall(requests)
+            comm.Send(buffer, PROC_NULL)
+            buffer[:] = into
+
+    inputs = [np.arange(6, dtype="i4").reshape(2, 3) + 10 * rank for rank in range(3)]
+    simulated = run(program, inputs, times=2).outputs
+    for there, here in zip(run_mpi(program, inputs, times=2), simulated, strict=True):
+        assert np.array_equal(there, here)
+        assert there.dtype == here.dtype
+
+
 def waits_for_ever(comm, buffer):
     comm.Recv(buffer, 1 - comm.Get_rank())
 
@@ -54,15 +87,6 @@ def fails_on_one(comm, buffer):
     if comm.Get_rank() == 1:
         buffer[99] = 0
     comm.Barrier()
-
-
-@real
-def test_a_program_leaves_what_it_leaves_in_the_simulation():
-    inputs = [np.arange(6, dtype="i4").reshape(2, 3) + 10 * rank for rank in range(3)]
-    simulated = run(everything, inputs, times=2).outputs
-    for there, here in zip(run_mpi(everything, inputs, times=2), simulated, strict=True):
-        assert np.array_equal(there, here)
-        assert there.dtype == here.dtype
 
 
 @real
@@ -87,107 +111,174 @@ def test_a_rank_that_raises_ends_all_and_is_named():
     )
 
 
-def test_mistakes_are_explained_before_anything_is_started():
-    with pytest.raises(LabError, match="ranks=0 is no number"):
-        run_mpi(everything, ranks=0)
-    with pytest.raises(LabError, match="got an unexpected"):
-        run_mpi(everything, ranks=2, way="up")
-    with pytest.raises(LabError, match="deadline='x' is no time to wait"):
-        run_mpi(programs.broadcast, ranks=2, deadline="x")
-    with pytest.raises(LabError, match=r"op=<function .* cannot be sent to other processes"):
-        run_mpi(programs.reduce, ranks=2, op=lambda a, b: a)
+LOCK = threading.Lock()
+
+
+def test_mistakes_are_explained_before_anything_is_started(monkeypatch):
+    def uses_a_lock(comm, buffer):
+        LOCK.acquire()
+
+    for arguments, words in (
+        ({"ranks": 0}, "ranks must be"),
+        ({"ranks": 1000}, "At most 64 ranks"),
+        ({"ranks": 2, "way": "up"}, "got an unexpected"),
+        ({"ranks": 2, "deadline": "x"}, "deadline must be"),
+        ({"ranks": 2, "times": threading.Lock()}, "times=.*cannot be sent"),
+    ):
+        with pytest.raises(LabError, match=words):
+            run_mpi(everything, **arguments)
+    with pytest.raises(LabError, match=r"uses_a_lock uses .LOCK.*cannot be sent"):
+        run_mpi(uses_a_lock, ranks=2)
 
 
 def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(LabError, match="mpi4py is not installed here"):
-        mpi.mpiexec()
+        launch.mpiexec()
     monkeypatch.undo()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(LabError, match="There is no mpiexec on this machine"):
-        mpi.mpiexec()
+        launch.mpiexec()
 
 
-def test_a_function_takes_along_what_it_uses():
-    offset = np.array([2.0])
-
-    def inner(comm, buffer):
-        return right_of(comm) + offset
-
-    class Comm:
-        Get_rank, Get_size = staticmethod(lambda: 4), staticmethod(lambda: 5)
-
-    again = unpack(pack(inner))
-    assert again is not inner
-    assert again(Comm, None).tolist() == [2.0]
-    assert again.__code__.co_firstlineno == inner.__code__.co_firstlineno
+# What is left behind.
 
 
-def test_a_function_that_can_be_imported_goes_by_its_name():
-    assert unpack(pack(run)) is run
+def dies(comm, buffer):
+    comm.Barrier()
+    os._exit(5)
 
 
-def test_what_cannot_be_sent_is_named():
-    import threading
-
-    door = threading.Lock()
-
-    def uses_a_lock(comm, buffer):
-        door.acquire()
-
-    with pytest.raises(LabError, match="The program uses door, and door cannot be sent"):
-        pack(uses_a_lock)
-    with pytest.raises(LabError, match="A lambda cannot be sent"):
-        pack(lambda comm, buffer: None)
-
-
-class OfAScript:
-    def __call__(self, comm, buffer):
-        buffer += 1
+@real
+@shared
+def test_ranks_that_die_leave_no_memory_and_too_little_of_it_is_named(monkeypatch):
+    assert launch.memory_advice(2) == ""
+    before = set(MEMORY.iterdir())
+    usage = shutil.disk_usage(MEMORY)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=65_536))
+    with pytest.raises(LabError, match=r"without a result.*/dev/shm has 65.5 kB left.*--shm-size"):
+        run_mpi(dies, ranks=2)
+    mine = [one for one in set(MEMORY.iterdir()) - before if one.name.startswith("mpich_shm")]
+    assert [one for one in mine if one.stat().st_uid == os.getuid()] == []
 
 
-def test_classes_and_functions_of_a_script_are_named_before_anything_is_started(monkeypatch):
-    monkeypatch.setattr(OfAScript, "__module__", "__main__")
-    monkeypatch.setattr(right_of, "__module__", "__main__")
-    thing = OfAScript()
-
-    def uses_it(comm, buffer):
-        thing(comm, buffer)
-
-    with pytest.raises(LabError, match=r"The program cannot be sent .* OfAScript is of this"):
-        pack(thing)
-    with pytest.raises(LabError, match=r"The program uses thing, .* OfAScript is of this"):
-        pack(uses_it)
-    with pytest.raises(LabError, match="right_of is of this notebook or script"):
-        pack_options({"neighbour": right_of}, 1.0)
-
-
-def test_whoever_is_killed_leaves_no_ranks(tmp_path):
+@real
+@shared
+def test_a_session_that_is_killed_leaves_no_ranks_no_memory_and_no_folder(tmp_path):
     script = tmp_path / "stuck.py"
     script.write_text(
         "from labkit.collectives import run_mpi\n"
         "def stuck(comm, buffer):\n"
+        f"    open({str(tmp_path / 'met')!r} + str(comm.Get_rank()), 'w').close()\n"
         "    comm.Recv(buffer, source=1 - comm.Get_rank())\n"
         "run_mpi(stuck, ranks=2, deadline=300)\n"
     )
-    asker = psutil.Popen([sys.executable, script], cwd=Path(__file__).parents[2])
-    ranks = []
+    session = psutil.Popen(
+        [sys.executable, script],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    started = []
     try:
-        late = time.monotonic() + 60
-        while len(ranks) < 2:
-            assert asker.poll() is None
-            assert time.monotonic() < late
-            started = asker.children(recursive=True)
-            ranks = [one for one in started if "labkit.collectives.mpi_rank" in one.cmdline()[:4]]
-            time.sleep(0.05)
-        psutil.wait_procs(ranks, 3)  # they are past their imports, and wait for each other
+        wait_until(lambda: len(list(tmp_path.glob("met*"))) == 2)
+        started = session.children(recursive=True)
+        memory = [MEMORY / memory_of(one.pid)[1:] for one in started]
+        assert any(one.exists() for one in memory)
     finally:
-        started = asker.children(recursive=True)
-        asker.kill()
-        asker.wait()
+        session.kill()
+        session.wait()
     _, alive = psutil.wait_procs(started, 30)
     for one in alive:
         one.kill()
     assert alive == []
+    assert [one for one in memory if one.exists()] == []
+    assert list(tmp_path.glob("labkit-mpi-*")) == []
+
+
+def wait_until(condition, timeout=60):
+    late = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < late
+        time.sleep(0.02)
+
+
+# gforker under a process id whose earlier owner has left its ranks' memory behind.
+
+# MPI first: the ranks of a left run have met, and sent each other something.
+MEETS = """
+import sys
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+total = comm.allreduce(comm.rank)
+if sys.argv[1:]:
+    open(sys.argv[1] + str(comm.rank), "w").close()
+    comm.recv(source=comm.rank)
+if comm.rank == 0:
+    print("sum", total, flush=True)
+"""
+
+
+class Later:
+    """A process that is there, and becomes the command when told to: its id is known before."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen(
+            ["/bin/sh", "-c", 'read go; exec "$@"', "sh", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=launch.environment(),
+            start_new_session=True,
+        )
+        self.memory = MEMORY / memory_of(self.process.pid)[1:]
+
+    def go(self):
+        try:
+            return self.process.communicate("go\n", timeout=60)[0]
+        finally:
+            launch.stop(self.process)
+
+
+@real
+@shared
+def test_ranks_start_where_killed_ranks_have_left_their_memory(tmp_path):
+    killed = Later([GFORKER, "-n", "4", sys.executable, "-c", MEETS, str(tmp_path / "met")])
+    killed.process.stdin.write("go\n")
+    killed.process.stdin.flush()
+    wait_until(lambda: len(list(tmp_path.glob("met*"))) == 4)
+    again = Later([*command_for([str(GFORKER)]), "-n", "4", sys.executable, "-c", MEETS])
+    try:
+        shutil.copyfile(killed.memory, again.memory)
+        assert again.go().endswith("sum 6\n")  # libraries may warn
+        assert again.process.returncode == 0
+    finally:
+        launch.stop(killed.process)
+        killed.process.communicate()
+        for one in (killed, again):
+            one.memory.unlink(missing_ok=True)
+
+
+@shared
+def test_memory_that_belongs_to_another_is_left_and_another_process_is_taken(tmp_path):
+    script = tmp_path / "mpiexec.gforker"
+    script.write_text("#!/bin/sh\necho $$\nexit 3\n")
+    script.chmod(0o700)
+    ours, theirs = Later(command_for([str(script)])), Later(command_for([str(script)]))
+    ours.memory.write_bytes(b"old")
+    theirs.memory.mkdir()  # cannot be removed as memory, whoever we are
+    try:
+        assert ours.go() == f"{ours.process.pid}\n"
+        assert not ours.memory.exists()
+        assert int(theirs.go()) != theirs.process.pid
+    finally:
+        theirs.memory.rmdir()
+    assert (ours.process.returncode, theirs.process.returncode) == (3, 3)
+
+
+def test_another_mpiexec_is_started_as_it_is(tmp_path):
+    other = tmp_path / "mpiexec.openmpi"
+    other.touch(0o700)
+    assert command_for([str(other), "--quiet"]) == [str(other), "--quiet"]

@@ -32,7 +32,7 @@ def test_kinds():
     assert "counted 7 steps" in str(predict("steps", 3, unit="steps").against(7))
     assert "modelled 0.90×" in str(MINE.against(0.9, kind="modelled"))
     # Imported here: predictions know nothing of collectives.
-    from labkit.collectives.quantities import Seconds
+    from labkit.collectives.clock import Seconds
 
     found = predict("time", 2, unit="ms").against(Seconds(0.004, modelled("a ring")))
     assert str(found) == "You guessed 2.00 ms; modelled 4.00 ms: off by a factor of 2."

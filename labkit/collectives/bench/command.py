@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from labkit.collectives.bench.asking import measure
+from labkit.collectives.bench.measurement import measure
 from labkit.kinds import LabError
 
 __all__ = ["main"]
@@ -13,21 +13,21 @@ __all__ = ["main"]
 SIZES, QUICK_SIZES = "1k:16M", "1k:1M"
 
 
-def main(asked: Any) -> int:
+def main(arguments: Any) -> int:
     """Measure, print the table, write the file; 1 if a result was wrong."""
-    path: Path | None = asked.json
+    path: Path | None = arguments.json
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        # Said before the minutes are spent.
-        raise LabError(f"{path} is a folder, or lies in none. Give a file in a folder that exists.")
-    contenders = asked.contenders.replace(" ", "").split(",") if asked.contenders else None
+        # Before the minutes are spent.
+        raise LabError(f"--json must be a file in a folder that exists, got {str(path)!r}.")
+    contenders = arguments.contenders.replace(" ", "").split(",") if arguments.contenders else None
     bench = measure(
-        asked.collective,
-        ranks=asked.ranks,
-        sizes=asked.sizes or (QUICK_SIZES if asked.quick else SIZES),
+        arguments.collective,
+        ranks=arguments.ranks,
+        sizes=arguments.sizes or (QUICK_SIZES if arguments.quick else SIZES),
         contenders=contenders,
-        rounds=5 if asked.quick else 20,
-        seconds_per_size=0.5 if asked.quick else 4.0,
-        deadline=60.0 if asked.quick else 600.0,
+        rounds=5 if arguments.quick else 20,
+        seconds_per_size=0.5 if arguments.quick else 4.0,
+        deadline=60.0 if arguments.quick else 600.0,
     )
     if path is not None:
         bench.save(path)

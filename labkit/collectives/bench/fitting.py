@@ -15,19 +15,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
 
 from labkit import plain
-from labkit.collectives.bench.rates import bus_factor
-from labkit.collectives.operations import Array
+from labkit.collectives.bench.bandwidth import bus_factor
+from labkit.collectives.formulas import FORMULAS, terms
+from labkit.collectives.records import Array
 from labkit.kinds import Kind, LabError, bytes_text, modelled, percent_text, seconds_text
 
-if TYPE_CHECKING:
-    from labkit.collectives.bench.results import Bench
+__all__ = ["Fit", "Point", "fit", "least_squares"]
 
-__all__ = ["Fit", "Point", "fit_of", "is_program", "least_squares"]
-
-_TURNS = 200
+_ITERATIONS = 200
 
 
 @dataclass(frozen=True)
@@ -101,34 +98,28 @@ class Fit:
         return f"α = {seconds_text(self.latency)}, B = {self.bandwidth_text}"
 
 
-def fit_of(bench: Bench, contenders: Sequence[str] = ()) -> Fit:
-    """The fit of a measurement: one link for all contenders named, or for all labkit programs."""
-    names = tuple(contenders) or tuple(n for n in bench.contenders if is_program(n))
-    names = names or bench.contenders[:1]
-    found = [(one, bench.seconds(one.contender, one.nbytes)) for one in bench.timings]
-    found = [(one, seconds) for one, seconds in found if one.contender in names]
-    missing = set(names) - {one.contender for one, _ in found}
-    if missing:
+def fit(
+    collective: str, ranks: int, medians: Sequence[tuple[str, int, float]], measured: Kind
+) -> Fit:
+    """One link for all medians, which are (contender, bytes, seconds)."""
+    if len({nbytes for _, nbytes, _ in medians}) < 2:
         raise LabError(
-            f"{', '.join(sorted(missing))} was not timed. There is: {', '.join(bench.contenders)}."
-        )
-    if len({one.nbytes for one, _ in found}) < 2:
-        raise LabError(
-            "A latency and a bandwidth cannot be told apart from one size. "
+            "A fit of latency and bandwidth needs at least two sizes. "
             'Measure several, such as sizes="1k:16M".'
         )
-    shares = [_shares(one.contender, bench.collective, bench.ranks) for one, _ in found]
+    shares = [_shares(name, collective, ranks) for name, _, _ in medians]
     rows = [
-        (messages, share * one.nbytes, seconds)
-        for (messages, share), (one, seconds) in zip(shares, found, strict=True)
+        (messages, share * nbytes, seconds)
+        for (messages, share), (_, nbytes, seconds) in zip(shares, medians, strict=True)
     ]
     latency, per_byte = least_squares(rows)
     points = tuple(
-        Point(one.contender, one.nbytes, seconds, row[0] * latency + row[1] * per_byte)
-        for (one, seconds), row in zip(found, rows, strict=True)
+        Point(name, nbytes, seconds, messages * latency + sent * per_byte)
+        for (name, nbytes, _), (messages, sent, seconds) in zip(medians, rows, strict=True)
     )
+    names = tuple(dict.fromkeys(name for name, _, _ in medians))
     bandwidth = 1 / per_byte if per_byte > 0 else math.inf
-    return Fit(names, bench.collective, latency, bandwidth, points, _formula(names), bench.kind)
+    return Fit(names, collective, latency, bandwidth, points, _formula(names), measured)
 
 
 def least_squares(rows: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
@@ -143,7 +134,7 @@ def least_squares(rows: Sequence[tuple[float, float, float]]) -> tuple[float, fl
     parts, times = data[:, :2], data[:, 2]
     weights = 1 / times**2
     found = np.zeros(2)
-    for _ in range(_TURNS):
+    for _ in range(_ITERATIONS):
         before, found = found, _weighted(parts, times, weights)
         if np.allclose(before, found, rtol=1e-12, atol=0):
             break
@@ -173,28 +164,19 @@ def _weighted(parts: Array, times: Array, weights: Array) -> Array:
     return min(candidates, key=lambda one: float(np.square(scaled @ one - goal).sum()))
 
 
-def is_program(name: str) -> bool:
-    """Whether it is one of labkit's programs, whose closed form is known."""
-    from labkit.collectives.formulas import FORMULAS
-
-    return name in FORMULAS
-
-
 def _shares(contender: str, collective: str, ranks: int) -> tuple[float, float]:
-    """How often α and S/B are paid. No library says how it works: once, and the bus's share."""
-    if not is_program(contender):
+    """How often α and S/B are paid; for a library, whose algorithm is unknown: 1, the bus share."""
+    if contender not in FORMULAS:
         return 1.0, bus_factor(collective, ranks)
-    from labkit.collectives.formulas import terms
-
     found = terms(contender, ranks)
     return found.messages, found.bytes
 
 
 def _formula(names: Sequence[str]) -> str:
-    from labkit.collectives.formulas import FORMULAS
-
-    if len(names) == 1 and names[0] not in FORMULAS:
-        return "T = α + bus factor·S/B, α being the whole call's"
-    if len(names) == 1:
+    if len(names) > 1:
+        return (
+            "T = messages·α + bytes·S/B of each closed form, one link for all, adding up inside B"
+        )
+    if names[0] in FORMULAS:
         return "T = messages·α + bytes·S/B of its closed form, adding up inside B"
-    return "T = messages·α + bytes·S/B of each closed form, one link for all, adding up inside B"
+    return "T = α + bus factor·S/B, α being the whole call's"

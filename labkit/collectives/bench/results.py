@@ -1,23 +1,32 @@
-"""What was measured, raw, and what follows from it: bandwidths, a fit, a table, pictures, JSON."""
+"""What was measured, raw, and what follows from it: bandwidths, a fit, a table, figures, JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from labkit import plain
-from labkit.collectives.bench.rates import algorithm_bandwidth, bus_bandwidth
-from labkit.kinds import Kind, LabError, measured, recorded
+from labkit.collectives.bench.bandwidth import algorithm_bandwidth, bus_bandwidth
+from labkit.collectives.bench.fitting import Fit, fit
+from labkit.collectives.formulas import FORMULAS
+from labkit.kinds import (
+    Kind,
+    LabError,
+    bytes_text,
+    measured,
+    percent_text,
+    recorded,
+    seconds_text,
+)
 
 if TYPE_CHECKING:
-    from labkit.collectives.bench.fitting import Fit
     from labkit.views.figure import Picture
 
-__all__ = ["Bench", "Timing", "load", "timings_of"]
+__all__ = ["Bench", "Timing", "label", "load"]
 
 
 @dataclass(frozen=True)
@@ -45,16 +54,18 @@ class Bench:
     ranks: int
     dtype: str
     timings: tuple[Timing, ...]
-    libraries: dict[str, str]  # contender -> who did it, with the version
+    libraries: dict[str, str]  # contender -> the library that ran it, with the version
     left_out: dict[str, str]  # contender -> why
     machine: str
     cores: int
     when: str
-    busy: float | None  # the machine's load when it began
+    load: float | None  # of the machine at the start
+    # The process that measured it, 0 after loading from a file. Private fields are not stored.
+    _process: int = field(default=0, compare=False, repr=False)
 
     @property
     def contenders(self) -> tuple[str, ...]:
-        """Who was timed, in the order asked for."""
+        """The contenders that were timed, in the order asked for."""
         return tuple(dict.fromkeys(one.contender for one in self.timings))
 
     @property
@@ -64,13 +75,10 @@ class Bench:
 
     @property
     def kind(self) -> Kind:
-        """Measured today on this machine; anything else was recorded, and says where and when."""
-        from labkit.hardware.survey import machine_text
-
-        day = self.when[:10]
+        """Measured, if this process has measured it; otherwise recorded, with where and when."""
         where = f"{self.ranks} ranks on {self.machine}"
-        today = day == datetime.now().astimezone().date().isoformat()
-        return measured(where) if today and self.machine == machine_text() else recorded(where, day)
+        mine = self._process == os.getpid()
+        return measured(where) if mine else recorded(where, self.when[:10])
 
     @property
     def correct(self) -> bool:
@@ -96,36 +104,68 @@ class Bench:
         return algorithm_bandwidth(nbytes, self.seconds(contender, nbytes))
 
     def busbw(self, contender: str, nbytes: int) -> float:
-        """Bytes per second on the busiest link, nccl-tests' way."""
+        """Bytes per second on the busiest link, as nccl-tests counts."""
         return bus_bandwidth(self.collective, self.ranks, nbytes, self.seconds(contender, nbytes))
 
     def fit(self, *contenders: str) -> Fit:
         """One α and one B for the contenders named, or for all of labkit's programs together."""
-        from labkit.collectives.bench.fitting import fit_of
+        names = contenders or self._programs() or self.contenders[:1]
+        missing = sorted(set(names) - set(self.contenders))
+        if missing:
+            raise LabError(
+                f"{', '.join(missing)} was not timed. There is: {', '.join(self.contenders)}."
+            )
+        medians = [(t.contender, t.nbytes, median(t.seconds)) for t in self.timings]
+        chosen = [one for name in names for one in medians if one[0] == name]
+        return fit(self.collective, self.ranks, chosen, self.kind)
 
-        return fit_of(self, contenders)
-
-    def notes(self) -> tuple[str, ...]:
-        """What a reader of the numbers must know."""
-        from labkit.collectives.bench.showing import notes
-
-        return notes(self)
+    def _programs(self) -> tuple[str, ...]:
+        return tuple(name for name in self.contenders if name in FORMULAS)
 
     def figure(self) -> Picture:
         """Time by size: dots measured, lines modelled by each one's fit; residuals below."""
-        from labkit.collectives.bench.showing import fit_picture
+        from labkit.views import bench_figure
 
-        return fit_picture(self)
+        fits = {name: self.fit(name) for name in self.contenders}
+        return bench_figure.times(self, fits, {name: label(name) for name in fits})
 
     def bandwidth_figure(self) -> Picture:
         """Bus bandwidth by size."""
-        from labkit.collectives.bench.showing import bandwidth_picture
+        from labkit.views import bench_figure
 
-        return bandwidth_picture(self)
+        return bench_figure.bandwidths(self, {name: label(name) for name in self.contenders})
 
     def save(self, path: str | Path) -> None:
         """Write everything, raw samples included, to a JSON file for `collectives.bench.load`."""
         plain.write(path, self)
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the numbers must know, most important first."""
+        notes = [
+            f"WRONG: {label(one.contender)} left {one.wrong:,} wrong elements on a rank "
+            f"at {bytes_text(one.nbytes)}. Its time says nothing."
+            for one in self.timings
+            if one.wrong
+        ]
+        if self.ranks > self.cores:
+            notes.append(
+                f"{self.ranks} ranks share {self.cores} cores and take turns: a latency contains "
+                "the wait for a turn, and a bandwidth is what the cores can copy. Compare the "
+                "columns with each other, not with a cluster."
+            )
+        notes.append("All ranks are on this machine: messages go through its memory, no network.")
+        if any(name.startswith("tensorflow") for name in self.contenders):
+            notes.append(
+                "TensorFlow's replicas are in one process. Only its ring copies; its other ways "
+                "give all replicas one shared total."
+            )
+        if self.load is not None and self.load > 0.5 * self.cores:
+            notes.append(
+                f"The machine was busy at the start (load {self.load:.1f} on {self.cores} cores). "
+                "Stop other programs for steadier numbers."
+            )
+        notes += [f"Left out: {label(name)}. {why}" for name, why in self.left_out.items()]
+        return tuple(notes)
 
     def __repr__(self) -> str:
         return (
@@ -134,26 +174,69 @@ class Bench:
         )
 
     def __str__(self) -> str:
-        from labkit.collectives.bench.showing import text
-
-        return text(self)
+        lines = self._cells()
+        widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+        table = [
+            "  ".join(f"{cell:>{w}}" for cell, w in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        ]
+        return "\n".join((self._caption(), *table, *self._under()))
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        from labkit.collectives.bench.showing import html
+        from labkit.views.table import table
 
-        return {"text/plain": str(self), "text/html": html(self)}
+        head, *rows = self._cells()
+        shown = table(head, rows, self._caption(), " ".join(self._under()))
+        return {"text/plain": str(self), "text/html": shown}
+
+    def _caption(self) -> str:
+        return (
+            f"{self.collective}, {self.ranks} ranks, {self.dtype}: median time of a call on the "
+            "slowest rank, and bus bandwidth in GB/s"
+        )
+
+    def _cells(self) -> list[Sequence[str]]:
+        names = self.contenders
+        lines: list[Sequence[str]] = [["buffer", *(label(name) for name in names)]]
+        for nbytes in self.sizes:
+            row = [bytes_text(nbytes)]
+            for name in names:
+                speed = self.busbw(name, nbytes) / 1e9
+                text = f"{speed:.2f}" if speed >= 0.1 else f"{speed:.1g}"
+                row.append(f"{seconds_text(self.seconds(name, nbytes))} · {text}")
+            lines.append(row)
+        if len(self.sizes) > 1:
+            fits = [self.fit(name) for name in names]
+            lines.append(["fitted α", *(seconds_text(one.latency) for one in fits)])
+            lines.append(["fitted B", *(one.bandwidth_text for one in fits)])
+            lines.append(["half within", *(percent_text(one.typical) for one in fits)])
+        return lines
+
+    def _under(self) -> list[str]:
+        lines = ["Every result was checked, and is right."] if self.correct else []
+        if len(self.sizes) > 1:
+            lines.append(
+                "α and B are fitted to each column: T = messages·α + bytes·S/B of the program's "
+                "closed form; for a library, whose algorithm is unknown, T = α + bus factor·S/B."
+            )
+            if len(self._programs()) > 1:
+                lines.append(f"One link for all programs: {self.fit(*self._programs())}")
+        kind = str(self.kind)
+        return [*lines, *self.notes(), f"{kind[0].upper()}{kind[1:]}."]
+
+
+def label(contender: str) -> str:
+    """A name for a column: the collective is in the title.
+
+    >>> label("recursive_doubling_all_reduce"), label("mpi")
+    ('recursive doubling', 'MPI library')
+    """
+    if contender == "mpi":
+        return "MPI library"
+    return contender.removesuffix("_all_reduce").replace("_", " ")
 
 
 def load(path: str | Path) -> Bench:
-    """What `save` wrote. On another machine, or another day, its numbers are *recorded*."""
+    """What `save` wrote; its numbers are *recorded*."""
     found: Bench = plain.read(path, (Bench,), "measured collectives")
     return found
-
-
-def timings_of(records: Iterable[dict[str, object]]) -> tuple[Timing, ...]:
-    """The records that a measuring process has sent."""
-    made = []
-    for record in records:
-        seconds = record["seconds"]
-        made.append(Timing(**{**record, "seconds": tuple(seconds)}))  # type: ignore[arg-type]
-    return tuple(made)

@@ -8,7 +8,7 @@ Every program works in place on one array per rank and calls nothing but `comm` 
 array([28., 32., 36., 40.])
 """
 
-from labkit.collectives.programs.copies import (
+from labkit.collectives.programs.data_movement import (
     all_gather,
     all_to_all,
     barrier,
@@ -17,7 +17,9 @@ from labkit.collectives.programs.copies import (
     naive_broadcast,
     scatter,
 )
-from labkit.collectives.programs.doublings import (
+from labkit.collectives.programs.double_tree import double_binary_tree_all_reduce
+from labkit.collectives.programs.hierarchical import hierarchical_all_reduce
+from labkit.collectives.programs.recursive_doubling import (
     rabenseifner_all_reduce,
     recursive_doubling_all_reduce,
 )
@@ -29,8 +31,6 @@ from labkit.collectives.programs.reductions import (
     ring_all_reduce,
     tree_all_reduce,
 )
-from labkit.collectives.programs.two_levels import hierarchical_all_reduce
-from labkit.collectives.programs.two_trees import double_binary_tree_all_reduce
 
 __all__ = [
     "ALL_REDUCES",

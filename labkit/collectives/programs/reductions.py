@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from labkit.collectives.operations import Array, Op, combine, finish
-from labkit.collectives.programs.copies import broadcast
-from labkit.collectives.programs.pieces import Comm, check_root, powers_of_two, split
+from labkit.arguments import whole
+from labkit.collectives.programs.buffers import Array, Comm, powers_of_two, split
+from labkit.collectives.programs.data_movement import broadcast
+from labkit.collectives.programs.reduction import Op, combine, finish
 
 
 def reduce(comm: Comm, buffer: Array, op: Op = "sum", root: int = 0) -> None:
     """A broadcast backwards: with each step, half of the ranks add theirs to the other half's."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    check_root(root, ranks)
+    whole("root", root, at_most=ranks - 1)
     received = np.empty_like(buffer)
     place = (rank - root) % ranks  # the root is at place 0
     for left in reversed(powers_of_two(ranks)):

@@ -1,0 +1,1 @@
+"""The same programs under a real MPI: a process per rank, started by mpiexec."""

@@ -1,0 +1,245 @@
+"""What a run of N ranks left behind, as plain data: every call, every message, every change.
+
+`Record` is all that checks, clocks and pictures read; `trace.Trace` is a record that users hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from labkit.kinds import count_text
+from labkit.plain import stored
+
+__all__ = [
+    "Array",
+    "Call",
+    "Message",
+    "Place",
+    "Record",
+    "Source",
+    "State",
+    "Values",
+    "chunk_bounds",
+    "counted",
+    "listed",
+]
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+@stored
+@dataclass(frozen=True)
+class Values:
+    """An array as plain data."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, array: Array) -> Values:
+        """The array's content."""
+        text = array.dtype.str if array.dtype.kind != "V" else array.dtype.name
+        return cls(text, array.shape, array.tobytes())
+
+    def array(self) -> Array:
+        """The array, read-only."""
+        return np.frombuffer(self.data, _dtype(self.dtype)).reshape(self.shape)
+
+
+@stored
+@dataclass(frozen=True)
+class Source:
+    """A function of the program that made calls; `first` is its first line in its file or cell."""
+
+    name: str
+    first: int
+    text: str
+
+
+@stored
+@dataclass(frozen=True)
+class Place:
+    """A line of `record.sources[source]`, counted from 1 within its text."""
+
+    source: int
+    line: int
+
+
+@stored
+@dataclass(frozen=True)
+class Message:
+    """Bytes that went from one rank to another in one step.
+
+    `sent_from` and `into` are elements (start, stop) of the sender's and the receiver's own flat
+    buffer; None is other memory, such as a scratch array. `sent_by` and `received_by` are the
+    numbers of the calls that posted the two ends.
+    """
+
+    number: int
+    source: int
+    dest: int
+    tag: int
+    nbytes: int
+    count: int
+    step: int
+    sent_from: tuple[int, int] | None
+    into: tuple[int, int] | None
+    sent_by: int
+    received_by: int
+
+
+@stored
+@dataclass(frozen=True)
+class Call:
+    """A call of a rank, numbered in the order in which calls came back.
+
+    It posts an end of the messages in `begins` and comes back when those in `awaits` are complete;
+    `step` is the last step that its rank has waited for by then. `barrier` is the number of the
+    barrier, for calls that are one.
+    """
+
+    number: int
+    rank: int
+    name: str
+    place: Place | None
+    step: int
+    begins: tuple[int, ...]
+    awaits: tuple[int, ...]
+    barrier: int | None
+
+
+@stored
+@dataclass(frozen=True)
+class State:
+    """Elements from `start` on that a rank's buffer held anew after a step."""
+
+    step: int
+    rank: int
+    start: int
+    data: bytes = field(repr=False)
+
+
+@stored
+@dataclass(frozen=True, repr=False)
+class Record:
+    """A program that ran: who sent what to whom, in which step, and what it made of the data.
+
+    Steps count as if every message took one step, and a rank could send one and receive one at a
+    time (`steps.py`). The buffer of a rank after step s is what it was given, with all its states
+    up to step s laid over it in order.
+    """
+
+    program: str
+    ranks: int
+    options: dict[str, str]
+    sources: tuple[Source, ...]
+    calls: tuple[Call, ...]
+    messages: tuple[Message, ...]
+    given: tuple[Values, ...]
+    left: tuple[Values, ...]
+    states: tuple[State, ...]
+    steps: int
+    complete: bool = True  # False: the changes were too many to keep, and `states` is empty
+    op: str | None = None  # the reduction that the program was given as its option `op`
+    note: str = ""  # what was odd about the run
+    # Runs the program again on other inputs; a trace from a file cannot.
+    _again: Callable[[Sequence[Array]], Record] | None = field(
+        default=None, compare=False, repr=False
+    )
+
+    @property
+    def again(self) -> Callable[[Sequence[Array]], Record] | None:
+        """The function that runs the program again on other inputs, if it can be."""
+        return self._again
+
+    @cached_property
+    def inputs(self) -> list[Array]:
+        """Each rank's buffer before the run."""
+        return [values.array() for values in self.given]
+
+    @cached_property
+    def outputs(self) -> list[Array]:
+        """Each rank's buffer after the run."""
+        return [values.array() for values in self.left]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element of the buffers."""
+        return _dtype(self.given[0].dtype).itemsize
+
+    @cached_property
+    def bytes_sent(self) -> tuple[int, ...]:
+        """Bytes that each rank sent."""
+        return self._per_rank([(m.source, m.nbytes) for m in self.messages])
+
+    @cached_property
+    def bytes_received(self) -> tuple[int, ...]:
+        """Bytes that each rank received."""
+        return self._per_rank([(m.dest, m.nbytes) for m in self.messages])
+
+    @cached_property
+    def messages_sent(self) -> tuple[int, ...]:
+        """Messages that each rank sent."""
+        return self._per_rank([(m.source, 1) for m in self.messages])
+
+    def links(self) -> dict[tuple[int, int], int]:
+        """Bytes that went over each pair (source, dest)."""
+        total: dict[tuple[int, int], int] = {}
+        for message in self.messages:
+            pair = message.source, message.dest
+            total[pair] = total.get(pair, 0) + message.nbytes
+        return dict(sorted(total.items()))
+
+    def _per_rank(self, parts: list[tuple[int, int]]) -> tuple[int, ...]:
+        total = [0] * self.ranks
+        for rank, amount in parts:
+            total[rank] += amount
+        return tuple(total)
+
+
+def _dtype(text: str) -> np.dtype[Any]:
+    try:
+        dtype: np.dtype[Any] = np.dtype(text)
+    except TypeError:
+        import ml_dtypes  # bfloat16 and its kind are known to numpy by this library alone
+
+        dtype = np.dtype(getattr(ml_dtypes, text))
+    return dtype
+
+
+def chunk_bounds(size: int, parts: int) -> list[tuple[int, int]]:
+    """Where the chunks of `np.array_split` begin and end.
+
+    >>> chunk_bounds(10, 4)
+    [(0, 3), (3, 6), (6, 8), (8, 10)]
+    """
+    short, longer = divmod(size, parts)
+    ends = [short * part + min(part, longer) for part in range(parts + 1)]
+    return list(pairwise(ends))
+
+
+def counted(count: int, what: str) -> str:
+    """A count with its noun.
+
+    >>> counted(1, "rank"), counted(1024, "rank")
+    ('1 rank', '1,024 ranks')
+    """
+    return f"{count_text(count)} {what}{'' if count == 1 else 's'}"
+
+
+def listed(items: Sequence[object]) -> str:
+    """Items in a sentence.
+
+    >>> listed([1, 2, 3])
+    '1, 2 and 3'
+    """
+    words = [str(item) for item in items]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

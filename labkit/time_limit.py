@@ -1,0 +1,51 @@
+"""A limit to how long a program may take, even one that calls nothing.
+
+>>> with time_limit(10.0):
+...     sum(range(1000))
+499500
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["TimeLimit", "time_limit"]
+
+AGAIN = 1.0  # seconds
+
+
+class TimeLimit(BaseException):
+    """Raised in the middle of whatever the thread is doing. No `except Exception` stops it."""
+
+
+raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeLimit in this thread when the block takes longer.
+
+    It is raised again every second, for a program that swallows everything. A signal would do
+    the same in the main thread only, and would take the place of another's.
+    """
+    thread = ctypes.c_ulong(threading.get_ident())
+    done, lock = threading.Event(), threading.Lock()
+
+    def interrupt() -> None:
+        wait = min(seconds, threading.TIMEOUT_MAX)
+        while not done.wait(wait):
+            wait = AGAIN
+            with lock:
+                if not done.is_set():
+                    raise_in(thread, ctypes.py_object(TimeLimit))
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+        with lock:
+            raise_in(thread, None)

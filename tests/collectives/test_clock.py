@@ -1,0 +1,150 @@
+"""When messages start and end: ports, links, local work, barriers, stragglers."""
+
+import numpy as np
+import pytest
+
+from labkit import collectives, plain
+from labkit.collectives import programs, topology
+from labkit.collectives.clock import timed
+from labkit.kinds import LabError
+
+# A message of 10 bytes takes 1 + 10 / 10 = 2 seconds.
+LINK = {"latency": 1.0, "bandwidth": 10.0}
+
+
+def ran(program, ranks, elements=10, **options):
+    inputs = [np.zeros(elements, np.uint8) for _ in range(ranks)]
+    return collectives.run(program, inputs=inputs, **options)
+
+
+def to_one(comm, buffer):
+    """All others send to rank 0 at once; it receives in order."""
+    if comm.rank:
+        comm.Send(buffer, dest=0)
+    else:
+        for source in range(1, comm.size):
+            comm.Recv(buffer, source=source)
+
+
+def from_one(comm, buffer):
+    """Rank 0 posts everything at once."""
+    if comm.rank:
+        comm.Recv(buffer, source=0)
+    else:
+        for request in [comm.Isend(buffer, dest=other) for other in range(1, comm.size)]:
+            request.Wait()
+
+
+def into_one(comm, buffer):
+    """Rank 0 is ready for everything at once."""
+    if comm.rank:
+        comm.Send(buffer, dest=0)
+    else:
+        arrived = [np.empty_like(buffer) for _ in range(1, comm.size)]
+        for request in [comm.Irecv(one, source=i + 1) for i, one in enumerate(arrived)]:
+            request.Wait()
+
+
+def in_pairs(comm, buffer):
+    """Even ranks swap with the odd rank above."""
+    other = comm.rank ^ 1
+    comm.Sendrecv(buffer.copy(), dest=other, recvbuf=buffer, source=other)
+
+
+def two_ahead(comm, buffer):
+    """Ranks 0 and 1 send to ranks 2 and 3."""
+    if comm.rank < 2:
+        comm.Send(buffer, dest=comm.rank + 2)
+    elif comm.rank < 4:
+        comm.Recv(buffer, source=comm.rank - 2)
+
+
+@pytest.mark.parametrize("program", [to_one, into_one, from_one])
+def test_a_port_takes_one_message_at_a_time(program):
+    found = timed(ran(program, 4), **LINK)
+    assert (found.starts, found.ends) == ((0, 2, 4), (2, 4, 6))
+
+
+def test_pairs_do_not_wait_for_one_another_and_both_directions_go_at_once():
+    found = timed(ran(in_pairs, 8), **LINK)
+    assert found.ends == (2,) * 8
+    assert found.seconds == 2
+
+
+def test_local_work_comes_before_the_next_message():
+    found = timed(ran(programs.naive_all_reduce, 3), **LINK, reduction=0.1)
+    work = [(span.rank, span.start, span.end) for span in found.work]
+    assert work == [(0, 2, 3), (0, 5, 6)]
+    assert found.finished == (10, 8, 10)
+
+
+def test_what_arrives_in_the_buffer_itself_is_no_work():
+    assert timed(ran(programs.all_gather, 5), **LINK, reduction=1.0).work == ()
+
+
+def test_a_barrier_waits_for_the_last():
+    def program(comm, buffer):
+        if comm.rank < 2:
+            in_pairs(comm, buffer)
+        comm.Barrier()
+        if comm.rank > 1:
+            in_pairs(comm, buffer)
+
+    found = timed(ran(program, 4), **LINK)
+    assert found.ends == (2, 2, 4, 4)
+    assert found.finished == (2, 2, 4, 4)
+
+
+def test_a_shared_network_card_is_a_queue():
+    """Bytes queue; the latency of the first message does not keep the second from starting."""
+    inside, between = topology.Link(0, 1e9), topology.Link(1.0, 10.0)
+    trace = ran(two_ahead, 4)
+    own = timed(trace, topology=topology.nodes(2, 2, inside, between))
+    shared = timed(trace, topology=topology.nodes(2, 2, inside, between, cards=1))
+    assert own.starts == (0, 0)
+    assert (shared.starts, shared.ends) == ((0, 1), (2, 3))
+
+
+def test_messages_over_two_links_of_a_ring_meet_on_one():
+    found = timed(ran(two_ahead, 6), topology=topology.ring(6, 1.0, 10.0))
+    assert (found.starts, found.ends) == ((0, 1), (3, 4))
+
+
+def test_a_straggler_is_late_slow_to_send_and_slow_to_add():
+    links = topology.fully_connected(2, **LINK)
+    trace = ran(programs.reduce, 2)
+    late = topology.straggler(links, 1, late=5.0)
+    assert timed(trace, topology=late).finished == (7, 7)
+    slow = topology.straggler(links, 0, factor=3)
+    assert timed(trace, topology=slow, reduction=0.1).finished == (9, 6)
+
+
+def test_a_program_without_messages_costs_nothing():
+    found = timed(ran(lambda comm, buffer: None, 3), **LINK)
+    assert (found.seconds, found.starts, found.finished) == (0, (), (0, 0, 0))
+
+
+def test_a_time_says_that_it_is_modelled_computes_like_a_number_and_is_stored():
+    found = timed(ran(to_one, 4), latency=5e-6, bandwidth=10e9, reduction=1e-10)
+    assert repr(found.seconds) == (
+        "15.0 µs, modelled: α = 5.00 µs, 10.0 GB/s between any two ranks, γ = 100 ms/GB"
+    )
+    assert type(found.seconds * 2) is float
+    assert plain.load(plain.dump(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("links", "keyword"),
+    [
+        ({}, "A cost needs links"),
+        ({"latency": 1e-6}, "A cost needs links"),
+        ({"latency": 1, "topology": topology.ring(4, 1, 1)}, "Leave out latency="),
+        ({"topology": topology.ring(5, 1, 1)}, "has 5 ranks and the program 4"),
+        ({"topology": "ring"}, "topology must be"),
+        ({**LINK, "reduction": -1}, "reduction"),
+        ({"latency": float("nan"), "bandwidth": 1}, "latency"),
+    ],
+)
+def test_a_mistake_is_one_sentence(links, keyword):
+    with pytest.raises(LabError, match=keyword):
+        timed(ran(to_one, 4), **links)

@@ -1,0 +1,353 @@
+"""What `run` takes, and what it leaves behind: calls, messages, steps, changes and lines."""
+
+import functools
+import linecache
+import math
+import pickle
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.collectives import Trace, programs, run, simulator
+from labkit.kinds import LabError, measured
+from labkit.plain import dump, load
+
+
+def keep(comm, buffer):
+    """Do nothing."""
+
+
+def scaled(comm, buffer, factor, add=0):
+    buffer *= factor
+    buffer += add
+
+
+def pass_on(comm, buffer):
+    """Rank 0's first half to 1, and on to 2."""
+    half = buffer[: buffer.size // 2]
+    if comm.rank:
+        comm.Recv(half, comm.rank - 1)
+    if comm.rank + 1 < comm.size:
+        comm.Send(half, comm.rank + 1)
+
+
+def ring_shift(comm, buffer, times=1):
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    for _ in range(times):
+        scratch = np.empty_like(buffer)
+        comm.Sendrecv(buffer, right, recvbuf=scratch, source=left)
+        buffer += scratch
+
+
+def after(trace, rank, step):
+    """The buffer of a rank after a step, from what it was given and its states."""
+    buffer = trace.inputs[rank].reshape(-1).copy()
+    for state in trace.states:
+        if state.rank == rank and state.step <= step:
+            data = np.frombuffer(state.data, buffer.dtype)
+            buffer[state.start : state.start + len(data)] = data
+    return buffer.reshape(trace.inputs[rank].shape)
+
+
+def test_inputs_are_copied_may_differ_in_shape_or_are_made():
+    given_ = [np.zeros(2), np.zeros(2)]
+    run(scaled, given_, factor=1, add=5)
+    assert given_[0].tolist() == [0, 0]
+    shapes = [out.shape for out in run(keep, [np.zeros(2), np.zeros((3, 1)), [1.0]]).outputs]
+    assert shapes == [(2,), (3, 1), (1,)]
+    assert [row.tolist() for row in run(keep, ranks=2).inputs] == [[1, 2], [3, 4]]
+    assert run(ring_shift, {0: [1.0], 1: [2.0]}).outputs[0].tolist() == [3.0]
+
+
+def test_options_go_to_the_program_and_into_the_trace():
+    trace = run(functools.partial(scaled, add=1), ranks=1, factor=3)
+    assert trace.outputs[0].tolist() == [4]
+    assert (trace.program, trace.options) == ("scaled", {"factor": "3", "add": "1"})
+    assert run(programs.reduce, ranks=2).op == "sum"
+    assert run(programs.reduce, ranks=2, op=np.maximum).op == "max"
+    assert run(keep, ranks=2).op is None
+
+
+def generator(comm, buffer):
+    yield comm.Barrier()
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "words"),
+    [
+        (keep, {}, "A run needs its data"),
+        (keep, {"ranks": 0}, "ranks must be .*≥ 1, got 0"),
+        (keep, {"ranks": 2.5}, "ranks must be .*got 2.5"),
+        (keep, {"inputs": []}, "inputs is empty"),
+        (keep, {"inputs": 3.0}, "inputs must be a list"),
+        (keep, {"inputs": [[1.0], [2.0]], "ranks": 3}, "ranks=3, but inputs has 2"),
+        (keep, {"inputs": [[1.0], [2]]}, "float64 and int64"),
+        (keep, {"inputs": [["a"], ["b"]]}, "arrays of numbers"),
+        (keep, {"inputs": [np.array(["2026-11-21"], dtype="M8[D]")]}, "arrays of numbers"),
+        (keep, {"inputs": [[1, [2]]]}, "input of rank 0"),
+        (keep, {"ranks": 1, "deadline": 0}, "deadline must be .*> 0"),
+        (keep, {"ranks": 1, "eager": -1}, "eager must be .*≥ 0"),
+        (keep, {"ranks": 1, "way": "up"}, r"\(comm, buffer, way=\.\.\.\): got an unexpected"),
+        (3, {"ranks": 1}, "must be a function"),
+        (scaled, {"ranks": 1}, r"scaled cannot be called as program\(comm, buffer\): missing"),
+        (generator, {"ranks": 1}, "generator"),
+    ],
+)
+def test_a_wrong_argument_is_explained(program, arguments, words):
+    with pytest.raises(LabError, match=words):
+        run(program, **arguments)
+
+
+@pytest.mark.parametrize("ranks", [1000, 20_000])
+def test_too_many_ranks_are_refused_at_once(ranks):
+    def started(comm, buffer):
+        pytest.fail("the program was started")
+
+    with pytest.raises(LabError, match=f"At most 256 ranks.*{ranks:,}.*collectives.cost"):
+        run(started, ranks=ranks)
+
+
+def test_odd_runs_have_a_note():
+    assert "works in place" in run(lambda comm, buffer: buffer + 1, ranks=2).note
+    assert run(keep, ranks=2).note == ""
+
+
+def test_a_program_that_uses_the_world_of_mpi_learns_that_it_is_one_rank():
+    pytest.importorskip("mpi4py.MPI")
+    there = {}
+    text = "from mpi4py import MPI\ndef program(comm, buffer):\n    buffer += MPI.COMM_WORLD.rank\n"
+    exec(text, there)
+    trace = run(there["program"], ranks=2)
+    assert "COMM_WORLD is a world of one rank" in repr(trace)
+    assert "COMM_WORLD" in str(trace.check("all_reduce"))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8, 17])
+def test_steps_of_a_star_a_tree_and_a_ring_are_as_published(ranks):
+    assert run(programs.naive_broadcast, ranks=ranks).steps == ranks - 1
+    assert run(programs.broadcast, ranks=ranks).steps == math.ceil(math.log2(ranks))
+    assert run(ring_shift, ranks=ranks, times=ranks - 1).steps == ranks - 1
+
+
+@pytest.mark.parametrize("name", programs.MEANING)
+@pytest.mark.parametrize("ranks", [2, 5, 8])
+def test_a_step_is_a_tick_of_the_clock_on_which_each_message_takes_one(name, ranks):
+    trace = run(getattr(programs, name), ranks=ranks)
+    timed = trace.timed(latency=1.0, bandwidth=1e300)
+    assert trace.steps == timed.seconds
+    assert [message.step for message in trace.messages] == list(timed.ends)
+
+
+def test_a_rank_sends_one_message_and_receives_one_in_a_step():
+    def everyone_to_everyone(comm, buffer):
+        mine = buffer.copy()
+        requests = [comm.Irecv(buffer[i : i + 1], i) for i in range(comm.size)]
+        requests += [comm.Isend(mine[:1], i) for i in range(comm.size)]
+        type(requests[0]).Waitall(requests)
+
+    trace = run(everyone_to_everyone, ranks=6)
+    assert len({(m.source, m.step) for m in trace.messages}) == len(trace.messages) == 36
+    assert len({(m.dest, m.step) for m in trace.messages}) == 36
+
+
+def test_a_barrier_brings_all_ranks_to_the_latest_step():
+    def program(comm, buffer):
+        if comm.rank < 2:
+            comm.Sendrecv(buffer.copy(), 1 - comm.rank, recvbuf=buffer, source=1 - comm.rank)
+        comm.Barrier()
+        comm.Sendrecv(buffer.copy(), comm.rank, recvbuf=buffer, source=comm.rank)
+
+    trace = run(program, ranks=3)
+    assert {(m.source, m.step) for m in trace.messages[2:]} == {(0, 2), (1, 2), (2, 2)}
+    barriers = [call for call in trace.calls if call.name == "Barrier"]
+    assert [(call.barrier, call.step, call.awaits) for call in barriers] == [(0, 1, ())] * 3
+
+
+def test_a_send_waits_for_its_receiver_unless_small_ones_need_not():
+    def program(comm, buffer):
+        comm.Send(buffer.copy(), 1 - comm.rank)
+        comm.Recv(buffer, 1 - comm.rank)
+
+    trace = run(program, [[1.0, 2.0], [3.0, 4.0]], eager=16)
+    assert [output.tolist() for output in trace.outputs] == [[3, 4], [1, 2]]
+    sends = [call for call in trace.calls if call.name == "Send"]
+    assert [(call.step, call.awaits) for call in sends] == [(0, ()), (0, ())]
+
+
+def test_calls_and_messages_say_what_went_where():
+    def program(comm, buffer):
+        flat = buffer.reshape(-1)
+        if comm.rank == 0:
+            comm.Isend(flat[1:3], 1, tag=4).Wait()
+        else:
+            comm.Recv(flat[2:], 0)
+
+    trace = run(program, [np.arange(6.0).reshape(2, 3)] * 2)
+    (message,) = trace.messages
+    assert (message.sent_from, message.into, message.count) == ((1, 3), (2, 4), 2)
+    assert (message.nbytes, message.tag, message.step) == (16, 4, 1)
+    found = {call.name: (call.begins, call.awaits, call.step) for call in trace.calls}
+    assert found == {"Isend": ((0,), (), 0), "Wait": ((), (0,), 1), "Recv": ((0,), (0,), 1)}
+    assert trace.calls[message.sent_by].name == "Isend"
+    assert trace.calls[message.received_by].name == "Recv"
+
+
+def test_what_a_rank_adds_belongs_to_the_step_that_brought_it():
+    trace = run(ring_shift, [[1.0, 5.0], [2.0, 5.0]])
+    assert after(trace, 0, 0).tolist() == [1, 5]
+    assert after(trace, 0, 1).tolist() == [3, 10]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_exchange_arrives_whole_and_its_states_lead_to_the_end(data):
+    ranks = data.draw(st.integers(1, 7))
+    kind = data.draw(st.sampled_from(["u1", "i2", "f4", "c16", "f8", "bool"]))
+    size = data.draw(st.integers(0, 40))
+    rounds = data.draw(st.lists(st.permutations(range(ranks)), max_size=4))
+
+    def permute(comm, buffer):
+        for targets in rounds:
+            source = targets.index(comm.rank)
+            got = np.empty_like(buffer)
+            request = comm.Irecv(got, source, tag=3)
+            comm.Send(buffer, targets[comm.rank], tag=3)
+            request.Wait()
+            buffer[:] = got
+
+    random = np.random.default_rng(size)
+    inputs = [random.integers(0, 99, size).astype(kind) for _ in range(ranks)]
+    trace = run(permute, inputs)
+    expected = list(inputs)
+    for targets in rounds:
+        expected = [expected[targets.index(rank)] for rank in range(ranks)]
+    for rank in range(ranks):
+        assert np.array_equal(trace.outputs[rank], expected[rank])
+        assert np.array_equal(after(trace, rank, trace.steps), expected[rank])
+    assert trace.bytes_sent == trace.bytes_received == (len(rounds) * inputs[0].nbytes,) * ranks
+    assert trace == run(permute, inputs)
+
+
+def test_a_run_that_changes_too_much_says_that_it_kept_no_states(monkeypatch):
+    monkeypatch.setattr(simulator, "KEEP", 15)
+    large = run(pass_on, np.arange(8.0).reshape(2, 4)[::-1])
+    assert (large.complete, large.states) == (False, ())
+    assert run(pass_on, ranks=2).complete is True
+
+
+def test_states_hold_what_changed_and_a_nan_that_stays_is_no_change():
+    def both_ends(comm, buffer):
+        buffer[0] = buffer[-1] = 1
+
+    trace = run(both_ends, np.full((1, 100), np.nan))
+    assert [(state.start, len(state.data)) for state in trace.states] == [(0, 8), (99, 8)]
+
+
+def test_bytes_and_messages_are_counted_per_rank_and_per_link():
+    trace = run(pass_on, np.zeros((3, 4), "f4"))
+    assert (trace.bytes_sent, trace.bytes_received) == ((8, 8, 0), (0, 8, 8))
+    assert trace.messages_sent == (1, 1, 0)
+    assert trace.links() == {(0, 1): 8, (1, 2): 8}
+    assert (trace.steps, trace.itemsize) == (2, 4)
+    assert repr(trace).startswith("Trace(pass_on: 3 ranks, 2 messages, 2 steps, 8 B")
+    assert repr(run(keep, ranks=1)).startswith("Trace(keep: 1 rank, 0 messages, 0 steps, 0 B")
+
+
+@pytest.mark.parametrize("dtype", ["f8", ">i4", "c8", "bool", ml_dtypes.bfloat16])
+def test_a_file_brings_back_an_equal_trace(tmp_path, dtype):
+    trace = run(pass_on, [np.arange(6).astype(dtype) for _ in range(3)])
+    loaded = Trace.load(trace.save(tmp_path / "trace.json"))
+    assert loaded == trace
+    assert loaded.outputs[2].dtype == np.dtype(dtype)
+    with pytest.raises(ValueError, match="read-only"):
+        loaded.outputs[2][0] = 1
+
+
+def test_a_file_that_is_no_trace_is_named(tmp_path):
+    (tmp_path / "kind.json").write_text(dump(measured("a laptop")))
+    for name, words in (("nothing.json", "cannot be read"), ("kind.json", "holds a Kind")):
+        with pytest.raises(LabError, match=words):
+            Trace.load(tmp_path / name)
+    with pytest.raises(LabError, match="Trace in this file is damaged"):
+        load(dump(run(pass_on, ranks=2)).replace('"data": "', '"data": "!', 1))
+
+
+def test_a_trace_travels_to_other_processes_and_can_run_again_there():
+    trace = run(programs.ring_all_reduce, ranks=3)
+    there = pickle.loads(pickle.dumps(trace))
+    assert there == trace
+    assert "exactly once" in str(there.check("all_reduce"))
+
+
+def test_a_run_may_start_another():
+    def program(comm, buffer):
+        buffer[:] = run(scaled, [buffer, buffer], factor=2).outputs[1]
+        comm.Barrier()
+
+    assert run(program, [[1.0], [2.0]]).outputs[1].tolist() == [4]
+
+
+# Which line of the program a call comes from.
+
+
+def send_round(comm, buffer):
+    right = (comm.rank + 1) % comm.size
+    pass_to(
+        comm,
+        buffer,
+        right,
+    )
+
+
+def pass_to(comm, buffer, right):
+    scratch = np.empty_like(buffer)
+    [comm.Sendrecv(buffer, right, recvbuf=scratch) for _ in range(1)]
+    buffer[:] = scratch
+
+
+def test_a_call_knows_its_function_and_line():
+    trace = run(send_round, ranks=2)
+    (source,) = trace.sources
+    assert (source.name, source.first) == ("pass_to", pass_to.__code__.co_firstlineno)
+    assert source.text.startswith("def pass_to(comm")
+    assert {call.place.line for call in trace.calls} == {3}
+
+
+def test_a_cell_of_a_notebook_is_read_as_it_was_typed():
+    text = "\n\ndef program(comm, buffer):\n    comm.Barrier()\n"
+    linecache.cache["<cell 3>"] = (len(text), None, text.splitlines(keepends=True), "<cell 3>")
+    names = {}
+    exec(compile(text, "<cell 3>", "exec"), names)
+    trace = run(names["program"], ranks=2)
+    assert (trace.sources[0].first, trace.calls[0].place.line) == (3, 2)
+
+
+def test_a_program_without_source_has_lines_and_is_drawn_all_the_same(tmp_path):
+    names = {}
+    exec("def program(comm, buffer):\n    [comm.Recv(buffer, 1 - comm.rank) for _ in 'a']\n", names)
+    with pytest.raises(LabError, match=r"rank 0 waits in Recv from rank 1 \(line 2\)"):
+        run(names["program"], ranks=2)
+    exec("def program(comm, buffer):\n    comm.Sendrecv(buffer, 0, recvbuf=buffer.copy())", names)
+    trace = run(names["program"], ranks=1)
+    assert trace.sources == ()
+    assert "text/html" in trace._repr_mimebundle_()[0]
+    assert re.search(r'"call": ?"Sendrecv"', trace.to_chrome(tmp_path / "a.json").read_text())
+
+
+class Ring:
+    def __call__(self, comm, buffer):
+        comm.Send(buffer, (comm.rank + 1) % comm.size)
+
+    def method(self, comm, buffer):
+        self(comm, buffer)
+
+
+@pytest.mark.parametrize("program", [Ring(), Ring().method, functools.partial(Ring())])
+def test_an_object_that_can_be_called_has_lines_too(program):
+    line = Ring.__call__.__code__.co_firstlineno + 1
+    with pytest.raises(LabError, match=rf"rank 0 waits in Send to rank 1 \(line {line}\)"):
+        run(program, ranks=2)
