@@ -39,11 +39,18 @@ SLOWEST_FIRST = (
     "notebooks/02_one_device.ipynb",
     "notebooks/10_on_a_cluster.ipynb",
     "notebooks/07_ring_all_reduce.ipynb",
+    "tests/test_readme.py",
+    "tests/hardware/test_replicas.py",
+    "tests/datasets/test_datasets.py",
+    "tests/cluster/test_engines.py",
+    "tests/strategies/test_table.py",
+    "tests/training/test_classic_benchmark.py",
+    "tests/views/test_diagrams.py",
+    "tests/collectives/test_errors.py",
     "tests/collectives/test_bench_measure.py",
     "tests/cluster/test_slurm.py",
-    "tests/cluster/test_mpi.py",
-    "tests/strategies/test_table.py",
     "tests/cluster/test_failures.py",
+    "tests/telemetry/test_panel.py",
 )
 CELL_SECONDS = 180.0
 # After its time a cell is interrupted; this is how long it may then go on talking.

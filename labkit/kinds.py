@@ -83,6 +83,8 @@ def seconds_text(seconds: float) -> str:
         return "0 s"
     if size >= 99.95:
         minutes, rest = divmod(round(size), 60)
+        if minutes >= 60:
+            minutes = round(size / 60)
         hours, minutes = divmod(minutes, 60)
         sign = "-" if seconds < 0 else ""
         return f"{sign}{hours} h {minutes} min" if hours else f"{sign}{minutes} min {rest} s"

@@ -33,7 +33,13 @@ def value_of(text, units):
 
 @given(st.floats(1e-9, 1e6))
 def test_a_time_keeps_three_digits(seconds):
-    assert value_of(seconds_text(seconds), SECONDS) == pytest.approx(seconds, rel=0.0051)
+    accuracy = 0.0051 if seconds < 3600 else 30.5 / seconds  # hours: to the minute
+    assert value_of(seconds_text(seconds), SECONDS) == pytest.approx(seconds, rel=accuracy)
+
+
+def test_hours_are_rounded_to_the_nearest_minute():
+    assert seconds_text(8627.6) == "2 h 24 min"
+    assert seconds_text(3599.6) == "1 h 0 min"
 
 
 @given(st.integers(0, 10**15))

@@ -320,7 +320,7 @@ def read(path: str | Path) -> Recording:
     help_text = "Give the name of a file that panel.save(path) or `labkit record` has written."
     try:
         # A damaged byte is one damaged line.
-        first, *lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
+        first, *lines = Path(path).read_bytes().decode("utf-8", "replace").split("\n")
         header = header_of(parse(first))
     except Damage as damage:
         raise LabError(
