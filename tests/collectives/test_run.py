@@ -326,13 +326,18 @@ def test_a_cell_of_a_notebook_is_read_as_it_was_typed():
     assert (trace.sources[0].first, trace.calls[0].place.line) == (3, 2)
 
 
-def test_a_program_without_source_has_lines_and_is_drawn_all_the_same(tmp_path):
+def without_source(text):
     names = {}
-    exec("def program(comm, buffer):\n    [comm.Recv(buffer, 1 - comm.rank) for _ in 'a']\n", names)
+    exec(compile(text, "<no file>", "exec"), names)
+    return names["program"]
+
+
+def test_a_program_without_source_has_lines_and_is_drawn_all_the_same(tmp_path):
+    waits = "def program(comm, buffer):\n    [comm.Recv(buffer, 1 - comm.rank) for _ in 'a']\n"
     with pytest.raises(LabError, match=r"rank 0 waits in Recv from rank 1 \(line 2\)"):
-        run(names["program"], ranks=2)
-    exec("def program(comm, buffer):\n    comm.Sendrecv(buffer, 0, recvbuf=buffer.copy())", names)
-    trace = run(names["program"], ranks=1)
+        run(without_source(waits), ranks=2)
+    to_itself = "def program(comm, buffer):\n    comm.Sendrecv(buffer, 0, recvbuf=buffer.copy())"
+    trace = run(without_source(to_itself), ranks=1)
     assert trace.sources == ()
     assert "text/html" in trace._repr_mimebundle_()[0]
     assert re.search(r'"call": ?"Sendrecv"', trace.to_chrome(tmp_path / "a.json").read_text())
