@@ -1,6 +1,6 @@
 """Messages over a pair of sockets: a length, then a pickle; open files may travel along.
 
-The other end is in a process that we have started: nobody else can write there.
+The other end is in a process that we have started: no other process can write there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The network of the ranks: a private loopback, or free ports in the shared network.
 
 TensorFlow's servers accept everybody and listen on every network interface. In a network that has
-nothing but a loopback, nobody else can reach them, and no other program can take their ports.
+nothing but a loopback, no other process can reach them, and no other program can take their ports.
 
 python -m labkit.cluster.network        prints why there is no private network, or nothing
 """

@@ -148,7 +148,7 @@ def read_too_early(end: End) -> LabError:
     """A program that used what was still being received."""
     return LabError(
         f"Rank {end.rank} read what its {end.words} receives into, before it had waited for it. "
-        "Until Wait is back nobody knows what is in there: wait first."
+        "The buffer is undefined until Wait returns: wait first."
     )
 
 

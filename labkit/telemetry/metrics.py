@@ -39,8 +39,6 @@ METRICS = {
         # Computed on arrival from the samples above, so that sums survive the thinning of old rows:
         Metric("busy_seconds", "busy time", "s", counter=True),  # utilisation, summed over time
         Metric("covered_seconds", "time with known utilisation", "s", counter=True),
-        Metric("joules", "energy from power", "J", counter=True),  # where there is no counter
-        Metric("powered_seconds", "time with known power", "s", counter=True),
     )
 }
 
