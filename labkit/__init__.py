@@ -24,7 +24,7 @@ _NAMES = {
     "LabError": "labkit.kinds",
     "compare": "labkit.timing",
     "measure": "labkit.timing",
-    "picture": "labkit.views.diagrams",
+    "picture": "labkit.views.images",
     "panel": "labkit.telemetry.panel",
     "predict": "labkit.timing",
     "replay": "labkit.telemetry",
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from labkit.telemetry import replay
     from labkit.telemetry.panel import panel
     from labkit.timing import compare, measure, predict
-    from labkit.views.diagrams import picture
+    from labkit.views.images import picture
 
 
 def __getattr__(name: str) -> Any:

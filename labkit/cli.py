@@ -66,13 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"labkit {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")
-    doctor = commands.add_parser("doctor", help="check this machine before class")
-    doctor.add_argument("--json", action="store_true", help="print the lines as JSON")
-    doctor.add_argument("--quick", action="store_true", help="leave out what starts TensorFlow")
+    commands.add_parser("doctor", help="check this machine before class")
     lab = commands.add_parser("lab", help="open the course in JupyterLab")
     lab.add_argument("extra", nargs="*", help="passed on to JupyterLab, such as --port 9000")
-    images = commands.add_parser("images", help="redraw the course's pictures")
-    images.add_argument("--check", action="store_true", help="only say which are out of date")
     record = commands.add_parser("record", help="sample the devices while a program runs")
     record.add_argument("--to", type=Path, metavar="FILE", help="where to write; a new file")
     record.add_argument("--every", type=float, default=0.1, help="seconds between two samples")
@@ -82,7 +78,6 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--html", type=Path, help="write the page here, and do not open it")
     bench = commands.add_parser("bench", help="measure what this machine can do")
     bench.add_argument("what", choices=["collectives"], help="all-reduce and its relatives")
-    bench.add_argument("--collective", default="all_reduce", help="all_reduce if not given")
     bench.add_argument("--ranks", type=int, default=4, help="how many; 4 if not given")
     bench.add_argument("--sizes", metavar="1k:16M", help="bytes in each rank's buffer, doubling")
     bench.add_argument("--contenders", metavar="mpi,gloo", help="who; the usual ones if not given")
@@ -113,27 +108,35 @@ def _add_slurm(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    if chosen.command == "doctor":
-        from labkit import doctor
-
-        return doctor.main(as_json=chosen.json, quick=chosen.quick)
+    """Each command's room is imported only for its own command."""
     if chosen.command == "lab":
         return _lab(chosen.extra)
-    if chosen.command == "images":
-        return _images(check=chosen.check)
-    if chosen.command in ("record", "replay"):
-        return _recordings(chosen)
+    if chosen.command == "doctor":
+        return int(importlib.import_module("labkit.doctor").main())
+    if chosen.command == "notebooks":
+        return int(importlib.import_module("labkit.publish").main(chosen.names))
     if chosen.command == "bench":
-        command = importlib.import_module("labkit.collectives.bench.command")
-        return int(command.main(chosen))
+        return int(importlib.import_module("labkit.collectives.bench.measurement").main(chosen))
     if chosen.command == "slurm":
         return int(importlib.import_module("labkit.cluster.batch").main(chosen))
-    publish = importlib.import_module("labkit.publish")
-    return int(publish.main(chosen.names))
+    recordings = importlib.import_module("labkit.telemetry.cli")
+    if chosen.command == "record":
+        program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
+        return int(recordings.record(program, to=chosen.to, every=chosen.every))
+    out: Any = sys.stdout
+    out.reconfigure(errors="replace")  # a terminal that knows no "–" shows "?"
+    code = int(recordings.replay(chosen.file, html=chosen.html, show=chosen.html is None))
+    out.flush()  # here, where it is known what to do when nobody reads it
+    return code
 
 
 def _lab(extra: Sequence[str]) -> int:
-    folder = _course()
+    folder = course_folder()
+    if folder is None:
+        raise LabError(
+            f"The course's notebooks are not in {Path.cwd()} or above it. "
+            "Go to the folder that you cloned, where notebooks/ lies, and try again."
+        )
     if importlib.util.find_spec("jupyterlab") is None:
         raise LabError(
             "JupyterLab is not installed beside this labkit. Run `make lab`, "
@@ -163,50 +166,6 @@ def _check_runtime_folder() -> None:
             f"JupyterLab cannot write in {folder} ({fault.strerror}). Start it with a home folder "
             "that is yours, such as: make lab HOME=/tmp/$USER"
         ) from fault
-
-
-def _recordings(chosen: argparse.Namespace) -> int:
-    command = importlib.import_module("labkit.telemetry.cli")
-    if chosen.command == "replay":
-        return _replay(command, chosen)
-    program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
-    return int(command.record(program, to=chosen.to, every=chosen.every))
-
-
-def _replay(command: Any, chosen: argparse.Namespace) -> int:
-    out: Any = sys.stdout
-    if hasattr(out, "reconfigure"):
-        out.reconfigure(errors="replace")  # a terminal that knows no "–" shows "?"
-    code = int(command.replay(chosen.file, html=chosen.html, show=chosen.html is None))
-    if out is not None:
-        out.flush()  # here, where it is known what to do when nobody reads it
-    return code
-
-
-def _images(*, check: bool) -> int:
-    diagrams = importlib.import_module("labkit.views.diagrams")
-    folder = _course() / "images"
-    if not check:
-        diagrams.draw_all(folder)
-        return 0
-    stale = diagrams.check_all(folder)
-    if not stale:
-        print("All pictures are up to date.")
-        return 0
-    for name in stale:
-        print(f"out of date: {name}")
-    print("Redraw them with `labkit images`.")
-    return 1
-
-
-def _course() -> Path:
-    folder = course_folder()
-    if folder is None:
-        raise LabError(
-            f"The course's notebooks are not in {Path.cwd()} or above it. "
-            "Go to the folder that you cloned, where notebooks/ lies, and try again."
-        )
-    return folder
 
 
 if __name__ == "__main__":

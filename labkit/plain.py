@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from labkit.kinds import Kind, LabError
 
-__all__ = ["atomic_write", "dump", "load", "read", "stored", "write"]
+__all__ = ["atomic_write", "dump", "load", "read", "stored", "write", "write_text"]
 
 FORMAT = 1
 T = TypeVar("T")
@@ -64,15 +64,10 @@ def load(text: str) -> Any:
             "This is not a file that labkit wrote, or it is cut short. "
             "Save it again with .save(path), or give the path of another file."
         ) from fault
-    if version != FORMAT:
+    if version != FORMAT or name not in _stored:
         raise LabError(
-            f"This file holds a {name!r} in format {version}; this labkit reads format {FORMAT}. "
-            "Update labkit, or save the file again."
-        )
-    if name not in _stored:
-        raise LabError(
-            f"This file holds a {name!r}, which is not loaded here. Import the room of labkit that "
-            "wrote it first, such as labkit.training or labkit.timing."
+            f"This file holds a {name!r} in format {version}, which this labkit does not read "
+            f"(its format is {FORMAT}). Save it again with this version."
         )
     try:
         return _typed(_stored[name], value)
@@ -85,11 +80,15 @@ def load(text: str) -> Any:
 
 def write(path: str | Path, value: object) -> Path:
     """Write a registered dataclass to a file; `read` gives it back."""
-    text = dump(value) + "\n"
+    return write_text(path, dump(value) + "\n")
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """Write a file of the user's, or say why that cannot be."""
+    target = Path(path)
     try:
-        target = Path(path)
         atomic_write(target, text)
-    except (OSError, ValueError, TypeError) as fault:
+    except OSError as fault:
         raise LabError(
             f"{str(path)!r} cannot be written: {fault}. "
             "Give the path of a file in a folder that exists and is yours."
@@ -98,10 +97,7 @@ def write(path: str | Path, value: object) -> Path:
 
 
 def atomic_write(path: Path, content: str | bytes) -> None:
-    """Write a file so that every reader sees the old one or the whole new one.
-
-    Whatever goes wrong, a full disk included, the old file stays as it was.
-    """
+    """Write a file so that every reader sees the old one or the whole new one."""
     if path.exists() and not path.is_file():
         raise OSError("it is not a regular file")  # root could replace a device
     draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -116,12 +112,11 @@ def atomic_write(path: Path, content: str | bytes) -> None:
 def read(path: str | Path, types: tuple[type, ...], what: str) -> Any:
     """The object in a file that `write` wrote; `what` says in words which it must be."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        found = load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as fault:
         raise LabError(
             f"{str(path)!r} cannot be read: {fault}. Give the path that you gave to .save(path)."
         ) from fault
-    found = load(text)
     if not isinstance(found, types):
         raise LabError(
             f"{str(path)!r} holds a {type(found).__name__}, not {what}. "

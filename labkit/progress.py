@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 
 from labkit.kinds import seconds_text
 
-__all__ = ["Line", "progress", "unseen"]
+__all__ = ["Line", "progress"]
 
 SILENT = 1.0  # seconds before a line appears at all
 APART = 0.25  # seconds between two updates
@@ -80,10 +80,6 @@ def progress(what: str, total: float = 0) -> Iterator[Callable[[float], None]]:
         yield advance
     finally:
         line.erase()
-
-
-def unseen(_done: float) -> None:
-    """A function in place of `advance` that shows nothing."""
 
 
 def _in_notebook() -> bool:

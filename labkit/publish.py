@@ -23,7 +23,7 @@ from typing import Any
 from labkit.kinds import LabError, bytes_text, seconds_text
 from labkit.plain import atomic_write
 
-__all__ = ["main"]
+__all__ = ["CELL_SECONDS", "main", "seconds_of"]
 
 CELL_SECONDS = 180
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
@@ -84,7 +84,7 @@ def _run(notebook: Any, path: Path) -> None:
         client = NotebookClient(
             notebook,
             kernel_name=KERNEL["name"],
-            timeout_func=_seconds_of,
+            timeout_func=seconds_of,
             raise_on_iopub_timeout=True,
             store_widget_state=False,
             on_cell_execute=remember,
@@ -95,7 +95,7 @@ def _run(notebook: Any, path: Path) -> None:
         except CellExecutionError as fault:
             what = f"{fault.ename}: {fault.evalue}"
         except CellTimeoutError:
-            seconds = _seconds_of(running[-1])
+            seconds = seconds_of(running[-1])
             what = f"not done after {seconds} s (a tag such as timeout-600 gives it longer)"
         except DeadKernelError:
             what = "its kernel died, most often because memory ran out"
@@ -107,9 +107,10 @@ def _run(notebook: Any, path: Path) -> None:
     )
 
 
-def _seconds_of(cell: Any) -> int:
+def seconds_of(cell: Any, usual: int = CELL_SECONDS) -> int:
+    """The time that a cell's tag `timeout-NNN` gives it, or the usual one."""
     tags = [re.fullmatch(r"timeout-(\d+)", tag) for tag in cell.metadata.get("tags", [])]
-    return next((int(tag[1]) for tag in tags if tag), CELL_SECONDS)
+    return next((int(tag[1]) for tag in tags if tag), usual)
 
 
 def _tidy(notebook: Any, path: Path) -> int:

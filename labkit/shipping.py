@@ -14,15 +14,25 @@ import io
 import linecache
 import os
 import pickle
+import reprlib
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from labkit.kinds import LabError
 
-__all__ = ["is_importable", "names_used", "pack", "pack_program", "unpack", "unpack_program"]
+__all__ = [
+    "functions_of",
+    "names_in",
+    "names_used",
+    "pack",
+    "pack_program",
+    "unpack",
+    "unpack_program",
+]
 
 
 def pack(value: object, what: str, then: str = "") -> bytes:
@@ -81,18 +91,25 @@ def pack_program(program: Callable[..., Any], args: tuple[Any, ...] = ()) -> byt
     try:
         call = pack((program, args), f"The program {name}")
     except LabError:
-        _explain(program, name, set())
+        for function in functions_of(program):
+            for used, value in names_used(function):
+                if not isinstance(value, (FunctionType, ModuleType, type)):
+                    pack(
+                        value,
+                        f"The program {name} uses `{used}`, and {used} ({reprlib.repr(value)})",
+                        f"Make {used} inside the program, or give what it is made from.",
+                    )
         for number, value in enumerate(args):
-            pack(value, f"Argument {number + 1} of {name} ({_short(value)})")
+            pack(value, f"Argument {number + 1} of {name} ({reprlib.repr(value)})")
         raise
-    paths = [path or _folder() for path in sys.path]
+    paths = [path or str(Path.cwd()) for path in sys.path]
     # linecache keeps the source of cells, which no file holds, without a time stamp.
     sources = {
         file: "".join(entry[2])
         for file, entry in list(linecache.cache.items())
         if len(entry) == 4 and entry[1] is None and not Path(file).exists()
     }
-    return pickle.dumps((paths, _folder(), sources, call))
+    return pickle.dumps((paths, str(Path.cwd()), sources, call))
 
 
 def unpack_program(data: bytes) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -112,42 +129,42 @@ def unpack_program(data: bytes) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return unpack(call)  # type: ignore[no-any-return]
 
 
+def functions_of(program: Callable[..., Any]) -> Iterator[FunctionType]:
+    """The function, and those that it uses and that no other process can import."""
+    seen: set[int] = set()
+    unseen: list[Any] = [program]
+    while unseen:
+        part = unseen.pop()
+        part = part.__func__ if isinstance(part, MethodType) else getattr(part, "func", part)
+        if id(part) in seen or not isinstance(part, (FunctionType, type)):
+            continue
+        seen.add(id(part))
+        if len(seen) > 1 and _is_importable(part):
+            continue
+        if isinstance(part, FunctionType):
+            yield part
+            unseen.extend(value for _, value in names_used(part) if callable(value))
+        else:
+            unseen.extend(value for value in vars(part).values() if callable(value))
+
+
 def names_used(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Names that the function takes from outside itself, with their values."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
+        with suppress(ValueError):  # not yet set
             yield name, cell.cell_contents
-        except ValueError:  # not yet set
-            continue
-    for name in sorted(set(_names(function.__code__))):
+    for name in sorted(names_in(function.__code__)):
         if name in function.__globals__:
             yield name, function.__globals__[name]
 
 
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
+def names_in(code: CodeType) -> set[str]:
+    """Every name in the code of a function, and of those that are defined in it."""
+    inner = (names_in(part) for part in code.co_consts if isinstance(part, CodeType))
+    return set(code.co_names).union(*inner)
 
 
-def _explain(program: Any, name: str, seen: set[Any]) -> None:
-    """Raise a LabError for the first name that cannot be sent, in the program and its functions."""
-    if not isinstance(program, FunctionType) or program in seen or is_importable(program):
-        return
-    seen.add(program)
-    for used, value in names_used(program):
-        if isinstance(value, FunctionType):
-            _explain(value, name, seen)
-        elif not isinstance(value, (ModuleType, type)):
-            pack(
-                value,
-                f"The program {name} uses `{used}`, and {used} ({_short(value)})",
-                f"Make {used} inside the program, or give what it is made from.",
-            )
-
-
-def is_importable(part: FunctionType | type) -> bool:
+def _is_importable(part: FunctionType | type) -> bool:
     """Whether a process with the same sys.path finds this function or class by its name."""
     module = sys.modules.get(part.__module__)
     if module is None or module.__name__ == "__main__" or "<locals>" in part.__qualname__:
@@ -172,18 +189,3 @@ def _is_on_path(name: str) -> bool:
             file = getattr(sys.modules.get(name), "__file__", None)
             return file is None or spec.origin == file
     return False
-
-
-def _folder() -> str:
-    try:
-        return str(Path.cwd())
-    except OSError:  # the folder has been deleted under the session
-        return "/"
-
-
-def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 (a repr of the user's own)
-        return f"a {type(value).__name__}"
-    return text if len(text) <= 60 else f"a {type(value).__name__}"

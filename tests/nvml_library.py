@@ -114,10 +114,11 @@ _PROGRAM = """
 import pickle, sys
 from labkit.telemetry.gpus import Gpus
 now = 0.0
-gpus = Gpus(int(sys.argv[1]), clock=lambda: now)
 for line in sys.stdin:
     what, now = line.split()
     now = float(now)
+    if what == "open":
+        gpus = Gpus(int(sys.argv[1]), clock=lambda: now)
     pickle.dump(getattr(gpus, what)(), sys.stdout.buffer)
     sys.stdout.buffer.flush()
 """
@@ -165,13 +166,9 @@ class Apart:
         return rows, states
 
     def close(self) -> None:
-        """End the source and its process."""
-        try:
-            if self._process.poll() is None:
-                self._ask("close")
-        finally:
-            self._process.kill()
-            self._process.communicate()
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
 
     def _ask(self, what: str) -> Any:
         watchdog = threading.Timer(30, self._process.kill)

@@ -6,7 +6,7 @@ import ast
 import json
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -25,16 +25,12 @@ FLOORS = (
     {"timing", "telemetry", "collectives", "pipelines"},
     {"training", "cluster"},
     {"strategies", "updates"},
-    {"cli", "doctor", "doctor_checks", "publish", "contents", "exercises"},
+    {"cli", "doctor", "publish", "contents", "exercises"},
 )
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
-GROUND, COMMANDS = FLOORS[0], {"cli", "doctor", "doctor_checks", "publish"}
+GROUND, COMMANDS = FLOORS[0], {"cli", "doctor", "publish"}
 
-# TEMPORARY: rooms of the next issue. Nothing else may be added here.
-MAY_HAVE_CYCLES = {"strategies", "updates", "exercises"}
-# The diagrams of lectures move from these to images/ next.
-MAY_BE_LARGE = MAY_HAVE_CYCLES | {"cluster", "collectives", "views"}
-LARGEST_ROOM = 20  # modules, __init__.py not counted
+LARGEST_PACKAGE = 20  # modules, __init__.py not counted
 
 HEAVY = {
     "IPython", "cloudpickle", "greenlet", "ipywidgets", "jupyter_client", "jupyterlab", "keras",
@@ -118,12 +114,8 @@ def test_a_room_imports_only_from_the_floors_below():
 
 
 def test_no_module_imports_itself_through_others():
-    graph = defaultdict(set)
-    for module, found in IMPORTS.items():
-        room = room_of(module)
-        for needed in map(target, found):
-            if needed in IMPORTS and not (room == room_of(needed) and room in MAY_HAVE_CYCLES):
-                graph[module].add(needed)
+    graph = {module: {t for t in map(target, found) if t in IMPORTS}
+             for module, found in IMPORTS.items()}  # fmt: skip
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as cycle:
@@ -131,10 +123,9 @@ def test_no_module_imports_itself_through_others():
         pytest.fail(" imports ".join(reversed(cycle.args[1])))
 
 
-def test_a_room_can_be_read_in_one_sitting():
-    sizes = Counter(room_of(m) for m, path in FILES.items() if path.name != "__init__.py")
-    large = {room: size for room, size in sizes.items() if size > LARGEST_ROOM}
-    assert large.keys() - MAY_BE_LARGE == set(), large
+def test_a_package_can_be_read_in_one_sitting():
+    sizes = Counter(path.parent for path in FILES.values() if path.name != "__init__.py")
+    assert {folder: size for folder, size in sizes.items() if size > LARGEST_PACKAGE} == {}
 
 
 def test_a_room_uses_no_private_name_of_another():

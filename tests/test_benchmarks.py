@@ -114,21 +114,6 @@ def test_launch_is_the_quickest_to_start_processes(tmp_path):
     )
 
 
-def test_peers_that_cannot_be_installed_leave_a_reason_and_nothing_else(
-    tmp_path, monkeypatch, capsys
-):
-    peers = load("peers", monkeypatch)
-    monkeypatch.setattr(peers, "VENV", tmp_path / "peers")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    assert peers.peers_python("gpustat is") is None
-    said = capsys.readouterr().out
-    assert "cannot be installed: ERROR: " in said
-    assert "So gpustat is left out" in said
-    assert "needs the network" in said
-    assert not (tmp_path / "peers").exists()
-
-
 def test_the_tenth_is_taken_of_the_cheapest_that_keeps_a_history(monkeypatch, capsys):
     telemetry = load("telemetry", monkeypatch)
     milliseconds = {

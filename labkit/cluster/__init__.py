@@ -15,7 +15,7 @@ from labkit.cluster.batch import batch_script
 from labkit.cluster.cluster import Cluster
 from labkit.cluster.failures import RankError
 from labkit.cluster.fork_client import shutdown
-from labkit.cluster.in_rank import ThisRank
+from labkit.cluster.in_rank import ThisRank, this_rank
 from labkit.cluster.output import Line
 from labkit.cluster.run import Outcome, RunHandle
 from labkit.cluster.session import SlurmSession, slurm_session
@@ -33,11 +33,6 @@ __all__ = [
     "slurm_session",
     "this_rank",
 ]
-
-
-def this_rank() -> ThisRank:
-    """In a program that a cluster runs: which rank this is, and where the others are."""
-    return ThisRank.here()
 
 
 class _Room(ModuleType):

@@ -13,16 +13,13 @@
 from __future__ import annotations
 
 import ast
-import re
 import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.arguments import whole
+from labkit.arguments import one_of, whole
 from labkit.cluster import slurm_rank
 from labkit.kinds import LabError
 
@@ -30,17 +27,6 @@ if TYPE_CHECKING:
     import argparse
 
 __all__ = ["BatchScript", "Resources", "batch_script", "main"]
-
-FORMS = {
-    "partition": (r"[\w.+-]+(,[\w.+-]+)*", 'a name that `sinfo` lists: "alpha"'),
-    "account": (r"[\w.+-]+", "the name of your project"),
-    "name": (r"[\w.+-]+", 'a word: "train"'),
-    "time": (
-        r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}",
-        '"30" (minutes), "1:30:00" or "2-00:00:00"',
-    ),
-    "memory": (r"\d+[KMGTkmgt]?", '"16G" for each node'),
-}
 
 
 @dataclass(frozen=True)
@@ -58,28 +44,16 @@ class Resources:
     memory: str | None = None
     cpus: int | None = None
     gpus: int | None = None
-    extra: Sequence[str] = ()
+    extra: tuple[str, ...] = ()
     name: str = "labkit"
 
     def __post_init__(self) -> None:
-        for name in ("ranks", "nodes", "cpus", "gpus"):
-            if name == "ranks" or getattr(self, name) is not None:
-                whole(name, getattr(self, name), at_least=1)
-        if self.nodes is not None and self.nodes > self.ranks:
-            raise LabError(f"nodes must be ≤ ranks={self.ranks}, got {self.nodes}.")
-        for name, (form, example) in FORMS.items():
-            value = getattr(self, name)
-            if value is not None and not re.fullmatch(form, str(value)):
-                raise LabError(f"Slurm does not take {name}={value!r}. Write {example}.")
-        for option in [self.extra] if isinstance(self.extra, str) else self.extra:
-            if isinstance(self.extra, str) or not re.fullmatch(r"--[a-z][^\n\r]*", option):
-                raise LabError(
-                    "extra must be options of sbatch, such as "
-                    f'extra=["--reservation=class"], got {option!r}.'
-                )
+        whole("ranks", self.ranks, at_least=1)
+        if self.nodes is not None:
+            whole("nodes", self.nodes, at_least=1)
 
-    def options(self) -> list[str]:
-        """The options as sbatch takes them."""
+    def header(self, output: str = "") -> str:
+        """The first lines of the script; `output` is the file for what the job prints."""
         even = self.nodes is not None and self.ranks % self.nodes == 0
         values = {
             "job-name": self.name,
@@ -94,11 +68,7 @@ class Resources:
             "time": self.time,
         }
         given = [f"--{option}={value}" for option, value in values.items() if value is not None]
-        return [*given, *self.extra]
-
-    def header(self, output: str = "") -> str:
-        """The first lines of the script; `output` is the file for what the job prints."""
-        options = [*self.options(), *([f"--output={output}"] if output else [])]
+        options = [*given, *self.extra, *([f"--output={output}"] if output else [])]
         return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options)])
 
 
@@ -112,30 +82,19 @@ class BatchScript:
     def __repr__(self) -> str:
         return self.text
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(self.text)}</pre>"
-
     def save(self, path: str | Path | None = None) -> Path:
         """Write the script to a new file; a file that is there stays as it is.
 
         >>> batch_script("train.py", ranks=2).save("job.sh")      # doctest: +SKIP
         """
         path = Path(path or self.name)
-        try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(self.text)
-            path.chmod(0o755)
-        except FileExistsError:
-            if path.is_file() and path.read_text(errors="replace") == self.text:
-                return path
+        if path.exists() and path.read_text(errors="replace") != self.text:
             raise LabError(
                 f"{path} is there already, and you may have edited it: it was not changed. Delete "
                 "it, or choose another name."
-            ) from None
-        except OSError as fault:
-            raise LabError(
-                f"{path} cannot be written: {fault.strerror}. Name a file in a folder of yours."
-            ) from fault
+            )
+        path.write_text(self.text, encoding="utf-8")
+        path.chmod(0o755)
         return path
 
 
@@ -149,25 +108,20 @@ def batch_script(
     The only function of a file needs no name. The other keywords are those of
     `labkit.cluster(engine="slurm")`: nodes, partition, time, account, memory, cpus, gpus, extra.
     """
-    if not isinstance(file, (str, Path)):
+    if not isinstance(file, (str, Path)) or Path(file).suffix != ".py":
         raise LabError(
             f"file must be the path of a .py file, got {file!r}. A job runs without this "
             "notebook: write the program to a file with %%writefile train.py."
         )
     path = Path(file).resolve()
-    if path.suffix != ".py":
-        raise LabError(
-            f"{path.name} is no .py file. A job runs a file: in a notebook, write the program with "
-            "%%writefile train.py."
-        )
-    functions = _functions_in(path)
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError) as fault:
+        raise LabError(f"{path} cannot be read as Python: {fault}.") from fault
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     if program is None and len(functions) == 1:
         program = functions[0]
-    if program not in functions:
-        raise LabError(
-            f"program must name a function of {path.name} ({', '.join(functions) or 'it has none'})"
-            f", got {program!r}."
-        )
+    program = str(one_of(f"program, a function of {path.name},", program, functions))
     wanted = Resources(ranks, **{"name": program, **resources})
     srun = ["srun", "--kill-on-bad-exit=1", "--label"]
     if wanted.cpus:
@@ -197,11 +151,3 @@ def main(chosen: argparse.Namespace) -> int:
         path = script.save(chosen.output)
         print(f"Wrote {path}. Send it with: sbatch {path}")
     return 0
-
-
-def _functions_in(path: Path) -> list[str]:
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError) as fault:
-        raise LabError(f"{path} cannot be read as Python: {fault}.") from fault
-    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]

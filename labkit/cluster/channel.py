@@ -19,14 +19,15 @@ MOST_FILES = 32
 
 
 class Channel:
-    """One end of a pair."""
+    """One end of a pair. Unlike multiprocessing's Connection, it receives without waiting."""
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
         self.closed = False
         """The other end is gone, and everything that it sent has been received."""
+        self.files: list[int] = []
+        """Files that came with messages, in the order of the messages."""
         self._read = bytearray()
-        self._files: list[int] = []
 
     def fileno(self) -> int:
         """For selectors."""
@@ -36,10 +37,9 @@ class Channel:
         """Send a message; OSError when the other end is gone."""
         data = pickle.dumps(message)
         data = LENGTH.pack(len(data)) + data
-        # Files travel with the first byte: messages take their files in the same order.
+        # Files travel with the first byte.
         sent = socket.send_fds(self.end, [data], list(files)) if files else self.end.send(data)
-        if sent < len(data):
-            self.end.sendall(data[sent:])
+        self.end.sendall(data[sent:])
 
     def receive(self) -> list[tuple[Any, ...]]:
         """The whole messages that have come; a blocking socket waits for a piece of one."""
@@ -49,7 +49,7 @@ class Channel:
             return []
         except OSError:
             data, files = b"", []
-        self._files += files
+        self.files += files
         self._read += data
         self.closed = not data
         found = []
@@ -60,11 +60,6 @@ class Channel:
             found.append(pickle.loads(bytes(self._read[LENGTH.size : end])))  # noqa: S301
             del self._read[:end]
         return found
-
-    def files(self, count: int) -> list[int]:
-        """The files that came with a message, in the order of the messages."""
-        taken, self._files = self._files[:count], self._files[count:]
-        return taken
 
     def close(self) -> None:
         """Close this end."""

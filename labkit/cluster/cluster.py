@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Collection, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from labkit.arguments import one_of
-from labkit.cluster.engine import Addresses, Engine, Job
-from labkit.cluster.environment import (
-    checked,
-    indices,
-    local_variables,
-    rank_environment,
-    roles_of,
-    tf_config_of,
-)
+from labkit.cluster.engine import Engine, Job
+from labkit.cluster.environment import index_of, rank_environment, roles_of, texts_of
 from labkit.cluster.in_rank import ThisRank, modules_of
 from labkit.cluster.local import LocalEngine
 from labkit.cluster.run import RunHandle, checked_seconds
@@ -58,68 +49,36 @@ class Cluster:
         """
         self.roles = roles_of(ranks, roles)
         self.ranks = len(self.roles)
-        self._environment = checked(environment)
-        self._preload = (preload,) if isinstance(preload, str) else tuple(preload)
+        self._environment = texts_of(environment)
+        self._preload = tuple(preload)
         self._start = checked_seconds("start", start)
-        self._private = False
         make = ENGINES[one_of("engine", engine, ENGINES)]
-        known = [name for name in inspect.signature(make).parameters if name != "environment"]
-        for keyword in engine_keywords:
-            one_of(f"a keyword of engine={engine!r}", keyword, known)
-        if engine == "local":
-            network = engine_keywords.get("network") or os.environ.get("LABKIT_NETWORK", "own")
-            self._private = one_of("network", network, ("own", "shared")) == "own"
-            engine_keywords |= {"network": network, "environment": self._environment}
         self.engine = make(**engine_keywords)
-        self._addresses: Addresses | None = None
         self._run: RunHandle | None = None
         self._is_open = False
 
     def __enter__(self) -> Self:
         try:
-            self.engine.open(self.ranks, self._start)
-            self._addresses = self.engine.addresses()
+            self.engine.open(self.ranks, self._start, self._environment)
         except BaseException:
             self.engine.close()
             raise
         self._is_open = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_open = False
         self.engine.close()
 
     def __repr__(self) -> str:
-        counts = {role: self.roles.count(role) for role in dict.fromkeys(self.roles)}
-        who = ", ".join(f"{count} {role}" for role, count in counts.items())
-        words = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
-        words += f" ({who})" if len(counts) > 1 else ""
-        words += f" {self.engine.describe()}"
+        words = f"{self.ranks} rank{'s' * (self.ranks > 1)} {self.engine.describe()}"
         return words if self._is_open else f"{words}; its block has ended"
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """The address of each rank in this run, or in the next one."""
-        if self._addresses is None:
-            raise LabError(
-                "Ranks have addresses in their block: with labkit.cluster(...) as c: ..."
-            )
-        return self._addresses.ranks
-
-    def tf_config(self, rank: int) -> dict[str, Any]:
-        """What this rank finds in its TF_CONFIG."""
-        return tf_config_of(self.roles, self.addresses, self._checked("rank", [rank])[0])
 
     def run(
         self,
         program: Callable[..., Any],
         *args: Any,
-        deadline: float = 60.0,
+        timeout: float = 60.0,
         until: Collection[int] | None = None,
         tolerate: Collection[int] = (),
         show: bool = True,
@@ -130,9 +89,9 @@ class Cluster:
         `until={0}`: over when these have returned; the others are then stopped. `tolerate={2}`:
         these may fail. Their place in the list is None.
         """
-        deadline = checked_seconds("deadline", deadline)
+        timeout = checked_seconds("timeout", timeout)
         run = self.start(program, *args, until=until, tolerate=tolerate, show=show)
-        outcome = run.finish(deadline)
+        outcome = run.finish(timeout)
         outcome.raise_errors()
         return [outcome.results.get(rank) for rank in range(self.ranks)]
 
@@ -153,18 +112,19 @@ class Cluster:
             )
         if not callable(program) or inspect.iscoroutinefunction(program):
             raise LabError(f"The program must be a function of (rank), got {program!r}.")
-        if until is not None and not self._checked("until", until):
-            raise LabError("until names no rank. Leave it out to wait for all of them.")
-        self._checked("tolerate", tolerate)
+        for name, chosen in (("until", until or ()), ("tolerate", tolerate)):
+            for rank in chosen:
+                one_of(f"each rank in {name}", rank, range(self.ranks))
         packed = pack_program(program, args)
-        self._addresses = addresses = self.engine.addresses()
-        job = Job(
-            packed,
-            self.ranks,
-            tuple(self._environment_of(rank, addresses) for rank in range(self.ranks)),
-            (*self._preload, *modules_of(program)),
-            addresses.ranks,
-        )
+        addresses, roles, engine = self.engine.addresses(), self.roles, self.engine.name
+        environments = []
+        for rank, role in enumerate(roles):
+            index = index_of(roles, rank)
+            me = ThisRank(rank, self.ranks, role, index, addresses.ranks, engine)
+            found = rank_environment(roles, addresses, rank) | me.variable()
+            environments.append(found | self._environment)
+        modules = (*self._preload, *modules_of(program))
+        job = Job(packed, tuple(environments), modules, addresses.ranks)
         self._run = run = RunHandle(
             self.engine,
             self.ranks,
@@ -173,7 +133,6 @@ class Cluster:
             until=until,
             tolerate=tolerate,
             show=show,
-            private=self._private,
         )
         try:
             self.engine.start(job)
@@ -184,21 +143,4 @@ class Cluster:
 
     def output(self, rank: int) -> str:
         """All that a rank wrote in the last run."""
-        self._checked("rank", [rank])
         return "" if self._run is None else self._run.output.text(rank)
-
-    def _environment_of(self, rank: int, addresses: Addresses) -> dict[str, str | None]:
-        """Yours, then what a rank needs, then what you asked for."""
-        role, index = self.roles[rank], indices(self.roles)[rank]
-        me = ThisRank(rank, self.ranks, role, index, addresses.ranks, self.engine.name)
-        found = {**rank_environment(self.roles, addresses, rank), **me.variable()}
-        if self.engine.name == "local":
-            found |= local_variables(self.ranks, rank)
-        return found | self._environment
-
-    def _checked(self, name: str, ranks: Collection[int]) -> list[int]:
-        if not isinstance(ranks, (set, frozenset, list, tuple, range)):
-            raise LabError(f"{name} must be a set of ranks, such as {{0}}, got {ranks!r}.")
-        for rank in ranks:
-            one_of(f"each rank in {name}", rank, range(self.ranks))
-        return list(ranks)

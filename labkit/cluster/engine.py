@@ -7,30 +7,38 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-__all__ = [
-    "Addresses",
-    "Ended",
-    "Engine",
-    "Event",
-    "Job",
-    "Raised",
-    "Returned",
-    "Signal",
-    "Stack",
-    "Started",
-    "Stream",
-    "Wrote",
-]
+__all__ = ["Addresses", "Engine", "Event", "Job", "Signal", "Stream"]
 
 Stream = Literal["out", "err"]
-Signal = Literal["kill", "pause", "resume"]
+Signal = Literal["kill", "pause"]
+What = Literal["started", "out", "err", "stack", "paused", "returned", "raised", "ended"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a rank has done; the meaning of `value` depends on `what`.
+
+    started    its pid: it has loaded its program, and waits until all ranks have
+    out, err   bytes that it wrote; a line may be cut anywhere
+    stack      a piece of what faulthandler wrote, when asked or when the process crashed
+    paused     None: asked for its stack, but stopped (SIGSTOP)
+    returned   the packed result; the process stays until the run is over, for its peers
+    raised     the packed report of its exception; the process ends
+    ended      the exit code as in subprocess (-9 is SIGKILL): the last event of a rank
+    """
+
+    rank: int
+    what: What
+    value: Any = None
+    reason: str = ""
+    """Of `ended`, where the engine knows more than the code: "Slurm cancelled the job"."""
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where the ranks of the next run may listen."""
+    """Where the ranks of a run may listen."""
 
     ranks: tuple[str, ...]
     """One of each rank, as "127.0.0.1:20001"."""
@@ -44,72 +52,11 @@ class Job:
 
     program: bytes
     """From `shipping.pack_program`; `in_rank.run` runs it."""
-    ranks: int
     environment: tuple[Mapping[str, str | None], ...]
     """For each rank, the variables that differ from this process's; None removes one."""
-    modules: tuple[str, ...] = ()
-    """What to import before a rank says that it has started."""
-    addresses: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Started:
-    """The rank has loaded its program and waits. No rank begins before all have started."""
-
-    rank: int
-    pid: int
-    host: str
-
-
-@dataclass(frozen=True)
-class Wrote:
-    """Bytes that the rank wrote to stdout or stderr; a line may be cut anywhere."""
-
-    rank: int
-    stream: Stream
-    data: bytes
-
-
-@dataclass(frozen=True)
-class Returned:
-    """The program has returned; `in_rank.result_of` reads the payload.
-
-    The process stays until the run is over, so that no other rank loses a peer.
-    """
-
-    rank: int
-    payload: bytes
-
-
-@dataclass(frozen=True)
-class Raised:
-    """The program has raised; `in_rank.report_of` reads the payload. The process ends."""
-
-    rank: int
-    payload: bytes
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The process is gone: the last event of a rank. `code` as in subprocess: -9 is SIGKILL."""
-
-    rank: int
-    code: int
-    reason: str = ""
-    """A sentence, where the engine knows more than the code: "Slurm cancelled the job"."""
-
-
-@dataclass(frozen=True)
-class Stack:
-    """A piece of what faulthandler wrote when asked, or when the process crashed."""
-
-    rank: int
-    text: str
-    paused: bool = False
-    """The process is stopped (SIGSTOP): it cannot answer before it continues."""
-
-
-Event = Started | Wrote | Returned | Raised | Ended | Stack
+    modules: tuple[str, ...]
+    """What to import before a rank reports that it has started."""
+    addresses: tuple[str, ...]
 
 
 class Engine(Protocol):
@@ -120,33 +67,31 @@ class Engine(Protocol):
     """
 
     name: str
+    private_network: bool
 
-    def open(self, ranks: int, start: float) -> None:
+    def open(self, ranks: int, start: float, environment: Mapping[str, str | None]) -> None:
         """Get what all runs need (a warm process, an allocation), within `start` seconds."""
 
     def addresses(self) -> Addresses:
-        """The addresses of the next run. Ports are chosen anew where others could take them."""
+        """The addresses of the next run."""
 
     def start(self, job: Job) -> None:
-        """Start the processes; what happens comes as events. Raises LabError where it cannot."""
+        """Start the processes; when all have started, the engine lets them begin by itself."""
 
     def events(self, timeout: float) -> list[Event]:
-        """What has happened, after waiting at most `timeout` seconds for something to happen.
-
-        When all ranks have started, the engine lets them begin by itself.
-        """
+        """What has happened, after waiting at most `timeout` seconds for something to happen."""
 
     def ask_stacks(self, ranks: Collection[int]) -> None:
-        """Ask these ranks where they are; the answers come as Stack events, or never."""
+        """Ask these ranks where they are; the answers come as events, or never."""
 
     def signal(self, rank: int, what: Signal) -> None:
-        """Kill, pause or resume one rank; nothing, when it is gone."""
+        """Kill or pause one rank; nothing, when it is gone."""
 
     def stop(self) -> None:
-        """End the run: all its processes are gone when this returns. Idempotent."""
+        """End the run: all its processes are gone when this returns."""
 
     def close(self) -> None:
-        """Give back what `open` got. Idempotent."""
+        """Give back what `open` got."""
 
     def describe(self) -> str:
         """Where the ranks run, in words: "on this machine, in a private network"."""

@@ -20,17 +20,6 @@ from labkit.arguments import one_of, whole
 from labkit.cluster.engine import Addresses
 from labkit.kinds import LabError
 
-__all__ = [
-    "checked",
-    "gpus_by_rank",
-    "indices",
-    "local_variables",
-    "rank_environment",
-    "roles_of",
-    "set_threads",
-    "tf_config_of",
-]
-
 ROLES = ("chief", "worker", "ps", "evaluator")
 MOST = 64
 THREADS = (
@@ -46,27 +35,23 @@ def roles_of(ranks: int | None, roles: Mapping[str, int] | None) -> tuple[str, .
     """The role of each rank, in the order of the argument; without roles all are workers."""
     if roles is None:
         return ("worker",) * whole("ranks", 2 if ranks is None else ranks, at_least=1, at_most=MOST)
-    if not isinstance(roles, Mapping) or not roles:
-        raise LabError(
-            f'roles must be counts by role, such as {{"chief": 1, "worker": 2}}, got {roles!r}.'
-        )
     found: list[str] = []
     for role, count in roles.items():
         one_of("a role", role, ROLES)
         most = 1 if role == "chief" else MOST
         found += [role] * whole(f"roles[{role!r}]", count, at_least=1, at_most=most)
-    if ranks is not None and ranks != len(found):
+    if ranks not in (None, len(found)) or not found:
         raise LabError(f"roles={dict(roles)} are {len(found)} ranks, but ranks={ranks}.")
     return tuple(found)
 
 
-def indices(roles: Sequence[str]) -> tuple[int, ...]:
-    """The number of each rank within its role.
+def index_of(roles: Sequence[str], rank: int) -> int:
+    """The number of a rank within its role.
 
-    >>> indices(("chief", "worker", "worker", "ps"))
-    (0, 0, 1, 0)
+    >>> index_of(("chief", "worker", "worker", "ps"), 2)
+    1
     """
-    return tuple(list(roles[:rank]).count(role) for rank, role in enumerate(roles))
+    return list(roles[:rank]).count(roles[rank])
 
 
 def tf_config_of(roles: Sequence[str], addresses: Sequence[str], rank: int) -> dict[str, Any]:
@@ -75,7 +60,7 @@ def tf_config_of(roles: Sequence[str], addresses: Sequence[str], rank: int) -> d
     for role, address in zip(roles, addresses, strict=True):
         if role != "evaluator":  # it reads checkpoints and is no part of the cluster
             cluster.setdefault(role, []).append(address)
-    return {"cluster": cluster, "task": {"type": roles[rank], "index": indices(roles)[rank]}}
+    return {"cluster": cluster, "task": {"type": roles[rank], "index": index_of(roles, rank)}}
 
 
 def rank_environment(
@@ -101,31 +86,26 @@ def local_variables(ranks: int, rank: int) -> dict[str, str | None]:
     found |= dict.fromkeys(INTERFACES, "lo")
     cores = str(max(1, _usable_cores() // ranks))
     found |= {name: cores for name in THREADS if name not in os.environ}
-    if gpus := gpus_by_rank(ranks):
-        found["CUDA_VISIBLE_DEVICES"] = gpus[rank]
+    if names := _gpus():
+        found["CUDA_VISIBLE_DEVICES"] = share_of_gpus(names, rank, ranks)
         # Ranks that share a GPU must not each take all of its memory.
         found["TF_FORCE_GPU_ALLOW_GROWTH"] = os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     return found
 
 
-def gpus_by_rank(ranks: int) -> tuple[str, ...]:
-    """CUDA_VISIBLE_DEVICES of each rank: GPUs are distributed in turn; () without GPUs."""
-    names = _gpus()
-    if ranks >= len(names) > 0:
-        return tuple(names[rank % len(names)] for rank in range(ranks))
-    return tuple(",".join(names[rank::ranks]) for rank in range(ranks)) if names else ()
+def share_of_gpus(names: Sequence[str], rank: int, ranks: int) -> str:
+    """CUDA_VISIBLE_DEVICES of a rank: GPUs are distributed in turn.
+
+    >>> share_of_gpus("ABCD", 1, 2), share_of_gpus("AB", 2, 3)
+    ('B,D', 'A')
+    """
+    return ",".join(names[rank::ranks] or [names[rank % len(names)]])
 
 
-def checked(changed: Mapping[str, Any] | None) -> dict[str, str | None]:
+def texts_of(environment: Mapping[str, Any] | None) -> dict[str, str | None]:
     """The user's own variables as texts; None removes a variable."""
-    found: dict[str, str | None] = {}
-    for name, value in (changed or {}).items():
-        if not isinstance(name, str) or not name or "=" in name or "\0" in f"{name}{value}":
-            raise LabError(f"environment has {name!r}, which cannot be the name of a variable.")
-        if not isinstance(value, (str, int, float, type(None))):
-            raise LabError(f"environment[{name!r}] must be a text or None, got {value!r}.")
-        found[name] = value if value is None else str(value)
-    return found
+    given = (environment or {}).items()
+    return {name: value if value is None else str(value) for name, value in given}
 
 
 def set_threads() -> None:
@@ -135,14 +115,12 @@ def set_threads() -> None:
     """
     words = [os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")]
     wanted = next((int(word) for word in words if word.isdigit() and int(word) > 0), 0)
-    if not wanted:
-        return
-    if "numpy" in sys.modules:
+    if wanted and "numpy" in sys.modules:
         with suppress(OSError, AttributeError):
             library = ctypes.CDLL(_openblas())
             if library.scipy_openblas_get_num_threads64_() != wanted:  # setting it makes threads
                 library.scipy_openblas_set_num_threads64_(wanted)
-    if "torch" in sys.modules:
+    if wanted and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(wanted)
 
 

@@ -12,57 +12,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from labkit.cluster.in_rank import report_of
+from labkit.cluster.in_rank import Report
 from labkit.kinds import LabError, seconds_text
 
-__all__ = [
-    "RankError",
-    "What",
-    "cause_of",
-    "died",
-    "failure",
-    "found_no_internet",
-    "left",
-    "line_of_stack",
-    "listed",
-    "raised",
-]
-
 What = Literal["raised", "died", "hung", "stopped"]
-LEFT = ("hung", "stopped")  # at work when the run ended
-UNREACHABLE = (
-    "Network is unreachable",
-    "Temporary failure in name resolution",
-    "Name or service not known",
-    "No address associated with hostname",
-)
-NO_INTERNET = (
-    "The ranks have a private network, without the internet: get the data before, or write "
-    "labkit.cluster(..., network='shared')."
+UNREACHABLE = re.compile(
+    "Network is unreachable|Temporary failure in name resolution|Name or service not known|"
+    "No address associated with hostname"
 )
 HINTS = {
     "SIGKILL": "If no program did that, the machine was out of memory: take fewer ranks or less "
     "data.",
     "SIGSEGV": "A library crashed in it.",
     "SIGABRT": "A library gave up in it; its last lines say why.",
-    "SIGBUS": "A library crashed in it; a full disk or /dev/shm can be the reason.",
-    "SIGILL": "A library is built for another processor.",
 }
 # What ranks raise that have lost a peer: TensorFlow, gloo, and Python's own connections.
-LOST_A_PEER = (
-    "UnavailableError",
-    "AbortedError",
-    "CancelledError",
-    "DeadlineExceeded",
-    "Connection",
-    "Socket closed",
-    "EOFError",
-    "BrokenPipe",
-    "Broken pipe",
+LOST_A_PEER = re.compile(
+    "UnavailableError|AbortedError|CancelledError|DeadlineExceeded|Connection|Socket closed|"
+    "EOFError|BrokenPipe|Broken pipe"
 )
 # Lines of a message that tell where a node of a graph was made, or what gRPC adds to it.
 ASIDES = ("  ", "File ", "Detected at node", "Additional GRPC error", ":UNKNOWN:", "\t")
-MOST = 6  # ranks that are described one by one
 LONGEST = 300  # characters of an exception, in a sentence
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 THREAD = re.compile(r"\n\s*\n|(?=^(?:Current thread|Thread) 0x)", re.MULTILINE)
@@ -83,8 +53,8 @@ class RankError:
 
     rank: int
     what: What
-    text: str
-    """One sentence."""
+    words: str
+    """What follows "Rank 2" in the sentence."""
     traceback: str = ""
     exception: BaseException | None = field(default=None, compare=False)
     """What was raised; None where it cannot be sent, or its library is not loaded here."""
@@ -95,21 +65,22 @@ class RankError:
     where: str = ""
     """The line of the program: "line 7 of train (`strategy.run(step)`)"."""
 
-    def __str__(self) -> str:
-        return self.text
+    @property
+    def text(self) -> str:
+        """One sentence."""
+        return f"Rank {self.rank} {self.words}"
 
 
-def raised(rank: int, payload: bytes, seconds: float) -> RankError:
+def raised(rank: int, report: Report, seconds: float) -> RankError:
     """The program has raised on this rank."""
-    report = report_of(payload)
     where = _line(report.frames)
     at = f", in {where}" if where else ""
     if report.is_lab_error:
-        text = f"Rank {rank} stopped{at}: {report.sentence}"
+        words = f"stopped{at}: {report.sentence}"
     else:
-        text = f"Rank {rank} raised {_shortened(report.sentence)}{at}."
+        words = f"raised {_shortened(report.sentence)}{at}."
     exception = report.exception()
-    return RankError(rank, "raised", text, report.traceback, exception, "", seconds, where)
+    return RankError(rank, "raised", words, report.traceback, exception, "", seconds, where)
 
 
 def died(
@@ -119,24 +90,24 @@ def died(
     where = line_of_stack(stack)
     when = f"after {seconds_text(seconds)}{f', in {where}' if where else ''}"
     if reason:
-        text = f"Rank {rank} has ended {when}: {reason}"
+        words = f"has ended {when}: {reason}"
     elif code >= 0:
-        text = f"Rank {rank} ended itself with exit status {code} {when}."
+        words = f"ended itself with exit status {code} {when}."
     else:
         known = -code in {*signal.Signals}
         name = signal.Signals(-code).name if known else "unknown to Python"
         # Memory is not the reason where the program killed itself.
         hint = "" if where and name == "SIGKILL" else HINTS.get(name, "")
-        text = f"Rank {rank} was killed by signal {-code} ({name}) {when}. {hint}".rstrip()
+        words = f"was killed by signal {-code} ({name}) {when}. {hint}".rstrip()
     if not begun:
-        text += " It had not begun the program."
-    return RankError(rank, "died", text, stack=stack, seconds=seconds, where=where)
+        words += " It had not begun the program."
+    return RankError(rank, "died", words, stack=stack, seconds=seconds, where=where)
 
 
 def left(rank: int, what: What, seconds: float, where: str, stack: str) -> RankError:
     """The rank was at work when the run ended."""
-    text = f"Rank {rank} was in {where}{' and was stopped' if what == 'stopped' else ''}."
-    return RankError(rank, what, text, stack=stack, seconds=seconds, where=where)
+    words = f"was in {where}{' and was stopped' if what == 'stopped' else ''}."
+    return RankError(rank, what, words, stack=stack, seconds=seconds, where=where)
 
 
 def cause_of(errors: Iterable[RankError], tolerated: Collection[int] = ()) -> RankError:
@@ -151,11 +122,28 @@ def cause_of(errors: Iterable[RankError], tolerated: Collection[int] = ()) -> Ra
 
 
 def failure(
-    first: str, errors: Mapping[int, RankError], results: Mapping[int, Any], advice: str = ""
+    first: str | RankError,
+    errors: Mapping[int, RankError],
+    results: Mapping[int, Any],
+    advice: str = "",
 ) -> LabError:
-    """The LabError of a run. `first` is its first sentence; the other errors follow."""
-    others = [error for error in errors.values() if error.text != first]
-    fault = LabError(" ".join([first, *_consequences(first, others), advice]).strip())
+    """The LabError of a run: its first sentence or its cause, then what became of the others."""
+    together: dict[tuple[str, str], list[RankError]] = {}
+    for error in sorted(errors.values(), key=lambda e: (e.what in ("hung", "stopped"), e.seconds)):
+        if error is not first:
+            together.setdefault(_kind(error), []).append(error)
+    sentences = [first.text if isinstance(first, RankError) else first]
+    for kind, alike in together.items():
+        ranks, words = [error.rank for error in alike], alike[0].words
+        if isinstance(first, RankError) and kind == _kind(first):
+            sentences.append(f"So did {listed(ranks).lower()}.")
+        elif alike[0].what in ("hung", "stopped"):
+            if len(ranks) > 1:
+                words = words.replace("was in", "were in").replace("and was st", "and were st")
+            sentences.append(f"{listed(ranks)} {words}")
+        else:
+            sentences.append(f"Then {listed(ranks).lower()} {words}")
+    fault = LabError(" ".join([*sentences, advice]).strip())
     fault.errors = dict(errors)  # type: ignore[attr-defined]
     fault.results = dict(results)  # type: ignore[attr-defined]
     return fault
@@ -163,7 +151,7 @@ def failure(
 
 def found_no_internet(errors: Iterable[RankError]) -> bool:
     """Whether a rank tried to leave its network."""
-    return any(words in error.text for error in errors for words in UNREACHABLE)
+    return any(UNREACHABLE.search(error.words) for error in errors)
 
 
 def line_of_stack(text: str) -> str:
@@ -177,20 +165,23 @@ def line_of_stack(text: str) -> str:
     return latest
 
 
-def listed(ranks: Iterable[int], word: str = "Rank") -> str:
+def listed(ranks: Iterable[int]) -> str:
     """Ranks in words.
 
     >>> listed([2]), listed([0, 1, 3])
     ('Rank 2', 'Ranks 0, 1 and 3')
     """
-    names = [str(rank) for rank in sorted(ranks)]
-    if len(names) == 1:
-        return f"{word} {names[0]}"
-    return f"{word}s {', '.join(names[:-1])} and {names[-1]}"
+    *names, last = (str(rank) for rank in sorted(ranks))
+    return f"Ranks {', '.join(names)} and {last}" if names else f"Rank {last}"
+
+
+def _kind(error: RankError) -> tuple[str, str]:
+    """The same for errors that are told together: one exception at one line, whatever it says."""
+    return (error.words.partition(":")[0] if error.what == "raised" else error.what), error.where
 
 
 def _lost_a_peer(error: RankError) -> bool:
-    return error.what == "raised" and any(words in error.text for words in LOST_A_PEER)
+    return error.what == "raised" and LOST_A_PEER.search(error.words) is not None
 
 
 def _shortened(sentence: str) -> str:
@@ -202,39 +193,9 @@ def _shortened(sentence: str) -> str:
     return f"{text[:LONGEST].rstrip()}..." if len(text) > LONGEST else text.rstrip(".")
 
 
-def _consequences(first: str, others: Iterable[RankError]) -> list[str]:
-    """What became of the other ranks; those with the same error at the same line together."""
-    together: dict[tuple[str, str], list[RankError]] = {}
-    for error in sorted(others, key=lambda error: (error.what in LEFT, error.seconds)):
-        words = _without_rank(error.text)
-        # The message of the same exception at the same line may name other peers.
-        kind = words.partition(":")[0] if error.what == "raised" else error.what
-        together.setdefault((kind, error.where or words), []).append(error)
-    found = []
-    for (kind, where), alike in list(together.items())[:MOST]:
-        ranks = [error.rank for error in alike]
-        words = _without_rank(alike[0].text)
-        if _without_rank(first).startswith(kind) and where in first:
-            found.append(f"So did {listed(ranks, 'rank')}.")
-        elif alike[0].what in LEFT:
-            if len(ranks) > 1:
-                words = f"were {words.removeprefix('was ')}"
-                words = words.replace(" and was stopped.", " and were stopped.")
-            found.append(f"{listed(ranks)} {words}")
-        else:
-            found.append(f"Then {listed(ranks, 'rank')} {words}")
-    more = len(together) - MOST
-    return found if more <= 0 else [*found, f"{more} more of such kind: see .errors."]
-
-
-def _without_rank(text: str) -> str:
-    """What follows "Rank 3"."""
-    return text.partition(" ")[2].partition(" ")[2]
-
-
 def _line(frames: Sequence[tuple[str, int, str]]) -> str:
     """The innermost line of the program, not of a library that it called; innermost last."""
-    for belongs in (_is_the_users, _is_typed_in, _is_labkits):
+    for belongs in (_is_the_users, _is_labkits):
         for file, line, function in reversed(frames):
             if belongs(file):
                 source = linecache.getline(file, line).strip()
@@ -246,11 +207,6 @@ def _line(frames: Sequence[tuple[str, int, str]]) -> str:
 def _is_the_users(file: str) -> bool:
     generated = file.startswith("<frozen") or "__autograph_generated" in file
     return not generated and not file.startswith(("<string>", str(ROOM.parent), *LIBRARIES))
-
-
-def _is_typed_in(file: str) -> bool:
-    """`python -c`, which looks like code that a library generates."""
-    return file == "<string>"
 
 
 def _is_labkits(file: str) -> bool:

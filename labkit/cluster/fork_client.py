@@ -1,11 +1,10 @@
-"""The client's end of a fork server: start one, talk to it, keep it warm, let it go."""
+"""The client's end of a fork server: start one, send it messages, keep it warm, let it go."""
 
 from __future__ import annotations
 
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,12 +13,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from socket import socketpair
 from typing import Any
 
 from labkit.cluster.channel import Channel
 from labkit.kinds import LabError
-
-__all__ = ["ForkServer", "in_a_kernel", "keep_warm", "shutdown", "take_warm"]
 
 LEAVING = 8.0  # seconds for a fork server to end by itself, having ended all else
 WARM_SECONDS = 600.0
@@ -39,44 +37,27 @@ class ForkServer:
     """A fork server of our own. `network="own"` puts it and its ranks into a private network."""
 
     def __init__(self, network: str, environment: Mapping[str, str], timeout: float) -> None:
-        self._received: list[tuple[Any, ...]] = []
-        self._answers = 0
         self.mark = uuid.uuid4().hex
-        if not sys.executable:
-            raise LabError(
-                "Python does not know its own program here, so no ranks can be started. "
-                "Start JupyterLab with `make lab` or `labkit lab`."
-            )
-        ours, its = socket.socketpair()
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
+        ours, its = socketpair()
+        self.channel = Channel(ours)
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
         arguments = [str(its.fileno()), str(os.getpid()), network]
-        try:
+        with its:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "labkit.cluster.fork_server", *arguments],
                 stdin=subprocess.DEVNULL,
-                stdout=self._words,
-                stderr=self._words,
+                stdout=self._log,
+                stderr=self._log,
                 pass_fds=(its.fileno(),),
-                env={**environment, **_python_path(environment), MARK: self.mark},
+                env={**environment, "PYTHONPATH": _python_path(environment), MARK: self.mark},
                 start_new_session=True,  # so that it gets no Ctrl-C of a terminal
             )
-        except OSError as fault:
-            ours.close()
-            self._words.close()
-            raise LabError(
-                f"The fork server of the ranks cannot be started: {fault}. "
-                "End programs that you do not need, and try again."
-            ) from fault
-        finally:
-            its.close()
-        self.channel = Channel(ours)
         try:
             hello = self.wait(timeout, "hello")
             if hello is None:
-                said = self._last_words()
                 raise LabError(
-                    f"The fork server of the ranks did not start within {timeout:g} s. "
-                    + (f"It said: {said}" if said else "Give it more time with start=.")
+                    f"The fork server of the ranks did not start within {timeout:g} s. Give it "
+                    f"more time with start=. {self._last_words()}".rstrip()
                 )
             if hello[1]:
                 raise LabError(SHARED.format(why=hello[1]))
@@ -85,21 +66,16 @@ class ForkServer:
             raise
 
     @property
-    def alive(self) -> bool:
-        """Whether it can be asked for something."""
+    def running(self) -> bool:
+        """Whether messages can reach it."""
         return not self.channel.closed and self._process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        """Its process."""
-        return self._process.pid
 
     def fileno(self) -> int:
         """For selectors: readable when `receive` has something."""
         return self.channel.fileno()
 
     def send(self, *message: object, files: Sequence[int] = ()) -> None:
-        """Ask for something: the methods `do_…` of the server."""
+        """Call one of the methods `do_…` of the server."""
         try:
             self.channel.send(*message, files=files)
         except OSError:
@@ -110,82 +86,56 @@ class ForkServer:
             raise
 
     def receive(self) -> list[tuple[Any, ...]]:
-        """What it has said since the last time; never waits. `channel.closed` when it is gone."""
-        found, self._received = self._received, []
+        """Its messages since the last time; never waits. `channel.closed` when it is gone."""
+        found: list[tuple[Any, ...]] = []
         while not self.channel.closed and select.select([self.channel], [], [], 0)[0]:
             found += self.channel.receive()
         return found
 
     def wait(self, timeout: float, *wanted: object) -> tuple[Any, ...] | None:
-        """The message that begins with these words; others stay for `receive`. None: too late."""
+        """The message that begins with these words; None: too late. Others are dropped."""
         until = time.monotonic() + timeout
-        others: list[tuple[Any, ...]] = []
-        try:
-            while True:
-                messages = self.receive()
-                for number, message in enumerate(messages):
-                    if message[: len(wanted)] == wanted:
-                        others += messages[number + 1 :]
-                        return message
-                    others.append(message)
-                left = until - time.monotonic()
-                if left <= 0 or self.channel.closed:
-                    return None
-                select.select([self.channel], [], [], left)
-        finally:
-            self._received = [*others, *self._received]
+        while not self.channel.closed and (left := until - time.monotonic()) > 0:
+            select.select([self.channel], [], [], left)
+            for message in self.receive():
+                if message[: len(wanted)] == wanted:
+                    return message
+        return None
 
-    def answers(self, timeout: float = 15.0) -> bool:
-        """Whether it is at work. After an interrupt it may still import: wait for that."""
-        if not self.alive:
-            return False
-        self._answers += 1
-        try:
-            self.send("answer", self._answers)
-        except LabError:
-            return False
-        return self.wait(timeout, "answered", self._answers) is not None
-
-    def stop(self, run: int, timeout: float = LEAVING) -> bool:
-        """End all that the run has started. False: it did not answer in time."""
-        try:
+    def stop(self, run: int = 0, timeout: float = LEAVING) -> bool:
+        """End all that was started for a run. False: it did not answer in time."""
+        with suppress(LabError):
             self.send("stop", run)
-        except LabError:
-            return False
-        return self.wait(timeout, "stopped", run) is not None
+            return self.wait(timeout, "stopped", run) is not None
+        return False
 
-    def close(self, *, now: bool = False) -> None:
-        """Let it go: it ends all that it started, and itself. `now`: without waiting for that."""
+    def close(self, timeout: float = LEAVING) -> None:
+        """Let it go: it ends all that it started, and itself; it is killed if that takes longer."""
         self.channel.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(0.0 if now else LEAVING)
-        if self._process.poll() is None:
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
             self._process.kill()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(LEAVING)
+            self._process.wait()
         if self._process.returncode != 0:
             _kill_marked(self.mark)
-        self._words.close()
+        self._log.close()
 
     def obituary(self) -> str:
         """How it ended, in a sentence."""
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
-        said, code = self._last_words(), self._process.poll()
+            self._process.wait(LEAVING)
         return (
-            f"The fork server of the ranks has ended (exit status {code}), and they with it. "
-            f"{f'It said: {said} ' if said else ''}Run it again: a new one is started."
+            f"The fork server of the ranks has ended (exit status {self._process.poll()}), and "
+            f"they with it. Run it again: a new one is started. {self._last_words()}".rstrip()
         )
 
     def _last_words(self) -> str:
-        try:
-            self._words.seek(0)
-            return self._words.read().decode(errors="replace").strip()[-600:]
-        except (OSError, ValueError):
-            return ""
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace").strip()[-600:]
 
 
-# The warm pool: fork servers that wait for the next cell of a notebook.
+# The warm pool. Only one server is kept: each holds a copy of TensorFlow.
 
 _warm: dict[tuple[Any, ...], ForkServer] = {}
 
@@ -199,14 +149,14 @@ def in_a_kernel() -> bool:
 def take_warm(network: str, environment: Mapping[str, str]) -> ForkServer | None:
     """A warm server for such a network and environment."""
     server = _warm.pop(_key(network, environment), None)
-    if server is not None and not server.answers():
+    if server is not None and not server.stop():
         server.close()
         return None
     return server
 
 
 def keep_warm(network: str, environment: Mapping[str, str], server: ForkServer) -> None:
-    """Keep a server for ten minutes. Only one is kept: each holds a copy of TensorFlow."""
+    """Keep a server for the next block, for ten minutes."""
     shutdown()
     try:
         server.send("idle", WARM_SECONDS)
@@ -228,13 +178,12 @@ def _key(network: str, environment: Mapping[str, str]) -> tuple[Any, ...]:
     return os.getpid(), network, sys.executable, tuple(read)
 
 
-def _python_path(environment: Mapping[str, str]) -> dict[str, str]:
+def _python_path(environment: Mapping[str, str]) -> str:
     """The server is of the labkit that runs now, whatever others there are."""
-    home = str(Path(__file__).parents[2])
+    home, known = str(Path(__file__).parents[2]), environment.get("PYTHONPATH")
     if "site-packages" in home:  # Python looks there by itself, after its own library
-        return {}
-    known = environment.get("PYTHONPATH")
-    return {"PYTHONPATH": f"{home}{os.pathsep}{known}" if known else home}
+        return known or ""
+    return f"{home}{os.pathsep}{known}" if known else home
 
 
 def _kill_marked(mark: str) -> None:

@@ -17,31 +17,32 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 from labkit.cluster import in_rank
 from labkit.cluster.channel import Channel
+from labkit.cluster.engine import Job
 from labkit.cluster.environment import set_threads
 from labkit.cluster.network import enter_private_network, hold_port
 
-__all__ = ["main"]
-
 DEATH_OF_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 ENDING = 5.0  # seconds for killed processes to be gone
-_exit = os._exit  # in a rank, os._exit shows where the program called it
-SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "resume": signal.SIGCONT}
+SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP}
+_exit = os._exit  # in a rank, os._exit leaves a stack where the program calls it
 
 
 class _Server:
-    def __init__(self, channel: Channel, client: int) -> None:
-        self.channel, self.client = channel, client
+    """The methods `do_…` are what the client may send."""
+
+    def __init__(self, channel: Channel, client: int, network: str) -> None:
+        self.channel, self.client, self.network = channel, client, network
         self.ranks: dict[int, tuple[int, int]] = {}  # pid: run and rank
         self.run = 0
         self.environment: dict[str, str] = {}
-        self.program = b""
+        self.job: Job
         self.idle_until = float("inf")
         self.own_files: list[int] = []
 
@@ -52,12 +53,10 @@ class _Server:
         os.set_blocking(waker, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:
             selector.register(self.channel, selectors.EVENT_READ)
             selector.register(woken, selectors.EVENT_READ)
             self.own_files = [self.channel.fileno(), woken, waker]
-            if isinstance(selector, getattr(selectors, "EpollSelector", ())):
-                self.own_files.append(selector.fileno())
             while not self.channel.closed and time.monotonic() < self.idle_until:
                 if os.getppid() != self.client:
                     return  # a fork of the client may hold its end of the channel open
@@ -67,33 +66,28 @@ class _Server:
                             self.idle_until = float("inf")
                             getattr(self, f"do_{what}")(*rest)
                     else:
-                        with suppress(BlockingIOError):
-                            os.read(woken, 4096)
+                        os.read(woken, 4096)
                 self.reap()
 
-    def say(self, *message: object) -> None:
+    def send(self, *message: object) -> None:
         """To the client, which may be gone: then `serve` notices."""
         with suppress(OSError):
             self.channel.send(*message)
 
-    # What the client may ask for.
-
-    def do_run(
-        self, run: int, environment: dict[str, str], program: bytes, modules: Sequence[str]
-    ) -> None:
+    def do_run(self, run: int, environment: dict[str, str], job: Job) -> None:
         """A new run; what follows belongs to it. Import what its ranks will need."""
-        self.run, self.environment, self.program = run, environment, program
+        self.run, self.environment, self.job = run, environment, job
         before = len(sys.modules)
-        in_rank.preload(("cloudpickle", *modules))
+        in_rank.preload(("cloudpickle", *job.modules))
         if len(sys.modules) != before:
             set_threads()  # what it looks up, ranks need not
             gc.collect()
             gc.freeze()  # a collection in a rank would copy every page of these objects
-        self.say("preloaded", run)
+        self.send("preloaded", run)
 
-    def do_fork(self, rank: int, changes: dict[str, str | None], held: str) -> None:
+    def do_fork(self, rank: int) -> None:
         """Fork a rank."""
-        files = self.channel.files(4)
+        files, self.channel.files = self.channel.files[:4], self.channel.files[4:]
         parent = os.getpid()
         gc.disable()
         pid = os.fork()
@@ -101,35 +95,36 @@ class _Server:
             signal.set_wakeup_fd(-1)
             for file in self.own_files:
                 os.close(file)
-            _be_rank(rank, self.environment, changes, self.program, held, files, parent)
+            held = self.job.addresses[rank] if self.network == "shared" else ""
+            _be_rank(rank, self.environment, self.job, held, files, parent)
         gc.enable()
         for file in files:
             os.close(file)
         self.ranks[pid] = self.run, rank
 
     def do_signal(self, rank: int, what: str) -> None:
-        """Kill, pause or resume a rank, with all of its group."""
+        """Kill or pause a rank, with all of its group."""
         for pid in self.pids(rank):
             _signal_group(pid, SIGNALS[what])
 
     def do_stacks(self, ranks: list[int]) -> None:
-        """Ask ranks where they are, and say which cannot answer because they are paused."""
+        """Ask ranks where they are, and report which cannot answer because they are paused."""
         for rank in ranks:
             for pid in self.pids(rank):
-                if _state(pid) in "Tt":
-                    self.say("paused", self.run, rank)
+                stat = Path(f"/proc/{pid}/stat")
+                # The letter that `ps` shows: T when it is stopped.
+                if (
+                    stat.exists()
+                    and stat.read_text(errors="replace").rpartition(")")[2].split()[0] in "Tt"
+                ):
+                    self.send("paused", self.run, rank)
                 else:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGUSR1)
+                    os.kill(pid, signal.SIGUSR1)
 
     def do_stop(self, run: int) -> None:
         """End all that the run has started."""
         self.end_ranks()
-        self.say("stopped", run)
-
-    def do_answer(self, number: int) -> None:
-        """Show that this process is at work."""
-        self.say("answered", number)
+        self.send("stopped", run)
 
     def do_idle(self, seconds: float) -> None:
         """End when nothing is asked for so long."""
@@ -147,7 +142,9 @@ class _Server:
         while time.monotonic() < until:
             for pid in self.ranks:
                 _signal_group(pid, signal.SIGKILL)
-            for pid in _children():
+            # Also those that a dead rank has left to this process (Linux).
+            children = Path(f"/proc/self/task/{os.getpid()}/children")
+            for pid in map(int, children.read_text().split() if children.exists() else ()):
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             if not self.reap():
@@ -155,7 +152,7 @@ class _Server:
             time.sleep(0.002)
 
     def reap(self) -> bool:
-        """Say which ranks have ended, and leave no zombie. False: there are no children."""
+        """Report which ranks have ended, and leave no zombie. False: there are no children."""
         while True:
             try:
                 pid, code = _ended(self.ranks)
@@ -164,41 +161,33 @@ class _Server:
             if not pid:
                 return True
             if pid in self.ranks:
-                self.say("ended", *self.ranks.pop(pid), code)
+                self.send("ended", *self.ranks.pop(pid), code)
 
 
-class _Pipes:
+class _ChannelLink:
     """A rank's link to its client."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
 
     def started(self) -> bool:
-        """Say so; wait for the word to begin."""
         self.channel.send("started", os.getpid())
-        return bool(self._received())
+        return self._next_message()
 
-    def finished(self, how: str, payload: bytes) -> None:
-        """Send the payload; with a result, wait for the end: TensorFlow needs its peers."""
+    def finished(self, how: in_rank.How, payload: bytes) -> None:
         self.channel.send(how, payload)
         if how == "returned":
-            self._received()
+            self._next_message()
 
-    def _received(self) -> list[tuple[Any, ...]]:
-        messages: list[tuple[Any, ...]] = []
-        while not messages and not self.channel.closed:
-            messages = self.channel.receive()
-        return messages
+    def _next_message(self) -> bool:
+        """Wait for the client's word. False: it has closed the channel."""
+        while not (found := self.channel.receive()) and not self.channel.closed:
+            pass
+        return bool(found)
 
 
 def _be_rank(
-    rank: int,
-    environment: Mapping[str, str],
-    changes: Mapping[str, str | None],
-    program: bytes,
-    held: str,
-    files: list[int],
-    parent: int,
+    rank: int, environment: Mapping[str, str], job: Job, held: str, files: list[int], parent: int
 ) -> NoReturn:
     """Be a rank until the end. `files`: stdout, stderr, channel, stacks."""
     code = 70
@@ -213,8 +202,8 @@ def _be_rank(
             os.close(file)
         _be_fresh(environment)
         holder = hold_port(held) if held else None
-        link = _Pipes(Channel(socket.socket(fileno=messages)))
-        code = in_rank.run(rank, program, changes, (), stacks, link)
+        link = _ChannelLink(Channel(socket.socket(fileno=messages)))
+        code = in_rank.run(rank, job, {}, stacks, link)
         del holder
     except BaseException:  # noqa: BLE001 (nothing above could catch it)
         sys.excepthook(*sys.exc_info())
@@ -232,8 +221,7 @@ def _be_fresh(environment: Mapping[str, str]) -> None:
         setattr(sys, f"__{name}__", stream)
     os.environ.clear()
     os.environ.update(environment)
-    if hasattr(time, "tzset"):
-        time.tzset()
+    time.tzset()
     random.seed()
     if "numpy.random" in sys.modules:  # all ranks of all runs are copies of one process
         sys.modules["numpy.random"].seed()
@@ -271,35 +259,17 @@ def _ended(leaders: Mapping[int, object]) -> tuple[int, int]:
 
 def _signal_group(pid: int, number: int) -> None:
     """To the process and its group, which one that was forked just now has not made yet."""
-    with suppress(PermissionError):
-        try:
-            os.killpg(pid, number)
-        except ProcessLookupError:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
-
-
-def _children() -> list[int]:
-    """Our children, also those that a dead rank has left to us (Linux)."""
-    with suppress(OSError):
-        text = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text(encoding="ascii")
-        return [int(pid) for pid in text.split()]
-    return []
-
-
-def _state(pid: int) -> str:
-    """The letter that `ps` shows: T when it is stopped."""
-    with suppress(OSError):
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return text.rpartition(")")[2].split()[0]
-    return "?"
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
 
 
 def _leave(*_: object) -> None:
     raise SystemExit(0)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> None:
     """Serve the client at the other end of the file with this number."""
     number, client, network = int(arguments[0]), int(arguments[1]), arguments[2]
     channel = Channel(socket.socket(fileno=number))
@@ -308,18 +278,17 @@ def main(arguments: list[str]) -> int:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)
     refused = enter_private_network() if network == "own" else ""
-    server = _Server(channel, client)
-    server.say("hello", refused)
+    server = _Server(channel, client, network)
+    server.send("hello", refused)
     if refused:
-        return 0
+        return
     signal.signal(signal.SIGTERM, _leave)  # SIGTERM ends it by way of the `finally`
     try:
         server.serve()
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         server.end_ranks()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -16,19 +16,10 @@ import socket
 import struct
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 from labkit.kinds import LabError
-
-__all__ = [
-    "HOST",
-    "PORTS",
-    "enter_private_network",
-    "free_ports",
-    "hold_port",
-    "is_free",
-    "private_network_refused",
-]
 
 HOST = "127.0.0.1"
 PORTS = range(20_001, 30_000)  # below those that systems give to outgoing connections
@@ -58,7 +49,8 @@ def enter_private_network() -> str:
     library = ctypes.CDLL(None, use_errno=True)
     user, group = os.getuid(), os.getgid()
     try:
-        if library.unshare(NEW_NETWORK) != 0:  # root may; others need a user namespace for it
+        # Root may; other users need a user namespace to create a network namespace.
+        if library.unshare(NEW_NETWORK) != 0:
             if library.unshare(NEW_USER | NEW_NETWORK) != 0:
                 return _reason(ctypes.get_errno())
             # The same user and group inside, so that files stay ours.
@@ -77,8 +69,7 @@ def enter_private_network() -> str:
 def private_network_refused() -> str:
     """Why ranks cannot have a private network here, tried in another process; "" if they can."""
     command = [sys.executable, "-P", "-m", "labkit.cluster.network"]
-    home = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": home}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     try:
         answer = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=30, check=True
@@ -88,31 +79,17 @@ def private_network_refused() -> str:
     return answer.stdout.strip()
 
 
-def free_ports(count: int, among: range = PORTS) -> tuple[int, ...]:
-    """So many ports that are free on this machine now.
-
-    Those that the system gives to outgoing connections come last.
-    """
-    try:
-        words = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()
-        first, last = int(words[0]), int(words[1])
-    except (OSError, ValueError, IndexError):
-        first, last = 32_768, 60_999
-    safe = [port for port in among if not first <= port <= last]
+def free_ports(count: int) -> tuple[int, ...]:
+    """So many ports that are free on this machine now."""
     # Two sessions that choose at the same moment begin at different ports.
-    turn = (os.getpid() * 37) % max(1, len(safe))
-    found: list[int] = []
-    for port in (*safe[turn:], *safe[:turn], *(p for p in among if first <= p <= last)):
-        if len(found) == count:
-            break
-        if is_free(port):
-            found.append(port)
+    turn = (os.getpid() * 37) % len(PORTS)
+    found = tuple(islice(filter(is_free, (*PORTS[turn:], *PORTS[:turn])), count))
     if len(found) < count:
         raise LabError(
-            f"Only {len(found)} of {count} ports from {among.start} to {among.stop} are free on "
+            f"Only {len(found)} of {count} ports from {PORTS.start} to {PORTS.stop} are free on "
             "this machine. End programs that you do not need, or leave out network='shared'."
         )
-    return tuple(found)
+    return found
 
 
 def is_free(port: int, host: str = HOST) -> bool:

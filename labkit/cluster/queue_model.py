@@ -21,11 +21,10 @@ from functools import cache
 from typing import Any
 
 from labkit.arguments import number, whole
-from labkit.kinds import Kind, LabError, modelled
+from labkit.kinds import Kind, modelled
 
 __all__ = ["Finished", "Request", "Schedule", "Started", "crowd", "finished", "queue", "usual_wait"]
 
-PROBE = "you"
 # How many devices others ask for, how often, and how long they run: many small jobs, few large.
 SIZES, OFTEN, MEAN_HOURS = (1, 2, 4, 8), (50, 25, 15, 10), 3.0
 QUEUED = modelled("first come, first served, with backfilling")
@@ -43,7 +42,6 @@ class Request:
 
     def __post_init__(self) -> None:
         whole(f"devices of {self.name!r}", self.devices, at_least=1)
-        number(f"submitted of {self.name!r}", self.submitted, at_least=0)
         number(f"limit of {self.name!r}", self.limit, above=0)
 
     @property
@@ -76,28 +74,13 @@ class Schedule:
 
     def wait(self, name: str) -> float:
         """Hours between submission and start."""
-        for one in self.started:
-            if one.request.name == name:
-                return float(one.start - one.request.submitted)
-        known = ", ".join(one.request.name for one in self.started)
-        raise LabError(f"There is no request {name!r} in this schedule. There are: {known}.")
-
-    def __repr__(self) -> str:
-        lines = [
-            f"{one.request.name}: {one.request.devices} of {self.devices} devices, submitted at "
-            f"{one.request.submitted:g} h, began at {one.start:g} h, ended at {one.end:g} h"
-            for one in self.started
-        ]
-        return "\n".join([*lines, str(self.kind)])
-
-    def figure(self) -> Any:
-        """Devices from top to bottom, hours from left to right."""
-        from labkit.views.queue_figure import figure
-
-        return figure(self)
+        [one] = (one for one in self.started if one.request.name == name)
+        return float(one.start - one.request.submitted)
 
     def _repr_mimebundle_(self, **options: object) -> Any:
-        return self.figure()._repr_mimebundle_(**options)
+        from labkit.views.queue_figure import figure
+
+        return figure(self)._repr_mimebundle_(**options)
 
 
 @dataclass(frozen=True)
@@ -122,14 +105,10 @@ class Finished:
         ]
         return "\n".join([*lines, str(self.kind)])
 
-    def figure(self) -> Any:
-        """Stacked bars: waiting, then running."""
+    def _repr_mimebundle_(self, **options: object) -> Any:
         from labkit.views.queue_figure import finished_figure
 
-        return finished_figure(self)
-
-    def _repr_mimebundle_(self, **options: object) -> Any:
-        return self.figure()._repr_mimebundle_(**options)
+        return finished_figure(self)._repr_mimebundle_(**options)
 
 
 def queue(requests: Iterable[Request], devices: int, *, backfill: bool = True) -> Schedule:
@@ -164,15 +143,9 @@ def usual_wait(
     devices: int, limit: float, *, cluster: int = 32, load: float = 0.9, times: int = 50
 ) -> float:
     """Hours that a request waits: the mean over so many crowds, submitted at hour 48."""
-    whole("devices", devices, at_least=1, at_most=cluster)
-    total = 0.0
-    for seed in range(times):
-        yours = Request(PROBE, 48.0, devices, limit)
-        others = crowd(96, devices=cluster, load=load, seed=seed)
-        arriving = sorted((*others, yours), key=lambda one: one.submitted)
-        started = _run(arriving, cluster, backfill=True)
-        total += next(one.start for one in started if one.request is yours) - yours.submitted
-    return total / times
+    yours = Request("you", 48.0, devices, limit)
+    crowds = (crowd(96, devices=cluster, load=load, seed=seed) for seed in range(times))
+    return sum(queue((*others, yours), cluster).wait("you") for others in crowds) / times
 
 
 def finished(waits: Mapping[int, float], runs: Mapping[int, float]) -> Finished:
@@ -181,11 +154,6 @@ def finished(waits: Mapping[int, float], runs: Mapping[int, float]) -> Finished:
     >>> finished({1: 0.5, 4: 6.0}, {1: 8.0, 4: 2.2}).soonest
     4
     """
-    if not waits or set(waits) != set(runs):
-        raise LabError(
-            f"The waits are for {sorted(waits)} devices and the runs for {sorted(runs)}. "
-            "Give both for the same numbers of devices."
-        )
     return Finished({n: waits[n] for n in sorted(waits)}, {n: runs[n] for n in sorted(waits)})
 
 
@@ -195,9 +163,7 @@ def _run(arriving: list[Request], devices: int, backfill: bool) -> Iterable[Star
     waiting: list[Request] = []
     running: list[Started] = []
     while coming or waiting:
-        now = min(
-            [one.end for one in running] + ([coming[-1].submitted] if coming else []),
-        )
+        now = min([one.end for one in running] + [one.submitted for one in coming[-1:]])
         for one in [one for one in running if one.end <= now]:
             running.remove(one)
             free = sorted([*free, *one.on_devices])

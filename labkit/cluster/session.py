@@ -14,7 +14,6 @@ import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +21,12 @@ from labkit.cluster.cluster import Cluster
 from labkit.cluster.output import Line
 from labkit.cluster.slurm import SlurmEngine
 from labkit.cluster.slurm_queue import slurm_version, why_no_slurm
-from labkit.kinds import Kind, measured, recorded, seconds_text
+from labkit.kinds import Kind, measured, seconds_text
 from labkit.plain import read, stored
 
-__all__ = ["QueueMoment", "SlurmSession", "recorded_session", "slurm_session"]
+__all__ = ["SlurmSession", "recorded_session", "slurm_session"]
 
 RECORDING = Path(__file__).with_name("recordings") / "slurm_session.json"
-
-
-@stored
-@dataclass(frozen=True)
-class QueueMoment:
-    """The state of the job, `seconds` after it was sent."""
-
-    seconds: float
-    state: str
-    words: str
 
 
 @stored
@@ -50,8 +39,8 @@ class SlurmSession:
     program: str
     """The source of the program, where there is one."""
     script: str
-    moments: tuple[QueueMoment, ...]
-    addresses: tuple[str, ...]
+    queue: tuple[tuple[float, str], ...]
+    """The states of the job, with the seconds since it was sent."""
     lines: tuple[Line, ...]
     results: tuple[str, ...]
     """What each rank returned, as Python writes it."""
@@ -62,42 +51,30 @@ class SlurmSession:
     note: str = ""
 
     def __repr__(self) -> str:
-        parts = [self.note] if self.note else []
-        parts += [f"{title}\n{textwrap.indent(text, '    ')}" for title, text in self._sections()]
-        return "\n\n".join([*parts, self._times()])
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        parts = [f"<p>{escape(self.note)}</p>"] if self.note else []
-        for title, text in self._sections():
-            parts.append(f"<p><b>{title}</b></p><pre>{escape(text)}</pre>")
-        parts.append(f"<p>{escape(self._times())}</p>")
-        return {"text/plain": repr(self), "text/html": "\n".join(parts)}
-
-    def _sections(self) -> list[tuple[str, str]]:
-        states = "\n".join(f"{m.seconds:6.2f} s  {m.words}" for m in self.moments)
+        states = "\n".join(f"{seconds:6.2f} s  {words}" for seconds, words in self.queue)
         lines = "\n".join(f"{line.seconds:6.2f} s  {line}" for line in self.lines)
         results = "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(self.results))
-        return [
+        sections = (
             ("The program", self.program.rstrip()),
             ("The batch script", self.script.rstrip()),
             ("The queue", states),
             ("What the ranks wrote", lines),
             ("What they returned", results),
-        ]
-
-    def _times(self) -> str:
-        waited = self.moments[-1].seconds if self.moments else 0.0
-        return (
-            f"{seconds_text(waited)} in the queue, {seconds_text(self.ready)} until all ranks "
-            f"had started, {seconds_text(self.seconds)} running; {self.kind}"
         )
+        parts = [self.note] if self.note else []
+        parts += [f"{title}\n{textwrap.indent(text, '    ')}" for title, text in sections]
+        times = (
+            f"{seconds_text(self.queue[-1][0])} in the queue, {seconds_text(self.ready)} until all "
+            f"ranks had started, {seconds_text(self.seconds)} running; {self.kind}"
+        )
+        return "\n\n".join([*parts, times])
 
 
 def slurm_session(
     program: Callable[..., Any],
     *args: Any,
     ranks: int = 4,
-    deadline: float = 120.0,
+    timeout: float = 120.0,
     **keywords: Any,
 ) -> SlurmSession:
     """Run program(rank, *args) on every rank of a job of Slurm, and keep what happened.
@@ -106,13 +83,17 @@ def slurm_session(
     """
     missing = why_no_slurm()
     if missing:
-        return replace(recorded_session(), note=_why_recorded(missing, program))
+        seen = recorded_session()
+        note = f"No Slurm is used here: {missing}. This is a session that was recorded."
+        if _source(program) != seen.program:
+            note += " Its program is not yours, but the one that it shows."
+        return replace(seen, note=note)
     version = slurm_version()
     with Cluster(ranks, "slurm", **keywords) as c:
         engine = c.engine
         assert isinstance(engine, SlurmEngine)
         began = time.monotonic()
-        outcome = c.start(program, *args).finish(deadline)
+        outcome = c.start(program, *args).finish(timeout)
         ready = time.monotonic() - began - outcome.seconds
         outcome.raise_errors()
         return SlurmSession(
@@ -120,8 +101,7 @@ def slurm_session(
             when=dt.datetime.now(dt.UTC).date().isoformat(),
             program=_source(program),
             script=engine.script,
-            moments=tuple(QueueMoment(s, state.state, str(state)) for s, state in engine.states),
-            addresses=c.addresses,
+            queue=tuple((seconds, str(state)) for seconds, state in engine.states),
             lines=outcome.lines,
             results=tuple(repr(outcome.results.get(rank)) for rank in range(ranks)),
             ready=ready,
@@ -133,18 +113,6 @@ def recorded_session() -> SlurmSession:
     """The session that comes with labkit."""
     session: SlurmSession = read(RECORDING, (SlurmSession,), "a session of Slurm")
     return session
-
-
-def as_recording(session: SlurmSession, where: str) -> SlurmSession:
-    """A session as it can be kept: with its place and day."""
-    return replace(session, kind=recorded(where, session.when))
-
-
-def _why_recorded(missing: str, program: Callable[..., Any]) -> str:
-    text = f"No Slurm is used here: {missing.rstrip('.')}. This is a session that was recorded."
-    if _source(program) != recorded_session().program:
-        text += " Its program is not yours, but the one that it shows."
-    return text
 
 
 def _source(program: Callable[..., Any]) -> str:

@@ -19,28 +19,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time as clock
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from labkit.arguments import number
 from labkit.cluster import tf_config
 from labkit.cluster.batch import Resources
-from labkit.cluster.engine import (
-    Addresses,
-    Ended,
-    Event,
-    Job,
-    Raised,
-    Returned,
-    Signal,
-    Stack,
-    Started,
-    Wrote,
-)
+from labkit.cluster.engine import Addresses, Event, Job, Signal, Stream
 from labkit.cluster.slurm_queue import (
     QueueState,
     cancel,
@@ -52,8 +40,6 @@ from labkit.cluster.slurm_queue import (
 )
 from labkit.cluster.slurm_rank import MARK
 from labkit.kinds import LabError, seconds_text
-
-__all__ = ["SlurmEngine"]
 
 LABELLED = re.compile(rb"\s*(\d+): (.*)", re.DOTALL)
 CHUNK = 1 << 16
@@ -69,34 +55,21 @@ class SlurmEngine:
     """The engine. The batch script is printed before it is sent; the job ends with the block."""
 
     name = "slurm"
+    private_network = False
 
     def __init__(
         self,
         *,
-        nodes: int | None = None,
-        partition: str | None = None,
-        time: str | int | None = None,
-        account: str | None = None,
-        memory: str | None = None,
-        cpus: int | None = None,
-        gpus: int | None = None,
-        extra: Sequence[str] = (),
         wait: float = 600.0,
         folder: str | Path | None = None,
+        **resources: Any,
     ) -> None:
-        """`wait`: seconds for the job to get its nodes. `folder`: one that all nodes can read."""
-        self._wait = number("wait", wait, above=0)
-        self._resources = Resources(
-            ranks=nodes or 1,
-            nodes=nodes,
-            partition=partition,
-            time=time,
-            account=account,
-            memory=memory,
-            cpus=cpus,
-            gpus=gpus,
-            extra=extra if isinstance(extra, str) else tuple(extra),
-        )
+        """`wait`: seconds for the job to get its nodes. `folder`: one that all nodes can read.
+
+        The other keywords are those of `Resources`: nodes, partition, time and so on.
+        """
+        self._wait = wait
+        self._resources = Resources(1, **resources)
         self._within = Path.home() / ".labkit" / "runs" if folder is None else Path(folder)
         self.job = ""
         self.script = ""
@@ -108,7 +81,7 @@ class SlurmEngine:
         self._runs = 0
         self._run: _Run | None = None
 
-    def open(self, ranks: int, start: float) -> None:
+    def open(self, ranks: int, start: float, environment: Mapping[str, str | None]) -> None:
         """Show the script, send it, and wait for the nodes."""
         self._resources = replace(self._resources, ranks=ranks)
         run_slurm("sinfo", "--version")
@@ -126,14 +99,20 @@ class SlurmEngine:
                 start_new_session=True,
             )
             self._await_nodes()
-            self._hosts = self._hosts_of_ranks()
+            # Only Slurm knows on which node it puts each rank.
+            answer = run_slurm(*self._srun(), "--label", "printenv", "SLURMD_NODENAME")
+            found = dict(line.split(": ") for line in answer.splitlines() if ": " in line)
+            hosts = {int(rank): host.strip() for rank, host in found.items()}
+            self._hosts = tuple(hosts[rank] for rank in range(ranks))
         except BaseException:
             self.close()
             raise
 
     def addresses(self) -> Addresses:
         """Each run is a step of the job, with ports of its own."""
-        self._raise_if_over()
+        state = self._last_state()
+        if not state.running:
+            raise LabError(f"{state} Open a new cluster block for more runs.")
         ports = tf_config.step_ports(int(self.job), self._runs)
         ranks = tuple(f"{host}:{port}" for host, port in zip(self._hosts, ports, strict=False))
         return Addresses(ranks, f"{self._hosts[0]}:{ports[-1]}")
@@ -146,14 +125,12 @@ class SlurmEngine:
         folder.mkdir()
         (folder / "job").write_bytes(pickle.dumps(job))
         command = [*self._srun(), "--label", "--wait=0", "--kill-on-bad-exit=0"]
-        self._run = _Run([*command, sys.executable, "-c", RANK, str(folder)], job.ranks, folder)
+        self._run = _Run([*command, sys.executable, "-c", RANK, str(folder)], job, folder)
 
     def events(self, timeout: float) -> list[Event]:
         """What the ranks have reported; where Slurm has ended them, why."""
-        if self._run is None:
-            return []
-        events = self._run.events(timeout)
-        ended = [e for e in events if isinstance(e, Ended) and (e.code < 0 or e.reason)]
+        events = [] if self._run is None else self._run.events(timeout)
+        ended = [e for e in events if e.what == "ended" and (e.value < 0 or e.reason)]
         if ended and not (state := self._last_state()).running:
             return [replace(e, reason=str(state)) if e in ended else e for e in events]
         return events
@@ -170,23 +147,27 @@ class SlurmEngine:
 
     def stop(self) -> None:
         """End srun's stdin, and with it the ranks; Slurm ends what they have started."""
-        if self._run is not None:
-            self._run.stop()
-            self._run = None
+        run, self._run = self._run, None
+        if run is not None:
+            run.stop()
 
     def close(self) -> None:
-        """Cancel the job; give the nodes back."""
+        """Cancel the job, and wait until it is gone."""
         try:
             self.stop()
             job, self.job = self.job, ""
             if job:
-                _cancel(job)
+                cancel(job)
+                began = time.monotonic()
+                while (waited := time.monotonic() - began) < LEAVING:
+                    state = state_of(job)
+                    if not (state.running or state.waiting or state.state == "COMPLETING"):
+                        break
+                    time.sleep(pause_after(waited))
         finally:
             if self._guard is not None:
-                assert self._guard.stdin is not None
-                self._guard.stdin.close()
                 with suppress(subprocess.TimeoutExpired):
-                    self._guard.wait(LEAVING)
+                    self._guard.communicate(timeout=LEAVING)
                 self._guard = None
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
@@ -194,8 +175,7 @@ class SlurmEngine:
 
     def describe(self) -> str:
         """Where the ranks run."""
-        nodes = self.states[-1][1].nodes if self.states else ""
-        return f"in Slurm job {self.job} on {nodes}" if nodes else "in a job of Slurm"
+        return f"in Slurm job {self.job}" if self.job else "in a job of Slurm"
 
     def _srun(self) -> list[str]:
         """srun in the job, with all of it: runs come one after the other."""
@@ -209,29 +189,17 @@ class SlurmEngine:
             *(f"--{name}={value}" for name, value in options.items() if value),
         ]
 
-    def _hosts_of_ranks(self) -> tuple[str, ...]:
-        """The node of each rank: only Slurm knows how it distributes them."""
-        answer = run_slurm(*self._srun(), "--label", "printenv", "SLURMD_NODENAME")
-        found = dict(line.split(": ") for line in answer.splitlines() if ": " in line)
-        hosts = {int(rank): host.strip() for rank, host in found.items()}
-        return tuple(hosts[rank] for rank in range(self._resources.ranks))
-
-    def _raise_if_over(self) -> None:
-        state = self._last_state()
-        if not state.running:
-            raise LabError(f"{state} Open a new cluster block for more runs.")
-
     def _last_state(self) -> QueueState:
-        """Slurm says why a job ends a moment after its ranks have ended."""
-        until = clock.monotonic() + SETTLING
-        while (state := state_of(self.job)).state == "COMPLETING" and clock.monotonic() < until:
-            clock.sleep(0.1)
+        """Slurm reports why a job ends a moment after its ranks have ended."""
+        until = time.monotonic() + SETTLING
+        while (state := state_of(self.job)).state == "COMPLETING" and time.monotonic() < until:
+            time.sleep(0.1)
         return state
 
     def _await_nodes(self) -> None:
-        began, shown = clock.monotonic(), ""
+        began, shown = time.monotonic(), ""
         while True:
-            state, waited = state_of(self.job), clock.monotonic() - began
+            state, waited = state_of(self.job), time.monotonic() - began
             if str(state) != shown:
                 shown = str(state)
                 self.states.append((waited, state))
@@ -250,16 +218,16 @@ class SlurmEngine:
                     f"The job still waited after {seconds_text(self._wait)}, and was cancelled: "
                     f"{state} Give it longer with wait=, or ask for less (nodes=, time=, gpus=)."
                 )
-            clock.sleep(max(0.0, min(pause_after(waited), self._wait - waited + 0.01)))
+            time.sleep(max(0.0, min(pause_after(waited), self._wait - waited + 0.01)))
 
 
 class _Run:
     """One srun and its pipes."""
 
-    def __init__(self, command: list[str], ranks: int, folder: Path) -> None:
+    def __init__(self, command: list[str], job: Job, folder: Path) -> None:
         home = str(Path(__file__).parents[2])
         paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._ranks, self._folder = ranks, folder
+        self._folder = folder
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -269,25 +237,20 @@ class _Run:
             env={**slurm_environment(), "PYTHONPATH": os.pathsep.join(paths)},
             start_new_session=True,  # Ctrl-C is for the client, which ends the run in order
         )
-        out, err = self._process.stdout, self._process.stderr
-        assert out is not None
-        assert err is not None
-        self._streams: dict[int, Literal["out", "err"]] = {out.fileno(): "out", err.fileno(): "err"}
-        self._begun = dict.fromkeys(self._streams, b"")  # a line whose end has not come
-        self._started: set[int] = set()
-        self._ended: set[int] = set()
+        self._pipes: dict[Any, Stream] = {self._process.stdout: "out", self._process.stderr: "err"}
+        self._partial = dict.fromkeys(self._pipes, b"")  # a line whose end has not come
+        self._starting = self._alive = frozenset(range(len(job.environment)))
         self._on_one_stream: set[tuple[int, str]] = set()
-        self._srun_said = ""
+        self._srun_messages = ""
 
     def events(self, timeout: float) -> list[Event]:
         """What has come, after waiting at most `timeout` seconds for something."""
         events = self._read(timeout)
-        if not self._streams and len(self._ended) < self._ranks:
+        if not self._pipes and self._alive:
             code = self._process.wait()
-            said = self._srun_said.strip()[-600:]
-            missing = sorted({*range(self._ranks)} - self._ended)
-            self._ended.update(missing)
-            events += [Ended(rank, code or 1, f"srun ended: {said or code}") for rank in missing]
+            reason = f"srun ended: {self._srun_messages.strip()[-600:] or code}"
+            events += [Event(rank, "ended", code or 1, reason) for rank in sorted(self._alive)]
+            self._alive = frozenset()
         return events
 
     def send(self, what: str, ranks: Collection[int] = ()) -> None:
@@ -299,76 +262,60 @@ class _Run:
     def stop(self) -> None:
         """End all of it."""
         process = self._process
-        for end in (process.stdin.close if process.stdin else None, process.terminate):
-            if end is not None:
-                with suppress(OSError):
-                    end()
-            until = clock.monotonic() + STOPPING
-            while self._streams and clock.monotonic() < until:
+        assert process.stdin is not None
+        for end in (process.stdin.close, process.terminate, process.kill):
+            with suppress(OSError):
+                end()
+            until = time.monotonic() + STOPPING
+            while self._pipes and time.monotonic() < until:
                 self._read(0.1)  # a full pipe would keep srun from ending
-            if not self._streams:
+            if not self._pipes:
                 break
-        else:
-            process.kill()
         process.wait()
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
+        for pipe in self._partial:
+            pipe.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _read(self, timeout: float) -> list[Event]:
-        ready = select.select([*self._streams], (), (), timeout)[0]
         events: list[Event] = []
-        for file in ready:
-            data = os.read(file, CHUNK)
-            *lines, self._begun[file] = (self._begun[file] + data).split(b"\n")
+        for pipe in select.select([*self._pipes], (), (), timeout)[0]:
+            data = os.read(pipe.fileno(), CHUNK)
+            *lines, self._partial[pipe] = (self._partial[pipe] + data).split(b"\n")
             for line in lines:
-                events += self._events_of(self._streams[file], line)
+                events += self._events_of(self._pipes[pipe], line)
             if not data:
-                del self._streams[file]
+                del self._pipes[pipe]
         return events
 
-    def _events_of(self, stream: Literal["out", "err"], line: bytes) -> list[Event]:
+    def _events_of(self, stream: Stream, line: bytes) -> list[Event]:
         found = LABELLED.fullmatch(line)
         if found is None:
-            self._srun_said += f"{line.decode(errors='replace')} "
+            self._srun_messages += f"{line.decode(errors='replace')} "
             return []
         rank = int(found[1])
         text, mark, report = found[2].partition(MARK.encode())
         if not mark:
-            return [Wrote(rank, stream, text + b"\n")]
-        events = [Wrote(rank, stream, text)] if text else []
-        return [*events, *self._reported(rank, *json.loads(report))]
+            return [Event(rank, stream, text + b"\n")]
+        events = [Event(rank, stream, text)] if text else []
+        return [*events, *self._reported(Event(rank, *json.loads(report)))]
 
-    def _reported(self, rank: int, what: str, *content: Any) -> list[Event]:
-        match what:
-            case "started":
-                self._started.add(rank)
-                if len(self._started) == self._ranks:
-                    self.send("go")
-                return [Started(rank, *content)]
-            case "stack":
-                return [Stack(rank, *content)]
-        # An end counts when it has come on stdout and stderr: then all before it has come.
-        if (rank, what) not in self._on_one_stream:
-            self._on_one_stream.add((rank, what))
-            return []
-        if what == "ended":
-            self._ended.add(rank)
-            return [Ended(rank, *content)]
-        payload = (self._folder / f"result{rank}").read_bytes()
-        return [Returned(rank, payload) if what == "returned" else Raised(rank, payload)]
-
-
-def _cancel(job: str) -> None:
-    """Cancel the job, and wait until it is gone."""
-    cancel(job)
-    began = clock.monotonic()
-    while (waited := clock.monotonic() - began) < LEAVING:
-        state = state_of(job)
-        if not (state.running or state.waiting or state.state == "COMPLETING"):
-            return
-        clock.sleep(pause_after(waited))
+    def _reported(self, event: Event) -> list[Event]:
+        if event.what == "started":
+            self._starting -= {event.rank}
+            if not self._starting:
+                self.send("go")
+        elif event.what not in ("stack", "paused"):
+            # An end counts when it has come on stdout and stderr: then all before it has come.
+            key = (event.rank, event.what)
+            if key not in self._on_one_stream:
+                self._on_one_stream.add(key)
+                return []
+            if event.what == "ended":
+                self._alive -= {event.rank}
+            else:
+                payload = (self._folder / f"result{event.rank}").read_bytes()
+                return [replace(event, value=payload)]
+        return [event]
 
 
 def _new_folder(within: Path) -> Path:

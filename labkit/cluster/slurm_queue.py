@@ -1,4 +1,4 @@
-"""Slurm's own commands with a time limit, and what the queue says of a job, in words.
+"""Slurm's own commands with a time limit, and what the queue reports of a job, in words.
 
 Jobs are followed with squeue: sacct needs a database that small clusters do not have.
 """
@@ -9,23 +9,9 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from labkit.kinds import LabError
-
-__all__ = [
-    "QueueState",
-    "cancel",
-    "partitions",
-    "pause_after",
-    "run_slurm",
-    "slurm_environment",
-    "slurm_version",
-    "state_of",
-    "submit",
-    "why_no_slurm",
-]
 
 TIMEOUT = 20.0  # seconds that a command of Slurm may take; a busy controller takes some
 # Of Slurm's variables these are the user's, not a job's.
@@ -35,10 +21,7 @@ WAITING = {
     "None": "Slurm has not looked at it yet",
     "Resources": "the nodes that it needs are busy",
     "Priority": "other jobs come first",
-    "Dependency": "it waits for another job",
     "ReqNodeNotAvail": "nodes that it needs are reserved or down",
-    "QOSMaxJobsPerUserLimit": "you have as many jobs running as you may",
-    "AssocMaxJobsLimit": "your project has as many jobs running as it may",
 }
 # With these it would wait for ever.
 NEVER = {
@@ -46,17 +29,15 @@ NEVER = {
     "PartitionNodeLimit": "the partition allows no job on so many nodes: ask for less with nodes=",
     "PartitionConfig": "the partition allows no such job: ask for less, or choose another; "
     "`sinfo -o '%R %l %c %m'` shows its longest time, cores and memory of a node",
-    "PartitionDown": "the partition is down: choose another with partition=",
     "BadConstraints": "no node has what it asks for: look at `sinfo -N -l`",
     "AccountNotAllowed": "the account may not use this partition: choose with account=",
-    "JobHeldUser": "it is held: scontrol release lets it go",
 }
 ENDS = {
     "TIMEOUT": "its time was over; ask for more with time=",
     "CANCELLED": "it was cancelled (scancel)",
     "NODE_FAIL": "a node failed",
     "OUT_OF_MEMORY": "it needed more memory than it asked for; ask for more with memory=",
-    "PREEMPTED": "a job of more importance needed its nodes",
+    "PREEMPTED": "a job of higher priority needed its nodes",
     "FAILED": "its batch script failed",
     "COMPLETED": "it has ended",
 }
@@ -91,10 +72,10 @@ class QueueState:
         if self.running:
             return f"Slurm job {self.job} runs on {self.nodes}."
         if self.waiting:
-            why = NEVER.get(self.reason) or WAITING.get(self.reason, "Slurm's reason for it")
+            why = self.hopeless or WAITING.get(self.reason, "Slurm's reason for it")
             soon = f"; it may begin at {self.begins}" if self.begins else ""
             return f"Slurm job {self.job} waits: {why} ({self.reason}){soon}."
-        why = ENDS.get(self.state, "Slurm says no more")
+        why = ENDS.get(self.state, "Slurm gives no reason")
         return f"Slurm job {self.job} has ended: {why} ({self.state})."
 
 
@@ -110,19 +91,17 @@ def slurm_environment() -> dict[str, str]:
     }
 
 
-def run_slurm(
-    *command: str, text: str | None = None, environment: Mapping[str, str] | None = None
-) -> str:
+def run_slurm(*command: str, text: str = "") -> str:
     """What a command of Slurm prints; a LabError with its error message."""
     try:
         done = subprocess.run(
             command,
-            input="" if text is None else text,
+            input=text,
             capture_output=True,
             text=True,
             errors="replace",
             timeout=TIMEOUT,
-            env=slurm_environment() if environment is None else environment,
+            env=slurm_environment(),
         )
     except FileNotFoundError:
         raise LabError(
@@ -135,20 +114,21 @@ def run_slurm(
             "very busy. Try `sinfo` in a terminal, and again later."
         ) from None
     if done.returncode:
-        raise LabError(f"{command[0]} failed: {_message(done.stderr or done.stdout)}")
+        # The last line of the error message, without the name of the command.
+        lines = (done.stderr or done.stdout).strip().splitlines() or ["it did not say why"]
+        why = re.sub(r"^\w+: (error: |fatal: )?", "", lines[-1]).rstrip(".")
+        raise LabError(f"{command[0]} failed: {why}.")
     return done.stdout
 
 
 def why_no_slurm() -> str:
     """Why Slurm cannot be used here; "" if it can."""
-    missing = [name for name in ("sbatch", "srun", "squeue", "sinfo") if not shutil.which(name)]
-    if missing:
-        return f"there is no {missing[0]} on this machine"
+    if shutil.which("sbatch") is None:
+        return "there is no sbatch on this machine"
     try:
-        run_slurm("sinfo", "-h", "-o", "%R")
+        partitions()
     except LabError as fault:
-        message = str(fault).removeprefix("sinfo failed: ").rstrip(".")
-        return f"its commands are on this machine, but no cluster answers ({message})"
+        return f"its commands are on this machine, but no cluster answers ({fault})"
     return ""
 
 
@@ -162,13 +142,11 @@ def submit(script: str) -> str:
     try:
         answer = run_slurm("sbatch", "--parsable", text=script)
     except LabError as fault:
-        if "sbatch failed" not in str(fault):
-            raise
         options = ", ".join(re.findall(r"^#SBATCH --(\S+)", script, re.MULTILINE))
         there = partitions("%R (%D nodes with %c cores, %m MB and %G for at most %l)")
-        said = str(fault).rpartition("failed: ")[2]
+        why = str(fault).removeprefix("sbatch failed: ")
         raise LabError(
-            f"Slurm refuses the job: {said} It asks for {options}. The partitions are {there}."
+            f"Slurm refuses the job: {why} It asks for {options}. The partitions are {there}."
         ) from None
     return answer.strip().splitlines()[-1].partition(";")[0]
 
@@ -179,9 +157,9 @@ def state_of(job: str) -> QueueState:
     try:
         answer = run_slurm("squeue", "--noheader", "--states=all", f"--jobs={job}", "-o", form)
     except LabError as fault:
-        if "Invalid job id" in str(fault):
-            return QueueState(job, "COMPLETED")
-        raise
+        if "Invalid job id" not in str(fault):
+            raise
+        answer = ""
     if not answer.strip():
         return QueueState(job, "COMPLETED")
     state, reason, nodes, begins = answer.splitlines()[0].split("|")
@@ -210,10 +188,3 @@ def partitions(form: str = "%R") -> str:
     """What `sinfo` lists, in one line."""
     lines = run_slurm("sinfo", "--noheader", "-o", form).splitlines()
     return ", ".join(sorted({line.strip() for line in lines}))
-
-
-def _message(text: str) -> str:
-    """The last line of an error message, without the name of the command."""
-    lines = [re.sub(r"^\w+: (error: |fatal: )?", "", line).strip() for line in text.splitlines()]
-    lines = [line for line in lines if line]
-    return f"{lines[-1].rstrip('.')}." if lines else "it did not say why."

@@ -18,23 +18,21 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from labkit.cluster import in_rank, tf_config
 from labkit.cluster.engine import Job
-from labkit.cluster.environment import THREADS
+from labkit.cluster.environment import THREADS, share_of_gpus
 from labkit.cluster.network import hold_port
 from labkit.kinds import LabError
 
-__all__ = ["MARK", "environment_of_batch_rank", "main", "run_target"]
-
-MARK = "\x1elabkit "  # then JSON: [event, ...]
+MARK = "\x1elabkit "  # then JSON: [what, value, reason] of an Event
 LONGEST = 400  # characters of a line of a stack: srun cuts lines at 1024 bytes
 ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
-SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "resume": signal.SIGCONT}
+SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP}
 
 
 def main(folder: str) -> None:
@@ -64,9 +62,8 @@ def main(folder: str) -> None:
         try:
             for file in (commands, our_go, our_stacks):
                 os.close(file)
-            changes = {**variables_of_node(os.environ), **job.environment[rank]}
-            link = _Link(rank, folder, go, reports)
-            code = in_rank.run(rank, job.program, changes, job.modules, stacks, link)
+            link = _SrunLink(Path(folder, f"result{rank}"), go, reports)
+            code = in_rank.run(rank, job, variables_of_node(os.environ), stacks, link)
         finally:
             leave(code)
     os.close(stacks)
@@ -74,26 +71,25 @@ def main(folder: str) -> None:
     _obey(rank, pid, commands, our_go, our_stacks)
 
 
-class _Link:
+class _SrunLink:
     """The rank's connection to the client."""
 
-    def __init__(self, rank: int, folder: str, go: int, reports: tuple[int, int]) -> None:
-        self._rank, self._folder, self._go, self._reports = rank, folder, go, reports
+    def __init__(self, result: Path, go: int, reports: tuple[int, int]) -> None:
+        self._result, self._go, self._reports = result, go, reports
 
     def started(self) -> bool:
-        host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-        _report("started", os.getpid(), host, files=self._reports[:1])
+        _report("started", os.getpid(), files=self._reports[:1])
         return bool(os.read(self._go, 1))
 
     def finished(self, how: in_rank.How, payload: bytes) -> None:
-        Path(self._folder, f"result{self._rank}").write_bytes(payload)
+        self._result.write_bytes(payload)
         _report(how, files=self._reports)
         if how == "returned":
             os.read(self._go, 1)  # until the parent kills it: other ranks may need this process
 
 
 def _obey(rank: int, pid: int, commands: int, go: int, stacks: int) -> None:
-    """The parent: do what the client says, and say how the rank ended."""
+    """The parent: do what the client orders, and report how the rank ended."""
     child = os.pidfd_open(pid)
     watched, unread, stack = [commands, stacks, child], b"", b""
     while commands in watched:
@@ -103,7 +99,7 @@ def _obey(rank: int, pid: int, commands: int, go: int, stacks: int) -> None:
         if child in ready:
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             watched = [commands]
-            _report("ended", code, "", files=(1, 2))
+            _report("ended", code, files=(1, 2))
         if commands in ready:
             data = os.read(commands, 1 << 16)
             *whole, unread = (unread + data).split(b"\n")
@@ -123,30 +119,30 @@ def _obey(rank: int, pid: int, commands: int, go: int, stacks: int) -> None:
         os.waitpid(-1, 0)
 
 
-def _report_stack(file: int, begun: bytes) -> bytes:
+def _report_stack(file: int, partial: bytes) -> bytes:
     """Report the whole lines that faulthandler has written; what is left of the last one."""
     with suppress(BlockingIOError):
         while data := os.read(file, 1 << 16):
-            begun += data
-    *lines, begun = begun.split(b"\n")
+            partial += data
+    *lines, partial = partial.split(b"\n")
     for line in lines:
-        _report("stack", line.decode(errors="replace")[:LONGEST] + "\n", False)
-    return begun
+        _report("stack", line.decode(errors="replace")[:LONGEST] + "\n")
+    return partial
 
 
 def _do(what: str, pid: int) -> None:
     if what != "stacks":
         os.kill(pid, SIGNALS[what])
     elif Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "T":
-        _report("stack", "", True)  # stopped: it cannot answer
+        _report("paused")
     else:
         os.kill(pid, signal.SIGUSR1)
 
 
-def _report(*content: Any, files: tuple[int, ...] = (1,)) -> None:
+def _report(what: str, value: Any = None, reason: str = "", files: tuple[int, ...] = (1,)) -> None:
     for file in files:
         with suppress(OSError):  # srun is gone: stdin ends, too
-            os.write(file, f"{MARK}{json.dumps(content)}\n".encode())
+            os.write(file, f"{MARK}{json.dumps((what, value, reason))}\n".encode())
 
 
 def variables_of_node(environ: Mapping[str, str]) -> dict[str, str]:
@@ -161,8 +157,7 @@ def variables_of_node(environ: Mapping[str, str]) -> dict[str, str]:
     ranks = together[int(environ["SLURM_NODEID"])]
     found = {"LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(ranks)}
     if gpus := environ.get("CUDA_VISIBLE_DEVICES", ""):
-        names = gpus.split(",")
-        found["CUDA_VISIBLE_DEVICES"] = ",".join(names[local::ranks] or [names[local % len(names)]])
+        found["CUDA_VISIBLE_DEVICES"] = share_of_gpus(gpus.split(","), local, ranks)
     if cores := environ.get("SLURM_CPUS_PER_TASK"):
         found |= {name: cores for name in THREADS if name not in environ}
     return found
@@ -171,7 +166,13 @@ def variables_of_node(environ: Mapping[str, str]) -> dict[str, str]:
 def run_target(target: str) -> int:
     """Run FILE.py:NAME on this rank of a batch job; what it returns is printed."""
     os.environ.update(environment_of_batch_rank(os.environ))
-    value = _function(target)(int(os.environ["RANK"]))
+    file, _, name = target.rpartition(":")
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise LabError(f"There is no file {path} on {socket.gethostname()}.")
+    # What lies beside the program can be imported, as when the file itself is run.
+    sys.path.insert(0, str(path.parent))
+    value = getattr(importlib.import_module(path.stem), name)(int(os.environ["RANK"]))
     if value is not None:
         print(f"returned {value!r}", flush=True)
     return 0
@@ -194,17 +195,3 @@ def environment_of_batch_rank(environ: Mapping[str, str]) -> dict[str, str]:
         # The last port of this step: ranks have the first ones.
         "MASTER_PORT": str(int(port) + tf_config.STEP_PORTS - 1),
     }
-
-
-def _function(target: str) -> Callable[..., Any]:
-    """The function of a FILE.py:NAME."""
-    file, _, name = target.rpartition(":")
-    path = Path(file).resolve()
-    if not path.is_file():
-        raise LabError(f"There is no file {path} on {socket.gethostname()}.")
-    # What lies beside the program can be imported, as when the file itself is run.
-    sys.path.insert(0, str(path.parent))
-    program = getattr(importlib.import_module(path.stem), name, None)
-    if not callable(program):
-        raise LabError(f"{file} has no function {name!r}.")
-    return program  # type: ignore[no-any-return]

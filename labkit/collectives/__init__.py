@@ -84,10 +84,7 @@ def __getattr__(name: str) -> Any:
     module = _NAMES[name]
     if module is None:
         return importlib.import_module(f"labkit.collectives.{name}")
-    found = importlib.import_module(f"labkit.collectives.{module}")
-    if name in ("ANY_SOURCE", "ANY_TAG", "PROC_NULL"):
-        return found.constant(name)
-    value = globals()[name] = getattr(found, name)
+    value = globals()[name] = getattr(importlib.import_module(f"labkit.collectives.{module}"), name)
     return value
 
 

@@ -13,31 +13,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from labkit.collectives.costs import cost
-from labkit.collectives.formulas import Program, program_name
 from labkit.collectives.records import counted
 from labkit.kinds import Kind, LabError, bytes_text, modelled, seconds_text
-from labkit.plain import stored
 
 __all__ = ["Bucket", "Overlap", "overlap"]
 
 
-@stored
-@dataclass(frozen=True)
-class Bucket:
+class Bucket(NamedTuple):
     """Gradients that travel together: layers as they come out of the backward pass, from 0."""
 
     first: int
     last: int
     nbytes: float
-    ready: float
     start: float
     end: float
 
 
-@stored
 @dataclass(frozen=True, repr=False)
 class Overlap:
     """One backward pass with its all-reduces, in seconds from its start."""
@@ -57,10 +51,10 @@ class Overlap:
         after = f"{seconds_text(self.exposed)} after the backward pass"
         return f"Overlap({seconds_text(self.seconds)}, {count}, {after})"
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        from labkit.views.bucket_figure import figure
+    def _repr_mimebundle_(self, **_: object) -> Any:
+        from labkit.views.cost_figure import buckets
 
-        return figure({"": self})._repr_mimebundle_()
+        return buckets(self)._repr_mimebundle_()
 
 
 def overlap(
@@ -69,9 +63,8 @@ def overlap(
     bucket: float,
     latency: float,
     bandwidth: float,
-    program: Program = "ring_all_reduce",
 ) -> Overlap:
-    """The schedule for layers of (seconds of the backward pass, bytes of gradient).
+    """The ring all-reduces for layers of (seconds of the backward pass, bytes of gradient).
 
     `layers` are in the order of the backward pass. A bucket is closed as soon as it holds
     `bucket` bytes: 0 sends every layer alone, `float("inf")` sends all of them at the end.
@@ -79,7 +72,6 @@ def overlap(
     if not layers:
         raise LabError("layers must hold (seconds, bytes) of at least one layer, got none.")
     ends = list(accumulate(seconds for seconds, _ in layers))
-    backward = tuple(zip([0.0, *ends[:-1]], ends, strict=True))
     buckets: list[Bucket] = []
     first, held, free = 0, 0.0, 0.0
     for layer, (_, nbytes) in enumerate(layers):
@@ -87,11 +79,10 @@ def overlap(
         if held < bucket and layer < len(layers) - 1:
             continue
         start = max(ends[layer], free)
-        free = start + float(cost(program, ranks, held, latency, bandwidth))
-        buckets.append(Bucket(first, layer, held, ends[layer], start, free))
+        free = start + cost("ring_all_reduce", ranks, held, latency=latency, bandwidth=bandwidth)
+        buckets.append(Bucket(first, layer, held, start, free))
         first, held = layer + 1, 0.0
     link = f"α = {seconds_text(latency)}, {bytes_text(bandwidth)}/s"
-    kind = modelled(
-        f"{program_name(program)} on {ranks} ranks, {link}; the backward pass is not slowed by it"
-    )
+    kind = modelled(f"ring on {ranks} ranks, {link}; the backward pass is not slowed by it")
+    backward = tuple(zip([0.0, *ends[:-1]], ends, strict=True))
     return Overlap(backward, tuple(buckets), max(ends[-1], free), kind)

@@ -5,44 +5,26 @@ A program that uses these calls alone runs unchanged with `mpi4py.MPI.COMM_WORLD
 
 from __future__ import annotations
 
-import operator
+import importlib
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
 from labkit.collectives import errors
 from labkit.collectives.messages import ANY_SOURCE, ANY_TAG, PROC_NULL, End, OpenCall
+from labkit.collectives.records import Array
+from labkit.collectives.scheduler import Scheduler
+from labkit.collectives.source import function_of
 from labkit.kinds import LabError
 
-if TYPE_CHECKING:
-    from labkit.collectives.records import Array
+__all__ = ["Communicator", "Request", "Status", "lent_to_mpi4py"]
 
-__all__ = ["Communicator", "Request", "Status", "fill_status"]
-
-FORBIDDEN = "OSUV"  # objects and texts; bfloat16 and its kind are V too, and allowed by name
-UNDEFINED = -32766  # what Waitany gives back when there is nothing to wait for, as in every MPI
-
-
-class Run(Protocol):
-    """What the calls are made of: the simulator, as seen from one rank."""
-
-    ranks: int
-
-    def enter(self, rank: int, name: str) -> OpenCall: ...
-    def stop(self, fault: LabError) -> NoReturn: ...
-    def says(self, name: str) -> bool: ...
-    def post(
-        self, call: OpenCall, flat: Array, peer: int, tag: int, *, sends: bool, late: bool
-    ) -> End: ...
-    def finish(
-        self, call: OpenCall, ends: Sequence[End | None], statuses: Sequence[Any] = ...
-    ) -> None: ...
-    def begin(self, call: OpenCall, end: End | None) -> Request: ...
-    def wait_for_one(self, call: OpenCall, ends: Sequence[End]) -> None: ...
-    def give_way(self, call: OpenCall, end: End) -> None: ...
-    def barrier(self, rank: int) -> None: ...
+LENT = ("ANY_SOURCE", "ANY_TAG", "PROC_NULL", "Request", "Status")
+UNDEFINED = -32766  # what Waitany returns when there is nothing to wait for, as in every MPI
 
 
 class Status:
@@ -52,7 +34,6 @@ class Status:
         self.source: int = ANY_SOURCE
         self.tag: int = ANY_TAG
         self.count = 0  # bytes, as in mpi4py
-        self.error = 0
 
     def Get_source(self) -> int:
         """The rank that sent the message."""
@@ -63,119 +44,98 @@ class Status:
         return self.tag
 
     def Get_count(self, datatype: Any = None) -> int:
-        """Its length in bytes; with a datatype (or a numpy dtype), in elements of that."""
+        """Its length in bytes; with a datatype of MPI or numpy, in elements of that."""
         if datatype is None:
             return self.count
         mpi_size = getattr(datatype, "Get_size", None)
         return self.count // int(mpi_size() if mpi_size else np.dtype(datatype).itemsize)
 
-    Get_elements = Get_count
-
-    def Get_error(self) -> int:
-        """Always 0: a run with an error ends."""
-        return self.error
-
-
-def fill_status(status: Any, end: End | None) -> None:
-    """Write into a status, ours or mpi4py's, what came; None is a message of PROC_NULL."""
-    message = end.message if end else None
-    mpi: Any = None if isinstance(status, Status) else sys.modules["mpi4py.MPI"]
-    status.source = message.send.rank if message else mpi.PROC_NULL if mpi else PROC_NULL
-    status.tag = message.send.tag if message else mpi.ANY_TAG if mpi else ANY_TAG
-    nbytes = message.nbytes if message else 0
-    if mpi is None:
-        status.count = nbytes
-    else:
-        status.Set_elements(mpi.BYTE, nbytes)
+    def _fill(self, end: End | None) -> None:
+        self.source, self.tag, self.count = PROC_NULL, ANY_TAG, 0
+        if end is not None:
+            send = end.message
+            self.source, self.tag, self.count = send.rank, send.tag, send.nbytes
 
 
 class Request:
     """A message under way, from `Isend` or `Irecv`; its buffer is not yours until `Wait`."""
 
-    def __init__(self, end: End | None, run: Run, rank: int) -> None:
-        self.end: End | None = end  # None: of PROC_NULL, or waited for already
-        self.active = True  # until it is waited for
+    def __init__(self, end: End | None, run: Scheduler, rank: int) -> None:
+        self._end = end  # None: of PROC_NULL
+        self._active = True  # until it is waited for
         self._run = run
         self._rank = rank
 
-    def take(self) -> End | None:
-        """The end of the message, which from now on is waited for."""
-        end, self.end, self.active = self.end, None, False
-        if end is not None:
-            end.waited = True
-        return end
-
-    def Wait(self, status: Any = None) -> bool:
-        """Come back when the message is complete."""
+    def Wait(self, status: Status | None = None) -> bool:
+        """Return when the message is complete."""
         _wait("Wait", [self], [status])
         return True
 
-    def Test(self, status: Any = None) -> bool:
+    def Test(self, status: Status | None = None) -> bool:
         """Whether the message is complete; if it is, this was its `Wait`."""
-        if self.end is None:
-            if status is not None and self.active:
-                fill_status(status, None)
-            self.active = False
-            return True
-        call = self._run.enter(self._rank, "Test")
-        self._run.give_way(call, self.end)
-        if not self.end.is_done:
-            return False
-        self._run.finish(call, [self.take()], [status])
+        if self._active and self._end is not None:
+            call = self._run.enter(self._rank, "Test")
+            if not self._run.poll(call, self._end):
+                return False
+        _wait("Test", [self], [status])
         return True
 
     @classmethod
-    def Waitall(cls, requests: Sequence[Any], statuses: Sequence[Any] | None = None) -> bool:
-        """Come back when all messages are complete. Takes the requests of mpi4py too."""
-        requests = list(requests)
-        if any(isinstance(request, Request) for request in requests):
-            _wait("Waitall", requests, statuses or ())
-        elif requests:
-            return bool(type(requests[0]).Waitall(requests, statuses))
+    def Waitall(cls, requests: Sequence[Any], statuses: Sequence[Status] | None = None) -> bool:
+        """Return when all messages are complete."""
+        if theirs := _real_class(requests):
+            return bool(theirs.Waitall(requests, statuses))
+        _wait("Waitall", requests, statuses or [])
         return True
 
     @classmethod
-    def Waitany(cls, requests: Sequence[Any], status: Any = None) -> int:
-        """Come back when one of the messages is complete, and say which."""
-        requests = list(requests)
-        ours = [one for one in requests if isinstance(one, Request) and one.active]
-        if not ours:
-            theirs = [one for one in requests if not isinstance(one, Request)]
-            return int(type(theirs[0]).Waitany(requests, status)) if theirs else UNDEFINED
-        run, rank = ours[0]._run, ours[0]._rank
-        call = run.enter(rank, "Waitany")
-        if all(one.end is not None for one in ours):  # that of PROC_NULL is complete at once
-            run.wait_for_one(call, [one.end for one in ours if one.end is not None])
-        done = next(one for one in ours if one.end is None or one.end.is_done)
-        run.finish(call, [done.take()], [status])
-        return requests.index(done)
+    def Waitany(cls, requests: Sequence[Any], status: Status | None = None) -> int:
+        """Return when one of the messages is complete, with its place among the requests."""
+        if theirs := _real_class(requests):
+            return int(theirs.Waitany(requests, status))
+        active = [one for one in requests if _is_active(one)]
+        if not active:
+            return UNDEFINED
+        ends = [one._end for one in active]
+        if None not in ends:  # a request of PROC_NULL is complete at once
+            active[0]._run.wait_for(active[0]._run.enter(active[0]._rank, "Waitany"), ends, any)
+        one = next(one for one in active if one._end is None or one._end.is_done)
+        _wait("Waitany", [one], [status])
+        return requests.index(one)
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        self._run.stop(
-            LabError(f"A request has no {name}. There are Wait, Test, Waitall and Waitany.")
-        )
+        text = f"A request has no {name}. There are Wait, Test, Waitall and Waitany."
+        raise self._run.fault(text)
 
 
-def _wait(name: str, requests: Sequence[Any], statuses: Sequence[Any]) -> None:
-    """Wait for all requests; MPI's REQUEST_NULL among them is nothing to wait for."""
-    ours = [one for one in requests if isinstance(one, Request)]
-    run, rank = ours[0]._run, ours[0]._rank
-    call = run.enter(rank, name)
-    ends: list[End | None] = []
-    known: list[Any] = []
-    for index, request in enumerate(requests):
-        if isinstance(request, Request) and request.active:
-            ends.append(request.take())
-            known.append(statuses[index] if index < len(statuses) else None)
-    run.finish(call, ends, known)
+def _real_class(requests: Sequence[Any]) -> Any:
+    """The class of mpi4py's requests, for a program that runs under a real MPI."""
+    ours = not requests or any(isinstance(one, Request) for one in requests)
+    return None if ours else type(requests[0])
+
+
+def _is_active(request: Any) -> bool:
+    """Whether there is something to wait for: not so for MPI.REQUEST_NULL."""
+    return isinstance(request, Request) and request._active
+
+
+def _wait(name: str, requests: Sequence[Any], statuses: Sequence[Status | None]) -> None:
+    pairs = [pair for pair in zip_longest(requests, statuses) if _is_active(pair[0])]
+    if pairs:
+        run, rank = pairs[0][0]._run, pairs[0][0]._rank
+        run.finish(run.enter(rank, name), [request._end for request, _ in pairs])
+    for request, status in pairs:
+        request._active = False
+        if status is not None:
+            status._fill(request._end)
 
 
 class Communicator:
     """One rank's end of a simulated run."""
 
-    def __init__(self, run: Run, rank: int) -> None:
+    def __init__(self, run: Scheduler, rank: int) -> None:
         self._run = run
         self._rank = rank
 
@@ -191,16 +151,18 @@ class Communicator:
     size = property(Get_size)
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
-        """Send; come back when the receiver has begun to receive it."""
+        """Send; return when the receiver has begun to receive."""
         call = self._run.enter(self._rank, "Send")
-        self._run.finish(call, [self._send(call, buf, dest, tag)])
+        self._run.finish(call, [self._post(call, buf, dest, tag, sends=True)])
 
     def Recv(
-        self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Any = None
+        self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> None:
-        """Receive into the buffer; come back when the message is in it."""
+        """Receive into the buffer; return when the message is in it."""
         call = self._run.enter(self._rank, "Recv")
-        self._run.finish(call, [self._receive(call, buf, source, tag)], [status])
+        self._run.finish(call, [end := self._post(call, buf, source, tag, sends=False)])
+        if status is not None:
+            status._fill(end)
 
     def Sendrecv(
         self,
@@ -210,204 +172,143 @@ class Communicator:
         recvbuf: Any = None,
         source: int = ANY_SOURCE,
         recvtag: int = ANY_TAG,
-        status: Any = None,
+        status: Status | None = None,
     ) -> None:
         """Send and receive at the same time, so that neither waits for the other."""
         call = self._run.enter(self._rank, "Sendrecv")
-        sent = self._send(call, sendbuf, dest, sendtag)
-        received = self._receive(call, recvbuf, source, recvtag, beside=sent)
-        self._run.finish(call, [sent, received], [None, status])
+        sent = self._post(call, sendbuf, dest, sendtag, sends=True)
+        received = self._post(call, recvbuf, source, recvtag, sends=False)
+        self._run.finish(call, [sent, received])
+        if status is not None:
+            status._fill(received)
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
-        """Begin to send and come back at once; the buffer must stay as it is until `Wait`."""
-        call = self._run.enter(self._rank, "Isend")
-        return self._run.begin(call, self._send(call, buf, dest, tag, late=True))
+        """Begin to send and return at once; the buffer must stay as it is until `Wait`."""
+        return self._begin("Isend", buf, dest, tag, sends=True)
 
     def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
-        """Begin to receive and come back at once; the data are in the buffer after `Wait`."""
-        call = self._run.enter(self._rank, "Irecv")
-        return self._run.begin(call, self._receive(call, buf, source, tag, late=True))
+        """Begin to receive and return at once; the data are in the buffer after `Wait`."""
+        return self._begin("Irecv", buf, source, tag, sends=False)
 
     def Barrier(self) -> None:
-        """Come back when every rank is here."""
-        self._run.barrier(self._rank)
+        """Return when every rank is here."""
+        call = self._run.enter(self._rank, "Barrier")
+        self._run.barrier(call)
+        self._run.finish(call)
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        self._run.stop(errors.no_such_call(name))
+        raise self._run.fault(errors.no_such_call(name))
 
-    def __repr__(self) -> str:
-        return f"Communicator(rank {self._rank} of {self._run.ranks})"
+    def _begin(self, name: str, buf: Any, peer: Any, tag: Any, *, sends: bool) -> Request:
+        call = self._run.enter(self._rank, name)
+        end = self._post(call, buf, peer, tag, sends=sends, late=True)
+        self._run.finish(call)
+        return Request(end, self._run, self._rank)
 
-    def _send(
-        self, call: OpenCall, buf: Any, dest: Any, tag: Any, late: bool = False
+    def _post(
+        self, call: OpenCall, buf: Any, peer: Any, tag: Any, *, sends: bool, late: bool = False
     ) -> End | None:
-        try:
-            peer, tag = self._peer(dest, call), self._tag(tag, call)
-            if peer is None and buf is None:
-                return None
-            flat = _flat_view(buf, call)
-        except LabError as fault:
-            self._run.stop(fault)
-        if peer is None:
+        """Post one end of a message; None for PROC_NULL."""
+        if peer == PROC_NULL:
             return None
-        return self._run.post(call, flat, peer, tag, sends=True, late=late)
+        memory = self._memory(call, buf)
+        into_an_own = "Receive into an array of its own, such as np.empty_like(x)."
+        if not sends and not memory.flags.writeable:
+            text = f"cannot write into a read-only array or a single number. {into_an_own}"
+            raise self._wrong(call, text)
+        sent = call.posts[0].memory if call.posts else None
+        if sent is not None and sent.size and np.may_share_memory(sent, memory):
+            raise self._wrong(call, f"would receive into the memory that it sends. {into_an_own}")
+        anyone, anything = not sends and peer == ANY_SOURCE, not sends and tag == ANY_TAG
+        if not (anyone or (_is_whole(peer) and 0 <= peer < self._run.ranks)):
+            raise self._run.fault(errors.bad_rank(call, peer, self._run.ranks))
+        if not (anything or (_is_whole(tag) and tag >= 0)):
+            raise self._wrong(call, f"needs a whole number ≥ 0 as its tag, got {tag!r}.")
+        return self._run.post(call, memory, int(peer), int(tag), sends=sends, late=late)
 
-    def _receive(
-        self,
-        call: OpenCall,
-        buf: Any,
-        source: Any,
-        tag: Any,
-        *,
-        beside: End | None = None,
-        late: bool = False,
-    ) -> End | None:
-        try:
-            anyone = self._means(source, "ANY_SOURCE")
-            peer = ANY_SOURCE if anyone else self._peer(source, call)
-            tag = ANY_TAG if self._means(tag, "ANY_TAG") else self._tag(tag, call)
-            if peer is None and buf is None:
-                return None
-            flat = _flat_view(buf, call, writable=True)
-            if beside is not None and _overlap(beside.flat, flat):
-                raise errors.bad_buffer(
-                    call,
-                    "would receive into the memory that it sends. Receive into an array of its "
-                    "own, such as np.empty_like(chunk), and copy.",
-                )
-        except LabError as fault:
-            self._run.stop(fault)
-        if peer is None:
-            return None
-        return self._run.post(call, flat, peer, tag, sends=False, late=late)
+    def _memory(self, call: OpenCall, buf: Any) -> Array:
+        """The elements of a buffer in their order in memory: no copy, so that a receive fills them.
 
-    def _peer(self, rank: Any, call: OpenCall) -> int | None:
-        """The other rank; None for PROC_NULL."""
-        if self._means(rank, "PROC_NULL"):
-            return None
-        peer = _index(rank)
-        if not 0 <= peer < self._run.ranks:
-            is_null = peer < 0 and rank == getattr(sys.modules.get("mpi4py.MPI"), "PROC_NULL", None)
-            raise errors.bad_rank(call, rank, self._run.ranks, is_null)
-        return peer
-
-    def _tag(self, tag: Any, call: OpenCall) -> int:
-        number = _index(tag)
-        if number < 0:
-            raise errors.bad_tag(call, tag)
-        return number
-
-    def _means(self, value: Any, name: str) -> bool:
-        """Whether the value is this constant: ours, or MPI's, if the program says its name.
-
-        In MPICH, PROC_NULL is -1: that mpi4py is loaded does not make it of rank - 1.
+        As in mpi4py it is an array, [array, count], [array, type] or [array, count, type].
         """
-        if not isinstance(value, (int, np.integer)) or value >= 0:
-            return False
-        if value == {"ANY_SOURCE": ANY_SOURCE, "ANY_TAG": ANY_TAG, "PROC_NULL": PROC_NULL}[name]:
-            return True
-        mpi = sys.modules.get("mpi4py.MPI")
-        return mpi is not None and value == getattr(mpi, name) and self._run.says(name)
-
-
-def _index(value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        return -1
-
-
-def _flat_view(buf: Any, call: OpenCall, *, writable: bool = False) -> Array:
-    """The elements of a buffer in their order in memory: no copy, so that a receive fills them."""
-    array, count, first, datatype = _parts(buf, call)
-    if not isinstance(array, np.ndarray):
-        array = _as_array(array, call)
-    if array.dtype.kind in FORBIDDEN and (array.dtype.kind != "V" or array.dtype.names):
-        raise errors.bad_buffer(
-            call, f"was given an array of {array.dtype}. Give an array of numbers."
-        )
-    if datatype is not None and not _is_own(datatype, array.dtype):
-        name = getattr(datatype, "name", datatype) or "a derived datatype"
-        raise errors.bad_buffer(
-            call,
-            f"was given an array of {array.dtype} with the datatype {name}. Here a message has the "
-            "array's own datatype: leave it out, and copy the elements of a vector or struct into "
-            "an array of their own.",
-        )
-    flags = array.flags
-    if not (flags.c_contiguous or flags.f_contiguous):
-        raise errors.bad_buffer(
-            call,
-            f"was given an array of shape {array.shape} that is not in one stretch of memory, such "
-            "as every second element or a column. Copy it first: np.ascontiguousarray(x).",
-        )
-    if writable and not flags.writeable:
-        raise errors.bad_buffer(
-            call,
-            "cannot write into this array: it is read-only, or a single number. Receive into an "
-            "array of your own, such as np.empty_like(x).",
-        )
-    flat: Array = array.reshape(-1) if flags.c_contiguous else array.reshape(-1, order="F")
-    if count is not None:
-        if first < 0 or count < 0 or first + count > flat.size:
-            raise errors.bad_buffer(
-                call, f"asks for {first + count:,} elements of an array that has {flat.size:,}."
+        array, *specs = buf if isinstance(buf, (list, tuple)) and buf else [buf]
+        if not isinstance(array, np.ndarray):
+            try:
+                array = np.asarray(memoryview(array))
+            except TypeError:
+                what = "None" if buf is None else f"a {type(buf).__name__}"
+                raise self._wrong(
+                    call,
+                    f"needs a numpy array and was given {what}. Give np.array(...); a single "
+                    "number is np.array([x]).",
+                ) from None
+        if not array.flags.forc:
+            raise self._wrong(
+                call,
+                f"was given an array of shape {array.shape} that is not in one stretch of memory, "
+                "such as every second element or a column. Copy it first: np.ascontiguousarray(x).",
             )
-        flat = flat[first : first + count]
-    return flat
+        memory: Array = array.reshape(-1, order="A")
+        count, first = memory.size, 0
+        for spec in specs:
+            if isinstance(spec, (list, tuple)):
+                count, first = spec
+            elif _is_whole(spec):
+                count = spec
+            elif not _is_own(spec, array.dtype):
+                raise self._wrong(
+                    call,
+                    f"was given an array of {array.dtype} with the datatype "
+                    f"{getattr(spec, 'name', spec) or 'a derived datatype'}. Here a message has "
+                    "the array's own datatype: leave it out, and copy the elements of a vector or "
+                    "struct into an array of their own.",
+                )
+        if not 0 <= first <= first + count <= memory.size:
+            text = f"asks for {first + count:,} elements of an array that has {memory.size:,}."
+            raise self._wrong(call, text)
+        return memory[first : first + count]
+
+    def _wrong(self, call: OpenCall, problem: str) -> LabError:
+        return self._run.fault(f"{call.words} {problem}")
 
 
-def _parts(buf: Any, call: OpenCall) -> tuple[Any, int | None, int, Any]:
-    """Array, count, first element and datatype of `[array, count, type]` and its like."""
-    if not isinstance(buf, (list, tuple)):
-        return buf, None, 0, None
-    if not buf or isinstance(buf[0], (bool, int, float, complex)):
-        raise errors.bad_buffer(call, _no_array(buf))
-    numbers: list[int] = []
-    datatype = None
-    for extra in buf[1:]:
-        if isinstance(extra, (int, np.integer)):
-            numbers.append(int(extra))
-        elif isinstance(extra, (tuple, list)):
-            numbers += map(int, extra)
-        elif extra is not None:
-            datatype = extra
-    count, first = [*numbers, None, 0][:2] if len(numbers) != 1 else (numbers[0], 0)
-    return buf[0], count, first or 0, datatype
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, (int, np.integer))
 
 
 def _is_own(datatype: Any, dtype: np.dtype[Any]) -> bool:
     """Whether a datatype of mpi4py, or its code such as "d", is that of the array."""
-    code = datatype
     if hasattr(datatype, "typestr"):
-        code = datatype.typestr if datatype.is_predefined else None
+        datatype = datatype.typestr if datatype.is_predefined else "V"
     try:
-        return code is not None and np.dtype(code) == dtype
+        return bool(np.dtype(datatype) == dtype)
     except TypeError:
         return False
 
 
-def _as_array(thing: Any, call: OpenCall) -> Array:
-    if isinstance(thing, np.generic):
-        scalar = np.asarray(thing)
-        scalar.flags.writeable = False  # a receive into it would be lost
-        return scalar
+@contextmanager
+def lent_to_mpi4py(program: Callable[..., Any]) -> Iterator[None]:
+    """Until the end of the block, mpi4py's Request, Status and constants are those of this module.
+
+    So MPI.Request.Waitall takes the requests of a simulated rank, and -1 means PROC_NULL only where
+    a program says so, and not as rank - 1 of rank 0.
+    """
+    function = function_of(program)
+    code = getattr(function, "__code__", None)
+    if code and any(name.startswith("mpi4py") for name in code.co_names):
+        with suppress(ImportError):  # the program will raise it again
+            importlib.import_module("mpi4py.MPI")
+    mpi = sys.modules.get("mpi4py.MPI")
+    spaces = [vars(mpi), getattr(function, "__globals__", {})] if mpi else []
+    ours = {name: globals()[name] for name in LENT}
+    theirs = {name: getattr(mpi, name, None) for name in ours}
+    lent = [(space, one) for space in spaces for one in ours if space.get(one) is theirs[one]]
+    for space, name in lent:
+        space[name] = ours[name]
     try:
-        return np.asarray(memoryview(thing))
-    except (TypeError, ValueError):
-        raise errors.bad_buffer(call, _no_array(thing)) from None
-
-
-def _no_array(thing: Any) -> str:
-    what = "None" if thing is None else f"a {type(thing).__name__}"
-    return (
-        f"needs a numpy array and was given {what}. "
-        "Give np.array(...); a single number is np.array([x])."
-    )
-
-
-def _overlap(one: Array | None, other: Array) -> bool:
-    """Whether two stretches of memory have a byte in common."""
-    return one is not None and bool(np.may_share_memory(one, other)) and one.size * other.size > 0
+        yield
+    finally:
+        for space, name in lent:
+            space[name] = theirs[name]

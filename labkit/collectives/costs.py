@@ -4,13 +4,11 @@
 146 µs, modelled: 2(P-1)·α + 2(P-1)/P·S/B + (P-1)/P·S·γ; P = 64, S = 1.00 MB, α = 1.00 µs, \
 100 GB/s between any two ranks
 >>> crossover("ring_all_reduce", "tree_all_reduce", ranks=64, latency=1e-6, bandwidth=100e9)
-1.14 MB, modelled: where the costs of ring_all_reduce and tree_all_reduce meet: \
-tree_all_reduce is faster below, ring_all_reduce above
+1.14 MB, modelled: tree_all_reduce is faster below, ring_all_reduce above
 
-P ranks, S bytes in each buffer, latency α, bandwidth B, and γ seconds to add in a byte; a rank
-sends one message and receives one at a time. Three ways lead to a cost: a closed form where all
-links are alike; `rounds` for our programs on other links; and for every other program, a run on
-small buffers whose messages are then made longer, and timed by the clock.
+Three ways lead to a cost: a closed form where all links are alike; `rounds` for our programs on
+other links; and for every other program, a run on small buffers whose messages are then made
+longer, and timed by the clock.
 """
 
 from __future__ import annotations
@@ -26,18 +24,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from labkit.arguments import number, one_of, whole
-from labkit.collectives import programs as our_programs
-from labkit.collectives.clock import Bytes, Seconds, model_text, play, topology_of
-from labkit.collectives.formulas import (
-    FORMULAS,
-    Program,
-    core_of,
-    formula,
-    program_name,
-    settings_of,
-)
+from labkit.collectives.clock import Bytes, Seconds, links_text, play, topology_of
+from labkit.collectives.formulas import FORMULAS, Program, core_of, find_program
 from labkit.collectives.records import counted
-from labkit.collectives.rounds import SCHEDULES, duration, may_meet
+from labkit.collectives.rounds import SCHEDULES, duration, share_links
 from labkit.collectives.simulator import MOST_RANKS, simulate
 from labkit.collectives.topology import Topology
 from labkit.collectives.trace import check_program
@@ -46,25 +36,12 @@ from labkit.kinds import Kind, LabError, bytes_text, modelled
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
 
-__all__ = [
-    "Costs",
-    "Crossover",
-    "compare_costs",
-    "cost",
-    "crossover",
-]
+__all__ = ["Costs", "Crossover", "compare_costs", "cost", "crossover"]
 
 POINTS = 49  # sizes of a figure
 SMALLEST, LARGEST = 1.0, 1e15  # sizes between which a crossover is searched
+LINKS = ("latency", "bandwidth", "reduction", "topology")
 SAME = 1e-9  # costs that differ by a smaller share are the same
-
-
-class _Model(NamedTuple):
-    """Seconds by bytes, in words, and whether they are a straight line."""
-
-    seconds: Callable[[float], float]
-    text: str
-    straight: bool = False
 
 
 def cost(
@@ -82,48 +59,60 @@ def cost(
     On links that are all alike, that of our programs is a closed form. Your own is run once on
     small buffers, and its messages are made longer in proportion. `reduction` is in seconds a byte.
     """
-    ranks = whole("ranks", ranks, at_least=1)
     nbytes = number("nbytes", nbytes, at_least=0)
+    price = _priced(program, ranks, latency, bandwidth, reduction, topology, **options)
+    text = f"{price.how}; P = {ranks:,}, S = {bytes_text(nbytes)}, {price.links}"
+    return Seconds(price.seconds(nbytes), modelled(text))
+
+
+class _Price(NamedTuple):
+    """A program's seconds by bytes, how they are found, and on which links."""
+
+    seconds: Callable[[float], float]
+    how: str
+    links: str
+
+
+def _priced(
+    program: Program,
+    ranks: int,
+    latency: float | None = None,
+    bandwidth: float | None = None,
+    reduction: float = 0.0,
+    topology: Topology | None = None,
+    **options: Any,
+) -> _Price:
+    ranks = whole("ranks", ranks, at_least=1)
     links = topology_of(ranks, latency, bandwidth, topology)
-    text = f"P = {ranks:,}, S = {bytes_text(nbytes)}, {model_text(links, reduction)}"
-    model = _model(program, links, reduction, options, alike=topology is None)
-    return Seconds(model.seconds(nbytes), modelled(f"{model.text}; {text}"))
-
-
-def _model(
-    program: Program, links: Topology, reduction: float, options: dict[str, Any], alike: bool
-) -> _Model:
-    name, ranks = program_name(program), links.ranks
-    form = formula(program) if isinstance(program, str) else FORMULAS.get(name)
-    if form is not None:
-        options = settings_of(form, options)
-        if "root" in options:
-            whole("root", options["root"], at_most=ranks - 1)
-        if alike and (form.exact or ranks > MOST_RANKS):
-            found = form.terms(ranks, **options)
-            at = {"latency": links.link.latency, "bandwidth": links.link.bandwidth}
-            return _Model(
-                lambda nbytes: found.seconds(nbytes, reduction=reduction, **at),
-                form.text if form.exact else f"at most {form.text}",
-                straight=True,
-            )
-        if name in SCHEDULES:
-            schedule = partial(SCHEDULES[name], **options)
-            if not may_meet(schedule, links):
-                return _Model(
-                    lambda nbytes: duration(schedule, nbytes, links, reduction),
-                    f"the rounds of {name}",
-                )
-    function: Any = program if form is None else getattr(our_programs, form.name)
+    text = links_text(links, reduction)
+    name, function = find_program(program)
     check_program(function, options)
+    if name in FORMULAS and links == Topology(ranks, links.link):
+        terms = FORMULAS[name].terms
+        messages, share, added = terms(ranks, **_accepted(terms, options))
+        start = messages * links.link.latency
+        per_byte = share / links.link.bandwidth + added * reduction
+        return _Price(lambda nbytes: start + nbytes * per_byte, FORMULAS[name].text, text)
+    if name in SCHEDULES:
+        every = SCHEDULES[name](ranks, **_accepted(SCHEDULES[name], options))
+        rounds = [one for one in every if len(one.src) and one.times]
+        if not share_links(rounds, links):
+            by_rounds = partial(duration, rounds, topology=links, reduction=reduction)
+            return _Price(by_rounds, f"the rounds of {name}", text)
     whole("ranks of a program that is run", ranks, at_most=MOST_RANKS)
     elements = _even_elements(ranks, options)
     record = simulate(function, [np.ones(elements) for _ in range(ranks)], options)
-    kind = modelled("")
-    return _Model(
-        lambda nbytes: float(play(record, links, reduction, kind, nbytes / (8 * elements)).seconds),
-        f"{name}, run on small buffers and timed message by message",
-    )
+
+    def by_messages(nbytes: float) -> float:
+        return play(record, links, reduction, modelled(text), nbytes / (8 * elements)).seconds
+
+    return _Price(by_messages, f"{name}, run on small buffers, timed message by message", text)
+
+
+def _accepted(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    """The options that this function has; the reduction, for one, changes no cost."""
+    known = inspect.signature(function).parameters
+    return {name: value for name, value in options.items() if name in known}
 
 
 def _even_elements(ranks: int, options: dict[str, Any]) -> int:
@@ -134,54 +123,34 @@ def _even_elements(ranks: int, options: dict[str, Any]) -> int:
     return math.lcm(even, 240) if even < 10_000 else even
 
 
-# --- where two programs cost the same
+def crossover(first: Program, second: Program, ranks: int, **links_and_options: Any) -> Bytes:
+    """The size of a buffer from which on the other of two programs is the faster one.
 
-
-def crossover(
-    first: Program,
-    second: Program,
-    ranks: int,
-    latency: float | None = None,
-    bandwidth: float | None = None,
-    reduction: float = 0.0,
-    topology: Topology | None = None,
-    **options: Any,
-) -> Bytes:
-    """The size of a buffer for which two programs cost the same; its kind says who wins where.
-
-    When one of them is faster for every size they never meet, and the answer is infinite: what
-    is better for the smallest message stays better. When they differ for none, or from the first
-    byte on, the answer is 0.
+    Links and options are given as for `cost`. When one of them is faster for every size, or none
+    for any, the answer is infinite.
     """
-    links = topology_of(whole("ranks", ranks, at_least=1), latency, bandwidth, topology)
-    model_text(links, reduction)
-    chosen = _options_of_each((first, second), options)
-    one, other = (
-        _model(program, links, reduction, each, alike=topology is None)
-        for program, each in zip((first, second), chosen, strict=True)
-    )
-    gap = _gap(one.seconds, other.seconds)
-    if one.straight and other.straight:
-        size = _lines_meet(one.seconds, other.seconds)
-    else:
-        size = _meeting(gap, SMALLEST, LARGEST)
-    a, b = program_name(first), program_name(second)
-    winners = _who_wins(a, b, size, gap)
-    return Bytes(size, modelled(f"where the costs of {a} and {b} meet: {winners}"))
+    both = _with_options((first, second), links_and_options)
+    gap = _gap(*(_priced(program, ranks, **mine).seconds for program, mine in both))
+    size, below, above = _meeting(gap, SMALLEST, LARGEST), gap(SMALLEST), gap(LARGEST)
+    a, b = find_program(first)[0], find_program(second)[0]
+    if math.isfinite(size):
+        small, large = (a, b) if (below or -above) < 0 else (b, a)
+        return Bytes(size, modelled(f"{small} is faster below, {large} above"))
+    winner = {-1: a, 0: "neither", 1: b}[int(np.sign(below or above))]
+    return Bytes(size, modelled(f"{winner} is faster at any size"))
 
 
-def _options_of_each(programs: Sequence[Program], options: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each program gets the options that it knows."""
-    known = [_option_names(program) for program in programs]
-    for name in options:
-        one_of("option", name, dict.fromkeys(one for names in known for one in names))
-    return [{name: options[name] for name in names if name in options} for names in known]
-
-
-def _option_names(program: Program) -> tuple[str, ...]:
-    if isinstance(program, str) or program_name(program) in FORMULAS:
-        return (*formula(program).options, "op")
-    return tuple(inspect.signature(program).parameters)[2:]
+def _with_options(
+    programs: Sequence[Program], given: dict[str, Any]
+) -> list[tuple[Program, dict[str, Any]]]:
+    """Each program with the links, and with those of the options that it has."""
+    known = [inspect.signature(find_program(program)[1]).parameters for program in programs]
+    for name in given:
+        one_of("option", name, [*LINKS, *(one for names in known for one in list(names)[2:])])
+    return [
+        (program, {name: given[name] for name in given if name in LINKS or name in names})
+        for program, names in zip(programs, known, strict=True)
+    ]
 
 
 def _gap(
@@ -197,68 +166,22 @@ def _gap(
     return gap
 
 
-def _lines_meet(one: Callable[[float], float], other: Callable[[float], float]) -> float:
-    """Closed forms are straight lines in the size: where they start, and how steep they are."""
-    starts = one(0) - other(0)
-    rises = (one(LARGEST) - one(0)) - (other(LARGEST) - other(0))
-    if abs(starts) <= SAME * max(one(0), other(0)):
-        return 0.0
-    if abs(rises) <= SAME * max(one(LARGEST), other(LARGEST)) or starts * rises > 0:
-        return math.inf
-    return -LARGEST * starts / rises
-
-
 def _meeting(gap: Callable[[float], float], low: float, high: float) -> float:
-    """The first place between two at which the gap changes its sign; costs are straight in parts.
-
-    Infinite if it keeps its sign, and 0 if there is no gap at all.
-    """
-    before = gap(low)
-    left = low
-    for i in range(1, 16):
-        right = low * (high / low) ** (i / 15)
-        after = gap(right)
-        if before * after < 0:
-            return _zero(gap, (left, before), (right, after))
-        left, before = right, after or before
-    return math.inf if before else 0.0
-
-
-def _zero(
-    gap: Callable[[float], float], left: tuple[float, float], right: tuple[float, float]
-) -> float:
-    """Regula falsi: where a straight line would cross; an end that stays weighs less and less."""
-    for _ in range(60):
-        (x, a), (y, b) = left, right
-        place = (x * b - y * a) / (b - a)
-        here = gap(place)
-        if not here or y - x <= SAME * y:
-            return place
-        if here * b > 0:
-            left, right = (x, a / 2), (place, here)
-        else:
-            left, right = (place, here), (y, b / 2)
-    return place
-
-
-def _who_wins(a: str, b: str, size: float, gap: Callable[[float], float]) -> str:
-    turn = max(size, SMALLEST)
-    below, above = (gap(turn / 2), gap(turn * 2)) if math.isfinite(size) else (0.0, gap(LARGEST))
-    below = below or above or gap(SMALLEST)
-    above = above or below
-    if not below:
-        return "they cost the same at every size"
-    earlier, later = (b if sign > 0 else a for sign in (below, above))
-    if earlier == later:
-        return f"they do not; {later} is faster at every size"
-    return f"{earlier} is faster below, {later} above"
-
-
-# --- several programs
+    """Where the gap changes its sign: looked for in 15 steps, then by bisection."""
+    sizes = [low * (high / low) ** (i / 15) for i in range(16)]
+    known = [size for size in sizes if gap(size)]
+    change = [ends for ends in pairwise(known) if gap(ends[0]) * gap(ends[1]) < 0]
+    if not change:
+        return math.inf
+    left, right = change[0]
+    while right > left * (1 + SAME):
+        middle = math.sqrt(left * right)
+        left, right = (left, middle) if gap(left) * gap(middle) <= 0 else (middle, right)
+    return float(right)
 
 
 class Crossover(NamedTuple):
-    """A place along the axis from which on another program is the fastest."""
+    """A position along the axis from which on another program is the fastest."""
 
     at: float
     seconds: float
@@ -267,7 +190,7 @@ class Crossover(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Costs:
-    """The seconds of each program at each place `along` the axis. Name it to see the picture.
+    """The seconds of each program at each position `along` the axis. Name it to see the picture.
 
     `fastest` is the fastest program at the left end, `crossovers` where another becomes it.
     """
@@ -281,15 +204,18 @@ class Costs:
     kind: Kind
 
     def __repr__(self) -> str:
-        text = f"{self.title}: {self.fastest} is the fastest"
-        return (
-            text
-            + "".join(f" up to {self.place(c.at)}, then {c.faster}" for c in self.crossovers)
-            + "."
-        )
+        words = f"{self.title}: {self.fastest} is the fastest"
+        for crossing in self.crossovers:
+            if self.by == "bytes":
+                words += f" up to {self.position(crossing.at)}, then {crossing.faster}"
+            else:  # only these counts were priced
+                last = max(count for count in self.along if count < crossing.at)
+                words += f" up to {self.position(last)}, {crossing.faster} from "
+                words += f"{self.position(crossing.at)} on"
+        return f"{words}."
 
-    def place(self, value: float) -> str:
-        """A place along the axis in words."""
+    def position(self, value: float) -> str:
+        """A position along the axis in words."""
         return bytes_text(value) if self.by == "bytes" else counted(round(value), "rank")
 
     def figure(self) -> Picture:
@@ -298,98 +224,70 @@ class Costs:
 
         return costs(self)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        return self.figure()._repr_mimebundle_(include=include, exclude=exclude)
+    def _repr_mimebundle_(self, **_: object) -> Any:
+        return self.figure()._repr_mimebundle_()
 
 
 def compare_costs(
     programs: Sequence[Program],
     ranks: int | Sequence[int],
     nbytes: float | Sequence[float],
-    latency: float | None = None,
-    bandwidth: float | None = None,
-    reduction: float = 0.0,
-    topology: Topology | None = None,
-    **options: Any,
+    **links_and_options: Any,
 ) -> Costs:
     """The costs of several programs, for many message sizes or for many rank counts.
 
     Give one of `ranks` and `nbytes` as a number, and the other as the two ends of the axis:
 
-    >>> compare_costs(["ring_all_reduce", "tree_all_reduce"], 64, (1e3, 1e9), 1e-6, 100e9)
+    >>> fast = {"latency": 1e-6, "bandwidth": 100e9}
+    >>> compare_costs(["ring_all_reduce", "tree_all_reduce"], 64, (1e3, 1e9), **fast)
     Cost for 64 ranks: tree_all_reduce is the fastest up to 1.14 MB, then ring_all_reduce.
     """
     by_size = np.ndim(nbytes) == 1
-    if by_size == (np.ndim(ranks) == 1):
+    if by_size == (np.ndim(ranks) == 1) or not programs:
         raise LabError(
-            "A figure has one axis along the bottom. Give one of ranks= and nbytes= as a number, "
-            "and the other as its two ends, such as nbytes=(1e3, 1e9)."
+            "A figure needs at least one program, and has one axis along the bottom. Give one of "
+            "ranks= and nbytes= as a number, and the other as its two ends, such as (2, 512)."
         )
-    if topology is not None and not by_size:
-        raise LabError("A topology has one number of ranks. Give ranks= as that number.")
-    if not programs:
-        raise LabError('programs must name at least one, such as ["ring_all_reduce"], got none.')
-    chosen = _options_of_each(programs, options)
-    each = {program_name(p): (p, o) for p, o in zip(programs, chosen, strict=True)}
-
-    @cache
-    def model(name: str, count: int) -> _Model:
-        links = topology_of(count, latency, bandwidth, topology)
-        return _model(each[name][0], links, reduction, each[name][1], alike=topology is None)
-
-    @cache
-    def at(name: str, place: float) -> float:
-        return (
-            model(name, fixed).seconds(place)
-            if by_size
-            else model(name, round(place)).seconds(size)
-        )
-
+    counts: list[Any] = [ranks]
     if by_size:
-        fixed = whole("ranks", ranks, at_least=1)
         low, high = _ends("nbytes", nbytes)
-        along = tuple(low * (high / low) ** (i / (POINTS - 1)) for i in range(POINTS))
-        title, text = f"Cost for {counted(fixed, 'rank')}", f"P = {fixed:,}"
+        along = [low * (high / low) ** (i / (POINTS - 1)) for i in range(POINTS)]
+        points = [(0, size) for size in along]
+        fixed = counted(whole("ranks", ranks, at_least=1), "rank")
     else:
-        size = number("nbytes", nbytes, at_least=0)
         low, high = _ends("ranks", ranks)
         # Between powers of two, trees jump: their costs would cross and cross again.
-        along = tuple(2.0**i for i in range(31) if low <= 2**i <= high)
-        if len(along) < 2:
-            raise LabError(f"ranks must span two powers of two, such as (2, 512), got {ranks!r}.")
-        title, text = f"Cost for {bytes_text(size)}", f"S = {bytes_text(size)}"
-    links = topology_of(fixed if by_size else 1, latency, bandwidth, topology)
-    kind = modelled(f"{text}, {model_text(links, reduction)}")
-    seconds = {name: tuple(at(name, place) for place in along) for name in each}
-    fastest = min(each, key=lambda name: at(name, along[0]))
+        along = [2.0**i for i in range(31) if low <= 2**i <= high]
+        counts = [int(count) for count in along]
+        points = [(i, number("nbytes", nbytes, at_least=0)) for i in range(len(counts))]
+        fixed = bytes_text(points[0][1])
+    prices = {
+        find_program(program)[0]: [_priced(program, count, **mine) for count in counts]
+        for program, mine in _with_options(programs, links_and_options)
+    }
+    seconds = {
+        name: tuple(price[i].seconds(size) for i, size in points) for name, price in prices.items()
+    }
+    fastest = [min(seconds, key=lambda name: seconds[name][i]) for i in range(len(along))]
+    leader, crossovers = fastest[0], []
+    for i, name in enumerate(fastest):
+        if seconds[name][i] >= seconds[leader][i] * (1 - SAME):
+            continue
+        at, cheapest = along[i], seconds[name][i]
+        if by_size:
+            gap = _gap(prices[leader][0].seconds, prices[name][0].seconds)
+            at = min(_meeting(gap, along[i - 1], at), at)
+            cheapest = prices[name][0].seconds(at)
+        crossovers.append(Crossover(at, cheapest, name))
+        leader = name
     return Costs(
-        "bytes" if by_size else "ranks", along, seconds, fastest,
-        _crossovers(fastest, tuple(each), along, at, whole=not by_size), title, kind,
+        "bytes" if by_size else "ranks", tuple(along), seconds, fastest[0], tuple(crossovers),
+        f"Cost for {fixed}", modelled(f"{fixed}, {next(iter(prices.values()))[0].links}"),
     )  # fmt: skip
 
 
 def _ends(name: str, given: Any) -> tuple[float, float]:
-    ends = [number(name, end, at_least=1) for end in given]
-    if not ends or min(ends) == max(ends):
+    low, high = min(given, default=1), max(given, default=1)
+    if number(name, high) < 2 * number(name, low, at_least=1):
         raise LabError(f"{name} must be the two ends of an axis, such as (2, 512), got {given!r}.")
-    return min(ends), max(ends)
-
-
-def _crossovers(
-    leader: str,
-    names: tuple[str, ...],
-    along: tuple[float, ...],
-    at: Callable[[str, float], float],
-    whole: bool,
-) -> tuple[Crossover, ...]:
-    """Where another becomes the fastest: the place itself, or the first one on a whole axis."""
-    found = []
-    for left, right in pairwise(along):
-        follower = min(names, key=lambda name: at(name, right))
-        if at(follower, right) >= at(leader, right) * (1 - SAME):
-            continue
-        gap = _gap(partial(at, leader), partial(at, follower))
-        place = right if whole else min(_meeting(gap, left, right), right)
-        found.append(Crossover(place, at(follower, place), follower))
-        leader = follower
-    return tuple(found)
+    return float(low), float(high)

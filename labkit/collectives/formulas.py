@@ -2,36 +2,28 @@
 
 >>> print(formula("ring_all_reduce"))
 2(P-1)·α + 2(P-1)/P·S/B + (P-1)/P·S·γ
->>> terms("ring_all_reduce", 4)
+>>> formula("ring_all_reduce").terms(4)
 Terms(messages=6, bytes=1.5, added=0.75)
 
 P ranks, S bytes in each buffer, latency α, bandwidth B, and γ seconds to add in a byte. A rank
-sends one message and receives one at a time. Every form is exact when the chunks are even (tests
-hold them against traces); that of the double binary tree is an upper bound.
+sends one message and receives one at a time. Every form is exact when the chunks are even. The
+double binary tree has none.
+
+Trees, doubling and halving: Thakur, Rabenseifner, Gropp (2005), Optimization of collective
+communication operations in MPICH. Rings: Patarasuk, Yuan (2009), Bandwidth optimal all-reduce
+algorithms for clusters of workstations.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from labkit.arguments import one_of, whole
-from labkit.collectives import programs as our_programs
+from labkit.collectives import programs
 from labkit.kinds import LabError
 
-__all__ = [
-    "FORMULAS",
-    "Formula",
-    "Program",
-    "Terms",
-    "core_of",
-    "formula",
-    "program_name",
-    "settings_of",
-    "terms",
-]
+__all__ = ["FORMULAS", "Formula", "Program", "Terms", "core_of", "find_program", "formula"]
 
 Program: TypeAlias = str | Callable[..., Any]
 
@@ -43,71 +35,41 @@ class Terms(NamedTuple):
     bytes: float
     added: float
 
-    def seconds(
-        self, nbytes: float, latency: float, bandwidth: float, reduction: float = 0.0
-    ) -> float:
-        """The time for buffers of `nbytes`."""
-        sent, added = self.bytes * nbytes, self.added * nbytes
-        return self.messages * latency + sent / bandwidth + added * reduction
-
 
 @dataclass(frozen=True)
 class Formula:
-    """The closed form of one program, exact for even chunks or an upper bound, and its source."""
+    """The closed form of one program; `terms(ranks, **options)` are its three numbers."""
 
-    name: str
     text: str
-    source: str
     terms: Callable[..., Terms]
-    exact: bool = True
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The options of the program that change its cost."""
-        return tuple(inspect.signature(self.terms).parameters)[1:]
 
     def __str__(self) -> str:
         return self.text
 
-    def __repr__(self) -> str:
-        return f"{self.name}: T {'=' if self.exact else '≤'} {self.text}"
-
 
 def formula(program: Program) -> Formula:
     """The closed form of one of our programs, by its name or by the function itself."""
-    name = program_name(program)
+    name, _ = find_program(program)
     if name not in FORMULAS:
         raise LabError(
-            f"There is no formula for {name!r}. There is one for: {', '.join(FORMULAS)}. "
+            f"There is no formula for {name}. There is one for: {', '.join(FORMULAS)}. "
             "collectives.cost runs any other program: give it the function."
         )
     return FORMULAS[name]
 
 
-def terms(program: Program, ranks: int, **options: Any) -> Terms:
-    """The three numbers of the closed form for so many ranks."""
-    form = formula(program)
-    return form.terms(whole("ranks", ranks, at_least=1), **settings_of(form, options))
-
-
-def program_name(program: Program) -> str:
-    """The name of a program; a function of your own may be called like one of ours."""
+def find_program(program: Program) -> tuple[str, Callable[..., Any]]:
+    """The name and the function of a program; one of your own may be called like one of ours."""
     if isinstance(program, str):
-        return program
+        if program not in programs.MEANING:
+            raise LabError(
+                f"There is no program named {program!r}. There is: {', '.join(programs.MEANING)}. "
+                "For a program of your own, give the function itself."
+            )
+        return program, getattr(programs, program)
     name = str(getattr(getattr(program, "func", program), "__name__", program))
-    ours = name not in FORMULAS or getattr(our_programs, name) is program
-    return name if ours else f"your {name}"
-
-
-def settings_of(form: Formula, options: dict[str, Any]) -> dict[str, int]:
-    """The options that change a cost. The reduction does not: any may be named."""
-    for name in options:
-        one_of(f"option of {form.name}", name, (*form.options, "op"))
-    return {
-        name: whole(name, value, at_least=0 if name == "root" else 1)
-        for name, value in options.items()
-        if name != "op"
-    }
+    ours = name in programs.MEANING and getattr(programs, name) is not program
+    return (f"your {name}" if ours else name), program
 
 
 def _levels(ranks: int) -> int:
@@ -117,14 +79,23 @@ def _levels(ranks: int) -> int:
 
 def core_of(ranks: int) -> int:
     """The largest power of two that is not above the number of ranks."""
-    return int(1 << (ranks.bit_length() - 1))
+    return 1 << (ranks.bit_length() - 1)
 
 
 def _folded(ranks: int, core: int, inner: Terms) -> Terms:
-    """Ranks beyond the core hand everything in first, and get everything back at the end."""
+    """Ranks beyond the core send everything in first, and get everything back at the end."""
     if ranks == core:
         return inner
     return Terms(inner.messages + 2, inner.bytes + 2, inner.added + 1)
+
+
+def _chunks(ranks: int) -> Terms:
+    return Terms(ranks - 1, (ranks - 1) / ranks, 0)
+
+
+def _both_ways(ranks: int) -> Terms:
+    share = (ranks - 1) / ranks
+    return Terms(2 * (ranks - 1), 2 * share, share)
 
 
 def _doubling(ranks: int) -> Terms:
@@ -146,97 +117,39 @@ def _two_levels(ranks: int, per_node: int = 2) -> Terms:
     return _folded(ranks, nodes * per_node, inner)
 
 
-def _two_trees(ranks: int, pieces: int = 4) -> Terms:
-    if ranks == 1:
-        return Terms(0, 0, 0)
-    # Up and down the tree for the first piece; each of the others follows six messages behind,
-    # for a rank receives two and sends one inside a tree, and as many again on the way down.
-    steps, sums = 4 * _levels(ranks) + 6 * pieces - 8, 2 * _levels(ranks) + 2 * pieces - 3
-    return Terms(steps, steps / (2 * pieces), sums / (2 * pieces))
-
-
-_THAKUR = (
-    "Thakur, Rabenseifner, Gropp (2005), Optimization of collective communication operations in "
-    "MPICH"
-)
-_COUNTED = "counted from the program: each step is one message"
-_TREE = "binomial tree, " + _THAKUR
-_RING = (
-    "Patarasuk, Yuan (2009), Bandwidth optimal all-reduce algorithms for clusters of workstations; "
-    "nccl-tests, doc/PERFORMANCE.md"
-)
-_L, _C = "⌈log2 P⌉", "2^⌊log2 P⌋"
-_FOLD = f"; unless P is a power of two, P is {_C} and 2α + 2·S/B + S·γ are added"
+_L = "⌈log2 P⌉"
+_FOLD = "; unless P is a power of two, P is 2^⌊log2 P⌋ and 2α + 2·S/B + S·γ are added"
 _CHUNKS = "(P-1)·α + (P-1)/P·S/B"
 _BOTH_WAYS = "2(P-1)·α + 2(P-1)/P·S/B + (P-1)/P·S·γ"
 
-
-def _chunks(ranks: int) -> Terms:
-    return Terms(ranks - 1, (ranks - 1) / ranks, 0)
-
-
-def _both_ways(ranks: int) -> Terms:
-    share = (ranks - 1) / ranks
-    return Terms(2 * (ranks - 1), 2 * share, share)
-
-
 FORMULAS: dict[str, Formula] = {
-    form.name: form
-    for form in (
-        Formula(
-            "broadcast", f"{_L}·(α + S/B)", _TREE,
-            lambda ranks, root=0: Terms(_levels(ranks), _levels(ranks), 0),
-        ),
-        Formula(
-            "naive_broadcast", "(P-1)·(α + S/B)", _COUNTED,
-            lambda ranks, root=0: Terms(ranks - 1, ranks - 1, 0),
-        ),
-        Formula(
-            "reduce", f"{_L}·(α + S/B + S·γ)", _TREE,
-            lambda ranks, root=0: Terms(*[_levels(ranks)] * 3),
-        ),
-        Formula("scatter", _CHUNKS, _COUNTED, lambda ranks, root=0: _chunks(ranks)),
-        Formula("gather", _CHUNKS, _COUNTED, lambda ranks, root=0: _chunks(ranks)),
-        Formula("all_gather", _CHUNKS, _RING, _chunks),
-        Formula(
-            "reduce_scatter", f"{_CHUNKS} + (P-1)/P·S·γ", _RING,
-            lambda ranks: _chunks(ranks)._replace(added=(ranks - 1) / ranks),
-        ),
-        Formula("all_to_all", _CHUNKS, _THAKUR, _chunks),
-        Formula(
-            "barrier", f"{_L}·α", "Hensgen, Finkel, Manber (1988), Two algorithms for barrier "
-            "synchronization", lambda ranks: Terms(_levels(ranks), 0, 0),
-        ),
-        Formula(
-            "naive_all_reduce", "2(P-1)·(α + S/B) + (P-1)·S·γ", _COUNTED,
-            lambda ranks: Terms(2 * (ranks - 1), 2 * (ranks - 1), ranks - 1),
-        ),
-        Formula("parameter_server_all_reduce", _BOTH_WAYS, _COUNTED, _both_ways),
-        Formula(
-            "tree_all_reduce", f"2{_L}·(α + S/B) + {_L}·S·γ", _TREE,
-            lambda ranks: Terms(2 * _levels(ranks), 2 * _levels(ranks), _levels(ranks)),
-        ),
-        Formula(
-            "recursive_doubling_all_reduce", f"log2 P·(α + S/B + S·γ){_FOLD}", _THAKUR, _doubling
-        ),
-        Formula(
-            "rabenseifner_all_reduce", f"2 log2 P·α + 2(P-1)/P·S/B + (P-1)/P·S·γ{_FOLD}", _THAKUR,
-            _rabenseifner,
-        ),
-        Formula("ring_all_reduce", _BOTH_WAYS, _RING, _both_ways),
-        Formula(
-            "hierarchical_all_reduce",
-            "2(g-1 + N-1)·α + 2((g-1)/g + (N-1)/(N·g))·S/B + ((g-1)/g + (N-1)/(N·g))·S·γ "
-            "with g ranks in each of N nodes, the ring's formula inside, then across; an "
-            "incomplete node adds 2α + 2·S/B + S·γ",
-            _COUNTED, _two_levels,
-        ),
-        Formula(
-            "double_binary_tree_all_reduce",
-            f"(4{_L} + 6k - 8)·(α + S/(2k·B)) + (2{_L} + 2k - 3)·S·γ/(2k) in k pieces",
-            "Sanders, Speck, Träff (2009), Two-tree algorithms for full bandwidth broadcast, "
-            "reduction and scan; the bound is ours, counted from the program",
-            _two_trees, exact=False,
-        ),
-    )
+    "broadcast": Formula(f"{_L}·(α + S/B)", lambda ranks: Terms(_levels(ranks), _levels(ranks), 0)),
+    "naive_broadcast": Formula("(P-1)·(α + S/B)", lambda ranks: Terms(ranks - 1, ranks - 1, 0)),
+    "reduce": Formula(f"{_L}·(α + S/B + S·γ)", lambda ranks: Terms(*[_levels(ranks)] * 3)),
+    "scatter": Formula(_CHUNKS, _chunks),
+    "gather": Formula(_CHUNKS, _chunks),
+    "all_gather": Formula(_CHUNKS, _chunks),
+    "reduce_scatter": Formula(
+        f"{_CHUNKS} + (P-1)/P·S·γ", lambda ranks: _chunks(ranks)._replace(added=1 - 1 / ranks)
+    ),
+    "all_to_all": Formula(_CHUNKS, _chunks),
+    "barrier": Formula(f"{_L}·α", lambda ranks: Terms(_levels(ranks), 0, 0)),
+    "naive_all_reduce": Formula(
+        "2(P-1)·(α + S/B) + (P-1)·S·γ",
+        lambda ranks: Terms(2 * (ranks - 1), 2 * (ranks - 1), ranks - 1),
+    ),
+    "parameter_server_all_reduce": Formula(_BOTH_WAYS, _both_ways),
+    "tree_all_reduce": Formula(
+        f"2{_L}·(α + S/B) + {_L}·S·γ",
+        lambda ranks: Terms(2 * _levels(ranks), 2 * _levels(ranks), _levels(ranks)),
+    ),
+    "recursive_doubling_all_reduce": Formula(f"log2 P·(α + S/B + S·γ){_FOLD}", _doubling),
+    "rabenseifner_all_reduce": Formula(
+        f"2 log2 P·α + 2(P-1)/P·S/B + (P-1)/P·S·γ{_FOLD}", _rabenseifner
+    ),
+    "ring_all_reduce": Formula(_BOTH_WAYS, _both_ways),
+    "hierarchical_all_reduce": Formula(
+        "2(g-1 + N-1)·α + 2((g-1)/g + (N-1)/(N·g))·S/B + ((g-1)/g + (N-1)/(N·g))·S·γ with g ranks "
+        "in each of N nodes; an incomplete node adds 2α + 2·S/B + S·γ", _two_levels,
+    ),
 }  # fmt: skip

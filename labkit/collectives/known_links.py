@@ -11,31 +11,20 @@ For when you cannot measure yourself. They are recorded; a time computed from th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from labkit.arguments import one_of, whole
 from labkit.collectives.clock import Seconds
+from labkit.collectives.records import counted
 from labkit.collectives.topology import Link
 from labkit.kinds import Kind, bytes_text, modelled, recorded, seconds_text
 
-__all__ = [
-    "LINKS",
-    "MEASURED",
-    "NCCL_LATENCIES",
-    "KnownLink",
-    "Measured",
-    "NcclLatency",
-    "nccl_latency",
-    "table",
-]
+__all__ = ["LINKS", "MEASURED", "KnownLink", "Measured", "nccl_latency", "table"]
 
 # The day on which a page without a date of its own was read.
 READ = "read 2026-11"
-_ML_ENGINEERING = "Bekman, ml-engineering, network/README.md"
-_PLAYBOOK = "Ultra-Scale Playbook, pp_comm_bandwidth"
 _D2L = "Dive into Deep Learning, parameterserver.md"
-_MPITUTORIAL = "mpitutorial.com, MPI broadcast and collective communication"
-_SCALING_BOOK = "scaling-book, TPU v5e"
+_ML_ENGINEERING = "Bekman, ml-engineering, network/README.md"
 
 
 @dataclass(frozen=True)
@@ -58,18 +47,6 @@ class Measured:
     nbytes: float
     seconds: float
     kind: Kind
-
-
-@dataclass(frozen=True)
-class NcclLatency:
-    """NCCL's own model: microseconds before anything moves, and for each step over a link."""
-
-    algorithm: Literal["ring"]
-    protocol: Literal["LL", "LL128", "Simple"]
-    base: float
-    nvlink: float
-    pci: float
-    network: float
 
 
 LINKS: dict[str, KnownLink] = {
@@ -95,7 +72,7 @@ LINKS: dict[str, KnownLink] = {
         KnownLink(
             "TPU v5e, one axis", Link(1e-6, 45e9),
             "about 1 µs a hop: below 45 kB a message is latency",
-            recorded(f"TPU v5e ({_SCALING_BOOK})", READ),
+            recorded("TPU v5e (scaling-book, TPU v5e)", READ),
         ),
         KnownLink(
             "PCIe 3 x16", Link(5.7e-6, 16e9),
@@ -110,70 +87,43 @@ LINKS: dict[str, KnownLink] = {
     )
 }  # fmt: skip
 
-_NCCL_KIND = recorded("NCCL's cost model (src/graph/tuning.cc)", "2026-06")
-# Microseconds: base, then a step over NVLink, over PCIe, over the network.
-NCCL_LATENCIES: tuple[NcclLatency, ...] = (
-    NcclLatency("ring", "LL", 6.6, 0.6, 1.0, 2.7),
-    NcclLatency("ring", "LL128", 14.0, 1.9, 2.5, 4.0),
-    NcclLatency("ring", "Simple", 8.4, 3.4, 5.7, 14.0),
-)
+# For a ring on one node: microseconds before anything moves, and for each step over a link.
+_NCCL = {
+    "LL": {"base": 6.6, "nvlink": 0.6, "pci": 1.0},
+    "LL128": {"base": 14.0, "nvlink": 1.9, "pci": 2.5},
+    "Simple": {"base": 8.4, "nvlink": 3.4, "pci": 5.7},
+}
 
 
-def nccl_latency(
-    algorithm: str, protocol: str, ranks: int, over: Literal["nvlink", "pci"] = "nvlink"
-) -> Seconds:
+def nccl_latency(algorithm: str, protocol: str, ranks: int, over: str = "nvlink") -> Seconds:
     """What NCCL takes a ring all-reduce to cost on one node before the first byte counts.
 
     >>> [str(nccl_latency("ring", name, ranks=8)) for name in ("LL", "LL128", "Simple")]
     ['15.0 µs', '40.6 µs', '56.0 µs']
     """
-    one_of("algorithm", algorithm, ("ring",))  # the tree's needs a number of nodes
-    one_of("protocol", protocol, ("LL", "LL128", "Simple"))
-    one_of("over", over, ("nvlink", "pci"))
-    row = next(r for r in NCCL_LATENCIES if (r.algorithm, r.protocol) == (algorithm, protocol))
+    one_of("algorithm", algorithm, ["ring"])  # the tree's needs a number of nodes
+    row = _NCCL[one_of("protocol", protocol, _NCCL)]
     steps = 2 * (whole("ranks", ranks, at_least=1) - 1)
-    total = row.base + steps * (row.nvlink if over == "nvlink" else row.pci)
-    source = f"NCCL's own cost model, {steps} steps over {over}; {_NCCL_KIND}"
+    total = row["base"] + steps * row[one_of("over", over, ["nvlink", "pci"])]
+    source = f"NCCL's own cost model (src/graph/tuning.cc, 2026-06), {steps} steps over {over}"
     return Seconds(1e-6 * total, modelled(source))
 
 
-def _bus(
-    what: str, kind: Kind, rows: tuple[tuple[float, float], ...], ranks: int
-) -> list[Measured]:
-    """Rows of (bytes, bus bandwidth in GB/s) of all-reduce, as seconds."""
-    factor = 2 * (ranks - 1) / ranks
-    return [
-        Measured(what, "all_reduce", ranks, size, factor * size / (rate * 1e9), kind)
-        for size, rate in rows
-    ]
-
-
-_A100 = recorded(f"8 A100, NVLink 3 ({_ML_ENGINEERING})", READ)
-_H200 = recorded(f"8 H200, NCCL 2.27.7 ({_ML_ENGINEERING})", READ)
-_ETHERNET = recorded(f"a cluster on Ethernet, 100,000 ints ({_MPITUTORIAL})", READ)
-_KIB, _MIB, _GIB = 2.0**10, 2.0**20, 2.0**30
+_H100 = recorded("nodes of 8 H100 (Ultra-Scale Playbook, pp_comm_bandwidth)", READ)
+_ETHERNET = recorded(
+    "a cluster on Ethernet, 100,000 ints (mpitutorial.com, MPI broadcast and collective "
+    "communication)", READ,
+)  # fmt: skip
 
 MEASURED: tuple[Measured, ...] = (
     *(
-        Measured("8 A100", "all_reduce", 8, size, 1e-6 * us, _A100)
-        for size, us in (
-            (32 * _KIB, 43.83), (_MIB, 101.9), (8 * _MIB, 133.5), (64 * _MIB, 684.6),
-            (512 * _MIB, 4218.0), (16 * _GIB, 127_997.0),
+        # Published as bus bandwidth in GB/s, 2(P-1)/P of the bytes over the seconds.
+        Measured(
+            f"{counted(nodes, 'node')} of 8 H100", "all_reduce", 8 * nodes, 256e6,
+            2 * (8 * nodes - 1) / (8 * nodes) * 256e6 / (rate * 1e9), _H100,
         )
-    ),
-    *_bus(
-        "8 H200", _H200,
-        ((32 * _KIB, 1.44), (_MIB, 39.93), (64 * _MIB, 346.51), (_GIB, 463.58),
-         (16 * _GIB, 482.26)), 8,
-    ),
-    *(
-        measured
         for nodes, rate in (
             (1, 436.0), (2, 361.7), (4, 160.1), (8, 99.6), (16, 84.7), (32, 64.9), (64, 32.9)
-        )
-        for measured in _bus(
-            f"{nodes} node{'' if nodes == 1 else 's'} of 8 H100",
-            recorded(f"nodes of 8 H100 ({_PLAYBOOK})", READ), ((256e6, rate),), 8 * nodes,
         )
     ),
     *(
@@ -187,14 +137,13 @@ MEASURED: tuple[Measured, ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, repr=False)
-class _Table:
-    rows: tuple[KnownLink, ...]
+class _Table(tuple[KnownLink, ...]):
+    __slots__ = ()
 
     def __repr__(self) -> str:
-        return "\n".join(f"{one.name}: {one.link}; {one.about}; {one.kind}" for one in self.rows)
+        return "\n".join(f"{one.name}: {one.link}; {one.about}; {one.kind}" for one in self)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from labkit.views.table import table
 
         rows = [
@@ -202,7 +151,7 @@ class _Table:
                 one.name, seconds_text(one.link.latency), f"{bytes_text(one.link.bandwidth)}/s",
                 one.about, str(one.kind),
             )
-            for one in self.rows
+            for one in self
         ]  # fmt: skip
         head = ("link", "latency", "bandwidth", "what it is", "kind")
         shown = table(head, rows, "Known links, one direction", prose=True)
@@ -211,4 +160,4 @@ class _Table:
 
 def table() -> Any:
     """The known links with their sources, for a notebook to show."""
-    return _Table(tuple(LINKS.values()))
+    return _Table(LINKS.values())

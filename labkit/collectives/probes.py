@@ -1,36 +1,140 @@
-"""The numbers that a result is compared with: numpy's own, and those of runs on probe inputs.
+"""A program run again on inputs of ours: codes that say whose they are, and numbers for NumPy.
 
-A sum of floating-point numbers depends a little on its order, and every order is right. In a probe
-run each rank puts another number into each element, and only the right ones add up to the total; in
-a maximum only the largest number shows, so that each rank has to be the largest once in every
-element.
+A sum over ranks that put in 1, 16, 256, … has a digit for each rank: how often it was counted.
+
+>>> code = Code.of("sum", np.dtype("float64"), ranks=3)
+>>> code.read([np.array([1 + 2 * 16 + 0 * 256.0])])[:, 0].tolist()
+[1, 2, 0]
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+import warnings
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import reduce
+from io import StringIO
 from typing import Any
 
 import numpy as np
 
-from labkit.collectives.contributions import alike, precision, run_again
 from labkit.collectives.programs.reduction import OPERATIONS
 from labkit.collectives.records import Array, Record
 
-__all__ = ["Expected", "Piece", "Probe", "Probes", "number_text", "plain"]
+__all__ = ["Code", "Piece", "RunBuffers", "holds", "number_text", "random_runs", "run_again"]
 
-CALLS = 300_000  # how many calls all runs of one check may make
-TURNS = 70_000  # and those that look for each rank in a maximum
 SEED = 20261121  # the numbers are the same every time
+CALLS = 70_000  # how many calls the runs on random numbers may make
+WIDE = 20  # bits of random numbers with which two runs leave nothing to chance
+
+
+def run_again(record: Record, inputs: list[Array]) -> Record:
+    """The same program on other flat inputs, without what it prints."""
+    assert record.again is not None
+    shaped = [flat.reshape(own.shape) for flat, own in zip(inputs, record.inputs, strict=True)]
+    with warnings.catch_warnings(), redirect_stdout(StringIO()):
+        warnings.simplefilter("ignore")  # about numbers that are ours
+        return record.again(shaped)
+
+
+def _precision(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Up to which power of two whole numbers are exact, and which power of two is the largest."""
+    if dtype.kind == "b":
+        return 1, 0
+    if dtype.kind in "iu":
+        bits = 8 * dtype.itemsize - (dtype.kind == "i")
+        return min(bits, 50), bits - 1
+    if dtype.kind == "V":
+        import ml_dtypes  # bfloat16 and its kind
+
+        facts: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    else:
+        facts = np.finfo(dtype)
+    return min(facts.nmant + 1, 50), min(facts.maxexp - 1, 1023)
+
+
+def _logical(op: str, dtype: np.dtype[Any]) -> str:
+    """Of True and False a sum is a maximum, and a product a minimum."""
+    return {"sum": "max", "prod": "min"}.get(op, op) if dtype.kind == "b" else op
+
+
+@dataclass(frozen=True)
+class Code:
+    """What each rank puts in, a few ranks in each run, so that results can be read."""
+
+    op: str
+    dtype: np.dtype[Any]
+    ranks: int
+    width: int  # bits of a digit
+    per_run: int
+
+    @classmethod
+    def of(cls, op: str, dtype: np.dtype[Any], ranks: int) -> Code | None:
+        """The code that needs the fewest runs; None where the dtype is too small for any."""
+        op = _logical(op, dtype)
+        if op in ("max", "min"):
+            return cls(op, dtype, ranks, 1, 1)
+        room, power = _precision(dtype)
+        widths = [4, 3, 2]
+        if op == "prod":
+            room = (power + 1).bit_length() - 1
+        elif op == "mean":  # a total may be divided already or not yet, and both can be read
+            widths, room = [(4 * ranks - 1).bit_length()], room - 3 * (dtype.kind in "fcV")
+        fitting = [cls(op, dtype, ranks, one, room // one) for one in widths if one <= room]
+        return min(fitting, key=lambda code: code.runs, default=None)
+
+    @property
+    def runs(self) -> int:
+        """How many runs it takes until every rank has been read."""
+        return -(-self.ranks // self.per_run)
+
+    def inputs(self, record: Record, run: int, where: Array | slice = slice(None)) -> list[Array]:
+        """The flat buffers of one run; only the elements in `where` contribute."""
+        given = []
+        for rank, buffer in enumerate(record.inputs):
+            flat = np.full(buffer.size, self.op in ("prod", "min"), self.dtype)
+            if rank // self.per_run == run:
+                digit = 1 << self.width * (rank % self.per_run)
+                if self.op == "min":
+                    digit = 0
+                elif self.op == "mean":
+                    digit *= self.ranks
+                flat[where] = 2.0**digit if self.op == "prod" else digit
+            given.append(flat)
+        return given
+
+    def read(self, results: list[Array]) -> Array:
+        """How often each rank is in each element, from one array a run; -1: cannot be read."""
+        counts = np.concatenate([self._digits(values) for values in results])[: self.ranks]
+        counts[:, (counts < 0).any(axis=0)] = -1
+        if self.op == "mean":  # not divided yet: every rank is in there so many times
+            undivided = (counts % self.ranks == 0).all(axis=0)
+            counts[:, undivided] //= self.ranks
+        return counts
+
+    def _digits(self, values: Array) -> Array:
+        number = values.astype(complex)
+        real = number.real
+        if self.op == "prod":
+            mantissa, exponent = np.frexp(real)
+            real = np.where(mantissa == 0.5, exponent - 1.0, -1)
+        elif self.op == "min":
+            real = 1 - real
+        whole = np.rint(real)
+        with np.errstate(invalid="ignore"):
+            valid = (number.imag == 0) & (np.abs(real - whole) < 0.1) & (whole >= 0)
+        valid &= whole < 2.0 ** (self.width * self.per_run)
+        places = self.width * np.arange(self.per_run)[:, None]
+        digits = np.where(valid, whole, 0).astype(np.int64) >> places & (1 << self.width) - 1
+        return np.where(valid, digits, -1)
 
 
 @dataclass(frozen=True)
 class Piece:
     """Elements of one rank's buffer, in one chunk, and what must be in them at the end.
 
-    The `owner`'s elements from `begin` on; without an owner, the reduction of all ranks' elements
-    at the same place.
+    The `owner`'s elements, `shift` further on; without an owner, the reduction of all ranks'
+    elements at the same place.
     """
 
     rank: int
@@ -38,284 +142,120 @@ class Piece:
     start: int
     stop: int
     owner: int | None
-    begin: int
+    shift: int
 
 
-class Expected:
-    """What numpy makes of the ranks' buffers, and how far from it a result may be."""
+class RunBuffers:
+    """What every rank put in and what it ended with, flat, and what must come out."""
 
-    def __init__(self, op: str, inputs: list[Array]) -> None:
-        self.inputs = inputs
-        self.op = op
-        with np.errstate(all="ignore"):
-            self.total = inputs[0] if op == "copy" else _total(op, inputs)
-            self.bound, self.open = (None, None) if op == "copy" else _slack(op, inputs, self.total)
+    def __init__(self, record: Record, random: bool = True) -> None:
+        self.given = [buffer.reshape(-1) for buffer in record.inputs]
+        self.left = [buffer.reshape(-1) for buffer in record.outputs]
+        self.random = random
+        self._reduced: dict[str, tuple[Array, Array]] = {}
 
-    @property
-    def open_anywhere(self) -> bool:
-        """Whether there are elements in which no number would be wrong."""
-        return self.open is not None and bool(self.open.any())
-
-    def wanted(self, piece: Piece) -> Array:
-        """What must be in a piece: another rank's elements, or the reduction of all."""
-        if piece.owner is None:
-            return self.total[piece.start : piece.stop]
-        return self.inputs[piece.owner][piece.begin : piece.begin + piece.stop - piece.start]
-
-    def off(self, output: Array, piece: Piece) -> Array:
-        """Which elements of a piece hold a number that they must not hold."""
+    def wanted(self, piece: Piece, op: str | None) -> tuple[Array, Array]:
+        """What must be in a piece, and how far from it each element may be."""
         part = slice(piece.start, piece.stop)
-        actual, expected = output[part], self.wanted(piece)
+        if piece.owner is not None:
+            moved = slice(piece.start + piece.shift, piece.stop + piece.shift)
+            return self.given[piece.owner][moved], np.zeros(piece.stop - piece.start)
+        assert op is not None
+        if op not in self._reduced:
+            self._reduced[op] = reduced(op, self.given, self.random)
+        total, bound = self._reduced[op]
+        return total[part], bound[part]
+
+    def wrong(self, piece: Piece, op: str | None) -> Array:
+        """Which elements of a piece hold something else than they must."""
+        wanted, bound = self.wanted(piece, op)
+        held = self.left[piece.rank][piece.start : piece.stop]
         with np.errstate(all="ignore"):
-            same = (actual == expected) | ((actual != actual) & (expected != expected))
-            if piece.owner is None and self.bound is not None and self.open is not None:
-                same |= np.abs(_wide(actual) - _wide(expected)) <= self.bound[part]
-                same |= self.open[part]
-        return np.asarray(~same)
+            far = np.abs(held.astype(complex) - wanted.astype(complex))
+            same = (held == wanted) | ((held != held) & (wanted != wanted))
+        return np.asarray(~(same | np.isinf(bound) | ((bound > 0) & (far <= bound))))
 
 
-def _wide(numbers: Array) -> Array:
-    """In more digits than the programs have, where there are any."""
-    if numbers.dtype.kind == "V":  # bfloat16 and its kind
-        numbers = numbers.astype(np.float64)
-    return numbers.astype(np.clongdouble if numbers.dtype.kind == "c" else np.longdouble)
+def random_runs(record: Record, op: str | None, most: int = 1000) -> list[RunBuffers]:
+    """The program on random whole numbers: as many runs as tell right from wrong, or can be had.
+
+    In each element one rank, another in each run, stands out: else a maximum would not show it.
+    """
+    dtype, ranks = record.inputs[0].dtype, record.ranks
+    op, size = _logical(op or "copy", dtype), max(buffer.size for buffer in record.inputs)
+    exact = 1 << _precision(dtype)[0]
+    spread = max(1, exact // 4 // {"sum": ranks, "mean": ranks * ranks}.get(op, 1))
+    needed = {"max": ranks, "min": ranks, "prod": 8}.get(op, 2)
+    if spread < 1 << WIDE:
+        needed = ranks + 8
+    random = np.random.default_rng(SEED)
+    probes = []
+    for number in range(min(needed, most, max(2, CALLS // (len(record.calls) + ranks)))):
+        leader = (np.arange(size) + number) % ranks
+        if number >= ranks:  # True and False differ in nothing else
+            leader = random.integers(0, ranks, size)
+        given = []
+        for rank, buffer in enumerate(record.inputs):
+            drawn = random.integers(0, spread, size) + spread * (leader == rank)
+            if op == "min":
+                drawn = 2 * spread - 1 - drawn
+            elif op == "prod":  # with these a product is exact in any order
+                large = 3 if dtype.kind in "iu" else 2
+                drawn = random.choice([1, -1, large, -large], size)
+            elif dtype.kind not in "bu":  # a maximum of negative numbers: no 0 may get in
+                drawn = drawn - spread * (2 if op == "max" else 1)
+            if op == "mean":
+                drawn = drawn * ranks
+            if dtype.kind == "c" and op != "prod":
+                drawn = drawn * (1 - 2j)
+            given.append(drawn[: buffer.size].astype(dtype))
+        probes.append(RunBuffers(run_again(record, given)))
+    return probes
 
 
-def _total(op: str, inputs: list[Array]) -> Array:
-    parts = inputs
-    if op not in ("max", "min") and inputs[0].dtype.kind in "fcV":
-        parts = [_wide(part) for part in inputs]
-    total = parts[0].copy()
-    for part in parts[1:]:
-        OPERATIONS[op](total, part, out=total)
-    return np.asarray(total / len(parts)) if op == "mean" else total
+def reduced(op: str, inputs: list[Array], random: bool) -> tuple[Array, Array]:
+    """NumPy's reduction of all ranks' buffers, and how far from it each element may be.
 
-
-def _slack(op: str, inputs: list[Array], total: Array) -> tuple[Array | None, Array | None]:
-    """How far from the total every element may be, and where anything may come out."""
-    kind = inputs[0].dtype.kind
-    if op in ("max", "min"):
-        # The maximum of NaN and a number is NaN for numpy, the number for other libraries.
-        return np.zeros(total.shape), np.any([part != part for part in inputs], axis=0)
-    if kind in "iu" and op == "mean":
-        return np.full(total.shape, 0.999), np.zeros(total.shape, dtype=bool)  # rounded either way
-    if kind not in "fcV":
-        return None, None
-    sizes = [np.abs(_wide(part)) for part in inputs]
-    finite = np.all([np.isfinite(size) for size in sizes], axis=0)
-    digits, power = precision(inputs[0].dtype)
-    rough = 2.0**-digits * (len(inputs) + 1) * (4 if kind == "c" else 2)
-    if op == "prod":
-        bound = rough * np.abs(total)
-        powers = np.sum(np.abs(np.log2(np.where(np.array(sizes) > 0, sizes, 1))), axis=0)
-        disordered = powers >= power - 1  # a part may overflow, or vanish, in another order
+    A floating-point sum depends on its order. Where it may overflow, or NaN takes part, any value
+    is right. Our random numbers are reduced exactly in any order, but for the division of a mean.
+    """
+    dtype, ranks = inputs[0].dtype, len(inputs)
+    if dtype.kind not in "fcV":
+        total = reduce(OPERATIONS[op], inputs)
+        bound = np.full(total.shape, 0.999 if op == "mean" else 0.0)  # rounded down or up
     else:
-        bound = rough * np.sum(sizes, axis=0) / (len(inputs) if op == "mean" else 1)
-        disordered = np.sum(sizes, axis=0) >= 2.0**power
-    return np.asarray(bound), np.asarray(disordered & finite)
+        wide = [part.astype(complex if dtype.kind == "c" else float) for part in inputs]
+        bits, power = _precision(dtype)
+        with np.errstate(all="ignore"):
+            total = reduce(OPERATIONS[op], wide)
+            sizes = reduce(np.add, [np.abs(part) for part in wide])
+            scale = np.abs(total) if op == "prod" else sizes
+            bound = 4 * (ranks + 1) * 2.0**-bits * scale * (op not in ("max", "min"))
+            bound = np.full_like(bound, 0.25 if op in ("sum", "mean") else 0.0) if random else bound
+            bound[~(scale < 2.0**power) | ~np.isfinite(sizes)] = np.inf
+    return (total / ranks, bound) if op == "mean" else (total, bound)
 
 
-def number_text(value: Any) -> str:
-    """A number in a sentence."""
-    kind = np.asarray(value).dtype.kind
-    if kind in "biu":
+def holds(op: str, run: RunBuffers, rank: int, at: Array, counts: Array, origins: Array) -> Array:
+    """Which elements of a rank have every other rank's element `origins[other]` so many times.
+
+    `counts` and `origins` have a row for each rank and a column for each element in `at`.
+    """
+    known = (counts >= 0).all(axis=0) & (origins >= 0).all(axis=0)
+    values, begun = np.zeros(at.size, run.given[0].dtype), np.zeros(at.size, bool)
+    for other, buffer in enumerate(run.given):
+        mine = buffer[origins[other]]
+        for often in range(1, counts[other].max(initial=0) + 1):
+            here = counts[other] >= often
+            values[here] = np.where(begun, OPERATIONS[op](values, mine), mine)[here]
+            begun |= here
+    total = values.astype(complex) / (len(run.given) if op == "mean" else 1)
+    return np.asarray(known & (np.abs(run.left[rank][at] - total) <= 0.25))
+
+
+def number_text(value: Any, digits: int = 6) -> str:
+    """A number of any dtype in a sentence or a cell."""
+    if isinstance(value, (np.bool_, np.integer)):
         return str(value.item())
-    if kind not in "fcV":
-        return str(value)
-    return f"{complex(value):.6g}" if kind == "c" else f"{float(value):.12g}"
-
-
-def plain(numbers: Array) -> Array:
-    """The numbers in a dtype in which differences can be taken."""
-    return numbers if numbers.dtype.kind == "c" else numbers.astype(np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class Probe:
-    """What every rank put in, flat, what it ended with, and the reduction of what went in."""
-
-    given: list[Array]
-    left: list[Array]
-    total: Array
-    loose: bool
-    alike: bool  # whether it exchanged the same messages as the recorded run
-
-    def wrong(self, piece: Piece) -> Array:
-        """Which elements of a piece are not as they must be."""
-        actual, expected = self.left[piece.rank][piece.start : piece.stop], self.expected(piece)
-        if self.loose:  # whole numbers, of which a division may have left a little
-            actual, expected = plain(actual), plain(expected)
-            with np.errstate(all="ignore"):
-                return np.asarray(~(np.abs(actual - expected) <= 0.25))
-        return np.asarray(actual != expected)
-
-    def expected(self, piece: Piece) -> Array:
-        """What must be in a piece."""
-        start, stop = piece.start, piece.stop
-        if piece.owner is None:
-            return self.total[start:stop]
-        return self.given[piece.owner][piece.begin : piece.begin + stop - start]
-
-
-@dataclass
-class Probes:
-    """The runs of one check, made when they are needed and kept."""
-
-    record: Record
-    op: str  # "copy" for the collectives that reduce nothing
-    small: bool = False  # numbers that fit into any dtype on the way
-    calls: int = 0
-    _alone: dict[int, Probe] = field(default_factory=dict)
-    random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(SEED))
-
-    def __post_init__(self) -> None:
-        self.dtype = self.record.inputs[0].dtype
-        self.ranks = self.record.ranks
-        self.size = self.record.inputs[0].size
-        if self.dtype.kind == "b":
-            self.op = {"sum": "max", "prod": "min"}.get(self.op, self.op)
-
-    @property
-    def loose(self) -> bool:
-        """Whether results may be a little off."""
-        return self.op in ("sum", "mean") and self.dtype.kind in "fcV"
-
-    @property
-    def possible(self) -> bool:  # not with dates, and not with a mean of many ranks in int8
-        """Whether the numbers fit into the program's dtype."""
-        return self.dtype.kind in "biufcV" and (self.op != "mean" or self.largest >= 2)
-
-    @property
-    def exhaustive(self) -> bool:
-        """Whether `rounds` looks at every rank in every element."""
-        return self.op not in ("max", "min") or len(self.rounds) >= self.ranks
-
-    @cached_property
-    def rounds(self) -> list[Probe]:
-        """The runs that tell right from wrong."""
-        return [self.run(self._numbers(turn)) for turn in range(self._turns)]
-
-    @cached_property
-    def untouched(self) -> Probe:
-        """The run on inputs that contribute nothing."""
-        return self.run([self.nothing() for _ in range(self.ranks)])
-
-    def run(self, given: list[Array]) -> Probe:
-        """Run the program on flat buffers of the right dtype."""
-        shapes = [buffer.shape for buffer in self.record.inputs]
-        inputs = [flat.reshape(shape) for flat, shape in zip(given, shapes, strict=True)]
-        self.calls += len(self.record.calls) + self.ranks
-        record = run_again(self.record, [buffer.copy() for buffer in inputs])
-        left = [buffer.reshape(-1) for buffer in record.outputs]
-        return Probe(given, left, self._reduced(given), self.loose, alike(self.record, record))
-
-    def affordable(self, runs: int) -> bool:
-        """Whether so many more runs stay within what a check may cost."""
-        return self.calls + runs * (len(self.record.calls) + self.ranks) <= CALLS
-
-    def nothing(self) -> Array:
-        """Elements that change no result."""
-        if self.op == "min":
-            return np.full(self.size, self._top, self.dtype)
-        return np.full(self.size, 1 if self.op == "prod" else 0, self.dtype)
-
-    def alone(self, rank: int) -> Probe:
-        """Only one rank contributes: other numbers in every element."""
-        if rank not in self._alone:
-            self._alone[rank] = self._run_alone(rank)
-        return self._alone[rank]
-
-    def _run_alone(self, rank: int) -> Probe:
-        given = [self.nothing() for _ in range(self.ranks)]
-        if self.op == "prod":
-            numbers = 2 + np.arange(self.size) % 7
-        elif self.op == "min":
-            numbers = self._drawn(0, self._top)
-        else:
-            numbers = self._drawn(1, max(2, self.largest))
-        given[rank] = self._cast(numbers * self.ranks if self.op == "mean" else numbers)
-        return self.run(given)
-
-    @cached_property
-    def largest(self) -> int:
-        """Numbers below this can be added up over all ranks, and a few twice, exactly."""
-        if self.dtype.kind == "b":
-            return 2
-        bits = min(precision(self.dtype)[0], 50)
-        if self.small:
-            return max(2, 128 // self.ranks if self.op != "mean" else 128 // self.ranks**2)
-        if self.op == "copy":
-            return 1 << max(1, bits - 1)
-        over = (self.ranks - 1).bit_length()
-        if self.op == "mean":
-            return ((1 << bits) - 1) // (self.ranks * self.ranks) // (4 if bits > 20 else 1) + 1
-        return 1 << max(1, bits - over - (3 if bits > 20 else 1))
-
-    @cached_property
-    def _top(self) -> int:
-        """The largest number that is put in where a minimum or maximum is looked for."""
-        return 1 if self.dtype.kind == "b" else 1 << min(precision(self.dtype)[0] - 1, 40)
-
-    @property
-    def _turns(self) -> int:
-        turns = {"max": max(self.ranks, 8), "min": max(self.ranks, 8), "prod": 8}.get(self.op)
-        if turns is None:  # so many that no two elements get the same numbers by chance
-            bits = (self.largest - 1).bit_length()
-            turns = min(16, -(-(8 if self.small else 24) // bits))
-        each = len(self.record.calls) + self.ranks
-        return max(1, min(turns, TURNS // each))
-
-    def _numbers(self, turn: int) -> list[Array]:
-        if self.op in ("max", "min"):
-            return self._one_above(turn)
-        if self.op == "prod":
-            return self._factors()
-        lowest = 0 if self.largest <= 2 else 1
-        drawn = [self._drawn(lowest, self.largest) for _ in range(self.ranks)]
-        if self.dtype.kind == "c":
-            drawn = [d + 1j * self._drawn(lowest, self.largest) for d in drawn]
-        return [self._cast(d * self.ranks if self.op == "mean" else d) for d in drawn]
-
-    def _one_above(self, turn: int) -> list[Array]:
-        """In every element one rank, another in every turn, is above (below) all others."""
-        half = max(1, self._top // 2)
-        first = np.arange(self.size) + turn
-        highest = first % self.ranks
-        if turn >= self.ranks:
-            highest = self._drawn(0, self.ranks)
-        given = []
-        for rank in range(self.ranks):
-            value = self._drawn(0, half) + half * (highest == rank)
-            given.append(self._cast(self._top - value if self.op == "min" else value))
-        return given
-
-    def _factors(self) -> list[Array]:
-        """Powers of two with a sign, or odd whole numbers: products that stay exact."""
-        if self.dtype.kind in "iu":
-            return [self._cast(1 + 2 * self._drawn(0, 60)) for _ in range(self.ranks)]
-        room = precision(self.dtype)[1]
-        power = min(15, max(1, room // (2 * self.ranks)))
-        some = min(1.0, room / (2 * self.ranks * power))  # how many may take part at once
-        given = []
-        for _ in range(self.ranks):
-            exponent = self._drawn(-power, power + 1) * (self.random.random(self.size) < some)
-            sign = 1 - 2 * self._drawn(0, 2)
-            given.append(self._cast(sign * 2.0**exponent))
-        return given
-
-    def _drawn(self, low: int, high: int) -> Array:
-        return self.random.integers(low, high, self.size)
-
-    def _cast(self, numbers: Array) -> Array:
-        return numbers.astype(self.dtype)
-
-    def _reduced(self, given: list[Array]) -> Array:
-        if self.op == "copy":
-            return given[0]
-        total = given[0].copy()
-        for other in given[1:]:
-            OPERATIONS[self.op](total, other, out=total)
-        if self.op == "mean":
-            kind = self.dtype.kind
-            total = total // self.ranks if kind in "iu" else total / self.ranks
-        return self._cast(total)
+    value = complex(value) if isinstance(value, np.complexfloating) else float(value)
+    return f"{value:.{digits}g}"

@@ -1,11 +1,8 @@
-"""What a run of N ranks left behind, as plain data: every call, every message, every change.
-
-`Record` is all that checks, clocks and pictures read; `trace.Trace` is a record that users hold.
-"""
+"""What a run of N ranks left behind, as plain data: every call, every message, every change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -46,12 +43,12 @@ class Values:
     @classmethod
     def of(cls, array: Array) -> Values:
         """The array's content."""
-        text = array.dtype.str if array.dtype.kind != "V" else array.dtype.name
-        return cls(text, array.shape, array.tobytes())
+        dtype = array.dtype.str if array.dtype.kind != "V" else array.dtype.name  # bfloat16
+        return cls(dtype, array.shape, array.tobytes())
 
     def array(self) -> Array:
         """The array, read-only."""
-        return np.frombuffer(self.data, _dtype(self.dtype)).reshape(self.shape)
+        return np.frombuffer(self.data, np.dtype(self.dtype)).reshape(self.shape)
 
 
 @stored
@@ -76,11 +73,11 @@ class Place:
 @stored
 @dataclass(frozen=True)
 class Message:
-    """Bytes that went from one rank to another in one step.
+    """Bytes that went from one rank to another in one step; numbered by step, then by source.
 
-    `sent_from` and `into` are elements (start, stop) of the sender's and the receiver's own flat
-    buffer; None is other memory, such as a scratch array. `sent_by` and `received_by` are the
-    numbers of the calls that posted the two ends.
+    `sent_from` and `into` are elements (start, stop) of the sender's and the receiver's buffer;
+    None is other memory, such as a scratch array. `sent_by` and `received_by` are the numbers of
+    the calls that posted the two ends.
     """
 
     number: int
@@ -99,11 +96,10 @@ class Message:
 @stored
 @dataclass(frozen=True)
 class Call:
-    """A call of a rank, numbered in the order in which calls came back.
+    """A call of a rank, numbered in the order in which calls returned.
 
-    It posts an end of the messages in `begins` and comes back when those in `awaits` are complete;
-    `step` is the last step that its rank has waited for by then. `barrier` is the number of the
-    barrier, for calls that are one.
+    It posts an end of the messages in `begins` and returns when those in `awaits` are complete;
+    `step` is the last step that its rank has waited for by then. A Barrier has its number.
     """
 
     number: int
@@ -132,9 +128,8 @@ class State:
 class Record:
     """A program that ran: who sent what to whom, in which step, and what it made of the data.
 
-    Steps count as if every message took one step, and a rank could send one and receive one at a
-    time (`steps.py`). The buffer of a rank after step s is what it was given, with all its states
-    up to step s laid over it in order.
+    In a step a rank sends at most one message and receives at most one. The buffer of a rank after
+    step s is what it was given, with all its states up to step s laid over it in order.
     """
 
     program: str
@@ -150,14 +145,13 @@ class Record:
     complete: bool = True  # False: the changes were too many to keep, and `states` is empty
     op: str | None = None  # the reduction that the program was given as its option `op`
     note: str = ""  # what was odd about the run
-    # Runs the program again on other inputs; a trace from a file cannot.
     _again: Callable[[Sequence[Array]], Record] | None = field(
         default=None, compare=False, repr=False
     )
 
     @property
     def again(self) -> Callable[[Sequence[Array]], Record] | None:
-        """The function that runs the program again on other inputs, if it can be."""
+        """Runs the program again on other inputs; a trace from a file cannot."""
         return self._again
 
     @cached_property
@@ -170,25 +164,20 @@ class Record:
         """Each rank's buffer after the run."""
         return [values.array() for values in self.left]
 
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element of the buffers."""
-        return _dtype(self.given[0].dtype).itemsize
-
     @cached_property
     def bytes_sent(self) -> tuple[int, ...]:
         """Bytes that each rank sent."""
-        return self._per_rank([(m.source, m.nbytes) for m in self.messages])
+        return self._per_rank((m.source, m.nbytes) for m in self.messages)
 
     @cached_property
     def bytes_received(self) -> tuple[int, ...]:
         """Bytes that each rank received."""
-        return self._per_rank([(m.dest, m.nbytes) for m in self.messages])
+        return self._per_rank((m.dest, m.nbytes) for m in self.messages)
 
     @cached_property
     def messages_sent(self) -> tuple[int, ...]:
         """Messages that each rank sent."""
-        return self._per_rank([(m.source, 1) for m in self.messages])
+        return self._per_rank((m.source, 1) for m in self.messages)
 
     def links(self) -> dict[tuple[int, int], int]:
         """Bytes that went over each pair (source, dest)."""
@@ -198,21 +187,11 @@ class Record:
             total[pair] = total.get(pair, 0) + message.nbytes
         return dict(sorted(total.items()))
 
-    def _per_rank(self, parts: list[tuple[int, int]]) -> tuple[int, ...]:
+    def _per_rank(self, parts: Iterable[tuple[int, int]]) -> tuple[int, ...]:
         total = [0] * self.ranks
         for rank, amount in parts:
             total[rank] += amount
         return tuple(total)
-
-
-def _dtype(text: str) -> np.dtype[Any]:
-    try:
-        dtype: np.dtype[Any] = np.dtype(text)
-    except TypeError:
-        import ml_dtypes  # bfloat16 and its kind are known to numpy by this library alone
-
-        dtype = np.dtype(getattr(ml_dtypes, text))
-    return dtype
 
 
 def chunk_bounds(size: int, parts: int) -> list[tuple[int, int]]:

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import base64
 import inspect
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -23,18 +25,21 @@ from typing import Any
 import numpy as np
 
 from labkit.arguments import number, whole
-from labkit.collectives import chrome, clock
+from labkit.collectives import clock
 from labkit.collectives.check import Verdict, check
-from labkit.collectives.contributions import Story, contributions
+from labkit.collectives.contributions import Contributions, contributions
 from labkit.collectives.records import Array, Record, counted
 from labkit.collectives.simulator import MOST_RANKS, simulate
 from labkit.kinds import LabError, bytes_text, seconds_text
-from labkit.plain import atomic_write, read, stored, write
+from labkit.plain import read, stored, write, write_text
 
 __all__ = ["Player", "Trace", "check_program", "make_buffers", "run"]
 
+LANES = ("sends", "receives", "works")  # of a rank, in chrome://tracing
+STEPS = "modelled: no links were given, so each step is drawn as 1 µs"
+
 # The player's links where none are given, a network between machines: 5 µs, 10 GB/s.
-LATENCY, BANDWIDTH = 5e-6, 10e9
+LINKS = {"latency": 5e-6, "bandwidth": 10e9}
 
 
 def run(
@@ -43,7 +48,7 @@ def run(
     *,
     ranks: int | None = None,
     eager: int = 0,
-    deadline: float = 60.0,
+    timeout: float = 60.0,
     **options: Any,
 ) -> Trace:
     """Run `program(comm, buffer, **options)` on every rank, in turns, in this process.
@@ -54,10 +59,10 @@ def run(
     ones, and `eager=4096` does the same for those of up to 4,096 bytes.
     """
     check_program(program, options)
-    number("deadline", deadline, above=0)
+    number("timeout", timeout, above=0)
     whole("eager", eager)
     buffers = make_buffers(inputs, ranks, MOST_RANKS)
-    record = simulate(program, buffers, options, eager=eager, deadline=deadline)
+    record = simulate(program, buffers, options, eager=eager, timeout=timeout)
     return Trace(**{one.name: getattr(record, one.name) for one in fields(record)})
 
 
@@ -67,7 +72,7 @@ class Trace(Record):
     """A program that ran: who sent what to whom, in which step, and what it made of the data."""
 
     def check(self, collective: str, op: Any = None, root: int | None = None) -> Verdict:
-        """Whether the run did what the collective promises; when not, where and what is wrong."""
+        """Whether every rank ended with what the collective must leave; if not, what is wrong."""
         return check(self, collective, op=op, root=root)
 
     def timed(self, *arguments: Any, **keywords: Any) -> clock.Timed:
@@ -78,8 +83,8 @@ class Trace(Record):
         """How long the run would take on given links, modelled message by message."""
         return self.timed(*arguments, **keywords).seconds
 
-    def story(self, op: str | None = None) -> Story:
-        """Who holds whose contribution after each step."""
+    def contributions(self, op: str | None = None) -> Contributions:
+        """Whose contributions each rank holds after each step."""
         return contributions(self, op)
 
     def figure(self, step: int | None = None) -> Any:
@@ -90,34 +95,24 @@ class Trace(Record):
 
     def timeline(self, *arguments: Any, **keywords: Any) -> Any:
         """A picture of when each rank sends, receives, works and waits."""
-        from labkit.views.collective_figure import timeline
+        from labkit.views.collective_timeline import timeline
 
         return timeline(self, *arguments, **keywords)
 
-    def player(
-        self,
-        latency: float | None = None,
-        bandwidth: float | None = None,
-        reduction: float = 0.0,
-        topology: Any = None,
-        op: str | None = None,
-    ) -> Player:
+    def player(self, op: str | None = None, **links: Any) -> Player:
         """The run as an animation, its times modelled on links of your choice.
 
-        Without any, a message takes 5 µs and a second moves 10 GB.
+        Without latency=, bandwidth= or topology=, a message takes 5 µs and a second moves 10 GB.
         """
-        if topology is None:
-            latency = LATENCY if latency is None else latency
-            bandwidth = BANDWIDTH if bandwidth is None else bandwidth
-        timed = clock.timed(self, latency, bandwidth, reduction, topology)
-        return Player(self, self.story(op), timed)
+        links = links if "topology" in links else LINKS | links
+        return Player(self, self.contributions(op), self.timed(**links))
 
     def to_chrome(self, path: str | Path, **links: Any) -> Path:
         """Write the run as a trace that chrome://tracing and Perfetto open.
 
         With latency=, bandwidth=, … as for `timed`; without, in steps of 1 µs.
         """
-        return _write(path, chrome.chrome_text(self, self.timed(**links) if links else None))
+        return write_text(path, _chrome_text(self, self.timed(**links) if links else None))
 
     def save(self, path: str | Path) -> Path:
         """Write the trace to a JSON file; `Trace.load(path)` reads it back."""
@@ -146,16 +141,10 @@ class Trace(Record):
 
 @dataclass(frozen=True)
 class Player:
-    """A run that plays in the browser. Name it in a cell, or save it as a page.
-
-    >>> from labkit import collectives
-    >>> trace = collectives.run(collectives.programs.broadcast, ranks=4)
-    >>> print(trace.player().alt.split(". ")[0])
-    Animation of broadcast on 4 ranks: 3 messages in 2 steps, 96 B
-    """
+    """A run that plays in the browser. Name it in a cell, or save it as a page."""
 
     trace: Record = field(repr=False)
-    story: Story = field(repr=False)
+    contributions: Contributions = field(repr=False)
     timed: clock.Timed = field(repr=False)
 
     @cached_property
@@ -167,8 +156,8 @@ class Player:
             f"{counted(len(trace.messages), 'message')} in {counted(trace.steps, 'step')}, "
             f"{bytes_text(sum(trace.bytes_sent))}."
         )
-        last = [change for row in self.story.at(trace.steps) for change in row]
-        whole = sum(set(change.counts) == {1} for change in last if change.counts is not None)
+        last = [change for row in self.contributions.at(trace.steps) for change in row]
+        whole = sum(change.counts == (1,) * trace.ranks for change in last)
         if trace.ranks > 1 and whole:
             text += f" After the last step {whole} of {counted(len(last), 'piece')} hold every "
             text += "rank's contribution once."
@@ -177,21 +166,21 @@ class Player:
     @cached_property
     def still(self) -> Any:
         """The picture that stands for it where nothing can play."""
-        from labkit.views.player_still import still
+        from labkit.views.player_page import still
 
-        return still(self.trace, self.story, self.alt)
+        return still(self.trace, self.contributions, self.alt)
 
     def html(self) -> str:
         """A piece of a page that needs nothing else: no kernel, no network."""
         from labkit.views.player_page import page
 
-        return page(self.trace, self.story, self.timed, alt=self.alt, png=self.still.png)
+        return page(self.trace, self.contributions, self.timed, alt=self.alt, png=self.still.png)
 
     def save(self, path: str | Path) -> Path:
         """Write it as a page of its own, for a browser, a mail or a web site."""
         from labkit.views.embed import document
 
-        return _write(path, document(self.html(), self.trace.program))
+        return write_text(path, document(self.html(), self.trace.program))
 
     def __repr__(self) -> str:
         return self.alt
@@ -205,35 +194,24 @@ class Player:
         return data, {"image/png": {"width": self.still.width, "alt": self.alt}}
 
 
-# What a run is given, checked: a program, its options, and an array for each rank.
-
-
 def check_program(program: Callable[..., Any], options: dict[str, Any]) -> None:
     """Refuse what is no program, or cannot take these options."""
-    if not callable(program):
+    inner = inspect.unwrap(getattr(program, "func", program))  # functools.partial
+    if not callable(program) or inspect.isgeneratorfunction(inner):
         raise LabError(
             f"program must be a function of (comm, buffer), such as "
-            f"collectives.programs.ring_all_reduce, got {program!r}."
+            f"collectives.programs.ring_all_reduce, and no generator, got {program!r}."
         )
-    inner = inspect.unwrap(getattr(program, "func", program))  # functools.partial
-    name = getattr(inner, "__name__", type(inner).__name__)
-    if inspect.isgeneratorfunction(inner) or inspect.iscoroutinefunction(inner):
-        raise LabError(
-            f"{name} is a generator or an async function, which would not run. Write it without "
-            "yield, async and await."
-        )
-    try:
-        inspect.signature(program).bind(None, None, **options)
-    except ValueError:
-        pass  # it has no signature to look at
-    except TypeError as fault:
-        advice = "Give run the keywords that the program needs, and only those."
-        if "too many positional" in str(fault):
-            advice = "Write def program(comm, buffer): every rank is given these two."
-        raise LabError(
-            f"{name} cannot be called as program(comm, buffer"
-            f"{''.join(f', {option}=...' for option in options)}): {fault}. {advice}"
-        ) from None
+    with suppress(ValueError):  # it has no signature to look at
+        try:
+            inspect.signature(program).bind(None, None, **options)
+        except TypeError as fault:
+            name = getattr(inner, "__name__", type(inner).__name__)
+            given = "".join(f", {option}=..." for option in options)
+            raise LabError(
+                f"{name} cannot be called as program(comm, buffer{given}): {fault}. Write "
+                "def program(comm, buffer), and give run the keywords that it needs."
+            ) from None
 
 
 def make_buffers(inputs: Sequence[Any] | None, ranks: int | None, most: int) -> list[Array]:
@@ -241,27 +219,27 @@ def make_buffers(inputs: Sequence[Any] | None, ranks: int | None, most: int) -> 
     if inputs is None:
         if ranks is None:
             raise LabError("A run needs its data: give inputs=[one array per rank], or ranks=8.")
-        _check_count(ranks := whole("ranks", ranks, at_least=1), most)
+        _check_count(whole("ranks", ranks, at_least=1), most)
         return [np.arange(1.0, ranks + 1) + rank * ranks for rank in range(ranks)]
     try:
         given = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
     except TypeError:
         raise LabError(f"inputs must be a list of one array per rank, got {inputs!r}.") from None
-    if not given:
-        raise LabError("inputs is empty. Give one array per rank: the first is rank 0's.")
-    if ranks is not None and ranks != len(given):
-        raise LabError(f"ranks={ranks}, but inputs has {len(given)} arrays. Leave ranks out.")
+    if not given or ranks not in (None, len(given)):
+        have = f"has {len(given)} arrays" if given else "is empty"
+        raise LabError(f"ranks={ranks}, but inputs {have}. Give one array per rank, and no ranks.")
     _check_count(len(given), most)
-    buffers = [_buffer(item, rank) for rank, item in enumerate(given)]
-    dtypes = {str(buffer.dtype) for buffer in buffers}
-    if len(dtypes) > 1:
+    buffers = []
+    for rank, item in enumerate(given):
+        try:
+            buffers.append(np.array(item, order="C", copy=True))
+        except (TypeError, ValueError) as fault:
+            raise LabError(f"The input of rank {rank} is no array of numbers: {fault}.") from None
+    dtypes = sorted({str(buffer.dtype) for buffer in buffers})
+    if len(dtypes) > 1 or buffers[0].dtype.kind in "OSUmM" or buffers[0].dtype.names:
         raise LabError(
-            f"The inputs hold {' and '.join(sorted(dtypes))}. Give every rank the same: "
-            "np.asarray(values, dtype=...)."
+            f"inputs must be arrays of numbers, all of one dtype, got {' and '.join(dtypes)}."
         )
-    kind = buffers[0].dtype
-    if kind.kind in "OSUmM" or kind.names:
-        raise LabError(f"inputs must be arrays of numbers, got {kind}.")
     return buffers
 
 
@@ -273,20 +251,43 @@ def _check_count(ranks: int, most: int) -> None:
         )
 
 
-def _buffer(item: Any, rank: int) -> Array:
-    try:
-        return np.array(item, order="C", copy=True)
-    except (TypeError, ValueError) as fault:
-        raise LabError(f"The input of rank {rank} is no array of numbers: {fault}.") from None
+def _chrome_text(record: Record, timed: clock.Timed | None = None) -> str:
+    """The JSON that chrome://tracing opens, with the times of a clock; else in steps of 1 µs."""
+    times = STEPS if timed is None else str(timed.kind)
+    about = {"program": record.program, **record.options, "times": times}
+    content = {"traceEvents": list(_events(record, timed)), "otherData": about}
+    return json.dumps(content | {"displayTimeUnit": "ns"}, ensure_ascii=False)
 
 
-def _write(path: str | Path, text: str) -> Path:
-    path = Path(path)
-    try:
-        atomic_write(path, text)
-    except OSError as fault:
-        raise LabError(
-            f"{path} cannot be written: {fault.strerror or fault}. Give the path of a file in a "
-            "folder that exists and is yours."
-        ) from fault
-    return path
+def _events(record: Record, timed: clock.Timed | None) -> Iterator[dict[str, Any]]:
+    """Names of lanes, a bar at both ends of each message, an arrow between them, and the work."""
+    for rank in range(record.ranks):
+        name: dict[str, Any] = {"ph": "M", "pid": rank + 1}
+        yield {**name, "name": "process_name", "args": {"name": f"rank {rank}"}}
+        yield {**name, "name": "process_sort_index", "args": {"sort_index": rank}}
+        for lane in LANES:
+            yield {**name, **_lane(rank, lane), "name": "thread_name", "args": {"name": lane}}
+    for index, message in enumerate(record.messages):
+        start, end = message.step - 1.0, float(message.step)
+        if timed is not None:
+            start, end = timed.starts[index] * 1e6, timed.ends[index] * 1e6
+        flow = {"cat": "message", "name": "message", "id": message.number}
+        sends, receives = _lane(message.source, "sends"), _lane(message.dest, "receives")
+        about = {"bytes": message.nbytes, "elements": message.count, "step": message.step}
+        sent, received = record.calls[message.sent_by], record.calls[message.received_by]
+        yield _bar(sends, f"to {message.dest}", start, end, call=sent.name, **about)
+        yield _bar(receives, f"from {message.source}", start, end, call=received.name, **about)
+        # Well inside its bar: at its very end an arrow would hang on the next one.
+        yield {"ph": "s", **flow, **sends, "ts": start + 0.25 * (end - start)}
+        yield {"ph": "f", "bp": "e", **flow, **receives, "ts": start + 0.75 * (end - start)}
+    for work in () if timed is None else timed.work:
+        yield _bar(_lane(work.rank, "works"), "reduce", work.start * 1e6, work.end * 1e6)
+
+
+def _lane(rank: int, lane: str) -> dict[str, int]:
+    """A rank is a process, what it does at once are its threads; 0 is the system's own process."""
+    return {"pid": rank + 1, "tid": len(LANES) * rank + LANES.index(lane) + 1}
+
+
+def _bar(lane: dict[str, int], name: str, start: float, end: float, **about: Any) -> dict[str, Any]:
+    return {"ph": "X", **lane, "name": name, "ts": start, "dur": end - start, "args": about}

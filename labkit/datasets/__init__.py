@@ -16,8 +16,8 @@ from typing import Literal
 from labkit.arguments import one_of
 from labkit.datasets import download
 from labkit.datasets.dataset import Dataset
-from labkit.datasets.download import DownloadError, cache_folder, offline
-from labkit.datasets.published import PUBLISHED, Arrays, Published
+from labkit.datasets.download import cache_folder, offline
+from labkit.datasets.published import PUBLISHED
 from labkit.datasets.synthetic import synthetic_images
 
 __all__ = ["Dataset", "cache_folder", "cifar100", "fashion_mnist", "mnist", "offline", "state"]
@@ -58,37 +58,19 @@ def state(name: str) -> Literal["cached", "download", "synthetic"]:
 def _load(key: str) -> Dataset:
     """The data set, loaded once a process."""
     if key not in _loaded:
-        _loaded[key] = _find(PUBLISHED[key], key)
-    return _loaded[key]
-
-
-def _find(source: Published, key: str) -> Dataset:
-    paths = download.cached_files(source)
-    if paths:
-        return _dataset(source, "cache", source.read(*paths))
-    note = download.obstacle(source)
-    if not note:
-        try:
-            arrays, note = download.fetch(source)
-            return _dataset(source, "download", arrays, note)
-        except DownloadError as fault:
-            note = f"{source.name} could not be downloaded: {fault}."
-    splits = []
-    for count, test in ((source.train, False), (source.test, True)):
-        x, y = synthetic_images(
-            count, source.shape, source.classes, digits=key == "mnist", test=test
+        source = PUBLISHED[key]
+        origin, arrays, note = download.find(source)
+        if arrays is None:
+            digits = key == "mnist"
+            arrays = (
+                *synthetic_images(source.train, source.shape, source.classes, digits, test=False),
+                *synthetic_images(source.test, source.shape, source.classes, digits, test=True),
+            )
+        x_train, y_train, x_test, y_test = arrays
+        for array in arrays:
+            array.setflags(write=False)
+        y_train, y_test = (y.reshape(-1, *source.label_shape) for y in (y_train, y_test))
+        _loaded[key] = Dataset(
+            source.name, origin, x_train, y_train, x_test, y_test, source.classes, note
         )
-        splits += [x, y.reshape(count, *source.label_shape)]
-    return _dataset(source, "synthetic", Arrays(*splits), note)
-
-
-def _dataset(
-    source: Published,
-    origin: Literal["cache", "download", "synthetic"],
-    arrays: Arrays,
-    note: str = "",
-) -> Dataset:
-    for array in arrays:
-        array.setflags(write=False)
-    notes = (note,) if note else ()
-    return Dataset(source.name, origin, *arrays, classes=source.classes, notes=notes)
+    return _loaded[key]

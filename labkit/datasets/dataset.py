@@ -6,17 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from labkit.arguments import whole
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from labkit.views.figure import Picture
 
-__all__ = ["Dataset"]
+__all__ = ["Bytes", "Dataset", "Origin"]
 
-_ORIGINS = {
+Bytes = NDArray[np.uint8]
+Origin = Literal["cache", "download", "synthetic"]
+ORIGINS = {
     "cache": "the published files, from this machine",
     "download": "the published files, just downloaded",
     "synthetic": "synthetic data, because the published files could not be had",
@@ -33,13 +35,13 @@ class Dataset:
     """
 
     name: str
-    origin: Literal["cache", "download", "synthetic"]
-    x_train: NDArray[np.uint8]
-    y_train: NDArray[np.uint8]
-    x_test: NDArray[np.uint8]
-    y_test: NDArray[np.uint8]
+    origin: Origin
+    x_train: Bytes
+    y_train: Bytes
+    x_test: Bytes
+    y_test: Bytes
     classes: int
-    notes: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def synthetic(self) -> bool:
@@ -51,7 +53,7 @@ class Dataset:
         """What a table or a plot made from these data must call them."""
         return f"{self.name}-like synthetic data" if self.synthetic else self.name
 
-    def __iter__(self) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
+    def __iter__(self) -> Iterator[tuple[Bytes, Bytes]]:
         yield self.x_train, self.y_train
         yield self.x_test, self.y_test
 
@@ -64,10 +66,6 @@ class Dataset:
     def _size(self) -> str:
         return "×".join(map(str, self.x_train.shape[1:]))
 
-    def __str__(self) -> str:
-        # The notes are this machine's: they stay out of repr, which notebooks keep and compare.
-        return "\n".join((repr(self), *self.notes))
-
     def picture(self, rows: int = 4, columns: int = 10) -> Picture:
         """The first training images in a grid, each with its label above.
 
@@ -75,37 +73,33 @@ class Dataset:
         """
         from labkit.views import figure
 
-        whole("rows", rows, at_least=1, at_most=20)
-        whole("columns", columns, at_least=1, at_most=20)
-        count = min(rows * columns, len(self.x_train))
-        labels = [str(label) for label in self.y_train[:count].ravel()]
+        rows = whole("rows", rows, at_least=1, at_most=20)
+        columns = whole("columns", columns, at_least=1, at_most=20)
+        labels = [str(label) for label in self.y_train[: rows * columns].ravel()]
         with figure.style():
-            width, height = 0.9 * columns, 1.1 * rows + 0.4
-            chart = figure.figure(width, height)
-            # Every image has its fixed place; an automatic layout would only shrink them.
-            chart.set_layout_engine("none")
-            chart.suptitle(self.label, y=1 - 0.12 / height, verticalalignment="top")
-            for i, label in enumerate(labels):
-                row, column = divmod(i, columns)
-                left = (0.9 * column + 0.08) / width
-                bottom = (height - 0.4 - 1.1 * (row + 1) + 0.06) / height
-                axes = chart.add_axes((left, bottom, 0.74 / width, 0.74 / height))
-                axes.imshow(self.x_train[i], cmap="gray_r", vmin=0, vmax=255)
-                axes.set_title(label, fontsize=9, pad=2, loc="center", fontweight="normal")
+            chart = figure.figure(0.9 * columns, 1.1 * rows + 0.4)
+            chart.suptitle(self.label)
+            chart.get_layout_engine().set(w_pad=0.02, h_pad=0.02)  # type: ignore[union-attr,call-arg]
+            grid = chart.subplots(rows, columns, squeeze=False)
+            for axes in grid.flat:
                 axes.set_axis_off()
-            alt = f"{self.label}: the first {count} training images. Their labels: "
-            return figure.picture(chart, alt=f"{alt}{', '.join(labels)}.", kind=None)
+            for axes, image, label in zip(grid.flat, self.x_train, labels, strict=False):
+                axes.imshow(image, cmap="gray_r", vmin=0, vmax=255)
+                axes.set_title(label, fontsize=9, pad=2, loc="center", fontweight="normal")
+            alt = f"{self.label}: the first {len(labels)} training images. Their labels: "
+            return figure.picture(chart, alt=f"{alt}{', '.join(labels)}.")
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from labkit.views.table import table
 
         rows = [
             ("data", self.label),
-            ("origin", _ORIGINS[self.origin]),
+            ("origin", ORIGINS[self.origin]),
             ("training images", f"{len(self.x_train):,}"),
             ("test images", f"{len(self.x_test):,}"),
             ("one image", f"{self._size()}, whole numbers 0 to 255"),
             ("classes", f"{self.classes}"),
-            *(("note", note) for note in self.notes),
-        ]  # fmt: skip
+        ]
+        # The note is this machine's: it stays out of repr, which notebooks keep and compare.
+        rows += [("note", self.note)] if self.note else []
         return {"text/plain": repr(self), "text/html": table((), rows, prose=True)}

@@ -7,100 +7,76 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+
+from labkit.datasets.dataset import Bytes
 
 __all__ = ["PUBLISHED", "Arrays", "Published"]
 
-
-class Arrays(NamedTuple):
-    """Images and labels of both splits, in Keras' names and shapes."""
-
-    x_train: NDArray[np.uint8]
-    y_train: NDArray[np.uint8]
-    x_test: NDArray[np.uint8]
-    y_test: NDArray[np.uint8]
+Arrays = tuple[Bytes, Bytes, Bytes, Bytes]  # x_train, y_train, x_test, y_test
 
 
 @dataclass(frozen=True)
 class Published:
-    """One data set as its authors published it."""
+    """One data set as its authors published it; in form like MNIST unless it says otherwise."""
 
     name: str
-    url: str  # the address of the folder
     files: dict[str, str]  # file name: checksum (SHA-256, or MD5 where only that is published)
     size: int  # bytes of all files together
-    time_limit: float  # seconds for the whole download
     read: Callable[..., Arrays]  # takes the path of each file
-    train: int
-    test: int
-    shape: tuple[int, ...]
-    classes: int
-    label_shape: tuple[int, ...] = ()
+    url: str = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
     folder: str = "."  # in Keras' cache
     package: Path | None = None  # where a Debian package installs the same files
+    train: int = 60_000
+    test: int = 10_000
+    shape: tuple[int, ...] = (28, 28)
+    classes: int = 10
+    label_shape: tuple[int, ...] = ()
 
 
 def _read_npz(path: Path) -> Arrays:
-    import numpy as np
-
     with np.load(path, allow_pickle=False) as archive:
-        return Arrays(**{name: archive[name] for name in Arrays._fields})
+        return archive["x_train"], archive["y_train"], archive["x_test"], archive["y_test"]
 
 
 def _read_idx(*paths: Path) -> Arrays:
     """The four idx files: a header, whose last 4 bytes a dimension are its length, then bytes."""
-    import numpy as np
 
-    def array(path: Path) -> NDArray[np.uint8]:
+    def array(path: Path) -> Bytes:
         content = gzip.decompress(path.read_bytes())
-        dimensions = content[3]
-        shape = np.frombuffer(content, ">i4", count=dimensions, offset=4)
-        return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+        shape = np.frombuffer(content, ">i4", count=content[3], offset=4)
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
 
-    return Arrays(*map(array, paths))
+    x_train, y_train, x_test, y_test = map(array, paths)
+    return x_train, y_train, x_test, y_test
 
 
 def _read_cifar100(path: Path) -> Arrays:
     """CIFAR-100's binary records: coarse label, fine label, then a red, green and blue plane."""
-    import numpy as np
 
-    found = {}
-    with tarfile.open(path, mode="r|gz") as archive:
-        for member in archive:
-            file = archive.extractfile(member)
-            if file is not None and member.name.endswith(("train.bin", "test.bin")):
-                found[Path(member.name).stem] = np.frombuffer(file.read(), np.uint8)
-
-    def split(content: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        records = content.reshape(-1, 2 + 3 * 32 * 32)
+    def split(archive: tarfile.TarFile, name: str) -> tuple[Bytes, Bytes]:
+        file = archive.extractfile(f"cifar-100-binary/{name}.bin")
+        assert file is not None, "its checksum is that of the published archive"
+        records = np.frombuffer(file.read(), np.uint8).reshape(-1, 2 + 3 * 32 * 32)
         images = records[:, 2:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        return np.ascontiguousarray(images), records[:, 1:2].copy()
+        return np.ascontiguousarray(images), records[:, 1].copy()
 
-    return Arrays(*split(found["train"]), *split(found["test"]))
+    with tarfile.open(path) as archive:
+        return *split(archive, "train"), *split(archive, "test")
 
 
 PUBLISHED = {
     # The file and checksum of keras.datasets.mnist.
     "mnist": Published(
         name="MNIST",
-        url="https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
         files={"mnist.npz": "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"},
         size=11_490_434,
-        time_limit=120.0,
         read=_read_npz,
-        train=60_000,
-        test=10_000,
-        shape=(28, 28),
-        classes=10,
     ),
     # The files of keras.datasets.fashion_mnist; checksums from its README.
     "fashion_mnist": Published(
         name="Fashion-MNIST",
-        url="https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
         files={
             "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
             "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
@@ -108,12 +84,7 @@ PUBLISHED = {
             "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
         },
         size=30_878_645,
-        time_limit=180.0,
         read=_read_idx,
-        train=60_000,
-        test=10_000,
-        shape=(28, 28),
-        classes=10,
         folder="fashion-mnist",
         package=Path("/usr/share/datasets/fashion-mnist"),  # dataset-fashion-mnist
     ),
@@ -127,10 +98,8 @@ PUBLISHED = {
             )
         },
         size=168_513_733,
-        time_limit=900.0,
         read=_read_cifar100,
         train=50_000,
-        test=10_000,
         shape=(32, 32, 3),
         classes=100,
         label_shape=(1,),

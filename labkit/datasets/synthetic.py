@@ -7,18 +7,15 @@ and test images come from different writers, so a model must generalise.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.random import Generator
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float32]
-    Bytes = NDArray[np.uint8]
+from labkit.datasets.dataset import Bytes
 
 __all__ = ["synthetic_images"]
 
+Floats = NDArray[np.float32]
 SEED = 1906
 SHIFT = 2  # pixels that an image may be moved in each direction
 
@@ -35,7 +32,7 @@ FONT = """
 
 
 def synthetic_images(
-    count: int, shape: tuple[int, ...], classes: int, *, digits: bool, test: bool
+    count: int, shape: tuple[int, ...], classes: int, digits: bool, *, test: bool
 ) -> tuple[Bytes, Bytes]:
     """`count` images of this shape and their labels (count,); each class is equally frequent.
 
@@ -43,8 +40,6 @@ def synthetic_images(
     >>> x.shape, sorted(y.tolist())[:4]
     ((20, 28, 28), [0, 0, 1, 1])
     """
-    import numpy as np
-
     rng = np.random.default_rng((SEED, classes, int(test)))
     labels = rng.permutation(np.arange(count) % classes).astype(np.uint8)
     writers = _digits(shape[0], -(-count // 200), rng) if digits else _patterns(shape, classes, rng)
@@ -61,8 +56,6 @@ def synthetic_images(
 
 def _digits(side: int, writers: int, rng: Generator) -> Bytes:
     """The ten digits as each writer writes them: (10, writers, side, side)."""
-    import numpy as np
-
     rows = [line.split() for line in FONT.split("\n") if line]
     dots = np.array([[[dot == "#" for dot in row[d]] for row in rows] for d in range(10)])
     font = np.pad(dots.astype(np.float32), ((0, 0), (3, 3), (3, 3)))
@@ -87,8 +80,6 @@ def _digits(side: int, writers: int, rng: Generator) -> Bytes:
 
 def _patterns(shape: tuple[int, ...], classes: int, rng: Generator, writers: int = 20) -> Bytes:
     """Smooth random patterns, one a class, each in noisy versions: (classes, writers, *shape)."""
-    import numpy as np
-
     side, channels = shape[0], shape[2] if len(shape) == 3 else 1
     fixed = np.random.default_rng((SEED, classes))  # the same classes in training and test
     prototypes = _smooth(fixed.normal(0, 45, (classes * channels, 5, 5)), side)
@@ -101,16 +92,12 @@ def _patterns(shape: tuple[int, ...], classes: int, rng: Generator, writers: int
 
 def _smooth(knots: NDArray[np.float64], side: int) -> Floats:
     """Coarse grids (n, k, k), interpolated to (n, side, side)."""
-    import numpy as np
-
     place = np.broadcast_to(np.linspace(0, knots.shape[1] - 1, side), (len(knots), side, side))
     return _between(knots.astype(np.float32), place.transpose(0, 2, 1), place)
 
 
 def _between(grids: Floats, down: NDArray[np.floating], across: NDArray[np.floating]) -> Floats:
     """Bilinear interpolation: grid i read at its own places down[i], across[i]."""
-    import numpy as np
-
     down, across = (np.clip(place, 0, grids.shape[1 + i] - 1.001)
                     for i, place in enumerate((down, across)))  # fmt: skip
     i, j = down.astype(int), across.astype(int)

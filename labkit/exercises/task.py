@@ -1,124 +1,93 @@
-"""A task: a question, a function that computes its answer, and a judge that gives nothing away."""
+"""A task is a question, a judge of its answers, a hint, and the reason that a right answer gets.
+
+>>> from labkit.exercises.judges import number
+>>> task = Task("How many bits has a byte?", number(8), "A power of two.", "Since about 1964.")
+>>> task.check(8)
+✓ Right. Since about 1964.
+"""
 
 from __future__ import annotations
 
-import importlib
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any, Literal
 
-from labkit.exercises.function_task import FunctionTask
-from labkit.exercises.program_task import ProgramOutcome, ProgramTask
-from labkit.exercises.showing import shown
 from labkit.kinds import LabError
 
-if TYPE_CHECKING:
-    from labkit.exercises.written_task import WrittenTask
+__all__ = ["Outcome", "Task", "Unanswered", "Wrong"]
 
-__all__ = ["Outcome", "Task", "check", "tasks"]
+# Sign, word, and the border on the left: its colour is at least 3:1 on white and on black.
+LOOKS = {
+    "right": ("✓", "Right.", "solid #009E73"),
+    "wrong": ("✗", "Not yet.", "double #D55E00"),
+    "open": ("○", "Not answered yet.", "dotted #808080"),
+}
+
+
+class Unanswered(Exception):
+    """The answer still is the `...` that the cell came with."""
+
+
+class Wrong(LabError):
+    """What is wrong with an answer; `trace` shows it."""
+
+    def __init__(self, text: str, trace: Any = None, *, hint: bool = True) -> None:
+        super().__init__(text)
+        self.trace, self.hint = trace, hint
 
 
 @dataclass(frozen=True)
 class Task:
-    """One question. `tolerance` is a share of the answer: 0.02 lets 2 % pass.
+    """`judge(answer)` raises `Unanswered`, or a LabError that says what is wrong.
 
-    `why` is shown once the answer is right.
+    Of a program that is right it returns the trace.
     """
 
     question: str
-    answer: Callable[[], float | str]
-    tolerance: float
+    judge: Callable[[Any], Any]
     hint: str
-    unit: str = ""
-    why: str = ""
+    why: str
 
-    def judge(self, name: str, answer: object) -> Outcome:
-        """What becomes of an answer."""
-        question = f"{self.question} [{self.unit}]" if self.unit else self.question
-        if answer is ...:
-            return Outcome(name, "open", f"Not answered yet. {question}")
-        truth = self.answer()
-        right, hint = (
-            _judged_words(answer, truth, self)
-            if isinstance(truth, str)
-            else _judged_number(answer, truth, self)
-        )
-        if right:
-            return Outcome(name, "right", f"Right. {self.why}".rstrip())
-        return Outcome(name, "wrong", f"Not yet. {hint}\n{question}")
+    def check(self, answer: object) -> Outcome:
+        """What the judge says to an answer; `...` stands for none."""
+        try:
+            if answer is ...:
+                raise Unanswered
+            trace = self.judge(answer)
+        except Unanswered:
+            return Outcome("open", self.question)
+        except LabError as fault:
+            hint = f"Hint: {self.hint}\n" if getattr(fault, "hint", True) else ""
+            text = f"{fault}\n{hint}Question: {self.question}"
+            return Outcome("wrong", text, getattr(fault, "trace", None))
+        return Outcome("right", self.why, trace)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an answer, in words; true when it was right."""
+    """What became of an answer, with the run of a program that shows it; true when it was right."""
 
-    name: str
     state: Literal["open", "right", "wrong"]
     text: str
+    trace: Any = field(default=None, compare=False)
 
     def __bool__(self) -> bool:
         return self.state == "right"
 
     def __repr__(self) -> str:
-        return self.text
+        sign, word, _ = LOOKS[self.state]
+        return f"{sign} {word} {self.text}"
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return shown(self.text)
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
 
-
-def tasks(lecture: str) -> dict[str, Task | ProgramTask | FunctionTask | WrittenTask]:
-    """All tasks of a lecture, by name.
-
-    >>> "01.bytes_per_step" in tasks("01")
-    True
-    """
-    name = f"labkit.exercises.lecture{lecture}"
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as fault:
-        if fault.name != name:
-            raise
-        raise LabError(
-            f"There are no exercises for lecture {lecture!r}. "
-            "The name of a task begins with two digits, as in '01.bytes_per_step'."
-        ) from None
-    found: dict[str, Task | ProgramTask | FunctionTask | WrittenTask] = module.TASKS
-    return found
-
-
-def check(name: str, answer: object = ...) -> Outcome | ProgramOutcome:
-    """Judge an answer. `...` stands for "not answered yet" and shows the question."""
-    known = tasks(name.partition(".")[0])
-    if name not in known:
-        raise LabError(f"There is no task {name!r}. This lecture has: {', '.join(known)}.")
-    return known[name].judge(name, answer)
-
-
-def _judged_number(answer: object, truth: float, task: Task) -> tuple[bool, str]:
-    unit = f" of {task.unit}" if task.unit else ""
-    try:
-        given = float(answer)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False, f"{answer!r} is not a number{unit}. Write answer = 123."
-    except OverflowError:
-        return False, f"That number is beyond all others. {task.hint}"
-    if math.isnan(given):
-        return False, f"nan is not a number{unit}. Look for a division by zero."
-    if abs(given - truth) <= task.tolerance * abs(truth):
-        return True, ""
-    return False, f"{given:g} is too {'large' if given > truth else 'small'}. {task.hint}"
-
-
-def _judged_words(answer: object, truth: str, task: Task) -> tuple[bool, str]:
-    if not isinstance(answer, str):
-        return False, f'{answer!r} is not a word in quotes. Write answer = "...".'
-    # A full name such as tf.distribute.X is as good as X.
-    given = _letters(answer.rpartition(".")[2])
-    # CentralStorage means the same as CentralStorageStrategy.
-    same = given.removesuffix("strategy") == _letters(truth).removesuffix("strategy")
-    return same, f"{answer!r} is not it. {task.hint}"
-
-
-def _letters(words: str) -> str:
-    return "".join(letter for letter in words.casefold() if letter.isalnum())
+        sign, word, border = LOOKS[self.state]
+        html = (
+            f'<div role="status" style="border-left: 6px {border}; padding-left: 0.8em">'
+            f'<span aria-hidden="true">{sign}</span> <strong>{word}</strong> '
+            f"{escape(self.text).replace(chr(10), '<br>')}</div>"
+        )
+        display({"text/plain": repr(self), "text/html": html}, raw=True)  # type: ignore[no-untyped-call]
+        if self.trace is not None:
+            display(self.trace)  # type: ignore[no-untyped-call]

@@ -11,25 +11,11 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from labkit.hardware.gpus import Gpu
-from labkit.hardware.machine import Cores, Memory
-from labkit.hardware.placement import DeviceUse, DeviceWork, work_by_device
+from labkit.hardware.placement import work_by_device
 from labkit.hardware.replicas import Replicas, replicas
 from labkit.hardware.survey import Hardware, machine_text, survey
 
-__all__ = [
-    "Cores",
-    "DeviceUse",
-    "DeviceWork",
-    "Gpu",
-    "Hardware",
-    "Memory",
-    "Replicas",
-    "machine_text",
-    "replicas",
-    "survey",
-    "work_by_device",
-]
+__all__ = ["Hardware", "Replicas", "machine_text", "replicas", "survey", "work_by_device"]
 
 
 class _Room(ModuleType):

@@ -1,9 +1,4 @@
-"""TensorFlow's devices: the only place that starts TensorFlow and splits its devices.
-
-Every other room gets TensorFlow from here, so that it starts in the same state everywhere:
-
->>> tf = import_tensorflow()                # doctest: +SKIP
-"""
+"""TensorFlow's devices: the only place that starts TensorFlow and splits its devices."""
 
 from __future__ import annotations
 
@@ -62,6 +57,10 @@ class LogicalGpu:
     piece: int
     pieces: int
 
+    def __str__(self) -> str:
+        chip = f"{self.name} (GPU {self.physical})"
+        return chip if self.pieces == 1 else f"piece {self.piece + 1} of {self.pieces} of {chip}"
+
 
 def logical_gpus() -> list[LogicalGpu]:
     """TensorFlow's GPUs as they are, or will be once it is initialised."""
@@ -76,8 +75,9 @@ def logical_gpus() -> list[LogicalGpu]:
 
 def logical_cpus() -> int:
     """How many logical CPUs there are, or will be once TensorFlow is initialised."""
-    tf = import_tensorflow()
-    return len(tf.config.get_logical_device_configuration(_cpu(tf)) or [None])
+    config = import_tensorflow().config
+    cpu = config.list_physical_devices("CPU")[0]
+    return len(config.get_logical_device_configuration(cpu) or [None])
 
 
 def logical_names() -> list[str]:
@@ -91,21 +91,18 @@ def short_name(device: str) -> str:
     >>> short_name("/job:localhost/replica:0/task:0/device:CPU:1")
     '/cpu:1'
     """
-    kind, _, number = device.rpartition("device:")[2].partition(":")
-    return f"/{kind.lower()}:{number}"
+    return f"/{device.rpartition('device:')[2].lower()}"
 
 
 def split_cpu(pieces: int) -> bool:
     """Split the CPU into logical ones. False: TensorFlow is initialised, and it is too late."""
-    tf = import_tensorflow()
+    config = import_tensorflow().config
+    cpu = config.list_physical_devices("CPU")[0]
     # TensorFlow has no public question "are you initialised?", but it refuses a change.
-    try:
-        tf.config.set_logical_device_configuration(
-            _cpu(tf), [tf.config.LogicalDeviceConfiguration()] * pieces
-        )
-    except RuntimeError:
-        return False
-    return True
+    with suppress(RuntimeError):
+        config.set_logical_device_configuration(cpu, [config.LogicalDeviceConfiguration()] * pieces)
+        return True
+    return False
 
 
 def one_core_each(count: int, cores: int) -> bool:
@@ -127,30 +124,29 @@ def one_core_each(count: int, cores: int) -> bool:
 
 def split_gpu(pieces: int, megabytes: int) -> bool:
     """Split the first GPU into logical ones. False: TensorFlow is initialised."""
-    tf = import_tensorflow()
-    gpus = tf.config.get_visible_devices("GPU")
-    piece = tf.config.LogicalDeviceConfiguration(memory_limit=megabytes)
-    try:
+    config = import_tensorflow().config
+    gpus = config.get_visible_devices("GPU")
+    piece = config.LogicalDeviceConfiguration(memory_limit=megabytes)
+    with suppress(RuntimeError):
         # Growth and limits exclude each other, and an earlier request may have set growth.
         for gpu in gpus:
-            if not tf.config.get_logical_device_configuration(gpu):
-                tf.config.experimental.set_memory_growth(gpu, False)
-        tf.config.set_logical_device_configuration(gpus[0], [piece] * pieces)
-    except RuntimeError:
-        return False
-    return True
+            if not config.get_logical_device_configuration(gpu):
+                config.experimental.set_memory_growth(gpu, False)
+        config.set_logical_device_configuration(gpus[0], [piece] * pieces)
+        return True
+    return False
 
 
 def use_memory_growth() -> None:
     """Let TensorFlow take GPU memory as it needs it, so that two notebooks can share a GPU."""
-    tf = import_tensorflow()
-    gpus = tf.config.get_visible_devices("GPU")
+    config = import_tensorflow().config
+    gpus = config.get_visible_devices("GPU")
     # TensorFlow wants the same setting for all GPUs, and a split GPU cannot grow.
-    if any(tf.config.get_logical_device_configuration(gpu) for gpu in gpus):
+    if any(config.get_logical_device_configuration(gpu) for gpu in gpus):
         return
     with suppress(RuntimeError):  # initialised: it keeps the memory that it has taken
         for gpu in gpus:
-            tf.config.experimental.set_memory_growth(gpu, True)
+            config.experimental.set_memory_growth(gpu, True)
 
 
 def make_strategy(devices: Sequence[str], reduction: str) -> Any:
@@ -171,10 +167,10 @@ def make_strategy(devices: Sequence[str], reduction: str) -> Any:
 def _one_core_strategy(tf: Any, device: str) -> Any:
     """A OneDeviceStrategy whose steps run one operation at a time.
 
-    TensorFlow's pool has a thread for each replica, all devices share it, and it cannot change
-    once TensorFlow runs. One device would use both threads wherever two operations are independent,
-    such as the two matrix products of a layer's backward pass: it took 1.31 cores (CPU time by
-    wall time, a dense network, two cores); with this executor about 1.0.
+    TensorFlow's pool has a thread for each replica, and all devices share it. One device would use
+    both threads wherever two operations are independent, such as the two matrix products of a
+    layer's backward pass: it took 1.31 cores (CPU time by wall time, a dense network, two cores);
+    with this executor about 1.0.
     """
     # TensorFlow documents the executor for tests and servers, but exports no name for it.
     from tensorflow.python.eager import context
@@ -200,7 +196,3 @@ def _one_core_strategy(tf: Any, device: str) -> Any:
                 return super().run(fn, args, kwargs, options)
 
     return OneDeviceStrategy(device)
-
-
-def _cpu(tf: Any) -> Any:
-    return tf.config.list_physical_devices("CPU")[0]

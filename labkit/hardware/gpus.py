@@ -2,25 +2,22 @@
 
 A GPU may fail (no memory counter, or it no longer answers): the failure becomes a sentence in
 `notes`, and the other GPUs stay.
-
->>> read_gpus().gpus                        # doctest: +SKIP
-()
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from labkit.plain import stored
+__all__ = ["Driver", "Gpu", "Opened", "open_driver", "read_gpus"]
 
-__all__ = ["BROKEN", "Driver", "Gpu", "Opened", "open_driver", "read_gpus"]
-
-# What makes every question fail, by the name of NVML's error.
-BROKEN = {
+# Why NVML does not start, by the name of its error.
+_FAULTS = {
+    "LIBRARY_NOT_FOUND": (
+        "No NVIDIA driver is installed here, so there are no NVIDIA GPUs. Lessons run on CPUs."
+    ),
     "DRIVER_NOT_LOADED": (
         "NVIDIA's library is installed, but its driver is not running. "
         "Restart the machine; in a container, start it with access to the GPUs."
@@ -34,11 +31,9 @@ BROKEN = {
         "Ask your administrator for access to the GPUs (/dev/nvidia*)."
     ),
 }
-_NO_DRIVER = "No NVIDIA driver is installed here, so there are no NVIDIA GPUs. Lessons run on CPUs."
 _SILENT = "The NVIDIA driver does not answer: {fault}. Run nvidia-smi and read its message."
 
 
-@stored
 @dataclass(frozen=True)
 class Gpu:
     """One GPU; None where the driver gives no answer.
@@ -47,10 +42,10 @@ class Gpu:
     """
 
     index: int
-    name: str
-    uuid: str | None
-    memory_total: int | None
-    memory_used: int | None
+    name: str = "unknown GPU"
+    uuid: str | None = None
+    memory_total: int | None = None
+    memory_used: int | None = None
     visible: bool | None = None
 
 
@@ -83,9 +78,9 @@ def open_driver() -> Opened:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as fault:
-        for name in ("LIBRARY_NOT_FOUND", *BROKEN):
+        for name, says in _FAULTS.items():
             if fault.value == getattr(pynvml, f"NVML_ERROR_{name}"):
-                return Opened(None, name, BROKEN.get(name, _NO_DRIVER))
+                return Opened(None, name, says)
         return Opened(None, "UNKNOWN", _SILENT.format(fault=fault))
     return Opened(pynvml)
 
@@ -101,7 +96,7 @@ def read_gpus() -> Driver:
         version = pynvml.nvmlSystemGetDriverVersion()
         notes: list[str] = []
         gpus = [_gpu(pynvml, index, notes) for index in range(pynvml.nvmlDeviceGetCount())]
-        return Driver(version, "working", _with_visible(gpus, os.environ), tuple(notes))
+        return Driver(version, "working", _with_visible(gpus), tuple(notes))
     except pynvml.NVMLError as fault:
         return Driver(None, "broken", notes=(_SILENT.format(fault=fault),))
     finally:
@@ -111,7 +106,7 @@ def read_gpus() -> Driver:
 
 def _gpu(pynvml: Any, index: int, notes: list[str]) -> Gpu:
     """What the GPU answers, up to the first question that fails."""
-    gpu = Gpu(index, "unknown GPU", None, None, None)
+    gpu = Gpu(index)
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         gpu = replace(gpu, name=pynvml.nvmlDeviceGetName(handle))
@@ -123,20 +118,20 @@ def _gpu(pynvml: Any, index: int, notes: list[str]) -> Gpu:
         return gpu
 
 
-def _with_visible(gpus: list[Gpu], environment: Mapping[str, str]) -> tuple[Gpu, ...]:
+def _with_visible(gpus: list[Gpu]) -> tuple[Gpu, ...]:
     """The GPUs that CUDA_VISIBLE_DEVICES lets through: by the start of a UUID, or by number.
 
     CUDA may number different GPUs in another order than nvidia-smi, unless CUDA_DEVICE_ORDER says
     otherwise; then, and where MIG instances are named, it is not known which GPU is meant.
     """
-    value = environment.get("CUDA_VISIBLE_DEVICES")
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return tuple(replace(gpu, visible=True) for gpu in gpus)
     tokens = [token.strip() for token in value.split(",")]
     if tokens[0] in ("", "-1"):
         return tuple(replace(gpu, visible=False) for gpu in gpus)
     alike = len({gpu.name for gpu in gpus}) == 1
-    numbered = alike or environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    numbered = alike or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     if not all(token.startswith("GPU-") or (token.isdecimal() and numbered) for token in tokens):
         return tuple(gpus)
 

@@ -1,11 +1,7 @@
 """Cores and memory that this process may use, also inside a container. Only this file uses psutil.
 
-A container with a quota of two cores still shows all cores of its host, so that a program which
-counts cores starts too many threads. The quota is in cgroup version 2, which all current Linux
-distributions use; the limits of every parent group hold as well.
-
->>> read_cores().usable                     # doctest: +SKIP
-2
+A container with a quota of two cores still shows all cores of its host, so a program that counts
+cores starts too many threads. Quotas are read from cgroup version 2, parent groups included.
 """
 
 from __future__ import annotations
@@ -15,8 +11,6 @@ import platform
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-
-from labkit.plain import stored
 
 __all__ = [
     "Cores",
@@ -31,7 +25,6 @@ __all__ = [
 ]
 
 
-@stored
 @dataclass(frozen=True)
 class Cores:
     """Processor cores: those of the machine, and those that this process may use."""
@@ -48,7 +41,6 @@ class Cores:
         return max(1, int(min(self.affinity, self.quota or self.affinity)))
 
 
-@stored
 @dataclass(frozen=True)
 class Memory:
     """Main memory in bytes; `limit` is what a container allows, where it allows less than all."""

@@ -1,9 +1,9 @@
 """On which device TensorFlow placed each operation: which devices have work, and how much.
 
 >>> print(labkit.hardware.work_by_device(lambda: step(images, labels)))   # doctest: +SKIP
-device    operations  matrix products
-/cpu:0            41                3
-/cpu:1             0                0
+device  operations  matrix products
+/cpu:0          41                3
+/cpu:1           0                0
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit.hardware.devices import import_tensorflow, logical_names, short_name
-from labkit.kinds import Kind, count_text, measured
-from labkit.plain import stored
+from labkit.kinds import count_text, measured
 
-__all__ = ["DeviceUse", "DeviceWork", "work_by_device"]
+__all__ = ["DeviceWork", "work_by_device"]
 
-_HEADS = ("device", "operations", "matrix products")
+_HEAD = ("device", "operations", "matrix products")
 _ABOUT = "Each operation of the graphs that ran is counted once, however often it was repeated."
 # Operations that only pass values along.
 _PASSING = frozenset(
@@ -29,56 +28,47 @@ _PASSING = frozenset(
 )
 
 
-@stored
-@dataclass(frozen=True)
-class DeviceUse:
-    """One logical device: the operations placed on it, and how many of them multiply matrices."""
-
-    device: str
-    operations: int
-    products: int
-
-
-@stored
 @dataclass(frozen=True)
 class DeviceWork:
-    """Every logical device, the idle ones too."""
+    """For every logical device, also an idle one: its operations, and its matrix products."""
 
-    devices: tuple[DeviceUse, ...]
-    kind: Kind
+    operations: dict[str, int]
+    products: dict[str, int]
 
     @property
     def busy(self) -> tuple[str, ...]:
         """The devices that have at least one operation."""
-        return tuple(use.device for use in self.devices if use.operations)
+        return tuple(device for device, count in self.operations.items() if count)
 
     def __str__(self) -> str:
-        rows = [_HEADS, *_rows(self)]
-        width = max(len(row[0]) for row in rows)
-        lines = [f"{row[0]:<{width}}  {row[1]:>10}  {row[2]:>15}" for row in rows]
-        return "\n".join([*lines, _ABOUT, str(self.kind)])
+        from labkit.views.table import text_table
+
+        return text_table(_HEAD, self._rows(), self._footer())
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from labkit.views.table import table
 
-        footer = f"{_ABOUT} {self.kind}"
-        html = table(_HEADS, _rows(self), caption="Work by device", footer=footer)
+        html = table(_HEAD, self._rows(), "Work by device", self._footer())
         return {"text/plain": str(self), "text/html": html}
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        return [
+            (device, count_text(count), count_text(self.products[device]))
+            for device, count in self.operations.items()
+        ]
+
+    def _footer(self) -> str:
+        plural = "s" if len(self.operations) > 1 else ""
+        return f"{_ABOUT}\n{measured(f'{len(self.operations)} logical device{plural}')}"
 
 
 def work_by_device(function: Callable[[], object]) -> DeviceWork:
-    """Call the function once and count the operations that TensorFlow ran on each device.
-
-    >>> work = work_by_device(lambda: model(images))      # doctest: +SKIP
-    >>> work.busy                                         # doctest: +SKIP
-    ('/cpu:0',)
-    """
+    """Call the function once and count the operations that TensorFlow ran on each device."""
     placed = _placed_operations(function)
     operations = Counter(device for device, _ in placed)
     products = Counter(device for device, operation in placed if _is_product(operation))
     names = logical_names()
-    uses = tuple(DeviceUse(name, operations[name], products[name]) for name in names)
-    return DeviceWork(uses, measured(f"{len(names)} logical device{'s' if len(names) > 1 else ''}"))
+    return DeviceWork({n: operations[n] for n in names}, {n: products[n] for n in names})
 
 
 def _placed_operations(function: Callable[[], object]) -> list[tuple[str, str]]:
@@ -108,7 +98,3 @@ def _placed_operations(function: Callable[[], object]) -> list[tuple[str, str]]:
 
 def _is_product(operation: str) -> bool:
     return "MatMul" in operation or "Conv2D" in operation or operation == "Einsum"
-
-
-def _rows(work: DeviceWork) -> list[tuple[str, str, str]]:
-    return [(u.device, count_text(u.operations), count_text(u.products)) for u in work.devices]

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +19,6 @@ from labkit.hardware import gpus as nvidia
 from labkit.hardware.devices import LogicalGpu
 from labkit.hardware.machine import read_cores
 from labkit.kinds import LabError, bytes_text, recorded
-from labkit.plain import stored
 
 __all__ = ["Replicas", "replicas"]
 
@@ -36,39 +36,46 @@ _SLOWER = (
 )
 
 
-@stored
 @dataclass(frozen=True)
 class Replicas:
     """What a lesson trains on, and what can honestly be expected of it."""
 
-    count: int
     placement: Placement
     devices: tuple[str, ...]
     names: tuple[str, ...]
-    reduction: str
-    expectation: str
     summary: str
+    expectation: str
+
+    @property
+    def count(self) -> int:
+        """How many replicas there are."""
+        return len(self.devices)
 
     def strategy(self, reduction: str | None = None) -> Any:
-        """TensorFlow's strategy over these replicas.
-
-        >>> replicas(2).strategy("hierarchical copy")     # doctest: +SKIP
-        """
-        chosen = self.reduction if reduction is None else reduction
-        return tf_devices.make_strategy(
-            self.devices, one_of(f"reduction for {self.summary}", chosen, self.reductions())
-        )
+        """TensorFlow's strategy over these replicas; `reduction` is one of `reductions()`."""
+        options = self.reductions()
+        chosen = options[0] if reduction is None else reduction
+        chosen = one_of(f"reduction for {self.summary}", chosen, options)
+        return tf_devices.make_strategy(self.devices, chosen)
 
     def reductions(self) -> tuple[str, ...]:
-        """The cross-device reductions that work on these replicas; the first is the usual one."""
-        return _reductions(self.count, self.placement)
+        """The ways of adding up gradients that work on these replicas, the best first.
+
+        NCCL needs a whole GPU for each replica. TensorFlow's own choice on CPUs, the collective
+        operations, is left out: after a group of two, a group of four in the same process fails.
+        """
+        if self.count == 1:
+            return ("none",)
+        if self.placement == "gpus":
+            return ("nccl", "hierarchical copy", "reduction to one device")
+        return ("reduction to one device", "hierarchical copy")
 
     def describe(self) -> str:
         """What a measurement was made on, such as "2 logical CPUs with one core each"."""
         return self.summary
 
     def __str__(self) -> str:
-        added = f" Gradients are added by {self.reduction}." if self.count > 1 else ""
+        added = f" Gradients are added by {self.reductions()[0]}." if self.count > 1 else ""
         return f"{self.summary}: {', '.join(self.devices)}.{added} {self.expectation}"
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
@@ -76,18 +83,15 @@ class Replicas:
 
         replicas = enumerate(zip(self.devices, self.names, strict=True))
         rows = [(str(number), device, name) for number, (device, name) in replicas]
-        added = f"; gradients are added by {self.reduction}" if self.count > 1 else ""
+        added = f"; gradients are added by {self.reductions()[0]}" if self.count > 1 else ""
         heads, caption = ("replica", "device", "what it is"), f"{self.summary}{added}"
         html = table(heads, rows, caption, self.expectation, prose=True)
         return {"text/plain": str(self), "text/html": html}
 
 
-def replicas(
-    n: int | None = None, devices: str | list[str] | tuple[str, ...] | None = None
-) -> Replicas:
+def replicas(n: int | None = None, devices: str | Sequence[str] | None = None) -> Replicas:
     """The devices to train on: 2 unless you say otherwise, the best kind that this machine has.
 
-    >>> replicas(4)                                       # doctest: +SKIP
     >>> replicas(2, devices="cpu")                        # doctest: +SKIP
     >>> replicas(devices=["gpu:0", "gpu:1"])              # doctest: +SKIP
 
@@ -95,11 +99,10 @@ def replicas(
     anything else uses TensorFlow: a running TensorFlow cannot be split.
     """
     if devices is None or devices in ("cpu", "gpu"):
-        kind, numbers = devices or "", None
+        kind, numbers = devices, None
         count = whole("n", 2 if n is None else n, at_least=1)
     else:
-        named = list(devices) if isinstance(devices, (list, tuple)) else [devices]
-        kind, numbers = _named(named)
+        kind, numbers = _named(devices)
         count = len(numbers)
         if n not in (None, count):
             raise LabError(f"devices must name n={n} devices, got {devices!r}.")
@@ -109,11 +112,12 @@ def replicas(
             f"TensorFlow has no GPU here, and you asked for devices={devices!r}. "
             '`labkit doctor` checks the driver; devices="cpu" takes CPUs.'
         )
-    return _on_gpus(count, numbers, gpus) if gpus else _on_cpus(count, numbers)
+    return _on_gpus(count, numbers, gpus) if gpus else _on_cpus(numbers or list(range(count)))
 
 
-def _named(names: list[Any]) -> tuple[str, list[int]]:
+def _named(devices: Any) -> tuple[str, list[int]]:
     """Names of devices, such as "gpu:0" or "/cpu:1", as one kind and numbers."""
+    names = list(devices) if isinstance(devices, (list, tuple)) else [devices]
     found = [re.fullmatch(r"/?(cpu|gpu):(\d+)", str(name).lower()) for name in names]
     pairs = {(match[1], int(match[2])): None for match in found if match}
     if len({kind for kind, _ in pairs}) != 1 or len(pairs) < len(names):
@@ -124,31 +128,33 @@ def _named(names: list[Any]) -> tuple[str, list[int]]:
     return next(iter(pairs))[0], [number for _, number in pairs]
 
 
-def _on_cpus(count: int, numbers: list[int] | None) -> Replicas:
-    cores = read_cores().usable
-    numbers = numbers or list(range(count))
+def _on_cpus(numbers: list[int]) -> Replicas:
+    cores, count = read_cores().usable, len(numbers)
     # Four to a core already take turns; eight are allowed anywhere, because lessons show eight.
     needed = whole("number of logical CPUs", max(numbers) + 1, at_most=max(8, 4 * cores))
     have = tf_devices.logical_cpus()
     if have < needed and not tf_devices.split_cpu(needed):
         raise _too_late(needed, have, "logical CPU")
     own_core = tf_devices.one_core_each(needed, cores) and count <= cores
-    if count == 1:
-        summary = "1 logical CPU with one core" if own_core else "1 logical CPU"
-        expectation = _BASELINE
-    elif own_core:
-        summary = f"{count} logical CPUs with one core each"
+    plural = "s" if count > 1 else ""
+    summary = f"{count} logical CPU{plural}"
+    expectation = _BASELINE
+    if own_core:
+        summary += f" with one core{' each' if count > 1 else ''}"
+    elif count > 1:
+        summary += f" sharing {cores} core{'s' if cores > 1 else ''}"
+    if count > 1 and own_core:
         expectation = (
             f"Expect up to {count} times the speed of one core where a step computes much for each "
             f"byte of gradients, and a loss where it computes little. (By default, {_SLOWER}.)"
         )
-    else:
-        summary = f"{count} logical CPUs sharing {cores} core{'s' if cores > 1 else ''}"
+    elif count > 1:
         expectation = (
             f"Logical CPUs teach correctness, not speed: expect no speed-up here ({_SLOWER})."
         )
-    names = [f"logical CPU {number}" for number in numbers]
-    return _made("cpus", [f"/cpu:{n}" for n in numbers], names, summary, expectation)
+    devices = tuple(f"/cpu:{number}" for number in numbers)
+    names = tuple(f"logical CPU {number}" for number in numbers)
+    return Replicas("cpus", devices, names, summary, expectation)
 
 
 def _on_gpus(count: int, numbers: list[int] | None, gpus: list[LogicalGpu]) -> Replicas:
@@ -172,35 +178,20 @@ def _on_chosen(chosen: list[tuple[int, LogicalGpu]]) -> Replicas:
     tf_devices.use_memory_growth()
     count, gpus = len(chosen), [gpu for _, gpu in chosen]
     models = ", ".join(dict.fromkeys(gpu.name for gpu in gpus))
-    devices, names = [f"/gpu:{number}" for number, _ in chosen], [_gpu_text(gpu) for gpu in gpus]
+    devices, names = tuple(f"/gpu:{number}" for number, _ in chosen), tuple(map(str, gpus))
     if len({gpu.physical for gpu in gpus}) < count:
         expectation = (
             "The pieces share one chip, so expect no speed-up: they show that training on "
             f"{count} replicas gives the right result."
         )
         summary = f"{count} pieces of 1 GPU ({models})"
-        return _made("one gpu, split", devices, names, summary, expectation)
+        return Replicas("one gpu, split", devices, names, summary, expectation)
+    summary = f"{count} GPU{'s' if count > 1 else ''} ({models})"
     expectation = (
         f"At most {count} times as fast as one GPU. How much of that you get depends on how much a "
         "step computes for each byte of gradients it exchanges: measure it."
     )
-    summary = f"{count} GPU{'s' if count > 1 else ''} ({models})"
-    return _made("gpus", devices, names, summary, expectation if count > 1 else _BASELINE)
-
-
-def _made(
-    placement: Placement, devices: list[str], names: list[str], summary: str, expectation: str
-) -> Replicas:
-    reduction = _reductions(len(devices), placement)[0]
-    return Replicas(
-        len(devices), placement, tuple(devices), tuple(names), reduction, expectation, summary
-    )
-
-
-def _gpu_text(gpu: LogicalGpu) -> str:
-    if gpu.pieces == 1:
-        return f"{gpu.name} (GPU {gpu.physical})"
-    return f"piece {gpu.piece + 1} of {gpu.pieces} of {gpu.name} (GPU {gpu.physical})"
+    return Replicas("gpus", devices, names, summary, expectation if count > 1 else _BASELINE)
 
 
 def _megabytes_of_a_piece(count: int) -> int:
@@ -224,19 +215,6 @@ def _megabytes_of_a_piece(count: int) -> int:
             'take CPUs: devices="cpu".'
         )
     return room // count // 1024**2
-
-
-def _reductions(count: int, placement: Placement) -> tuple[str, ...]:
-    """The ways of adding up gradients that work on such replicas, the best first.
-
-    NCCL needs a whole GPU for each replica. TensorFlow's own choice on CPUs, the collective
-    operations, is left out: after a group of two, a group of four in the same process fails.
-    """
-    if count == 1:
-        return ("none",)
-    if placement != "gpus":
-        return ("reduction to one device", "hierarchical copy")
-    return ("nccl", "hierarchical copy", "reduction to one device")
 
 
 def _too_late(count: int, have: int, device: str) -> LabError:

@@ -10,18 +10,15 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 from functools import cache
-from html import escape
-from typing import Any, Literal
+from typing import Any
 
-from labkit.hardware.gpus import Gpu, read_gpus
+from labkit.hardware.gpus import Driver, Gpu, read_gpus
 from labkit.hardware.machine import Cores, Memory, limits, read_cores, read_memory
-from labkit.kinds import Kind, bytes_text, measured
-from labkit.plain import stored
+from labkit.kinds import bytes_text, measured
 
 __all__ = ["Hardware", "machine_text", "survey"]
 
 
-@stored
 @dataclass(frozen=True)
 class Hardware:
     """What this machine has and what this process may use of it."""
@@ -29,38 +26,45 @@ class Hardware:
     system: str
     cores: Cores
     memory: Memory
-    driver: str | None
-    driver_state: Literal["working", "none", "broken"]
-    gpus: tuple[Gpu, ...]
-    notes: tuple[str, ...]
-    kind: Kind
+    driver: Driver
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that the driver reports."""
+        return self.driver.gpus
 
     def __str__(self) -> str:
-        width = max(len(title) for title, _ in _rows(self))
-        lines = [f"{title:<{width}}  {value}" for title, value in _rows(self)]
-        return "\n".join([*lines, *self.notes, str(self.kind)])
+        from labkit.views.table import text_table
+
+        return text_table((), self._rows(), self._footer(), prose=True)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from labkit.views.table import table
 
-        html = table((), _rows(self), caption="This machine", footer=str(self.kind), prose=True)
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return {"text/plain": str(self), "text/html": html + notes}
+        html = table((), self._rows(), "This machine", self._footer(), prose=True)
+        return {"text/plain": str(self), "text/html": html}
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = [
+            ("System", self.system),
+            ("Processor", self.cores.name),
+            ("Cores", _cores_text(self.cores)),
+            ("Memory", _memory_text(self.memory)),
+        ]
+        if self.driver.version:
+            rows.append(("NVIDIA driver", self.driver.version))
+        gpus = [(f"GPU {gpu.index}", _gpu_text(gpu)) for gpu in self.gpus]
+        return rows + (gpus or [("GPUs", "none")])
+
+    def _footer(self) -> str:
+        return "\n".join([*self.driver.notes, str(measured("this machine"))])
 
 
 def survey() -> Hardware:
-    """What is here now; what could not be read is in `notes`."""
-    allowed, driver = limits(), read_gpus()
-    return Hardware(
-        system=f"{platform.system()} {platform.machine()}".strip(),
-        cores=read_cores(allowed),
-        memory=read_memory(allowed),
-        driver=driver.version,
-        driver_state=driver.state,
-        gpus=driver.gpus,
-        notes=driver.notes,
-        kind=measured("this machine"),
-    )
+    """What is here now; what could not be read is in the driver's notes."""
+    allowed = limits()
+    system = f"{platform.system()} {platform.machine()}"
+    return Hardware(system, read_cores(allowed), read_memory(allowed), read_gpus())
 
 
 @cache
@@ -81,19 +85,6 @@ def machine_text() -> str:
         f"{here.cores.name}, {cores} core{'s' if cores != 1 else ''}, "
         f"{bytes_text(here.memory.total)}, {', '.join(gpus) or 'no GPU'}"
     )
-
-
-def _rows(hardware: Hardware) -> list[tuple[str, str]]:
-    rows = [
-        ("System", hardware.system),
-        ("Processor", hardware.cores.name),
-        ("Cores", _cores_text(hardware.cores)),
-        ("Memory", _memory_text(hardware.memory)),
-    ]
-    if hardware.driver:
-        rows.append(("NVIDIA driver", hardware.driver))
-    gpus = [(f"GPU {gpu.index}", _gpu_text(gpu)) for gpu in hardware.gpus]
-    return rows + (gpus or [("GPUs", "none")])
 
 
 def _cores_text(cores: Cores) -> str:

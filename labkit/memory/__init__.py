@@ -1,9 +1,7 @@
 """What a training step keeps in memory, and which kind of parallelism follows from it."""
 
-from labkit.memory.footprint import CONVENTIONS, Footprint, footprint
-from labkit.memory.pictures import bars, decision_tree
-from labkit.memory.questions import Data, Machine, Model
-from labkit.memory.recommend import Decision, choose
+from labkit.memory.footprint import CONVENTIONS, Footprint, bars, footprint
+from labkit.memory.recommend import Data, Decision, Machine, Model, choose
 
 __all__ = [
     "CONVENTIONS",
@@ -14,6 +12,5 @@ __all__ = [
     "Model",
     "bars",
     "choose",
-    "decision_tree",
     "footprint",
 ]

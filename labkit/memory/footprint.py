@@ -7,54 +7,41 @@
 Stage 3 of ZeRO on 64 devices, 7.5 billion parameters (Rajbhandari et al. 2020, Table 1):
 
 >>> big = footprint(7.5e9, convention="mixed adam 16")
->>> big.total, big.sharded(64, ("weights", "gradients", "optimizer")).total
+>>> big.total, big.sharded(64).total
 (120000000000, 1875000000)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from labkit.arguments import number, one_of, whole
 from labkit.kinds import Kind, bytes_text, count_text, modelled, percent_text
 from labkit.plain import stored
 
-__all__ = ["CONVENTIONS", "Convention", "Footprint", "Part", "footprint"]
+if TYPE_CHECKING:
+    from labkit.views.figure import Picture
 
+__all__ = ["CONVENTIONS", "Footprint", "Part", "bars", "footprint"]
 
-@dataclass(frozen=True)
-class Convention:
-    """How many bytes each parameter costs.
-
-    `weights` are what the forward pass uses, so what is sent when weights are gathered; a float32
-    copy of them belongs to the optimizer, as in the ZeRO paper.
-    """
-
-    weights: int
-    gradients: int
-    optimizer: int
-
-    @property
-    def per_parameter(self) -> int:
-        """All bytes that one parameter costs."""
-        return self.weights + self.gradients + self.optimizer
-
-
-# Publications give 10, 12, 16 or 18 bytes per parameter for "Adam". They keep different things.
+# Bytes per parameter of weights, gradients and optimizer. Publications give 12, 16 or 18 in all for
+# "Adam", because they keep different things. The weights are what the forward pass uses, so what is
+# sent when weights are gathered; a float32 copy of them belongs to the optimizer.
 CONVENTIONS = {
-    "float32 sgd": Convention(4, 4, 0),
-    "float32 adam": Convention(4, 4, 8),  # two moments
-    "mixed adam 16": Convention(2, 2, 12),  # ZeRO: 16-bit; a float32 copy and two moments
-    "mixed adam 18": Convention(2, 4, 12),  # the same with float32 gradients
-    "bfloat16 adam 12": Convention(2, 2, 8),  # two float32 moments, no float32 copy
-    "bfloat16 adam 10": Convention(2, 0, 8),  # each gradient is used at once, not kept
+    "float32 sgd": (4, 4, 0),
+    "float32 adam": (4, 4, 8),  # two moments
+    "mixed adam 16": (2, 2, 12),  # ZeRO: 16-bit; a float32 copy and two moments
+    "mixed adam 18": (2, 4, 12),  # the same with float32 gradients
+    "bfloat16 adam 12": (2, 2, 8),  # two float32 moments, no float32 copy
 }
+STATE = ("weights", "gradients", "optimizer")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One holder of bytes: its name, its bytes on one device, and how they were counted."""
+    """What holds bytes, how many on one device, and how they were counted."""
 
     name: str
     bytes: int
@@ -84,9 +71,9 @@ class Footprint:
     @property
     def state(self) -> int:
         """Weights, gradients and optimizer state: the bytes that do not depend on the batch."""
-        return self["weights"] + self["gradients"] + self["optimizer"]
+        return sum(self[name] for name in STATE)
 
-    def sharded(self, devices: int, names: Sequence[str]) -> Footprint:
+    def sharded(self, devices: int, names: Sequence[str] = STATE) -> Footprint:
         """The same step with the named parts sharded: each of `devices` keeps an equal share."""
         whole("devices", devices, at_least=1)
         parts = tuple(
@@ -99,34 +86,29 @@ class Footprint:
         kind = modelled(f"{self.kind.source}; {what}")
         return replace(self, scheme=what, parts=parts, kind=kind)
 
-    def _rows(self) -> list[tuple[str, str, str, str]]:
-        total = self.total or 1
+    def _table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
         rows = [
-            (part.name, bytes_text(part.bytes), percent_text(part.bytes / total), part.formula)
+            (part.name, bytes_text(part.bytes), percent_text(part.bytes / (self.total or 1)),
+             part.formula)
             for part in self.parts
-        ]
-        return [*rows, ("together", bytes_text(self.total), percent_text(1.0), "")]
+        ]  # fmt: skip
+        rows.append(("together", bytes_text(self.total), percent_text(1.0), ""))
+        return ("held by", "bytes", "share", "counted as"), list(rows)
 
+    @property
     def _title(self) -> str:
-        return (
-            f"{count_text(self.parameters)} parameters, {self.scheme}, {self.convention}: "
-            "bytes on one device"
-        )
+        model = f"{count_text(self.parameters)} parameters, {self.scheme}, {self.convention}"
+        return f"{model}: bytes on one device"
 
     def __str__(self) -> str:
-        rows = self._rows()
-        wide = [max(len(row[i]) for row in rows) for i in range(4)]
-        lines = [
-            f"{row[0]:<{wide[0]}}  {row[1]:>{wide[1]}}  {row[2]:>{wide[2]}}  {row[3]}".rstrip()
-            for row in rows
-        ]
-        return "\n".join([self._title(), *lines, str(self.kind)])
+        from labkit.views.table import text_table
+
+        return f"{self._title}\n{text_table(*self._table(), str(self.kind))}"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from labkit.views.table import table
 
-        head = ("held by", "bytes", "share", "counted as")
-        html = table(head, self._rows(), caption=self._title(), footer=str(self.kind))
+        html = table(*self._table(), caption=self._title, footer=str(self.kind))
         return {"text/plain": str(self), "text/html": html}
 
 
@@ -147,18 +129,25 @@ def footprint(
     whole("batch", batch, at_least=1)
     activation = round(number("activation_bytes", activation_bytes, at_least=0))
     example = round(number("example_bytes", example_bytes, at_least=0))
-    cost = CONVENTIONS[one_of("convention", convention, CONVENTIONS)]
-    state = {"weights": cost.weights, "gradients": cost.gradients, "optimizer": cost.optimizer}
+    state = CONVENTIONS[one_of("convention", convention, CONVENTIONS)]
     parts = [
         Part(name, each * count, f"{each} B × {count_text(count)} parameters")
-        for name, each in state.items()
+        for name, each in zip(STATE, state, strict=True)
     ]
     parts += [
         Part(name, each * batch, f"{bytes_text(each)} × {count_text(batch)} examples")
         for name, each in (("activations", activation), ("data", example))
     ]
-    formula = (
-        f"{cost.weights} + {cost.gradients} + {cost.optimizer} bytes per parameter, "
-        "activations and inputs per example"
-    )
-    return Footprint("data parallel", convention, count, tuple(parts), modelled(formula))
+    per_parameter = " + ".join(map(str, state))
+    kind = modelled(f"{per_parameter} bytes per parameter, activations and inputs per example")
+    return Footprint("data parallel", convention, count, tuple(parts), kind)
+
+
+def bars(footprints: Mapping[str, Footprint], device_memory: float | None = None) -> Picture:
+    """One stacked bar of bytes per footprint, under its name, against a device's memory.
+
+    >>> bars({"MNIST": footprint(101_770)}, device_memory=16e9)     # doctest: +SKIP
+    """
+    from labkit.views.memory_figure import bars as drawn
+
+    return drawn(footprints, device_memory)

@@ -1,4 +1,4 @@
-"""Fault drills: a fault is caused on purpose, live, and the strategy shows what it makes of it.
+"""Fault drills: a fault is caused in a running training, and the record shows what came of it.
 
 >>> labkit.strategies.drill("kill")                                       # doctest: +SKIP
 >>> labkit.strategies.drill("kill", strategy="parameter_server")          # doctest: +SKIP
@@ -8,232 +8,366 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-from labkit.arguments import whole
-from labkit.cluster import Outcome, RunHandle
-from labkit.cluster.run import checked_seconds
-from labkit.kinds import LabError, percent_text, seconds_text
-from labkit.strategies import drill_programs as programs
-from labkit.strategies.drill_scene import STRATEGIES, Scene
-from labkit.strategies.drilled import Drill, Moment
-from labkit.strategies.many_workers import explain_patience
+from labkit import plain
+from labkit.arguments import number
+from labkit.cluster import Cluster, Outcome, RunHandle
+from labkit.kinds import Kind, LabError, measured, percent_text, seconds_text
+from labkit.strategies import checkpoints
+from labkit.strategies.parameter_server import ROLES, Chief, join
+from labkit.strategies.practice import practice_job
+from labkit.strategies.tf_errors import short_error
+from labkit.strategies.workers import workers
 
-__all__ = ["Drill", "Moment", "drill"]
+__all__ = ["DrillEvent", "DrillRecord", "drill"]
 
-FAULTS = ("kill", "hang", "slow", "restart")
 STEPS, EVERY, FATAL = 60, 10, 23  # the fault comes between two checkpoints
 SLOW = 0.05  # seconds that a slow worker takes more for each step
-PACE = 0.01  # seconds that images take to come, so that a fault finds the workers at work
-NOBODY = (-1, 0)
+INPUT = 0.01  # seconds that images take to come, so that a fault finds the workers at work
+HOLD = 60.0  # seconds that the victim waits for its fault
+LIMIT = 60.0  # seconds for each run of a drill
+GIVES_UP, TAKES = "gives up: ", "takes "
 
 
-def drill(
-    fault: str,
-    strategy: str = "multi_worker",
-    *,
-    workers: int = 2,
-    patience: float = 3.0,
-    deadline: float = 60.0,
-) -> Drill:
-    """Cause a fault in a running training, and tell what comes of it.
+@plain.stored
+@dataclass(frozen=True)
+class DrillEvent:
+    """Something that happened: seconds after the start, to whom, what."""
+
+    seconds: float
+    who: str
+    what: str
+
+
+@plain.stored
+@dataclass(frozen=True, repr=False)
+class DrillRecord:
+    """A fault that was caused on purpose, and what the strategy made of it."""
+
+    fault: str
+    strategy: str
+    noticed: float | None
+    """Seconds from the signal until another process reported an error; None if none did."""
+    went_on: bool
+    """Whether the training reached its end all the same."""
+    result: str
+    numbers: dict[str, float]
+    """What the result's sentences are made from."""
+    timeline: tuple[DrillEvent, ...]
+    kind: Kind
+
+    def title(self) -> str:
+        """What was done, and to which strategy."""
+        return f"Drill: {FAULTS[self.fault]}, {STRATEGIES[self.strategy]}"
+
+    def verdict(self) -> str:
+        """The outcome, in two or three sentences."""
+        went = "Training went on." if self.went_on else "Training stopped."
+        if self.fault == "restart" and self.went_on:
+            went = "Training started again from its checkpoint."
+        after = "" if self.noticed is None else f" Noticed after {seconds_text(self.noticed)}."
+        return f"{went}{after} {self.result}"
+
+    def _rows(self) -> list[list[str]]:
+        return [[f"{event.seconds:.2f} s", event.who, event.what] for event in self.timeline]
+
+    def __repr__(self) -> str:
+        from labkit.views.table import text_table
+
+        table = text_table((), self._rows(), f"{self.verdict()}\n{self.kind}", prose=True)
+        return f"{self.title()}\n{table}"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        from labkit.views.table import table
+
+        footer = f"{self.verdict()}\n{self.kind}"
+        html = table(("when", "who", "what"), self._rows(), self.title(), footer, prose=True)
+        return {"text/plain": repr(self), "text/html": html}
+
+
+FAULTS = {
+    "kill": "a process is killed",
+    "hang": "a process hangs",
+    "slow": "a worker becomes slow",
+    "restart": "start again from a checkpoint",
+}
+STRATEGIES = {"multi_worker": "MultiWorkerMirrored", "parameter_server": "ParameterServer"}
+
+
+def drill(fault: str, strategy: str = "multi_worker", *, timeout: float = 3.0) -> DrillRecord:
+    """Cause a fault in a running training, and record what comes of it.
 
     fault: "kill" (SIGKILL), "hang" (SIGSTOP), "slow" or "restart"; strategy: "multi_worker" or
-    "parameter_server". The last worker is the victim. `patience`: seconds without an answer after
-    which the others give up; TensorFlow's own is endless.
+    "parameter_server", which has no "restart". Worker 1 is the victim. `timeout`: seconds without
+    an answer after which the others give up; TensorFlow's own is endless.
     """
-    if fault not in FAULTS or strategy not in STRATEGIES:
+    if (strategy, fault) not in DRILLS:
         raise LabError(
-            f"There is no drill({fault!r}, {strategy!r}). The faults are {', '.join(FAULTS)}, the "
-            f"strategies {', '.join(STRATEGIES)}."
+            f"There is no drill({fault!r}, strategy={strategy!r}). multi_worker has "
+            "kill, hang, slow and restart; parameter_server has kill, hang and slow."
         )
-    patience, deadline = explain_patience(patience), checked_seconds("deadline", deadline)
-    workers = whole("workers", workers, at_least=2)
-    if not patience < deadline:
-        raise LabError(
-            f"patience={patience:g} must be fewer seconds than the deadline of {deadline:g}."
-        )
-    return _DRILLS[fault, strategy](Scene(strategy, workers, patience, deadline))
+    timeout = number("timeout", timeout, above=0, below=LIMIT)
+    return DRILLS[strategy, fault](_Scene(fault, strategy), timeout)
 
 
-def _together(fault: str) -> Callable[[Scene], Drill]:
-    def caused(scene: Scene) -> Drill:
-        hold, victim = (scene.victim, FATAL), scene.victim
-        with scene.ranks() as ranks:
-            going = scene.start(
-                ranks, programs.together, STEPS, scene.patience, hold, {}, without=victim
-            )
-            going.wait_for("here it comes", rank=victim, deadline=scene.deadline)
-            scene.hit(going, fault, victim)
-            outcome = going.finish(deadline=scene.deadline)
-        noticed = scene.heard(outcome)
-        others = [rank for rank in range(scene.workers) if rank != victim]
-        went_on = all(rank in outcome.results for rank in others)
-        if fault == "hang":
-            result = _why_noticed(scene, noticed)
+class _Scene:
+    """The processes of a drill, and what has happened to them."""
+
+    def __init__(self, fault: str, strategy: str) -> None:
+        self.fault, self.strategy = fault, strategy
+        self.together = strategy == "multi_worker"
+        self.names = ["worker 0", "worker 1"]
+        if not self.together:
+            self.names = ["chief", *self.names, "server"]
+        self.victim = self.names.index("worker 1")
+        self.events: list[DrillEvent] = []
+        self.at = 0.0
+        """When the signal was sent."""
+
+    def ranks(self) -> Cluster:
+        return Cluster(roles={"worker": 2} if self.together else ROLES)
+
+    def start(self, ranks: Cluster, program: Callable[..., Any], *arguments: Any) -> RunHandle:
+        """Start a run in which every rank may fail: none is stopped because of another.
+
+        It is over when worker 0, or the chief, has returned or given up.
+        """
+        every_rank = range(len(self.names))
+        return ranks.start(program, *arguments, until={0}, tolerate=every_rank, show=False)
+
+    def signal(self, run: RunHandle) -> None:
+        """Kill or stop the victim, and note when."""
+        self.at = run.seconds
+        if self.fault == "hang":
+            self.note(self.at, self.victim, "is stopped where it is (SIGSTOP)")
+            run.pause(self.victim)
         else:
-            result = (
-                f"A synchronous step needs every worker: after step {FATAL} there was no other, "
-                'and what was learnt is lost without a checkpoint. See drill("restart").'
-            )
-        return scene.ended(fault, noticed, went_on, result)
+            self.note(self.at, self.victim, "is killed (SIGKILL)")
+            run.kill(self.victim)
 
-    return caused
+    def note(self, seconds: float, rank: int, what: str) -> None:
+        self.events.append(DrillEvent(seconds, self.names[rank], what))
 
+    def reports(self, outcome: Outcome) -> float | None:
+        """Note what the ranks wrote; seconds from the signal to the first error of another."""
+        steps = [line for line in outcome.lines if line.text.endswith(" done")]
+        slow = [line for line in outcome.lines if line.text.startswith(TAKES)]
+        for line in [*steps[:1], *slow, *steps[-1:]]:
+            self.note(line.seconds, line.rank, line.text)
+        errors = {
+            line.rank: (line.seconds, line.text)
+            for line in outcome.lines
+            if line.text.startswith(GIVES_UP)
+        }
+        for rank, error in outcome.errors.items():
+            # A crash in a library leaves no time for a line.
+            if rank != self.victim and error.what != "stopped":
+                errors.setdefault(rank, (error.seconds, error.text))
+        for rank, (seconds, text) in errors.items():
+            self.note(seconds, rank, text)
+        return min(errors.values())[0] - self.at if errors else None
 
-def _why_noticed(scene: Scene, noticed: float | None) -> str:
-    """Which clock has told the others that one hangs."""
-    who, patience = scene.names[scene.victim], seconds_text(scene.patience)
-    if noticed is None or noticed > 0.9 * scene.patience:
-        return (
-            f"The others waited for {who} until their patience of {patience} was over; without "
-            "one, an exchange waits for ever."
+    def record(
+        self, noticed: float | None, went_on: bool, result: str, **numbers: float
+    ) -> DrillRecord:
+        return DrillRecord(
+            fault=self.fault,
+            strategy=self.strategy,
+            noticed=noticed,
+            went_on=went_on,
+            result=result,
+            numbers=numbers,
+            timeline=tuple(sorted(dict.fromkeys(self.events), key=lambda event: event.seconds)),
+            kind=measured(f"{len(self.names)} processes of this machine"),
         )
-    return (
-        f"Before their patience of {patience} was over, the others missed the heartbeats of {who}, "
-        "since all of it stands still. A program that hangs in a living process sends them."
-    )
 
 
-def _served(fault: str) -> Callable[[Scene], Drill]:
-    def caused(scene: Scene) -> Drill:
-        delays = dict.fromkeys(range(scene.workers), PACE)
-        with scene.ranks() as ranks:
-            going = scene.start(ranks, programs.served, 2 * STEPS, scene.patience, delays)
-            going.wait_for("steps are done", rank=0, deadline=scene.deadline)
-            scene.hit(going, fault, scene.victim)
-            outcome = going.finish(deadline=scene.deadline)
-        noticed = scene.heard(outcome)
-        if 0 not in outcome.results:
-            error = outcome.errors[0]
-            return scene.ended(fault, noticed, False, str(error.exception or error.text))
-        served = outcome.results[0]
-        shares = _shares(served.by_worker)
-        again = "none was" if not served.repeated else f"{served.repeated} had to be"
+def _together(scene: _Scene, timeout: float) -> DrillRecord:
+    """Kill or stop one of two workers that train in step."""
+    with tempfile.TemporaryDirectory(prefix="labkit-drill-") as folder, scene.ranks() as ranks:
+        outcome = _broken_run(scene, ranks, folder, timeout)
+    noticed = scene.reports(outcome)
+    if scene.fault == "kill":
         result = (
-            f"The lost worker's step went to another: {served.scheduled} steps were handed out, "
-            f"and {again} done twice. {shares}. Loss {served.updates[0].loss:.2f} at the first "
-            f"step, {served.updates[-1].loss:.2f} at the last."
+            f"A synchronous step needs every worker: after step {FATAL} one was missing, and "
+            'without a checkpoint what was learnt is lost. See drill("restart").'
         )
-        counts = _counts(served.by_worker)
-        return scene.ended(fault, noticed, True, result, repeated=served.repeated, **counts)
-
-    return caused
-
-
-def _slow_together(scene: Scene) -> Drill:
-    victim = scene.victim
-    with scene.ranks() as ranks:
-        slow = {victim: SLOW}
-        going = scene.start(ranks, programs.together, STEPS, scene.patience, NOBODY, slow)
-        half = going.wait_for(f"step {STEPS // 2} is done", rank=victim, deadline=scene.deadline)
-        scene.at = half.seconds
-        more = f"takes {seconds_text(SLOW)} more for each step"
-        scene.note(scene.at, victim, more)
-        outcome = going.finish(deadline=scene.deadline)
-    scene.heard(outcome)
-    outcome.raise_errors()
-    went_on = len(outcome.results) == scene.workers
-    # The first steps are slower for other reasons.
-    halves = (slice(STEPS // 4, STEPS // 2), slice(STEPS // 2, STEPS))
-    before, after = (statistics.median(outcome.results[0][half]) for half in halves)
-    return scene.ended(
-        "slow", None, went_on,
-        f"A step of worker 0 took {seconds_text(before)} before and {seconds_text(after)} after, "
-        "though nothing was done to it: all go at the pace of the slowest.",
-        step_before=before, step_after=after,
-    )  # fmt: skip
+    elif noticed is None or noticed > 0.9 * timeout:
+        result = (
+            f"Worker 0 waited for worker 1 until its timeout of {seconds_text(timeout)} was over; "
+            "without one, a collective waits for ever."
+        )
+    else:
+        result = (
+            f"Before its timeout of {seconds_text(timeout)} was over, worker 0 missed the "
+            "heartbeats of worker 1, which has stopped as a whole. A program that hangs in a "
+            "living process sends them."
+        )
+    return scene.record(noticed, 0 in outcome.results, result)
 
 
-def _slow_served(scene: Scene) -> Drill:
-    delays = dict.fromkeys(range(scene.workers), PACE)
-    delays[scene.workers - 1] = PACE + SLOW
-    with scene.ranks() as ranks:
-        scene.note(0.0, scene.victim, f"takes {seconds_text(SLOW)} more for each step")
-        going = scene.start(ranks, programs.served, 2 * STEPS, scene.patience, delays)
-        outcome = going.finish(deadline=scene.deadline)
-    scene.heard(outcome)
-    if 0 not in outcome.results:
-        return scene.ended("slow", None, False, outcome.errors[0].text)
-    served = outcome.results[0]
-    late = [u.staleness for u in served.updates if u.worker == scene.workers - 1]
-    behind = statistics.fmean(late) if late else float("nan")
-    return scene.ended(
-        "slow", None, True,
-        f"Nobody waited for it: {_shares(served.by_worker)}. Its gradients missed {behind:.1f} "
-        "updates of the others on average.",
-        mean_staleness=behind, **_counts(served.by_worker),
-    )  # fmt: skip
+def _broken_run(scene: _Scene, ranks: Cluster, folder: str, timeout: float) -> Outcome:
+    run = scene.start(ranks, _train_together, folder, timeout, scene.victim, 0.0)
+    run.wait_for(f"step {FATAL} ", scene.victim, LIMIT)
+    scene.signal(run)
+    return run.finish(LIMIT)
 
 
-def _restart(scene: Scene) -> Drill:
+def _restart(scene: _Scene, timeout: float) -> DrillRecord:
+    """Kill a worker, start all again, and compare with a training that was not interrupted."""
     import numpy as np
 
-    server = scene.strategy == "parameter_server"
-    victim = len(scene.names) - 1 if server else scene.victim
     with tempfile.TemporaryDirectory(prefix="labkit-drill-") as folder, scene.ranks() as ranks:
-
-        def run(name: str, faulty: bool) -> RunHandle:
-            place, fatal = f"{folder}/{name}", FATAL if faulty else 0
-            if server:
-                arguments: tuple[Any, ...] = (place, STEPS, EVERY, fatal)
-                return scene.start(ranks, programs.served_again, *arguments)
-            hold = (victim, fatal) if faulty else NOBODY
-            arguments = (place, STEPS, EVERY, scene.patience, hold)
-            return scene.start(ranks, programs.together_again, *arguments)
-
-        whole_run = run("whole", faulty=False).finish(deadline=scene.deadline)
-        _only(whole_run)
-        going = run("broken", faulty=True)
-        asked = 0 if server else victim
-        going.wait_for(f"step {FATAL} ", rank=asked, deadline=scene.deadline)
-        scene.hit(going, "kill", victim)
-        broken = going.finish(deadline=scene.deadline)
-        noticed = scene.heard(broken)
-        again = run("broken", faulty=False).finish(deadline=scene.deadline)
-        first, weights = _only(again)
-    began = max((moment.seconds for moment in scene.moments), default=0.0)
+        arguments = (_train_together, f"{folder}/whole", timeout, -1, 0.0)
+        whole = scene.start(ranks, *arguments).finish(LIMIT)
+        noticed = scene.reports(_broken_run(scene, ranks, f"{folder}/broken", timeout))
+        arguments = (_train_together, f"{folder}/broken", timeout, -1, 0.0)
+        again = scene.start(ranks, *arguments).finish(LIMIT)
+    (_, _, expected), (first, _, weights) = _result(whole), _result(again)
+    began = max(event.seconds for event in scene.events)
     scene.note(began, 0, f"all are started again, and read the checkpoint after step {first}")
     scene.note(began + again.seconds, 0, f"step {STEPS} is done")
-    _, expected = _only(whole_run)
     apart = max(float(np.abs(a - b).max()) for a, b in zip(expected, weights, strict=True))
     same = "exactly those" if apart == 0 else f"within {apart:.1e} of those"
     result = (
         f"Steps {first + 1} to {FATAL} were done twice, and the weights after step {STEPS} are "
-        f"{same} of a training that nothing interrupted."
+        f"{same} of a training that was not interrupted."
     )
-    went_on = first > 0 and apart <= 1e-6
-    return scene.ended("restart", noticed, went_on, result, began_at=first, apart=apart)
+    return scene.record(
+        noticed, first > 0 and apart <= 1e-6, result, first_step=first, difference=apart
+    )
 
 
-def _only(outcome: Outcome) -> tuple[int, list[Any]]:
-    """What rank 0 returned; the error of a run that should have none."""
+def _slow_together(scene: _Scene, timeout: float) -> DrillRecord:
+    """Make a worker slow for the second half of the steps."""
+    with tempfile.TemporaryDirectory(prefix="labkit-drill-") as folder, scene.ranks() as ranks:
+        outcome = scene.start(ranks, _train_together, folder, timeout, -1, SLOW).finish(LIMIT)
+    scene.reports(outcome)
+    _, seconds, _ = _result(outcome)
+    # The first steps are slower for other reasons.
+    before = statistics.median(seconds[STEPS // 4 : STEPS // 2])
+    after = statistics.median(seconds[STEPS // 2 + 1 :])
+    result = (
+        f"A step of worker 0 took {seconds_text(before)} before and {seconds_text(after)} after, "
+        "though nothing was done to it: a synchronous step takes as long as its slowest worker, "
+        "the straggler."
+    )
+    return scene.record(None, True, result, step_before=before, step_after=after)
+
+
+def _with_server(scene: _Scene, timeout: float) -> DrillRecord:
+    """Kill, stop or slow one of two workers of a parameter server."""
+    delays = {0: INPUT, 1: INPUT + (SLOW if scene.fault == "slow" else 0.0)}
+    with scene.ranks() as ranks:
+        run = scene.start(ranks, _train_with_server, delays, timeout)
+        if scene.fault == "slow":
+            scene.note(0.0, scene.victim, f"{TAKES}{seconds_text(SLOW)} more for each step")
+        else:
+            run.wait_for(" done", 0, LIMIT)
+            scene.signal(run)
+        outcome = run.finish(LIMIT)
+    noticed = scene.reports(outcome)
     if 0 not in outcome.results:
-        outcome.raise_errors()
-        raise LabError(f"The drill itself failed: {next(iter(outcome.errors.values())).text}")
-    first, weights = outcome.results[0]
-    return first, weights
-
-
-def _shares(by_worker: dict[int, int]) -> str:
-    total = max(1, sum(by_worker.values()))
-    return ", ".join(
-        f"worker {n} did {count} ({percent_text(count / total)})" for n, count in by_worker.items()
+        error = outcome.errors[0]
+        return scene.record(noticed, False, str(error.exception or error.text))
+    trained, total = outcome.results[0], 2 * STEPS
+    shares = ", ".join(
+        f"worker {n} did {count} ({percent_text(count / total)})"
+        for n, count in trained.by_worker.items()
     )
+    if scene.fault == "slow":
+        late = [update.staleness for update in trained.updates if update.worker == 1]
+        behind = statistics.fmean(late or [0])
+        result = (
+            f"No worker waited for it: {shares}. Its gradients missed {behind:.1f} updates on "
+            "average."
+        )
+    else:
+        again = f"{trained.repeated} had to be" if trained.repeated else "none was"
+        result = (
+            f"The lost worker's step went to another: {total} steps were handed out, and {again} "
+            f"done twice. {shares}. Loss {trained.updates[0].loss:.2f} at the first step, "
+            f"{trained.updates[-1].loss:.2f} at the last."
+        )
+    counts = {f"steps_of_worker_{n}": float(count) for n, count in trained.by_worker.items()}
+    return scene.record(noticed, True, result, **counts)
 
 
-def _counts(by_worker: dict[int, int]) -> dict[str, float]:
-    return {f"steps_of_worker_{n}": count for n, count in by_worker.items()}
+def _result(outcome: Outcome) -> tuple[int, list[float], list[Any]]:
+    """What rank 0 of a run without a fault returned."""
+    if 0 not in outcome.results:
+        raise LabError(f"The drill itself failed: {next(iter(outcome.errors.values())).text}")
+    result: tuple[int, list[float], list[Any]] = outcome.results[0]
+    return result
 
 
-_DRILLS: dict[tuple[str, str], Callable[[Scene], Drill]] = {
-    ("kill", "multi_worker"): _together("kill"),
-    ("hang", "multi_worker"): _together("hang"),
-    ("slow", "multi_worker"): _slow_together,
-    ("restart", "multi_worker"): _restart,
-    ("kill", "parameter_server"): _served("kill"),
-    ("hang", "parameter_server"): _served("hang"),
-    ("slow", "parameter_server"): _slow_served,
-    ("restart", "parameter_server"): _restart,
+def _train_together(
+    rank: int, folder: str, timeout: float, victim: int, slow: float
+) -> tuple[int, list[float], list[Any]]:
+    """On a worker: train with checkpoints. First step, seconds of each step, weights at the end.
+
+    The victim waits for its fault after step FATAL; with `slow`, worker 1 sleeps so many seconds
+    in each step of the second half.
+    """
+    job = practice_job(workers(timeout))
+    times = [time.perf_counter()]
+
+    def after_step(step: int) -> None:
+        times.append(time.perf_counter())
+        if step % EVERY == 0 or (step == FATAL and rank == victim):
+            print(f"step {step} is done", flush=True)
+        if step == FATAL and rank == victim:
+            time.sleep(HOLD)
+        if slow and rank == 1 and step >= STEPS // 2:
+            if step == STEPS // 2:
+                print(f"{TAKES}{seconds_text(slow)} more for each step", flush=True)
+            time.sleep(slow)
+
+    with _announced_errors():
+        first = checkpoints.train(job, folder, steps=STEPS, every=EVERY, after_step=after_step)
+    seconds = [after - before for before, after in pairwise(times)]
+    return first, seconds, job.weights()
+
+
+def _train_with_server(rank: int, delays: dict[int, float], timeout: float) -> Any:
+    """On the chief: asynchronous steps with a parameter server."""
+    chief, printed = Chief(join(), delays=delays, stalled=timeout), 0
+
+    def progress(done: int) -> None:
+        nonlocal printed
+        if done // EVERY > printed:
+            printed = done // EVERY
+            print(f"{done} of {2 * STEPS} steps are done", flush=True)
+
+    with _announced_errors():
+        return chief.steps(2 * STEPS, progress=progress)
+
+
+@contextmanager
+def _announced_errors() -> Iterator[None]:
+    """An error is printed at once: the line has the time at which it was noticed."""
+    try:
+        yield
+    except LabError as fault:
+        print(f"{GIVES_UP}{str(fault).partition('. ')[0]}", flush=True)
+        raise
+    except Exception as fault:
+        print(f"{GIVES_UP}{short_error(type(fault).__name__, str(fault))}", flush=True)
+        raise
+
+
+DRILLS: dict[tuple[str, str], Callable[[_Scene, float], DrillRecord]] = {
+    ("multi_worker", "kill"): _together,
+    ("multi_worker", "hang"): _together,
+    ("multi_worker", "slow"): _slow_together,
+    ("multi_worker", "restart"): _restart,
+    ("parameter_server", "kill"): _with_server,
+    ("parameter_server", "hang"): _with_server,
+    ("parameter_server", "slow"): _with_server,
 }

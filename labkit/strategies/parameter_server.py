@@ -1,47 +1,154 @@
-"""Parameter servers hold the weights, workers compute gradients, a chief hands out the steps.
+"""A parameter server holds the weights, workers compute gradients, a chief hands out the steps.
 
-Nobody waits for anybody: each worker fetches the weights, computes with its own batch, and sends
-its gradient to the server, which applies it at once. In ranks of a cluster:
+No worker waits for another: each fetches the weights, computes with its own batch, and sends its
+gradient to the server, which applies it at once.
 
->>> def program(rank):                                         # doctest: +SKIP
-...     coordinator = parameter_server.join()                  # only the chief goes on from here
-...     return parameter_server.steps(coordinator, 200)
->>> with labkit.cluster(roles=parameter_server.ROLES) as c:    # doctest: +SKIP
-...     chief, *_ = c.run(program, until={0})
-
-`train(...)` is that with everything around it.
+>>> labkit.strategies.parameter_server.train(200, delays={1: 0.05})       # doctest: +SKIP
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any, Literal
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
-from labkit.arguments import whole
+from labkit import plain
+from labkit.arguments import number, whole
 from labkit.cluster import Cluster, tf_config
 from labkit.hardware.devices import import_tensorflow
-from labkit.kinds import LabError
-from labkit.strategies.cases import BATCH, RATE, STEPS, Case
-from labkit.strategies.keras_fit import fitted
-from labkit.strategies.many_workers import explain_patience
-from labkit.strategies.served import Served
-from labkit.strategies.serving import GENTLE, Chief, delays_of
+from labkit.kinds import Kind, LabError, measured, rate_text, seconds_text
+from labkit.strategies.practice import BATCH, RATE, SEED, STEPS, practice_data
+from labkit.training.inputs import epoch_order, scale_images
+from labkit.training.models import dense
+from labkit.training.optimizers import Optimizer
+from labkit.training.step import training_step
 
-__all__ = ["ENVIRONMENT", "PRELOAD", "ROLES", "Served", "case", "join", "steps", "train"]
+__all__ = ["ROLES", "Chief", "ParameterServerRun", "Update", "join", "train"]
 
 ROLES = {"chief": 1, "worker": 2, "ps": 1}
-# A worker that dies must be told at once, not waited for; TensorFlow's own advice.
-ENVIRONMENT = {"GRPC_FAIL_FAST": "use_caller"}
+STALLED = 20.0  # seconds without an update after which the chief gives up
+POLL = 0.01  # seconds between two reads of the server's counter
 
 
-PRELOAD = ("tensorflow", "keras", "labkit.training.job")
+@plain.stored
+@dataclass(frozen=True)
+class Update:
+    """One step: a worker fetched the weights, computed a gradient, and the server applied it."""
+
+    step: int
+    worker: int
+    read: int
+    """How many updates the weights had seen when they were fetched."""
+    written: int
+    """The number of this update, in the order in which the server applied them."""
+    loss: float
+
+    @property
+    def staleness(self) -> int:
+        """How many updates the server applied between the fetch and this update."""
+        return self.written - self.read - 1
+
+
+@plain.stored
+@dataclass(frozen=True, repr=False)
+class ParameterServerRun:
+    """A training with a parameter server: its updates, and how the server counted them."""
+
+    workers: int
+    scheduled: int
+    """Steps that the chief has handed out."""
+    executed: int
+    """Updates counted on the server by assign_add, which loses none."""
+    applied: int
+    """Updates counted by the kernel that applies gradients."""
+    read_then_written: int
+    """Updates counted by reading, adding one and writing back: some are overwritten."""
+    seconds: float
+    updates: tuple[Update, ...]
+    kind: Kind
+
+    @property
+    def lost(self) -> int:
+        """Counts that another worker overwrote between reading and writing."""
+        return self.executed - self.read_then_written
+
+    @property
+    def repeated(self) -> int:
+        """Steps that were done again, because their worker was lost before it reported them."""
+        return self.executed - self.scheduled
+
+    @property
+    def by_worker(self) -> dict[int, int]:
+        """How many of the steps each worker has done."""
+        done = Counter(update.worker for update in self.updates)
+        return {worker: done[worker] for worker in range(self.workers)}
+
+    @property
+    def staleness_counts(self) -> dict[int, int]:
+        """How many updates had which staleness."""
+        return dict(sorted(Counter(update.staleness for update in self.updates).items()))
+
+    @property
+    def mean_staleness(self) -> float:
+        """How many updates a gradient missed, on average."""
+        return sum(update.staleness for update in self.updates) / len(self.updates)
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"worker {n}: {count}" for n, count in self.by_worker.items())
+        stale = ", ".join(f"{count} × {n}" for n, count in self.staleness_counts.items())
+        part = max(1, min(20, len(self.updates) // 5))
+        first, last = (
+            sum(update.loss for update in some) / part
+            for some in (self.updates[:part], self.updates[-part:])
+        )
+        rate = rate_text(self.executed * BATCH / self.seconds)
+        return (
+            f"{self.workers} workers, 1 parameter server; {self.scheduled} steps handed out, "
+            f"{self.executed} done ({shares}) in {seconds_text(self.seconds)} ({rate})\n"
+            f"loss {first:.3f} → {last:.3f} (means of {part} updates)\n"
+            f"staleness of the gradients: {stale}; {self.mean_staleness:.2f} on average\n"
+            f"updates counted on the server: {self.executed} by assign_add, {self.applied} by the "
+            f"gradient kernel, {self.read_then_written} by read-then-write ({self.lost} lost)\n"
+            f"{self.kind}"
+        )
+
+
+def train(
+    count: int = 200,
+    *,
+    workers: int = 2,
+    delays: Mapping[int, float] | None = None,
+    timeout: float = 120.0,
+) -> ParameterServerRun:
+    """Train the dense model with a chief, workers and a parameter server, each a process.
+
+    `delays` makes workers slow: seconds by worker that its images take to come.
+    """
+    count, workers = whole("count", count, at_least=1), whole("workers", workers, at_least=1)
+    delays = dict(delays or {})
+    for worker, seconds in delays.items():
+        whole("each worker in delays", worker, at_most=workers - 1)
+        number("each delay", seconds, at_least=0, at_most=60)
+    with Cluster(roles={**ROLES, "worker": workers}) as c:
+        outcome = c.start(_train, count, delays, until={0}, show=False).finish(timeout)
+    outcome.raise_errors()
+    run: ParameterServerRun = outcome.results[0]
+    return run
+
+
+def _train(rank: int, count: int, delays: Mapping[int, float]) -> ParameterServerRun:
+    return Chief(join(), delays=delays).steps(count)
 
 
 def join() -> Any:
-    """The coordinator, on the chief. Workers and parameter servers stay in here, and serve.
+    """The coordinator, on the chief. Workers and parameter servers serve in here, and never return.
 
-    They never come back: run the program with `until={0}`, and they are stopped after the chief.
+    So run the program with `until={0}`: the others are stopped after the chief.
     """
     config = tf_config.check()
     if "ps" not in config.cluster:
@@ -49,100 +156,181 @@ def join() -> Any:
             f"TF_CONFIG has no parameter server: its roles are {', '.join(config.cluster)}. Start "
             'the ranks with labkit.cluster(roles={"chief": 1, "worker": 2, "ps": 1}).'
         )
-    os.environ.update(ENVIRONMENT)
+    # Calls to a worker that has died fail at once, as TensorFlow's guide advises.
+    os.environ["GRPC_FAIL_FAST"] = "use_caller"
     tf = import_tensorflow()
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if config.role != "chief":
         threads = tf.compat.v1.ConfigProto()
         # With fewer threads than callers, a server can wait for a call that waits for a thread.
         threads.inter_op_parallelism_threads = config.ranks + 1
-        spec = resolver.cluster_spec()
         server = tf.distribute.Server(
-            spec, job_name=config.role, task_index=config.index, protocol="grpc", config=threads
-        )
-        print(f"{config.task} serves", flush=True)
+            resolver.cluster_spec(), job_name=config.role, task_index=config.index,
+            protocol="grpc", config=threads,
+        )  # fmt: skip
         server.join()
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     return tf.distribute.coordinator.ClusterCoordinator(strategy)
 
 
-def steps(coordinator: Any, count: int = 200, **asked: Any) -> Served:
-    """On the chief: train so many steps, and say what happened to them. Keywords as for `train`."""
-    chief = Chief(coordinator, **asked)
-    chief.steps(count)
-    return chief.record()
+class Chief:
+    """The model on the parameter server, its images on the workers, and the steps between them."""
+
+    def __init__(
+        self,
+        coordinator: Any,
+        *,
+        delays: Mapping[int, float] | None = None,
+        stalled: float = STALLED,
+    ) -> None:
+        tf = import_tensorflow()
+        import keras
+
+        self.coordinator, self.stalled = coordinator, stalled
+        self.workers = len(tf_config.check().cluster["worker"])
+        keras.utils.set_random_seed(SEED)
+        with coordinator.strategy.scope():
+            self.model = dense(dropout=0.0)
+            self.optimizer = Optimizer("sgd", RATE)
+            self.optimizer.build(self.model.trainable_variables)
+            self.executed = tf.Variable(0, dtype=tf.int64, trainable=False)
+            self.read_then_written = tf.Variable(0, dtype=tf.int64, trainable=False)
+            self.applied = tf.Variable(0.0, trainable=False)
+        for worker in range(self.workers):
+            _write_worker(worker, (delays or {}).get(worker, 0.0))
+        self.images = iter(coordinator.create_per_worker_dataset(_images))
+
+    def steps(
+        self,
+        count: int,
+        *,
+        one_at_a_time: bool = False,
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> ParameterServerRun:
+        """Hand out so many steps, once, and wait until all are done.
+
+        One at a time, the result is that of one device. `progress` is called with the number of
+        updates that the server has counted, whenever it has changed.
+        """
+        tf = import_tensorflow()
+        with self.coordinator.strategy.scope():
+            log = tf.Variable(tf.zeros((count, 4), tf.float64), trainable=False)
+        one_step, began = self._one_step(log), time.monotonic()
+        for step in range(count):
+            epoch, place = divmod(step, STEPS)
+            rows = _order(epoch)[place * BATCH : (place + 1) * BATCH]  # those of one device
+            self.coordinator.schedule(one_step, args=(self.images, rows, tf.constant(step)))
+            if one_at_a_time:
+                self._wait(count, progress)
+        self._wait(count, progress)
+        seconds = time.monotonic() - began
+        executed = int(self.executed.numpy())
+        progress(executed)
+        updates = [
+            Update(step, int(worker), int(read), int(written), loss)
+            for step, (worker, read, written, loss) in enumerate(log.numpy().tolist())
+        ]
+        return ParameterServerRun(
+            workers=self.workers,
+            scheduled=count,
+            executed=executed,
+            applied=-round(float(self.applied.numpy())),
+            read_then_written=int(self.read_then_written.numpy()),
+            seconds=seconds,
+            updates=tuple(sorted(updates, key=lambda update: update.written)),
+            kind=measured(f"{self.workers + 2} processes of this machine"),
+        )
+
+    def weights(self) -> list[Any]:
+        """The weights as they are on the parameter server now."""
+        return [variable.numpy() for variable in self.model.trainable_variables]
+
+    def _one_step(self, log: Any) -> Any:
+        """The course's training step, as a function that runs on a worker."""
+        tf = import_tensorflow()
+
+        @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+        def one_step(data: Any, rows: Any, step: Any) -> None:
+            images, labels = next(data)
+            images, labels = scale_images(tf.gather(images, rows)), tf.gather(labels, rows)
+            arrivals = []
+
+            def count_and_apply(gradients: Any, variables: Any) -> None:
+                with tf.control_dependencies(gradients):
+                    seen = _read(self.read_then_written)
+                    arrivals.append(
+                        tf.convert_to_tensor(self.executed.assign_add(1, read_value=True))
+                    )
+                    self.read_then_written.assign(seen + 1)
+                    tf.raw_ops.ResourceApplyGradientDescent(
+                        var=self.applied.handle, alpha=1.0, delta=1.0
+                    )
+                    self.optimizer.apply(gradients, variables)
+
+            fetched = _read(self.executed)
+            with tf.control_dependencies([fetched]):
+                optimizer = SimpleNamespace(apply=count_and_apply)
+                loss = training_step(self.model, optimizer, images, labels, BATCH, list)
+            row = [_read_worker()[0], fetched, *arrivals, loss]
+            row = tf.stack([tf.cast(value, tf.float64) for value in row])
+            tf.raw_ops.ResourceScatterNdUpdate(ref=log.handle, indices=[[step]], updates=[row])
+
+        return one_step
+
+    def _wait(self, count: int, progress: Callable[[int], None]) -> None:
+        """Wait for the steps handed out; TensorFlow's own join has no timeout."""
+        done, since = 0, time.monotonic()
+        while not self.coordinator.done():
+            now = int(self.executed.numpy())
+            if now != done:
+                done, since = now, time.monotonic()
+                progress(done)
+            elif time.monotonic() - since > self.stalled:
+                raise LabError(
+                    f"{done} of {count} steps are done, and no update has come for "
+                    f"{seconds_text(self.stalled)}. The chief waits without end for a worker that "
+                    "hangs; a dead one it would replace. End that process."
+                )
+            time.sleep(POLL)
+        self.coordinator.join()
 
 
-def train(
-    count: int = 200,
-    *,
-    workers: int = 2,
-    servers: int = 1,
-    batch: int = BATCH,
-    data: Any = None,
-    optimizer: str = "sgd",
-    learning_rate: float = GENTLE,
-    one_at_a_time: bool = False,
-    delays: Mapping[int, float] | None = None,
-    patience: float = 20.0,
-    deadline: float = 120.0,
-    engine: str = "local",
-    show: bool = False,
-) -> Served:
-    """Train the dense model with a chief, workers and parameter servers, each a process.
-
-    >>> labkit.strategies.parameter_server.train(200, delays={1: 0.05})    # doctest: +SKIP
-
-    `delays` makes workers slow: seconds by worker that its images take to come. `one_at_a_time`
-    hands out a step only when the one before is done: then the result is that of one device.
-    """
-    roles = {
-        "chief": 1,
-        "worker": whole("workers", workers, at_least=1),
-        "ps": whole("servers", servers, at_least=1),
-    }
-    # Said before four processes are started, where it can be.
-    delays_of(delays, roles["worker"])
-    asked = {
-        "batch": batch, "data": data, "optimizer": optimizer, "learning_rate": learning_rate,
-        "one_at_a_time": one_at_a_time, "delays": dict(delays or {}),
-        "patience": explain_patience(patience),
-    }  # fmt: skip
-    count = whole("count", count, at_least=1)
-    with Cluster(roles=roles, engine=engine, environment=ENVIRONMENT, preload=PRELOAD) as started:
-        served = started.run(_train, count, asked, until={0}, deadline=deadline, show=show)[0]
-    assert isinstance(served, Served)
-    return served
+@cache
+def _order(epoch: int) -> Any:
+    return epoch_order(STEPS * BATCH, epoch, SEED)
 
 
-def _train(rank: int, count: int, asked: Mapping[str, Any]) -> Served:
-    return steps(join(), count, **asked)
+def _images() -> Any:
+    """Runs on each worker: all images, again and again, after the worker's own delay."""
+    tf = import_tensorflow()
+    # TensorFlow has the operation, and no public Python for it.
+    from tensorflow.python.data.experimental.ops.testing import sleep
+
+    data = practice_data()
+    every = tf.data.Dataset.from_tensors((data.x_train, data.y_train.astype("int32"))).repeat()
+    return every.apply(sleep(tf.cast(_read_worker()[1] * 1e6, tf.int64)))
 
 
-def case(what: Literal["one step", "model.fit"], *, one_at_a_time: bool = True) -> Case:
-    """A row of the table: Keras' fit, or the one step, with one worker at a time or freely.
-
-    Only one at a time must give the weights of one device.
-    """
-    programs = {"model.fit": _fit, "one step": _in_turn if one_at_a_time else _freely}
-    placed = "chief, 2 workers, 1 server" + ("" if one_at_a_time else ", asynchronous")
-    return Case(
-        "ParameterServer", placed, what, programs[what], processes=sum(ROLES.values()),
-        roles=ROLES, until=frozenset({0}), environment=ENVIRONMENT, serial=one_at_a_time,
-    )  # fmt: skip
+# A step is traced once, by the chief, and any worker may run it. A variable with the same name on
+# every worker tells the step where it runs: the worker's number, and its delay in seconds.
+def _worker_variable() -> Any:
+    tf = import_tensorflow()
+    return tf.raw_ops.VarHandleOp(dtype=tf.float64, shape=[2], shared_name="labkit_this_worker")
 
 
-def _in_turn(rank: int) -> list[Any]:
-    chief = Chief(join(), learning_rate=RATE, one_at_a_time=True)
-    chief.steps(STEPS)
-    return chief.weights()
+def _read_worker() -> Any:
+    tf = import_tensorflow()
+    return tf.raw_ops.ReadVariableOp(resource=_worker_variable(), dtype=tf.float64)
 
 
-def _freely(rank: int) -> list[Any]:
-    chief = Chief(join())
-    chief.steps(STEPS)
-    return chief.weights()
+def _write_worker(worker: int, delay: float) -> None:
+    tf = import_tensorflow()
+    with tf.device(f"/job:worker/replica:0/task:{worker}/device:CPU:0"):
+        value = tf.constant([worker, delay], tf.float64)
+        tf.raw_ops.AssignVariableOp(resource=_worker_variable(), value=value)
 
 
-def _fit(rank: int) -> list[Any]:
-    return fitted(join().strategy)
+def _read(variable: Any) -> Any:
+    """The value on the server now: a variable's own reading may be kept by the worker."""
+    tf = import_tensorflow()
+    return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)

@@ -9,15 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from labkit.arguments import number
 from labkit.hardware import machine_text
 from labkit.kinds import LabError, bytes_text, seconds_text
 from labkit.telemetry.client import UP_TO_NOW, SamplerClient
-from labkit.telemetry.format import Span, span_line
+from labkit.telemetry.format import Span, line
 from labkit.telemetry.recording import read
 from labkit.telemetry.spans import SPANS_TO, one_line
 
@@ -53,7 +51,7 @@ def record(program: list[str], to: Path | None = None, every: float = 0.1) -> in
         began = time.monotonic()
         code = _run(program, {**os.environ, SPANS_TO: str(file.resolve())}, client)
         name = one_line(shlex.join([Path(program[0]).name, *program[1:]]))[:_NAME_LENGTH]
-        write(span_line(Span(name, began - client.clock, time.monotonic() - client.clock)))
+        write(line(Span(name, began - client.clock, time.monotonic() - client.clock)))
         client.flush(UP_TO_NOW)
     except LabError:
         file.unlink(missing_ok=True)  # nothing has run
@@ -104,17 +102,11 @@ def _run(program: list[str], environment: dict[str, str], client: SamplerClient)
             "`labkit record`, after two dashes: labkit record -- python train.py"
         ) from fault
     client.watch_process(running.pid)
-    with _signals_for(running):
-        return running.wait()
-
-
-@contextmanager
-def _signals_for(program: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Ctrl-C reaches the program from the terminal; a request to end is passed on to it."""
+    # Ctrl-C reaches the program from the terminal; a request to end is passed on to it.
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end = signal.signal(signal.SIGTERM, lambda number, _frame: program.send_signal(number))
+    end = signal.signal(signal.SIGTERM, lambda signum, _: running.send_signal(signum))
     try:
-        yield
+        return running.wait()
     finally:
         signal.signal(signal.SIGINT, interrupt)
         signal.signal(signal.SIGTERM, end)

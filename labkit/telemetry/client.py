@@ -9,6 +9,7 @@ True
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from labkit.kinds import LabError
-from labkit.telemetry.format import state_line
+from labkit.telemetry.format import line
 from labkit.telemetry.metrics import State, Why
 
 __all__ = ["UP_TO_NOW", "SamplerClient"]
@@ -28,15 +29,13 @@ RESTARTS = 3  # of a sampler that has ended by itself
 FIRST_SAMPLE = 2.0  # seconds that start() waits for it, so that nothing is missed
 APART = 0.06  # seconds between two samples that give a utilisation
 UP_TO_NOW = 0.3  # seconds to wait for the samples of this moment
-_CHUNK = 1 << 16
 
 
 class SamplerClient:
     """Samples of this machine, from now on.
 
-    `take(text)` is called in the client's own thread with whole lines of `labkit.telemetry.format`;
-    a text without "{" has nothing but rows. `clock` is time.monotonic() when time is 0. A client
-    is for one time. Its process is ended by its pid, and ends by itself with this one.
+    `take(text)` is called in the client's own thread with whole lines of `format`. `clock` is
+    time.monotonic() when time is 0. A client is for one time; its process ends with this one.
     """
 
     def __init__(
@@ -76,28 +75,25 @@ class SamplerClient:
 
     def batch(self, samples: int) -> None:
         """So many samples in one text from now on: few where a page shows them."""
-        self._standing["batch"] = f"batch {samples}"
-        self._ask(self._standing["batch"])
+        self._ask(f"batch {samples}", standing=True)
 
     def watch_process(self, pid: int) -> None:
         """From now on the process memory is that of `pid`; it begins with this process."""
-        self._standing["process"] = f"process {pid}"
-        self._ask(self._standing["process"])
+        self._ask(f"process {pid}", standing=True)
 
     def stop(self, timeout: float = 2.0) -> None:
         """End the process, after handing on what it still writes. May be called again."""
-        if not self.alive:  # or in a fork: the process is the parent's
-            return
-        self._stopping.set()
-        self._ask("end")
-        self._thread.join(timeout)
-        if self._thread.is_alive() and self._process is not None:
+        if self.alive:
+            self._stopping.set()
+            self._ask("end")
+            self._thread.join(timeout)
+        if self.alive and self._process is not None:
             self._process.kill()
             self._thread.join(timeout)
 
     @property
     def alive(self) -> bool:
-        """Whether samples may still come."""
+        """Whether samples may still come; in a fork the process is the parent's."""
         return self._owner == os.getpid() and self._thread.is_alive()
 
     @property
@@ -105,7 +101,9 @@ class SamplerClient:
         """Of the sampler's process."""
         return self._process.pid if self._process is not None else None
 
-    def _ask(self, request: str) -> None:
+    def _ask(self, request: str, standing: bool = False) -> None:
+        if standing:
+            self._standing[request.partition(" ")[0]] = request
         process = self._process
         if self._owner == os.getpid() and process is not None and process.stdin is not None:
             # It has ended or hangs: its reader notices.
@@ -144,36 +142,31 @@ class SamplerClient:
                 break
             says = f"The sampler ended by itself (exit status {process.returncode})."
             if not left:
-                self._tell("gpus", "silent", f"{says} Start a new panel.")
-                self._tell("host", "silent", f"{says} Start a new panel.")
+                for source in ("gpus", "host"):
+                    self._tell(source, "silent", f"{says} Start a new panel.")
                 break
             self._tell("", "note", f"{says} It was started again.")
             self._process = self._launch("--continued")
-            for request in self._standing.values():
+            for request in (*self._standing.values(), *["end"] * self._stopping.is_set()):
                 self._ask(request)
-            if self._stopping.is_set():
-                self._ask("end")  # stop() has asked the one before it
         with self._answered:
             self._answered.notify_all()
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         """Hand lines on until the process ends."""
-        assert process.stdin is not None
-        assert process.stdout is not None
-        begun = b""
-        while chunk := os.read(process.stdout.fileno(), _CHUNK):
-            whole, newline, begun = (begun + chunk).rpartition(b"\n")
-            if newline:
-                self._hand_on(whole.decode(errors="replace"))
-        process.stdin.close()
-        process.stdout.close()
-        process.wait()
+        with process:
+            assert process.stdout is not None
+            begun = b""
+            while chunk := os.read(process.stdout.fileno(), 1 << 16):
+                whole, newline, begun = (begun + chunk).rpartition(b"\n")
+                if newline:
+                    self._hand_on(whole.decode(errors="replace"))
 
     def _hand_on(self, text: str) -> None:
         lines = text.split("\n")
-        answers = [line for line in lines if line.startswith('{"flushed"')]
+        answers = [one for one in lines if one.startswith('{"flushed"')]
         if answers:
-            text = "\n".join(line for line in lines if line not in answers)
+            text = "\n".join(one for one in lines if one not in answers)
         try:
             if text:
                 self._take(text)
@@ -181,8 +174,8 @@ class SamplerClient:
             warnings.warn(f"Some samples were not used: {fault!r}", RuntimeWarning, stacklevel=2)
         if answers:
             with self._answered:
-                self._flushed = int(answers[-1].partition(":")[2].rstrip("} "))
+                self._flushed = json.loads(answers[-1])["flushed"]
                 self._answered.notify_all()
 
     def _tell(self, source: str, why: Why, says: str) -> None:
-        self._hand_on(state_line(State(time.monotonic(), source, "", why, says), self.clock))
+        self._hand_on(line(State(time.monotonic() - self.clock, source, "", why, says)))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Numbers = NDArray[np.float64]
+    Block = tuple[Numbers, Numbers]  # times, and values as in Series
 
 __all__ = ["COMPUTED", "Columns", "Series"]
 
@@ -39,9 +40,6 @@ class Series:
     thinned: bool = False
     """Old rows stand for several: they hold the extremes of them."""
 
-    def __repr__(self) -> str:
-        return f"Series({self.source}, {len(self.devices)} devices, {len(self.times)} rows)"
-
 
 class Columns:
     """Collects the rows of one source; with a capacity, not more numbers than that.
@@ -61,14 +59,12 @@ class Columns:
         self._last: dict[str, tuple[float, float, float]] = {}
         self._newest = float("-inf")
         self._waiting: list[Any] = []  # rows that are not in an array yet
-        self._older: list[tuple[Numbers, Numbers]] = []  # times and values
-        self._recent: list[tuple[Numbers, Numbers]] = []
+        self._older: list[Block] = []
+        self._recent: list[Block] = []
         self._step = 1  # samples for each of the older rows
 
     def name(self, metrics: tuple[str, ...], devices: tuple[Device, ...]) -> None:
         """The rows that follow have these columns."""
-        import numpy as np
-
         self._convert()
         self._named = (metrics, tuple(device.key for device in devices))
         computed = COMPUTED if "utilisation" in metrics else ()
@@ -76,14 +72,12 @@ class Columns:
         self._devices |= {device.key: device for device in devices}
         for blocks in (self._older, self._recent):
             for at, (times, values) in enumerate(blocks):
-                wider = np.full((len(times), len(self._devices), len(self._metrics)), np.nan)
+                wider = self._empty(len(times))
                 wider[:, : values.shape[1], : values.shape[2]] = values
                 blocks[at] = (times, wider)
 
     def add(self, row: list[Any]) -> None:
-        """One row of the recording: source, time, the values of each device. Damage if it does not
-        fit.
-        """
+        """One row: source, time, the values of each device. Damage if it does not fit."""
         metrics, keys = self._named
         time, *values = row[1:] or [None]
         if len(values) != len(keys) or not all(
@@ -104,13 +98,17 @@ class Columns:
         import numpy as np
 
         self._convert()
-        none = (np.empty(0), np.empty((0, len(self._devices), len(self._metrics))))
-        times, values = _joined([none, *self._older, *self._recent])
+        times, values = _joined([(np.empty(0), self._empty(0)), *self._older, *self._recent])
         times.setflags(write=False)
         values.setflags(write=False)
         devices = tuple(self._devices.values())
         thinned = self._step > 1 or COMPUTED[0] in self._named[0]
         return Series(self.source, self._metrics, devices, times, values, thinned)
+
+    def _empty(self, rows: int) -> Numbers:
+        import numpy as np
+
+        return np.full((rows, len(self._devices), len(self._metrics)), np.nan)
 
     def _convert(self) -> None:
         """Put the waiting rows into arrays, with their sums."""
@@ -124,40 +122,41 @@ class Columns:
         given = given.reshape(len(times), len(keys), len(metrics))
         given[np.isinf(given)] = np.nan
         self._waiting.clear()
-        values = np.full((len(times), len(self._devices), len(self._metrics)), np.nan)
-        places = list(self._devices)
-        for key, samples in zip(keys, given.swapaxes(0, 1), strict=True):
-            for metric, column in zip(metrics, samples.T, strict=True):
-                values[:, places.index(key), self._metrics.index(metric)] = column
-                # A recording that was saved after thinning brings its sums along.
-                if metric == "utilisation" and COMPUTED[0] not in metrics:
-                    known = ~np.isnan(column)
-                    sums = self._integrate(key, times[known], column[known])
-                    for name, total in zip(COMPUTED, sums, strict=True):
-                        values[known, places.index(key), self._metrics.index(name)] = total
+        values = self._empty(len(times))
+        places = [list(self._devices).index(key) for key in keys]
+        columns = [self._metrics.index(metric) for metric in metrics]
+        values[np.ix_(range(len(times)), places, columns)] = given
+        # A recording that was saved after thinning brings its sums along.
+        if "utilisation" in metrics and COMPUTED[0] not in metrics:
+            sums = [self._metrics.index(name) for name in COMPUTED]
+            for key, place in zip(keys, places, strict=True):
+                used = values[:, place, self._metrics.index("utilisation")]
+                known = np.flatnonzero(~np.isnan(used))
+                values[known[:, None], place, sums] = self._integrate(
+                    key, times[known], used[known]
+                )
         self._recent.append((times, values))
         if self._capacity is not None:
             numbers = max(1, len(self._devices) * len(self._metrics))
             self._thin(max(4, self._capacity // (2 * numbers)))
 
-    def _integrate(self, key: str, times: Numbers, used: Numbers) -> tuple[Numbers, Numbers]:
+    def _integrate(self, key: str, times: Numbers, used: Numbers) -> Numbers:
         """The two sums at these samples of utilisation, continued from the last one."""
         import numpy as np
 
         at, busy, covered = self._last.get(key, (-np.inf, 0.0, 0.0))
         step = np.diff(times, prepend=at)
         step[step > self._longest] = 0.0
-        # A utilisation counter tells of the time before it.
-        sums = busy + np.cumsum(step * used / 100), covered + np.cumsum(step)
+        # A utilisation counter describes the time before it.
+        grown = np.cumsum(np.stack([step * used / 100, step], axis=1), axis=0)
+        sums: Numbers = np.array([busy, covered]) + grown
         if len(times):
-            self._last[key] = (times[-1], sums[0][-1], sums[1][-1])
+            self._last[key] = (times[-1], *sums[-1].tolist())
         return sums
 
     def _thin(self, most: int) -> None:
-        """At most so many recent rows, all of them whole, and so many older ones.
-
-        The older rows have one resolution, which is halved whenever there are too many: the first
-        minutes of a long day stay visible.
+        """At most so many recent rows, all of them whole, and so many older ones, whose resolution
+        is halved whenever there are too many: the first minutes of a long day stay visible.
         """
         while _rows(self._recent) > most:
             times, values = _joined(self._recent)
@@ -169,18 +168,18 @@ class Columns:
                 self._step *= 2
 
 
-def _rows(blocks: list[tuple[Numbers, Numbers]]) -> int:
+def _rows(blocks: list[Block]) -> int:
     return sum(len(times) for times, _ in blocks)
 
 
-def _joined(blocks: list[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
+def _joined(blocks: list[Block]) -> Block:
     import numpy as np
 
     times, values = zip(*blocks, strict=True)
     return np.concatenate(times), np.concatenate(values)
 
 
-def _extremes(times: Numbers, values: Numbers, size: int) -> tuple[Numbers, Numbers]:
+def _extremes(times: Numbers, values: Numbers, size: int) -> Block:
     """Of every `size` rows two: the lowest value of each column, and the highest. Of counters,
     which only grow, these are the first and the last.
     """

@@ -15,7 +15,7 @@ are seconds since the recording began; "clock" is time.monotonic() at that momen
 process of the same machine can add spans. `null` is a missing number. A reader skips lines that it
 does not know.
 
->>> span_of(parse('{"span":"epoch 3","start":10.2,"end":14.9,"images":60000,"by":"training"}'))
+>>> read_line('{"span":"epoch 3","start":10.2,"end":14.9,"images":60000,"by":"training"}')
 Span(name='epoch 3', start=10.2, end=14.9, images=60000, by='training')
 """
 
@@ -23,31 +23,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, Field, asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
 from labkit.telemetry.metrics import Device, Row, State, Why
 
 __all__ = [
-    "FORMAT",
-    "Damage",
-    "Header",
-    "Span",
-    "cost_line",
-    "end_line",
-    "header_line",
-    "header_of",
-    "number_of",
-    "parse",
-    "row_line",
-    "source_line",
-    "source_of",
-    "span_line",
-    "span_of",
-    "state_line",
-    "state_of",
-]
+    "Cost", "Damage", "End", "Header", "Line", "Source", "Span", "line", "read_line", "row_line",
+]  # fmt: skip
 
 FORMAT = 1
 By = Literal["you", "cell", "training", "keras"]
@@ -68,6 +51,15 @@ class Header:
 
 
 @dataclass(frozen=True)
+class Source:
+    """What the rows of a source hold: so many devices, so many metrics each."""
+
+    name: str
+    metrics: tuple[str, ...]
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True)
 class Span:
     """A named stretch of time: an epoch, a cell, or a block of yours. No end: still going on."""
 
@@ -78,21 +70,48 @@ class Span:
     by: By = "you"
 
 
-# --- writing
+@dataclass(frozen=True)
+class Cost:
+    """CPU seconds that the sampler has used until `time`."""
+
+    seconds: float
+    time: float
 
 
-def header_line(header: Header) -> str:
-    """The first line."""
-    return _json({"labkit": "recording", "format": FORMAT, **asdict(header)})
+@dataclass(frozen=True)
+class End:
+    """The last line of a recording that was ended, not cut off."""
+
+    time: float
 
 
-def source_line(name: str, metrics: Iterable[str], devices: Iterable[Device]) -> str:
-    """A source, its metrics and its devices."""
-    described = [
-        {key: value for key, value in asdict(device).items() if value is not None}
-        for device in devices
-    ]
-    return _json({"source": name, "metrics": list(metrics), "devices": described})
+Line = Header | Source | State | Span | Cost | End
+
+# Of each line that is an object: its first key, and the field that stands there.
+_KINDS: dict[type[Any], tuple[str, str]] = {
+    Source: ("source", "name"),
+    State: ("state", "why"),
+    Span: ("span", "name"),
+    Cost: ("cost", "seconds"),
+    End: ("end", "time"),
+}
+
+
+def line(value: Line) -> str:
+    """Anything but a row."""
+    content = asdict(value)
+    if isinstance(value, Header):
+        content = {"labkit": "recording", "format": FORMAT, **content}
+    else:
+        key, field = _KINDS[type(value)]
+        content = {key: content.pop(field), **content}
+    for device in content.get("devices", ()):
+        for name in [name for name, known in device.items() if known is None]:
+            del device[name]
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 def row_line(source: int, row: Row, began: float) -> str:
@@ -100,94 +119,48 @@ def row_line(source: int, row: Row, began: float) -> str:
     return _encode([source, round(row.time - began, 4), *row.values])
 
 
-def state_line(state: State, began: float) -> str:
-    """What became of a device or a metric."""
-    line = asdict(state)
-    return _json({"state": line.pop("why"), **line, "time": round(state.time - began, 4)})
-
-
-def span_line(span: Span) -> str:
-    """A span; written when it begins and when it ends."""
-    line = asdict(span)
-    return _json({"span": line.pop("name"), **line})
-
-
-def cost_line(time: float, cpu_seconds: float) -> str:
-    """What the sampler itself has used."""
-    return _json({"cost": round(cpu_seconds, 4), "time": round(time, 4)})
-
-
-def end_line(time: float) -> str:
-    """The last line of a recording that was ended, not cut off."""
-    return _json({"end": round(time, 4)})
-
-
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
-
-
-def _json(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
-# --- reading
-
-
-def parse(line: str | bytes) -> Any:
-    """The list (a row) or the dict (anything else) of one line."""
+def read_line(text: str | bytes) -> Line | list[Any] | None:
+    """What a line says: a list is a row, None a line of a newer labkit."""
     try:
-        parsed = json.loads(line)
+        content = json.loads(text)
     except ValueError as fault:
         raise Damage("is cut short or garbled") from fault
-    if not isinstance(parsed, (list, dict)):
+    if isinstance(content, list):
+        return content
+    if not isinstance(content, dict):
         raise Damage("is not a line of a recording")
-    return parsed
+    if content.get("labkit") == "recording":
+        if content.get("format") != FORMAT:
+            raise Damage(f"says format {content.get('format')!r}; this labkit reads {FORMAT}")
+        return Header(**_fields(Header, content))
+    for kind, (key, field) in _KINDS.items():
+        if key in content:
+            found: Line = kind(**_fields(kind, {**content, field: content[key]}))
+            return found
+    return None
 
 
-def header_of(line: Any) -> Header:
-    """The first line."""
-    if not isinstance(line, dict) or line.get("labkit") != "recording":
-        raise Damage("does not say that this is a recording of labkit")
-    if line.get("format") != FORMAT:
-        raise Damage(f"says format {line.get('format')!r}; this labkit reads format {FORMAT}")
-    times = number_of(line, "every"), number_of(line, "clock")
-    return Header(_text(line, "where"), _text(line, "when"), *times)
+def _fields(kind: Any, content: Any) -> dict[str, Any]:
+    """What an object is made from, each of its type; other keys are a newer labkit's."""
+    if not isinstance(content, dict):
+        raise Damage(f"gives {content!r} for a {kind.__name__.lower()}")
+    return {one.name: _checked(one, content.get(one.name)) for one in fields(kind)}
 
 
-def source_of(line: dict[str, Any]) -> tuple[str, tuple[str, ...], tuple[Device, ...]]:
-    """A source's name, its metrics, its devices."""
-    try:
-        devices = tuple(Device(**described) for described in line["devices"])
-        return _text(line, "source"), tuple(line["metrics"]), devices
-    except (KeyError, TypeError) as fault:
-        raise Damage("describes a source in a way that this labkit does not know") from fault
-
-
-def state_of(line: dict[str, Any]) -> State:
-    """What became of a device or a metric; a state that is not known here is read as a note."""
-    why: Why = line["state"] if line["state"] in get_args(Why) else "note"
-    device, metric, says = (_text(line, name) for name in ("device", "metric", "says"))
-    return State(number_of(line, "time"), device, metric, why, says)
-
-
-def span_of(line: dict[str, Any]) -> Span:
-    """A span; one without an end was still going on."""
-    end, images = (
-        None if line.get(name) is None else number_of(line, name) for name in ("end", "images")
-    )
-    by: By = line["by"] if line.get("by") in get_args(By) else "you"
-    return Span(_text(line, "span"), number_of(line, "start"), end, images, by)
-
-
-def number_of(line: dict[str, Any], name: str) -> Any:
-    """A finite number that must be there, as it was written."""
-    value = line.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise Damage(f"gives {value!r} for {name!r}, which must be a number")
-    return value
-
-
-def _text(line: dict[str, Any], name: str) -> str:
-    value = line.get(name)
-    if not isinstance(value, str):
-        raise Damage(f"gives {value!r} for {name!r}, which must be a text")
-    return value
+def _checked(field: Field[Any], value: Any) -> Any:
+    match field.type:
+        case "tuple[Device, ...]" if isinstance(value, list):
+            return tuple(Device(**_fields(Device, one)) for one in value)
+        case "tuple[str, ...]" if isinstance(value, list) and {str} >= set(map(type, value)):
+            return tuple(value)
+        case "Why":  # a newer labkit may know more
+            return value if value in get_args(Why) else "note"
+        case "By":
+            return value if value in get_args(By) else "you"
+        case _ if value is None and field.default is not MISSING:
+            return field.default
+        case "float" | "float | None" if type(value) in (int, float) and math.isfinite(value):
+            return value
+        case _ if isinstance(value, str) and "float" not in field.type:
+            return value
+    raise Damage(f"gives {value!r} for {field.name!r}")

@@ -11,13 +11,12 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from labkit.hardware.gpus import open_driver
 from labkit.telemetry.metrics import METRICS, Device, Row, State, Why
 from labkit.telemetry.nvml import (
+    NOT_LISTED,
     UNSUPPORTED,
     Call,
     Fault,
@@ -68,7 +67,6 @@ class Gpus:
 
     def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._pid, self._clock = pid, clock
-        self._nvml: Any = None
         self._gpus: list[Gpu] = []
         self._kept: list[Kept] = []
         self._states: list[State] = []
@@ -77,22 +75,20 @@ class Gpus:
 
     def open(self) -> tuple[tuple[Device, ...], tuple[State, ...]]:
         """The devices and what they do not tell. No driver at all is a note."""
-        self.close()
         now = self._clock()
         opened = open_driver()
         if opened.pynvml is None:
             whys: dict[str, Why] = {"LIBRARY_NOT_FOUND": "note", "NO_PERMISSION": "refused"}
             return (), (State(now, self.name, "", whys.get(opened.fault, "lost"), opened.says),)
         nvml = self._nvml = opened.pynvml
-        count = nvml.nvmlDeviceGetCount()
-        if not count:
+        self._gpus = [Gpu(nvml, i, self._pid) for i in range(nvml.nvmlDeviceGetCount())]
+        if not self._gpus:
             says = "The NVIDIA driver works, but shows no GPU here."
             return (), (State(now, self.name, "", "note", says),)
-        self._gpus = [Gpu(nvml, index, self._pid) for index in range(count)]
         self._layout = Layout(self._gpus)
         self._slow_due = now + SLOW
         states = [
-            State(now, gpu.device.key, metric, *reason(nvml, gpu.label, metric, fault, gpu.mig))
+            State(now, gpu.device.key, metric, *reason(nvml, gpu.device.label, metric, fault))
             for gpu in self._gpus
             for metric, fault in gpu.missing.items()
         ]
@@ -116,45 +112,32 @@ class Gpus:
         for one in kept:
             table = [values.copy() for values in one.slow]
             items = self._layout.unpack(one.content)
-            failing = any(one.codes) or any(self._layout.codes(items))
+            for values, readings in zip(table, self._layout.readings, strict=True):
+                for column, item, divisor, _, _ in readings:
+                    values[column] = items[item] / divisor if divisor else items[item]
+            failing = any(one.codes) or any(map(items.__getitem__, self._layout.codes))
             if failing or self._failing:
                 self._failing = failing
-                self._unpack_each(one, items, table)
-            else:
-                for values, numbers in zip(table, self._layout.numbers, strict=True):
-                    for column, item, divisor in numbers:
-                        values[column] = items[item] / divisor if divisor else items[item]
+                self._look_for_faults(one, items, table)
             rows.append(Row(one.time, tuple([tuple(values) for values in table])))
         states, self._states = tuple(self._states), []
         return rows, states
 
     def follow(self, pid: int) -> None:
-        """From now on `process_memory` is of this process; may be called from any thread."""
+        """From now on `process_memory` is of this process."""
         self._pid = pid
         for gpu in self._gpus:
             gpu.processes.pid = pid
 
-    def close(self) -> None:
-        """Let the driver go."""
-        for gpu in self._gpus:
-            gpu.close()
-        nvml, self._nvml, self._gpus, self._kept = self._nvml, None, [], []
-        self._faults = {}
-        if nvml is not None:
-            with suppress(nvml.NVMLError):
-                nvml.nvmlShutdown()
-
-    def _unpack_each(self, one: Kept, items: tuple[Any, ...], table: list[Numbers]) -> None:
-        """A call has failed: unpack call by call, so that only what failed is missing."""
-        codes = iter(one.codes)
-        for gpu, values, parts in zip(self._gpus, table, self._layout.parts, strict=True):
+    def _look_for_faults(self, one: Kept, items: tuple[Any, ...], table: list[Numbers]) -> None:
+        """A call has failed, now or before: what it would give is missing, and nothing else."""
+        for gpu, values, readings in zip(self._gpus, table, self._layout.readings, strict=True):
             answers: Found = {}
-            for call, metrics, first, last in parts:
-                code = next(codes)
-                found = {} if code else call.found(items[first:last])
-                answers |= {metric: found.get(metric, Fault(code)) for metric in metrics}
-            for metric, answer in answers.items():
-                values[COLUMN[metric]] = None if isinstance(answer, Fault) else answer
+            for column, _, _, call, place in readings:
+                code = one.codes[call] or (items[place] if place is not None else 0)
+                if code:
+                    values[column] = None
+                answers[NAMES[column]] = Fault(code) if code else values[column]
             faults = [answer for answer in answers.values() if isinstance(answer, Fault)]
             if faults and len(faults) == len(answers):
                 answers = {"": faults[0]}  # the GPU itself is gone
@@ -167,63 +150,59 @@ class Gpus:
         for metric, answer in answers.items():
             key = (gpu.device.key, metric)
             if isinstance(answer, Fault):
-                why, says = reason(self._nvml, gpu.label, metric, answer, gpu.mig)
+                why, says = reason(self._nvml, gpu.device.label, metric, answer)
                 if self._faults.get(key) != why:
                     self._faults[key] = why
                     self._states.append(State(now, *key, why, says))
             elif self._faults.pop(key, None):
-                self._states.append(State(now, *key, "fine", f"{gpu.label} can be read again."))
+                says = f"{gpu.device.label} can be read again."
+                self._states.append(State(now, *key, "fine", says))
 
 
 class Layout:
     """Where the answers of all calls of a sample lie in one flat buffer."""
 
     def __init__(self, gpus: Sequence[Gpu]) -> None:
-        # Of each GPU: its calls, with the metrics used and the range of items; and, for the usual
-        # case that nothing fails, column, item and divisor of each metric.
-        self.parts: list[list[tuple[Call, list[str], int, int]]] = []
-        self.numbers: list[list[tuple[int, int, float]]] = []
-        self.memory, self.calls = bytearray(), []
-        starts: list[tuple[Call, int]] = []
-        form, first, codes = "<", 0, list[int]()
+        self.memory, form, items = bytearray(), "<", 0
+        # Of each GPU, for each metric: its column; which item it is, and its divisor; the number of
+        # its call, and the item with an error code of its own.
+        self.readings: list[list[tuple[int, int, float, int, int | None]]] = []
+        places: list[tuple[Call, int]] = []
         for gpu in gpus:
-            self.parts.append([])
-            self.numbers.append([])
+            self.readings.append([])
             for call, metrics in gpu.calls:
-                last = first + len(struct.unpack(f"<{call.form}", call.buffer))
-                self.parts[-1].append((call, metrics, first, last))
                 for metric in metrics:
                     item, divisor, code = call.values[metric]
-                    self.numbers[-1].append((COLUMN[metric], first + item, divisor))
-                    codes += [] if code is None else [first + code]
-                starts.append((call, len(self.memory)))
-                self.memory += bytes(call.buffer)
+                    code = None if code is None else items + code
+                    reading = COLUMN[metric], items + item, divisor, len(places), code
+                    self.readings[-1].append(reading)
+                places.append((call, len(self.memory)))
+                self.memory += call.content
                 form += call.form
-                first = last
+                items += len(struct.unpack(f"<{call.form}", call.content))
         self.unpack = struct.Struct(form).unpack
-        # The items that are error codes, one of them twice: of a single one it gives no tuple.
-        self.codes: Callable[[Any], Any] = itemgetter(*codes, codes[0]) if codes else lambda _: ()
-        self.calls = [call.into(self.memory, start) for call, start in starts]
+        self.codes = [code for one in self.readings for *_, code in one if code is not None]
+        self.calls = [call.into(self.memory, start) for call, start in places]
 
 
 class Gpu:
     """One GPU: which calls give its metrics, and which metrics it does not have."""
 
     def __init__(self, nvml: Any, index: int, pid: int) -> None:
-        self.label = f"GPU {index}"
         handle = asked(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
-        facts: dict[str, Any] = {}
-        for name in ("Name", "MigMode", "MemoryInfo", "EnforcedPowerLimit"):
+
+        def fact(name: str) -> Any:
             ask = getattr(nvml, f"nvmlDeviceGet{name}")
             answer = handle if isinstance(handle, Fault) else asked(nvml, ask, handle)
-            facts[name] = None if isinstance(answer, Fault) else answer
-        self.mig = bool(facts["MigMode"] and facts["MigMode"][0])
+            return None if isinstance(answer, Fault) else answer
+
+        name, memory, limit = map(fact, ("Name", "MemoryInfo", "EnforcedPowerLimit"))
         self.device = Device(
             f"gpu{index}",
-            facts["Name"] or self.label,
+            name or f"GPU {index}",
             "gpu",
-            float(facts["MemoryInfo"].total) if facts["MemoryInfo"] else None,
-            facts["EnforcedPowerLimit"] / 1e3 if facts["EnforcedPowerLimit"] else None,
+            float(memory.total) if memory else None,
+            limit / 1e3 if limit else None,
         )
         self.processes = Processes(nvml, handle, pid)
         self.calls: list[tuple[Call, list[str]]] = []
@@ -235,16 +214,14 @@ class Gpu:
             return
         fast, slow = every_sample(nvml, handle), once_a_second(nvml, handle)
         gives: dict[str, Call | Gpm] = {}  # of the calls for one metric the first that answers
-        answers = [
-            *((call, call.read()) for call in fast),
-            *((one, self._read(one)) for one in slow),
-        ]
-        for call, found in answers:
-            for metric, answer in found.items():
+        for reader in (*fast, *slow):
+            for metric, answer in reader.read().items():
                 if isinstance(answer, Fault):
                     self.missing.setdefault(metric, answer)
                 else:
-                    gives.setdefault(metric, call)
+                    gives.setdefault(metric, reader)
+                    if reader in slow:
+                        self.slow_values[COLUMN[metric]] = answer
         if not gives:
             self.missing = {"": next(iter(self.missing.values()))}
             return
@@ -256,52 +233,43 @@ class Gpu:
         self._slow = [*(one for one in slow if one in gives.values()), self.processes]
 
     def read_slow(self) -> Found:
-        """Read what changes slowly: the answers. The numbers go to `slow_values`."""
+        """Read what changes slowly into new `slow_values`: samples that were kept have the old."""
         answers: Found = {}
-        for way in self._slow:
-            answers |= self._read(way)
+        for reader in self._slow:
+            answers |= reader.read()
+        self.slow_values = [None] * len(NAMES)
+        for metric, answer in answers.items():
+            self.slow_values[COLUMN[metric]] = None if isinstance(answer, Fault) else answer
         # That a GPU is lost is told by the calls of every sample.
         return {
             metric: answer
             for metric, answer in answers.items()
-            if metric not in self.missing and getattr(answer, "code", None) not in LOST
+            if metric not in self.missing and not (isinstance(answer, Fault) and answer in LOST)
         }
 
-    def close(self) -> None:
-        """Give back what NVML has lent."""
-        for way in self._slow:
-            if isinstance(way, Gpm):
-                way.close()
 
-    def _read(self, way: Call | Gpm | Processes) -> Found:
-        answers = way.read()
-        self.slow_values = self.slow_values.copy()  # samples that were kept have the old ones
-        for metric, answer in answers.items():
-            self.slow_values[COLUMN[metric]] = None if isinstance(answer, Fault) else answer
-        return answers
-
-
-def reason(nvml: Any, label: str, metric: str, fault: Fault, mig: bool = False) -> tuple[Why, str]:
+def reason(nvml: Any, label: str, metric: str, fault: Fault) -> tuple[Why, str]:
     """Why a GPU, or one metric of it, has no number."""
-    what = f"the {METRICS[metric].title} of {label}" if metric else label
-    if fault.says:
-        return "silent", fault.says.format(label=label)
-    if fault.code == REFUSED:
+    what = f"the {METRICS[metric]} of {label}" if metric else label
+    if fault == NOT_LISTED:
+        return "silent", (
+            f"The driver does not list this process on {label}: it has taken no memory there yet, "
+            "or it runs in a container, outside of which processes have other numbers."
+        )
+    if fault == REFUSED:
         return "refused", (
             f"You have no permission to read {what}. "
             "Ask your administrator for access to the GPU's counters (/dev/nvidia*)."
         )
-    if fault.code in LOST:
+    if fault in LOST:
         return "lost", (
             f"{label} is lost: it no longer answers the driver. Restart the machine; if it "
             "happens again, the GPU, its power or its slot is faulty."
         )
-    if fault.code in ABSENT and metric:
-        says = f"{label} does not report its {METRICS[metric].title}."
-        if mig:
-            says += " It is cut into instances with MIG; NVML then gives less of the whole."
-        elif metric in Gpm.values:
+    if fault in ABSENT and metric:
+        says = f"{label} does not report its {METRICS[metric]}."
+        if metric in Gpm.metrics:
             says += " Data-centre GPUs from Hopper (H100) on do."
         return "not supported", says
-    text = asked(nvml, nvml.nvmlErrorString, fault.code)
+    text = asked(nvml, nvml.nvmlErrorString, int(fault))
     return "silent", f"The driver cannot read {what}: {text}. Run nvidia-smi and see what it says."

@@ -50,40 +50,35 @@ class Host:
     metrics: tuple[str, ...] = NAMES
 
     def __init__(
-        self,
-        pid: int,
-        root: Path = Path("/"),
-        clock: Callable[[], float] = time.monotonic,
+        self, pid: int, root: Path = Path("/"), clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._pid, self._root, self._clock = pid, root, clock
-        self._descriptors: list[int] = []
         self._readings: dict[str, Callable[[], Any]] = {}
         self._kept: list[Kept] = []
         self._states: list[State] = []
+        self._before, self._joules = Kept(-math.inf, {}), 0.0
         self._memory_due, self._ended = -math.inf, False
 
     def open(self) -> tuple[tuple[Device, ...], tuple[State, ...]]:
         """The devices, and what this machine does not tell of them."""
-        self.close()
         allowed = machine.limits(self._root)
         cores, memory = machine.read_cores(allowed), machine.read_memory(allowed)
         self._cores = machine.usable_cores(self._pid)
         self._shown = self._cores if len(self._cores) <= CORES else ()
-        self._before, self._joules = Kept(-math.inf, {}), 0.0
-        file = self._file("proc/stat")
-        self._readings["times"] = file or machine.core_times
-        self._parse: Callable[[Any], Times] = core_times if file else dict
+        stat, meminfo = self._file("proc/stat"), self._file("proc/meminfo")
+        self._readings["times"] = stat or machine.core_times
+        self._parse: Callable[[Any], Times] = core_times if stat else dict
         self._quota = None
-        if cores.quota and allowed.cpu_stat and (stat := self._file(allowed.cpu_stat)):
+        if cores.quota and allowed.cpu_stat and (used := self._file(allowed.cpu_stat)):
             self._quota = cores.quota
-            self._readings["used"] = lambda: seconds_used(stat())
+            self._readings["used"] = lambda: int(used().split(None, 2)[1]) / 1e6  # usage_usec N
             self._tell("utilisation", "note", _QUOTA.format(cores.quota, len(self._cores)))
         if memory.limit is not None:
             self._readings["memory"] = lambda: machine.limits(self._root).memory_used
-        elif meminfo := self._file("proc/meminfo"):
+        elif meminfo:
             self._readings["memory"] = lambda: memory_used(meminfo())
         else:
-            self._readings["memory"] = used_by_all
+            self._readings["memory"] = lambda: memory.total - machine.read_memory().available
         self.follow(self._pid)
         self._packages, says = packages(self._root / "sys/class/powercap")
         if self._packages:
@@ -106,7 +101,7 @@ class Host:
         if memory:
             self._memory_due = now + MEMORY
         content = {}
-        for metric, read in tuple(self._readings.items()):
+        for metric, read in self._readings.items():
             if memory or metric not in ("memory", "process_memory"):
                 try:
                     content[metric] = read()
@@ -123,7 +118,7 @@ class Host:
         return [self._row(one) for one in kept], self._new_states()
 
     def follow(self, pid: int) -> None:
-        """From now on `process_memory` is of this process; may be called from any thread."""
+        """From now on `process_memory` is of this process."""
         self._pid = pid
         read: Callable[[], Any] = partial(machine.process_memory, pid)
         if file := self._file(f"proc/{pid}/statm"):
@@ -131,12 +126,6 @@ class Host:
             read = lambda: int(file().split(None, 2)[1]) * page  # noqa: E731
         self._readings["process_memory"] = read
         self._memory_due, self._ended = -math.inf, False
-
-    def close(self) -> None:
-        """Let the files go."""
-        for descriptor in self._descriptors:
-            os.close(descriptor)
-        self._descriptors, self._kept, self._readings = [], [], {}
 
     def _row(self, kept: Kept) -> Row:
         now = Kept(kept.time, {**kept.content, "times": self._parse(kept.content["times"])})
@@ -154,7 +143,12 @@ class Host:
                 # A burst may go beyond the quota.
                 found["utilisation"] = round(min(100.0, 100 * used / (passed * self._quota)), 2)
             if self._packages:
-                grown = self._growth(before.content["energy"], now.content["energy"])
+                # RAPL's counters wrap around every few minutes; the sum that is shown does not.
+                pairs = zip(before.content["energy"], now.content["energy"], strict=True)
+                grown = sum(
+                    (new - old) % most
+                    for (old, new), (_, most) in zip(pairs, self._packages, strict=True)
+                )
                 self._joules += grown
                 found["power"] = round(grown / passed, 3)
         if self._packages:
@@ -162,11 +156,6 @@ class Host:
         nothing = (None,) * (len(NAMES) - 1)
         cores = [(busy.get(core), *nothing) for core in self._shown]
         return Row(kept.time, (tuple([found.get(metric) for metric in NAMES]), *cores))
-
-    def _growth(self, before: list[float], now: list[float]) -> float:
-        """RAPL's counters wrap around every few minutes; the sum that is shown does not."""
-        pairs = zip(before, now, self._packages, strict=True)
-        return sum(new - old if new >= old else new - old + most for old, new, (_, most) in pairs)
 
     def _tell(self, metric: str, why: Why, says: str) -> None:
         self._states.append(State(self._clock(), "cpu", metric, why, says))
@@ -181,7 +170,6 @@ class Host:
             descriptor = os.open(self._root / path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
-        self._descriptors.append(descriptor)
         size = 4096
         while len(os.pread(descriptor, size, 0)) > size // 2:
             size *= 2
@@ -219,32 +207,14 @@ def utilisation(before: Times, now: Times, cores: Sequence[int]) -> dict[int, fl
     return found
 
 
-def seconds_used(cpu_stat: bytes) -> float:
-    r"""What a control group has used.
-
-    >>> seconds_used(b"usage_usec 2500000\nuser_usec 1\n")
-    2.5
-    """
-    return int(cpu_stat.split(None, 2)[1]) / 1e6
-
-
-def used_by_all() -> float:
-    """Bytes that are not available to a program, where there is no /proc."""
-    memory = machine.read_memory()
-    return memory.total - memory.available
-
-
 def memory_used(meminfo: bytes) -> float:
     r"""Bytes that are not available to a program.
 
     >>> memory_used(b"MemTotal: 100 kB\nMemFree: 5 kB\nMemAvailable: 60 kB\n")
     40960
     """
-    total, available = (
-        int(meminfo[meminfo.index(name) + len(name) :].split(None, 1)[0])
-        for name in (b"MemTotal:", b"MemAvailable:")
-    )
-    return (total - available) * 1024
+    words = meminfo.split(None, 9)
+    return (int(words[1]) - int(words[words.index(b"MemAvailable:") + 1])) * 1024
 
 
 def packages(folder: Path) -> tuple[list[tuple[Path, float]], str]:

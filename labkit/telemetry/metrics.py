@@ -1,4 +1,4 @@
-"""The names and units of what is sampled, and a row of samples.
+"""The metrics, what they are sampled of, and a row of samples.
 
 A sample is a number or None; a metric that gives no number says why with a `State`. There is no
 silent zero: a GPU that does not report its power has no power in the recording, and a sentence.
@@ -9,53 +9,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["METRICS", "Device", "Metric", "Row", "State", "Why"]
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One kind of sample. A counter only grows: what counts is its growth, not its value."""
-
-    name: str
-    title: str
-    unit: str
-    counter: bool = False
-
+__all__ = ["METRICS", "Device", "Row", "State", "Why"]
 
 METRICS = {
-    metric.name: metric
-    for metric in (
-        Metric("utilisation", "utilisation", "%"),  # GPU: a kernel was resident; CPU: not idle
-        Metric("sm_activity", "SM activity", "%"),  # how many of the multiprocessors had work
-        Metric("memory_activity", "memory traffic", "%"),  # share of time the memory was read
-        Metric("memory", "memory used", "B"),
-        Metric("process_memory", "process memory", "B"),
-        Metric("power", "power", "W"),
-        Metric("temperature", "temperature", "°C"),
-        Metric("clock", "clock", "MHz"),
-        Metric("pcie", "PCIe traffic", "B/s"),
-        Metric("nvlink", "NVLink traffic", "B/s"),
-        Metric("energy", "energy", "J", counter=True),  # the hardware's own counter
-        # Computed on arrival from the samples above, so that sums survive the thinning of old rows:
-        Metric("busy_seconds", "busy time", "s", counter=True),  # utilisation, summed over time
-        Metric("covered_seconds", "time with known utilisation", "s", counter=True),
-    )
+    "utilisation": "utilisation",  # %; GPU: a kernel was resident; CPU: not idle
+    "sm_activity": "SM activity",  # %; how many of the multiprocessors had work
+    "memory_activity": "memory traffic",  # %; share of time in which the memory was read or written
+    "memory": "memory used",  # bytes
+    "process_memory": "process memory",  # bytes
+    "power": "power",  # W
+    "temperature": "temperature",  # °C
+    "clock": "clock",  # MHz
+    "pcie": "PCIe traffic",  # bytes/s
+    "nvlink": "NVLink traffic",  # bytes/s
+    "energy": "energy",  # J, the hardware's own counter
+    # Computed on arrival from utilisation, so that sums survive the thinning of old rows:
+    "busy_seconds": "busy time",
+    "covered_seconds": "time with known utilisation",
 }
 
 # "fine" ends an earlier state. "silent": no answer at the moment. "note": for the reader only.
-Why = Literal["fine", "not supported", "refused", "lost", "implausible", "silent", "note"]
+Why = Literal["fine", "not supported", "refused", "lost", "silent", "note"]
 
 
 @dataclass(frozen=True)
 class Device:
-    """Something that is sampled: a GPU, a MIG instance of one, the processor, one core of it.
-
-    `part_of` is the key of the whole that it is a part of: a core's is "cpu". Sums leave parts out.
-    """
+    """Something that is sampled: a GPU, the processor, or one core, which is `part_of` "cpu"."""
 
     key: str  # "gpu0", "cpu", "core3": unique in a recording
     name: str  # "NVIDIA H200", "core 3"
-    sort: Literal["gpu", "mig", "cpu", "core"]
+    sort: Literal["gpu", "cpu", "core"]
     memory_total: float | None = None
     power_limit: float | None = None
     part_of: str | None = None
@@ -68,11 +51,9 @@ class Device:
         ('GPU 3', 'CPU')
         """
         number = self.key.removeprefix(self.sort)
-        if self.sort == "cpu":
-            return "CPU"
         if self.sort in ("gpu", "core") and number.isdigit():
             return f"{'GPU' if self.sort == 'gpu' else 'core'} {number}"
-        return self.key
+        return "CPU" if self.sort == "cpu" else self.key
 
 
 @dataclass(frozen=True)

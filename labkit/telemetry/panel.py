@@ -24,12 +24,11 @@ from labkit.hardware import machine_text
 from labkit.kinds import LabError, measured
 from labkit.telemetry import spans
 from labkit.telemetry.client import UP_TO_NOW, SamplerClient
-from labkit.telemetry.format import Header, Span, span_line
+from labkit.telemetry.format import Header, Span, line
 from labkit.telemetry.recording import Recorder, Recording
 from labkit.telemetry.usage import SpanTable
 
 if TYPE_CHECKING:
-    from labkit.views.figure import Picture
     from labkit.views.live import Bridge
 
 __all__ = ["Panel", "panel"]
@@ -67,13 +66,11 @@ class Panel:
         self._owner = os.getpid()
         self._lock = threading.RLock()
         self._ended: str | None = None  # why
-        self._open: dict[tuple[str, float], Span] = {}
         self._shown: list[str] = []
         self._bridge: Bridge | None = None  # to the page, once the panel is shown
         self._cells: spans.Cells | None = None
         self._ending = ExitStack()
-        where, clock = self._header.where, self._header.clock
-        self._client = SamplerClient(every, self._on_lines, where, clock)
+        self._client = SamplerClient(every, self._on_lines, self._header.where, self._header.clock)
         _live.append(self)
         try:
             self._ending.callback(_live.remove, self)
@@ -96,10 +93,6 @@ class Panel:
         """Seconds, utilisation, memory, joules and images per joule of every span."""
         return self.recording.table()
 
-    def figure(self) -> Picture:
-        """All that was sampled until now, as a still picture."""
-        return self.recording.figure()
-
     def save(self, path: str | Path) -> None:
         """Write all that was sampled until now to a file; `labkit.replay(path)` shows it again."""
         self.recording.save(path)
@@ -117,7 +110,7 @@ class Panel:
         return self._ended is None and self._owner == os.getpid()
 
     def stop(self) -> None:
-        """End the sampling. What was sampled stays: table, figure and save go on working."""
+        """End the sampling. What was sampled stays: table and save go on working."""
         self._stop("stopped")
 
     def __enter__(self) -> Self:
@@ -149,9 +142,9 @@ class Panel:
                 return
             self._ended = reason
         now = time.monotonic() - self._header.clock
-        for span in list(self._open.values()):
-            # How many of its images it had seen is unknown.
-            self._add_span(replace(span, end=now, images=None))
+        for span in self._so_far().spans:
+            if span.end is None:  # how many of its images it had seen is unknown
+                self._add_span(replace(span, end=now, images=None))
         self._client.flush(UP_TO_NOW)  # the last samples still go to the page
         self._ending.close()
         if self._bridge is not None:  # kept: a page that is opened anew asks it for the history
@@ -202,22 +195,15 @@ class Panel:
         clock = self._header.clock
         end = None if span.end is None else span.end - clock
         span = replace(span, start=span.start - clock, end=end)
-        if span.by == "cell":
-            # A cell is shown once it has ended; most end before there is much to see.
-            if end is not None and end - span.start >= SHORT_CELL * self._header.every:
-                self._add_span(span)
-            return
-        with self._lock:
-            if end is None:
-                self._open[span.name, span.start] = span
-            else:
-                self._open.pop((span.name, span.start), None)
-        self._add_span(span)
+        # A cell is shown once it has ended; most end before there is much to see.
+        shortest = SHORT_CELL * self._header.every
+        if span.by != "cell" or (end is not None and end - span.start >= shortest):
+            self._add_span(span)
 
     def _add_span(self, span: Span) -> None:
         self._recorder.add_span(span)
         if self._bridge is not None:
-            self._bridge.send([span_line(span)], wait=True)
+            self._bridge.send([line(span)], wait=True)
 
 
 # The notebook around a panel; where there is none, these do nothing ---------------------------

@@ -21,23 +21,7 @@ from typing import TYPE_CHECKING
 from labkit.kinds import Kind, LabError, recorded, seconds_text
 from labkit.plain import atomic_write
 from labkit.telemetry.columns import COMPUTED, Columns, Series
-from labkit.telemetry.format import (
-    Damage,
-    Header,
-    Span,
-    cost_line,
-    end_line,
-    header_line,
-    header_of,
-    number_of,
-    parse,
-    source_line,
-    source_of,
-    span_line,
-    span_of,
-    state_line,
-    state_of,
-)
+from labkit.telemetry.format import Cost, Damage, End, Header, Source, Span, line, read_line
 from labkit.telemetry.metrics import METRICS, Device, State
 from labkit.telemetry.usage import SpanTable, table
 
@@ -72,13 +56,13 @@ class Recording:
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:
-        """Everything that was sampled, cores and MIG instances included."""
+        """Everything that was sampled, cores included."""
         return tuple(device for one in self.series for device in one.devices)
 
     @cached_property
     def counted(self) -> tuple[Device, ...]:
         """The devices that a table has a row for: all GPUs; without any, the processor."""
-        gpus = tuple(one for one in self.devices if one.sort in ("gpu", "mig"))
+        gpus = tuple(one for one in self.devices if one.sort == "gpu")
         return gpus or tuple(one for one in self.devices if one.sort == "cpu")
 
     @property
@@ -92,63 +76,59 @@ class Recording:
 
     def column(self, device: str, metric: str) -> tuple[Numbers, Numbers]:
         """Times and values of one metric of one device, without what is missing."""
-        import numpy as np
-
-        if (device, metric) not in self._columns:
-            found = [one for one in self.series if device in [each.key for each in one.devices]]
-            if not found:
-                known = ", ".join(one.key for one in self.devices) or "no device"
-                raise LabError(f"There is no device {device!r} in this recording. It has {known}.")
-            one = found[0]
-            if metric not in {*METRICS, *one.metrics}:
-                raise LabError(
-                    f"{device!r} has no metric {metric!r}. It has {', '.join(one.metrics)}."
-                )
-            times, values = one.times, np.full(len(one.times), np.nan)
-            if metric in one.metrics:
-                keys = [each.key for each in one.devices]
-                values = one.values[:, keys.index(device), one.metrics.index(metric)]
-            there = ~np.isnan(values)
-            self._columns[device, metric] = times[there], values[there]
+        if (device, metric) not in self._columns:  # a table asks for the same ones for every span
+            self._columns[device, metric] = self._column(device, metric)
         return self._columns[device, metric]
 
     @cached_property
     def _columns(self) -> dict[tuple[str, str], tuple[Numbers, Numbers]]:
-        return {}  # a table asks for the same columns for every span
+        return {}
+
+    def _column(self, device: str, metric: str) -> tuple[Numbers, Numbers]:
+        import numpy as np
+
+        for one in self.series:
+            keys = [each.key for each in one.devices]
+            if device in keys and metric in one.metrics:
+                values = one.values[:, keys.index(device), one.metrics.index(metric)]
+                there = ~np.isnan(values)
+                return one.times[there], values[there]
+            if device in keys and metric not in METRICS:
+                known = ", ".join(one.metrics)
+                raise LabError(f"{device!r} has no metric {metric!r}. It has {known}.")
+        if device not in [one.key for one in self.devices]:
+            known = ", ".join(one.key for one in self.devices) or "no device"
+            raise LabError(f"There is no device {device!r} in this recording. It has {known}.")
+        return np.empty(0), np.empty(0)  # a metric that this device does not give
 
     def table(self) -> SpanTable:
         """What each span used: time, utilisation, memory, energy."""
         return table(self)
 
-    def figure(self) -> Picture:
-        """All of it as one picture."""
-        from labkit.views.telemetry_figure import figure
-
-        return figure(self)
-
     def save(self, path: str | Path) -> None:
         """Write it to a file that `labkit.replay` reads. All of it, or nothing."""
         try:
-            atomic_write(Path(path), "".join(f"{line}\n" for line in self.lines()))
+            atomic_write(Path(path), "".join(f"{text}\n" for text in self._lines()))
         except (OSError, ValueError) as fault:
             raise LabError(
                 f"The recording cannot be written to {str(path)!r}: {fault}. "
                 "Give the name of a file in a folder that exists and is yours."
             ) from fault
 
-    def lines(self) -> Iterator[str]:
-        """The lines of its file; several rows come as one text with line ends in it."""
-        yield header_line(self.header)
+    def _lines(self) -> Iterator[str]:
+        yield line(self.header)
         for number, one in enumerate(self.series):
-            yield from _series_lines(number, one)
-        for state in self.states:
-            yield state_line(state, 0.0)
-        for span in self.spans:
-            yield span_line(span)
+            # Sums are written only where the rows no longer give them.
+            kept = [i for i, name in enumerate(one.metrics) if one.thinned or name not in COMPUTED]
+            yield line(Source(one.source, tuple(one.metrics[i] for i in kept), one.devices))
+            for start in range(0, len(one.times), _TOGETHER):
+                yield _rows(number, one, slice(start, start + _TOGETHER), kept)
+        yield from map(line, self.states)
+        yield from map(line, self.spans)
         if self.cost is not None:
-            yield cost_line(self.seconds, self.cost)
+            yield line(Cost(self.cost, self.seconds))
         if self.damage is None:
-            yield end_line(self.seconds)
+            yield line(End(self.seconds))
 
     def __repr__(self) -> str:
         devices, spans = len(self.devices), len(self.spans)
@@ -163,7 +143,9 @@ class Recording:
     def _repr_mimebundle_(
         self, key: str | None = None, ended: str | None = None, **_: object
     ) -> tuple[dict[str, str], dict[str, dict[str, object]]]:
-        picture = self.figure()
+        from labkit.views.telemetry_figure import figure
+
+        picture = figure(self)
         data = {
             "text/plain": str(self),
             "image/png": base64.b64encode(picture.png).decode("ascii"),
@@ -180,8 +162,9 @@ class Recording:
         `key` and `ended` are those of the panel that was live: its name, and why it has ended.
         """
         from labkit.views.panel_page import page
+        from labkit.views.telemetry_figure import figure
 
-        picture = picture or self.figure()
+        picture = picture or figure(self)
         # Two outputs of one page must not share a panel.
         key = key or f"replay-{secrets.token_hex(6)}"
         return page(
@@ -190,32 +173,29 @@ class Recording:
         )  # fmt: skip
 
 
-def _series_lines(number: int, one: Series) -> Iterator[str]:
-    """The source and its rows. Sums are written only where the rows no longer give them."""
+def _rows(number: int, one: Series, rows: slice, kept: list[int]) -> str:
+    """Several rows as their lines, without the last line end."""
     import numpy as np
 
-    kept = [i for i, name in enumerate(one.metrics) if one.thinned or name not in COMPUTED]
-    yield source_line(one.source, [one.metrics[i] for i in kept], one.devices)
-    for start in range(0, len(one.times), _TOGETHER):
-        rows = slice(start, start + _TOGETHER)
-        values = np.round(one.values[rows][:, :, kept], 4).tolist()
-        times = np.round(one.times[rows], 4).tolist()
-        lines = (
-            json.dumps([number, time, *row], separators=(",", ":"))
-            for time, row in zip(times, values, strict=True)
-        )
-        # Python writes 95.0 and NaN where a recording has 95 and null.
-        text = "\n".join(lines).replace("NaN", "null")
-        yield text.replace(".0,", ",").replace(".0]", "]")
+    values = np.round(one.values[rows][:, :, kept], 4).tolist()
+    times = np.round(one.times[rows], 4).tolist()
+    lines = (
+        json.dumps([number, time, *row], separators=(",", ":"))
+        for time, row in zip(times, values, strict=True)
+    )
+    # Python writes 95.0 and NaN where a recording has 95 and null.
+    text = "\n".join(lines).replace("NaN", "null")
+    return text.replace(".0,", ",").replace(".0]", "]")
 
 
 class Recorder:
     """Collects the lines of a recording from any thread; with a capacity, in bounded memory.
 
     >>> recorder = Recorder(Header("this laptop", "2026-11-21T10:00:00+01:00", 0.1, 0.0))
-    >>> recorder.take('''{"source":"host","metrics":["utilisation"],
-    ... "devices":[{"key":"cpu","name":"a CPU","sort":"cpu"}]}'''.replace(chr(10), ""))
-    >>> recorder.take("[0,0.1,[50]]" + chr(10) + "[0,0.2,[100]]")
+    >>> cpu = '{"key":"cpu","name":"a CPU","sort":"cpu"}'
+    >>> recorder.add('{"source":"host","metrics":["utilisation"],"devices":[' + cpu + ']}')
+    >>> recorder.add("[0,0.1,[50]]")
+    >>> recorder.add("[0,0.2,[100]]")
     >>> recorder.recording(recorded("this laptop", "now")).column("cpu", "utilisation")[1].tolist()
     [50.0, 100.0]
     """
@@ -240,35 +220,29 @@ class Recorder:
             if len(self._waiting) >= _TOGETHER:
                 self._parse_waiting()
 
-    def add(self, line: str) -> None:
-        """Remember one line; Damage if it cannot be read. Unknown keys, of a newer labkit, are
-        skipped.
-        """
-        if not line.strip():
+    def add(self, text: str) -> None:
+        """Remember one line; Damage if it cannot be read."""
+        if not text.strip():
             return
-        parsed = parse(line)
-        if isinstance(parsed, list):
-            number = parsed[0] if parsed else None
-            if type(number) is not int or not 0 <= number < len(self._columns):
+        match read_line(text):
+            case [int(number), *_] as row if 0 <= number < len(self._columns):
+                self._columns[number].add(row)
+            case list():
                 raise Damage("belongs to a source that no line before it names")
-            self._columns[number].add(parsed)
-        elif "source" in parsed:
-            name, metrics, devices = source_of(parsed)
-            columns = next((one for one in self._columns if one.source == name), None)
-            if columns is None:
-                columns = Columns(name, self.header.every, self._capacity)
-                self._columns.append(columns)
-            columns.name(metrics, devices)
-        elif "span" in parsed:
-            self.add_span(span_of(parsed))
-        elif "state" in parsed:
-            self._states.append(state_of(parsed))
-        elif "cost" in parsed:
-            self._cost = number_of(parsed, "cost")
-            self._seconds = max(self._seconds, number_of(parsed, "time"))
-        elif "end" in parsed:
-            self._seconds = max(self._seconds, number_of(parsed, "end"))
-            self.ended = True
+            case Source(name, metrics, devices):
+                columns = next((one for one in self._columns if one.source == name), None)
+                if columns is None:
+                    columns = Columns(name, self.header.every, self._capacity)
+                    self._columns.append(columns)
+                columns.name(metrics, devices)
+            case Span() as span:
+                self.add_span(span)
+            case State() as state:
+                self._states.append(state)
+            case Cost(seconds, time):
+                self._cost, self._seconds = seconds, max(self._seconds, time)
+            case End(time):
+                self.ended, self._seconds = True, max(self._seconds, time)
 
     def add_span(self, span: Span) -> None:
         """A span comes twice: when it begins, and with its end."""
@@ -285,29 +259,23 @@ class Recorder:
         with self._lock:
             self._parse_waiting()
             series = tuple(one.series() for one in self._columns)
-            spans = sorted(self._spans.values(), key=lambda span: span.start)
-            states = [*self._states]
+            spans = tuple(sorted(self._spans.values(), key=lambda span: span.start))
+            states = self._states.copy()
             if self._skipped:
                 says = f"{self._skipped:,} lines of the sampler could not be read."
                 states.append(State(self._seconds, "", "", "note", says))
             ends = [float(one.times[-1]) for one in series if len(one.times)]
             ends += [span.end for span in spans if span.end is not None]
+            seconds = max([self._seconds, *ends])
             return Recording(
-                kind=kind,
-                header=self.header,
-                series=series,
-                spans=tuple(spans),
-                states=tuple(states),
-                seconds=max([self._seconds, *ends]),
-                cost=self._cost,
-                damage=damage,
+                kind, self.header, series, spans, tuple(states), seconds, self._cost, damage
             )
 
     def _parse_waiting(self) -> None:
         lines, self._waiting = self._waiting, []
-        for line in lines:
+        for text in lines:
             try:
-                self.add(line)
+                self.add(text)
             except Damage:
                 self._skipped += 1
 
@@ -321,7 +289,9 @@ def read(path: str | Path) -> Recording:
     try:
         # A damaged byte is one damaged line.
         first, *lines = Path(path).read_bytes().decode("utf-8", "replace").split("\n")
-        header = header_of(parse(first))
+        header = read_line(first)
+        if not isinstance(header, Header):
+            raise Damage("does not say that this is a recording of labkit")
     except Damage as damage:
         raise LabError(
             f"{str(path)!r} is not a recording that can be read: its first line {damage}. "
@@ -331,9 +301,9 @@ def read(path: str | Path) -> Recording:
         raise LabError(f"{str(path)!r} cannot be read: {fault.strerror}. {help_text}") from fault
     recorder = Recorder(header)
     damage_text = None
-    for number, line in enumerate(lines, 2):
+    for number, text in enumerate(lines, 2):
         try:
-            recorder.add(line)
+            recorder.add(text)
         except Damage as damage:
             damage_text = f"Line {number} {damage}; this is what comes before it."
             break

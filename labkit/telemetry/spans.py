@@ -8,7 +8,7 @@
 [('epoch 1', True), ('epoch 1', False)]
 
 A listener is called twice: when a span begins (no end yet) and when it has ended. Times are those
-of `time.monotonic`. Where nothing listens, a mark costs less than a microsecond.
+of `time.monotonic`.
 """
 
 from __future__ import annotations
@@ -25,31 +25,20 @@ from pathlib import Path
 from typing import Any, Self
 
 from labkit.arguments import number
-from labkit.telemetry.format import By, Span, span_line
+from labkit.telemetry.format import By, Span, line
 
 __all__ = [
-    "SPANS_TO",
-    "Cells",
-    "Mark",
-    "Span",
-    "begin",
-    "cell_name",
-    "keras_callback",
-    "listening",
-    "mark",
+    "SPANS_TO", "Cells", "Mark", "begin", "cell_name", "keras_callback", "listening", "mark",
     "one_line",
-]
+]  # fmt: skip
 
 Listener = Callable[[Span], object]
 
 # `labkit record` names its file here, and the program that it runs appends its spans to it.
 SPANS_TO = "LABKIT_SPANS_TO"
-_file = os.environ.get(SPANS_TO) or None
 
 _LONGEST_NAME, _LONGEST_CELL = 200, 40  # characters
-_APART = 2e-6  # seconds; spans are written to the microsecond
 _listeners: tuple[Listener, ...] = ()
-_latest = float("-inf")
 _lock = threading.Lock()
 _epochs: dict[int, Mark] = {}  # the open epoch of Keras in each thread
 
@@ -70,39 +59,30 @@ def listening(listener: Listener) -> Iterator[None]:
 class Mark:
     """A span that is open. It ends with its block, or with `end()`; whichever comes first."""
 
-    __slots__ = ("_listeners", "_span")
-
-    def __init__(self, span: Span | None, listeners: tuple[Listener, ...]) -> None:
-        self._span, self._listeners = span, listeners
-        self._announce(span)
+    def __init__(self, span: Span, listeners: tuple[Listener, ...]) -> None:
+        self._span, self._listeners, self._ended = span, listeners, False
+        self._announce()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
-        if error is not None and self._span is not None:
+        if error is not None and not self._ended:
             # How many images it had seen when it was broken off is unknown.
             self._span = replace(self._span, images=None)
         self.end()
 
     def end(self, images: float | None = None) -> None:
         """Now; `images` if they are known only now. A mark ends once."""
-        known = _count(images)
-        span, self._span = self._span, None
-        if span is not None:
-            end = max(span.start, time.monotonic())
-            self._announce(replace(span, end=end, images=known or span.images))
+        images = _count(images) or self._span.images
+        if not self._ended:
+            self._ended = True
+            self._span = replace(self._span, end=time.monotonic(), images=images)
+            self._announce()
 
-    def _announce(self, span: Span | None) -> None:
-        if span is None:
-            return
+    def _announce(self) -> None:
         for listener in self._listeners:
-            listener(span)
-        if _file is not None:
-            _append(_file, span)
-
-
-_DISABLED = Mark(None, ())
+            listener(self._span)
 
 
 def mark(name: str, images: float | None = None, by: By = "you") -> Mark:
@@ -113,19 +93,12 @@ def mark(name: str, images: float | None = None, by: By = "you") -> Mark:
 
     Spans may lie in one another and may overlap; one that an exception leaves has ended.
     """
-    if not _listeners and _file is None:
-        return _DISABLED
     return begin(name, images, by, _listeners)
 
 
 def begin(name: str, images: float | None, by: By, listeners: tuple[Listener, ...]) -> Mark:
     """A span that begins now, announced to these listeners only."""
-    global _latest  # noqa: PLW0603
-    images = _count(images)
-    with _lock:
-        # No two spans begin at the same time: name and start identify a span.
-        _latest = start = max(time.monotonic(), _latest + _APART)
-    return Mark(Span(one_line(name), start, None, images, by), listeners)
+    return Mark(Span(one_line(name), time.monotonic(), None, _count(images), by), listeners)
 
 
 def one_line(name: object) -> str:
@@ -239,20 +212,23 @@ def _count(images: Any) -> float | None:
     return int(count) if count.is_integer() else count
 
 
-def _append(path: str, span: Span) -> None:
-    """One write to the end of the file: lines of several processes do not mix."""
-    global _file  # noqa: PLW0603
+def _append(span: Span) -> None:
+    """To the recording of `labkit record`, in one write: lines of several processes do not mix."""
+    path = os.environ[SPANS_TO]
     try:
         with Path(path).open("rb") as lines:
             clock = float(json.loads(lines.readline())["clock"])
         end = None if span.end is None else span.end - clock
-        line = span_line(replace(span, start=span.start - clock, end=end))
+        text = line(replace(span, start=span.start - clock, end=end))
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb", buffering=0) as out:
-            out.write(f"{line}\n".encode())
+            out.write(f"{text}\n".encode())
     except OSError as fault:
-        _file = None
         warnings.warn(
             f"Spans cannot be added to the recording {path} ({fault}), and are left out of it.",
             RuntimeWarning,
             stacklevel=4,
         )
+
+
+if os.environ.get(SPANS_TO):
+    _listeners = (_append,)

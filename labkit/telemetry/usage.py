@@ -5,8 +5,9 @@ A number that is not known is None, and `missing` gives the reason in a few word
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from labkit.kinds import Kind, bytes_text, rate_text, seconds_text
 from labkit.telemetry.format import Span
@@ -47,7 +48,7 @@ class SpanUse:
     def text(self, name: str) -> str:
         """A number as the table writes it, or why there is none: `row.text("utilisation")`."""
         value = getattr(self, name)
-        return self.missing.get(name, "") if value is None else _FORMS[name](value)
+        return self.missing.get(name, "") if value is None else _COLUMNS[name][1](value)
 
 
 def use(recording: Recording, span: Span) -> tuple[SpanUse, ...]:
@@ -55,69 +56,61 @@ def use(recording: Recording, span: Span) -> tuple[SpanUse, ...]:
 
     A span that has not ended is measured up to now; its images are not all seen yet.
     """
-    images = span.images if span.end is not None else None
     end = max(recording.seconds, span.start) if span.end is None else span.end
-    whole = [device.key for device in recording.counted if device.part_of is None]
     rows = [_of_device(recording, span, end, device) for device in recording.counted]
-    if len(whole) > 1:
-        of_whole = [row for row in rows if row.device in whole]
-        rows.append(_of_all(recording, span, end, of_whole))
-        whole = ["all"]
-    return tuple(_with_images(row, images) if row.device in whole else row for row in rows)
+    if len(rows) > 1:
+        rows.append(_of_all(recording, span, end, rows))
+    if rows and span.images is not None and span.end is not None:
+        seconds, joules = rows[-1].seconds, rows[-1].joules
+        rows[-1] = replace(
+            rows[-1],
+            images_per_second=span.images / seconds if seconds else None,
+            images_per_joule=span.images / joules if joules else None,
+        )
+    return tuple(rows)
 
 
 def _of_device(recording: Recording, span: Span, end: float, device: Device) -> SpanUse:
     key, start = device.key, span.start
     mean = peak = None
     covered = _grown(recording, key, "covered_seconds", start, end)
-    # A utilisation counter tells of the time before it: one sample would describe another span.
+    # A utilisation counter describes the time before it: one sample would be of another span.
     times, _ = recording.column(key, "utilisation")
-    # The sample that the end of a span has asked for comes a moment after it.
-    inside = (times >= start) & (times <= end + recording.header.every / 2)
+    inside = (times >= start) & (times <= _last(recording, end))
     if inside.sum() > 1 and covered >= _COVERED * (end - start):
-        busy = _grown(recording, key, "busy_seconds", start, end)
-        mean = min(100 * busy / covered, 100.0)
+        mean = min(100 * _grown(recording, key, "busy_seconds", start, end) / covered, 100.0)
         peak = max(_peak(recording, [key], "utilisation", start, end) or 0.0, mean)
     memory = _peak(recording, [key], "memory", start, end)
     joules = _joules(recording, key, start, end)
-    needs = {
-        "utilisation": (mean, "utilisation"),
-        "peak_utilisation": (peak, "utilisation"),
-        "peak_memory": (memory, "memory"),
-        "joules": (joules, "energy"),
-    }
+    row = SpanUse(span, key, device.label, end - start, mean, peak, memory, joules)
     missing = {
         name: _reason(recording, device, metric, start, end)
-        for name, (value, metric) in needs.items()
-        if value is None
+        for name, (metric, _) in _COLUMNS.items()
+        if getattr(row, name) is None
     }
-    seconds = end - start
-    return SpanUse(span, key, device.label, seconds, mean, peak, memory, joules, missing=missing)
+    return replace(row, missing=missing)
 
 
 def _of_all(recording: Recording, span: Span, end: float, rows: list[SpanUse]) -> SpanUse:
     """Mean utilisation, the peak of the total memory, the sum of the joules."""
     keys, count = [row.device for row in rows], len(rows)
     busiest = _peak(recording, keys, "utilisation", span.start, end)
-    values: dict[str, Any] = {
+    values = {
         "utilisation": sum(row.utilisation or 0.0 for row in rows) / count,
         "peak_utilisation": None if busiest is None else busiest / count,
         "peak_memory": _peak(recording, keys, "memory", span.start, end),
         "joules": sum(row.joules or 0.0 for row in rows),
     }
-    missing: dict[str, str] = {}
+    missing = {name: NOT_SEEN for name, value in values.items() if value is None}
     for row in reversed(rows):
         missing |= row.missing
-    missing |= {name: NOT_SEEN for name in values if values[name] is None and name not in missing}
-    total = SpanUse(span, "all", "all", rows[0].seconds, missing=missing)
-    return replace(total, **{name: values[name] for name in values if name not in missing})
+    known = {name: value for name, value in values.items() if name not in missing}
+    return SpanUse(span, "all", "all", rows[0].seconds, missing=missing, **known)
 
 
-def _with_images(row: SpanUse, images: float | None) -> SpanUse:
-    def per(amount: float | None) -> float | None:
-        return images / amount if images is not None and amount else None
-
-    return replace(row, images_per_second=per(row.seconds), images_per_joule=per(row.joules))
+def _last(recording: Recording, end: float) -> float:
+    """The sample that the end of a span has asked for comes a moment after it."""
+    return end + recording.header.every / 2
 
 
 def _grown(recording: Recording, device: str, counter: str, start: float, end: float) -> float:
@@ -140,9 +133,8 @@ def _peak(
     (one,) = [one for one in recording.series if devices[0] in [each.key for each in one.devices]]
     if metric not in one.metrics:
         return None
-    # The sample that the end of a span has asked for comes a moment after it.
     first = np.searchsorted(one.times, start)
-    last = np.searchsorted(one.times, end + recording.header.every / 2, "right")
+    last = np.searchsorted(one.times, _last(recording, end), "right")
     keys = [each.key for each in one.devices]
     places = [keys.index(key) for key in devices]
     total = one.values[first:last, places, one.metrics.index(metric)].sum(axis=1)
@@ -223,8 +215,9 @@ class SpanTable:
             name = row.span.name + " (going on)" * (row.span.end is None)
             cells = ["" if several and row.span == last else name]
             cells += [row.label] * several + [seconds_text(row.seconds)]
-            cells += [row.text(name) for name in _FORMS]
-            cells += [_rate(row.images_per_second), _rate(row.images_per_joule)] * images
+            cells += [row.text(name) for name in _COLUMNS]
+            rates = (row.images_per_second, row.images_per_joule)
+            cells += ["–" if rate is None else _three_digits(rate) for rate in rates] * images
             rows.append(cells)
             last = row.span
         return head, rows
@@ -244,13 +237,13 @@ def table(recording: Recording) -> SpanTable:
     if TOO_SHORT in reasons:
         notes.append("Too short to measure: fewer updates of the counter than make a mean.")
     keys = [one.key for one in recording.counted]
+    metrics = ["", *(metric for metric, _ in _COLUMNS.values())]
     newest = {
         (one.device, one.metric): one.says
         for one in recording.states
-        if one.why in reasons and one.device in keys
-        if one.metric in ("", "utilisation", "memory", "energy")
+        if one.why in reasons and one.device in keys and one.metric in metrics
     }
-    notes += [*newest.values(), *recording.remarks, *[recording.damage or ""]]
+    notes += [*newest.values(), *recording.remarks, recording.damage or ""]
     return SpanTable(rows, recording.kind, tuple(dict.fromkeys(filter(None, notes))))
 
 
@@ -267,25 +260,16 @@ def joules_text(joules: float) -> str:
 
 
 def _three_digits(value: float) -> str:
-    if value <= 0:
-        return f"{value:g}"
-    return f"{value:.{max(0, 2 - int(f'{value:.2e}'.partition('e')[2]))}f}"
+    """Small numbers keep their digits, as images per joule of a large model."""
+    return (
+        f"{value:#.3g}".rstrip(".") if value < 99.95 else rate_text(value, "").removesuffix(" /s")
+    )
 
 
-def _rate(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return _three_digits(value) if value < 99.95 else rate_text(value, "").removesuffix(" /s")
-
-
-def _percent(value: float) -> str:
-    return f"{value:.0f} %"
-
-
-# How each number of a row is written, in the order of the columns.
-_FORMS: dict[str, Any] = {
-    "utilisation": _percent,
-    "peak_utilisation": _percent,
-    "peak_memory": bytes_text,
-    "joules": joules_text,
+# The columns of a table: the metric that each is computed from, and how it is written.
+_COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "utilisation": ("utilisation", "{:.0f} %".format),
+    "peak_utilisation": ("utilisation", "{:.0f} %".format),
+    "peak_memory": ("memory", bytes_text),
+    "joules": ("energy", joules_text),
 }

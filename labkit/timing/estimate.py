@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from labkit import plain
 from labkit.kinds import Kind, rate_text, ratio_text, seconds_text
 
 __all__ = ["SECONDS", "Estimate", "percent", "quantity_text", "span_text"]
@@ -13,7 +12,6 @@ __all__ = ["SECONDS", "Estimate", "percent", "quantity_text", "span_text"]
 SECONDS = {"ns": 1e-9, "µs": 1e-6, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Estimate:
     """A value, the interval around it, what it counts in, and where it comes from.

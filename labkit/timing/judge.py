@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from labkit import plain
-from labkit.arguments import number
 from labkit.kinds import Kind, measured
 from labkit.timing.estimate import Estimate, percent
 from labkit.timing.intervals import Interval, least_rounds, shift
@@ -32,7 +30,6 @@ SAME_WITHIN = 0.005
 Word = Literal["faster", "slower", "same", "cannot tell"]
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Verdict:
     """What can be said about one program against another."""
@@ -41,7 +38,6 @@ class Verdict:
     over: str
     word: Word
     estimate: Estimate
-    rounds: int
     same_within: float
     reason: str = ""
 
@@ -71,8 +67,7 @@ def judge(
     "same" when the whole interval of the ratio lies within the band 1 ± `same_within`, "faster"
     or "slower" when the whole interval lies beyond it, and otherwise "cannot tell".
     """
-    confidence = number("confidence", confidence, above=0, below=1)
-    band = math.log1p(number("same_within", same_within, at_least=0, below=1))
+    band = math.log1p(same_within)
     found = shift(log_ratios, confidence)
     value, low, high = (math.exp(end) for end in (found.value, found.low, found.high))
     kind = kind or measured("this machine")
@@ -93,7 +88,7 @@ def judge(
         word = "slower"
     else:
         reason = _rounds_text(found, rounds, band)
-    return Verdict(name, over, word, estimate, rounds, same_within, reason)
+    return Verdict(name, over, word, estimate, same_within, reason)
 
 
 def _rounds_text(found: Interval, rounds: int, band: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from html import escape
+from types import EllipsisType
 from typing import Any
 
 from labkit import plain
@@ -19,13 +20,15 @@ __all__ = ["Outcome", "Prediction", "predict"]
 @plain.stored
 @dataclass(frozen=True)
 class Prediction:
-    """What you expect, before you measure."""
+    """What you expect, before you measure; `guess` is None until you have written one."""
 
     what: str
-    guess: float
+    guess: float | None
     unit: str = ""
 
     def __str__(self) -> str:
+        if self.guess is None:
+            return f"Not predicted yet: {self.what}. Put your guess in place of `...`."
         return f"You guess {quantity_text(self.guess, self.unit)} for the {self.what}."
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
@@ -65,7 +68,7 @@ class Outcome:
     """A guess, the result, and how far apart they are."""
 
     what: str
-    guess: float
+    guess: float | None
     unit: str
     value: float
     low: float | None
@@ -75,24 +78,26 @@ class Outcome:
     @property
     def factor(self) -> float:
         """How many times too high or too low the guess was; 1 is a perfect guess."""
-        if not (math.isfinite(self.value) and self.value > 0):
+        if self.guess is None or not (math.isfinite(self.value) and self.value > 0):
             return math.nan
         return max(self.guess / self.value, self.value / self.guess)
 
     @property
     def inside(self) -> bool | None:
-        """Whether the guess lies in the interval; None without one."""
-        if self.low is None or self.high is None:
+        """Whether the guess lies in the interval; None without one of them."""
+        if self.guess is None or self.low is None or self.high is None:
             return None
         return self.low <= self.guess <= self.high
 
     def __str__(self) -> str:
-        text = f"You guessed {quantity_text(self.guess, self.unit)}"
-        if not math.isfinite(self.value):
-            return f"{text}; nothing was {self.verb}."
-        text += f"; {self.verb} {quantity_text(self.value, self.unit)}"
-        if self.low is not None and self.high is not None:
-            text += f" ({span_text(self.low, self.high, self.unit)})"
+        found = f"nothing was {self.verb}"
+        if math.isfinite(self.value):
+            found = f"{self.verb} {quantity_text(self.value, self.unit)}"
+            if self.low is not None and self.high is not None:
+                found += f" ({span_text(self.low, self.high, self.unit)})"
+        if self.guess is None:
+            return f"{found[0].upper()}{found[1:]}. Write your guess first, then run again."
+        text = f"You guessed {quantity_text(self.guess, self.unit)}; {found}"
         if self.inside:
             return f"{text}: your guess lies inside the interval."
         if math.isnan(self.factor):
@@ -107,14 +112,14 @@ class Outcome:
         return _paragraph(f"{self.what[:1].upper()}{self.what[1:]}. {self}")
 
 
-def predict(what: str, guess: float, *, unit: str = "") -> Prediction:
-    """Write down what you expect.
+def predict(what: str, guess: float | EllipsisType = ..., *, unit: str = "") -> Prediction:
+    """Write down what you expect; `...` stands for "not yet".
 
     >>> mine = predict("speed-up of 2 replicas", 1.8, unit="×")
     >>> print(mine.against((0.84, 0.80, 0.88)))
     You guessed 1.80×; measured 0.84× (0.80–0.88×): off by a factor of 2.1, above the interval.
     """
-    return Prediction(what, number("guess", guess, above=0), unit)
+    return Prediction(what, None if guess is ... else number("guess", guess, above=0), unit)
 
 
 def _paragraph(text: str) -> dict[str, str]:

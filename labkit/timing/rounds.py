@@ -1,8 +1,8 @@
 """Time one program, or several in interleaved rounds.
 
-First calls and warm-up calls come before the rounds and are kept apart. Then every candidate
+First calls and warm-up calls come before the rounds and are kept apart. Then every program
 runs once in each round, in an order drawn anew: when the machine slows down, speeds up or is
-interrupted, that hits all candidates alike.
+interrupted, that hits all programs alike.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ import gc
 import os
 import random
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 from labkit.arguments import number, one_of, whole
-from labkit.kinds import LabError, seconds_text
+from labkit.kinds import LabError, measured, seconds_text
 from labkit.progress import Line
 from labkit.timing import clock
-from labkit.timing.judge import SAME_WITHIN
-from labkit.timing.results import Comparison, Log, Machine, Run, Scaling, Timed
+from labkit.timing.results import Scaling, Timed, Timings
 
 __all__ = ["compare", "measure"]
 
@@ -38,25 +36,24 @@ def measure(
     on: str = "",
     warmup: int = 2,
     time_limit: float = 60.0,
-) -> Run:
+) -> Timings:
     """How long a call takes: its median and quartiles, and how much is done per second.
 
     >>> run = measure(train_one_epoch, items=60_000)      # doctest: +SKIP
     >>> run.throughput()                                  # doctest: +SKIP
 
-    The first call is kept apart, for it also traces, compiles and starts things; so are `warmup`
-    more calls. Then come `rounds` calls that count. After `time_limit` seconds in all, the round
-    in progress is the last. Ctrl-C keeps what was timed. The clock is the wall clock, and waits
-    for GPUs. The environment variable LABKIT_ROUNDS sets a maximum for `rounds`.
+    The first call is kept apart, for it also traces, compiles and starts things; `warmup` more
+    calls are not kept. Then come `rounds` calls that count. After `time_limit` seconds in all, the
+    round in progress is the last. Ctrl-C keeps what was timed. The clock is the wall clock, and
+    waits for GPUs. The environment variable LABKIT_ROUNDS sets a maximum for `rounds`.
 
     `items` is how many images (or other `unit`) one call processes; `label` names the data and
     `on` the devices in every table.
     """
-    called = name or str(getattr(work, "__name__", "work"))
-    called = "work" if called == "<lambda>" else called
-    _check_callable(called, work)
-    count = None if items is None else number("items", items, above=0)
-    return Run(_time({called: work}, rounds, warmup, time_limit, None, on), count, unit, label)
+    called = str(name or getattr(work, "__name__", "work")).replace("<lambda>", "work")
+    counts = None if items is None else _numbers("items", items, [called])
+    timed, notes = _time({called: work}, rounds, warmup, time_limit, None, counts, None)
+    return Timings(timed, called, None, unit, label, measured(on or _machine()), notes)
 
 
 def compare(
@@ -66,7 +63,6 @@ def compare(
     items: float | Mapping[str, float] | None = None,
     devices: Mapping[str, int] | None = None,
     scaling: Scaling | None = None,
-    same_within: float = SAME_WITHIN,
     baseline: str | None = None,
     unit: str = "images",
     label: str = "",
@@ -74,7 +70,7 @@ def compare(
     warmup: int = 2,
     time_limit: float = 60.0,
     seed: int | None = None,
-) -> Comparison:
+) -> Timings:
     """Which is faster, by how much, and how sure one can be.
 
     >>> result = compare({"one device": f, "two replicas": g}, items=64)   # doctest: +SKIP
@@ -82,16 +78,15 @@ def compare(
     two replicas is slower than one device: 0.84× (95 % interval: 0.80–0.88×)
 
     First calls, warm-up, time limit and Ctrl-C are as in `measure`. Then in each of the `rounds`
-    every candidate runs once, in an order drawn anew (`seed` repeats it), and speeds are compared
+    every program runs once, in an order drawn anew (`seed` repeats it), and speeds are compared
     within the round: a machine that drifts cannot fake a difference.
 
-    The verdict on each candidate compares it with the `baseline`, by default the first one. It is
-    *same* when the interval of the speed-up lies within ± `same_within` (0.01 is 1 %), *faster*
-    or *slower* when the whole interval lies beyond, and otherwise *cannot tell*. Where programs
-    are equal, at most 5 % of all calls of `compare` say that one differs (for all candidates
-    together).
+    The verdict on each program compares it with the `baseline`, by default the first one. It is
+    *same* when the interval of the speed-up lies within ± 0.5 %, *faster* or *slower* when the
+    whole interval lies beyond, and otherwise *cannot tell*. Where programs are equal, at most 5 %
+    of all calls of `compare` say that one differs (for all programs together).
 
-    With `devices` and `scaling` the table has an efficiency: "strong" when every candidate does
+    With `devices` and `scaling` the table has an efficiency: "strong" when every program does
     the same work, "weak" when the work of a call grows with its devices.
     """
     if not isinstance(works, Mapping) or len(works) < 2:
@@ -99,55 +94,38 @@ def compare(
             'works must be two or more functions with their names: {"one device": f, "two": g}, '
             f"got {works!r}. labkit.measure times a single one."
         )
-    for name, work in works.items():
-        _check_callable(name, work)
     names = list(works)
     first = names[0] if baseline is None else one_of("baseline", baseline, names)
-    counts = None if items is None else _items(items, names)
-    used = _devices(devices, scaling, names, counts)
-    band = number("same_within", same_within, at_least=0, below=1)
-    log = _time(works, rounds, warmup, time_limit, seed, on)
-    return Comparison(log, first, counts, used, scaling, band, unit, label)
+    counts = None if items is None else _numbers("items", items, names)
+    used = None
+    if devices is not None or scaling is not None:
+        one_of("scaling", scaling, ("strong", "weak"))
+        used = _numbers("devices", devices, names)
+        _check_scaling(scaling, counts, used)
+    timed, notes = _time(works, rounds, warmup, time_limit, seed, counts, used)
+    return Timings(timed, first, scaling, unit, label, measured(on or _machine()), notes)
 
 
-# --- arguments
-
-
-def _check_callable(name: str, work: object) -> None:
-    if not callable(work):
-        raise LabError(f"{name!r} must be a function, got {work!r}. Write f, not f().")
-
-
-def _items(items: Any, names: list[str]) -> dict[str, float]:
-    given = items if isinstance(items, Mapping) else dict.fromkeys(names, items)
-    _check_names("items", given, names)
-    return {name: number(f"items of {name!r}", given[name], above=0) for name in names}
-
-
-def _devices(
-    devices: Any, scaling: Any, names: list[str], items: dict[str, float] | None
-) -> dict[str, int] | None:
-    if devices is None and scaling is None:
-        return None
-    one_of("scaling", scaling, ("strong", "weak"))
-    _check_names("devices", devices, names)
-    used = {name: whole(f"devices of {name!r}", devices[name], at_least=1) for name in names}
-    if scaling == "weak" and items is None:
-        raise LabError("Weak scaling needs items={...}: the images of each candidate's call.")
-    work = items or {}
-    share = {name: work[name] / (used[name] if scaling == "weak" else 1) for name in work}
-    if share and max(share.values()) > 1.001 * min(share.values()):
-        per = " per device" if scaling == "weak" else ""
-        raise LabError(f"{scaling} scaling means the same work{per}, got {items} on {used}.")
-    return used
-
-
-def _check_names(what: str, given: Any, names: list[str]) -> None:
-    if not isinstance(given, Mapping) or set(given) != set(names):
+def _numbers(what: str, given: Any, names: list[str]) -> dict[str, float]:
+    """A positive number for each program: one for all of them, or each its own."""
+    if isinstance(given, Mapping) and set(given) != set(names):
         raise LabError(f"{what} must have a number for each of {names}, got {given!r}.")
+    each = given if isinstance(given, Mapping) else dict.fromkeys(names, given)
+    return {name: number(f"{what} of {name!r}", each[name], above=0) for name in names}
 
 
-# --- timing
+def _check_scaling(
+    scaling: Scaling | None, items: dict[str, float] | None, devices: dict[str, float]
+) -> None:
+    """Strong scaling divides the same work, weak scaling keeps the work of each device."""
+    if items is None:
+        if scaling == "weak":
+            raise LabError("Weak scaling needs items={...}: the images of each program's call.")
+        return
+    share = [items[n] / (devices[n] if scaling == "weak" else 1) for n in items]
+    if max(share) > 1.001 * min(share):
+        per = " per device" if scaling == "weak" else ""
+        raise LabError(f"{scaling} scaling means the same work{per}, got {items} on {devices}.")
 
 
 def _time(
@@ -156,20 +134,21 @@ def _time(
     warmup: int,
     time_limit: float,
     seed: int | None,
-    on: str,
-) -> Log:
+    items: dict[str, float] | None,
+    devices: dict[str, float] | None,
+) -> tuple[tuple[Timed, ...], tuple[str, ...]]:
     """Call everything as planned. Ctrl-C ends it with the complete rounds, if there is one."""
-    rounds = whole("rounds", rounds, at_least=1)
-    most = whole("LABKIT_ROUNDS", int(os.environ.get("LABKIT_ROUNDS") or rounds), at_least=1)
-    rounds, warmup = min(rounds, most), whole("warmup", warmup)
+    for name, work in works.items():
+        if not callable(work):
+            raise LabError(f"{name!r} must be a function, got {work!r}. Write f, not f().")
+    rounds, warmup = whole("rounds", rounds, at_least=1), whole("warmup", warmup)
+    most = int(os.environ.get("LABKIT_ROUNDS") or rounds)
+    rounds = min(rounds, whole("LABKIT_ROUNDS", most, at_least=1))
     end = clock.now() + number("time_limit", time_limit, above=0)
-    seed = random.SystemRandom().randrange(2**32) if seed is None else whole("seed", seed)
-    machine, draw, names = _machine(), random.Random(seed), list(works)
+    load, draw, names = os.getloadavg()[0], random.Random(seed), list(works)
     before: dict[str, list[float]] = {name: [] for name in names}  # first call and warm-up
     samples: dict[str, list[float]] = {name: [] for name in names}
-    order: list[list[int]] = []
-    stopped: Literal["", "by Ctrl-C", "by time_limit"] = ""
-    progress = Line()
+    stopped, progress = "", Line()
     name, where = names[0], "warm-up"
     gc.collect()
     try:
@@ -180,14 +159,12 @@ def _time(
                     before[name].append(clock.seconds_of(works[name]))
         for done in range(rounds):
             if done and clock.now() >= end:
-                stopped = "by time_limit"
+                stopped = "at the time limit"
                 break
             where = f"round {done + 1} of {rounds}"
             left = sum(median(samples[name] or before[name]) for name in names)
             progress.show(f"{where}, about {seconds_text(left * (rounds - done))} left")
-            order.append(draw.sample(range(len(names)), len(names)))
-            for index in order[-1]:
-                name = names[index]
+            for name in draw.sample(names, len(names)):
                 samples[name].append(clock.seconds_of(works[name]))
     except KeyboardInterrupt:
         if not all(samples.values()):
@@ -198,16 +175,35 @@ def _time(
         raise
     finally:
         progress.erase()
+    complete = min(map(len, samples.values()))
     timed = tuple(
-        Timed(name, before[name][0], tuple(before[name][1:]), tuple(samples[name]))
+        Timed(
+            name, before[name][0], tuple(samples[name][:complete]),
+            items[name] if items else None, devices[name] if devices else 1,
+        )
         for name in names
-    )
-    rows = tuple(tuple(row) for row in order)
-    return Log(timed, rows, rounds, stopped, machine, on, seed, os.getpid())
+    )  # fmt: skip
+    notes = [f"Stopped {stopped} after {complete} of {rounds} rounds."] if stopped else []
+    return timed, (*notes, *_notes(timed, load))
 
 
-def _machine() -> Machine:
+def _notes(timed: tuple[Timed, ...], load: float) -> list[str]:
+    """What spoils a measurement."""
+    notes, cores = [], os.cpu_count() or 1
+    if short := [one.name for one in timed if median(one.samples) < 20e-6]:
+        called = ", ".join(map(repr, short))
+        notes.append(
+            f"A call of {called} costs little more than the clock itself: put a loop into it."
+        )
+    if load > 0.5 * cores:
+        notes.append(
+            f"The machine was busy at the start (load {load:.1f} on {cores} cores). "
+            "Stop other programs for narrower intervals."
+        )
+    return notes
+
+
+def _machine() -> str:
     from labkit.hardware.survey import machine_text
 
-    when = datetime.now().astimezone().isoformat(" ", "seconds")
-    return Machine(machine_text(), when, os.getloadavg()[0], os.cpu_count() or 1)
+    return machine_text()

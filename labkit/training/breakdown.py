@@ -195,7 +195,7 @@ def breakdown(job: Job, *, rounds: int = 15, time_limit: float = 120.0) -> Break
         )  # fmt: skip
 
     def seconds(one: Job, name: str) -> list[float]:
-        return [s / steps[one] for s in timed.log.samples(f"{one.replicas.count}, {name}")]
+        return [s / steps[one] for s in timed.samples(f"{one.replicas.count}, {name}")]
 
     times = {one: {name: seconds(one, name) for name in calls[one]} for one in calls}
     times[alone]["no reduction"] = times[alone]["step"]

@@ -23,48 +23,67 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-from labkit import plain
 from labkit.arguments import one_of, whole
 from labkit.kinds import Kind, count_text, measured, percent_text, ratio_text, seconds_text
 from labkit.progress import progress
 from labkit.timing.judge import judge
 
-__all__ = ["DEFECTS", "Ablation", "BenchmarkResult", "ablation", "program", "run"]
+__all__ = ["DEFECTS", "Ablation", "AblationStep", "ablation", "program", "run"]
 
-# In the order in which the ablation fixes them: first those that change what is timed.
-DEFECTS = (
-    "clock",
-    "first epoch",
-    "timed evaluation",
-    "loss",
-    "pipeline",
-    "batch",
-    "different batch",
-    "float64",
-)
-TIMING_DEFECTS = 3
 HALVES = {"one": "one device", "two": "two replicas"}
 # A smaller change of a time, or of the accuracy on 1000 test images, is called none: trainings with
 # other random numbers stay within the latter.
 SMALL, SMALL_ACCURACY = 0.15, 0.04
-_HEAD = (
-    "fixed, one after the other", "one device", "two replicas", "ratio", "accuracy on one",
-    "on two", "what changed",
-)  # fmt: skip
-# What is said of a fix that changed nothing here: why the defect is one all the same.
-ELSEWHERE = {
-    "nothing": "this is what it prints",
-    "clock": "no change measured; a process that waits, for a GPU or for its turn, uses no CPU",
-    "first epoch": "no change measured; tracing weighs less, the longer the training",
-    "timed evaluation": "no change measured; it takes longer with more test images",
-    "loss": "no change measured; the wrong loss needs more epochs to show",
-    "pipeline": "no change measured; shuffling matters for images that are sorted by class",
-    "batch": "no change measured; 64 is the global batch of two replicas, not of four",
-    "different batch": "no change measured; larger batches make fewer updates an epoch",
-    "float64": "no change measured; 60,000 images would take 376 MB",
+# In the order in which the ablation fixes them, each with what is said when its fix changed nothing
+# here. The first three concern what is timed.
+DEFECTS = {
+    "clock": "a process that waits, for a GPU or for its turn, uses no CPU",
+    "first epoch": "tracing weighs less, the longer the training",
+    "timed evaluation": "it takes longer with more test images",
+    "loss": "the wrong loss needs more epochs to show",
+    "pipeline": "shuffling matters for images that are sorted by class",
+    "batch": "64 is the global batch of two replicas, not of four",
+    "different batch": "larger batches make fewer updates an epoch",
+    "float64": "60,000 images would take 376 MB",
 }
+TIMING_DEFECTS = 3
+
+_PREPARATION = """\
+import time
+import keras
+import tensorflow as tf
+import labkit
+
+strategy = labkit.replicas(2).strategy()
+data = labkit.datasets.mnist()
+BATCH = 32
+GLOBAL_BATCH = BATCH * strategy.num_replicas_in_sync
+x = data.x_train[:{images}]{scale}
+x_test = data.x_test[:1000]{scale}
+y, y_test = data.y_train[:{images}], data.y_test[:1000]
+
+def build(loss):
+    model = keras.Sequential([
+        keras.Input((28, 28)),
+        keras.layers.Flatten(),
+        keras.layers.Dense(128, activation="relu"),
+        keras.layers.Dropout(0.2),
+        keras.layers.Dense(10)])
+    model.compile(optimizer="adam", loss=loss, metrics=["accuracy"])
+    return model
+"""
+_ONE = "one = build(keras.losses.SparseCategoricalCrossentropy(from_logits=True))\n"
+_TWO = """\
+labels = keras.utils.to_categorical(y, 10)
+test_labels = keras.utils.to_categorical(y_test, 10)
+train = tf.data.Dataset.from_tensor_slices((x, labels))
+train = train{shuffle}.batch({batch}).prefetch(tf.data.AUTOTUNE)
+test = tf.data.Dataset.from_tensor_slices((x_test, test_labels)).batch(500)
+with strategy.scope():
+    two = build({loss})
+"""
 
 
 def program(fixed: Sequence[str] = (), *, images: int = 2048) -> str:
@@ -90,63 +109,25 @@ def _pieces(fixed: Sequence[str], images: int) -> tuple[str, dict[str, str]]:
     batch = either("batch", "GLOBAL_BATCH", "64")
     one_batch = either("different batch", batch, "BATCH")
 
-    def timed(model: str, data: str, few: str, test: str) -> list[str]:
-        stop = f"{model}_seconds = {clock} - start"
-        score = f"{model}_accuracy = {model}.evaluate({test}, verbose=0)[1]"
-        return [
-            *([f"{model}.fit({few}, verbose=0)  # warm-up"] if "first epoch" in fixed else []),
-            f"start = {clock}",
-            f"{model}.fit({data}, epochs=1, verbose=0)",
-            *([stop, score] if "timed evaluation" in fixed else [score, stop]),
-            f'print(f"{HALVES[model]}: {{{model}_seconds:.2f}} seconds, "',
-            f'      f"accuracy {{{model}_accuracy:.3f}}")',
-        ]
+    def timed(model: str, data: str, few: str, test: str) -> str:
+        stop = f"{model}_seconds = {clock} - start\n"
+        score = f"{model}_accuracy = {model}.evaluate({test}, verbose=0)[1]\n"
+        return (
+            either("first epoch", f"{model}.fit({few}, verbose=0)  # warm-up\n", "")
+            + f"start = {clock}\n"
+            + f"{model}.fit({data}, epochs=1, verbose=0)\n"
+            + either("timed evaluation", stop + score, score + stop)
+            + f'print(f"{HALVES[model]}: {{{model}_seconds:.2f}} seconds, "\n'
+            + f'      f"accuracy {{{model}_accuracy:.3f}}")\n'
+        )
 
-    preparation = [
-        "import time",
-        "import keras",
-        "import tensorflow as tf",
-        "import labkit",
-        "",
-        "strategy = labkit.replicas(2).strategy()",
-        "data = labkit.datasets.mnist()",
-        "BATCH = 32",
-        "GLOBAL_BATCH = BATCH * strategy.num_replicas_in_sync",
-        f"x = data.x_train[:{images}]{scale}",
-        f"x_test = data.x_test[:1000]{scale}",
-        f"y, y_test = data.y_train[:{images}], data.y_test[:1000]",
-        "",
-        "def build(loss):",
-        "    model = keras.Sequential([",
-        "        keras.Input((28, 28)),",
-        "        keras.layers.Flatten(),",
-        '        keras.layers.Dense(128, activation="relu"),',
-        "        keras.layers.Dropout(0.2),",
-        "        keras.layers.Dense(10)])",
-        '    model.compile(optimizer="adam", loss=loss, metrics=["accuracy"])',
-        "    return model",
-    ]
-    one = [
-        "one = build(keras.losses.SparseCategoricalCrossentropy(from_logits=True))",
-        *timed("one", f"x, y, batch_size={one_batch}", "x[:64], y[:64]", "x_test, y_test"),
-    ]
-    two = [
-        "labels = keras.utils.to_categorical(y, 10)",
-        "test_labels = keras.utils.to_categorical(y_test, 10)",
-        "train = tf.data.Dataset.from_tensor_slices((x, labels))",
-        f"train = train{shuffle}.batch({batch}).prefetch(tf.data.AUTOTUNE)",
-        "test = tf.data.Dataset.from_tensor_slices((x_test, test_labels)).batch(500)",
-        "with strategy.scope():",
-        f"    two = build({loss})",
-        *timed("two", "train", "train.take(2)", "test"),
-    ]
-    texts = ["\n".join(lines) + "\n" for lines in (preparation, one, two)]
-    return texts[0], {"one": texts[1], "two": texts[2]}
+    one = _ONE + timed("one", f"x, y, batch_size={one_batch}", "x[:64], y[:64]", "x_test, y_test")
+    two = _TWO.format(shuffle=shuffle, batch=batch, loss=loss)
+    two += timed("two", "train", "train.take(2)", "test")
+    return _PREPARATION.format(images=images, scale=scale), {"one": one, "two": two}
 
 
-@plain.stored
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """What one statement of the program took, by both clocks."""
 
     what: str
@@ -154,29 +135,25 @@ class Cost:
     cpu_seconds: float
 
 
-@plain.stored
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """What the program printed, what it ran on, and what its statements took."""
+    """What the program printed, what its statements took, and what it ran on."""
 
     one_seconds: float
     two_seconds: float
     one_accuracy: float
     two_accuracy: float
+    costs: tuple[Cost, ...]  # of "one fit", "one evaluate", "two fit" and "two evaluate"
     images: int
-    costs: tuple[Cost, ...]
-    """Of "one fit", "one evaluate", "two fit" and "two evaluate"."""
     data: str
     kind: Kind
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return (
             f"one device: {self.one_seconds:.2f} seconds, accuracy {self.one_accuracy:.3f}\n"
             f"two replicas: {self.two_seconds:.2f} seconds, accuracy {self.two_accuracy:.3f}\n"
             f"({count_text(self.images)} images of {self.data}, 1 epoch; {self.kind})"
         )
-
-    __repr__ = __str__
 
 
 def run(fixed: Sequence[str] = (), *, images: int = 2048) -> BenchmarkResult:
@@ -184,8 +161,8 @@ def run(fixed: Sequence[str] = (), *, images: int = 2048) -> BenchmarkResult:
     preparation, texts = _pieces(fixed, images)
     one, two = (_run(preparation + text, half) for half, text in texts.items())
     return BenchmarkResult(
-        one.printed, two.printed, one.accuracy, two.accuracy, images,
-        (one.fit, one.evaluate, two.fit, two.evaluate), *_data_and_kind(),
+        one.printed, two.printed, one.accuracy, two.accuracy,
+        (one.fit, one.evaluate, two.fit, two.evaluate), images, *_data_and_kind(),
     )  # fmt: skip
 
 
@@ -196,8 +173,7 @@ def _data_and_kind() -> tuple[str, Kind]:
     return mnist().label, measured(replicas(2).describe())
 
 
-@dataclass(frozen=True)
-class _Half:
+class _Half(NamedTuple):
     """The measurement on one device, or on two replicas, as it was run."""
 
     printed: float
@@ -208,7 +184,7 @@ class _Half:
 
 
 def _run(text: str, half: str) -> _Half:
-    """Run one half of the program, statement by statement: so both clocks can time each of them."""
+    """Run one half of the program, statement by statement, to time its training and evaluation."""
     from labkit.hardware import replicas
 
     replicas(2)  # before anything else uses TensorFlow
@@ -227,9 +203,8 @@ def _run(text: str, half: str) -> _Half:
             if f"{half}.{what}(" in ast.unparse(statement):  # the last fit is no warm-up
                 spent[what] = Cost(f"{half} {what}", *seconds), execute
     (fit, fit_again), (evaluate, _) = spent["fit"], spent["evaluate"]
-    return _Half(
-        names[f"{half}_seconds"], float(names[f"{half}_accuracy"]), fit, evaluate, fit_again
-    )
+    accuracy = float(names[f"{half}_accuracy"])
+    return _Half(names[f"{half}_seconds"], accuracy, fit, evaluate, fit_again)
 
 
 def _quietly(execute: Callable[[], object]) -> None:
@@ -239,64 +214,36 @@ def _quietly(execute: Callable[[], object]) -> None:
         execute()
 
 
-@plain.stored
 @dataclass(frozen=True)
 class AblationStep:
-    """What was fixed, what the program then prints, and what that changed."""
-
-    fixed: str
-    one_seconds: float
-    two_seconds: float
-    one_accuracy: float
-    two_accuracy: float
-    changed: tuple[str, ...]
-    """ "time", "accuracy", both or neither."""
-    words: str
-
-    @property
-    def ratio(self) -> float:
-        """How many times as long two replicas take."""
-        return self.two_seconds / self.one_seconds
-
-
-@dataclass(frozen=True)
-class Version:
-    """The program with some defects fixed; by half, its seconds round by round and its accuracy."""
+    """The program with one more defect fixed: seconds by round and accuracy of each half."""
 
     fixed: str
     seconds: dict[str, list[float]]
     accuracy: dict[str, float]
 
-    def step(self, before: Version) -> AblationStep:
-        """What this version's fix changed."""
-        changed, words = [], []
+    @property
+    def ratio(self) -> float:
+        """How many times as long two replicas take."""
+        return median(self.seconds["two"]) / median(self.seconds["one"])
+
+    def changed(self, before: AblationStep) -> list[str]:
+        """What the fix certainly changed, in words; nothing is said of what it did not."""
+        words = []
         for half, name in HALVES.items():
             pairs = list(zip(before.seconds[half], self.seconds[half], strict=True))
             verdict = judge(name, "", [math.log(b / a) for b, a in pairs], same_within=SMALL)
             if verdict.word in ("faster", "slower"):
-                changed.append("time")
                 words.append(f"{name}: {ratio_text(1 / verdict.estimate.value)} the time")
-            elif verdict.word == "cannot tell" and any(b != a for b, a in pairs):
-                words.append(f"{name}: cannot tell, rounds too few or too uneven")
             points = self.accuracy[half] - before.accuracy[half]
             if abs(points) > SMALL_ACCURACY:
-                changed.append("accuracy")
                 words.append(f"{name}: {100 * points:+.0f} points of accuracy")
-        return AblationStep(
-            fixed=self.fixed,
-            one_seconds=median(self.seconds["one"]),
-            two_seconds=median(self.seconds["two"]),
-            one_accuracy=self.accuracy["one"],
-            two_accuracy=self.accuracy["two"],
-            changed=tuple(dict.fromkeys(changed)),
-            words="; ".join(words) or ELSEWHERE[self.fixed],
-        )
+        return words
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Ablation:
-    """The classic benchmark, fixed defect by defect."""
+    """The classic benchmark, fixed defect by defect; the first step has nothing fixed."""
 
     steps: tuple[AblationStep, ...]
     images: int
@@ -306,39 +253,45 @@ class Ablation:
 
     @property
     def mattered(self) -> tuple[str, ...]:
-        """The defects that changed time or accuracy here."""
-        return tuple(step.fixed for step in self.steps if step.changed)
+        """The defects whose fix changed time or accuracy here."""
+        return tuple(after.fixed for b, after in pairwise(self.steps) if after.changed(b))
 
-    def _rows(self) -> list[tuple[str, ...]]:
-        return [
+    def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        head = ("fixed, one after the other", "one device", "two replicas", "ratio",
+                "accuracy on one", "on two", "what changed")  # fmt: skip
+        words = ["this is what it prints"]
+        for before, after in pairwise(self.steps):
+            nothing = f"no change measured; {DEFECTS[after.fixed]}"
+            words.append("; ".join(after.changed(before)) or nothing)
+        rows = [
             (
                 step.fixed,
-                *map(seconds_text, (step.one_seconds, step.two_seconds)),
+                *(seconds_text(median(seconds)) for seconds in step.seconds.values()),
                 ratio_text(step.ratio),
-                *map(percent_text, (step.one_accuracy, step.two_accuracy)),
-                step.words,
+                *map(percent_text, step.accuracy.values()),
+                changed,
             )
-            for step in self.steps
+            for step, changed in zip(self.steps, words, strict=True)
         ]
+        return head, rows
 
     def _footer(self) -> str:
         return (
             f"{count_text(self.images)} images of {self.data}, 1 epoch; {self.kind}. "
             f"From 'first epoch' on, epochs are medians of {self.rounds} rounds in turn; a change "
             f"below {percent_text(SMALL)} of the time, or {100 * SMALL_ACCURACY:.0f} points of "
-            "accuracy, is called none."
+            "accuracy, is called none, and so is one that the rounds do not agree on."
         )
 
-    def __str__(self) -> str:
-        return "\n".join([*(" | ".join(row) for row in (_HEAD, *self._rows())), self._footer()])
-
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        head, rows = self._table()
+        return "\n".join([*(" | ".join(row) for row in (head, *rows)), self._footer()])
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from labkit.views.table import table
 
-        html = table(_HEAD, self._rows(), "The classic benchmark, fixed", self._footer())
-        return {"text/plain": str(self), "text/html": html}
+        html = table(*self._table(), "The classic benchmark, fixed", self._footer())
+        return {"text/plain": repr(self), "text/html": html}
 
 
 def ablation(*, images: int = 2048, rounds: int = 7) -> Ablation:
@@ -350,30 +303,31 @@ def ablation(*, images: int = 2048, rounds: int = 7) -> Ablation:
     in turn, round after round.
     """
     rounds = whole("rounds", rounds, at_least=1)
+    names = list(DEFECTS)
     run_once = functools.cache(_run)  # a fix changes one half, or both: run each text once
 
     def halves(count: int) -> dict[str, _Half]:
-        preparation, texts = _pieces(DEFECTS[:count], images)
+        preparation, texts = _pieces(names[:count], images)
         return {half: run_once(preparation + text, half) for half, text in texts.items()}
 
-    with progress("classic benchmark", len(DEFECTS) + rounds) as advance:
+    with progress("classic benchmark", len(names) + rounds) as advance:
         run(images=256)  # TensorFlow's own start belongs to no step
         first, runs = halves(0), []
-        for count in range(TIMING_DEFECTS, len(DEFECTS) + 1):
+        for count in range(TIMING_DEFECTS, len(names) + 1):
             runs.append(halves(count))
             advance(count)
-        epoch: dict[_Half, list[float]] = {half: [] for run in runs for half in run.values()}
-        order, draw = list(epoch), random.Random(0)
+        epochs: dict[_Half, list[float]] = {half: [] for ran in runs for half in ran.values()}
+        order, draw = list(epochs), random.Random(0)
         for number in range(1, rounds + 1):
             draw.shuffle(order)  # so that a machine that drifts favours no version
             for half in order:
                 began = time.perf_counter()
                 half.fit_again()
-                epoch[half].append(time.perf_counter() - began)
-            advance(len(DEFECTS) + number)
+                epochs[half].append(time.perf_counter() - began)
+            advance(len(names) + number)
 
-    def version(fixed: str, ran: dict[str, _Half], seconds: Callable[[_Half], Any]) -> Version:
-        return Version(
+    def step(fixed: str, ran: dict[str, _Half], seconds: Callable[[_Half], Any]) -> AblationStep:
+        return AblationStep(
             fixed,
             {name: seconds(half) for name, half in ran.items()},
             {name: half.accuracy for name, half in ran.items()},
@@ -383,14 +337,23 @@ def ablation(*, images: int = 2048, rounds: int = 7) -> Ablation:
         return [half.fit.wall_seconds + half.evaluate.wall_seconds] * rounds
 
     def with_evaluation(half: _Half) -> list[float]:
-        return [second + half.evaluate.wall_seconds for second in epoch[half]]
+        return [seconds + half.evaluate.wall_seconds for seconds in epochs[half]]
 
-    versions = [
-        version("nothing", first, lambda half: [half.printed] * rounds),
-        version("clock", first, wall),
-        version("first epoch", runs[0], with_evaluation),
+    steps = [
+        step("nothing", first, lambda half: [half.printed] * rounds),
+        step(
+            "clock",
+            first,
+            lambda half: [half.fit.wall_seconds + half.evaluate.wall_seconds] * rounds,
+        ),
+        step(
+            "first epoch",
+            runs[0],
+            lambda half: [s + half.evaluate.wall_seconds for s in epochs[half]],
+        ),
+        *(
+            step(fixed, ran, epochs.__getitem__)
+            for fixed, ran in zip(names[TIMING_DEFECTS - 1 :], runs, strict=True)
+        ),
     ]
-    for fixed, ran in zip(DEFECTS[TIMING_DEFECTS - 1 :], runs, strict=True):
-        versions.append(version(fixed, ran, epoch.__getitem__))
-    steps = [after.step(before) for before, after in pairwise([versions[0], *versions])]
     return Ablation(tuple(steps), images, rounds, *_data_and_kind())

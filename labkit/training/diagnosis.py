@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from labkit import plain
 from labkit.kinds import LabError
 from labkit.training.program_rules import PASSES_ON, Program
 
@@ -70,11 +69,6 @@ DEFECTS: dict[str, Defect] = {
         "The evaluation is timed as if it were training.",
         "Stop the clock first, and evaluate afterwards, without validation data in fit.",
     ),
-    "timed preparation": Defect(
-        "wrong time",
-        "Preparing the data is timed as if it were training.",
-        "Prepare the data before the clock starts.",
-    ),
     "batch": Defect(
         "wrong time",
         "The batch does not follow the number of replicas: each of them gets another share of it, "
@@ -121,29 +115,16 @@ DEFECTS: dict[str, Defect] = {
 _LIMITS = f"labkit knows {len(DEFECTS)} defects, and reads a program without running it."
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Finding:
-    """One defect, with the places where it was found."""
+    """One defect, with the places where it was found and what is written at the first of them."""
 
     defect: str
+    severity: str
+    does: str
+    fix: str
     where: tuple[str, ...]
     wrote: str
-
-    @property
-    def severity(self) -> str:
-        """Whether it makes the result wrong, the time wrong, or is advice."""
-        return DEFECTS[self.defect].severity
-
-    @property
-    def does(self) -> str:
-        """What is wrong with it."""
-        return DEFECTS[self.defect].does
-
-    @property
-    def fix(self) -> str:
-        """What to write instead."""
-        return DEFECTS[self.defect].fix
 
     def __str__(self) -> str:
         return (
@@ -152,7 +133,6 @@ class Finding:
         )
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Diagnosis:
     """The findings, the worst first. True when there is one; finding none proves nothing."""
@@ -165,9 +145,7 @@ class Diagnosis:
         """The names of the defects."""
         return tuple(finding.defect for finding in self.findings)
 
-    @property
-    def summary(self) -> str:
-        """How many defects, and in what."""
+    def _summary(self) -> str:
         what = " and ".join(self.inspected)
         if not self.findings:
             return f"No known defect found in {what}. That is not a proof: {_LIMITS}"
@@ -179,10 +157,10 @@ class Diagnosis:
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
 
-    def __str__(self) -> str:
-        return "\n".join([self.summary, *map(str, self.findings)])
+    def __repr__(self) -> str:
+        return "\n".join([self._summary(), *map(str, self.findings)])
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from labkit.views.table import table
 
         head = ("defect", "where", "you wrote", "what it does, and how to fix it")
@@ -190,8 +168,10 @@ class Diagnosis:
             (f"{f.defect} ({f.severity})", ", ".join(f.where), f.wrote, f"{f.does} → {f.fix}")
             for f in self.findings
         ]
-        html = table(head, rows, self.summary, f"There may be others: {_LIMITS}", prose=True)
-        return {"text/plain": str(self), "text/html": html if rows else f"<p>{self.summary}</p>"}
+        footer = f"There may be others: {_LIMITS}"
+        html = table(head, rows, self._summary(), footer, prose=True)
+        page = html if rows else f"<p>{self._summary()}</p>"
+        return {"text/plain": repr(self), "text/html": page}
 
 
 def diagnose(
@@ -207,23 +187,25 @@ def diagnose(
     `data` its arrays (x or (x, y)), a tf.data pipeline or one of labkit's data sets; `replicas`
     their number, a strategy, or the result of labkit.replicas.
     """
-    found: list[tuple[str, str, str]] = []
     given = {"the text of the program": code, "the model": model, "the data": data}
     inspected = tuple(name for name, value in given.items() if value is not None)
     if not inspected:
         raise LabError("Nothing to diagnose: give code, model= or data=, such as diagnose(In[3]).")
+    found: dict[str, list[tuple[str, str]]] = {}
     if code is not None:
         program = Program(code)
-        found += [(name, *program.place(node)) for name, node in program.defects()]
-    found += [*_model_defects(model), *_data_defects(data, replicas)]
-    merged = [
-        Finding(name, tuple(dict.fromkeys(places)), wrote[0])
-        for name in DEFECTS
-        if (places := [where for defect, where, _ in found if defect == name])
-        and (wrote := [text for defect, _, text in found if defect == name])
-    ]
+        for name, node in program.defects():
+            found.setdefault(name, []).append(program.place(node))
+    for name, where, wrote in (*_model_defects(model), *_data_defects(data, replicas)):
+        found.setdefault(name, []).append((where, wrote))
+    findings = [
+        Finding(name, *defect, tuple(dict.fromkeys(where for where, _ in found[name])),
+                found[name][0][1])
+        for name, defect in DEFECTS.items() if name in found
+    ]  # fmt: skip
     order = ("wrong result", "wrong time", "advice")
-    return Diagnosis(tuple(sorted(merged, key=lambda one: order.index(one.severity))), inspected)
+    findings.sort(key=lambda finding: order.index(finding.severity))
+    return Diagnosis(tuple(findings), inspected)
 
 
 def _model_defects(model: Any) -> Iterator[tuple[str, str, str]]:

@@ -1,8 +1,7 @@
-"""How images reach the replicas: kept in each device's memory, or from a tf.data pipeline.
+"""How images reach the replicas: copied to each device once; a step only gathers its rows.
 
-MNIST is 47 MB. What fits is copied to each device once, and a step only gathers its rows: no copy,
-no Python, no thread. What does not fit comes from a pipeline: shuffled, batched, prefetched.
-Both give each replica its slice of the same global batch, as bytes; the step scales them.
+MNIST is 47 MB. Each replica takes its slice of the same global batch as bytes, and the step scales
+them.
 
 >>> batch_sizes(32, replicas=4, scaling="strong"), batch_sizes(32, replicas=4, scaling="weak")
 ((32, 8), (128, 32))
@@ -22,9 +21,7 @@ __all__ = [
     "Inputs",
     "batch_sizes",
     "cached_batch",
-    "dataset",
     "epoch_order",
-    "from_dataset",
     "in_memory",
     "scale_images",
 ]
@@ -38,8 +35,6 @@ class Inputs:
     """Outside the replicas, of (order, step): what `batch_at` is called with."""
     batch_at: Callable[..., tuple[Any, Any]]
     """On a replica: its images and labels of this step."""
-    resumable: bool
-    """Whether training can start again in the middle of an epoch."""
 
 
 def in_memory(strategy: Any, images: Any, labels: Any, batch: int) -> Inputs:
@@ -63,13 +58,7 @@ def in_memory(strategy: Any, images: Any, labels: Any, batch: int) -> Inputs:
         rows = order[first : first + batch]
         return tf.gather(images, rows), tf.gather(labels, rows)
 
-    return Inputs(lambda order, step: (*copies, order, step), batch_at, resumable=True)
-
-
-def from_dataset(strategy: Any, pipeline: Any) -> Inputs:
-    """A tf.data pipeline of global batches; the strategy gives each replica its slice."""
-    batches = iter(strategy.experimental_distribute_dataset(pipeline))
-    return Inputs(lambda _order, _step: tuple(next(batches)), _unchanged, resumable=False)
+    return Inputs(lambda order, step: (*copies, order, step), batch_at)
 
 
 def cached_batch(strategy: Any, inputs: Inputs, global_batch: int) -> Inputs:
@@ -82,33 +71,11 @@ def cached_batch(strategy: Any, inputs: Inputs, global_batch: int) -> Inputs:
         return strategy.run(inputs.batch_at, args=arguments)
 
     batch = first()
-    return Inputs(lambda _order, _step: batch, _unchanged, resumable=False)
+    return Inputs(lambda _order, _step: batch, _unchanged)
 
 
 def _unchanged(images: Any, labels: Any) -> tuple[Any, Any]:
     return images, labels
-
-
-def dataset(images: Any, labels: Any, batch: int, seed: int) -> Any:
-    """The pipeline for data that does not fit: shuffle, batch, repeat, prefetch, in this order.
-
-    Bytes travel and floats are made on the device: a quarter of the traffic. Shuffling before
-    batching mixes images, not batches. Prefetching prepares the next batch during this step.
-    """
-    tf = import_tensorflow()
-    options = tf.data.Options()
-    policy = tf.data.experimental.AutoShardPolicy
-    options.experimental_distribute.auto_shard_policy = policy.DATA
-    # Without threads of its own, tf.data competes with the training step for the same ones.
-    options.threading.private_threadpool_size = 1
-    return (
-        tf.data.Dataset.from_tensor_slices((images, labels.astype("int32")))
-        .shuffle(len(labels), seed=seed, reshuffle_each_iteration=True)
-        .batch(batch, drop_remainder=True)
-        .repeat()
-        .prefetch(tf.data.AUTOTUNE)
-        .with_options(options)
-    )
 
 
 def epoch_order(images: int, epoch: int, seed: int) -> Any:

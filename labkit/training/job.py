@@ -14,9 +14,7 @@ from labkit.training.history import Epoch, History, Score
 from labkit.training.inputs import (
     Inputs,
     batch_sizes,
-    dataset,
     epoch_order,
-    from_dataset,
     in_memory,
     scale_images,
 )
@@ -65,7 +63,6 @@ class Job:
         images: int | None = None,
         seed: int = 0,
         reduction: str | None = None,
-        streamed: bool = False,
     ) -> None:
         began = time.perf_counter()
         self._arguments = {k: v for k, v in locals().items() if k not in ("self", "began")}
@@ -102,11 +99,7 @@ class Job:
         # CIFAR's labels have the shape (n, 1), as Keras gives them.
         self._test_labels = data.y_test.ravel().astype("int32")
         train = data.x_train[: self._count], data.y_train[: self._count].ravel()
-        if streamed:
-            pipeline = dataset(*train, self.global_batch, seed)
-            self.inputs = from_dataset(self.strategy, pipeline)
-        else:
-            self.inputs = in_memory(self.strategy, *train, self.replica_batch)
+        self.inputs = in_memory(self.strategy, *train, self.replica_batch)
         self.epochs: list[Epoch] = []
         self._started = 0
         self.run_steps = self.build_loop(self.inputs)

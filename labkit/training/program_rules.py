@@ -1,7 +1,7 @@
-"""The rules of `diagnose` over the text of a program.
+"""The rules of `diagnose` over the text of a program, which is read with `ast` and never run.
 
-A program is read with Python's `ast` and never run. One visitor collects its assignments and calls
-in the order of the lines; each rule is a method that yields (name of a defect, where).
+One visitor collects calls and assignments in the order of the lines; each rule is a method that
+yields (name of a defect, where).
 """
 
 from __future__ import annotations
@@ -10,44 +10,34 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from labkit.kinds import LabError
 
 __all__ = ["PASSES_ON", "Program"]
 
-
-def _cells(code: Any) -> list[str]:
-    if isinstance(code, str):
-        return [code]
-    if isinstance(code, Sequence) and all(isinstance(cell, str) for cell in code):
-        return list(code)
-    try:
-        return [textwrap.dedent(inspect.getsource(inspect.unwrap(code)))]
-    except (TypeError, OSError):
-        raise LabError(
-            f"code must be Python text, a function of yours or a list of cells, got {code!r:.80}."
-        ) from None
-
-
-_CPU_CLOCKS = {"process_time", "process_time_ns", "thread_time", "thread_time_ns", "getrusage"}
-_WALL_CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.datetime.now"}
-_STEADY_CLOCKS = {"perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "default_timer"}
-_PREPARATION = {"to_categorical", "load_data", "from_tensor_slices", "one_hot"}
-_PROBABILITIES = {"softmax", "sigmoid"}
+_CLOCKS = {
+    **dict.fromkeys(("process_time", "process_time_ns", "thread_time", "getrusage"), "cpu"),
+    **dict.fromkeys(("perf_counter", "perf_counter_ns", "monotonic", "default_timer"), "steady"),
+    **dict.fromkeys(("time.time", "time.time_ns", "datetime.now", "datetime.datetime.now"), "wall"),
+}
 # Layers that leave the kind of their input as it is.
 PASSES_ON = {"Dropout", "Flatten", "Reshape", "Identity", "InputLayer"}
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+_STRATEGIES = (
+    "MirroredStrategy", "MultiWorkerMirroredStrategy", "CentralStorageStrategy",
+    "ParameterServerStrategy", "strategy",
+)  # fmt: skip
 
 
 class Region(NamedTuple):
     """The lines between two readings of a clock."""
 
     clock: str
-    first: ast.expr
+    first: ast.AST
     start: int
     end: int
 
@@ -68,12 +58,16 @@ def _line(node: ast.AST) -> int:
     return getattr(node, "lineno", 0)
 
 
-def _tail(node: ast.AST) -> str:
+def _within(node: ast.AST, outer: Any) -> bool:
+    return bool(outer.lineno <= _line(node) <= outer.end_lineno)
+
+
+def _tail(node: ast.AST | None) -> str:
     """The last part of a dotted name: `Dense` of `keras.layers.Dense`."""
     return getattr(node, "attr", getattr(node, "id", ""))
 
 
-def _calls(nodes: Sequence[ast.AST], *names: str) -> list[ast.Call]:
+def _calls(nodes: Iterable[ast.AST], *names: str) -> list[ast.Call]:
     return [n for n in nodes if isinstance(n, ast.Call) and (not names or _tail(n.func) in names)]
 
 
@@ -83,36 +77,40 @@ def _argument(call: ast.Call, name: str, position: int) -> ast.expr | None:
     return given[0] if given else None
 
 
+def _divisions(nodes: Iterable[ast.AST]) -> list[ast.BinOp]:
+    return [n for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
+
+
 class Program(ast.NodeVisitor):
     """A program's calls and assignments in the order of its lines, and the rules over them."""
 
     def __init__(self, code: Any) -> None:
-        cells = _cells(code)
-        self.magic = False
+        self.timed_cell = False  # %%time
         self.lines: list[str] = []
         self.places: list[str] = []
+        cells = _cells(code)
         for number, cell in enumerate(cells, 1):
-            text = self._without_magics(cell)
-            self.lines += text.splitlines()
-            cell_name = f"cell {number}, " if len(cells) > 1 else ""
-            self.places += [f"{cell_name}line {n + 1}" for n in range(len(text.splitlines()))]
+            lines = self._without_magics(cell).splitlines()
+            prefix = f"cell {number}, " if len(cells) > 1 else ""
+            self.lines += lines
+            self.places += [f"{prefix}line {n}" for n in range(1, len(lines) + 1)]
         try:
-            self.tree = ast.parse("\n".join(self.lines))
+            tree = ast.parse("\n".join(self.lines))
         except SyntaxError as fault:
             where = self.places[min(fault.lineno or 1, len(self.lines)) - 1]
             raise LabError(f"Python cannot read {where}: {fault.msg}. Fix that first.") from None
         self.aliases: dict[str, str] = {}
         self.assigned: dict[str, list[tuple[int, ast.expr]]] = {}
-        self.functions: dict[str, Function] = {}
+        self.functions: dict[str, ast.FunctionDef] = {}
         self.nodes: list[ast.AST] = []
-        self.visit(self.tree)
+        self.visit(tree)
         self.nodes.sort(key=lambda node: (_line(node), getattr(node, "col_offset", 0)))
 
     def _without_magics(self, cell: str) -> str:
         """Lines that Python cannot read become comments; %%time times the whole cell."""
         if cell.lstrip().startswith("%%"):
-            self.magic = cell.lstrip().startswith("%%time")
-            cell = "#" + cell.lstrip() if self.magic else "#" + cell.replace("\n", "\n#")
+            self.timed_cell = cell.lstrip().startswith("%%time")
+            cell = "#" + cell.lstrip() if self.timed_cell else "#" + cell.replace("\n", "\n#")
         with suppress(SyntaxError):
             ast.parse(cell)  # a line may begin with the % of a formatted string
             return cell
@@ -126,7 +124,7 @@ class Program(ast.NodeVisitor):
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 self._assign(target, node.value)
-        elif isinstance(node, Function):
+        elif isinstance(node, ast.FunctionDef):
             self.functions[node.name] = node
         if hasattr(node, "lineno"):
             self.nodes.append(node)
@@ -136,14 +134,15 @@ class Program(ast.NodeVisitor):
         if isinstance(target, ast.Name):
             self.assigned.setdefault(target.id, []).append((_line(value), value))
         elif isinstance(target, (ast.Tuple, ast.List)):
-            pairs = isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
-            for index, inner in enumerate(target.elts):
-                self._assign(inner, value.elts[index] if pairs else value)  # type: ignore[attr-defined]
+            values = [value] * len(target.elts)
+            if isinstance(value, ast.Tuple) and len(value.elts) == len(values):
+                values = value.elts
+            for inner, part in zip(target.elts, values, strict=True):
+                self._assign(inner, part)
 
     def place(self, node: ast.AST) -> tuple[str, str]:
         """Where a node stands, and what is written there."""
-        line = _line(node) - 1
-        return self.places[line], self.lines[line].strip()
+        return self.places[_line(node) - 1], self.lines[_line(node) - 1].strip()
 
     def value(self, node: ast.expr | None, depth: int = 0) -> ast.expr | None:
         """What a name was last assigned above this line; anything else is its own value."""
@@ -152,80 +151,12 @@ class Program(ast.NodeVisitor):
         above = [v for line, v in self.assigned.get(node.id, []) if line < _line(node)]
         return self.value(above[-1], depth + 1) if above else node
 
-    def clock(self, node: ast.AST) -> str:
-        """Which clock this call reads: "cpu", "wall", "steady" or none."""
-        if not isinstance(node, ast.Call):
-            return ""
-        first, _, rest = ast.unparse(node.func).partition(".")
-        name = ".".join(filter(None, [self.aliases.get(first, first), rest]))
-        name = name.replace("datetime.datetime.", "datetime.")
-        tail = name.rpartition(".")[2]
-        kinds = {"cpu": tail in _CPU_CLOCKS, "wall": name in _WALL_CLOCKS}
-        return next(
-            (k for k, yes in {**kinds, "steady": tail in _STEADY_CLOCKS}.items() if yes), ""
-        )
-
-    @cached_property
-    def regions(self) -> list[Region]:
-        """All pairs `start = clock()` … `clock() - start`."""
-        found = []
-        if self.magic:
-            found.append(Region("steady", ast.Constant(0), 0, len(self.lines)))
-        for node in self.nodes:
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
-                first, last = self.value(node.right), self.value(node.left)
-                for begin in ast.walk(first) if first else ():
-                    if (kind := self.clock(begin)) and _line(begin) < _line(node) and last:
-                        ends = [n for n in ast.walk(last) if self.clock(n)]
-                        found += [Region(kind, first, _line(begin), _line(e)) for e in ends]  # type: ignore[arg-type]
-        return found
-
-    @cached_property
-    def fits(self) -> list[Fit]:
-        """All training calls."""
-        cold: dict[str, int] = {}
-        found = []
-        for node in self.nodes:
-            if isinstance(node, ast.Assign) and self._makes_model(node.value):
-                cold |= {ast.unparse(t): _line(node) for t in node.targets}
-            for call in _calls([node], "fit", "train_on_batch", "compile"):
-                if isinstance(call.func, ast.Attribute):
-                    name = ast.unparse(call.func.value)
-                    if call.func.attr == "compile":
-                        cold[name] = _line(call)
-                        continue
-                    made = cold.pop(name, None)
-                    first = made is not None and not self._repeats(call, made)
-                    found.append(Fit(name, call, first))
-        return found
-
-    def _makes_model(self, node: ast.expr) -> bool:
-        if not isinstance(node, ast.Call):
-            return False
-        function = self.functions.get(_tail(node.func))
-        inside = list(ast.walk(function)) if function else [node]
-        return bool(_calls(inside, "Sequential", "Model"))
-
-    def _loops(self, node: ast.AST) -> list[ast.For | ast.While]:
-        loops = [n for n in self.nodes if isinstance(n, (ast.For, ast.While))]
-        return [n for n in loops if n.lineno < _line(node) <= (n.end_lineno or 0)]
-
-    def _repeats(self, call: ast.Call, made: int) -> bool:
-        """Whether a loop repeats the call without making the model again."""
-        return any(not loop.lineno < made for loop in self._loops(call))
-
-    def in_scope(self, node: ast.AST | None) -> bool:
-        """Whether a statement stands inside `with strategy.scope():`."""
-        withs = [n for n in self.nodes if isinstance(n, ast.With)]
-        scopes = [w for w in withs if any(_calls([i.context_expr], "scope") for i in w.items)]
-        return any(w.lineno <= _line(node) <= (w.end_lineno or 0) for w in scopes if node)
-
     def number(self, node: ast.expr | None) -> tuple[int, bool] | None:
         """A batch: its value, and whether it is multiplied by the number of replicas."""
         node = self.value(node)
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return node.value, False
-        if _tail(node) == "num_replicas_in_sync" if node else False:
+        if _tail(node) == "num_replicas_in_sync":
             return 1, True
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             a, b = self.number(node.left), self.number(node.right)
@@ -239,29 +170,90 @@ class Program(ast.NodeVisitor):
             return [node, *self.chain(node.func.value)]
         return []
 
+    def clock(self, node: ast.AST) -> str:
+        """Which clock this call reads: "cpu", "wall", "steady" or none."""
+        if not isinstance(node, ast.Call):
+            return ""
+        first, _, rest = ast.unparse(node.func).partition(".")
+        name = ".".join(filter(None, [self.aliases.get(first, first), rest]))
+        return _CLOCKS.get(name.rpartition(".")[2], _CLOCKS.get(name, ""))
+
+    @cached_property
+    def regions(self) -> list[Region]:
+        """All pairs `start = clock()` … `clock() - start`."""
+        found = []
+        if self.timed_cell:
+            found.append(Region("steady", ast.Constant(0), 0, len(self.lines)))
+        for node in self.nodes:
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+                first, last = self.value(node.right), self.value(node.left)
+                begins = [n for n in ast.walk(first) if self.clock(n)] if first else []
+                ends = [n for n in ast.walk(last) if self.clock(n)] if last else []
+                found += [
+                    Region(self.clock(begin), begin, _line(begin), _line(end))
+                    for begin in begins for end in ends if _line(begin) < _line(node)
+                ]  # fmt: skip
+        return found
+
+    @cached_property
+    def fits(self) -> list[Fit]:
+        """All training calls."""
+        made: dict[str, int] = {}  # the line where a model was made or compiled, until it is fit
+        found = []
+        for node in self.nodes:
+            if isinstance(node, ast.Assign) and self._makes_model(node.value):
+                made |= {ast.unparse(target): _line(node) for target in node.targets}
+            for call in _calls([node], "fit", "train_on_batch", "compile"):
+                if not isinstance(call.func, ast.Attribute):
+                    continue
+                name = ast.unparse(call.func.value)
+                if call.func.attr == "compile":
+                    made[name] = _line(call)
+                    continue
+                line = made.pop(name, None)
+                # A loop that repeats the call without making the model again warms it up.
+                cold = line is not None and all(loop.lineno < line for loop in self._loops(call))
+                found.append(Fit(name, call, cold))
+        return found
+
+    def _makes_model(self, node: ast.expr) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        function = self.functions.get(_tail(node.func))
+        return bool(_calls(ast.walk(function) if function else [node], "Sequential", "Model"))
+
+    def _loops(self, node: ast.AST) -> list[ast.For | ast.While]:
+        loops = [n for n in self.nodes if isinstance(n, (ast.For, ast.While))]
+        return [loop for loop in loops if loop.lineno < _line(node) and _within(node, loop)]
+
+    def in_scope(self, node: ast.AST | None) -> bool:
+        """Whether a statement stands inside `with strategy.scope():`."""
+        withs = [n for n in self.nodes if isinstance(n, ast.With)]
+        scopes = [w for w in withs if _calls([item.context_expr for item in w.items], "scope")]
+        return node is not None and any(_within(node, scope) for scope in scopes)
+
     # The rules: each yields (name of the defect, where).
 
     def defects(self) -> Iterator[tuple[str, ast.AST]]:
         """Everything that the rules find."""
-        for rule in (
-            self.timing,
-            self.losses,
-            self.batches,
-            self.shuffles,
-            self.doubles,
-            self.rest,
-        ):
-            yield from rule()
+        yield from self._timing()
+        yield from self._losses()
+        yield from self._batches()
+        yield from self._shuffles()
+        yield from self._doubles()
+        models = _calls(self.nodes, "Sequential")
+        if models and _calls(self.nodes, *_STRATEGIES) and not _calls(self.nodes, "scope"):
+            yield "scope", models[0]
 
-    def timing(self) -> Iterator[tuple[str, ast.AST]]:
+    def _timing(self) -> Iterator[tuple[str, ast.AST]]:
         """What is inside the timed regions, and how often they run."""
         once: dict[str, ast.AST] = {}
-        steady = [r for r in self.regions if r.clock != "cpu"]
+        steady = [region for region in self.regions if region.clock != "cpu"]
         for region in self.regions:
             fits = [fit for fit in self.fits if region.holds(fit.call)]
-            inside = [node for node in self.nodes if region.holds(node)]
-            beside = any(all(s.holds(f.call) for f in fits) for s in steady)
-            if region.clock == "cpu" and not beside:
+            if region.clock == "cpu" and not any(
+                all(other.holds(fit.call) for fit in fits) for other in steady
+            ):
                 yield "clock", region.first
             if region.clock == "wall":
                 yield "wall clock", region.first
@@ -272,11 +264,10 @@ class Program(ast.NodeVisitor):
                     yield "timed evaluation", fit.call
                 if not self._loops(fit.call):
                     once.setdefault(fit.model, fit.call)
-            if fits:
-                inner = [r for r in self.regions if region.start < r.start and r.end < region.end]
-                apart = [n for n in inside if not inner]
-                yield from (("timed evaluation", c) for c in _calls(apart, "evaluate", "predict"))
-                yield from (("timed preparation", c) for c in _calls(apart, *_PREPARATION))
+            nested = any(region.start < r.start and r.end < region.end for r in self.regions)
+            if fits and not nested:
+                inside = [node for node in self.nodes if region.holds(node)]
+                yield from (("timed evaluation", c) for c in _calls(inside, "evaluate", "predict"))
             for name in self._graphs():
                 calls = _calls(self.nodes, name)
                 if calls and region.holds(calls[0]) and not self._loops(calls[0]):
@@ -284,63 +275,62 @@ class Program(ast.NodeVisitor):
         if len(once) > 1:
             yield "one run", list(once.values())[-1]
 
-    def _graphs(self) -> set[str]:
-        decorated = {n for n, f in self.functions.items() for d in f.decorator_list
-                     if "tf.function" in ast.unparse(d)}  # fmt: skip
-        return decorated | {n for n, values in self.assigned.items() for _, v in values
-                            if "tf.function(" in ast.unparse(v)}  # fmt: skip
+    def _graphs(self) -> list[str]:
+        """Functions that TensorFlow traces when they are first called."""
+        return [
+            name
+            for name, function in self.functions.items()
+            if any("tf.function" in ast.unparse(d) for d in function.decorator_list)
+        ]
 
-    def losses(self) -> Iterator[tuple[str, ast.AST]]:
-        """Loss against last layer; the scale of a loss in a loop of one's own."""
+    def _losses(self) -> Iterator[tuple[str, ast.AST]]:
+        """Loss against last layer; the scale of a loss in a custom loop."""
         for call in _calls(self.nodes, "compile"):
             output = self._output(call)
-            for node, loss in self._arguments(_argument(call, "loss", 1)):
+            for node, loss in self._passed(_argument(call, "loss", 1)):
                 if output and (expects := self._expects(loss)) and expects != output:
                     yield "loss", node
         for run in _calls(self.nodes, "run"):
             step = self.functions.get(_tail(run.args[0])) if run.args else None
             body = list(ast.walk(step)) if step else []
             for called in _calls(body):
-                body += list(ast.walk(self.functions.get(_tail(called.func), ast.Pass())))
-            tapes = [
-                n for n in body if isinstance(n, ast.With) and "GradientTape" in ast.unparse(n)
-            ]
-            if tapes and not self._scaled(body):
+                body += ast.walk(self.functions.get(_tail(called.func), ast.Pass()))
+            withs = [node for node in body if isinstance(node, ast.With)]
+            tapes = [node for node in withs if "GradientTape" in ast.unparse(node.items[0])]
+            if tapes and not self._is_scaled(body):
                 yield "unscaled loss", tapes[0].body[-1]
 
-    def _output(self, call: ast.Call) -> str:
+    def _output(self, compiled: ast.Call) -> str:
         """What the last layer above this compile gives: "logits", "probabilities" or unknown."""
-        above = [n for n in self.nodes if _line(n) < _line(call)]
         layer: ast.expr | None = None
+        above = [node for node in self.nodes if _line(node) < _line(compiled)]
         for made in _calls(above, "Sequential", "Model", "add"):
             last = _argument(made, "layers", 0)
             if _tail(made.func) == "Model":
                 last = self.value(_argument(made, "outputs", 1))
-            if isinstance(last, ast.List):
-                layers = [n for n in last.elts if not _calls([n], *PASSES_ON)]
-                layer = layers[-1] if layers else None
-            elif last is not None and not _calls([last], *PASSES_ON):
-                layer = last.func if isinstance(last, ast.Call) and isinstance(
-                    last.func, ast.Call) else last  # fmt: skip
-        if not isinstance(layer, ast.Call):
+                if isinstance(last, ast.Call) and isinstance(last.func, ast.Call):
+                    last = last.func  # Dense(10) of Dense(10)(x)
+            layers = last.elts if isinstance(last, ast.List) else [last] if last else []
+            layers = [one for one in layers if not _calls([one], *PASSES_ON)]
+            layer = layers[-1] if layers else layer
+        kind = _tail(layer.func) if isinstance(layer, ast.Call) else ""
+        if kind not in ("Dense", "Activation", "Softmax") or not isinstance(layer, ast.Call):
             return ""
-        kind = _tail(layer.func)
         given = _argument(layer, "activation", 0 if kind == "Activation" else 1)
         activation = ast.unparse(given).strip("'\"").rpartition(".")[2] if given else "linear"
-        if kind == "Softmax" or (kind in ("Dense", "Activation") and activation in _PROBABILITIES):
+        if kind == "Softmax" or activation in ("softmax", "sigmoid"):
             return "probabilities"
-        return "logits" if kind in ("Dense", "Activation") and activation == "linear" else ""
+        return "logits" if activation == "linear" else ""
 
-    def _arguments(self, loss: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr]]:
+    def _passed(self, loss: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr]]:
         """The loss of a compile; if it is a function's parameter, what each call passes for it."""
         for name, function in self.functions.items():
             names = [argument.arg for argument in function.args.args]
-            within = function.lineno <= _line(loss) <= (function.end_lineno or 0) if loss else False
-            if within and isinstance(loss, ast.Name) and loss.id in names:
+            if isinstance(loss, ast.Name) and loss.id in names and _within(loss, function):
                 for call in _calls(self.nodes, name):
-                    passed = self.value(_argument(call, loss.id, names.index(loss.id)))
-                    if passed is not None:
-                        yield call, passed
+                    value = self.value(_argument(call, loss.id, names.index(loss.id)))
+                    if value is not None:
+                        yield call, value
                 return
         value = self.value(loss)
         if loss is not None and value is not None:
@@ -355,84 +345,80 @@ class Program(ast.NodeVisitor):
                 return "logits" if flag is not None and flag.value else "probabilities"
         return ""
 
-    def _scaled(self, body: Sequence[ast.AST]) -> bool:
+    def _is_scaled(self, body: Sequence[ast.AST]) -> bool:
         """Whether something divides by the global batch or by the number of replicas."""
         if _calls(body, "compute_average_loss", "scale_loss_for_distribution"):
             return True
-        divisors = [n.right for n in body if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
-        numbers = [(d, self.number(d)) for d in divisors]
-        return any("global" in ast.unparse(d).lower() or (n and n[1]) for d, n in numbers)
+        divisors = [division.right for division in _divisions(body)]
+        return any(
+            "global" in ast.unparse(divisor).lower() or (self.number(divisor) or (0, False))[1]
+            for divisor in divisors
+        )
 
-    def batches(self) -> Iterator[tuple[str, ast.AST]]:
+    def _batches(self) -> Iterator[tuple[str, ast.AST]]:
         """Batch and shuffling of the runs that are compared."""
-        computed = [v for values in self.assigned.values() for _, v in values
-                    if (n := self.number(v)) and n[1] and n[0] > 1]  # fmt: skip
-        runs: dict[str, tuple[Any, bool | None, ast.AST]] = {}
+        numbers = [self.number(v) for values in self.assigned.values() for _, v in values]
+        has_global_batch = any(n and n[1] and n[0] > 1 for n in numbers)
+        runs: dict[str, tuple[Any, bool | None, ast.AST]] = {}  # of each model the last fit
         for fit in self.fits:
-            data = _argument(fit.call, "x", 0)
-            operations = self.chain(data)
+            operations = self.chain(_argument(fit.call, "x", 0))
             batch = next(iter(_calls(operations, "batch")), None)
-            arrays = len(fit.call.args) > 1 or any(k.arg == "y" for k in fit.call.keywords)
-            size = _argument(batch, "batch_size", 0) if batch else _argument(
-                fit.call, "batch_size", 2)  # fmt: skip
-            number = self.number(size) if size else ((32, False) if arrays else None)
-            node = size or fit.call
+            arrays = _argument(fit.call, "y", 1) is not None
+            size = _argument(fit.call, "batch_size", 2)
+            if batch:
+                size = _argument(batch, "batch_size", 0)
+            number = self.number(size) if size else (32, False) if arrays else None
             made = self.assigned.get(fit.model, [(0, None)])[-1][1]
-            if computed and self.in_scope(made) and number and not number[1]:
-                yield "batch", node
-            kept = _argument(fit.call, "shuffle", 99)
+            if has_global_batch and self.in_scope(made) and number and not number[1]:
+                yield "batch", size or fit.call
             shuffles = bool(_calls(operations, "shuffle")) if batch else None
             if arrays:
-                shuffles = not (isinstance(kept, ast.Constant) and kept.value is False)
-            runs[fit.model] = (number, shuffles, batch or fit.call)  # the last fit of each model
-        for (one, mixed, _), (two, also, where) in zip(
-            list(runs.values()), list(runs.values())[1:], strict=False
-        ):
-            weak = "weak" in "\n".join(self.lines).lower()
+                flag = _argument(fit.call, "shuffle", 99)
+                shuffles = not (isinstance(flag, ast.Constant) and flag.value is False)
+            runs[fit.model] = (number, shuffles, batch or fit.call)
+        weak = "weak" in "\n".join(self.lines).lower()
+        for (one, mixed, _), (two, also_mixed, where) in pairwise(runs.values()):
             if one and two and one != two and not weak:
                 yield "different batch", where
-            if None not in (mixed, also) and mixed != also:
+            if None not in (mixed, also_mixed) and mixed != also_mixed:
                 yield "pipeline", where
 
-    def shuffles(self) -> Iterator[tuple[str, ast.AST]]:
+    def _shuffles(self) -> Iterator[tuple[str, ast.AST]]:
         """A shuffle that mixes less than it seems to."""
-        for call in _calls(self.nodes, "shuffle", "cache"):
-            below = self.chain(call)[1:]
-            if _tail(call.func) == "cache":
-                wrong = bool(_calls(below, "shuffle"))
-            else:
-                size = self.number(_argument(call, "buffer_size", 0))
-                late = bool(_calls(below, "batch")) and not _calls(below, "unbatch", "shuffle")
-                wrong = late or (size is not None and size[0] < 1000)
-            if wrong:
+        for call in _calls(self.nodes, "shuffle"):
+            before = self.chain(call)[1:]
+            size = self.number(_argument(call, "buffer_size", 0))
+            late = _calls(before, "batch") and not _calls(before, "unbatch", "shuffle")
+            if late or (size is not None and size[0] < 1000):
+                yield "shuffle", call
+        for call in _calls(self.nodes, "cache"):
+            if _calls(self.chain(call)[1:], "shuffle"):
                 yield "shuffle", call
 
-    def doubles(self) -> Iterator[tuple[str, ast.AST]]:
+    def _doubles(self) -> Iterator[tuple[str, ast.AST]]:
         """Bytes divided by a Python number become float64."""
-        cast = {id(inner) for call in _calls(self.nodes, "astype", "cast")
-                for inner in ast.walk(call)}  # fmt: skip
-        for node in self.nodes:
-            if (
-                isinstance(node, ast.BinOp)
-                and isinstance(node.op, ast.Div)
-                and id(node) not in cast
-            ):
-                scale = node.right.value if isinstance(node.right, ast.Constant) else None
-                origin = self.value(self._root(node.left)) or node
-                text = f"{ast.unparse(node.left)} {ast.unparse(origin)}"
-                images = re.search(r"\bx_|load_data|datasets\.", text)
-                if scale in (255, 127.5) and images and not re.search("astype|cast|float32", text):
-                    yield "float64", node
+        cast = {id(n) for call in _calls(self.nodes, "astype", "cast") for n in ast.walk(call)}
+        for division in _divisions(self.nodes):
+            scale, root = division.right, division.left
+            while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
+                root = root.func if isinstance(root, ast.Call) else root.value
+            origin = self.value(root)
+            text = f"{ast.unparse(division.left)} {ast.unparse(origin) if origin else ''}"
+            images = re.search(r"\bx_|load_data|datasets\.", text)
+            bytes_scale = isinstance(scale, ast.Constant) and scale.value in (255, 127.5)
+            converted = id(division) in cast or re.search("astype|cast|float32", text)
+            if bytes_scale and images and not converted:
+                yield "float64", division
 
-    def _root(self, node: ast.expr) -> Any:
-        while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
-            node = node.func if isinstance(node, ast.Call) else node.value
-        return node
 
-    def rest(self) -> Iterator[tuple[str, ast.AST]]:
-        """A model that is made without the strategy's scope."""
-        made = _calls(self.nodes, "MirroredStrategy", "MultiWorkerMirroredStrategy", "strategy",
-                      "CentralStorageStrategy", "ParameterServerStrategy")  # fmt: skip
-        models = _calls(self.nodes, "Sequential")
-        if made and models and not _calls(self.nodes, "scope"):
-            yield "scope", models[0]
+def _cells(code: Any) -> list[str]:
+    if isinstance(code, str):
+        return [code]
+    if isinstance(code, Sequence) and all(isinstance(cell, str) for cell in code):
+        return list(code)
+    try:
+        return [textwrap.dedent(inspect.getsource(inspect.unwrap(code)))]
+    except (TypeError, OSError):
+        raise LabError(
+            f"code must be Python text, a function of yours or a list of cells, got {code!r:.80}."
+        ) from None

@@ -1,7 +1,7 @@
-"""What happened to the weights: every gradient, who computed it from which version, and when.
+"""The record of a training run: every gradient, when, and from which version of the weights.
 
-Versions of the weights are numbered: 0 is the beginning, and each update makes the next one.
-A gradient is stale by as many updates as were made between reading and writing.
+Versions are numbered: 0 is the start, and each update makes the next one. The staleness of a
+gradient is the number of updates between its pull and its own update.
 """
 
 from __future__ import annotations
@@ -11,43 +11,34 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from labkit import plain
+from labkit.arguments import number
 from labkit.kinds import Kind, count_text, percent_text, rate_text, seconds_text
+from labkit.updates.settings import MODES, Settings
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
 
-__all__ = ["MODES", "Gradient", "Loss", "Updates"]
-
-MODES = {
-    "sync": "synchronous",
-    "async": "asynchronous",
-    "bounded": "bounded staleness",
-}
+__all__ = ["Gradient", "Loss", "Updates"]
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Gradient:
-    """One gradient of one worker, from asking for weights to the update that it became.
-
-    All times are seconds from the beginning, in the order in which they pass.
-    """
+    """One gradient of one worker; times in seconds from the start, in the order of the fields."""
 
     worker: int
     read: int
     """The version of the weights that it was computed from."""
     written: int | None
     """The version that it made or helped to make; None if it came too late and was dropped."""
-    asked: float
-    allowed: float
-    """The weights leave the server: later than `asked` only where a bound holds the worker back."""
+    requested: float
+    pulled: float
+    """The weights leave the server: later than `requested` where the worker has to wait."""
     began: float
     ended: float
     arrived: float
     """The gradient is at the server."""
     ready: float
-    """All others that it has to wait for are there too."""
+    """All other gradients of its update are there, too."""
     applied: float
 
     @property
@@ -57,60 +48,59 @@ class Gradient:
 
     @property
     def computing(self) -> float:
-        """Seconds of work on the gradient."""
+        """Seconds of computation."""
         return self.ended - self.began
 
     @property
     def waiting(self) -> float:
-        """Seconds that the worker stood still for others."""
-        return (self.allowed - self.asked) + (self.ready - self.arrived)
+        """Seconds in which the worker waited for others."""
+        return (self.pulled - self.requested) + (self.ready - self.arrived)
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Loss:
-    """The loss of one version of the weights, on all the data of the problem."""
+    """The loss of one version of the weights, on all data of the problem."""
 
     version: int
     seconds: float
     loss: float
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Updates:
-    """A whole training: its gradients in the order in which the server dealt with them."""
+    """A training run: its gradients in the order in which the server took them."""
 
-    mode: str
-    workers: int
+    settings: Settings
     problem: str
-    learning_rate: float
-    bound: int | None
-    backups: int
     gradients: tuple[Gradient, ...]
     losses: tuple[Loss, ...]
     kind: Kind
-    _weights: Any = field(default=None, compare=False)
+    weights: Any = field(default=None, compare=False)
+    """The last version as one NumPy array; None without a problem."""
+
+    @property
+    def workers(self) -> int:
+        """How many there were."""
+        return self.settings.workers
 
     @property
     def name(self) -> str:
-        """How it trained, in words.
+        """The mode in words, such as "stale synchronous parallel (bound 3)"."""
+        bound, backups = self.settings.bound, self.settings.backups
+        words = MODES[self.settings.mode]
+        words += "" if bound is None else f" (bound {bound})"
+        return words + (f", {_plural(backups, 'backup')}" if backups else "")
 
-        >>> from labkit.updates import simulate
-        >>> simulate(workers=2, mode="bounded", bound=3).name
-        'bounded staleness (3)'
-        """
-        words = MODES[self.mode]
-        if self.bound is not None:
-            words += f" ({self.bound})"
-        if self.backups:
-            words += f", {self.backups} {'backup' if self.backups == 1 else 'backups'}"
-        return words
+    @property
+    def title(self) -> str:
+        """Mode, number of workers and problem."""
+        problem = f", {self.problem}" if self.problem else ""
+        return f"{self.name[0].upper()}{self.name[1:]}, {_plural(self.workers, 'worker')}{problem}"
 
     @cached_property
     def updates(self) -> int:
-        """How often the weights were changed."""
-        return max((g.written or 0 for g in self.gradients), default=0)
+        """How many versions were made."""
+        return max(g.written for g in self.used if g.written is not None)
 
     @cached_property
     def used(self) -> tuple[Gradient, ...]:
@@ -119,44 +109,43 @@ class Updates:
 
     @property
     def dropped(self) -> int:
-        """Gradients that came too late for their round."""
+        """How many gradients came too late for their update."""
         return len(self.gradients) - len(self.used)
 
     @cached_property
     def seconds(self) -> float:
-        """From the beginning to the last update."""
-        return max((g.applied for g in self.used), default=0.0)
+        """From the start to the last update."""
+        return max(g.applied for g in self.used)
 
     @property
     def updates_per_second(self) -> float:
         """How fast versions follow one another."""
-        return self.updates / self.seconds if self.seconds else float("nan")
+        return self.updates / self.seconds
 
     @property
     def gradients_per_second(self) -> float:
-        """How much work goes into the weights in a second."""
-        return len(self.used) / self.seconds if self.seconds else float("nan")
+        """The throughput: how many gradients are used in a second."""
+        return len(self.used) / self.seconds
 
     @cached_property
     def staleness(self) -> tuple[int, ...]:
         """The staleness of every gradient that was used."""
-        return tuple(g.written - 1 - g.read for g in self.used if g.written is not None)
+        return tuple(g.staleness for g in self.used if g.staleness is not None)
 
     @property
     def mean_staleness(self) -> float:
         """Over all gradients that were used."""
-        return sum(self.staleness) / len(self.staleness) if self.staleness else float("nan")
+        return sum(self.staleness) / len(self.staleness)
 
     @property
     def max_staleness(self) -> int:
-        """Of the gradient that came latest."""
-        return max(self.staleness, default=0)
+        """Of the stalest gradient."""
+        return max(self.staleness)
 
     def staleness_counts(self, worker: int | None = None) -> dict[int, int]:
-        """How many gradients were stale by 0, 1, 2 ... updates; of one worker if asked."""
-        chosen = [g for g in self.used if worker is None or g.worker == worker]
-        counts = Counter(g.staleness for g in chosen if g.staleness is not None)
-        return dict(sorted(counts.items()))
+        """How many gradients of this worker, or of all, had a staleness of 0, 1, 2 …"""
+        found = (g.staleness for g in self.used if worker in (None, g.worker))
+        return dict(sorted(Counter(stale for stale in found if stale is not None).items()))
 
     def of(self, worker: int) -> tuple[Gradient, ...]:
         """The gradients of one worker, in order."""
@@ -165,65 +154,46 @@ class Updates:
     @property
     def computing(self) -> float:
         """The share of the workers' time in which they computed."""
-        return self._share(sum(g.computing for g in self.gradients))
+        return sum(g.computing for g in self.gradients) / self._workers_seconds
 
     @property
     def waiting(self) -> float:
-        """The share of the workers' time in which they stood still for others."""
-        return self._share(sum(g.waiting for g in self.gradients))
+        """The share of the workers' time in which they waited for others."""
+        return sum(g.waiting for g in self.gradients) / self._workers_seconds
 
-    def _share(self, seconds: float) -> float:
-        """Of the time until each worker's last gradient; what came after it is not recorded."""
-        last = {g.worker: g.applied for g in self.gradients}
-        whole = sum(last.values())
-        return seconds / whole if whole else float("nan")
+    @property
+    def _workers_seconds(self) -> float:
+        """Until each worker's last gradient; what it did afterwards is not recorded."""
+        return sum({g.worker: g.applied for g in self.gradients}.values())
+
+    def reached(self, loss: float) -> Loss | None:
+        """The first version whose loss was this small; None if there is none."""
+        return next((one for one in self.losses if one.loss <= loss), None)
 
     def time_to(self, loss: float) -> float | None:
         """Seconds until the loss was this small for the first time; None if it never was."""
-        loss = _target(loss)
-        return next((one.seconds for one in self.losses if one.loss <= loss), None)
-
-    def updates_to(self, loss: float) -> int | None:
-        """Updates until the loss was this small for the first time; None if it never was."""
-        loss = _target(loss)
-        return next((one.version for one in self.losses if one.loss <= loss), None)
-
-    def weights(self) -> Any:
-        """The last version of the weights as one NumPy array.
-
-        None without a problem, and in a record that was read from a file.
-        """
-        return self._weights
+        first = self.reached(number("loss", loss, at_least=0))
+        return None if first is None else first.seconds
 
     def timeline(self, until: float | None = None) -> Picture:
-        """A lane for each worker: when it computes, waits and talks to the server."""
-        from labkit.updates.asked import number
+        """A lane for each worker: when it computes, waits and communicates."""
         from labkit.views.updates_timeline import timeline
 
-        return timeline(self, None if until is None else number("until", until, 0.2, above=True))
+        return timeline(self, None if until is None else number("until", until, above=0))
 
     def histogram(self) -> Picture:
-        """How many gradients were stale by how many updates, worker by worker."""
+        """How many gradients had which staleness, worker by worker."""
         from labkit.views.updates_figure import histogram
 
         return histogram(self)
 
-    def save(self, path: Any) -> None:
-        """Write this record as JSON."""
-        plain.write(path, self)
-
-    def title(self) -> str:
-        """How it trained what."""
-        many = "1 worker" if self.workers == 1 else f"{self.workers} workers"
-        on = f", {self.problem}" if self.problem else ""
-        return f"{self.name[0].upper()}{self.name[1:]}, {many}{on}"
-
-    def rows(self) -> list[tuple[str, str]]:
-        """What a table says of it: a name and a value each."""
+    def _rows(self) -> list[tuple[str, str]]:
+        used = f"{count_text(len(self.used))} of {count_text(len(self.gradients))}"
+        dropped = f"; {count_text(self.dropped)} came too late" if self.dropped else ""
         rows = [
             ("updates", f"{count_text(self.updates)} in {seconds_text(self.seconds)}"),
-            ("gradients used", _used(self)),
-            ("updates a second", rate_text(self.updates_per_second, "updates")),
+            ("gradients used", used + dropped),
+            ("throughput", rate_text(self.updates_per_second, "updates")),
             ("staleness", f"mean {self.mean_staleness:.2f}, largest {self.max_staleness}"),
             ("workers compute", f"{percent_text(self.computing)} of their time"),
             ("workers wait", f"{percent_text(self.waiting)} of their time"),
@@ -233,27 +203,16 @@ class Updates:
             rows.append(("loss", f"from {first:.4g} to {last:.4g}"))
         return rows
 
-    def __str__(self) -> str:
-        lines = [f"{name:<17} {value}" for name, value in self.rows()]
-        return "\n".join([self.title(), *lines, f"{self.kind}."])
+    def __repr__(self) -> str:
+        lines = [f"{name:<17} {value}" for name, value in self._rows()]
+        return "\n".join([self.title, *lines, f"{self.kind}."])
 
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from labkit.views.table import table
 
-        return {
-            "text/plain": str(self),
-            "text/html": table((), self.rows(), caption=self.title(), footer=f"{self.kind}."),
-        }
+        html = table((), self._rows(), caption=self.title, footer=f"{self.kind}.")
+        return {"text/plain": repr(self), "text/html": html}
 
 
-def _target(loss: float) -> float:
-    from labkit.updates.asked import number
-
-    return number("loss", loss, 0.1)
-
-
-def _used(run: Updates) -> str:
-    dropped = f"; {count_text(run.dropped)} came too late" if run.dropped else ""
-    return f"{count_text(len(run.used))} of {count_text(len(run.gradients))}{dropped}"
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

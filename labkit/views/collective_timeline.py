@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from labkit.kinds import modelled, seconds_text
-from labkit.views.figure import FAINT, INK, Look, Picture, look, picture, style, tint
+from labkit.views.figure import FAINT, INK, Picture, look, picture, style, tint
 from labkit.views.figure import figure as sheet
 
 __all__ = ["Bar", "bars", "timeline"]
@@ -14,9 +14,11 @@ __all__ = ["Bar", "bars", "timeline"]
 STEPS = modelled(
     "one step for each message, whatever its size; a rank sends one and receives one at a time"
 )
-_SEND, _RECEIVE, _WORK = look(0), look(1), look(2)
+# How a bar looks, and where in its lane, from the top: a rank sends and receives at once.
+_LOOKS = {"sends": look(0), "receives": look(1), "works": look(2)}
+_PLACE = {"sends": (0.08, 0.36), "receives": (0.44, 0.36), "works": (0.08, 0.72)}
 _WAIT = "#ECEEF0"
-_SAID = 8  # ranks whose shares of time the alt text spells out
+_MOST_NAMED = 8  # ranks whose shares of time the alt text spells out
 
 
 class Bar(NamedTuple):
@@ -34,12 +36,10 @@ def timeline(trace: Any, *arguments: Any, **keywords: Any) -> Picture:
 
     >>> timeline(trace, latency=5e-6, bandwidth=10e9)       # doctest: +SKIP
     """
-    priced = trace.timed(*arguments, **keywords) if arguments or keywords else None
-    drawn, finished = bars(trace, priced)
-    kind = STEPS if priced is None else priced.kind
+    timed = trace.timed(*arguments, **keywords) if arguments or keywords else None
+    drawn, finished = bars(trace, timed)
     end = float(max([*finished, *(bar.end for bar in drawn)], default=0.0))
-    scale, unit = (1.0, "steps") if priced is None else _unit(end)
-    shown = end or scale  # one rank alone sends nothing
+    scale, unit = (1.0, "steps") if timed is None else _unit(end)
     with style():
         high = 0.5 if trace.ranks <= 8 else 0.3 if trace.ranks <= 20 else 0.13
         chart = sheet(8, 1.35 + high * trace.ranks)
@@ -48,23 +48,25 @@ def timeline(trace: Any, *arguments: Any, **keywords: Any) -> Picture:
         axes.set_title(f"{trace.program}: who is busy when", pad=30)
         _key(axes, any(bar.what == "works" for bar in drawn))
         _ranks(axes, trace.ranks, high)
-        axes.set_xlim(0, 1.01 * shown / scale)
-        _words(axes, drawn, scale, high)
-        return picture(chart, _alt(trace, drawn, finished, end, priced is not None), kind)
+        axes.set_xlim(0, 1.01 * (end or scale) / scale)  # one rank alone sends nothing
+        if high > 0.25:
+            _partners(axes, drawn, scale, 8.0 if high > 0.4 else 6.5)
+        kind = STEPS if timed is None else timed.kind
+        return picture(chart, _alt(trace, drawn, finished, end, timed is not None), kind)
 
 
-def bars(trace: Any, priced: Any = None) -> tuple[list[Bar], list[float]]:
-    """Every bar of the lanes, and when each rank is finished; in steps without prices."""
+def bars(trace: Any, timed: Any = None) -> tuple[list[Bar], list[float]]:
+    """Every bar of the lanes, and when each rank is finished; in steps without times."""
     out = []
-    for place, message in enumerate(trace.messages):
-        start, end = float(message.step - 1), float(message.step)
-        if priced is not None:
-            start, end = priced.starts[place], priced.ends[place]
+    for number, message in enumerate(trace.messages):
+        start, end = message.step - 1.0, float(message.step)
+        if timed is not None:
+            start, end = timed.starts[number], timed.ends[number]
         out.append(Bar(message.source, "sends", start, end, message.dest))
         out.append(Bar(message.dest, "receives", start, end, message.source))
-    if priced is not None:
-        out.extend(Bar(one.rank, "works", one.start, one.end, None) for one in priced.work)
-        return out, [float(end) for end in priced.finished]
+    if timed is not None:
+        out.extend(Bar(one.rank, "works", one.start, one.end, None) for one in timed.work)
+        return out, [float(end) for end in timed.finished]
     last = [0.0] * trace.ranks
     for call in trace.calls:
         last[call.rank] = max(last[call.rank], float(call.step))
@@ -78,30 +80,20 @@ def _unit(seconds: float) -> tuple[float, str]:
     return 1e-9, "nanoseconds"
 
 
-# Where in its lane, from the top, each thing is drawn: a rank sends and receives at once.
-_PLACE = {"sends": (0.08, 0.36), "receives": (0.44, 0.36), "works": (0.08, 0.72)}
-_LOOKS = {"sends": _SEND, "receives": _RECEIVE, "works": _WORK}
-
-
 def _lanes(axes: Any, drawn: Sequence[Bar], finished: Sequence[float], scale: float) -> None:
     from matplotlib.collections import PolyCollection
 
-    for rank, end in enumerate(finished):
-        # Waiting is the ground of a lane: what is left when everything else is laid over it.
-        axes.broken_barh(
-            [(0, end / scale)], (rank + 0.08, 0.72), facecolor=_WAIT, linewidth=0, zorder=1
-        )
+    # Waiting is the ground of a lane: what is left when everything else is laid over it.
+    axes.barh([rank + 0.44 for rank in range(len(finished))], [end / scale for end in finished],
+              0.72, color=_WAIT, zorder=1)  # fmt: skip
     for what, (top, high) in _PLACE.items():
         chosen = [bar for bar in drawn if bar.what == what]
         corners = [
-            [
-                (bar.start / scale, bar.rank + top),
-                (bar.end / scale, bar.rank + top),
-                (bar.end / scale, bar.rank + top + high),
-                (bar.start / scale, bar.rank + top + high),
-            ]
+            [(x / scale, bar.rank + y) for x, y in (
+                (bar.start, top), (bar.end, top), (bar.end, top + high), (bar.start, top + high)
+            )]
             for bar in chosen
-        ]
+        ]  # fmt: skip
         one = _LOOKS[what]
         axes.add_collection(
             PolyCollection(
@@ -111,36 +103,28 @@ def _lanes(axes: Any, drawn: Sequence[Bar], finished: Sequence[float], scale: fl
         )  # fmt: skip
 
 
-def _words(axes: Any, drawn: Sequence[Bar], scale: float, high: float) -> None:
+def _partners(axes: Any, drawn: Sequence[Bar], scale: float, size: float) -> None:
     """The other rank of a message, where its bar has room for the number."""
-    if high < 0.25:
-        return
-    # Inches of the axes are known only roughly before the layout; be modest.
-    inches = 6.6 / max(axes.get_xlim()[1], 1e-12)
-    size = 8.0 if high > 0.4 else 6.5
+    inches = 6.6 / axes.get_xlim()[1]  # known only roughly before the layout: be modest
     for bar in drawn:
         if bar.other is None:
             continue
-        word, short = f"from {bar.other}", str(bar.other)
         room = (bar.end - bar.start) / scale * inches
-        said = next((w for w in (word, short) if 0.009 * size * (len(w) + 1.5) < room), "")
-        if bar.what == "sends":
-            said = said.replace("from", "to")
-        if said:
-            top, tall = _PLACE[bar.what]
-            axes.text(
-                (bar.start + bar.end) / 2 / scale, bar.rank + top + tall / 2, said, size=size,
-                ha="center", va="center_baseline", color=INK, zorder=6,
-                bbox={"facecolor": tint(_LOOKS[bar.what].color, 0.3), "edgecolor": "none",
-                      "pad": 0.6} if bar.what == "receives" else None,
-            )  # fmt: skip
+        words = f"{'to' if bar.what == 'sends' else 'from'} {bar.other}", str(bar.other)
+        word = next((one for one in words if 0.009 * size * (len(one) + 1.5) < room), "")
+        top, high = _PLACE[bar.what]
+        ground = {"facecolor": tint(_LOOKS[bar.what].color, 0.3), "edgecolor": "none", "pad": 0.6}
+        axes.text(
+            (bar.start + bar.end) / 2 / scale, bar.rank + top + high / 2, word, size=size,
+            ha="center", va="center_baseline", color=INK, zorder=6,
+            bbox=ground if word and bar.what == "receives" else None,
+        )  # fmt: skip
 
 
 def _ranks(axes: Any, ranks: int, high: float) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    every = 1 if high > 0.2 else 4
-    named = list(range(0, ranks, every))
+    named = range(0, ranks, 1 if high > 0.2 else 4)
     axes.set_yticks([rank + 0.44 for rank in named], [f"rank {rank}" for rank in named])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(ranks, -0.05)
@@ -154,10 +138,9 @@ def _key(axes: Any, working: bool) -> None:
     """What the bars are, in one line under the title."""
     from matplotlib.patches import Patch
 
-    shown: list[tuple[str, Look]] = [("sends to", _SEND), ("receives from", _RECEIVE)]
-    if working:
-        shown.append(("works", _WORK))
-    handles = [Patch(label=name, **one.bar) for name, one in shown]
+    names = {"sends": "sends to", "receives": "receives from"}
+    names |= {"works": "works"} if working else {}
+    handles = [Patch(label=name, **_LOOKS[what].bar) for what, name in names.items()]
     handles.append(Patch(label="waits", facecolor=_WAIT, edgecolor=FAINT, linewidth=0.4))
     axes.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=len(handles),
@@ -165,35 +148,31 @@ def _key(axes: Any, working: bool) -> None:
     )  # fmt: skip
 
 
-def _covered(bars: Iterable[tuple[float, float]]) -> float:
-    """The length of the union of intervals."""
-    total, reached = 0.0, float("-inf")
-    for start, end in sorted(bars):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
+def _covered(drawn: Sequence[Bar]) -> float:
+    """The time in which at least one of these bars is drawn."""
+    total, reached = 0.0, 0.0
+    for bar in sorted(drawn, key=lambda one: one.start):
+        total += max(0.0, bar.end - max(bar.start, reached))
+        reached = max(reached, bar.end)
     return total
 
 
 def _alt(
-    trace: Any, drawn: Sequence[Bar], finished: Sequence[float], end: float, priced: bool
+    trace: Any, drawn: Sequence[Bar], finished: Sequence[float], end: float, timed: bool
 ) -> str:
-    def said(amount: float) -> str:
-        return seconds_text(amount) if priced else f"{amount:g}"
+    def amount(time: float) -> str:
+        return seconds_text(time) if timed else f"{time:g}"
 
-    whole = seconds_text(end) if priced else f"{end:g} step{'s' * (end != 1)}"
     parts = []
-    for rank in range(min(trace.ranks, _SAID)):
+    for rank in range(min(trace.ranks, _MOST_NAMED)):
         mine = [bar for bar in drawn if bar.rank == rank]
-        times = {
-            what: _covered((bar.start, bar.end) for bar in mine if bar.what == what)
-            for what in _PLACE
-        }
-        busy = _covered((bar.start, bar.end) for bar in mine)
-        words = [f"{what} {said(amount)}" for what, amount in times.items() if amount]
-        wait = finished[rank] - busy
-        words.append(f"waits {said(wait)}" if wait > 1e-9 * end else "never waits")
+        times = {what: _covered([bar for bar in mine if bar.what == what]) for what in _PLACE}
+        wait = finished[rank] - _covered(mine)
+        words = [f"{what} {amount(time)}" for what, time in times.items() if time]
+        words.append(f"waits {amount(wait)}" if wait > 1e-9 * end else "never waits")
         parts.append(f"rank {rank} {', '.join(words)}")
-    extra = trace.ranks - _SAID
-    more = f"; and {extra} more rank{'s' * (extra != 1)}" if extra > 0 else ""
+    if trace.ranks > _MOST_NAMED:
+        parts.append(f"and {trace.ranks - _MOST_NAMED} more")
     count = f"{trace.ranks} rank{'s' * (trace.ranks != 1)}"
-    return f"Timeline of {trace.program}, {count}, {whole}: {'; '.join(parts)}{more}."
+    whole = amount(end) + ("" if timed else f" step{'s' * (end != 1)}")
+    return f"Timeline of {trace.program}, {count}, {whole}: {'; '.join(parts)}."

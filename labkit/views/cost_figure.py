@@ -1,18 +1,21 @@
-"""Costs of algorithms as lines, with a mark where the fastest changes."""
+"""Costs of algorithms as lines, with a mark where the fastest changes; buckets over time."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from labkit.kinds import bytes_text, seconds_text
-from labkit.views.figure import INK, Picture, figure, look, picture, style
+from labkit.views.figure import FAINT, INK, OKABE_ITO, Picture, figure, look, picture, style
+from labkit.views.sketch import WIDTH, Sketch
 
-__all__ = ["costs"]
+__all__ = ["buckets", "buckets_board", "costs"]
+
+_LEFT, _TOP, _PITCH, _LANE = 104.0, 92.0, 112.0, 30.0
 
 
 def costs(shown: Any) -> Picture:
     """A line for each algorithm by message size or rank count; both axes grow by factors."""
-    names = list(shown.seconds)
     with style():
         chart = figure(8, 4.6)
         by_size = shown.by == "bytes"
@@ -21,44 +24,36 @@ def costs(shown: Any) -> Picture:
             ylabel="time",
         )
         axes.set(xscale="log", yscale="log", title=shown.title)
-        for number, name in enumerate(names):
-            like = look(number)
-            every = (4 * number % 7, 8) if by_size else None
+        for i, (name, seconds) in enumerate(shown.seconds.items()):
+            every = (4 * i % 7, 8) if by_size else None
+            axes.plot(shown.along, seconds, label=_short(name), markevery=every, **look(i).line)
+        for mark in shown.crossovers:
+            axes.axvline(mark.at, color=FAINT, linewidth=1, linestyle=":", zorder=0, marker="")
             axes.plot(
-                shown.along, shown.seconds[name], label=_said(name), markevery=every, **like.line
-            )
-        _mark(axes, shown)
+                [mark.at], [mark.seconds], "o", color="white", markeredgecolor=INK, markersize=9,
+                markeredgewidth=1.6, zorder=5,
+            )  # fmt: skip
+            axes.annotate(
+                f"{_short(mark.faster)}\nfrom {shown.position(mark.at)} on",
+                (mark.at, mark.seconds),
+                xytext=(9, -12), textcoords="offset points", va="top", size=9, color=INK,
+            )  # fmt: skip
         _label_axes(axes, shown, by_size)
         axes.legend(loc="upper left", fontsize=9)
         return picture(chart, _alt(shown), shown.kind)
 
 
-def _mark(axes: Any, shown: Any) -> None:
-    """A line down from each place where another becomes the fastest."""
-    for mark in shown.crossovers:
-        axes.axvline(mark.at, color="#5F6368", linewidth=1, linestyle=":", zorder=0, marker="")
-        axes.plot(
-            [mark.at], [mark.seconds], "o", color="white", markeredgecolor=INK, markersize=9,
-            markeredgewidth=1.6, zorder=5,
-        )  # fmt: skip
-        axes.annotate(
-            f"{_said(mark.faster)}\nfrom {shown.place(mark.at)} on", (mark.at, mark.seconds),
-            xytext=(9, -12), textcoords="offset points", va="top", size=9, color=INK,
-        )  # fmt: skip
-
-
 def _label_axes(axes: Any, shown: Any, by_size: bool) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import LogLocator
 
+    axes.minorticks_off()
     axes.xaxis.set_major_locator(LogLocator(base=10 if by_size else 2, numticks=12))
-    axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: _round(bytes_text(value)) if by_size else f"{value:,.0f}")
+        lambda value, _: _round(bytes_text(value)) if by_size else f"{value:,.0f}"
     )
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _round(seconds_text(value))))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(lambda value, _: _round(seconds_text(value)))
     axes.set_xlim(shown.along[0], shown.along[-1])
-    # Below the lowest line is the place for the words at the marks.
+    # Below the lowest line is the space for the words at the marks.
     axes.set_ylim(bottom=axes.get_ylim()[0] / 3)
 
 
@@ -68,15 +63,79 @@ def _round(text: str) -> str:
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
 
 
-def _said(name: str) -> str:
+def _short(name: str) -> str:
     return name.replace("_all_reduce", "").replace("_", " ")
 
 
 def _alt(shown: Any) -> str:
-    last = shown.along[-1]
+    first, last = shown.position(shown.along[0]), shown.position(shown.along[-1])
     ends = ", ".join(
-        f"{_said(name)} {seconds_text(times[0])} and {seconds_text(times[-1])}"
+        f"{_short(name)} {seconds_text(times[0])} and {seconds_text(times[-1])}"
         for name, times in shown.seconds.items()
     )
-    first = shown.place(shown.along[0])
-    return f"{shown!r} At {first} and {shown.place(last)}: {ends}."
+    return f"{shown!r} At {first} and {last}: {ends}."
+
+
+def buckets(plan: Any) -> Picture:
+    """One schedule."""
+    with style():
+        board = buckets_board({"": plan})
+    return board.picture(
+        f"Backward pass and all-reduces over time. this schedule: {len(plan.buckets)} all-reduces, "
+        f"{seconds_text(plan.seconds)} in all, {seconds_text(plan.exposed)} of it after the "
+        "backward pass."
+    )
+
+
+def buckets_board(plans: Mapping[str, Any]) -> Sketch:
+    """Schedules below each other on one axis of time, each under its name."""
+    longest = max(plan.seconds for plan in plans.values())
+    board = Sketch(
+        "Gradients leave while the backward pass runs",
+        _TOP + _PITCH * len(plans),
+        "The backward pass works on the last layer first. What it has finished can travel.",
+        kind=next(iter(plans.values())).kind,
+    )
+    scale = (WIDTH - _LEFT - 98) / longest
+    for row, (name, plan) in enumerate(plans.items()):
+        _row(board, _TOP + _PITCH * row, scale, name, plan)
+    return board
+
+
+def _row(board: Sketch, y: float, scale: float, name: str, plan: Any) -> None:
+    board.text(24, y, name, bold=True, size=9.5)
+    above, below = y + 14, y + 18 + _LANE
+    board.text(24, above + _LANE / 2, "backward", size=9)
+    board.text(24, below + _LANE / 2, "all-reduce", size=9)
+    layers = len(plan.backward)
+    works = [(start, end, str(layers - i)) for i, (start, end) in enumerate(plan.backward)]
+    for series, top, bars in ((0, above, works), (2, below, _sent(plan, scale))):
+        for start, end, word in bars:
+            wide = (end - start) * scale
+            board.box(
+                _LEFT + start * scale, top, wide, _LANE, word if wide >= 18 else "",
+                series=series, hatch=series > 0, size=8.5, corner=min(1.5, wide / 4),
+            )  # fmt: skip
+    done = _LEFT + plan.backward[-1][1] * scale
+    # Not over the lower lane: it has words.
+    board.line((done, above - 7), (done, below), above=True)
+    board.line((done, below + _LANE), (done, below + _LANE + 7), above=True)
+    end = _LEFT + plan.seconds * scale
+    board.text(end + 10, below + _LANE / 2, seconds_text(plan.seconds), size=9.5, bold=True)
+    if plan.exposed > 0:
+        board.text(
+            done + 10, above + _LANE / 2, f"{seconds_text(plan.exposed)} more", size=9,
+            color=OKABE_ITO["vermillion"],
+        )  # fmt: skip
+
+
+def _sent(plan: Any, scale: float) -> list[tuple[float, float, str]]:
+    """Each bucket with the numbers of its layers in the model, as long as all of them fit."""
+    layers = len(plan.backward)
+    ends = [(layers - one.first, layers - one.last) for one in plan.buckets]
+    short = [str(high) if high == low else f"{high}–{low}" for high, low in ends]
+    widths = [(one.end - one.start) * scale for one in plan.buckets]
+    for words in ([f"layers {word}" for word in short], short, [""] * len(short)):
+        if all(7.6 * len(word) + 8 <= wide for word, wide in zip(words, widths, strict=True)):
+            break
+    return [(one.start, one.end, word) for one, word in zip(plan.buckets, words, strict=True)]

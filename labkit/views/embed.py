@@ -48,11 +48,15 @@ def embedded(
 
     `view` is its name (`panel`): of its style sheet, and of the element that it looks for.
     """
-    start = START.replace("CODE", json.dumps(_packed_code(view, modules))).replace(
-        "OPTIONS", _script_safe(options)
-    )
+    still = f"<p>{escape(alt)}</p>"
+    if png is not None:
+        source = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
+        still = f'<img alt="{escape(alt)}" style="max-width:100%" src="{source}">'
+    # JSON that cannot end the script which it is in.
+    safe = json.dumps(options).replace("</", "<\\/").replace("<!--", "<\\u0021--")
+    start = START.replace("CODE", json.dumps(_packed_code(view, modules))).replace("OPTIONS", safe)
     return (
-        f'<div class="labkit-{view}" data-labkit-{view}="{escape(key)}">{_fallback(alt, png)}</div>'
+        f'<div class="labkit-{view}" data-labkit-{view}="{escape(key)}">{still}</div>'
         f"<script>{start}</script>"
     )
 
@@ -93,15 +97,3 @@ def _packed_code(view: str, modules: tuple[str, ...]) -> str:
         "document.currentScript.start = (options) => mountAll(options, CSS);\n})();"
     )
     return base64.b64encode(gzip.compress(code.encode(), 9, mtime=0)).decode("ascii")
-
-
-def _fallback(alt: str, png: bytes | None) -> str:
-    if png is None:
-        return f"<p>{escape(alt)}</p>"
-    coded = base64.b64encode(png).decode("ascii")
-    return f'<img alt="{escape(alt)}" style="max-width:100%" src="data:image/png;base64,{coded}">'
-
-
-def _script_safe(value: Any) -> str:
-    """JSON that cannot end the script which it is in."""
-    return json.dumps(value).replace("</", "<\\/").replace("<!--", "<\\u0021--")

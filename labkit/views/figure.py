@@ -68,17 +68,14 @@ class Look:
         return {"facecolor": tint(self.color), "edgecolor": self.color, "hatch": self.hatch}
 
 
-_LOOKS = tuple(
-    Look(OKABE_ITO[name], hatch, marker, dash)
-    for name, hatch, marker, dash in (
-        ("blue", "", "o", "-"),
-        ("orange", "///", "s", "--"),
-        ("green", "...", "^", "-."),
-        ("vermillion", "xxx", "D", ":"),
-        ("purple", "\\\\\\", "v", "-"),
-        ("sky", "---", "P", "--"),
-        ("black", "+++", "X", "-."),
-    )
+_LOOKS = (
+    Look(OKABE_ITO["blue"], "", "o", "-"),
+    Look(OKABE_ITO["orange"], "///", "s", "--"),
+    Look(OKABE_ITO["green"], "...", "^", "-."),
+    Look(OKABE_ITO["vermillion"], "xxx", "D", ":"),
+    Look(OKABE_ITO["purple"], "\\\\\\", "v", "-"),
+    Look(OKABE_ITO["sky"], "---", "P", "--"),
+    Look(OKABE_ITO["black"], "+++", "X", "-."),
 )
 
 
@@ -103,49 +100,31 @@ def style() -> Iterator[None]:
     import matplotlib as mpl
     from cycler import cycler
 
-    colors = [one.color for one in _LOOKS]
+    series = cycler(
+        color=[one.color for one in _LOOKS],
+        marker=[one.marker for one in _LOOKS],
+        linestyle=[one.dash for one in _LOOKS],
+    )
     with mpl.rc_context():
         # The reader's own matplotlibrc, or Jupyter's tight bounding box, must not change a figure.
         mpl.rcdefaults()
-        mpl.rcParams.update(
-            {
-                # Ships inside matplotlib, so a figure is the same on every machine.
-                "font.family": ["DejaVu Sans"],
-                "font.size": 10.5,
-                "mathtext.fontset": "dejavusans",
-                "text.color": INK,
-                "axes.titlesize": 12.5,
-                "axes.titleweight": "bold",
-                "axes.titlelocation": "left",
-                "axes.titlepad": 12.0,
-                "axes.titlecolor": INK,
-                "axes.labelcolor": INK,
-                "axes.edgecolor": FAINT,
-                "axes.linewidth": 0.8,
-                "axes.spines.top": False,
-                "axes.spines.right": False,
-                "axes.grid": True,
-                "axes.grid.axis": "y",
-                "axes.axisbelow": True,
-                "axes.facecolor": "white",
-                "axes.prop_cycle": cycler(color=colors)
-                + cycler(marker=[one.marker for one in _LOOKS])
-                + cycler(linestyle=[one.dash for one in _LOOKS]),
-                "grid.color": "#E3E6E8",
-                "grid.linewidth": 0.8,
-                "xtick.color": FAINT,
-                "ytick.color": FAINT,
-                "xtick.labelcolor": INK,
-                "ytick.labelcolor": INK,
-                "lines.linewidth": 2.0,
-                "lines.markersize": 6.0,
-                "hatch.linewidth": 1.0,
-                "legend.frameon": False,
-                "figure.facecolor": "white",
-                "figure.dpi": PAGE_DPI,
-                "savefig.facecolor": "white",
-            }
-        )
+        # Ships inside matplotlib, so a figure is the same on every machine.
+        mpl.rc("font", family=["DejaVu Sans"], size=10.5)
+        mpl.rc("mathtext", fontset="dejavusans")
+        mpl.rc("text", color=INK)
+        mpl.rc("axes", titlesize=12.5, titleweight="bold", titlelocation="left", titlepad=12.0)
+        mpl.rc("axes", titlecolor=INK, labelcolor=INK, edgecolor=FAINT, linewidth=0.8, grid=True)
+        mpl.rc("axes", axisbelow=True, facecolor="white", prop_cycle=series)
+        mpl.rc("axes.spines", top=False, right=False)
+        mpl.rc("axes.grid", axis="y")
+        mpl.rc("grid", color="#E3E6E8", linewidth=0.8)
+        mpl.rc("xtick", color=FAINT, labelcolor=INK)
+        mpl.rc("ytick", color=FAINT, labelcolor=INK)
+        mpl.rc("lines", linewidth=2.0, markersize=6.0)
+        mpl.rc("hatch", linewidth=1.0)
+        mpl.rc("legend", frameon=False)
+        mpl.rc("figure", facecolor="white", dpi=PAGE_DPI)
+        mpl.rc("savefig", facecolor="white")
         yield
 
 
@@ -209,22 +188,23 @@ class Picture:
 
 def picture(drawn: Figure, alt: str, kind: Kind | None = None) -> Picture:
     """The figure as a `Picture`: framed, with its kind printed under the lower right corner."""
-    from PIL import Image, ImageDraw
+    from PIL import Image, ImageDraw, PngImagePlugin
 
     with style():
-        sheets = [_pixels(drawn)]
-        if kind is not None:
-            sheets.append(_pixels(_strip(str(kind), drawn.get_figwidth())))
+        below = [] if kind is None else [_strip(str(kind), drawn.get_figwidth())]
+        sheets = [_pixels(one) for one in (drawn, *below)]
     size = (sheets[0].width, sum(one.height for one in sheets))
     whole = Image.new("RGB", size, "white")
     for at, one in enumerate(sheets):
         whole.paste(one, (0, at * sheets[0].height))
-    frame = (0, 0, size[0] - 1, size[1] - 1)
-    ImageDraw.Draw(whole).rectangle(frame, outline=FRAME, width=SCALE)
+    edge = (0, 0, size[0] - 1, size[1] - 1)
+    ImageDraw.Draw(whole).rectangle(edge, outline=FRAME, width=SCALE)
     # Few colours, flat areas: a palette makes the file three to five times smaller.
     small = whole.quantize(colors=128, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    words = PngImagePlugin.PngInfo()
+    words.add_itxt("Description", alt)
     out = io.BytesIO()
-    small.save(out, format="PNG", optimize=True)
+    small.save(out, format="PNG", optimize=True, pnginfo=words)
     return Picture(out.getvalue(), alt, kind)
 
 
@@ -232,9 +212,11 @@ def _pixels(drawn: Figure) -> Any:
     """On white: on a dark page the words of a transparent figure would vanish."""
     from PIL import Image
 
+    dpi = PAGE_DPI * SCALE
     out = io.BytesIO()
-    drawn.savefig(out, format="png", dpi=PAGE_DPI * SCALE, facecolor="white")
-    return Image.open(out).convert("RGB")
+    drawn.savefig(out, format="raw", dpi=dpi, facecolor="white")
+    size = (int(drawn.get_figwidth() * dpi), int(drawn.get_figheight() * dpi))
+    return Image.frombytes("RGBA", size, out.getvalue()).convert("RGB")
 
 
 def _strip(text: str, width: float) -> Figure:

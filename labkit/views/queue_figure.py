@@ -16,12 +16,12 @@ def figure(schedule: Any) -> Picture:
     """Who ran when, and on which devices."""
     with style():
         board = queue_board(schedule)
-    said = "; ".join(
+    text = "; ".join(
         f"{one.request.name} on {one.request.devices}, submitted at {one.request.submitted:g} h, "
         f"ran from {one.start:g} h to {one.end:g} h"
         for one in schedule.started
     )
-    return board.picture(f"A queue for {schedule.devices} devices over hours. {said}.")
+    return board.picture(f"A queue for {schedule.devices} devices over hours. {text}.")
 
 
 def finished_figure(result: Any) -> Picture:
@@ -29,11 +29,11 @@ def finished_figure(result: Any) -> Picture:
     with style():
         board = _finished_board(result)
     runs = result.runs
-    said = "; ".join(
+    text = "; ".join(
         f"{_devices(devices)}: {wait:.1f} h in the queue and {runs[devices]:.1f} h running"
         for devices, wait in result.waits.items()
     )
-    return board.picture(f"Hours until done: {said}. Done first with {result.soonest}.")
+    return board.picture(f"Hours until done: {text}. Done first with {result.soonest}.")
 
 
 def queue_board(
@@ -47,11 +47,11 @@ def queue_board(
     longest = max(one.end for one in schedule.started)
     scale = (WIDTH - _LEFT - _RIGHT) / longest
     board = Sketch(title, bottom + 46, subtitle, kind=schedule.kind)
-    for place in range(schedule.devices):
-        y = _TOP + lane * place
+    for device in range(schedule.devices):
+        y = _TOP + lane * device
         board.line((_LEFT, y), (WIDTH - _RIGHT, y), color=FRAME)
         if schedule.devices <= 8:
-            board.text(24, y + lane / 2, f"device {place}", size=9)
+            board.text(24, y + lane / 2, f"device {device}", size=9)
     board.line((_LEFT, bottom), (WIDTH - _RIGHT, bottom))
     step = next(s for s in (1, 2, 4, 6, 12, 24, 48, 96, 10**6) if longest / s <= 14)
     for tick in range(0, int(longest) + 1, step):
@@ -63,7 +63,7 @@ def queue_board(
     ordered = sorted(schedule.started, key=lambda one: one.request.submitted)
     for number, one in enumerate(ordered):
         x, wide = _LEFT + one.start * scale, one.request.hours * scale
-        for first, count in _runs(one.on_devices):
+        for first, count in _neighbours(one.on_devices):
             words = one.request.name
             fits = wide > 9 + 7.2 * max(map(len, words.split("\n"))) and lane * count > 15
             board.box(
@@ -77,14 +77,14 @@ def _devices(count: int) -> str:
     return f"{count} device{'s' if count > 1 else ''}"
 
 
-def _runs(places: tuple[int, ...]) -> list[tuple[int, int]]:
+def _neighbours(devices: tuple[int, ...]) -> list[tuple[int, int]]:
     """Neighbouring devices together: (first, how many)."""
     found: list[tuple[int, int]] = []
-    for place in places:
-        if found and sum(found[-1]) == place:
+    for device in devices:
+        if found and sum(found[-1]) == device:
             found[-1] = (found[-1][0], found[-1][1] + 1)
         else:
-            found.append((place, 1))
+            found.append((device, 1))
     return found
 
 

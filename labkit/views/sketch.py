@@ -11,19 +11,19 @@ whether all words lie inside their boxes and none lies upon another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from labkit.kinds import Kind
-from labkit.views.figure import FAINT, INK, Picture, figure, look, picture, style, tint
+from labkit.views.figure import FAINT, INK, Picture, figure, look, picture, tint
 
 if TYPE_CHECKING:
     from matplotlib.text import Text
 
-__all__ = ["WIDTH", "Box", "Diagram", "Sketch"]
+__all__ = ["WIDTH", "Box", "Sketch"]
 
 WIDTH = 800
+DASHES = (0, (4, 3))
 Point = tuple[float, float]
 
 
@@ -36,34 +36,34 @@ class Box:
     width: float
     height: float
 
+    def at(self, across: float, down: float) -> Point:
+        """A point given as shares of width and height."""
+        return self.x + across * self.width, self.y + down * self.height
+
     @property
     def left(self) -> Point:
         """The middle of the left side."""
-        return self.x, self.y + self.height / 2
+        return self.at(0, 0.5)
 
     @property
     def right(self) -> Point:
         """The middle of the right side."""
-        return self.x + self.width, self.y + self.height / 2
+        return self.at(1, 0.5)
 
     @property
     def top(self) -> Point:
         """The middle of the upper side."""
-        return self.x + self.width / 2, self.y
+        return self.at(0.5, 0)
 
     @property
     def bottom(self) -> Point:
         """The middle of the lower side."""
-        return self.x + self.width / 2, self.y + self.height
+        return self.at(0.5, 1)
 
     @property
     def middle(self) -> Point:
         """The middle of the box."""
-        return self.x + self.width / 2, self.y + self.height / 2
-
-    def at(self, across: float, down: float) -> Point:
-        """A point given as shares of width and height."""
-        return self.x + across * self.width, self.y + down * self.height
+        return self.at(0.5, 0.5)
 
 
 class Sketch:
@@ -82,7 +82,6 @@ class Sketch:
         self.kind = kind
         self.words: list[tuple[Text, Box | None]] = []
         self.boxes: list[Box] = []
-        self.heavy: set[Box] = set()
         self.arrows: list[tuple[Point, ...]] = []
         self.text(24, 30, title, size=12.5, bold=True)
         if subtitle:
@@ -138,48 +137,23 @@ class Sketch:
         corner: float = 6,
     ) -> Box:
         """A box with words in its middle. `series` gives it a colour of the palette."""
-        from matplotlib.patches import FancyBboxPatch
-
         one = None if series is None else look(series)
-        edge = INK if one is None else one.color
-        patch: dict[str, Any] = {
-            "facecolor": fill or ("white" if one is None else tint(one.color, 0.22)),
-            "edgecolor": edge,
-            "linewidth": 2.6 if heavy else 1.3,
-            "linestyle": (0, (4, 3)) if dashed else "-",
-            "zorder": 3,
-        }
-        self.axes.add_patch(
-            FancyBboxPatch(
-                (x + corner, y + corner),
-                width - 2 * corner,
-                height - 2 * corner,
-                boxstyle=f"round,pad={corner},rounding_size={corner}",
-                **patch,
-            )
-        )
-        if hatch and one is not None:
-            self.axes.add_patch(
-                FancyBboxPatch(
-                    (x + corner, y + corner),
-                    width - 2 * corner,
-                    height - 2 * corner,
-                    boxstyle=f"round,pad={corner},rounding_size={corner}",
-                    facecolor="none",
-                    edgecolor=tint(one.color, 0.55),
-                    hatch=one.hatch,
-                    linewidth=0,
-                    zorder=3.5,
-                )
-            )
+        color = fill or ("white" if one is None else tint(one.color, 0.22))
         made = Box(x, y, width, height)
         self.boxes.append(made)
-        if heavy:
-            self.heavy.add(made)
+        self._patch(
+            made, corner, facecolor=color, edgecolor=INK if one is None else one.color,
+            linewidth=2.6 if heavy else 1.3, linestyle=DASHES if dashed else "-", zorder=3,
+        )  # fmt: skip
+        if hatch and one is not None:
+            self._patch(
+                made, corner, facecolor="none", edgecolor=tint(one.color, 0.55), hatch=one.hatch,
+                linewidth=0, zorder=3.5,
+            )  # fmt: skip
         if words:
             self.text(
                 *made.middle, words, size=size, bold=bold, align="center", inside=made, mono=mono,
-                backed=patch["facecolor"] if hatch else "",
+                backed=color if hatch else "",
             )  # fmt: skip
         return made
 
@@ -187,26 +161,25 @@ class Sketch:
         self, x: float, y: float, width: float, height: float, words: str, *, dashed: bool = False
     ) -> Box:
         """A quiet area around things that belong together, its name at the upper left."""
+        made = Box(x, y, width, height)
+        self.boxes.append(made)
+        self._patch(
+            made, 8, facecolor="#F6F7F8", edgecolor="#B8BDC2", linewidth=1.0, zorder=1,
+            linestyle=DASHES if dashed else "-",
+        )  # fmt: skip
+        if words:
+            self.text(x + 12, y + 16, words, size=9.5, bold=True, color=FAINT, inside=made)
+        return made
+
+    def _patch(self, box: Box, corner: float, **looks: Any) -> None:
         from matplotlib.patches import FancyBboxPatch
 
         self.axes.add_patch(
             FancyBboxPatch(
-                (x + 8, y + 8),
-                width - 16,
-                height - 16,
-                boxstyle="round,pad=8,rounding_size=8",
-                facecolor="#F6F7F8",
-                edgecolor="#B8BDC2",
-                linewidth=1.0,
-                zorder=1,
-                linestyle=(0, (4, 3)) if dashed else "-",
+                (box.x + corner, box.y + corner), box.width - 2 * corner, box.height - 2 * corner,
+                boxstyle=f"round,pad={corner},rounding_size={corner}", **looks,
             )
-        )
-        made = Box(x, y, width, height)
-        self.boxes.append(made)
-        if words:
-            self.text(x + 12, y + 16, words, size=9.5, bold=True, color=FAINT, inside=made)
-        return made
+        )  # fmt: skip
 
     def line(
         self,
@@ -219,7 +192,7 @@ class Sketch:
         """A line through the points."""
         self.axes.plot(
             [x for x, _ in points], [y for _, y in points], color=color, marker="",
-            linestyle=(0, (4, 3)) if dashed else "-", linewidth=2.6 if heavy else 1.3,
+            linestyle=DASHES if dashed else "-", linewidth=2.6 if heavy else 1.3,
             zorder=5 if above else 2, solid_joinstyle="round", solid_capstyle="butt",
         )  # fmt: skip
 
@@ -240,52 +213,26 @@ class Sketch:
         points = [start, *(point for point in rest if not isinstance(point, str))]
         self.arrows.append(tuple(points))
         label = next((word for word in rest if isinstance(word, str)), "")
+        (x0, y0), (x1, y1) = points[-2:]
         if dashed:
             # A dashed patch would break up its own head: dash the line, keep the head whole.
-            (x0, y0), (x1, y1) = points[-2:]
             share = 12 / max(abs(x1 - x0) + abs(y1 - y0), 12)
             neck = (x1 - share * (x1 - x0), y1 - share * (y1 - y0))
             self.line(*points[:-1], neck, dashed=True, heavy=heavy, color=color)
             points = [neck, points[-1]]
         self.axes.add_patch(
             FancyArrowPatch(
-                path=Path(points),
-                arrowstyle="<|-|>" if both else "-|>",
-                mutation_scale=13,
-                color=color,
-                linewidth=2.6 if heavy else 1.3,
-                zorder=4,
-                shrinkA=0,
-                shrinkB=0,
-                joinstyle="miter",
-                capstyle="butt",
+                path=Path(points), arrowstyle="<|-|>" if both else "-|>", mutation_scale=13,
+                color=color, linewidth=2.6 if heavy else 1.3, zorder=4, shrinkA=0, shrinkB=0,
+                joinstyle="miter", capstyle="butt",
             )
-        )
-        if label:
-            (x0, y0), (x1, y1) = points[-2:]
-            if beside:
-                self.text((x0 + x1) / 2 + 8, (y0 + y1) / 2, label, size=9)
-            else:
-                self.text((x0 + x1) / 2, (y0 + y1) / 2 - 10, label, size=9, align="center")
+        )  # fmt: skip
+        across, down = (x0 + x1) / 2, (y0 + y1) / 2
+        if beside:
+            self.text(across + 8, down, label, size=9)
+        elif label:
+            self.text(across, down - 10, label, size=9, align="center")
 
     def picture(self, alt: str) -> Picture:
         """The finished picture."""
         return picture(self.figure, alt, self.kind)
-
-
-@dataclass(frozen=True)
-class Diagram:
-    """A diagram of the course: the lecture it is for, how it is drawn, what it says in words."""
-
-    lecture: str
-    draw: Callable[[], Sketch]
-    alt: str
-
-    def sketch(self) -> Sketch:
-        """The board, drawn now in the style of the course."""
-        with style():
-            return self.draw()
-
-    def picture(self) -> Picture:
-        """The finished picture, drawn now."""
-        return self.sketch().picture(self.alt)

@@ -13,11 +13,11 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from html import escape
-from itertools import zip_longest
+from itertools import chain, repeat, zip_longest
 
-from labkit.views.words import WIDTH, wrapped
+__all__ = ["WIDTH", "table", "text_table", "wrapped"]
 
-__all__ = ["table", "text_table"]
+WIDTH = 96  # letters in an output of JupyterLab at 1200 px; it breaks longer lines inside words
 
 LEFT, RIGHT = "text-align: left", "text-align: right"
 WHOLE = "; white-space: nowrap"
@@ -47,22 +47,17 @@ def table(
     sides = [LEFT if prose or not right else RIGHT for right in _numbers(rows)]
     sides += [LEFT] * (len(head) - len(sides))
 
-    def cell(tag: str, side: str, text: str, scope: str = "") -> str:
-        style = side + (PROSE if len(text) > LONG else SHORT_PROSE if prose else WHOLE)
-        return f'<{tag}{scope} style="{style}">{escape(text)}</{tag}>'
-
-    def row(cells: Sequence[str]) -> str:
-        return "".join(
-            cell("td", side, text) if at else cell("th", side, text, ' scope="row"')
-            for at, (side, text) in enumerate(zip(sides, cells, strict=False))
-        )
+    def row(cells: Sequence[str], scopes: Iterable[str]) -> str:
+        html = ""
+        for side, text, scope in zip(sides, cells, scopes, strict=False):
+            style = side + (PROSE if len(text) > LONG else SHORT_PROSE if prose else WHOLE)
+            tag, scoped = ("th", f' scope="{scope}"') if scope else ("td", "")
+            html += f'<{tag}{scoped} style="{style}">{escape(text)}</{tag}>'
+        return f"<tr>{html}</tr>"
 
     title = f'<caption style="{LEFT}">{escape(caption)}</caption>' if caption else ""
-    heads = "".join(
-        cell("th", side, text, ' scope="col"') for side, text in zip(sides, head, strict=False)
-    )
-    heads = f"<thead><tr>{heads}</tr></thead>" if head else ""
-    body = "".join(f"<tr>{row(cells)}</tr>" for cells in rows)
+    heads = f"<thead>{row(head, repeat('col'))}</thead>" if head else ""
+    body = "".join(row(cells, chain(["row"], repeat(""))) for cells in rows)
     notes = "".join(f'<p style="{NOTE}">{escape(line)}</p>' for line in footer.splitlines())
     return (
         '<div class="labkit"><div style="overflow-x: auto"><table>'
@@ -92,13 +87,24 @@ def text_table(
     return "\n".join([*text, *([wrapped(footer)] if footer else [])])
 
 
+def wrapped(text: str, width: int = WIDTH) -> str:
+    """Each line broken between words, with its own indent; longer words stay whole."""
+    lines = []
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip(" ")))
+        lines += textwrap.wrap(
+            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ) or [line]
+    return "\n".join(lines)
+
+
 def _numbers(rows: Sequence[Sequence[str]]) -> list[bool]:
-    """For each column, whether it holds numbers; the first holds the names of the rows."""
-    columns = zip_longest(*rows, fillvalue="")
-    return [at > 0 and _mostly_numbers(column) for at, column in enumerate(columns)]
+    """For each column but the first, the names of the rows: whether it is mostly numbers.
 
-
-def _mostly_numbers(column: Sequence[str]) -> bool:
-    """A reason may stand in place of a number, as in "not supported"."""
-    there = [cell for cell in column if cell.strip(" –—-?")]
-    return 2 * sum(NUMBER.fullmatch(cell) is not None for cell in there) >= max(len(there), 1)
+    A reason may stand in place of a number, as in "not supported".
+    """
+    columns = (
+        [cell for cell in one if cell.strip(" –—-?")] for one in zip_longest(*rows, fillvalue="")
+    )
+    mostly = [2 * len(list(filter(NUMBER.fullmatch, one))) >= max(len(one), 1) for one in columns]
+    return [False, *mostly[1:]][: len(mostly)]

@@ -7,38 +7,26 @@ of its memory, power as a share of its limit. What the shares stand for is writt
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from labkit.kinds import bytes_text, seconds_text
 from labkit.views.figure import FAINT, INK, OKABE_ITO, Picture, picture, style, tint
 from labkit.views.figure import figure as sheet
-from labkit.views.words import one_line
 
 __all__ = ["figure"]
 
 BLUE, ORANGE, RED = OKABE_ITO["blue"], "#A57200", OKABE_ITO["vermillion"]  # dark enough for words
+# The fact of a device that is its 100 %, the words for the highest, the dashes, the colour.
+LINES: dict[str, tuple[str, Any, str, str]] = {
+    "memory": ("memory_total", bytes_text, "--", ORANGE),
+    "power": ("power_limit", "{:.0f} W".format, ":", RED),
+}
 POINTS = 600  # of a curve, at least: about the pixels of a lane
 MOST_LANES, MOST_CORES = 16, 32
 MOST_ROWS, MOST_EDGES = 3, 100  # rows of spans; more edges would be a grey field
+Band = tuple[float, float, str]  # a span in the picture: start, end, name
 AS_IT_IS: dict[str, Any] = {"parse_math": False}  # names come from outside: "$" is no formula
-
-
-class Curve(NamedTuple):
-    """One metric in at most some hundred points: highest and mean of each, NaN in a gap."""
-
-    times: Any
-    high: Any
-    mean: Any
-
-
-class Band(NamedTuple):
-    """A span in the picture."""
-
-    start: float
-    end: float
-    name: str
 
 
 def figure(recording: Any) -> Picture:
@@ -49,12 +37,15 @@ def figure(recording: Any) -> Picture:
     heights = [0.85 if len(lanes) <= 8 else 0.6] * len(lanes) or [0.85]
     heights += [min(1.5, 0.25 + 0.17 * len(cores))] if cores else []
     rows = _rows_of_spans(recording)
-    with style(), _without_missing_glyphs():
+    with style(), warnings.catch_warnings():
+        # A letter that the typeface lacks is drawn as a box; the alt text has it anyway.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
+        warnings.filterwarnings("ignore", r"Matplotlib currently does not support", UserWarning)
         chart = sheet(8, 1.3 + 0.22 * len(rows) + sum(heights))
         axes = chart.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)
         axes = axes[:, 0]
         axes[0].set_xlim(0, max(recording.seconds, 1e-3))
-        metrics = [_lane(at, recording, device) for at, device in zip(axes, lanes, strict=False)]
+        known = [_lane(at, recording, device) for at, device in zip(axes, lanes, strict=False)]
         if not lanes:
             axes[0].text(0.5, 0.5, "no device was seen", transform=axes[0].transAxes, ha="center")
             axes[0].set_yticks([])
@@ -62,22 +53,17 @@ def figure(recording: Any) -> Picture:
             _core_lanes(axes[-1], recording, cores)
         for at in axes:
             _shade(at, rows)
-        _name_spans(axes[0], recording, rows)
-        _key(chart, {metric for one in metrics for metric in one})
-        axes[-1].set_xlabel("seconds", size=9.5)
-        for at in axes:
             at.tick_params(axis="x", length=3 if at is axes[-1] else 0, labelsize=9)
+        _name_spans(axes[0], recording, rows)
+        _key(chart, {metric for one in known for metric in one})
+        axes[-1].set_xlabel("seconds", size=9.5)
         chart.get_layout_engine().set(hspace=0.0, h_pad=0.05)  # type: ignore[union-attr,call-arg]
         return picture(chart, _alt(recording, lanes, cores), recording.kind)
 
 
-@contextmanager
-def _without_missing_glyphs() -> Iterator[None]:
-    """A letter that the typeface lacks is drawn as a box; the alt text has it anyway."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
-        warnings.filterwarnings("ignore", r"Matplotlib currently does not support", UserWarning)
-        yield
+def _one_line(text: str) -> str:
+    """Names come from outside: control characters, and halves of a character, cannot be written."""
+    return "".join(one if one.isprintable() else " " if one.isspace() else "�" for one in text)
 
 
 def _longest_step(recording: Any, times: Any) -> float:
@@ -88,7 +74,8 @@ def _longest_step(recording: Any, times: Any) -> float:
     return max(3.0 * float(recording.header.every), 1.0, 5 * usual)
 
 
-def _curve(recording: Any, device: Any, metric: str) -> Curve | None:
+def _curve(recording: Any, device: Any, metric: str) -> tuple[Any, Any, Any] | None:
+    """Time, highest and mean in at most some hundred points; NaN in a gap."""
     import numpy as np
 
     times, values = recording.column(device.key, metric)
@@ -100,7 +87,7 @@ def _curve(recording: Any, device: Any, metric: str) -> Curve | None:
     mean = np.add.reduceat(values, first) / count
     at = np.add.reduceat(times, first) / count
     gaps = 1 + np.flatnonzero(np.diff(at) > _longest_step(recording, at))
-    return Curve(*(np.insert(one, gaps, np.nan) for one in (at, high, mean)))
+    return np.insert(at, gaps, np.nan), np.insert(high, gaps, np.nan), np.insert(mean, gaps, np.nan)
 
 
 def _lane(axes: Any, recording: Any, device: Any) -> list[str]:
@@ -108,30 +95,25 @@ def _lane(axes: Any, recording: Any, device: Any) -> list[str]:
     import numpy as np
 
     words: dict[str, tuple[str, str]] = {}
-    used = _curve(recording, device, "utilisation")
-    if used is not None:
+    if used := _curve(recording, device, "utilisation"):
         at, high, mean = used
         axes.fill_between(at, 0, mean, color=tint(BLUE, 0.55), lw=0, zorder=2)
         axes.fill_between(at, mean, high, color=tint(BLUE, 0.25), lw=0, zorder=2)
         axes.plot(at, mean, "-", color=BLUE, lw=1.0, marker="", zorder=3)
         words["utilisation"] = f"{_mean(recording, device):.0f} % busy", BLUE
-    for metric, most, text, dash, colour in (
-        ("memory", device.memory_total, bytes_text, "--", ORANGE),
-        ("power", device.power_limit, "{:.0f} W".format, ":", RED),
-    ):
-        curve = _curve(recording, device, metric)
-        if curve is not None:
-            highest = float(np.nanmax(curve.high)) or 1.0
-            shown = curve.high if metric == "memory" else curve.mean
-            axes.plot(curve.times, 100 * shown / (most or highest), dash, color=colour, lw=1.6,
-                      marker="")  # fmt: skip
+    for metric, (limit, text, dash, colour) in LINES.items():
+        if curve := _curve(recording, device, metric):
+            at, high, mean = curve
+            most, highest = getattr(device, limit), float(np.nanmax(high)) or 1.0
+            shown = 100 * (high if metric == "memory" else mean) / (most or highest)
+            axes.plot(at, shown, dash, color=colour, lw=1.6, marker="")
             words[metric] = f"up to {text(highest)}" + (f" of {text(most)}" if most else ""), colour
     if not words:
         axes.text(0.5, 0.5, "no sample", transform=axes.transAxes, ha="center", va="center")
     axes.set_ylim(0, 105)
     axes.set_yticks([0, 50, 100], ["0", "", "100 %"], size=8)
-    axes.set_ylabel(one_line(device.label), rotation=0, ha="right", va="center", weight="bold",
-                    **AS_IT_IS)  # fmt: skip
+    label = {"rotation": 0, "ha": "right", "va": "center", **AS_IT_IS}
+    axes.set_ylabel(_one_line(device.label), weight="bold", **label)
     for row, (said, colour) in enumerate(words.values()):
         axes.annotate(said, (1.01, 0.98 - 0.32 * row), xycoords="axes fraction", ha="left",
                       va="top", size=8.5, color=colour)  # fmt: skip
@@ -141,10 +123,10 @@ def _lane(axes: Any, recording: Any, device: Any) -> list[str]:
 def _core_lanes(axes: Any, recording: Any, cores: Sequence[Any]) -> None:
     shown = cores[:MOST_CORES]
     for row, core in enumerate(shown):
-        used = _curve(recording, core, "utilisation")
-        if used is not None:
-            axes.fill_between(used.times, row + 0.9, row + 0.9 - 0.8 * used.mean / 100,
-                              color=tint(BLUE, 0.7), lw=0, zorder=2)  # fmt: skip
+        if used := _curve(recording, core, "utilisation"):
+            at, _, mean = used
+            axes.fill_between(at, row + 0.9, row + 0.9 - 0.8 * mean / 100, color=tint(BLUE, 0.7),
+                              lw=0, zorder=2)  # fmt: skip
         axes.axhline(row + 0.9, color=FAINT, lw=0.5)
     axes.set_ylim(len(shown), 0)
     axes.grid(visible=False)
@@ -156,19 +138,14 @@ def _core_lanes(axes: Any, recording: Any, cores: Sequence[Any]) -> None:
 def _rows_of_spans(recording: Any) -> list[list[Band]]:
     """Spans that overlap lie in different rows: the longest on top, what is inside below."""
     bands = [
-        Band(span.start, recording.seconds if span.end is None else span.end, one_line(span.name))
-        for span in recording.spans
+        (one.start, recording.seconds if one.end is None else one.end, _one_line(one.name))
+        for one in recording.spans
     ]
-    rows: list[list[Band]] = []
-    for band in sorted(bands, key=lambda one: one.start - one.end):
-        for row in rows:
-            if all(one.end <= band.start or band.end <= one.start for one in row):
-                row.append(band)
-                break
-        else:
-            if len(rows) < MOST_ROWS:
-                rows.append([band])
-    return [sorted(row) for row in rows]
+    rows: list[list[Band]] = [[] for _ in range(MOST_ROWS)]
+    for start, end, name in sorted(bands, key=lambda one: one[0] - one[1]):
+        free = (row for row in rows if all(e <= start or end <= s for s, e, _ in row))
+        next(free, []).append((start, end, name))
+    return [sorted(row) for row in rows if row]
 
 
 def _shade(axes: Any, rows: list[list[Band]]) -> None:
@@ -178,15 +155,13 @@ def _shade(axes: Any, rows: list[list[Band]]) -> None:
     axes.broken_barh([(start, end - start) for start, end, _ in drawn[::2]], (0, 1),
                      transform=over, color="#000000", alpha=0.045, lw=0, zorder=0)  # fmt: skip
     if len(drawn) <= MOST_EDGES:
-        edges = [edge for band in drawn for edge in (band.start, band.end)]
+        edges = [edge for start, end, _ in drawn for edge in (start, end)]
         axes.vlines(edges, 0, 1, transform=over, color=FAINT, lw=0.6, alpha=0.7, zorder=1)
 
 
 def _name_spans(axes: Any, recording: Any, rows: list[list[Band]]) -> None:
     """A bar for each span above the first lane, and in it as much of its name as fits."""
-    from matplotlib.transforms import blended_transform_factory
-
-    where = blended_transform_factory(axes.transData, axes.transAxes)
+    where = axes.get_xaxis_transform()
     high = 0.22 / max(axes.get_position().height * axes.figure.get_figheight(), 0.3)
     letters = 78 / max(recording.seconds, 1e-3)  # of a small typeface, in a second
     for level, row in enumerate(reversed(rows)):
@@ -206,32 +181,33 @@ def _name_spans(axes: Any, recording: Any, rows: list[list[Band]]) -> None:
                           va="center", color=INK, clip_on=False, **AS_IT_IS)  # fmt: skip
 
 
-def _key(chart: Any, metrics: set[str]) -> None:
+def _key(chart: Any, known: set[str]) -> None:
     """What area, dashes and dots are, once for all lanes, in the title's line."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles = {
-        "utilisation": Patch(facecolor=tint(BLUE, 0.55), edgecolor=BLUE, label="utilisation"),
-        "memory": Line2D([], [], color=ORANGE, ls="--", lw=1.6, label="memory"),
-        "power": Line2D([], [], color=RED, ls=":", lw=1.6, label="power"),
-    }
-    shown = [handle for metric, handle in handles.items() if metric in metrics]
-    if shown:
-        chart.legend(handles=shown, loc="outside upper left", ncols=3, fontsize=9,
+    handles: list[Any] = [
+        Line2D([], [], color=colour, ls=dash, lw=1.6, label=metric)
+        for metric, (_, _, dash, colour) in LINES.items()
+        if metric in known
+    ]
+    if "utilisation" in known:
+        handles = [Patch(facecolor=tint(BLUE, 0.55), edgecolor=BLUE, label="utilisation"), *handles]
+    if handles:
+        chart.legend(handles=handles, loc="outside upper left", ncols=3, fontsize=9,
                      handlelength=1.8, columnspacing=1.4, borderaxespad=0.2)  # fmt: skip
 
 
 def _alt(recording: Any, lanes: Sequence[Any], cores: Sequence[Any]) -> str:
-    remarks = "".join(f" {one_line(sentence)}" for sentence in recording.remarks)
+    remarks = "".join(f" {_one_line(sentence)}" for sentence in recording.remarks)
     if not lanes:
         return f"An empty recording: no device was seen.{remarks}"
     each = []
     for one in lanes:
         mean = _mean(recording, one)
         known = "utilisation unknown" if mean != mean else f"{mean:.0f} % busy on average"
-        each.append(f"{one_line(one.label)} ({one_line(one.name)}) {known}")
-    spans = [one_line(span.name) for span in recording.spans]
+        each.append(f"{_one_line(one.label)} ({_one_line(one.name)}) {known}")
+    spans = [_one_line(span.name) for span in recording.spans]
     named = ", ".join(spans[:6]) + (", …" if len(spans) > 6 else "")
     marked = f" Spans: {named}." if spans else ""
     small = f" Below, {min(len(cores), MOST_CORES)} of its {len(cores)} cores." if cores else ""

@@ -1,7 +1,7 @@
 """A real JupyterLab in headless Chromium, for tests: `with Lab(folder) as lab: lab.open(...)`.
 
 Server and browser are private (their own folders, port, token) and end with the block, whatever
-ends it: every process that they have started is known by its id.
+ends it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -27,24 +26,24 @@ import psutil
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MAC_APP = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 SWITCHES = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-sync",
-    "--no-first-run",
-]
+    "--headless", "--no-sandbox", "--disable-background-networking", "--disable-component-update",
+    "--disable-gpu", "--disable-quic", "--disable-sync", "--no-first-run",
+]  # fmt: skip
 SETTINGS = {
     # News and updates would be failed requests on a machine without network.
     "@jupyterlab/apputils-extension/notification": {
-        "checkForUpdates": False,
-        "fetchNews": "false",
-        "doNotDisturbMode": True,
+        "checkForUpdates": False, "fetchNews": "false", "doNotDisturbMode": True,
     },
     # Every cell stays in the page, also those that a reader has scrolled past.
     "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"},
+}  # fmt: skip
+FOLDERS = {
+    "IPYTHONDIR": "ipython",
+    "JUPYTER_CONFIG_DIR": "config",
+    "JUPYTER_DATA_DIR": "data",
+    "JUPYTER_RUNTIME_DIR": "runtime",
+    "JUPYTERLAB_SETTINGS_DIR": "settings",
+    "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
 }
 STARTING_SECONDS = 120
 PAGE = (Path(__file__).parent / "page.js").read_text(encoding="utf-8")
@@ -53,9 +52,7 @@ PAGE = (Path(__file__).parent / "page.js").read_text(encoding="utf-8")
 def chromium() -> str | None:
     """The browser of this machine; LABKIT_CHROMIUM names another."""
     named = os.environ.get("LABKIT_CHROMIUM")
-    if named:
-        return shutil.which(named)
-    found = (shutil.which(name) for name in (*NAMES, MAC_APP))
+    found = map(shutil.which, [named] if named else [*NAMES, MAC_APP])
     return next((path for path in found if path), None)
 
 
@@ -65,25 +62,20 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.faults: list[str] = []
-        self.pids: set[int] = set()
 
     def __enter__(self) -> Self:
-        self._private = Path(tempfile.mkdtemp(prefix="labkit-browser-"))
-        self._ending = contextlib.ExitStack()
-        try:
-            self._ending.callback(shutil.rmtree, self._private, ignore_errors=True)
-            self._start_server()
-            self._start_browser()
-        except BaseException:
-            self._ending.close()
-            raise
+        with contextlib.ExitStack() as ending:
+            self._private = Path(tempfile.mkdtemp(prefix="labkit-browser-"))
+            ending.callback(shutil.rmtree, self._private, ignore_errors=True)
+            self._start_server(ending)
+            self._start_browser(ending)
+            self._ending = ending.pop_all()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._note_processes()
         self._ending.close()
 
-    def _start_server(self) -> None:
+    def _start_server(self, ending: contextlib.ExitStack) -> None:
         for name, values in SETTINGS.items():
             file = self._private / "settings" / f"{name}.jupyterlab-settings"
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -93,16 +85,8 @@ class Lab:
             port = probe.getsockname()[1]
         self.token = secrets.token_hex(16)
         self.url = f"http://127.0.0.1:{port}"
-        own = {
-            "IPYTHONDIR": "ipython",
-            "JUPYTER_CONFIG_DIR": "config",
-            "JUPYTER_DATA_DIR": "data",
-            "JUPYTER_RUNTIME_DIR": "runtime",
-            "JUPYTERLAB_SETTINGS_DIR": "settings",
-            "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
-        }
         environment = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"}
-        environment |= {name: str(self._private / sub) for name, sub in own.items()}
+        environment |= {name: str(self._private / sub) for name, sub in FOLDERS.items()}
         environment |= {"LABKIT_PROGRESS": "off", "JUPYTER_PREFER_ENV_PATH": "1"}
         command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
         command += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
@@ -110,17 +94,12 @@ class Lab:
         command += [f"--IdentityProvider.token={self.token}", "--ServerApp.terminals_enabled=False"]
         command += ["--ServerApp.contents_manager_class=labkit.contents.Contents"]
         command += ["--LabApp.expose_app_in_browser=True", "--LabApp.extension_manager=readonly"]
-        log = self._ending.enter_context((self._private / "server.log").open("w+"))
+        log = ending.enter_context((self._private / "server.log").open("w+"))
         self._server = subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        self._ending.callback(self._stop_server)
+            command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        ending.callback(self._stop_server)
         deadline = time.monotonic() + STARTING_SECONDS
         while not self._answers():
             if self._server.poll() is not None or time.monotonic() > deadline:
@@ -138,68 +117,43 @@ class Lab:
             return False
 
     def _stop_server(self) -> None:
-        self._note_processes()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._server.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._server.wait(15)
-        end(self.pids)
+        server = psutil.Process(self._server.pid)
+        processes = [*server.children(recursive=True), server]
+        server.terminate()  # and it ends its kernels
+        for late in psutil.wait_procs(processes, timeout=15)[1]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                late.kill()
         self._server.wait(5)
 
-    def _start_browser(self) -> None:
+    def _start_browser(self, ending: contextlib.ExitStack) -> None:
         from playwright.sync_api import sync_playwright
 
-        before = {child.pid for child in psutil.Process().children(recursive=True)}
         driver = sync_playwright().start()
-        self._ending.callback(driver.stop)
-        self._browser = driver.chromium.launch_persistent_context(
-            str(self._private / "chromium"),
-            executable_path=chromium(),
-            headless=True,
-            args=SWITCHES,
-            viewport={"width": 1200, "height": 1000},
-        )
-        self._ending.callback(self._browser.close)
-        after = {child.pid for child in psutil.Process().children(recursive=True)}
-        self.pids |= after - before
-        self.page = self._browser.pages[0]
+        ending.callback(driver.stop)
+        browser = driver.chromium.launch_persistent_context(
+            str(self._private / "chromium"), executable_path=chromium(), headless=True,
+            args=SWITCHES, viewport={"width": 1200, "height": 1000},
+        )  # fmt: skip
+        ending.callback(browser.close)
+        self.page = browser.pages[0]
         self.page.set_default_timeout(60_000)
         self.page.add_init_script(PAGE)
+        self.page.on("pageerror", lambda error: self.faults.append(f"{error} {error.stack}"))
         self.page.on("console", self._on_console)
-        self.page.on(
-            "pageerror", lambda error: self.faults.append(f"page error: {error} {error.stack}")
-        )
-        self.page.on("requestfailed", self._on_failed_request)
-        self.page.on("response", self._on_response)
+        self.page.on("requestfailed", lambda one: self._on_request(one.url, one.failure))
+        self.page.on("response", lambda one: self._on_request(one.url, one.status))
 
     def _on_console(self, message: Any) -> None:
-        if message.type == "error" and not self._is_attachment(message.location.get("url", "")):
+        # JupyterLab asks for attachment:name.png once, before it puts the picture in its place.
+        # A picture that is missing for good is one that page.js cannot load.
+        if message.type == "error" and "attachment:" not in message.location.get("url", ""):
             self.faults.append(f"console: {message.text[:500]}")
 
-    def _on_failed_request(self, request: Any) -> None:
+    def _on_request(self, url: str, outcome: str | int) -> None:
         # The page itself gives up requests when it is left for another one.
-        if request.failure != "net::ERR_ABORTED" and not self._is_attachment(request.url):
-            self._fault_of(request.url, request.failure)
-
-    @staticmethod
-    def _is_attachment(url: str) -> bool:
-        """JupyterLab asks for attachment:name.png once, before it puts the picture in its place.
-
-        A picture that is missing for good is one that page.js cannot load.
-        """
-        return url.startswith("attachment:")
-
-    def _on_response(self, response: Any) -> None:
-        if response.status >= 400:
-            self._fault_of(response.url, response.status)
-
-    def _fault_of(self, url: str, why: object) -> None:
-        self.faults.append(f"request: {url.replace(self.token, 'TOKEN')}: {why}")
-
-    def _note_processes(self) -> None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            server = psutil.Process(self._server.pid)
-            self.pids |= {server.pid, *(child.pid for child in server.children(recursive=True))}
+        good = outcome < 400 if isinstance(outcome, int) else outcome == "net::ERR_ABORTED"
+        if not good and not url.startswith("attachment:"):
+            self.faults.append(f"request: {url.replace(self.token, 'TOKEN')}: {outcome}")
 
     def open(self, name: str) -> None:
         """Open a notebook, with a kernel that is ready."""
@@ -208,7 +162,6 @@ class Lab:
         self.page.wait_for_function("() => labkitPage.isOpen()")
         self.page.evaluate("() => labkitPage.watchKernel()")
         self.page.wait_for_function("() => labkitPage.kernelIsIdle()")
-        self._note_processes()
 
     def run_all(self, seconds: float) -> bool:
         """Run every cell; whether all have come to an end in time."""
@@ -219,8 +172,6 @@ class Lab:
             self.page.wait_for_function("() => labkitPage.isDone()", timeout=1000 * seconds)
         except TooLong:
             return False
-        finally:
-            self._note_processes()
         return True
 
     def ask(self, question: str) -> Any:
@@ -234,26 +185,20 @@ class Lab:
         # JupyterLab removes its splash a moment later, and fails if another change began meanwhile.
         self.page.locator("#jupyterlab-splash").wait_for(state="detached")
 
-    def picture(self, file: Path) -> None:
-        """The whole notebook as a PNG."""
-        height = self.page.evaluate("() => labkitPage.height()")
-        self.page.set_viewport_size({"width": 1200, "height": min(max(height, 1000), 15_000)})
-        self.page.screenshot(path=file)
-        self.page.set_viewport_size({"width": 1200, "height": 1000})
+    def keep_picture(self, name: str, *, whole: bool = False) -> None:
+        """A PNG in the folder that LABKIT_SHOTS names: what is in sight, or the whole notebook."""
+        folder = os.environ.get("LABKIT_SHOTS")
+        if not folder:
+            return
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        before = self.page.viewport_size
+        if whole:
+            height = min(max(self.ask("height"), 1000), 15_000)
+            self.page.set_viewport_size({"width": 1200, "height": height})
+        self.page.screenshot(path=Path(folder) / name)
+        self.page.set_viewport_size(before)
 
     def close_notebook(self) -> None:
         """End the kernel, without saving anything."""
         with contextlib.suppress(Exception):
             self.page.evaluate("async () => await labkitPage.shutdown()")
-
-
-def end(pids: set[int]) -> None:
-    """End these processes, and wait until they have ended."""
-    left = []
-    for pid in pids - {os.getpid()}:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            left.append(psutil.Process(pid))
-    for process in left:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(left, timeout=10)

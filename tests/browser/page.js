@@ -47,9 +47,8 @@
         found.push(`code cell ${number + 1} did not run`);
       const outputs = cell.model.outputs;
       for (let i = 0; i < outputs.length; i += 1) {
-        const output = outputs.get(i).toJSON();
-        if (output.output_type === "error")
-          found.push(`code cell ${number + 1}: ${output.ename}: ${output.evalue}`);
+        const { output_type, ename, evalue } = outputs.get(i).toJSON();
+        if (output_type === "error") found.push(`code cell ${number + 1}: ${ename}: ${evalue}`);
       }
     });
     if (kernel()?.status !== "idle") found.push(`the kernel is ${kernel()?.status}`);
@@ -70,86 +69,58 @@
 
   const height = () => {
     document.querySelectorAll(".jp-WindowedPanel-outer").forEach((e) => { e.scrollTop = 0; });
-    const heights = cells().map((cell) => cell.node.getBoundingClientRect().height + 10);
-    return Math.ceil(heights.reduce((sum, one) => sum + one, 200));
+    return Math.ceil(cells().reduce((sum, cell) => sum + cell.node.getBoundingClientRect().height + 10, 200));
   };
 
   // ---- figures
 
   const content = () =>
     [...document.querySelectorAll(".jp-Notebook .jp-OutputArea-output, .jp-Notebook .jp-MarkdownOutput")];
-  const visible = (element) => element.getClientRects().length > 0;
   const where = (element) => {
     const cell = element.closest(".jp-Cell");
-    return `cell ${cells().findIndex((one) => one.node === cell) + 1}`;
+    return cell ? `cell ${cells().findIndex((one) => one.node === cell) + 1}` : "page";
   };
 
-  const rasterOf = async (element) => {
-    if (element instanceof HTMLImageElement) await element.decode();
-    let source = element;
-    if (element instanceof SVGElement) {
-      const { width, height: tall } = element.getBoundingClientRect();
-      const copy = element.cloneNode(true);
-      copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-      copy.setAttribute("width", width);
-      copy.setAttribute("height", tall);
-      source = new Image();
-      source.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(copy.outerHTML)}`;
-      await source.decode();
-    }
-    const width = source.naturalWidth || source.width;
-    const tall = source.naturalHeight || source.height;
-    const canvas = new OffscreenCanvas(Math.min(width, 400), Math.max(1, Math.round(tall * Math.min(1, 400 / width))));
+  // How many shades a picture has, as it looks on white, and the share of it that covers the page.
+  const spread = async (image) => {
+    await image.decode();
+    const canvas = new OffscreenCanvas(200, 200);
     const pen = canvas.getContext("2d");
-    pen.drawImage(source, 0, 0, canvas.width, canvas.height);
-    return pen.getImageData(0, 0, canvas.width, canvas.height).data;
-  };
-
-  const spread = (data) => {
-    let [sum, squares, opaque] = [0, 0, 0];
+    pen.drawImage(image, 0, 0, 200, 200);
+    const { data } = pen.getImageData(0, 0, 200, 200);
+    let opaque = 0;
+    const shades = new Set();
     for (let i = 0; i < data.length; i += 4) {
-      const ink = data[i + 3] / 255; // as it looks on white
-      const grey = 255 + ink * ((data[i] + data[i + 1] + data[i + 2]) / 3 - 255);
-      sum += grey;
-      squares += grey * grey;
       opaque += data[i + 3] >= 250;
+      shades.add(Math.round(255 + (data[i + 3] / 255) * ((data[i] + data[i + 1] + data[i + 2]) / 3 - 255)));
     }
-    const count = data.length / 4;
-    return { variance: squares / count - (sum / count) ** 2, opaque: opaque / count };
+    return { shades: shades.size, opaque: opaque / 40_000 };
   };
 
   // A panel and a player draw themselves in a tree of their own, in place of the still picture inside.
   const VIEWS = ".labkit-panel, .labkit-player";
-  const drawn = (panel) => [...(panel.shadowRoot?.querySelectorAll("canvas") ?? [])];
+  const drawn = (view) => [...(view.shadowRoot?.querySelectorAll("canvas") ?? [])]
+    .some((canvas) => canvas.width > 200 && canvas.height > 40);
 
   // Pictures of a notebook; JupyterLab's own icons are none.
-  const figures = () =>
-    content().flatMap((area) =>
-      [...area.querySelectorAll("img, canvas, svg")].filter(
-        (one) => !one.closest(VIEWS)?.shadowRoot && !one.closest("button, .jp-icon, [data-icon]") && !one.parentElement.closest("svg")));
+  const figures = () => content().flatMap((area) => [...area.querySelectorAll("img")].filter(
+    (one) => !one.closest(VIEWS)?.shadowRoot && !one.closest("button, .jp-icon, [data-icon]")));
 
   const figureFaults = async () => {
-    const found = [];
-    for (const view of document.querySelectorAll(VIEWS))
-      if (!drawn(view).some((canvas) => canvas.width > 200 && canvas.height > 40))
-        found.push(`${where(view)}, ${view.className}: is not drawn`);
+    const found = [...document.querySelectorAll(VIEWS)].filter((view) => !drawn(view))
+      .map((view) => `${where(view)}, ${view.className}: is not drawn`);
     for (const figure of figures()) {
-      const name = `${where(figure)}, ${figure.localName}`;
+      const complain = (words) => found.push(`${where(figure)}, img: ${words}`);
       try {
-        const { variance, opaque } = spread(await rasterOf(figure));
-        if (!visible(figure) || figure.getBoundingClientRect().height < 8)
-          found.push(`${name}: takes no room in the page`);
-        if (!(variance > 1)) found.push(`${name}: every pixel is the same`);
-        const backed = figure.localName !== "svg" ? opaque > 0.99 : true;
-        if (!backed) found.push(`${name}: is transparent, so one theme or the other shows through it`);
+        const { shades, opaque } = await spread(figure);
+        if (figure.getBoundingClientRect().height < 8) complain("takes no room in the page");
+        if (shades < 2) complain("every pixel is the same");
+        if (opaque < 0.99) complain("is transparent, so one theme or the other shows through it");
       } catch (error) {
-        found.push(`${name}: could not be loaded (${error.message})`);
+        complain(`could not be loaded (${error.message})`);
       }
       // "Image" is what JupyterLab writes where there are no words.
-      const words = figure.localName === "img" ? figure.alt.replace(/^image$/i, "")
-        : figure.getAttribute("aria-label") || figure.querySelector?.("title")?.textContent
-          || (figure.getAttribute("aria-hidden") === "true" ? "hidden" : "");
-      if (!words?.trim()) found.push(`${name}: has no text for who cannot see it`);
+      if (!figure.alt.replace(/^image$/i, "").trim()) complain("has no text for who cannot see it");
     }
     return found;
   };
@@ -164,62 +135,51 @@
     painter.fillStyle = css;
     painter.fillRect(0, 0, 1, 1);
     const [r, g, b, a] = painter.getImageData(0, 0, 1, 1).data;
-    return { r, g, b, a: a / 255 };
+    return { rgb: [r, g, b], a: a / 255 };
   };
-  const over = (top, below) => {
-    const mix = (channel) => top[channel] * top.a + below[channel] * (1 - top.a);
-    return { r: mix("r"), g: mix("g"), b: mix("b"), a: 1 };
-  };
+  const over = (top, below) => ({ rgb: top.rgb.map((one, i) => one * top.a + below.rgb[i] * (1 - top.a)), a: 1 });
   const background = (element) => {
     const layers = [];
-    for (let e = element; e; e = e.parentElement) {
-      const layer = colour(getComputedStyle(e).backgroundColor);
-      layers.push(layer);
-      if (layer.a === 1) break;
-    }
-    return layers.reduceRight((below, top) => over(top, below), { r: 255, g: 255, b: 255, a: 1 });
+    for (let e = element; e && layers.at(-1)?.a !== 1; e = e.parentElement)
+      layers.push(colour(getComputedStyle(e).backgroundColor));
+    return layers.reduceRight((below, top) => over(top, below), { rgb: [255, 255, 255], a: 1 });
   };
-  const luminance = ({ r, g, b }) => {
-    const [x, y, z] = [r, g, b].map((value) => {
+  const luminance = ({ rgb }) => {
+    const [x, y, z] = rgb.map((value) => {
       const share = value / 255;
       return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
     });
     return 0.2126 * x + 0.7152 * y + 0.0722 * z;
   };
-  const contrast = (one, other) => {
-    const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
-    return (high + 0.05) / (low + 0.05);
-  };
 
-  // Drawn by others, or a traceback, which is a fault already.
-  const FOREIGN = "svg, script, style, .jp-InternalAnchorLink, .MathJax, "
+  // Drawn by others, or a traceback, which is a fault already; and words for ears alone.
+  const FOREIGN = "svg, script, style, .jp-InternalAnchorLink, .MathJax, .unseen, "
     + "[data-mime-type='application/vnd.jupyter.stderr']";
 
-  const contrastFaults = (least = 4.5) => {
+  // Words inside an element whose colour is too near to their ground.
+  const contrastIn = (area) => {
     const found = new Set();
-    for (const area of content()) {
-      const walker = document.createTreeWalker(area, NodeFilter.SHOW_TEXT);
-      while (walker.nextNode()) {
-        const text = walker.currentNode.textContent.trim();
-        const element = walker.currentNode.parentElement;
-        if (!text || !visible(element) || element.closest(FOREIGN))
-          continue;
-        const style = getComputedStyle(element);
-        if (style.visibility === "hidden" || Number(style.fontSize.replace("px", "")) === 0) continue;
-        let ink = colour(style.color);
-        for (let e = element; e && e !== area.parentElement; e = e.parentElement)
-          ink = { ...ink, a: ink.a * Number(getComputedStyle(e).opacity) };
-        const ground = background(element);
-        const ratio = contrast(over(ink, ground), ground);
-        if (ratio < least)
-          found.add(`${where(element)}: "${text.slice(0, 40)}" has a contrast of ${ratio.toFixed(1)}`);
-      }
+    const walker = document.createTreeWalker(area, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const text = walker.currentNode.textContent.trim();
+      const element = walker.currentNode.parentElement;
+      if (!text || !element.getClientRects().length || element.closest(FOREIGN)) continue;
+      const style = getComputedStyle(element);
+      if (style.visibility === "hidden" || parseFloat(style.fontSize) === 0) continue;
+      const ink = colour(style.color);
+      for (let e = element; e && e !== area.parentElement; e = e.parentElement)
+        ink.a *= Number(getComputedStyle(e).opacity);
+      const ground = background(element);
+      const [low, high] = [luminance(over(ink, ground)), luminance(ground)].sort((a, b) => a - b);
+      const ratio = (high + 0.05) / (low + 0.05);
+      if (ratio < 4.5) found.add(`${where(element)}: "${text.slice(0, 40)}" has a contrast of ${ratio.toFixed(1)}`);
     }
     return [...found];
   };
+  const contrastFaults = () => content().flatMap(contrastIn);
 
   window.labkitPage = {
     isOpen, isDirty, watchKernel, kernelIsIdle, runAll, isDone, faults, shutdown, changeTheme, themeIs, height,
-    figureFaults, figureCount, contrastFaults,
+    figureFaults, figureCount, contrastIn, contrastFaults,
   };
 })();

@@ -5,7 +5,6 @@ LABKIT_SHOTS=FOLDER keeps a picture of each, in both themes.
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -22,9 +21,8 @@ SECONDS = 300  # for one notebook
 def opened(tmp_path_factory):
     folder = tmp_path_factory.mktemp("course")
     for part in ("notebooks", "images"):
-        if (ROOT / part).is_dir():
-            ignored = shutil.ignore_patterns(".ipynb_checkpoints", "__pycache__", ".*")
-            shutil.copytree(ROOT / part, folder / part, ignore=ignored)
+        ignored = shutil.ignore_patterns("__pycache__", ".*")
+        shutil.copytree(ROOT / part, folder / part, ignore=ignored)
     with Lab(folder) as lab:
         yield lab
 
@@ -40,17 +38,10 @@ def test_a_notebook_runs_and_can_be_read_in_both_themes(opened, path):
         assert opened.ask("figureCount") > 0
         for theme in ("JupyterLab Light", "JupyterLab Dark"):
             opened.theme(theme)
-            keep_picture(opened, f"{path.stem}-{theme.split()[-1].lower()}.png")
+            opened.keep_picture(f"{path.stem}-{theme.split()[-1].lower()}.png", whole=True)
             assert opened.ask("figureFaults") == []
             assert opened.ask("contrastFaults") == [], theme
         assert opened.faults == []
     finally:
         opened.theme("JupyterLab Light")
         opened.close_notebook()
-
-
-def keep_picture(opened, name):
-    folder = os.environ.get("LABKIT_SHOTS")
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        opened.picture(Path(folder) / name)

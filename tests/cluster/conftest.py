@@ -1,4 +1,4 @@
-"""A private Slurm for the tests that need one, started once; and no process outlives its test."""
+"""Four ranks for all tests that need no cluster of their own; a private Slurm, started once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import labkit
 from tests.cluster.private_slurm import PrivateSlurm, why_not
+
+
+@pytest.fixture(scope="session")
+def four():
+    with labkit.cluster(ranks=4) as c:
+        yield c
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,10 @@ import secrets
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
+
+from labkit.cluster.network import free_ports
 
 DAEMONS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "scontrol")
 SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
@@ -45,8 +46,10 @@ KillWait=2
 OverTimeLimit=0
 SchedulerParameters=sched_interval=1,batch_sched_delay=0
 GresTypes=gpu
-NodeName=127.0.0.[2-3] NodeHostname={host} NodeAddr={address} Port=[{first}-{last}] \
-CPUs={cores} RealMemory=64000 Gres=gpu:1 State=UNKNOWN
+NodeName=127.0.0.2 NodeHostname={host} NodeAddr={address} Port={first} CPUs=4 RealMemory=64000 \
+Gres=gpu:1 State=UNKNOWN
+NodeName=127.0.0.3 NodeHostname={host} NodeAddr={address} Port={second} CPUs=4 RealMemory=64000 \
+Gres=gpu:1 State=UNKNOWN
 PartitionName=lab Nodes=ALL Default=YES MaxTime=60 State=UP
 PartitionName=alpha Nodes=ALL MaxTime=INFINITE State=UP
 """
@@ -54,8 +57,6 @@ PartitionName=alpha Nodes=ALL MaxTime=INFINITE State=UP
 
 def why_not() -> str:
     """Why no Slurm can be started here, or nothing."""
-    if not sys.platform.startswith("linux"):
-        return "Slurm is for Linux"
     missing = [name for name in DAEMONS if shutil.which(name, path=SEARCH) is None]
     if missing:
         return f"no {' and no '.join(missing)} here: apt-get install slurm-wlm"
@@ -69,14 +70,14 @@ def why_not() -> str:
 class PrivateSlurm:
     """Two nodes that are this machine, idle when `start` returns."""
 
-    def __init__(self, folder: Path, cores: int = 4) -> None:
-        self.folder, self.cores = folder, cores
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf")}
         self._daemons: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
         host = socket.gethostname().partition(".")[0]
-        port = free_ports(3)
+        port, first, second = free_ports(3)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.folder / "state").mkdir()
         for node in ("127.0.0.2", "127.0.0.3"):
@@ -87,11 +88,10 @@ class PrivateSlurm:
                 host=host,
                 address=socket.gethostbyname(socket.gethostname()),
                 port=port,
-                first=port + 1,
-                last=port + 2,
+                first=first,
+                second=second,
                 user=pwd.getpwuid(os.getuid()).pw_name,
                 folder=self.folder,
-                cores=self.cores,
             )
         )
         key = self.folder / "munge.key"
@@ -104,9 +104,9 @@ class PrivateSlurm:
             raise
 
     def _start_daemons(self, key: Path) -> None:
-        told = [f"--{what}={self.folder}/munge.{what.removesuffix('-file')}" for what in
-                ("socket", "pid-file", "log-file", "seed-file")]  # fmt: skip
-        self._daemon("munged", "--foreground", "--force", f"--key-file={key}", *told)
+        files = ("socket", "pid-file", "log-file", "seed-file")
+        options = [f"--{name}={self.folder}/munge.{name.removesuffix('-file')}" for name in files]
+        self._daemon("munged", "--foreground", "--force", f"--key-file={key}", *options)
         wait_for((self.folder / "munge.socket").exists, "munged")
         self._daemon("slurmctld", "-D", "-c")
         for node in ("127.0.0.2", "127.0.0.3"):
@@ -164,18 +164,6 @@ class PrivateSlurm:
                     start_new_session=True,
                 )
             )
-
-
-def free_ports(count: int) -> int:
-    """The first of so many free ports in a row, below those that the kernel gives to others."""
-    for first in range(20_000 + os.getpid() % 10_000, 32_000, count):
-        try:
-            for port in range(first, first + count):
-                socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return first
-    raise RuntimeError("no ports are free")
 
 
 def wait_for(true, what: str, seconds: float = 30) -> None:

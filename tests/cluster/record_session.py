@@ -11,11 +11,13 @@ import linecache
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from labkit import cluster
 from labkit.cluster import session
 from labkit.cluster.slurm_queue import slurm_version
+from labkit.kinds import recorded
 from labkit.plain import write
 from tests.cluster.private_slurm import PrivateSlurm
 
@@ -29,7 +31,7 @@ def lecture_cell() -> str:
     return next(text for text in texts if "slurm_session(" in text)
 
 
-def run_cell() -> session.SlurmSession:
+def main() -> None:
     text, name, made = (
         lecture_cell(),
         "<the lecture's cell>",
@@ -37,26 +39,17 @@ def run_cell() -> session.SlurmSession:
     )
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     *before, last = text.rstrip().split("\n\n")
-    exec(compile("\n\n".join(before), name, "exec"), made)
-    found: session.SlurmSession = eval(last, made)
-    return found
-
-
-def main() -> None:
-    folder = Path(tempfile.mkdtemp(prefix="labkit-slurm-"))
-    slurm = PrivateSlurm(folder)
+    slurm = PrivateSlurm(Path(tempfile.mkdtemp(prefix="labkit-slurm-")))
     try:
         slurm.start()
         os.environ.update(slurm.environment)
-        seen = run_cell()
+        exec(compile("\n\n".join(before), name, "exec"), made)
+        seen = eval(last, made)
         where = f"a one-host Slurm {slurm_version()}"
     finally:
         slurm.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-    session.RECORDING.parent.mkdir(exist_ok=True)
-    kept = session.as_recording(seen, where)
-    write(session.RECORDING, kept)
-    print(kept)
+        shutil.rmtree(slurm.folder, ignore_errors=True)
+    write(session.RECORDING, replace(seen, kind=recorded(where, seen.when)))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
-"""What a job asks of Slurm, and the scripts of `labkit slurm script`."""
-
-from __future__ import annotations
+"""What a job asks of Slurm; scripts of `labkit slurm script`; what is shown without Slurm."""
 
 import re
 import subprocess
 
 import pytest
 
-from labkit import cli, cluster
+from labkit import LabError, cli, cluster
+from labkit.cluster import session, slurm_queue
 from labkit.cluster.batch import Resources
-from labkit.kinds import LabError
+from labkit.cluster.slurm_queue import QueueState
+from labkit.plain import dump, load
+from tests.cluster.record_session import lecture_cell
 
 TRAIN = "import os\n\ndef train(rank):\n    print(rank)\n"
 
@@ -19,6 +20,11 @@ def train(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(TRAIN)
     return path
+
+
+@pytest.fixture
+def no_slurm(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
 
 
 def test_resources_are_what_sbatch_reads():
@@ -44,24 +50,6 @@ def test_resources_are_what_sbatch_reads():
     assert "--ntasks-per-node" not in Resources(3, nodes=2).header()
 
 
-@pytest.mark.parametrize(
-    ("keywords", "says"),
-    [
-        ({"ranks": 0}, "ranks"),
-        ({"ranks": 2, "nodes": 3}, "nodes"),
-        ({"ranks": 2, "gpus": True}, "gpus"),
-        ({"ranks": 2, "time": "one hour"}, "time='one hour'"),
-        ({"ranks": 2, "memory": "64 GB"}, "memory='64 GB'"),
-        ({"ranks": 2, "partition": "a\n#SBATCH --wrap=x"}, "partition="),
-        ({"ranks": 2, "extra": "--exclusive"}, "extra"),
-        ({"ranks": 2, "extra": ("exclusive",)}, "'exclusive'"),
-    ],
-)
-def test_what_slurm_would_not_take_is_refused_before_it_is_sent(keywords, says):
-    with pytest.raises(LabError, match=says):
-        Resources(**keywords)
-
-
 def test_a_script_starts_the_function_on_every_rank(train):
     script = cluster.batch_script(train, ranks=2, cpus=4)
     lines = script.text.splitlines()
@@ -84,34 +72,70 @@ def test_a_script_never_overwrites_what_was_edited(train, tmp_path, capsys):
     assert "is there already" in capsys.readouterr().err
     assert job.read_text() == edited
     assert train.read_text() == TRAIN
-    with pytest.raises(LabError, match="cannot be written"):
-        cluster.batch_script(train).save(tmp_path / "nowhere" / "job.sh")
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "options", "says"),
+    ("name", "text", "options", "message"),
     [
-        ("a.py", "def f(rank): pass\ndef g(rank): pass\n", [], r"\(f, g\)"),
-        ("a.py", "def f(rank): pass\n", ["--program", "g"], r"\(f\), got 'g'"),
-        ("a.py", "x = 1", [], "it has none"),
+        ("a.py", "def f(rank): pass\ndef g(rank): pass\n", [], "'f', 'g', got None"),
+        ("a.py", "def f(rank): pass\n", ["--program", "g"], "'f', got 'g'"),
         ("a.py", "def f(", [], "cannot be read"),
         ("a.ipynb", "{}", ["--program", "f"], "%%writefile"),
-        ("a.py", "def f(rank): pass\n", ["--time", "soon"], "time='soon'"),
+        ("a.py", "def f(rank): pass\n", ["--ranks", "0"], "ranks must be"),
     ],
 )
-def test_a_mistake_on_the_command_line_is_a_sentence(tmp_path, capsys, name, text, options, says):
+def test_a_mistake_on_the_command_line_is_a_sentence(
+    tmp_path, capsys, name, text, options, message
+):
     (tmp_path / name).write_text(text)
     assert cli.main(["slurm", "script", str(tmp_path / name), *options]) == 2
-    assert re.search(says, capsys.readouterr().err)
-
-
-def test_a_function_of_a_notebook_must_be_written_to_a_file():
-    with pytest.raises(LabError, match="%%writefile"):
-        cluster.batch_script(lambda rank: rank)
+    assert re.search(message, capsys.readouterr().err)
 
 
 def test_a_rank_that_srun_did_not_start_says_so(train, capsys, monkeypatch):
-    for name in ("SLURM_PROCID", "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("SLURM_PROCID", raising=False)
     assert cli.main(["slurm", "run", f"{train}:train"]) == 2
     assert "srun" in capsys.readouterr().err
+
+
+def test_without_slurm_the_recording_is_shown_and_says_so(no_slurm):
+    seen = cluster.slurm_session(lambda rank: rank, ranks=2)
+    assert seen.kind.name == "recorded"
+    assert "no sbatch" in seen.note
+    assert "Its program is not yours" in seen.note
+    for part in ("#SBATCH --ntasks=", "runs on 127.0.0.[2-3]", "rank 1:", str(seen.kind)):
+        assert part in repr(seen)
+    assert load(dump(seen)) == seen
+    with pytest.raises(LabError, match='engine="local"'), cluster(ranks=2, engine="slurm"):
+        pass
+
+
+def test_the_recording_is_of_the_lectures_program_and_names_no_folder():
+    kept = session.recorded_session()
+    assert kept.program.strip() in lecture_cell(), "python -m tests.cluster.record_session"
+    assert {line.rank for line in kept.lines} == set(range(len(kept.results)))
+    text = session.RECORDING.read_text(encoding="utf-8")
+    assert not re.search("/(home|Users|root|tmp|work)/", text)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (QueueState("1", "PENDING", "Resources"), "waits: the nodes that it needs are busy"),
+        (QueueState("1", "PENDING", "PartitionTimeLimit"), "ask for less with time="),
+        (QueueState("1", "PENDING", "NewReason"), r"\(NewReason\)"),
+        (QueueState("1", "RUNNING", nodes="n1"), "runs on n1"),
+        (QueueState("1", "TIMEOUT"), "its time was over"),
+    ],
+)
+def test_a_state_of_the_queue_is_told_in_words(state, words):
+    assert re.search(words, str(state))
+    assert bool(state.hopeless) == (state.reason == "PartitionTimeLimit")
+
+
+def test_the_environment_of_an_outer_job_is_not_passed_on(monkeypatch):
+    monkeypatch.setenv("SLURM_NTASKS", "99")
+    monkeypatch.setenv("SLURM_CONF", "/etc/mine")
+    found = slurm_queue.slurm_environment()
+    assert "SLURM_NTASKS" not in found
+    assert found["SLURM_CONF"] == "/etc/mine"

@@ -14,14 +14,13 @@ from labkit.kinds import LabError
 
 
 @pytest.fixture(scope="module", params=["local", "slurm"])
-def two(request):
+def three(request):
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "slurm":
             for name, value in request.getfixturevalue("one_slurm").environment.items():
                 patch.setenv(name, value)
-        with labkit.cluster(
-            ranks=2, engine=request.param, environment={"GIVEN": 7, "HOME": None}
-        ) as c:
+        environment = {"GIVEN": 7, "HOME": None}
+        with labkit.cluster(ranks=3, engine=request.param, environment=environment) as c:
             yield c
 
 
@@ -36,49 +35,36 @@ def fault_of(c, program, *args, **keywords):
     return caught.value
 
 
-def test_every_rank_calls_the_program_and_results_come_by_rank(two):
-    assert two.run(lambda rank, by: rank * by, 10) == [0, 10]
-
-
-def test_results_and_arguments_may_be_large(two):
-    array = np.arange(1_000_000, dtype="float64")
-    for rank, found in enumerate(two.run(lambda rank, array: array * rank, array)):
-        np.testing.assert_array_equal(found, array * rank)
-
-
-def test_every_run_has_fresh_processes(two):
-    def pid(rank):
-        return os.getpid()
-
-    assert len({*two.run(pid), *two.run(pid), os.getpid()}) == 5
-
-
-def test_a_rank_knows_who_it_is_and_where_the_others_are(two):
-    def who(rank):
-        return this_rank(), dict(os.environ)
-
-    for rank, (me, found) in enumerate(two.run(who)):
-        assert (me.rank, me.ranks, me.role, me.index) == (rank, 2, "worker", rank)
-        assert me.engine == two.engine.name
-        assert me.addresses == two.addresses
-        assert (found["RANK"], found["WORLD_SIZE"]) == (str(rank), "2")
-        assert {"LOCAL_RANK", "LOCAL_WORLD_SIZE"} <= set(found)
-        assert json.loads(found["TF_CONFIG"]) == two.tf_config(rank)
-        assert f"{found['MASTER_ADDR']}:{found['MASTER_PORT']}" not in two.addresses
-
-
-def test_your_variables_win_and_none_removes_one(two, monkeypatch):
+def test_every_rank_is_a_new_process_that_knows_who_it_is(three, monkeypatch):
     monkeypatch.setenv("SET_IN_A_CELL", "yes")
+    large = np.arange(1_000_000, dtype="float64")
 
-    def seen(rank):
-        return [os.environ.get(name) for name in ("SET_IN_A_CELL", "GIVEN", "HOME")]
+    def program(rank, array):
+        return array * rank, this_rank(), dict(os.environ), os.getpid()
 
-    assert two.run(seen) == [["yes", "7", None]] * 2
+    pids = {os.getpid()}
+    for results in (three.run(program, large), three.run(program, large)):
+        for rank, (array, me, found, pid) in enumerate(results):
+            np.testing.assert_array_equal(array, large * rank)
+            assert (me.rank, me.ranks, me.role, me.index) == (rank, 3, "worker", rank)
+            assert me.engine == three.engine.name
+            assert (found["RANK"], found["WORLD_SIZE"]) == (str(rank), "3")
+            assert {"LOCAL_RANK", "LOCAL_WORLD_SIZE"} <= set(found)
+            assert json.loads(found["TF_CONFIG"]) == {
+                "cluster": {"worker": list(me.addresses)},
+                "task": {"type": "worker", "index": rank},
+            }
+            master = f"{found['MASTER_ADDR']}:{found['MASTER_PORT']}"
+            assert len({master, *me.addresses}) == 4
+            # Yours win over the session's, and None removes one.
+            assert (found["SET_IN_A_CELL"], found["GIVEN"], found.get("HOME")) == ("yes", "7", None)
+            pids.add(pid)
+    assert len(pids) == 7
 
 
-def test_no_rank_begins_before_all_have_started(two, tmp_path):
+def test_no_rank_begins_before_all_have_started(three, tmp_path):
     class Slow:
-        """Rank 1 unpacks it later than rank 0."""
+        """Rank 1 unpacks it later than the others."""
 
         def __setstate__(self, state):
             time.sleep(0.5 if os.environ["RANK"] == "1" else 0)
@@ -90,138 +76,109 @@ def test_no_rank_begins_before_all_have_started(two, tmp_path):
     def started(rank, _slow):
         return sorted(path.name for path in tmp_path.iterdir())
 
-    assert two.run(started, Slow()) == [["0", "1"]] * 2
+    assert three.run(started, Slow()) == [["0", "1", "2"]] * 3
 
 
-def test_ranks_that_have_returned_stay_for_the_others(two, tmp_path):
+def test_ranks_that_have_returned_stay_for_the_others(three, tmp_path):
     def program(rank):
-        if rank == 0:
-            (tmp_path / "pid").write_text(f"{os.getpid()} ")
+        if rank:
+            (tmp_path / f"{rank}").write_text(str(os.getpid()))
             return True
+        files = [tmp_path / "1", tmp_path / "2"]
         until = time.monotonic() + 20
-        while not ((file := tmp_path / "pid").exists() and file.read_text().endswith(" ")):
+        while not all(file.exists() and file.read_text() for file in files):
             assert time.monotonic() < until
         time.sleep(0.3)
-        os.kill(int(file.read_text()), 0)  # it raises if rank 0 is gone
+        for file in files:
+            os.kill(int(file.read_text()), 0)  # it raises if the rank is gone
         return True
 
-    assert two.run(program) == [True, True]
+    assert three.run(program) == [True] * 3
 
 
-def test_lines_come_while_the_program_runs_each_with_its_rank(two, capfd):
+def test_lines_come_while_the_program_runs_and_a_rank_can_be_killed(three, capfd):
     def writes(rank):
         print("begun", rank)
         os.write(2, b"on stderr\n")
         waits(rank)
 
-    run = two.start(writes)
-    for rank in range(2):
+    run = three.start(writes)
+    for rank in range(3):
         assert run.wait_for(f"begun {rank}", rank=rank).text == f"begun {rank}"
         assert run.wait_for("on stderr", rank=rank).stream == "err"
-    run.stop()
+    with pytest.raises(LabError, match="Another run has not ended"):
+        three.run(abs)
+    run.kill(1)
+    outcome = run.finish()
+    assert "Rank 1 was killed by signal 9 (SIGKILL)" in str(outcome.fault)
+    assert (outcome.errors[0].what, outcome.errors[1].what) == ("stopped", "died")
     found = capfd.readouterr()
     assert "rank 0: begun 0\n" in found.out
     assert "rank 1: on stderr\n" in found.err
-    assert "begun 1" in two.output(1)
-    assert run.finish().fault is None
+    assert "begun 1" in three.output(1)
 
 
-def test_an_exception_names_rank_and_line_and_stops_the_others(two):
+def test_an_exception_names_rank_and_line_and_stops_the_others(three):
     def divides(rank):
-        return 1 / 0 if rank == 1 else waits(rank)
+        if rank == 2:
+            time.sleep(0.2)
+        return {0: waits, 1: abs, 2: lambda rank: 1 / 0}[rank](rank)
 
-    fault = fault_of(two, divides)
-    assert "Rank 1 raised ZeroDivisionError: division by zero, in line" in str(fault)
-    assert "of divides (`return 1 / 0 if rank == 1 else waits(rank)`)" in str(fault)
-    assert "Rank 0 was in line" in str(fault)
-    assert {rank: error.what for rank, error in fault.errors.items()} == {0: "stopped", 1: "raised"}
+    fault = fault_of(three, divides)
+    assert "Rank 2 raised ZeroDivisionError: division by zero, in line" in str(fault)
+    assert "1 / 0" in fault.errors[2].where
+    assert "time.sleep(0.1)" in fault.errors[0].where
+    assert {rank: error.what for rank, error in fault.errors.items()} == {0: "stopped", 2: "raised"}
     assert isinstance(fault.__cause__, ZeroDivisionError)
-    assert "divides" in fault.errors[1].traceback
+    assert "divides" in fault.errors[2].traceback
+    assert fault.results == {1: 1}
 
 
-def test_results_of_the_others_are_kept(two):
-    def one_fails(rank):
-        if rank == 1:
-            time.sleep(0.1)
-            raise ValueError("one")
-        return "well"
-
-    assert fault_of(two, one_fails).results == {0: "well"}
-
-
-def test_a_rank_that_kills_itself_is_named_with_its_signal_and_line(two):
+def test_a_rank_that_ends_itself_is_named_with_how_and_where(three):
     def kills_itself(rank):
         if rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         waits(rank)
 
-    fault = fault_of(two, kills_itself)
-    assert "Rank 1 was killed by signal 9 (SIGKILL)" in str(fault)
-    assert "of kills_itself (`os.kill(os.getpid(), signal.SIGKILL)`)" in str(fault)
-    assert fault.errors[1].what == "died"
-
-
-def test_a_rank_that_ends_itself_is_named_with_its_exit_status(two):
     def leaves(rank):
         if rank == 0:
             os._exit(5)
         waits(rank)
 
-    assert "Rank 0 ended itself with exit status 5" in str(fault_of(two, leaves))
+    fault = fault_of(three, kills_itself)
+    assert "Rank 1 was killed by signal 9 (SIGKILL)" in str(fault)
+    assert "of kills_itself (`os.kill(os.getpid(), signal.SIGKILL)`)" in str(fault)
+    assert "Rank 0 ended itself with exit status 5" in str(fault_of(three, leaves))
 
 
-def test_a_rank_that_is_killed_from_outside_is_named(two):
-    run = two.start(lambda rank: (print("here", flush=True), waits(rank)))
-    for rank in range(2):
-        run.wait_for("here", rank=rank)
-    run.kill(1)
-    outcome = run.finish()
-    assert "Rank 1 was killed by signal 9 (SIGKILL)" in str(outcome.fault)
-    assert outcome.errors[0].what == "stopped"
+def test_the_timeout_says_where_every_rank_was_also_in_a_library_that_holds_the_interpreter(three):
+    def some_hang(rank):
+        import re
 
-
-def test_the_deadline_says_where_every_rank_was(two):
-    def one_waits(rank):
+        if rank == 2:
+            re.match("(a+)+$", "a" * 60 + "b")
         return waits(rank) if rank == 1 else rank
 
-    fault = fault_of(two, one_waits, deadline=0.5)
-    assert str(fault).startswith("one_waits had not ended after 0.5 s. Rank 1 was in line")
+    fault = fault_of(three, some_hang, timeout=0.5)
+    assert str(fault).startswith("some_hang had not ended after 0.5 s. Rank 1 was in line")
     assert "of waits (`time.sleep(0.1)`)" in str(fault)
+    assert 're.match("(a+)+$"' in fault.errors[2].where
+    assert "in some_hang" in fault.errors[2].stack
     assert fault.results == {0: 0}
     assert fault.errors[1].what == "hung"
 
 
-def test_a_rank_stuck_in_a_library_that_holds_the_interpreter_is_found(two):
-    def stuck(rank):
-        import re
-
-        return re.match("(a+)+$", "a" * 60 + "b") if rank == 1 else rank
-
-    assert 're.match("(a+)+$"' in str(fault_of(two, stuck, deadline=0.5))
-
-
-def test_the_run_is_over_when_the_ranks_of_until_have_returned(two):
-    assert two.run(lambda rank: rank if rank == 0 else waits(rank), until={0}) == [0, None]
-
-
-def test_a_tolerated_rank_may_die(two):
-    def dies(rank):
-        if rank == 1:
+def test_a_run_may_end_before_all_have_returned_and_tolerate_a_death(three):
+    def program(rank):
+        if rank == 2:
             os._exit(1)
         time.sleep(0.3)
-        return rank
+        return rank if rank == 0 else waits(rank)
 
-    assert two.run(dies, tolerate={1}) == [0, None]
+    assert three.run(program, until={0}, tolerate={2}) == [0, None, None]
 
 
-def test_a_result_that_cannot_be_sent_is_named_with_its_type(two):
-    fault = fault_of(two, lambda rank: (x for x in range(rank)))
+def test_a_result_that_cannot_be_sent_is_named_with_its_type(three):
+    fault = fault_of(three, lambda rank: (x for x in range(rank)))
     assert "what it returned (type generator) cannot be sent" in str(fault)
-
-
-def test_a_second_run_while_one_goes_is_refused(two):
-    run = two.start(waits)
-    with pytest.raises(LabError, match="Another run has not ended"):
-        two.run(abs)
-    run.stop()
-    assert two.run(abs) == [0, 1]
+    assert three.run(abs) == [0, 1, 2]

@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ def waits(rank):
     print("begun as", os.getpid())
     time.sleep(1000)
 with labkit.cluster(ranks=2) as c:
-    c.run(waits, deadline=1000)
+    c.run(waits, timeout=1000)
 """
 
 
@@ -33,13 +32,17 @@ class Kernel:
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
 
-    def run(self, code, until=None, seconds=60):
+    def run(self, code, until=None):
         """What the cell writes (to its end, or until these words) and the name of its error."""
-        request = self.client.execute(code)
-        text, fault, deadline = "", None, time.monotonic() + seconds
+        self.request = self.client.execute(code)
+        return self.rest(until)
+
+    def rest(self, until=None):
+        """What the cell writes from now on, and the name of its error."""
+        text, fault = "", None
         while until is None or not re.search(until, text):
-            message = self.client.get_iopub_msg(timeout=max(0.1, deadline - time.monotonic()))
-            if message["parent_header"].get("msg_id") != request:
+            message = self.client.get_iopub_msg(timeout=60)
+            if message["parent_header"].get("msg_id") != self.request:
                 continue
             content = message["content"]
             text += content.get("text", "") + content.get("data", {}).get("text/plain", "")
@@ -47,15 +50,6 @@ class Kernel:
             if content.get("execution_state") == "idle":
                 break
         return text, fault
-
-    def idle(self, seconds=60):
-        """Wait for the end of the cell that runs; the name of its error."""
-        fault, deadline = None, time.monotonic() + seconds
-        while True:
-            message = self.client.get_iopub_msg(timeout=max(0.1, deadline - time.monotonic()))
-            fault = message["content"].get("ename", fault)
-            if message["content"].get("execution_state") == "idle":
-                return fault
 
     def close(self):
         self.client.stop_channels()
@@ -73,30 +67,23 @@ def kernel():
     assert gone(started.mark)
 
 
-def test_functions_and_classes_of_cells_run_and_their_lines_are_shown(kernel):
+def test_functions_and_classes_of_cells_run_and_their_lines_and_faults_are_shown(kernel):
     kernel.run("class Pair:\n    two = 2\ndef twice(x):\n    return x * Pair.two")
-    cell = "def program(rank):\n    print('hello')\n    return twice(rank)\n"
-    cell += "with labkit.cluster(ranks=2) as c:\n    print(c.run(program))"
-    text, fault = kernel.run(cell)
+    cell = "def program(rank, one):\n    print('hello')\n    return twice(one / rank)\n"
+    block = "with labkit.cluster(ranks=2) as c:\n    "
+    text, fault = kernel.run(f"{cell}{block}print(c.run(lambda rank: program(rank + 1, 1)))")
     assert fault is None
     assert sorted(text.splitlines()[:2]) == ["rank 0: hello", "rank 1: hello"]
-    assert "[0, 2]" in text
-
-
-def test_a_fault_in_a_cell_is_told_with_its_source(kernel):
-    cell = "def fails(rank):\n    return 1 / rank\n"
-    cell += "with labkit.cluster(ranks=2) as c:\n    c.run(fails)"
-    assert kernel.run(cell)[1] == "LabError"
-    text, _ = kernel.run(
-        "try:\n    with labkit.cluster(ranks=2) as c:\n        c.run(fails)\n"
-        "except labkit.LabError as fault:\n    print(fault, fault.errors[0].traceback)"
-    )
-    assert "in line 2 of fails (`return 1 / rank`)" in text
-    assert "    return 1 / rank\n" in text
+    assert "[2.0, 1.0]" in text
+    assert kernel.run(f"{block}c.run(program, 1)")[1] == "LabError"
+    caught = "except labkit.LabError as fault:\n    print(fault, fault.errors[0].traceback)"
+    text, _ = kernel.run(f"try:\n    {block}    c.run(program, 1)\n{caught}")
+    assert "in line 3 of program (`return twice(one / rank)`)" in text
+    assert "    return twice(one / rank)\n" in text
 
 
 def test_the_next_cell_finds_the_fork_server_warm_and_shutdown_ends_it(kernel):
-    one = "with labkit.cluster(ranks=1) as c:\n    print(c.engine.server_pid)"
+    one = "with labkit.cluster(ranks=1) as c:\n    print(*c.run(lambda rank: os.getppid()))"
     first, second = kernel.run(one)[0], kernel.run(one)[0]
     assert first == second
     kernel.run("labkit.cluster.shutdown()")
@@ -106,7 +93,7 @@ def test_the_next_cell_finds_the_fork_server_warm_and_shutdown_ends_it(kernel):
 def test_an_interrupt_ends_the_ranks_and_the_next_cell_works(kernel):
     begun = kernel.run(WAITS, until=BOTH_HAVE_BEGUN)[0]
     kernel.manager.interrupt_kernel()
-    assert kernel.idle() == "KeyboardInterrupt"
+    assert kernel.rest()[1] == "KeyboardInterrupt"
     assert not any(pid in begun for pid in map(str, marked(kernel.mark)))
     text, fault = kernel.run("with labkit.cluster(ranks=2) as c:\n    print(c.run(abs))")
     assert (text, fault) == ("[0, 1]\n", None)

@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -18,7 +17,7 @@ from tests.cluster.leftovers import MARK, gone, marked, new_mark
 
 # A session that runs ranks which have started processes of their own, also in other sessions.
 SESSION = """
-import signal, subprocess, sys, time
+import os, signal, subprocess, sys, time
 import labkit
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests' own is ignored
@@ -26,7 +25,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests
 def program(rank):
     subprocess.Popen(["sleep", "1000"])
     subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    print("here", flush=True)
+    print("here", os.getppid(), flush=True)
     while True:
         time.sleep(1)
 
@@ -34,14 +33,14 @@ with labkit.cluster(ranks=2) as c:
     run = c.start(program, show=False)
     for rank in range(2):
         run.wait_for("here", rank=rank)
-    print(c.engine.server_pid, run.pids[0], flush=True)
-    run.finish(deadline=1000).raise_errors()
+    print(*run.wait_for("here", rank=0).text.split()[1:], flush=True)
+    run.finish(timeout=1000).raise_errors()
 """
 
 
 @contextlib.contextmanager
 def session():
-    """A Python of its own with a mark; the process, and the pids of its server and of rank 0."""
+    """A Python of its own with a mark; the process, and the pid of its fork server."""
     mark = new_mark()
     with subprocess.Popen(
         [sys.executable, "-c", SESSION],
@@ -51,43 +50,27 @@ def session():
     ) as process:
         try:
             assert select.select([process.stdout], [], [], 60)[0], "the session did not begin"
-            server, rank = map(int, process.stdout.readline().split())
-            yield process, server, rank
+            yield process, int(process.stdout.readline())
             assert process.wait(30) != 0
             assert gone(mark)
         finally:
             process.kill()
 
 
-def test_ctrl_c_ends_everything():
-    with session() as (process, _, _):
-        process.send_signal(signal.SIGINT)
-        assert b"KeyboardInterrupt" in process.stderr.read()
-
-
-def test_a_killed_session_leaves_nothing():
-    with session() as (process, _, _):
-        process.kill()
-
-
-def test_a_killed_fork_server_takes_everything_along_and_is_told():
-    """Also what ranks have started in sessions of their own, which has no parent any more."""
-    with session() as (process, server, _):
-        os.kill(server, signal.SIGKILL)
-        assert b"The fork server of the ranks has ended (exit status -9)" in process.stderr.read()
-
-
-def test_a_fork_server_that_is_asked_to_end_ends_everything():
-    with session() as (_, server, _):
-        os.kill(server, signal.SIGTERM)
-
-
-def test_a_paused_session_loses_no_event():
-    with session() as (process, _, rank):
-        process.send_signal(signal.SIGSTOP)
-        os.kill(rank, signal.SIGKILL)
-        process.send_signal(signal.SIGCONT)
-        assert b"Rank 0 was killed by signal 9" in process.stderr.read()
+@pytest.mark.parametrize(
+    ("whom", "number", "last_words"),
+    [
+        ("session", signal.SIGINT, b"KeyboardInterrupt"),
+        ("session", signal.SIGKILL, b""),
+        ("server", signal.SIGKILL, b"The fork server of the ranks has ended (exit status -9)"),
+        ("server", signal.SIGTERM, b"LabError"),
+    ],
+)
+def test_whoever_is_killed_everything_ends(whom, number, last_words):
+    """Also what ranks have started in sessions of their own, which may have no parent any more."""
+    with session() as (process, server):
+        os.kill(process.pid if whom == "session" else server, number)
+        assert last_words in process.stderr.read()
 
 
 def interrupt_after(seconds):
@@ -129,18 +112,20 @@ def test_what_ranks_have_started_ends_with_the_run():
     mark = new_mark()
 
     def program(rank):
-        away = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        subprocess.Popen(["sleep", "1000"], start_new_session=True)
         daemon = "import os, time; os.fork() and os._exit(0); os.setsid(); time.sleep(1000)"
         subprocess.run([sys.executable, "-c", daemon])
-        return away.pid
+        return os.getppid()
 
     with labkit.cluster(ranks=2, environment={MARK: mark}) as c:
-        c.run(program)
-        assert marked(mark) <= {c.engine.server_pid}
+        servers = {*c.run(program)}
+        assert marked(mark) <= servers
     assert gone(mark)
 
 
-def test_a_warm_server_is_used_again_if_what_libraries_read_is_the_same(monkeypatch):
+def test_a_warm_server_is_used_again_if_what_libraries_read_is_the_same_and_ends_by_itself(
+    monkeypatch,
+):
     def server():
         with labkit.cluster(ranks=1, keep_warm=True) as c:
             return c.run(lambda rank: os.getppid())[0]
@@ -153,16 +138,8 @@ def test_a_warm_server_is_used_again_if_what_libraries_read_is_the_same(monkeypa
     second = server()
     assert second != first
     os.kill(second, signal.SIGKILL)
-    assert server() not in (first, second)
-    labkit.cluster.shutdown()
-    assert gone(mark)
-
-
-def test_a_warm_server_ends_by_itself(monkeypatch):
     monkeypatch.setattr(fork_client, "WARM_SECONDS", 0.1)
-    mark = new_mark()
-    with labkit.cluster(ranks=1, keep_warm=True, environment={MARK: mark}):
-        pass
+    assert server() not in (first, second)
     assert gone(mark)
     labkit.cluster.shutdown()
 
@@ -186,16 +163,18 @@ def test_two_hundred_mixed_runs_neither_hang_nor_leave_anything(interruptible):
         time.sleep(1000)
 
     with labkit.cluster(ranks=3, environment={MARK: mark}) as c:
+        server = c.run(lambda rank: os.getppid())[0]
         for _ in range(200):
             program = chance.choice([returns, returns, fails, dies, hangs])
-            deadline = chance.choice([0.05, 0.3]) if program is hangs else 60
+            timeout = chance.choice([0.05, 0.3]) if program is hangs else 60
             run = c.start(program, show=False)
-            killer = threading.Timer(0.1, os.kill, [c.engine.server_pid, signal.SIGKILL])
-            if chance.random() < 0.05:
-                killer.start()
-            outcome = run.finish(deadline)
-            killer.cancel()
-            killer.join() if killer.is_alive() else None
+            killed = program is hangs and chance.random() < 0.2
+            if killed:
+                os.kill(server, signal.SIGKILL)
+            outcome = run.finish(60 if killed else timeout)
             assert (outcome.fault is None) == (len(outcome.results) == 3)
+            if killed:
+                assert "fork server" in str(outcome.fault)
+                server = c.run(lambda rank: os.getppid())[0]
         assert c.run(abs) == [0, 1, 2]
     assert gone(mark)

@@ -1,9 +1,11 @@
 """When messages start and end: ports, links, local work, barriers, stragglers."""
 
+import pickle
+
 import numpy as np
 import pytest
 
-from labkit import collectives, plain
+from labkit import collectives
 from labkit.collectives import programs, topology
 from labkit.collectives.clock import timed
 from labkit.kinds import LabError
@@ -95,16 +97,6 @@ def test_a_barrier_waits_for_the_last():
     assert found.finished == (2, 2, 4, 4)
 
 
-def test_a_shared_network_card_is_a_queue():
-    """Bytes queue; the latency of the first message does not keep the second from starting."""
-    inside, between = topology.Link(0, 1e9), topology.Link(1.0, 10.0)
-    trace = ran(two_ahead, 4)
-    own = timed(trace, topology=topology.nodes(2, 2, inside, between))
-    shared = timed(trace, topology=topology.nodes(2, 2, inside, between, cards=1))
-    assert own.starts == (0, 0)
-    assert (shared.starts, shared.ends) == ((0, 1), (2, 3))
-
-
 def test_messages_over_two_links_of_a_ring_meet_on_one():
     found = timed(ran(two_ahead, 6), topology=topology.ring(6, 1.0, 10.0))
     assert (found.starts, found.ends) == ((0, 1), (3, 4))
@@ -119,30 +111,25 @@ def test_a_straggler_is_late_slow_to_send_and_slow_to_add():
     assert timed(trace, topology=slow, reduction=0.1).finished == (9, 6)
 
 
-def test_a_program_without_messages_costs_nothing():
-    found = timed(ran(lambda comm, buffer: None, 3), **LINK)
-    assert (found.seconds, found.starts, found.finished) == (0, (), (0, 0, 0))
-
-
-def test_a_time_says_that_it_is_modelled_computes_like_a_number_and_is_stored():
-    found = timed(ran(to_one, 4), latency=5e-6, bandwidth=10e9, reduction=1e-10)
-    assert repr(found.seconds) == (
+def test_a_time_says_that_it_is_modelled_computes_like_a_number_and_is_sent():
+    found = timed(ran(to_one, 4), latency=5e-6, bandwidth=10e9, reduction=1e-10).seconds
+    assert repr(found) == (
         "15.0 µs, modelled: α = 5.00 µs, 10.0 GB/s between any two ranks, γ = 100 ms/GB"
     )
-    assert type(found.seconds * 2) is float
-    assert plain.load(plain.dump(found)) == found
+    assert type(found * 2) is float
+    again = pickle.loads(pickle.dumps(found))
+    assert (again, again.kind) == (found, found.kind)
+    silent = timed(ran(lambda comm, buffer: None, 3), **LINK)
+    assert (silent.seconds, silent.starts, silent.finished) == (0, (), (0, 0, 0))
 
 
 @pytest.mark.parametrize(
     ("links", "keyword"),
     [
-        ({}, "A cost needs links"),
         ({"latency": 1e-6}, "A cost needs links"),
-        ({"latency": 1, "topology": topology.ring(4, 1, 1)}, "Leave out latency="),
+        ({"latency": 1, "topology": topology.ring(4, 1, 1)}, "topology= alone"),
         ({"topology": topology.ring(5, 1, 1)}, "has 5 ranks and the program 4"),
-        ({"topology": "ring"}, "topology must be"),
         ({**LINK, "reduction": -1}, "reduction"),
-        ({"latency": float("nan"), "bandwidth": 1}, "latency"),
     ],
 )
 def test_a_mistake_is_one_sentence(links, keyword):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import subprocess
 import sys
 
@@ -14,19 +13,15 @@ from hypothesis import strategies as st
 
 from labkit import LabError
 from labkit.collectives import Trace, programs, run, topology
-from labkit.collectives.contributions import exact_code, quick_code
-from labkit.collectives.records import chunk_bounds
+from labkit.collectives.probes import Code
 from tests.collectives.wrong_programs import numbers, ring
 
 REDUCING = [*programs.ALL_REDUCES, "reduce", "reduce_scatter"]
 DTYPES = ["float64", "float32", "float16", "int64", "int32", "int8", "uint8", "complex64"]
 
 
-def counts_at(story, step):
-    return [[change.counts for change in row] for row in story.at(step)]
-
-
-# The codes.
+def counts_at(held, step):
+    return [[change.counts for change in row] for row in held.at(step)]
 
 
 def keep(comm, buffer):
@@ -36,85 +31,67 @@ def keep(comm, buffer):
 def read(code, counts, *, divided=False):
     """What the code reads from results that have every contribution so often."""
     trace = run(keep, [np.zeros(1, code.dtype)] * code.ranks)
-    found = []
+    ufunc = {"prod": np.multiply, "max": np.maximum, "min": np.minimum}.get(code.op, np.add)
+    results = []
     for turn in range(code.runs):
-        ufunc = {"prod": np.multiply}.get(code.op, np.add)
-        total = np.full((), 1 if code.op == "prod" else 0, code.dtype)
+        total = np.full(1, code.op in ("prod", "min"), code.dtype)
         for buffer, count in zip(code.inputs(trace, turn), counts, strict=True):
             for _ in range(count):
-                ufunc(total, buffer[0], out=total)
-        part = code.read(total.item() / code.ranks if divided else total.item(), divided)
-        if part is None:
-            return None
-        found += part
-    return tuple(found[: code.ranks])
+                ufunc(total, buffer, out=total)
+        results.append((total / code.ranks).astype(code.dtype) if divided else total)
+    return tuple(code.read(results)[:, 0].tolist())
 
 
 @settings(deadline=None)
-@given(st.data(), st.sampled_from(DTYPES), st.sampled_from(["sum", "mean", "prod"]))
+@given(st.data(), st.sampled_from(DTYPES), st.sampled_from(["sum", "mean", "prod", "max", "min"]))
 def test_the_digits_of_a_result_say_how_often_each_rank_is_in_it(data, dtype, op):
     ranks = data.draw(st.integers(1, 9))
-    code = exact_code(op, np.dtype(dtype), ranks)
-    if code is None:
-        return
-    most = min(code.base - 1, 1) if op == "mean" else code.base - 1  # the sum has to fit
+    code = Code.of(op, np.dtype(dtype), ranks)
+    most = min(3, 2**code.width - 1) if op in ("sum", "prod") else 1
     counts = tuple(data.draw(st.lists(st.integers(0, most), min_size=ranks, max_size=ranks)))
     assert read(code, counts) == counts
+    if op == "mean":
+        assert read(code, counts, divided=True) == counts
 
 
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=60))
-def test_the_quick_code_is_right_or_says_nothing(counts):
-    code = quick_code("sum", np.dtype("float64"), len(counts))
-    assert read(code, counts) == (tuple(counts) if max(counts) <= 1 else None)
-
-
-def test_a_divided_mean_is_read_and_what_no_counts_give_is_not():
-    assert read(exact_code("mean", np.dtype("float64"), 5), (1, 0, 1, 1, 0), divided=True) == (
-        (1, 0, 1, 1, 0)
-    )
-    code = exact_code("sum", np.dtype("float64"), 4)
-    assert [code.read(value) for value in (4096.0, 0.5, float("nan"), -1.0)] == [None] * 4
-    assert exact_code("mean", np.dtype("int8"), 200) is None
-
-
-@given(st.integers(0, 40), st.integers(1, 12))
-def test_chunks_are_those_of_numpy(size, parts):
-    wanted = [part.size for part in np.array_split(np.arange(size), parts)]
-    assert [stop - start for start, stop in chunk_bounds(size, parts)] == wanted
+def test_what_no_counts_give_is_not_read():
+    code = Code.of("sum", np.dtype("float64"), 4)
+    values = np.array([2.0**60, 0.5, np.nan, np.inf, -1.0])
+    assert (code.read([values]) == -1).all()
+    assert Code.of("mean", np.dtype("int8"), 200) is None
 
 
 # What is told of a run.
 
 
 def test_the_ring_of_four_adds_one_rank_with_each_step():
-    story = run(programs.ring_all_reduce, ranks=4).story()
-    begun = [change for change in story.changes if change.step == 0]
+    held = run(programs.ring_all_reduce, ranks=4).contributions()
+    begun = [change for change in held.changes if change.step == 0]
     assert [change.text for change in begun] == [str(n) for n in range(1, 17)]
-    assert [story.at(step)[1][0].counts for step in (0, 1)] == [(0, 1, 0, 0), (1, 1, 0, 0)]
-    assert counts_at(story, 6) == [[(1, 1, 1, 1)] * 4] * 4
+    assert [held.at(step)[1][0].counts for step in (0, 1)] == [(0, 1, 0, 0), (1, 1, 0, 0)]
+    assert counts_at(held, 6) == [[(1, 1, 1, 1)] * 4] * 4
     # The published totals: after reduce-scatter rank r has chunk r + 1.
-    assert [story.at(3)[rank][(rank + 1) % 4].text for rank in range(4)] == ["32", "36", "40", "28"]
+    assert [held.at(3)[rank][(rank + 1) % 4].text for rank in range(4)] == ["32", "36", "40", "28"]
 
 
 @pytest.mark.parametrize("op", ["sum", "mean", "max", "min", "prod"])
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "complex128"])
+@pytest.mark.parametrize("dtype", ["float64", "int8"])
 def test_every_rank_ends_with_every_contribution_once(op, dtype):
     inputs = [(np.arange(1, 13) % (3 + rank)).astype(dtype) for rank in range(5)]
     trace = run(programs.ring_all_reduce, inputs, op=op)
-    assert trace.story().op == op
-    assert counts_at(trace.story(), trace.steps) == [[(1,) * 5] * 5] * 5
+    assert trace.contributions().op == op
+    assert counts_at(trace.contributions(), trace.steps) == [[(1,) * 5] * 5] * 5
 
 
 @pytest.mark.parametrize("name", REDUCING)
 def test_no_contribution_is_ever_counted_twice_by_our_programs(name):
-    story = run(getattr(programs, name), numbers(6), op="mean").story()
-    assert all(change.counts and max(change.counts) == 1 for change in story.changes)
+    held = run(getattr(programs, name), numbers(6), op="mean").contributions()
+    assert all(change.counts and max(change.counts) == 1 for change in held.changes)
 
 
 def test_counting_twice_is_seen_from_the_step_on_in_which_it_happens():
-    story = run(ring, numbers(4), at=(2, 1), mistake="twice").story()
-    doubled = [c for c in story.changes if c.counts and max(c.counts) > 1]
+    held = run(ring, numbers(4), at=(2, 1), mistake="twice").contributions()
+    doubled = [c for c in held.changes if c.counts and max(c.counts) > 1]
     assert (doubled[0].step, doubled[0].rank, doubled[0].counts) == (2, 2, (2, 2, 1, 0))
     assert {change.cell for change in doubled} == {0, 1}  # the elements of chunk 0
 
@@ -122,14 +99,14 @@ def test_counting_twice_is_seen_from_the_step_on_in_which_it_happens():
 @pytest.mark.parametrize(("ufunc", "op"), [
     (np.add, "sum"), (np.maximum, "max"), (np.minimum, "min"), (np.multiply, "prod"),
 ])  # fmt: skip
-@pytest.mark.parametrize("value", [1.0, 0.0, 3.0])
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_the_reduction_is_found_also_on_inputs_that_are_all_equal(ufunc, op, value, ranks):
+@pytest.mark.parametrize("value", [0.0, 3.0])
+def test_the_reduction_is_found_also_on_inputs_that_are_all_equal(ufunc, op, value):
+    ranks = 3
     trace = run(ring, [np.full(ranks, value)] * ranks, ufunc=ufunc)
-    story = trace.story()
-    assert story.op == op
-    assert counts_at(story, trace.steps) == [[(1,) * ranks] * ranks] * ranks
-    assert trace.player().story.op == op
+    held = trace.contributions()
+    assert held.op == op
+    assert counts_at(held, trace.steps) == [[(1,) * ranks] * ranks] * ranks
+    assert trace.player().contributions.op == op
 
 
 def test_a_reduction_that_is_not_known_is_not_named():
@@ -139,27 +116,21 @@ def test_a_reduction_that_is_not_known_is_not_named():
         comm.Sendrecv(buffer, dest=peer, recvbuf=received, source=peer)
         np.hypot(buffer, received, out=buffer)
 
-    assert run(hypot, [np.zeros(4)] * 2).story().op is None
-    assert run(programs.broadcast, ranks=4).story().op is None
-    assert run(keep, ranks=1).story().op is None
-
-
-def test_true_and_false_can_be_told_too():
-    inputs = [np.arange(4) > rank for rank in range(4)]
-    story = run(programs.ring_all_reduce, inputs).story()
-    assert counts_at(story, 6) == [[(1, 1, 1, 1)] * 4] * 4
+    assert run(hypot, [np.zeros(4)] * 2).contributions().op is None
+    assert run(programs.broadcast, ranks=4).contributions().op is None
+    assert run(keep, ranks=1).contributions().op is None
 
 
 def test_copies_are_told_by_whose_they_are():
     trace = run(programs.all_to_all, ranks=3)
-    rows = counts_at(trace.story(), trace.steps)
+    rows = counts_at(trace.contributions(), trace.steps)
     assert rows == [[(1, 0, 0), (0, 1, 0), (0, 0, 1)]] * 3
 
 
 def test_a_mean_is_told_before_and_after_the_division():
-    story = run(programs.naive_all_reduce, numbers(8, per_chunk=1), op="mean").story()
-    held = [change.counts for change in story.changes if change.rank == 0 and change.cell == 0]
-    assert [sum(counts) for counts in held] == [1, 2, 3, 4, 5, 6, 7, 8]
+    held = run(programs.naive_all_reduce, numbers(8, per_chunk=1), op="mean").contributions()
+    counts = [change.counts for change in held.changes if (change.rank, change.cell) == (0, 0)]
+    assert [sum(count) for count in counts] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 @settings(max_examples=20, deadline=None)
@@ -167,30 +138,30 @@ def test_a_mean_is_told_before_and_after_the_division():
 def test_the_texts_at_the_end_are_the_outputs(name, ranks, size):
     inputs = [np.arange(size) + 100 * rank for rank in range(ranks)]
     trace = run(getattr(programs, name), inputs)
-    story = trace.story()
-    for row, output in zip(story.at(trace.steps), trace.outputs, strict=False):
+    held = trace.contributions()
+    for row, output in zip(held.at(trace.steps), trace.outputs, strict=False):
         for change in row:
-            start, stop = story.cells[change.cell]
-            held = [str(value) for value in output[start:stop]]
-            assert change.text in (held[0], f"{held[0]} … {held[-1]}")
-    assert [stop for _, stop in story.cells][-1:] == ([size] if size else [])
+            start, stop = held.cells[change.cell]
+            values = [str(value) for value in output[start:stop]]
+            assert change.text in (values[0], f"{values[0]} … {values[-1]}")
+    assert [stop for _, stop in held.cells][-1:] == ([size] if size else [])
 
 
 def test_cells_are_the_pieces_that_travel():
-    cells = run(programs.ring_all_reduce, [np.zeros(10)] * 3).story().cells
+    cells = run(programs.ring_all_reduce, [np.zeros(10)] * 3).contributions().cells
     assert cells == ((0, 4), (4, 7), (7, 10))
     # A program that always sends all of its buffer is cut as all others are.
-    assert len(run(programs.tree_all_reduce, [np.zeros(10)] * 3).story().cells) == 3
-    assert len(run(programs.ring_all_reduce, [np.zeros(8)] * 2).story().cells) == 8
+    assert len(run(programs.tree_all_reduce, [np.zeros(10)] * 3).contributions().cells) == 3
+    assert len(run(programs.ring_all_reduce, [np.zeros(8)] * 2).contributions().cells) == 8
 
 
 def test_a_run_from_a_file_knows_the_values_and_not_the_contributions(tmp_path):
     trace = run(ring, ranks=3)
-    loaded = Trace.load(trace.save(tmp_path / "ring.json")).story()
+    loaded = Trace.load(trace.save(tmp_path / "ring.json")).contributions()
     assert loaded.op is None
     assert loaded.at(0)[1][0].counts == (0, 1, 0)
     assert {change.counts for change in loaded.changes if change.step} == {None}
-    texts = [[c.text for row in story.at(4) for c in row] for story in (loaded, trace.story())]
+    texts = [[c.text for row in one.at(4) for c in row] for one in (loaded, trace.contributions())]
     assert texts[0] == texts[1]
 
 
@@ -200,18 +171,15 @@ def test_nothing_is_claimed_for_a_program_that_goes_another_way_on_other_numbers
         way(comm, buffer)
 
     trace = run(moody, [np.full(6, 3.0)] * 3)
-    assert {counts for row in counts_at(trace.story(), trace.steps) for counts in row} == {None}
+    assert {counts for row in counts_at(trace.contributions(), trace.steps) for counts in row} == {
+        None
+    }
 
+    def picky(comm, buffer):
+        if buffer[0] != 3:
+            raise ValueError(buffer)
 
-def test_a_program_with_scratch_of_its_own_dtype_is_told_in_that_dtype():
-    def halves(comm, buffer):
-        received = np.empty(buffer.size, np.int8)
-        peer = 1 - comm.Get_rank()
-        comm.Sendrecv(buffer, dest=peer, recvbuf=received, source=peer)
-        buffer += received
-
-    trace = run(halves, [np.ones(4, np.int8)] * 2)
-    assert counts_at(trace.story(), 1) == [[(1, 1)] * 4] * 2
+    assert run(picky, [np.full(6, 3.0)] * 3).contributions().op is None
 
 
 def test_buffers_of_different_lengths_have_cells_that_are_empty_somewhere():
@@ -221,23 +189,16 @@ def test_buffers_of_different_lengths_have_cells_that_are_empty_somewhere():
         else:
             comm.Recv(buffer[:2], source=0)
 
-    story = run(longer, [np.ones(2), np.zeros(5)]).story()
-    rows = [[change.text for change in row] for row in story.at(1)]
+    held = run(longer, [np.ones(2), np.zeros(5)]).contributions()
+    rows = [[change.text for change in row] for row in held.at(1)]
     assert rows == [["1", "1", "", "", ""], ["1", "1", "0", "0", "0"]]
 
 
-def test_sixty_four_ranks_take_two_further_runs():
-    runs = itertools.count()
-
-    def counted(comm, buffer, op="sum"):
-        if comm.Get_rank() == 0:
-            next(runs)
-        programs.recursive_doubling_all_reduce(comm, buffer, op)
-
-    trace = run(counted, ranks=64)
-    story = trace.story()
-    assert next(runs) == 3
-    assert {counts for row in counts_at(story, trace.steps) for counts in row} == {(1,) * 64}
+def test_more_ranks_than_one_run_can_tell_apart_are_told_in_several():
+    trace = run(programs.recursive_doubling_all_reduce, ranks=32)
+    assert {counts for row in counts_at(trace.contributions(), trace.steps) for counts in row} == {
+        (1,) * 32
+    }
 
 
 # The player.

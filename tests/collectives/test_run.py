@@ -2,19 +2,15 @@
 
 import functools
 import linecache
-import math
 import pickle
-import re
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.collectives import Trace, programs, run, simulator
-from labkit.kinds import LabError, measured
-from labkit.plain import dump, load
+from labkit.collectives import Trace, buffer_log, programs, run
+from labkit.kinds import LabError
 
 
 def keep(comm, buffer):
@@ -60,7 +56,6 @@ def test_inputs_are_copied_may_differ_in_shape_or_are_made():
     shapes = [out.shape for out in run(keep, [np.zeros(2), np.zeros((3, 1)), [1.0]]).outputs]
     assert shapes == [(2,), (3, 1), (1,)]
     assert [row.tolist() for row in run(keep, ranks=2).inputs] == [[1, 2], [3, 4]]
-    assert run(ring_shift, {0: [1.0], 1: [2.0]}).outputs[0].tolist() == [3.0]
 
 
 def test_options_go_to_the_program_and_into_the_trace():
@@ -68,7 +63,7 @@ def test_options_go_to_the_program_and_into_the_trace():
     assert trace.outputs[0].tolist() == [4]
     assert (trace.program, trace.options) == ("scaled", {"factor": "3", "add": "1"})
     assert run(programs.reduce, ranks=2).op == "sum"
-    assert run(programs.reduce, ranks=2, op=np.maximum).op == "max"
+    assert run(programs.reduce, ranks=2, op="max").op == "max"
     assert run(keep, ranks=2).op is None
 
 
@@ -79,21 +74,17 @@ def generator(comm, buffer):
 @pytest.mark.parametrize(
     ("program", "arguments", "words"),
     [
-        (keep, {}, "A run needs its data"),
-        (keep, {"ranks": 0}, "ranks must be .*≥ 1, got 0"),
-        (keep, {"ranks": 2.5}, "ranks must be .*got 2.5"),
-        (keep, {"inputs": []}, "inputs is empty"),
-        (keep, {"inputs": 3.0}, "inputs must be a list"),
-        (keep, {"inputs": [[1.0], [2.0]], "ranks": 3}, "ranks=3, but inputs has 2"),
+        (keep, {}, "ranks="),
+        (keep, {"ranks": 0}, "ranks must be .*got 0"),
+        (keep, {"inputs": []}, "empty"),
+        (keep, {"inputs": [[1.0], [2.0]], "ranks": 3}, "ranks=3"),
         (keep, {"inputs": [[1.0], [2]]}, "float64 and int64"),
         (keep, {"inputs": [["a"], ["b"]]}, "arrays of numbers"),
-        (keep, {"inputs": [np.array(["2026-11-21"], dtype="M8[D]")]}, "arrays of numbers"),
-        (keep, {"inputs": [[1, [2]]]}, "input of rank 0"),
-        (keep, {"ranks": 1, "deadline": 0}, "deadline must be .*> 0"),
-        (keep, {"ranks": 1, "eager": -1}, "eager must be .*≥ 0"),
-        (keep, {"ranks": 1, "way": "up"}, r"\(comm, buffer, way=\.\.\.\): got an unexpected"),
-        (3, {"ranks": 1}, "must be a function"),
-        (scaled, {"ranks": 1}, r"scaled cannot be called as program\(comm, buffer\): missing"),
+        (keep, {"ranks": 1, "timeout": 0}, "timeout must be .*got 0"),
+        (keep, {"ranks": 1, "eager": -1}, "eager must be .*got -1"),
+        (keep, {"ranks": 1, "way": "up"}, "keep .*way"),
+        (3, {"ranks": 1}, "function"),
+        (scaled, {"ranks": 1}, "scaled .*factor"),
         (generator, {"ranks": 1}, "generator"),
     ],
 )
@@ -107,30 +98,24 @@ def test_too_many_ranks_are_refused_at_once(ranks):
     def started(comm, buffer):
         pytest.fail("the program was started")
 
-    with pytest.raises(LabError, match=f"At most 256 ranks.*{ranks:,}.*collectives.cost"):
+    with pytest.raises(LabError, match=f"256 ranks.*{ranks:,}"):
         run(started, ranks=ranks)
 
 
-def test_odd_runs_have_a_note():
-    assert "works in place" in run(lambda comm, buffer: buffer + 1, ranks=2).note
-    assert run(keep, ranks=2).note == ""
+def test_a_program_that_returns_its_result_learns_that_programs_work_in_place():
+    assert "in place" in run(lambda comm, buffer: buffer + 1, ranks=2).note
 
 
 def test_a_program_that_uses_the_world_of_mpi_learns_that_it_is_one_rank():
-    pytest.importorskip("mpi4py.MPI")
-    there = {}
-    text = "from mpi4py import MPI\ndef program(comm, buffer):\n    buffer += MPI.COMM_WORLD.rank\n"
-    exec(text, there)
-    trace = run(there["program"], ranks=2)
-    assert "COMM_WORLD is a world of one rank" in repr(trace)
+    mpi = pytest.importorskip("mpi4py.MPI")
+
+    def program(comm, buffer):
+        buffer += mpi.COMM_WORLD.rank
+
+    trace = run(program, ranks=2)
+    assert "COMM_WORLD" in repr(trace)
     assert "COMM_WORLD" in str(trace.check("all_reduce"))
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8, 17])
-def test_steps_of_a_star_a_tree_and_a_ring_are_as_published(ranks):
-    assert run(programs.naive_broadcast, ranks=ranks).steps == ranks - 1
-    assert run(programs.broadcast, ranks=ranks).steps == math.ceil(math.log2(ranks))
-    assert run(ring_shift, ranks=ranks, times=ranks - 1).steps == ranks - 1
+    assert run(pass_on, ranks=2).note == ""
 
 
 @pytest.mark.parametrize("name", programs.MEANING)
@@ -156,20 +141,23 @@ def test_a_rank_sends_one_message_and_receives_one_in_a_step():
 
 def test_a_barrier_brings_all_ranks_to_the_latest_step():
     def program(comm, buffer):
-        if comm.rank < 2:
-            comm.Sendrecv(buffer.copy(), 1 - comm.rank, recvbuf=buffer, source=1 - comm.rank)
-        comm.Barrier()
+        for _ in range(2):
+            if comm.rank < 2:
+                comm.Sendrecv(buffer.copy(), 1 - comm.rank, recvbuf=buffer, source=1 - comm.rank)
+            comm.Barrier()
         comm.Sendrecv(buffer.copy(), comm.rank, recvbuf=buffer, source=comm.rank)
 
     trace = run(program, ranks=3)
-    assert {(m.source, m.step) for m in trace.messages[2:]} == {(0, 2), (1, 2), (2, 2)}
-    barriers = [call for call in trace.calls if call.name == "Barrier"]
-    assert [(call.barrier, call.step, call.awaits) for call in barriers] == [(0, 1, ())] * 3
+    assert {(m.source, m.step) for m in trace.messages[4:]} == {(0, 3), (1, 3), (2, 3)}
+    barriers = sorted((c.barrier, c.step) for c in trace.calls if c.name == "Barrier")
+    assert barriers == [(0, 1)] * 3 + [(1, 2)] * 3
 
 
 def test_a_send_waits_for_its_receiver_unless_small_ones_need_not():
     def program(comm, buffer):
-        comm.Send(buffer.copy(), 1 - comm.rank)
+        mine = buffer.copy()
+        comm.Send(mine, 1 - comm.rank)
+        mine[:] = 0  # it has been copied
         comm.Recv(buffer, 1 - comm.rank)
 
     trace = run(program, [[1.0, 2.0], [3.0, 4.0]], eager=16)
@@ -196,13 +184,7 @@ def test_calls_and_messages_say_what_went_where():
     assert trace.calls[message.received_by].name == "Recv"
 
 
-def test_what_a_rank_adds_belongs_to_the_step_that_brought_it():
-    trace = run(ring_shift, [[1.0, 5.0], [2.0, 5.0]])
-    assert after(trace, 0, 0).tolist() == [1, 5]
-    assert after(trace, 0, 1).tolist() == [3, 10]
-
-
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_any_exchange_arrives_whole_and_its_states_lead_to_the_end(data):
     ranks = data.draw(st.integers(1, 7))
@@ -232,19 +214,25 @@ def test_any_exchange_arrives_whole_and_its_states_lead_to_the_end(data):
     assert trace == run(permute, inputs)
 
 
+def test_what_a_rank_adds_belongs_to_the_step_that_brought_it():
+    trace = run(ring_shift, [[1.0, 5.0], [2.0, 5.0]])
+    assert after(trace, 0, 0).tolist() == [1, 5]
+    assert after(trace, 0, 1).tolist() == [3, 10]
+
+
+def test_a_nan_that_stays_is_no_change():
+    def middle(comm, buffer):
+        buffer[40] = 1
+
+    (state,) = run(middle, np.full((1, 100), np.nan)).states
+    assert (state.start, len(state.data)) == (40, 8)
+
+
 def test_a_run_that_changes_too_much_says_that_it_kept_no_states(monkeypatch):
-    monkeypatch.setattr(simulator, "KEEP", 15)
+    monkeypatch.setattr(buffer_log, "KEEP", 15)
     large = run(pass_on, np.arange(8.0).reshape(2, 4)[::-1])
     assert (large.complete, large.states) == (False, ())
     assert run(pass_on, ranks=2).complete is True
-
-
-def test_states_hold_what_changed_and_a_nan_that_stays_is_no_change():
-    def both_ends(comm, buffer):
-        buffer[0] = buffer[-1] = 1
-
-    trace = run(both_ends, np.full((1, 100), np.nan))
-    assert [(state.start, len(state.data)) for state in trace.states] == [(0, 8), (99, 8)]
 
 
 def test_bytes_and_messages_are_counted_per_rank_and_per_link():
@@ -252,35 +240,22 @@ def test_bytes_and_messages_are_counted_per_rank_and_per_link():
     assert (trace.bytes_sent, trace.bytes_received) == ((8, 8, 0), (0, 8, 8))
     assert trace.messages_sent == (1, 1, 0)
     assert trace.links() == {(0, 1): 8, (1, 2): 8}
-    assert (trace.steps, trace.itemsize) == (2, 4)
-    assert repr(trace).startswith("Trace(pass_on: 3 ranks, 2 messages, 2 steps, 8 B")
-    assert repr(run(keep, ranks=1)).startswith("Trace(keep: 1 rank, 0 messages, 0 steps, 0 B")
+    assert "3 ranks, 2 messages, 2 steps, 8 B" in repr(trace)
 
 
-@pytest.mark.parametrize("dtype", ["f8", ">i4", "c8", "bool", ml_dtypes.bfloat16])
+@pytest.mark.parametrize("dtype", ["f8", ">i4", "c8", "bool"])
 def test_a_file_brings_back_an_equal_trace(tmp_path, dtype):
     trace = run(pass_on, [np.arange(6).astype(dtype) for _ in range(3)])
     loaded = Trace.load(trace.save(tmp_path / "trace.json"))
     assert loaded == trace
     assert loaded.outputs[2].dtype == np.dtype(dtype)
-    with pytest.raises(ValueError, match="read-only"):
-        loaded.outputs[2][0] = 1
-
-
-def test_a_file_that_is_no_trace_is_named(tmp_path):
-    (tmp_path / "kind.json").write_text(dump(measured("a laptop")))
-    for name, words in (("nothing.json", "cannot be read"), ("kind.json", "holds a Kind")):
-        with pytest.raises(LabError, match=words):
-            Trace.load(tmp_path / name)
-    with pytest.raises(LabError, match="Trace in this file is damaged"):
-        load(dump(run(pass_on, ranks=2)).replace('"data": "', '"data": "!', 1))
 
 
 def test_a_trace_travels_to_other_processes_and_can_run_again_there():
     trace = run(programs.ring_all_reduce, ranks=3)
     there = pickle.loads(pickle.dumps(trace))
     assert there == trace
-    assert "exactly once" in str(there.check("all_reduce"))
+    assert there.again([one + 1 for one in there.inputs]).outputs[0].tolist() == [15, 18, 21]
 
 
 def test_a_run_may_start_another():
@@ -296,11 +271,7 @@ def test_a_run_may_start_another():
 
 def send_round(comm, buffer):
     right = (comm.rank + 1) % comm.size
-    pass_to(
-        comm,
-        buffer,
-        right,
-    )
+    pass_to(comm, buffer, right)
 
 
 def pass_to(comm, buffer, right):
@@ -317,30 +288,27 @@ def test_a_call_knows_its_function_and_line():
     assert {call.place.line for call in trace.calls} == {3}
 
 
-def test_a_cell_of_a_notebook_is_read_as_it_was_typed():
-    text = "\n\ndef program(comm, buffer):\n    comm.Barrier()\n"
-    linecache.cache["<cell 3>"] = (len(text), None, text.splitlines(keepends=True), "<cell 3>")
+def written(text, file="<no file>"):
     names = {}
-    exec(compile(text, "<cell 3>", "exec"), names)
-    trace = run(names["program"], ranks=2)
-    assert (trace.sources[0].first, trace.calls[0].place.line) == (3, 2)
-
-
-def without_source(text):
-    names = {}
-    exec(compile(text, "<no file>", "exec"), names)
+    exec(compile(text, file, "exec"), names)
     return names["program"]
 
 
-def test_a_program_without_source_has_lines_and_is_drawn_all_the_same(tmp_path):
+def test_a_cell_of_a_notebook_is_read_as_it_was_typed():
+    text = "\n\ndef program(comm, buffer):\n    comm.Barrier()\n"
+    linecache.cache["<cell 3>"] = (len(text), None, text.splitlines(keepends=True), "<cell 3>")
+    trace = run(written(text, "<cell 3>"), ranks=2)
+    assert (trace.sources[0].first, trace.calls[0].place.line) == (3, 2)
+
+
+def test_a_program_without_source_has_lines_and_is_drawn_all_the_same():
     waits = "def program(comm, buffer):\n    [comm.Recv(buffer, 1 - comm.rank) for _ in 'a']\n"
     with pytest.raises(LabError, match=r"rank 0 waits in Recv from rank 1 \(line 2\)"):
-        run(without_source(waits), ranks=2)
+        run(written(waits), ranks=2)
     to_itself = "def program(comm, buffer):\n    comm.Sendrecv(buffer, 0, recvbuf=buffer.copy())"
-    trace = run(without_source(to_itself), ranks=1)
+    trace = run(written(to_itself), ranks=1)
     assert trace.sources == ()
     assert "text/html" in trace._repr_mimebundle_()[0]
-    assert re.search(r'"call": ?"Sendrecv"', trace.to_chrome(tmp_path / "a.json").read_text())
 
 
 class Ring:

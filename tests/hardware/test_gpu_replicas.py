@@ -7,7 +7,8 @@ import pytest
 
 import labkit
 from labkit import LabError
-from labkit.hardware import Gpu, devices, gpus
+from labkit.hardware import devices, gpus
+from labkit.hardware.gpus import Driver, Gpu
 
 GB = 10**9
 
@@ -15,14 +16,11 @@ GB = 10**9
 class Config:
     """The part of tf.config that replicas are made with."""
 
-    def __init__(self, gpus: int):
-        self.devices = {
-            "GPU": [SimpleNamespace(device_type="GPU", name=f"GPU:{n}") for n in range(gpus)],
-            "CPU": [SimpleNamespace(device_type="CPU", name="CPU:0")],
-        }
-        self.pieces = {}
-        self.growth = {}
-        self.initialised = False
+    LogicalDeviceConfiguration = SimpleNamespace
+
+    def __init__(self, gpus):
+        self.gpus = [SimpleNamespace(name=f"GPU:{n}") for n in range(gpus)]
+        self.pieces, self.growth, self.initialised = {}, {}, False
         self.experimental = self
         self.threading = SimpleNamespace(
             get_intra_op_parallelism_threads=lambda: 1,
@@ -30,14 +28,12 @@ class Config:
             get_inter_op_parallelism_threads=lambda: 2,
             set_inter_op_parallelism_threads=lambda count: None,
         )
-        self.LogicalDeviceConfiguration = lambda memory_limit=None: SimpleNamespace(
-            memory_limit=memory_limit
-        )
+
+    def get_visible_devices(self, kind):
+        return self.gpus
 
     def list_physical_devices(self, kind):
-        return self.devices[kind]
-
-    get_visible_devices = list_physical_devices
+        return self.gpus if kind == "GPU" else [SimpleNamespace(name="CPU:0")]
 
     def get_device_details(self, device):
         return {"device_name": "NVIDIA H100"}
@@ -49,15 +45,12 @@ class Config:
         if self.initialised:
             raise RuntimeError("Virtual devices cannot be modified after being initialized")
         assert not self.growth.get(device.name), "growth and a memory limit exclude each other"
-        assert device.device_type == "CPU" or all(piece.memory_limit for piece in pieces)
         self.pieces[device.name] = pieces
 
     def set_memory_growth(self, device, enable):
         if device.name in self.pieces:
             raise ValueError("Cannot set memory growth on device when virtual devices configured")
-        if self.growth.get(device.name, False) == enable:
-            return
-        if self.initialised:
+        if self.growth.get(device.name, False) != enable and self.initialised:
             raise RuntimeError("Physical devices cannot be modified after being initialized")
         self.growth[device.name] = enable
 
@@ -66,19 +59,16 @@ class Config:
 def machine(monkeypatch):
     def machine(count, free=70 * GB):
         config = Config(count)
-        tensorflow = SimpleNamespace(config=config)
-        monkeypatch.setattr(devices, "import_tensorflow", lambda: tensorflow)
-        known = tuple(
-            Gpu(n, "H100", f"GPU-{n}", 80 * GB, None if free is None else 80 * GB - free, True)
-            for n in range(count)
-        )
-        monkeypatch.setattr(gpus, "read_gpus", lambda: gpus.Driver("1", "working", known))
+        monkeypatch.setattr(devices, "import_tensorflow", lambda: SimpleNamespace(config=config))
+        used = None if free is None else 80 * GB - free
+        known = tuple(Gpu(n, "H100", f"GPU-{n}", 80 * GB, used, True) for n in range(count))
+        monkeypatch.setattr(gpus, "read_gpus", lambda: Driver("1", "working", known))
         return config
 
     return machine
 
 
-def test_real_gpus_come_first_and_grow(machine):
+def test_real_gpus_come_first_and_grow_and_may_use_nccl(machine):
     config = machine(4)
     two = labkit.replicas(2)
     assert two.placement == "gpus"
@@ -86,19 +76,15 @@ def test_real_gpus_come_first_and_grow(machine):
     assert two.names == ("NVIDIA H100 (GPU 0)", "NVIDIA H100 (GPU 1)")
     assert two.describe() == "2 GPUs (NVIDIA H100)"
     assert "At most 2 times" in two.expectation
+    assert two.reductions() == ("nccl", "hierarchical copy", "reduction to one device")
     assert config.growth == {f"GPU:{n}": True for n in range(4)}
     assert labkit.replicas(devices=["gpu:3", "/gpu:1"]).devices == ("/gpu:3", "/gpu:1")
     assert labkit.replicas(4, "gpu").count == 4
     assert labkit.replicas(1).describe() == "1 GPU (NVIDIA H100)"
-
-
-def test_nccl_is_for_whole_gpus(machine):
-    machine(2)
-    two = labkit.replicas(2)
-    assert two.reductions() == ("nccl", "hierarchical copy", "reduction to one device")
-    assert two.reduction == "nccl"
     with pytest.raises(LabError, match="'hierarchical copy'"):
         two.strategy("ring")
+    with pytest.raises(LabError, match=r"gpu:7.*gpu:0 to gpu:3"):
+        labkit.replicas(devices=["gpu:0", "gpu:7"])
 
 
 def test_one_gpu_is_split_with_room_to_spare(machine):
@@ -107,8 +93,7 @@ def test_one_gpu_is_split_with_room_to_spare(machine):
     two = labkit.replicas(2)  # growth was on; the split must turn it off
     assert two.placement == "one gpu, split"
     assert two.devices == ("/gpu:0", "/gpu:1")
-    assert two.reduction == "reduction to one device"
-    assert "nccl" not in two.reductions()
+    assert two.reductions() == ("reduction to one device", "hierarchical copy")
     assert "no speed-up" in two.expectation
     limits = [piece.memory_limit * 1024**2 for piece in config.pieces["GPU:0"]]
     assert len(limits) == 2
@@ -119,9 +104,8 @@ def test_one_gpu_is_split_with_room_to_spare(machine):
     assert len(config.pieces["GPU:0"]) == 4
     config.initialised = True
     assert labkit.replicas(3).names[0].startswith("piece 1 of 4")
-    with pytest.raises(LabError, match=r"running with 4.*Restart") as fault:
+    with pytest.raises(LabError, match=r"running with 4.*Restart.*labkit.replicas\(4\)"):
         labkit.replicas(5)
-    assert "labkit.replicas(4)" in str(fault.value)
 
 
 def test_more_replicas_than_gpus_share_the_first(machine):
@@ -131,8 +115,7 @@ def test_more_replicas_than_gpus_share_the_first(machine):
     assert all("(GPU 0)" in name for name in three.names)
     # Two still find two chips, although the second is TensorFlow's GPU 3 by now.
     two = labkit.replicas(2)
-    assert two.placement == "gpus"
-    assert two.devices == ("/gpu:0", "/gpu:3")
+    assert (two.placement, two.devices) == ("gpus", ("/gpu:0", "/gpu:3"))
 
 
 @pytest.mark.parametrize(("free", "count"), [(GB, 2), (70 * GB, 10**30), (None, 100)])
@@ -141,12 +124,6 @@ def test_a_gpu_without_room_is_not_split(machine, free, count):
     with pytest.raises(LabError, match=f"{count:,} replicas.*free GPU memory"):
         labkit.replicas(count)
     assert config.pieces == {}
-
-
-def test_an_unknown_gpu_is_refused_with_those_that_exist(machine):
-    machine(2)
-    with pytest.raises(LabError, match=r"gpu:7.*gpu:0 to gpu:1"):
-        labkit.replicas(devices=["gpu:0", "gpu:7"])
 
 
 def test_cpus_can_be_chosen_where_there_are_gpus(machine):

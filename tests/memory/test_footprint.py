@@ -27,7 +27,6 @@ def test_the_course_model_has_the_bytes_of_its_float32_parameters():
         ("mixed adam 16", (2, 2, 12)),  # ZeRO: K = 12
         ("mixed adam 18", (2, 4, 12)),  # float32 gradients; what is gathered stays 16-bit
         ("bfloat16 adam 12", (2, 2, 8)),
-        ("bfloat16 adam 10", (2, 0, 8)),
     ],
 )
 def test_each_convention_costs_what_its_publication_says(convention, bytes_each):
@@ -58,7 +57,7 @@ def test_sharding_takes_what_the_zero_paper_prints(case):
 @given(st.integers(0, 10**12), st.integers(1, 10_000), st.sampled_from(sorted(CONVENTIONS)))
 def test_the_state_grows_with_parameters_and_not_with_the_batch(parameters, batch, convention):
     one = footprint(parameters, batch=batch, activation_bytes=7, convention=convention)
-    assert one.state == parameters * CONVENTIONS[convention].per_parameter
+    assert one.state == parameters * sum(CONVENTIONS[convention])
     assert one.total - one.state == 7 * batch
 
 
@@ -103,10 +102,8 @@ def test_an_unknown_part_is_refused():
         footprint(1)["weight"]
 
 
-@pytest.mark.parametrize("memory", [None, 1e3, 2e6, 16e9])
+@pytest.mark.parametrize("memory", [None, 1e3, 16e9])
 def test_the_picture_says_the_totals_in_words(memory):
     shown = bars({"small": footprint(101_770), "none": footprint(0)}, device_memory=memory)
     assert "small 1.63 MB" in shown.alt
     assert shown.kind is not None
-    with pytest.raises(LabError, match="footprint"):
-        bars({})

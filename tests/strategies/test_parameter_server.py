@@ -6,69 +6,44 @@ import numpy as np
 import pytest
 
 from labkit import plain
-from labkit.cluster import Cluster
 from labkit.cluster.tf_config import from_hosts
 from labkit.kinds import LabError
 from labkit.strategies import parameter_server
-from labkit.strategies.parameter_server import ENVIRONMENT, PRELOAD, ROLES
 
 
-@pytest.fixture
-def ranks():
-    with Cluster(roles=ROLES, environment=ENVIRONMENT, preload=PRELOAD) as started:
-        yield started
+@pytest.fixture(scope="module")
+def run():
+    """100 asynchronous steps, with a slow worker."""
+    return parameter_server.train(100, delays={1: 0.05})
 
 
-def chief_of(ranks, program, *arguments):
-    return ranks.run(program, *arguments, until={0}, show=False)[0]
-
-
-def test_one_at_a_time_gives_the_weights_of_one_device(ranks):
-    def both(rank):
-        from labkit.hardware import replicas
-        from labkit.strategies.cases import RATE, STEPS, practice_job
-        from labkit.strategies.serving import Chief
-
-        chief = Chief(parameter_server.join(), learning_rate=RATE, one_at_a_time=True)
-        chief.steps(STEPS)
-        alone = practice_job(replicas(1, devices="cpu"))
-        alone.steps(STEPS)
-        return chief.record(), chief.weights(), alone.weights()
-
-    served, ours, expected = chief_of(ranks, both)
-    assert max(np.abs(a - b).max() for a, b in zip(ours, expected, strict=True)) <= 1e-6
-    # Nobody else was there to be late, to overwrite, or to be overwritten.
-    assert served.staleness == {0: 20}
-    assert (served.executed, served.descended, served.careless) == (20, 20, 20)
-
-
-def test_asynchronous_updates_are_all_applied_and_a_slow_worker_is_not_waited_for():
-    served = parameter_server.train(100, delays={1: 0.05})
-    assert (served.scheduled, served.executed, served.descended) == (100, 100, 100)
-    # Each update has its number, and the weights that it was computed from are older.
-    assert [update.written for update in served.updates] == list(range(1, 101))
-    assert all(0 <= update.read < update.written for update in served.updates)
-    assert sorted(update.step for update in served.updates) == list(range(100))
-    assert served.by_worker[1] < served.by_worker[0]
-    assert sum(served.by_worker.values()) == sum(served.staleness.values()) == 100
-    late = [update.staleness for update in served.updates if update.worker == 1]
-    assert max(late) > 1
-    # A count that is read and then written can only lose.
-    assert 0 < served.careless <= 100
-    assert served.lost == 100 - served.careless
+def test_every_step_is_applied_once_and_training_learns(run):
+    assert (run.scheduled, run.executed, run.applied, run.repeated) == (100, 100, 100, 0)
+    assert sorted(update.step for update in run.updates) == list(range(100))
     first, last = (
-        np.mean([u.loss for u in part]) for part in (served.updates[:20], served.updates[-20:])
+        np.mean([u.loss for u in part]) for part in (run.updates[:20], run.updates[-20:])
     )
     assert last < first
-    assert plain.load(plain.dump(served)) == served
-    assert "2 workers, parameter servers: 1" in repr(served)
 
 
-def test_fit_of_keras_3_cannot_take_its_data_to_the_workers(ranks):
-    going = ranks.start(parameter_server.case("model.fit").program, until={0}, show=False)
-    outcome = going.finish(deadline=60)
-    # If this fails because it works: say so in the lecture on many workers.
-    assert "create_per_worker_dataset" in outcome.errors[0].traceback
+def test_a_slow_worker_is_not_waited_for_and_its_gradients_are_stale(run):
+    assert run.by_worker[1] < run.by_worker[0]
+    assert all(0 <= update.read < update.written <= 100 for update in run.updates)
+    assert max(update.staleness for update in run.updates if update.worker == 1) > 0
+    assert sum(run.by_worker.values()) == sum(run.staleness_counts.values()) == 100
+    counted = sum(staleness * count for staleness, count in run.staleness_counts.items())
+    assert run.mean_staleness == counted / 100
+
+
+def test_a_count_that_is_read_and_then_written_can_only_lose(run):
+    assert 0 < run.read_then_written <= 100
+    assert run.lost == 100 - run.read_then_written
+
+
+def test_a_run_reads_as_text_and_json(run):
+    assert "2 workers, 1 parameter server; 100 steps" in repr(run)
+    assert f"{run.mean_staleness:.2f} on average" in repr(run)
+    assert plain.load(plain.dump(run)) == run
 
 
 def test_a_program_started_without_a_server_is_told_how(monkeypatch):
@@ -77,10 +52,14 @@ def test_a_program_started_without_a_server_is_told_how(monkeypatch):
         parameter_server.join()
 
 
-def test_delays_of_workers_that_do_not_exist_are_refused():
-    from labkit.strategies.serving import delays_of
-
-    assert delays_of({1: 0.5}, 2) == [0.0, 0.5]
-    for wrong in ({2: 0.1}, {0: -1.0}, {0: 1e9}):
-        with pytest.raises(LabError, match="workers are 0 to 1"):
-            delays_of(wrong, 2)
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"delays": {2: 0.1}}, "worker in delays .*from 0 to 1, got 2"),
+        ({"delays": {0: -1.0}}, "delay .*got -1"),
+        ({"workers": 0}, "workers .*got 0"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_processes_start(asked, says):
+    with pytest.raises(LabError, match=says):
+        parameter_server.train(100, **asked)

@@ -67,7 +67,7 @@ def test_header_sources_rows_and_the_end_come_in_this_order(started):
     client.stop()
     assert lines.all[0]["labkit"] == "recording"
     assert (lines.all[0]["clock"], lines.all[0]["where"]) == (client.clock, "this machine")
-    assert [line["source"] for line in lines.all[1:3]] == ["gpus", "host"]
+    assert [line["source"] for line in lines.notes("source")] == ["gpus", "host"]
     assert lines.times()
     assert "end" in lines.all[-1]
     assert not client.alive
@@ -95,16 +95,6 @@ def test_a_call_that_holds_pythons_lock_loses_no_sample(started):
     ctypes.PyDLL(None).usleep(1_500_000)  # PyDLL, unlike CDLL, keeps the lock
     assert client.flush(20)
     assert len([at for at in lines.times() if begun < at < begun + 1.5]) >= 12
-
-
-def test_ctrl_c_in_a_terminal_does_not_reach_the_sampler(started):
-    client, _ = started()
-    assert client.flush(20)
-    pid = client.pid
-    assert os.getpgid(pid) != os.getpgid(0)
-    os.kill(pid, signal.SIGINT)
-    assert client.flush(20)
-    assert client.pid == pid
 
 
 def test_a_sampler_that_dies_is_started_again_and_the_recording_goes_on(started, monkeypatch):
@@ -141,14 +131,12 @@ def test_a_receiver_that_fails_once_gets_what_follows(started):
     assert len(taken) > 1
 
 
-def test_a_receiver_that_hangs_does_not_hold_up_the_stop(started):
-    free, hanging = threading.Event(), threading.Event()
-    client, _ = started(take=lambda _: (hanging.set(), free.wait(60)))
-    assert hanging.wait(20)
+def test_a_sampler_that_hangs_does_not_hold_up_the_stop(started):
+    client, _ = started()
+    os.kill(client.pid, signal.SIGSTOP)
     client.stop(timeout=0.2)
-    until(lambda: is_gone(client.pid))
-    free.set()
-    until(lambda: not client.alive)
+    assert is_gone(client.pid)
+    assert not client.alive
 
 
 KERNEL = """

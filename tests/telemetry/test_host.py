@@ -93,24 +93,6 @@ def test_utilisation_is_the_share_of_time_that_was_not_idle(machine):
     assert second.time == machine.now
 
 
-def test_samples_that_are_taken_together_are_those_taken_at_once(machine):
-    at_once, together = machine.host(), machine.host()
-    truth, seen = at_once.take()[0], []
-    for k in range(1, 31):
-        machine.now += 0.1
-        machine.cores([(50 * k + 3 * (k % (core + 2)), 50 * k) for core in CORES])
-        machine.memory(1000, 900 - k)
-        machine.write(f"proc/{PID}/statm", f"900 {25 + k} 3 4 0 6 0\n")
-        at_once.sample()
-        together.sample()
-        truth += at_once.take()[0]
-        if k % 5 == 0:
-            seen += together.take()[0]
-    assert seen == truth
-    assert len(set(column(truth, "utilisation"))) > 3
-    assert 6 <= sum(memory is not None for memory in column(truth, "memory")) <= 12
-
-
 def test_a_sample_soon_after_another_spoils_no_utilisation(machine):
     host = machine.host()
     machine.cores(all_cores(2, 7))
@@ -228,4 +210,3 @@ def test_this_machine_gives_true_numbers_by_its_files_and_by_psutil(tmp_path, fi
     assert own == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
     used = psutil.virtual_memory()
     assert first.values[0][COLUMN("memory")] == pytest.approx(used.total - used.available, rel=0.3)
-    host.close()

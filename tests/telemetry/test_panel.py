@@ -92,32 +92,10 @@ def test_a_span_that_is_open_when_the_panel_stops_ends_there(panel):
     assert panel.recording.spans == (kept,)
 
 
-@pytest.mark.parametrize("every", [0, "often", 1e9])
-def test_an_impossible_interval_is_refused(every):
+def test_an_impossible_interval_is_refused():
     with pytest.raises(LabError, match="every"):
-        labkit.panel(every=every)
+        labkit.panel(every=0)
     assert samplers() == []
-
-
-def test_the_images_of_a_span_are_a_number_above_zero(panel):
-    for images in (0, "many"):
-        with pytest.raises(LabError, match="images"):
-            panel.span("a", images)
-    assert panel.recording.spans == ()
-
-
-def test_what_is_saved_is_shown_again_as_recorded(panel, tmp_path):
-    with panel.span("a while", images=5):
-        pass
-    panel.stop()
-    panel.save(tmp_path / "here.jsonl")
-    again = labkit.replay(tmp_path / "here.jsonl")
-    assert again.kind.name == "recorded"
-    assert [span.name for span in again.spans] == ["a while"]
-    assert [len(one.times) for one in again.series] == [
-        len(one.times) for one in panel.recording.series
-    ]
-    assert again.damage is None
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

@@ -48,13 +48,12 @@ def recorded(tmp_path_factory):
     return file, running.returncode, out, said
 
 
-def test_the_program_runs_as_it_would_alone(recorded):
-    _, code, out, _ = recorded
+def test_the_program_runs_as_it_would_alone_and_the_file_has_its_spans(recorded):
+    file, code, out, said = recorded
     assert (code, out) == (3, "trained\n")
-
-
-def test_the_file_is_whole_and_has_the_program_and_its_spans(recorded):
-    found = read(recorded[0])
+    assert f"in {file}" in said
+    assert "epoch 2" in said
+    found = read(file)
     assert found.damage is None
     program, first, second = found.spans
     assert program.name.startswith("python")
@@ -64,13 +63,6 @@ def test_the_file_is_whole_and_has_the_program_and_its_spans(recorded):
     assert times[0] <= program.start
     assert times[-1] >= program.end - 0.1
     assert found.column("cpu", "process_memory")[1].max() > 200e6  # the program's, not ours
-
-
-def test_it_says_where_the_recording_is_and_what_the_spans_used(recorded):
-    file, _, _, said = recorded
-    assert f"in {file}" in said
-    assert "labkit replay" in said
-    assert "epoch 2" in said
 
 
 def test_a_recording_never_replaces_a_file(tmp_path):
@@ -149,9 +141,6 @@ def test_replay_prints_the_table_and_writes_a_page_that_needs_nothing_else(
     assert text.startswith("<!doctype html>")
     assert "recorded on" in text
     assert 'src="http' not in text
-
-
-def test_the_page_never_takes_the_place_of_the_recording(recorded):
     before = recorded[0].read_bytes()
     with pytest.raises(LabError, match="the recording itself"):
         replay(recorded[0], recorded[0])

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 
 import numpy as np
 import pytest
@@ -10,17 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from labkit.kinds import LabError, measured
-from labkit.telemetry.format import (
-    Header,
-    Span,
-    cost_line,
-    end_line,
-    header_line,
-    row_line,
-    source_line,
-    span_line,
-    state_line,
-)
+from labkit.telemetry.format import Cost, End, Header, Source, Span, line, row_line
 from labkit.telemetry.metrics import Device, Row, State
 from labkit.telemetry.recording import Recorder, read
 from tests.telemetry.recorders import cpu, recorder, recording, take
@@ -32,16 +21,16 @@ CPU = (Device("cpu", "a CPU", "cpu"), Device("core0", "core 0", "core", part_of=
 
 
 def lines_of(ticks=20):
-    lines = [header_line(HEADER), source_line("gpus", METRICS, GPUS)]
-    lines.append(source_line("host", ("utilisation",), CPU))
+    lines = [line(HEADER), line(Source("gpus", METRICS, GPUS))]
+    lines.append(line(Source("host", ("utilisation",), CPU)))
     for k in range(1, ticks + 1):
         values = ((k % 101, 41e9 + k, 1e6 + k * 7.25), (None, None, None))
         lines.append(row_line(0, Row(k / 10, values), 0.0))
         lines.append(row_line(1, Row(k / 10, ((12.5,), (None,))), 0.0))
-    lines.append(state_line(State(0.5, "gpu1", "", "lost", "GPU 1 is lost."), 0.0))
-    lines.append(span_line(Span("epoch 1", 0.2, 1.4, 60_000, "training")))
-    lines.append(span_line(Span("earlier", 0.1, 0.3)))
-    lines += [cost_line(2.0, 0.01), end_line(2.05)]
+    lines.append(line(State(0.5, "gpu1", "", "lost", "GPU 1 is lost.")))
+    lines.append(line(Span("epoch 1", 0.2, 1.4, 60_000, "training")))
+    lines.append(line(Span("earlier", 0.1, 0.3)))
+    lines += [line(Cost(0.01, 2.0)), line(End(2.05))]
     return lines
 
 
@@ -49,16 +38,6 @@ def written(folder, lines, end="\n"):
     file = folder / "r.jsonl"
     file.write_bytes(("\n".join(lines) + end).encode())
     return file
-
-
-def same(one, other):
-    """Everything but the kind, which a file says differently."""
-    for name in ("header", "spans", "states", "seconds", "cost"):
-        assert getattr(one, name) == getattr(other, name)
-    for a, b in zip(one.series, other.series, strict=True):
-        assert (a.source, a.metrics, a.devices) == (b.source, b.metrics, b.devices)
-        np.testing.assert_array_equal(a.times, b.times)
-        np.testing.assert_allclose(a.values, b.values, rtol=1e-12, atol=1e-9)
 
 
 def rows_of(found):
@@ -80,13 +59,6 @@ def test_all_of_a_file_is_read(tmp_path):
     assert "4 devices" in repr(found)
 
 
-def test_a_file_and_the_recorder_of_a_panel_agree(tmp_path):
-    lines = lines_of(300)
-    live = Recorder(HEADER)
-    live.take("\n".join(lines))
-    same(live.recording(measured("here")), read(written(tmp_path, lines)))
-
-
 def test_sums_are_not_lost_by_saving_what_was_thinned(tmp_path):
     thinned = Recorder(HEADER, capacity=1000)
     thinned.take("\n".join(lines_of(3000)))
@@ -95,50 +67,12 @@ def test_sums_are_not_lost_by_saving_what_was_thinned(tmp_path):
     again = read(tmp_path / "thin.jsonl")
     assert live.series[0].thinned
     assert again.series[0].thinned
-    for metric in ("busy_seconds", "covered_seconds"):
-        sums = again.column("gpu0", metric)[1], live.column("gpu0", metric)[1]
-        np.testing.assert_allclose(*sums, atol=1e-3)
+    np.testing.assert_allclose(again.series[0].values, live.series[0].values, atol=1e-3)
 
 
-number = st.none() | st.integers(0, 10**12) | st.floats(0, 1e12).map(lambda x: round(x, 3))
-matrices = st.tuples(st.integers(0, 3), st.integers(0, 3)).flatmap(
-    lambda shape: st.tuples(
-        st.just(shape),
-        st.lists(
-            st.lists(
-                st.lists(number, min_size=shape[1], max_size=shape[1]),
-                min_size=shape[0],
-                max_size=shape[0],
-            ),
-            max_size=12,
-        ),
-    )
-)
-words = st.text(max_size=20)
-span = st.builds(
-    Span, words, st.integers(0, 99).map(float), st.none() | st.integers(99, 200).map(float),
-    st.none() | st.integers(1, 10**6), st.sampled_from(["you", "cell", "training", "keras"]),
-)  # fmt: skip
 quiet = settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-@quiet
-@given(matrices, st.lists(span, max_size=4), words)
-def test_any_recording_survives_saving_and_reading(tmp_path, matrix, spans, where):
-    (devices, metrics), rows = matrix
-    names = ("memory", "energy", "clock")[:metrics]
-    made = Recorder(dataclasses.replace(HEADER, where=where))
-    take(made, source_line("gpus", names, [Device(f"g{i}", where, "gpu") for i in range(devices)]))
-    take(made, *([0, k / 10, *row] for k, row in enumerate(rows)), *map(span_line, spans))
-    live = made.recording(measured(where))
-    live.save(tmp_path / "any.jsonl")
-    again = read(tmp_path / "any.jsonl")
-    assert again.damage is None
-    assert (again.header, again.spans) == (live.header, live.spans)
-    np.testing.assert_allclose(again.series[0].values, live.series[0].values, atol=1e-4, rtol=1e-15)
-    assert len(live.series[0].times) == len(rows)
 
 
 WHOLE = ("\n".join(lines_of()) + "\n").encode()
@@ -200,7 +134,7 @@ def test_a_line_that_does_not_fit_is_damage_at_its_line(tmp_path, row):
 
 def test_what_a_newer_labkit_adds_is_skipped(tmp_path):
     lines = lines_of()
-    lines[1] = source_line("gpus", METRICS, [GPUS[0], dataclasses.replace(GPUS[1], sort="npu")])
+    lines[1] = line(Source("gpus", METRICS, (GPUS[0], dataclasses.replace(GPUS[1], sort="npu"))))
     newer = ['{"weather":"fine"}', '{"state":"asleep","time":1,"device":"","metric":"","says":""}']
     found = read(written(tmp_path, [*lines[:5], *newer, *lines[5:]]))
     assert found.damage is None
@@ -248,20 +182,6 @@ def test_an_unknown_column_is_an_error_with_the_known_names(tmp_path):
     assert len(found.column("cpu", "power")[0]) == 0  # a metric that this processor does not give
 
 
-def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    found = read(written(tmp_path, lines_of()))
-    before = (tmp_path / "r.jsonl").read_bytes()
-
-    def full(self, target):
-        raise OSError(28, os.strerror(28))
-
-    monkeypatch.setattr("pathlib.Path.replace", full)
-    with pytest.raises(LabError, match="No space left"):
-        found.save(tmp_path / "r.jsonl")
-    assert (tmp_path / "r.jsonl").read_bytes() == before
-    assert [one.name for one in tmp_path.iterdir()] == ["r.jsonl"]
-
-
 def test_a_notebook_gets_text_a_picture_and_a_panel(tmp_path, monkeypatch):
     found = read(written(tmp_path, lines_of()))
     monkeypatch.delenv("LABKIT_PICTURES", raising=False)
@@ -271,19 +191,3 @@ def test_a_notebook_gets_text_a_picture_and_a_panel(tmp_path, monkeypatch):
     assert metadata["image/png"]["alt"] in data["text/html"]
     monkeypatch.setenv("LABKIT_PICTURES", "still")
     assert found._repr_mimebundle_()[0].keys() == {"text/plain", "image/png"}
-
-
-def test_a_span_comes_twice_and_is_one():
-    made = recorder(span_line(Span("epoch", 1.0)))
-    assert recording(made).spans == (Span("epoch", 1.0),)
-    made.add_span(Span("epoch", 1.0, 2.0, 10, "you"))
-    assert recording(made).spans == (Span("epoch", 1.0, 2.0, 10, "you"),)
-
-
-def test_of_many_spans_the_last_ones_stay():
-    made = recorder()
-    for i in range(11_000):
-        made.add_span(Span("step", float(i), i + 0.5))
-    found = recording(made)
-    assert len(found.spans) == 10_000
-    assert found.spans[-1].start == 10_999

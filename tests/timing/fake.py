@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterable
-
-from labkit.timing.results import Log, Machine, Timed
 
 
 class World:
@@ -25,18 +22,3 @@ class World:
             self.seconds += next(times)
 
         return call
-
-
-def log_of(**samples: list[float]) -> Log:
-    """A log with these samples, as if timed by this process."""
-    rounds = max(len(times) for times in samples.values())
-    return Log(
-        tuple(Timed(n, 9.0, (1.0, 1.0), tuple(times)) for n, times in samples.items()),
-        tuple(tuple(range(len(samples))) for _ in range(rounds)),
-        rounds,
-        "",
-        Machine("2 cores", "2026-11-21 23:59:59+00:00", 0.0, 2),
-        "",
-        1,
-        os.getpid(),
-    )

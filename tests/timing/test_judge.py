@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.kinds import LabError
 from labkit.timing import compare, judge
 from labkit.timing.intervals import shift
 
@@ -64,19 +63,6 @@ def test_default_is_cannot_tell(values, said):
     assert said in str(verdict)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"confidence": 0}, {"confidence": 95}, {"confidence": math.nan},
-        {"same_within": -0.5}, {"same_within": 1}, {"same_within": "1 %"},
-    ],
-)  # fmt: skip
-def test_an_impossible_confidence_or_band_is_refused(wrong):
-    (name,) = wrong
-    with pytest.raises(LabError, match=name):
-        judge("b", "a", [0.1] * 9, **wrong)
-
-
 def test_sentences():
     values = [math.log(0.84) + d for d in (-0.04, -0.03, -0.01, 0.0, 0.01, 0.03, 0.04)]
     assert str(judge("two replicas", "one device", values)) == (
@@ -105,8 +91,13 @@ def test_drift_cannot_fake_a_difference(world):
         world.calls.append("call")
         world.seconds += 0.01 * drift * math.exp(rng.gauss(0, 0.005))
 
-    results = [compare({"a": call, "b": call}, same_within=0, seed=seed) for seed in range(150)]
-    claimed = sum(one.verdict().word != "cannot tell" for one in results)
+    claimed = 0
+    for seed in range(150):
+        result = compare({"a": call, "b": call}, seed=seed)
+        pairs = zip(result.samples("a"), result.samples("b"), strict=True)
+        claimed += judge("b", "a", [math.log(a / b) for a, b in pairs], same_within=0).word != (
+            "cannot tell"
+        )
     # 5 % are allowed without any band; 150 trials show more than 14 with a chance of 1 in 100.
     assert claimed <= 14
     # The control: the same drift, timed one program after the other, fakes one.
@@ -117,18 +108,19 @@ def test_drift_cannot_fake_a_difference(world):
     assert judge("b", "a", [math.log(x / y) for x, y in zip(a, b, strict=True)]).word == "slower"
 
 
-@pytest.mark.parametrize("candidates", [2, 5])
-def test_of_many_equal_candidates_seldom_any_is_called_different(world, candidates):
+@pytest.mark.parametrize("programs", [2, 5])
+def test_of_many_equal_programs_seldom_any_is_called_different(world, programs):
     """The confidence holds for the comparison as a whole."""
     rng = random.Random(6)
 
     def call():
         world.seconds += math.exp(rng.gauss(0, 0.05))
 
-    works = {f"candidate {i}": call for i in range(candidates)}
+    works = {f"program {i}": call for i in range(programs)}
     wrong, trials = 0, 120
     for seed in range(trials):
-        result = compare(works, rounds=12, warmup=0, same_within=0, seed=seed)
-        wrong += any(result.verdict(name).word != "cannot tell" for name in result.names[1:])
+        result = compare(works, rounds=12, warmup=0, seed=seed)
+        found = [result.speedup(name) for name in result.names[1:]]
+        wrong += any(one.low > 1 or one.high < 1 for one in found)
     # 5 % plus three standard errors of 120 trials.
     assert wrong / trials <= 0.11

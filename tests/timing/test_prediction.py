@@ -54,7 +54,18 @@ def test_units_are_converted_where_they_can_be():
         MINE.against(second)
 
 
-@pytest.mark.parametrize("guess", [..., 0, float("nan"), "two"])
+def test_without_a_guess_the_result_is_shown_and_the_guess_is_asked_for():
+    empty = predict("speed-up", ..., unit="×")
+    assert empty == predict("speed-up", unit="×")
+    assert "Not predicted yet" in str(empty)
+    found = empty.against((0.84, 0.80, 0.88))
+    assert str(found) == ("Measured 0.84× (0.80–0.88×). Write your guess first, then run again.")
+    assert found.inside is None
+    assert plain.load(plain.dump(found)) == found
+    assert "Nothing was measured" in str(empty.against(float("nan")))
+
+
+@pytest.mark.parametrize("guess", [0, float("nan"), "two"])
 def test_what_is_no_guess(guess):
     with pytest.raises(LabError, match="guess must be"):
         predict("speed-up", guess)

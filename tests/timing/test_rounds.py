@@ -14,22 +14,23 @@ from labkit.timing import clock, compare, measure
 def test_first_call_and_warm_up_are_kept_apart(world):
     times = itertools.chain([5.0, 3.0, 2.0], itertools.repeat(1.0))
     run = measure(world.work("f", times), rounds=8)
-    assert run.first == 5.0
-    assert run.log.timed[0].warmup == (3.0, 2.0)
-    assert run.samples == (1.0,) * 8
-    assert measure(world.work("f", 1.0), rounds=2, warmup=0).log.timed[0].warmup == ()
+    assert run.timed[0].first == 5.0
+    assert run.samples() == (1.0,) * 8
+    measure(world.work("g", 1.0), rounds=2, warmup=0)
+    assert world.calls.count("g") == 3
 
 
-def test_every_round_holds_every_candidate_once_in_an_order_drawn_anew(world):
-    works = {name: world.work(name, 0.1) for name in "abc"}
-    rows = compare(works, rounds=40, seed=1).log.order
-    assert all(sorted(row) == [0, 1, 2] for row in rows)
-    assert len(set(rows)) == 6
-    assert "".join(world.calls[-120:]) == "".join("abc"[i] for row in rows for i in row)
-    assert compare(works, rounds=40, seed=1).log.order == rows
-    drawn = compare(works, rounds=40).log
-    assert drawn.order != rows
-    assert compare(works, rounds=40, seed=drawn.seed).log.order == drawn.order
+def test_every_round_holds_every_program_once_in_an_order_drawn_anew(world):
+    def orders(seed):
+        works = {name: world.work(name, 0.1) for name in "abc"}
+        compare(works, rounds=40, seed=seed)
+        calls = "".join(world.calls[-120:])
+        return [calls[at : at + 3] for at in range(0, 120, 3)]
+
+    drawn = orders(1)
+    assert all(sorted(row) == ["a", "b", "c"] for row in drawn)
+    assert len(set(drawn)) == 6
+    assert orders(1) == drawn != orders(None)
 
 
 def test_at_the_time_limit_the_round_in_progress_is_the_last(world):
@@ -37,7 +38,7 @@ def test_at_the_time_limit_the_round_in_progress_is_the_last(world):
     # Six calls before the rounds, then two in each.
     result = compare(works, rounds=20, time_limit=9.5)
     assert result.rounds == 2
-    assert "by time_limit after 2 of 20 rounds" in str(result)
+    assert "after 2 of 20 rounds" in str(result)
 
 
 def test_a_call_longer_than_the_time_limit_is_still_timed_once(world):
@@ -57,8 +58,8 @@ def test_ctrl_c_keeps_the_complete_rounds(world):
         return interrupt() if next(calls) == 12 else counted()
 
     result = compare({"a": world.work("a", 1.0), "b": b}, rounds=20)
-    assert result.rounds == result.verdict().rounds == 9
-    assert "Stopped by Ctrl-C after 9 of 20 rounds" in str(result)
+    assert result.rounds == len(result.samples("a")) == len(result.samples("b")) == 9
+    assert "Ctrl-C after 9 of 20 rounds" in str(result)
     with pytest.raises(KeyboardInterrupt):  # before the first round there is nothing to keep
         compare({"a": world.work("a", 1.0), "b": interrupt})
 
@@ -141,7 +142,6 @@ AB, DEVICES = {"a": f, "b": f}, {"a": 1, "b": 2}
         (lambda: compare(AB, baseline="c"), "baseline"),
         (lambda: compare(AB, scaling="strong"), "devices"),
         (lambda: compare(AB, devices=DEVICES), "scaling"),
-        (lambda: compare(AB, scaling="weak", devices={"a": 1, "b": 0}), "devices of 'b'"),
         (lambda: compare(AB, scaling="strong", devices=DEVICES, items=DEVICES), "same work"),
         (lambda: compare(AB, scaling="weak", devices=DEVICES), "needs items"),
         (lambda: compare(AB, scaling="weak", devices=DEVICES, items=64), "same work per device"),
@@ -153,6 +153,6 @@ def test_misuse(ask, said):
 
 
 def test_names_of_what_is_measured(world):
-    assert measure(f, rounds=1).name == "f"
-    assert measure(lambda: None, rounds=1).name == "work"
-    assert measure(f, rounds=1, name="an epoch").name == "an epoch"
+    assert measure(f, rounds=1).names == ("f",)
+    assert measure(lambda: None, rounds=1).names == ("work",)
+    assert measure(f, rounds=1, name="an epoch").names == ("an epoch",)

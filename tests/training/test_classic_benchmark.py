@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from labkit import plain
 from labkit.kinds import LabError
 from labkit.training import classic_benchmark, diagnose
-from labkit.training.classic_benchmark import DEFECTS, Version
+from labkit.training.classic_benchmark import DEFECTS, AblationStep
 
 
-@pytest.mark.parametrize("fixed", [[], *([defect] for defect in DEFECTS), list(DEFECTS[::-1])])
+@pytest.mark.parametrize("fixed", [[], *([defect] for defect in DEFECTS), list(DEFECTS)[::-1]])
 def test_the_program_has_exactly_the_defects_that_are_not_fixed(fixed):
     """Fixed in any order; "one run" stays, which no edit of the text fixes."""
     text = classic_benchmark.program(fixed)
@@ -32,62 +31,51 @@ def test_what_cannot_be_run_is_refused(wrong, word):
         wrong()
 
 
-def test_the_result_holds_both_clocks_and_survives_json(four):
+def test_it_prints_cpu_seconds_and_says_on_what(four):
     result = classic_benchmark.run(images=256)
     names = ["one fit", "one evaluate", "two fit", "two evaluate"]
     assert [cost.what for cost in result.costs] == names
-    # It prints CPU seconds of fit and evaluation together.
     spent = sum(cost.cpu_seconds for cost in result.costs[2:])
     assert result.two_seconds == pytest.approx(spent, rel=0.1)
     assert "measured on" in str(result)
-    assert plain.load(plain.dump(result)) == result
+    assert "256 images" in str(result)
 
 
 @pytest.fixture(scope="module")
 def ablation(four):
     """A short one: the three defects of timing, and the wrong loss."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classic_benchmark, "DEFECTS", DEFECTS[:4])
+        patch.setattr(classic_benchmark, "DEFECTS", dict(list(DEFECTS.items())[:4]))
         patch.setattr(classic_benchmark, "run", lambda **_: None)  # its warm-up
         return classic_benchmark.ablation(images=512, rounds=1)
 
 
 def test_the_wrong_loss_ruins_two_replicas_and_its_fix_saves_them(ablation):
-    assert [step.fixed for step in ablation.steps] == ["nothing", *DEFECTS[:4]]
-    assert all(step.words for step in ablation.steps)
+    assert [step.fixed for step in ablation.steps] == ["nothing", *list(DEFECTS)[:4]]
     before, after = ablation.steps[3:]
-    assert before.two_accuracy < 0.3
-    assert after.two_accuracy > 0.4
-    assert after.changed == ("accuracy",)
+    assert before.accuracy["two"] < 0.3
+    assert after.accuracy["two"] > 0.4
     assert ablation.mattered == ("loss",)  # one round is too few to call a time changed
-    assert after.one_accuracy == before.one_accuracy > 0.4  # the fix is in the other half
-
-
-def test_the_ablation_is_plain_data_and_says_that_it_was_measured(ablation):
-    assert plain.load(plain.dump(ablation)) == ablation
+    assert after.accuracy["one"] == before.accuracy["one"] > 0.4  # the fix is in the other half
     shown = ablation._repr_mimebundle_()
     assert "measured on" in shown["text/plain"]
     assert "<table" in shown["text/html"]
 
 
-def version(fixed, one, two, accuracy=0.5):
-    return Version(fixed, {"one": one, "two": two}, {"one": 0.5, "two": accuracy})
-
-
 @pytest.mark.parametrize(
-    ("after", "changed", "words"),
+    ("two", "accuracy", "words"),
     [
-        (version("batch", [1.0] * 8, [1.0] * 8), (), "no change measured"),
-        (version("batch", [1.0] * 8, [0.5] * 8), ("time",), "two replicas: 0.50× the time"),
-        (version("batch", [1.0] * 8, [0.5, 2.0] * 4), (), "two replicas: cannot tell"),
-        (version("batch", [1.0] * 8, [0.9] * 8), (), "no change measured"),  # too small
-        (version("loss", [1.0] * 8, [1.0] * 8, 0.9), ("accuracy",), "+40 points"),
+        ([1.0] * 8, 0.5, []),
+        ([0.5] * 8, 0.5, ["two replicas: 0.50× the time"]),
+        ([0.5, 2.0] * 4, 0.5, []),  # the rounds do not agree
+        ([0.9] * 8, 0.5, []),  # too small
+        ([1.0] * 8, 0.9, ["two replicas: +40 points of accuracy"]),
     ],
 )
-def test_a_fix_changed_what_the_rounds_agree_on(after, changed, words):
-    found = after.step(version("nothing", [1.0] * 8, [1.0] * 8))
-    assert found.changed == changed
-    assert words in found.words
+def test_a_fix_changed_what_the_rounds_agree_on(two, accuracy, words):
+    before = AblationStep("nothing", {"one": [1.0] * 8, "two": [1.0] * 8}, {"one": 0.5, "two": 0.5})
+    after = AblationStep("loss", {"one": [1.0] * 8, "two": two}, {"one": 0.5, "two": accuracy})
+    assert after.changed(before) == words
 
 
 def test_the_exercises_of_the_lecture_have_the_answers_that_the_lecture_gives():

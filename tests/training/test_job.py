@@ -10,7 +10,7 @@ from labkit.kinds import LabError, measured
 from labkit.telemetry.spans import listening
 from labkit.training import History, Job, scaled_learning_rate
 from labkit.training.history import Epoch
-from labkit.training.inputs import batch_sizes, dataset, in_memory
+from labkit.training.inputs import batch_sizes, in_memory
 
 
 def test_training_learns_and_keeps_one_line_an_epoch(data, two):
@@ -69,18 +69,6 @@ def test_an_epoch_visits_every_image_once_in_a_new_order(four):
         assert all((a.numpy() == b.numpy()).all() for a, b in zip(pictures, labels, strict=True))
         seen += [value for part in labels for value in part.numpy()]
     assert seen == order.numpy().tolist()
-
-
-def test_a_pass_of_the_dataset_gives_every_image_once():
-    """Shuffled before batching, so that batches differ, and nothing is lost or doubled."""
-    images = np.arange(96, dtype=np.uint8).reshape(96, 1)
-    one_pass = [x.numpy()[:, 0] for x, _ in dataset(images, images[:, 0], 32, seed=1).take(3)]
-    assert sorted(np.concatenate(one_pass)) == list(range(96))
-    assert sorted(one_pass[0]) != list(range(32))
-
-
-def test_a_streamed_job_learns_on_replicas(data, two):
-    assert Job("dense", data, replicas=two, batch=64, streamed=True).train(1).accuracy > 0.95
 
 
 def test_the_loss_is_the_mean_over_the_global_batch(data, one, two):

@@ -16,7 +16,7 @@ METRICS = (
 
 
 def made(gpus: int = 2, seconds: float = 60, every: float = 0.1) -> Recording:
-    """Every gauge of every GPU, noisy, busy in waves; SM activity missing, and it is said why."""
+    """Every metric of every GPU, noisy, busy in waves; SM activity missing, and it is said why."""
     noise = np.random.default_rng(1)
     times = np.arange(0, seconds, every)
     values = np.empty((len(times), gpus, len(METRICS)))
@@ -25,13 +25,11 @@ def made(gpus: int = 2, seconds: float = 60, every: float = 0.1) -> Recording:
         use = np.where(busy, 92, 1) + noise.integers(-1, 8, len(times))
         memory = 4e9 + 3e8 * times.clip(0, 60)
         power = 80 + 5 * use + 10 * noise.standard_normal(len(times))
-        random = noise.random(len(times))
-        columns = (
+        traffic = busy * 8e10 * noise.random(len(times))
+        values[:, gpu] = np.column_stack((
             use, np.full(len(times), np.nan), 0.4 * use, memory, memory - 5e8, power,
-            50 + busy * 12.0, 1980 - 1600 * ~busy, busy * 2e9 * random, busy * 8e10 * random,
-            300 * times,
-        )  # fmt: skip
-        values[:, gpu] = np.column_stack(columns)
+            50 + busy * 12.0, 1980 - 1600 * ~busy, traffic / 40, traffic, 300 * times,
+        ))  # fmt: skip
     devices = tuple(Device(f"gpu{n}", "NVIDIA H200", "gpu", 141e9, 700.0) for n in range(gpus))
     epochs = tuple(
         Span(f"epoch {n + 1}", start, start + 8.0, 60_000, "keras")
@@ -42,12 +40,8 @@ def made(gpus: int = 2, seconds: float = 60, every: float = 0.1) -> Recording:
         for device in devices
     )
     where = f"{gpus} GPUs of a formula"
+    header = Header(where, "2026-11-20T14:03:00+01:00", every, 0.0)
+    series = Series("gpus", METRICS, devices, times, values)
     return Recording(
-        recorded(where, "2026-11-20"),
-        Header(where, "2026-11-20T14:03:00+01:00", every, 0.0),
-        (Series("gpus", METRICS, devices, times, values),),
-        epochs,
-        states,
-        float(times[-1]),
-        0.006 * seconds,
+        recorded(where, "2026-11-20"), header, (series,), epochs, states, float(times[-1])
     )

@@ -10,11 +10,10 @@ from PIL import Image
 from labkit import collectives
 from labkit.collectives import programs
 from labkit.kinds import LabError
-from labkit.views import collective_figure, collective_timeline
-from labkit.views.cells import Cells, fitting, rank_color
-from labkit.views.collective_figure import column_names, figure, moves_of
+from labkit.views import sketch
+from labkit.views.cells import Cells, rank_color, size_of_values
+from labkit.views.collective_figure import figure, moves_of
 from labkit.views.collective_timeline import bars, timeline
-from labkit.views.figure import style
 
 LINKS = {"latency": 5e-6, "bandwidth": 1e9}
 
@@ -24,44 +23,39 @@ def run(name, ranks=4, **options):
     return collectives.run(getattr(programs, name), ranks=ranks, **options)
 
 
-def board(trace, step):
-    """The sketch itself, whose words can be read."""
-    with style():
-        if step is None:
-            return collective_figure._before_and_after(trace, trace.story())
-        return collective_figure._one(trace, trace.story(), step)
+@pytest.fixture
+def board(monkeypatch):
+    """Draws a figure and gives back the sketch itself, whose words and arrows can be read."""
+    boards = []
+    monkeypatch.setattr(sketch.Sketch, "picture", lambda self, alt: boards.append(self))
+
+    def draw(trace, step):
+        figure(trace, step)
+        return boards[-1]
+
+    return draw
 
 
-def words(trace, step):
-    return [text.get_text() for text, _ in board(trace, step).words]
+def words(board):
+    return [text.get_text() for text, _ in board.words]
 
 
-def pixels(picture):
-    return np.asarray(Image.open(io.BytesIO(picture.png)).convert("RGB"))
-
-
-def test_a_step_shows_the_true_values_of_every_rank():
+def test_a_step_shows_the_true_values_and_the_numbers_of_those_who_contributed(board):
     trace = run("ring_all_reduce")
-    drawn = words(trace, trace.steps)
-    for total in ("28", "32", "36", "40"):
-        assert drawn.count(total) == 4
+    begun, done = words(board(trace, 0)), words(board(trace, trace.steps))
+    assert [done.count(total) for total in ("28", "32", "36", "40")] == [4] * 4
+    # In 4 cells of its own, the row, the column and the value 3; then in all 16 cells.
+    assert begun.count("3") == 4 + 1 + 1 + 1
+    assert done.count("3") == 16 + 1 + 1
 
 
-def test_before_and_after_stand_beside_each_other():
-    drawn = words(run("ring_all_reduce"), None)
+def test_before_and_after_stand_beside_each_other(board):
+    drawn = words(board(run("ring_all_reduce"), None))
     assert {str(value) for value in range(1, 17)} <= set(drawn)
     assert drawn.count("40") == 4
 
 
-def test_contributions_carry_the_numbers_of_their_ranks():
-    trace = run("ring_all_reduce")
-    begun, done = words(trace, 0), words(trace, trace.steps)
-    # 4 cells of its own, 4 names of rows, 4 names of columns; then all 16 cells.
-    assert begun.count("3") == 4 + 1 + 1 + 1  # and the value 3
-    assert done.count("3") == 16 + 1 + 1
-
-
-def test_what_is_counted_twice_is_marked():
+def test_what_is_counted_twice_is_marked(board):
     def greedy(comm, buffer):
         rank, ranks = comm.Get_rank(), comm.Get_size()
         other = np.empty_like(buffer)
@@ -70,36 +64,30 @@ def test_what_is_counted_twice_is_marked():
             buffer += other
 
     trace = collectives.run(greedy, ranks=3)
-    assert "2×" in words(trace, 2)
-    assert "2×" not in words(trace, 1)
+    assert "2×" in words(board(trace, 2))
+    assert "2×" not in words(board(trace, 1))
 
 
-def test_messages_are_arrows_with_the_elements_that_they_carry():
+def test_messages_are_arrows_from_row_to_row_with_the_elements_that_they_carry(board):
     trace = run("ring_all_reduce")
     drawn = board(trace, 2)
-    assert len(drawn.arrows) == 4
-    said = [text.get_text() for text, _ in drawn.words if "→" in text.get_text()]
     expected = [m for m in trace.messages if m.step == 2]
-    assert sorted(said) == sorted(f"element {m.sent_from[0]} → rank {m.dest}" for m in expected)
-
-
-def test_an_arrow_runs_from_the_senders_row_to_the_receivers():
-    trace = run("broadcast", 6)
-    drawn, step = board(trace, 3), 3
-    rows = Cells(0, 108, 1, 48 * 6, 6, 1)
+    labels = [word for word in words(drawn) if "→" in word]
+    assert sorted(labels) == sorted(f"element {m.sent_from[0]} → rank {m.dest}" for m in expected)
+    rows = Cells(0, 108, 1, 48 * 4, 4, 1)
     found = {
         (rank, other)
         for points in drawn.arrows
-        for rank in range(6) for other in range(6)
+        for rank in range(4) for other in range(4)
         if rows.level(rank, 0) < points[0][1] < rows.level(rank, 1)
         and rows.level(other, 0) < points[-1][1] < rows.level(other, 1)
     }  # fmt: skip
-    assert found == {(m.source, m.dest) for m in trace.messages if m.step == step}
+    assert found == {(m.source, m.dest) for m in expected}
 
 
-def test_no_two_arrows_lie_upon_each_other():
-    drawn = board(run("all_to_all", 8), 3)
-    upright = [(points[1][0], *sorted((points[1][1], points[2][1]))) for points in drawn.arrows]
+def test_no_two_arrows_lie_upon_each_other(board):
+    arrows = board(run("all_to_all", 8), 3).arrows
+    upright = [(points[1][0], *sorted((points[1][1], points[2][1]))) for points in arrows]
     for number, (x, low, high) in enumerate(upright):
         for other, start, end in upright[number + 1 :]:
             assert x != other or high < start or end < low
@@ -107,30 +95,26 @@ def test_no_two_arrows_lie_upon_each_other():
 
 def test_sent_and_changed_cells_are_told_apart():
     trace = run("ring_all_reduce")
-    moves = moves_of(trace, trace.story(), 1)
+    moves = moves_of(trace, trace.contributions(), 1)
     assert moves.sent == {(rank, rank) for rank in range(4)}
     assert moves.received == {(rank, (rank - 1) % 4) for rank in range(4)}
 
 
-@pytest.mark.parametrize(
-    ("ranks", "step"), [(1, 0), (2, 1), (3, None), (8, 1), (16, None), (33, 1), (64, None)]
-)
+@pytest.mark.parametrize(("ranks", "step"), [(1, 0), (3, None), (8, 1), (33, 1)])
 def test_every_rank_count_has_a_picture(ranks, step):
-    trace = run("ring_all_reduce", ranks)
-    shown = figure(trace, step)
+    shown = figure(run("ring_all_reduce", ranks), step)
     assert shown.width == 800
-    assert shown.alt.endswith(".")
+    assert f"{ranks} rank" in shown.alt
     assert len(shown.png) < 250_000
 
 
 @pytest.mark.parametrize(
     ("name", "ranks"), [("tree_all_reduce", 5), ("rabenseifner_all_reduce", 12), ("all_to_all", 9)]
 )
-def test_words_stay_in_their_cells_and_on_the_page(name, ranks):
+def test_words_stay_in_their_cells_and_on_the_page(board, name, ranks):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    trace = run(name, ranks)
-    drawn = board(trace, 2)
+    drawn = board(run(name, ranks), 2)
     renderer = FigureCanvasAgg(drawn.figure).get_renderer()
     for text, box in drawn.words:
         place = text.get_window_extent(renderer)
@@ -141,23 +125,10 @@ def test_words_stay_in_their_cells_and_on_the_page(name, ranks):
             assert place.x1 <= box.x + box.width + 1, text.get_text()
 
 
-def test_empty_buffers_and_one_rank_alone_are_drawn():
+def test_empty_buffers_are_drawn():
     empty = collectives.run(programs.barrier, [np.zeros(0)] * 3)
-    assert "nobody holds anything" in figure(empty, 1).alt
-    assert "1 rank" in figure(run("ring_all_reduce", 1)).alt
-
-
-def test_a_buffer_of_many_pieces_shows_the_first_and_says_so():
-    def piecewise(comm, buffer):
-        for place in range(buffer.size):
-            if comm.Get_rank() == 0:
-                comm.Send(buffer[place : place + 1], dest=1)
-            else:
-                comm.Recv(buffer[place : place + 1], source=0)
-
-    trace = collectives.run(piecewise, [np.zeros(200), np.ones(200)])
-    said = " ".join(words(trace, 1))
-    assert "The first 128 of 200 columns" in said
+    assert "the buffers are empty" in figure(empty, 1).alt
+    assert "the buffers are empty" in figure(empty).alt
 
 
 def test_the_words_of_a_small_run_say_all_values():
@@ -168,7 +139,7 @@ def test_the_words_of_a_small_run_say_all_values():
 
 @pytest.mark.parametrize("step", [7, -1, 1.5, "last"])
 def test_a_step_that_the_run_does_not_have_is_refused_with_the_range(step):
-    with pytest.raises(LabError, match=f"0 to 6; there is no step {step!r}"):
+    with pytest.raises(LabError, match=f"0 to 6.*got {step!r}"):
         figure(run("ring_all_reduce"), step)
 
 
@@ -177,14 +148,10 @@ def test_neighbouring_ranks_have_colours_of_their_own():
     assert rank_color(8) == rank_color(0)
 
 
-def test_type_shrinks_to_fit_and_gives_up_when_too_small():
-    assert fitting(["28"], 100) == 10
-    assert 6.5 <= fitting(["1234567"], 45) < 10
-    assert fitting(["0.1234 … 0.5678"], 30) == 0
-
-
-def test_elements_of_a_column_are_named():
-    assert column_names([(0, 1), (1, 5), (5, 5)]) == ["0", "1–4", "–"]
+def test_values_shrink_to_fit_and_are_left_out_when_too_small():
+    held = run("ring_all_reduce").contributions().at(6)
+    sizes = [size_of_values((0, 0, wide, 200), held) for wide in (400, 110, 60)]
+    assert sizes[0] > sizes[1] > sizes[2] == 0
 
 
 def test_in_steps_each_message_is_one_step_at_both_ends():
@@ -201,35 +168,23 @@ def test_with_links_the_bars_are_those_of_the_model():
     drawn, finished = bars(trace, timed)
     assert sum(bar.what == "works" for bar in drawn) == len(timed.work)
     assert max(finished) == pytest.approx(timed.seconds)
-    sends = [bar for bar in drawn if bar.what == "sends"]
-    assert [bar.start for bar in sends] == list(timed.starts)
+    assert [bar.start for bar in drawn if bar.what == "sends"] == list(timed.starts)
 
 
 def test_the_timeline_says_its_kind_and_its_times_in_words():
     trace = run("naive_all_reduce")
-    shown = timeline(trace, **LINKS)
+    shown = trace.timeline(**LINKS)
     assert shown.kind == trace.timed(**LINKS).kind
-    assert "rank 0" in shown.alt
     assert "µs" in shown.alt
     steps = timeline(trace)
     assert "one step for each message" in str(steps.kind)
     assert "6 steps" in steps.alt
-
-
-def test_waiting_is_what_no_bar_covers():
-    assert collective_timeline._covered([(0, 2), (1, 3), (5, 6)]) == 4
     # The last of four ranks waits its turn in a star: 2 steps before it sends, 2 before it is sent.
-    assert "rank 3 sends 1, receives 1, waits 4" in timeline(run("naive_all_reduce")).alt
+    assert "rank 3 sends 1, receives 1, waits 4" in steps.alt
 
 
-@pytest.mark.parametrize("ranks", [1, 9, 64])
+@pytest.mark.parametrize("ranks", [1, 9])
 def test_a_timeline_has_a_lane_for_each_rank(ranks):
     shown = timeline(run("ring_all_reduce", ranks))
     assert shown.width == 800
-    assert (pixels(shown) != 255).any()
-
-
-def test_the_trace_draws_itself():
-    trace = run("ring_all_reduce")
-    assert trace.figure(step=3).alt == figure(trace, 3).alt
-    assert trace.timeline(**LINKS).alt == timeline(trace, **LINKS).alt
+    assert (np.asarray(Image.open(io.BytesIO(shown.png)).convert("RGB")) != 255).any()

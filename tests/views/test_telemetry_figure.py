@@ -96,29 +96,11 @@ def test_more_devices_and_spans_take_more_room_and_cores_lie_below_their_process
     assert "4 of its 4 cores" in drawn(devices=[Device("cpu", "Xeon", "cpu"), *cores]).alt
 
 
-def test_drawing_many_spans_twice_gives_the_same_bytes():
-    spans = [
-        span(f"a long name {i}", i / 30, (i + 1) / 30 if i < 299 else None) for i in range(300)
-    ]
-    assert drawn(spans=spans).png == drawn(spans=spans).png
-
-
-@pytest.mark.parametrize(
-    "name",
-    [r"$\frac$", "训练第一轮", "epoch 🚀", "a\x1b[31mred\x00", ""],
-)
+@pytest.mark.parametrize("name", [r"$\frac$", "训练第一轮", "epoch 🚀", "a\x1b[31mred\x00", ""])
 def test_any_name_is_drawn_as_it_is_and_without_a_warning(name):
-    parts = [Device("gpu0", name, "gpu"), Device(f"mig{name}", name, "mig")]
-    parts += [Device(f"core{name}", name, "core", part_of="gpu0")]
+    parts = [Device("cpu", name, "cpu"), Device(f"core{name}", name, "core", part_of="cpu")]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         shown = drawn(devices=parts, spans=[span(name, 0.0, 9.0)])
     assert shown.alt.isprintable()
     shown.alt.encode()
-
-
-def test_a_dollar_begins_no_formula():
-    """Two names of the same letters: as formulas they would be set in another typeface."""
-    both = [drawn(spans=[span(name, 0.0, 10.0)]) for name in ("a $b$ c", "a b c")]
-    dark = [(pixels(shown)[:90].sum(axis=2) < 300).sum() for shown in both]
-    assert dark[0] > dark[1] + 30  # the signs themselves are drawn

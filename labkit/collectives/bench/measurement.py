@@ -1,160 +1,180 @@
-"""Time collectives on this machine: which one, by whom, with how many ranks, for which sizes.
+"""Time all-reduces on this machine: by whom, with how many ranks, for which sizes.
 
 >>> bench = measure(ranks=4, sizes="1k:16M")            # doctest: +SKIP
 >>> bench.fit("ring_all_reduce")                        # doctest: +SKIP
-Fit(ring_all_reduce: α = 61.2 µs, B = 1.81 GB/s)
+ring_all_reduce: α = 30.4 µs, B = 3.18 GB/s. Half of the medians are within 12.2 % of the model; ...
 """
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import json
 import os
+import re
 import sys
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from labkit.arguments import number, one_of, whole
-from labkit.collectives.bench.bandwidth import COLLECTIVES, sizes_of
-from labkit.collectives.bench.contenders import Contender, Named, contenders_of, reason_missing
-from labkit.collectives.bench.expected import MOST_RANKS
-from labkit.collectives.bench.protocol import collect
-from labkit.collectives.bench.results import Bench, Timing
-from labkit.collectives.mpi.gforker import command_for
-from labkit.collectives.mpi.launch import environment, mpiexec
-from labkit.kinds import LabError
+from labkit.collectives.bench.rank import MARK, time_mpi, time_tensorflow, time_torch
+from labkit.collectives.bench.results import MOST_RANKS, Bench, Timing
+from labkit.collectives.formulas import find_program
+from labkit.collectives.mpi.run import mpiexec, run_mpi
+from labkit.collectives.programs import ALL_REDUCES
+from labkit.kinds import LabError, measured
 from labkit.progress import progress
 
-__all__ = ["measure"]
+__all__ = ["main", "measure", "sizes_of"]
 
-DTYPES = ("float32", "float64", "int32", "int64")
+Contender: TypeAlias = str | Callable[..., Any]
+
+# What is not named here is a program, or MPI's own.
+LIBRARIES = {
+    "tensorflow_hierarchical": "tensorflow", "tensorflow_ring": "tensorflow",
+    "gloo": "torch", "nccl": "torch",
+}  # fmt: skip
+PROGRAMS = {"mpi4py": time_mpi, "tensorflow": time_tensorflow, "torch": time_torch}
+USUAL = (
+    *("mpi", "ring_all_reduce", "tree_all_reduce"),
+    *("recursive_doubling_all_reduce", "rabenseifner_all_reduce", *LIBRARIES),
+)
 
 
 def measure(
-    collective: str = "all_reduce",
     *,
     ranks: int = 4,
-    sizes: str | int | Sequence[int] = "1k:16M",
-    contenders: Sequence[Named] | None = None,
-    dtype: str = "float32",
+    sizes: str | Sequence[int] = "1k:16M",
+    contenders: Sequence[Contender] = USUAL,
     rounds: int = 10,
-    warmup: int = 3,
     seconds_per_size: float = 2.0,
-    deadline: float = 300.0,
+    timeout: float = 300.0,
 ) -> Bench:
-    """Time a collective on this machine, as nccl-tests does.
+    """Time the all-reduce of float32 buffers on this machine, as nccl-tests does.
 
     Contenders: `"mpi"` (the MPI library's own), labkit's programs by their name, your own
-    `program(comm, buffer)`, `"tensorflow_one_device"`, `"tensorflow_hierarchical"`,
-    `"tensorflow_ring"`, `"gloo"`, `"nccl"`. Those of MPI are interleaved in one mpiexec. What is
-    not installed is left out, and the result says so. Each library has `deadline` seconds.
+    `program(comm, buffer)`, `"tensorflow_hierarchical"`, `"tensorflow_ring"`, `"gloo"`, `"nccl"`.
+    Those of MPI are interleaved in one mpiexec. What is not installed is left out, and the result
+    says so. Each library has `timeout` seconds.
     """
-    one_of("collective", collective, COLLECTIVES)
-    one_of("dtype", dtype, DTYPES)
     plan = {
-        "collective": collective, "dtype": dtype, "seed": 1,
         "ranks": whole("ranks", ranks, at_least=2, at_most=MOST_RANKS),
-        "sizes": _whole_chunks(sizes_of(sizes), collective, ranks, dtype),
-        "rounds": whole("rounds", rounds, at_least=1), "warmup": whole("warmup", warmup),
+        "sizes": sizes_of(sizes),
+        "rounds": whole("rounds", rounds, at_least=1),
         "seconds_per_size": number("seconds_per_size", seconds_per_size, at_least=0),
-    }  # fmt: skip
-    number("deadline", deadline, above=0)
-    chosen = contenders_of(collective, contenders)
-    left_out = {one.name: why for one in chosen if (why := reason_missing(one, ranks))}
-    groups: dict[tuple[str, str], list[Contender]] = {}
-    for one in chosen:
-        if one.name not in left_out:
+    }
+    own: dict[str, Callable[..., Any]] = {}
+    groups: dict[str, list[str]] = {}
+    left_out: dict[str, str] = {}
+    for one in contenders:
+        name = one if isinstance(one, str) else find_program(one)[0]
+        if callable(one) and name not in ALL_REDUCES:
+            own[name] = one
+        else:
+            one_of("contender", name, ("mpi", *ALL_REDUCES, *LIBRARIES))
+        library = LIBRARIES.get(name, "mpi4py")
+        if why := _reason_missing(name, library, ranks):
+            left_out[name] = why
+        else:
             # torch.distributed has one library in a process group.
-            alone = one.name if one.backend == "torch" else ""
-            groups.setdefault((one.backend, alone), []).append(one)
+            groups.setdefault(name if library == "torch" else library, []).append(name)
     if not groups:
-        reasons = " ".join(dict.fromkeys(left_out.values()))
-        raise LabError(f"No contender can be timed here. {reasons}")
-    load = _load()
+        reasons = dict.fromkeys(left_out.values())
+        raise LabError(f"No contender can be timed here. {' '.join(reasons)}")
     timings: list[Timing] = []
     libraries: dict[str, str] = {}
-    with progress(f"timing {collective}", total=len(groups)) as advance:
-        for done, group in enumerate(groups.values()):
-            found = _run(plan, group, deadline, lambda share: advance(done + share))  # noqa: B023
-            timings += [
-                Timing(**{**one, "seconds": tuple(one["seconds"])}) for one in found["timings"]
-            ]
-            libraries |= dict.fromkeys([one.name for one in group], str(found["library"]))
-    return _bench(plan, tuple(timings), libraries, left_out, load)
+    with progress("timing all-reduces", total=len(groups)) as advance:
+        for done, names in enumerate(groups.values()):
+            advance(done)
+            found = _run({**plan, "contenders": names}, own, timeout)
+            timings += [Timing(name, n, c, tuple(s), w) for name, n, c, s, w in found["timings"]]
+            libraries |= dict.fromkeys(names, found["library"])
+    from labkit.hardware.survey import machine_text
+
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    when = datetime.now().astimezone().isoformat(timespec="seconds")
+    kind = measured(f"{ranks} ranks on {machine_text()}")
+    return Bench(ranks, tuple(timings), libraries, left_out, cores, when, kind)
+
+
+def _reason_missing(name: str, library: str, ranks: int) -> str:
+    """Why it cannot be timed here, in a sentence; nothing if it can."""
+    try:
+        mpiexec()  # it starts the ranks of all libraries
+    except LabError as fault:
+        return str(fault)
+    if importlib.util.find_spec(library) is None:
+        return f"{library} is not installed here: pip install {library}."
+    if name == "nccl":
+        from labkit.hardware.survey import survey
+
+        gpus = len(survey().gpus)
+        if gpus < ranks:
+            return f"nccl needs a GPU for each rank: {ranks} ranks, and this machine has {gpus}."
+    return ""
 
 
 def _run(
-    plan: Mapping[str, Any],
-    group: Sequence[Contender],
-    deadline: float,
-    advance: Callable[[float], object],
+    plan: dict[str, Any], own: dict[str, Callable[..., Any]], timeout: float
 ) -> dict[str, Any]:
-    """Time the contenders of one backend, in processes that are gone afterwards."""
-    backend, ranks = group[0].backend, plan["ranks"]
-    names = [one.name for one in group]
-    own = {**environment(), "OMP_NUM_THREADS": "1"}
-    with tempfile.TemporaryDirectory(prefix="labkit-bench-") as folder:
-        path = Path(folder) / "plan.json"
-        content = {
-            **plan, "backend": backend, "contenders": names, "parent": os.getpid(),
-            "packed": {one.name: one.packed for one in group if one.packed},
-        }  # fmt: skip
-        path.write_text(json.dumps(content), encoding="utf-8")
-        command = [sys.executable, "-m", "labkit.collectives.bench.rank", str(path)]
-        if backend == "mpi":
-            command = [*command_for(mpiexec()), "-n", str(ranks), *command]
-        environments = [own]
-        if backend == "torch":
-            loopback = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-            environments = [{**own, **loopback, "RANK": str(rank)} for rank in range(ranks)]
-        commands = [command] * len(environments)
-        return collect(", ".join(names), commands, environments, deadline, advance)
+    """Time the contenders of one library, in processes that are gone afterwards."""
+    library = LIBRARIES.get(plan["contenders"][0], "mpi4py")
+    ranks = 1 if library == "tensorflow" else plan["ranks"]  # its replicas are in one process
+    printed = io.StringIO()
+    try:
+        with redirect_stdout(printed):
+            run_mpi(PROGRAMS[library], ranks=ranks, timeout=timeout, plan=plan, own=own)
+    except LabError as fault:
+        names = ", ".join(plan["contenders"])
+        raise LabError(
+            f"{names}: {fault} Try programs of your own with collectives.run first."
+        ) from None
+    text = printed.getvalue().partition(MARK)[2]
+    found: dict[str, Any] = json.JSONDecoder().raw_decode(text)[0]
+    return found
 
 
-def _bench(
-    plan: Mapping[str, Any],
-    timings: tuple[Timing, ...],
-    libraries: dict[str, str],
-    left_out: dict[str, str],
-    load: float | None,
-) -> Bench:
-    from labkit.hardware.survey import machine_text
+def sizes_of(sizes: str | Sequence[int]) -> list[int]:
+    """Bytes: several numbers, or a range as text that doubles; as in nccl-tests, 1k is 1024.
 
-    return Bench(
-        collective=plan["collective"],
-        ranks=plan["ranks"],
-        dtype=plan["dtype"],
-        timings=timings,
-        libraries=libraries,
-        left_out=left_out,
-        machine=machine_text(),
-        cores=_cores(),
-        when=datetime.now().astimezone().isoformat(timespec="seconds"),
-        load=load,
-        _process=os.getpid(),
+    >>> sizes_of("1k:8k")
+    [1024, 2048, 4096, 8192]
+    """
+    if isinstance(sizes, str):
+        found = re.findall(r"(\d+)([kmg]?)", sizes.lower())
+        if not re.fullmatch(r"\d+[kmg]?(:\d+[kmg]?)?", sizes.lower()):
+            raise LabError(
+                "sizes must be a size or a range with k, M or G (1k is 1024 bytes), such as "
+                f"'1k:16M', got {sizes!r}."
+            )
+        ends = [int(count) << {"": 0, "k": 10, "m": 20, "g": 30}[unit] for count, unit in found]
+        sizes = [ends[0] << i for i in range(40) if ends[0] << i <= ends[-1]]
+    # Whole elements of 4 bytes.
+    checked = {whole("sizes", size, at_least=4, at_most=4 << 30) // 4 * 4 for size in sizes}
+    if not checked:
+        raise LabError('sizes must name at least one, such as sizes="1k:16M", got none.')
+    return sorted(checked)
+
+
+def main(arguments: Any) -> int:
+    """`labkit bench collectives`: measure, print the table, write the file; 1 if it was wrong."""
+    path: Path | None = arguments.json
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        # Before the minutes are spent.
+        raise LabError(f"--json must be a file in a folder that exists, got {str(path)!r}.")
+    named = arguments.contenders
+    bench = measure(
+        ranks=arguments.ranks,
+        sizes=arguments.sizes or ("1k:1M" if arguments.quick else "1k:16M"),
+        contenders=named.replace(" ", "").split(",") if named else USUAL,
+        rounds=5 if arguments.quick else 20,
+        seconds_per_size=0.5 if arguments.quick else 4.0,
+        timeout=60.0 if arguments.quick else 600.0,
     )
-
-
-def _whole_chunks(sizes: Sequence[int], collective: str, ranks: int, dtype: str) -> tuple[int, ...]:
-    """Sizes that hold whole elements, and equal chunks where the collective needs them."""
-    import numpy as np
-
-    each = np.dtype(dtype).itemsize
-    if collective in ("all_gather", "reduce_scatter", "all_to_all"):
-        each *= ranks
-    return tuple(dict.fromkeys(max(each, size // each * each) for size in sizes))
-
-
-def _cores() -> int:
-    with suppress(AttributeError):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _load() -> float | None:
-    with suppress(OSError, AttributeError):
-        return os.getloadavg()[0]
-    return None
+    if path is not None:
+        bench.save(path)
+    print(bench)
+    return 0 if bench.correct else 1

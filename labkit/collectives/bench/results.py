@@ -1,71 +1,149 @@
-"""What was measured, raw, and what follows from it: bandwidths, a fit, a table, figures, JSON."""
+"""What was measured, raw, and what follows from it: bandwidths, a fit, a table, a figure, JSON.
+
+The algorithm's bandwidth is S/t: how much of your data is done in a second. The bus bandwidth is
+that times a factor, the share of S that the busiest link must carry: 2(n-1)/n for an all-reduce.
+It can be compared with the link's own speed, whatever the number of ranks
+(nccl-tests, doc/PERFORMANCE.md, read in 2026-11).
+
+>>> round(bus_bandwidth("all_reduce", 4, 16e6, 0.012) / 1e9, 3)
+2.0
+"""
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from labkit import plain
-from labkit.collectives.bench.bandwidth import algorithm_bandwidth, bus_bandwidth
-from labkit.collectives.bench.fitting import Fit, fit
+from labkit.arguments import one_of
 from labkit.collectives.formulas import FORMULAS
-from labkit.kinds import (
-    Kind,
-    LabError,
-    bytes_text,
-    measured,
-    percent_text,
-    recorded,
-    seconds_text,
-)
+from labkit.kinds import Kind, LabError, bytes_text, modelled, percent_text, recorded, seconds_text
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
 
-__all__ = ["Bench", "Timing", "label", "load"]
+__all__ = ["Bench", "Fit", "Timing", "bus_bandwidth", "bus_factor", "fit_link", "label", "load"]
+
+
+MOST_RANKS = 64  # the sum of what so many hold is exact in float32
+
+
+def bus_factor(collective: str, ranks: int) -> float:
+    """How many times S the busiest link carries.
+
+    >>> bus_factor("all_reduce", 4), bus_factor("all_gather", 4), bus_factor("broadcast", 4)
+    (1.5, 0.75, 1.0)
+    """
+    share = (ranks - 1) / ranks
+    factors = {
+        "all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0,
+        "all_gather": share, "reduce_scatter": share, "all_to_all": share,
+    }  # fmt: skip
+    return factors[one_of("collective", collective, factors)]
+
+
+def bus_bandwidth(collective: str, ranks: int, nbytes: float, seconds: float) -> float:
+    """Bytes per second on the busiest link. For all-gather and the like S is the whole buffer."""
+    return nbytes / seconds * bus_factor(collective, ranks)
 
 
 @dataclass(frozen=True)
 class Timing:
     """One contender at one size: seconds of a call on the slowest rank, one for each round.
 
-    `calls` were timed at a time; `first` is the first call of all; `wrong` counts elements that
-    were not what they must be, in one check before the rounds and one after them.
+    `calls` were timed at a time; `wrong` counts elements that were not the sum, in one check
+    before the rounds and one after them.
     """
 
     contender: str
     nbytes: int
-    first: float
     calls: int
     seconds: tuple[float, ...]
     wrong: int
 
 
+@dataclass(frozen=True, repr=False)
+class Fit:
+    """The latency in seconds and the bandwidth in bytes per second that explain medians best.
+
+    `times` are (bytes, seconds measured, seconds modelled).
+    """
+
+    contender: str
+    latency: float
+    bandwidth: float
+    times: tuple[tuple[int, float, float], ...]
+    kind: Kind
+
+    @property
+    def typical(self) -> float:
+        """Half of the medians are closer to the model than this share."""
+        return median(abs(model / measured - 1) for _, measured, model in self.times)
+
+    @property
+    def numbers(self) -> tuple[str, str]:
+        """α and B with their units; where time does not grow with size, nothing is known of B."""
+        bandwidth = f"{bytes_text(self.bandwidth)}/s" if self.bandwidth < math.inf else "not seen"
+        return seconds_text(self.latency), bandwidth
+
+    def __repr__(self) -> str:
+        latency, bandwidth = self.numbers
+        nbytes, measured, model = max(self.times, key=lambda t: abs(math.log(t[2] / t[1])))
+        return (
+            f"{self.contender}: α = {latency}, B = {bandwidth}. Half of the medians are within "
+            f"{percent_text(self.typical)} of the model; the worst is {bytes_text(nbytes)}, "
+            f"modelled {seconds_text(model)}, measured {seconds_text(measured)}; {self.kind}."
+        )
+
+
+def fit_link(
+    messages: float, share: float, nbytes: Sequence[float], seconds: Sequence[float]
+) -> tuple[float, float]:
+    """α and B of T = messages·α + share·S/B for which the squares of log(model/T) are smallest.
+
+    A microsecond matters at 1 kB as ten milliseconds do at 16 MB, and twice too much counts as half
+    too little. For each ratio of 1/B to α the best α is a mean; the ratio is searched.
+
+    >>> fit_link(2, 1, [1000, 100_000], [3e-6, 102e-6])
+    (1e-06, 1000000000.0)
+    """
+    sent, logs = share * np.asarray(nbytes, float), np.log(seconds)
+    # From where the bytes do not count to where the messages do not.
+    first, last = 1e-6 * messages / sent.max(), 1e6 * messages / sent.min()
+    low, high = first, last
+    for _ in range(8):
+        ratios = np.geomspace(low, high, 201)
+        gaps = logs - np.log(messages + ratios[:, None] * sent)
+        best = int(np.argmin(gaps.var(axis=1)))
+        low, high = ratios[max(best - 1, 0)], ratios[min(best + 1, 200)]
+    ratio, latency = float(ratios[best]), float(np.exp(gaps[best].mean()))
+    per_byte = latency * ratio
+    latency = 0.0 if ratio > 0.99 * last else float(f"{latency:.7g}")
+    return latency, math.inf if ratio < 1.01 * first else float(f"{1 / per_byte:.7g}")
+
+
 @plain.stored
 @dataclass(frozen=True, repr=False)
 class Bench:
-    """Collectives timed on this machine. Name it in a cell to see its table."""
+    """All-reduces timed on this machine. Name it in a cell to see its table."""
 
-    collective: str
     ranks: int
-    dtype: str
     timings: tuple[Timing, ...]
     libraries: dict[str, str]  # contender -> the library that ran it, with the version
     left_out: dict[str, str]  # contender -> why
-    machine: str
     cores: int
     when: str
-    load: float | None  # of the machine at the start
-    # The process that measured it, 0 after loading from a file. Private fields are not stored.
-    _process: int = field(default=0, compare=False, repr=False)
+    kind: Kind
 
     @property
     def contenders(self) -> tuple[str, ...]:
-        """The contenders that were timed, in the order asked for."""
+        """The contenders that were timed, in the order given."""
         return tuple(dict.fromkeys(one.contender for one in self.timings))
 
     @property
@@ -74,72 +152,56 @@ class Bench:
         return tuple(sorted({one.nbytes for one in self.timings}))
 
     @property
-    def kind(self) -> Kind:
-        """Measured, if this process has measured it; otherwise recorded, with where and when."""
-        where = f"{self.ranks} ranks on {self.machine}"
-        mine = self._process == os.getpid()
-        return measured(where) if mine else recorded(where, self.when[:10])
-
-    @property
     def correct(self) -> bool:
         """Whether every contender gave the right numbers at every size."""
         return not any(one.wrong for one in self.timings)
 
     def timing(self, contender: str, nbytes: int) -> Timing:
         """The raw seconds of one contender at one size."""
-        for one in self.timings:
-            if (one.contender, one.nbytes) == (contender, nbytes):
-                return one
-        raise LabError(
-            f"{contender!r} was not timed with {nbytes:,} bytes. "
-            f"There is: {', '.join(self.contenders)}; sizes {', '.join(map(str, self.sizes))}."
-        )
+        one_of("contender", contender, self.contenders)
+        one_of("nbytes", nbytes, self.sizes)
+        return next(t for t in self.timings if (t.contender, t.nbytes) == (contender, nbytes))
 
     def seconds(self, contender: str, nbytes: int) -> float:
         """The median of a call."""
         return median(self.timing(contender, nbytes).seconds)
 
-    def algbw(self, contender: str, nbytes: int) -> float:
-        """S/t, in bytes per second."""
-        return algorithm_bandwidth(nbytes, self.seconds(contender, nbytes))
-
     def busbw(self, contender: str, nbytes: int) -> float:
         """Bytes per second on the busiest link, as nccl-tests counts."""
-        return bus_bandwidth(self.collective, self.ranks, nbytes, self.seconds(contender, nbytes))
+        return bus_bandwidth("all_reduce", self.ranks, nbytes, self.seconds(contender, nbytes))
 
-    def fit(self, *contenders: str) -> Fit:
-        """One α and one B for the contenders named, or for all of labkit's programs together."""
-        names = contenders or self._programs() or self.contenders[:1]
-        missing = sorted(set(names) - set(self.contenders))
-        if missing:
+    def fit(self, contender: str) -> Fit:
+        """The α and the B that explain its times best."""
+        times = {nbytes: self.seconds(contender, nbytes) for nbytes in self.sizes}
+        if len(times) < 2:
             raise LabError(
-                f"{', '.join(missing)} was not timed. There is: {', '.join(self.contenders)}."
+                "A fit of latency and bandwidth needs at least two sizes. "
+                'Measure several, such as sizes="1k:16M".'
             )
-        medians = [(t.contender, t.nbytes, median(t.seconds)) for t in self.timings]
-        chosen = [one for name in names for one in medians if one[0] == name]
-        return fit(self.collective, self.ranks, chosen, self.kind)
-
-    def _programs(self) -> tuple[str, ...]:
-        return tuple(name for name in self.contenders if name in FORMULAS)
+        messages, share = 1.0, bus_factor("all_reduce", self.ranks)
+        form = "T = α + bus factor·S/B, α being the whole call's"
+        if contender in FORMULAS:
+            messages, share, _ = FORMULAS[contender].terms(self.ranks)
+            form = "T = messages·α + bytes·S/B of its closed form, adding up inside B"
+        latency, bandwidth = fit_link(messages, share, list(times), list(times.values()))
+        modelled_times = tuple(
+            (nbytes, seconds, messages * latency + share * nbytes / bandwidth)
+            for nbytes, seconds in times.items()
+        )
+        kind = modelled(f"{form}, fitted to medians {self.kind}")
+        return Fit(contender, latency, bandwidth, modelled_times, kind)
 
     def figure(self) -> Picture:
         """Time by size: dots measured, lines modelled by each one's fit; residuals below."""
-        from labkit.views import bench_figure
+        from labkit.views.bench_figure import times
 
-        fits = {name: self.fit(name) for name in self.contenders}
-        return bench_figure.times(self, fits, {name: label(name) for name in fits})
-
-    def bandwidth_figure(self) -> Picture:
-        """Bus bandwidth by size."""
-        from labkit.views import bench_figure
-
-        return bench_figure.bandwidths(self, {name: label(name) for name in self.contenders})
+        return times(self, {label(name): self.fit(name) for name in self.contenders})
 
     def save(self, path: str | Path) -> None:
         """Write everything, raw samples included, to a JSON file for `collectives.bench.load`."""
         plain.write(path, self)
 
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> list[str]:
         """What a reader of the numbers must know, most important first."""
         notes = [
             f"WRONG: {label(one.contender)} left {one.wrong:,} wrong elements on a rank "
@@ -154,75 +216,45 @@ class Bench:
                 "columns with each other, not with a cluster."
             )
         notes.append("All ranks are on this machine: messages go through its memory, no network.")
-        if any(name.startswith("tensorflow") for name in self.contenders):
-            notes.append(
-                "TensorFlow's replicas are in one process. Only its ring copies; its other ways "
-                "give all replicas one shared total."
-            )
-        if self.load is not None and self.load > 0.5 * self.cores:
-            notes.append(
-                f"The machine was busy at the start (load {self.load:.1f} on {self.cores} cores). "
-                "Stop other programs for steadier numbers."
-            )
-        notes += [f"Left out: {label(name)}. {why}" for name, why in self.left_out.items()]
-        return tuple(notes)
+        return notes + [f"Left out: {label(name)}. {why}" for name, why in self.left_out.items()]
 
     def __repr__(self) -> str:
-        return (
-            f"Bench({self.collective}, {self.ranks} ranks; {', '.join(self.contenders)}; "
-            f"{len(self.sizes)} sizes)"
-        )
+        from labkit.views.table import text_table
 
-    def __str__(self) -> str:
-        lines = self._cells()
-        widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
-        table = [
-            "  ".join(f"{cell:>{w}}" for cell, w in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        ]
-        return "\n".join((self._caption(), *table, *self._under()))
+        caption, (head, *rows), footer = self._table()
+        return "\n".join([caption, text_table(head, rows), *footer])
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from labkit.views.table import table
 
-        head, *rows = self._cells()
-        shown = table(head, rows, self._caption(), " ".join(self._under()))
-        return {"text/plain": str(self), "text/html": shown}
+        caption, (head, *rows), footer = self._table()
+        return {"text/plain": repr(self), "text/html": table(head, rows, caption, " ".join(footer))}
 
-    def _caption(self) -> str:
-        return (
-            f"{self.collective}, {self.ranks} ranks, {self.dtype}: median time of a call on the "
-            "slowest rank, and bus bandwidth in GB/s"
+    def _table(self) -> tuple[str, list[list[str]], list[str]]:
+        caption = (
+            f"all-reduce, {self.ranks} ranks, float32: median time of a call on the slowest rank, "
+            "and bus bandwidth in GB/s"
         )
-
-    def _cells(self) -> list[Sequence[str]]:
-        names = self.contenders
-        lines: list[Sequence[str]] = [["buffer", *(label(name) for name in names)]]
+        lines = [["buffer", *map(label, self.contenders)]]
         for nbytes in self.sizes:
-            row = [bytes_text(nbytes)]
-            for name in names:
-                speed = self.busbw(name, nbytes) / 1e9
-                text = f"{speed:.2f}" if speed >= 0.1 else f"{speed:.1g}"
-                row.append(f"{seconds_text(self.seconds(name, nbytes))} · {text}")
-            lines.append(row)
+            times = [self.seconds(name, nbytes) for name in self.contenders]
+            speeds = [self.busbw(name, nbytes) / 1e9 for name in self.contenders]
+            cells = [
+                f"{seconds_text(time)} · {speed:.{2 if speed >= 0.1 else 3}f}"
+                for time, speed in zip(times, speeds, strict=True)
+            ]
+            lines.append([bytes_text(nbytes), *cells])
+        footer = ["Every result was checked, and is right."] if self.correct else []
         if len(self.sizes) > 1:
-            fits = [self.fit(name) for name in names]
-            lines.append(["fitted α", *(seconds_text(one.latency) for one in fits)])
-            lines.append(["fitted B", *(one.bandwidth_text for one in fits)])
+            fits = [self.fit(name) for name in self.contenders]
+            lines.append(["fitted α", *(one.numbers[0] for one in fits)])
+            lines.append(["fitted B", *(one.numbers[1] for one in fits)])
             lines.append(["half within", *(percent_text(one.typical) for one in fits)])
-        return lines
-
-    def _under(self) -> list[str]:
-        lines = ["Every result was checked, and is right."] if self.correct else []
-        if len(self.sizes) > 1:
-            lines.append(
+            footer.append(
                 "α and B are fitted to each column: T = messages·α + bytes·S/B of the program's "
                 "closed form; for a library, whose algorithm is unknown, T = α + bus factor·S/B."
             )
-            if len(self._programs()) > 1:
-                lines.append(f"One link for all programs: {self.fit(*self._programs())}")
-        kind = str(self.kind)
-        return [*lines, *self.notes(), f"{kind[0].upper()}{kind[1:]}."]
+        return caption, lines, [*footer, *self.notes(), f"The times were {self.kind}."]
 
 
 def label(contender: str) -> str:
@@ -239,4 +271,4 @@ def label(contender: str) -> str:
 def load(path: str | Path) -> Bench:
     """What `save` wrote; its numbers are *recorded*."""
     found: Bench = plain.read(path, (Bench,), "measured collectives")
-    return found
+    return replace(found, kind=recorded(found.kind.source, found.when[:10]))

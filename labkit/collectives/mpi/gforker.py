@@ -1,4 +1,4 @@
-"""Start MPICH's gforker without the shared memory that an earlier run has left behind.
+"""Start MPICH's gforker without the shared memory that an earlier run has left, and leave none.
 
 python -I -S gforker.py mpiexec.gforker -n 4 ... becomes this mpiexec.
 
@@ -14,7 +14,9 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 try:
@@ -23,24 +25,19 @@ try:
 except ImportError:  # no POSIX, no gforker
     _posixshmem = None
 
-__all__ = ["clear", "command_for", "memory_of"]
-
-FNV_START, FNV_TIMES = 2166136261, 16777619  # the hash that MPICH makes of a run's name
-FORWARDED = (signal.SIGTERM, signal.SIGINT)
-TRIES = 20  # ids in a row whose memory belongs to another user
+__all__ = ["clear", "command_for", "exit_with_parent", "memory_of"]
 
 
-def command_for(mpiexec: Sequence[str]) -> list[str]:
+def command_for(mpiexec: str) -> list[str]:
     """The command that starts this mpiexec: gforker by way of this file, others as they are.
 
-    >>> command_for(["/usr/bin/mpiexec"])
+    >>> command_for("/usr/bin/mpiexec")
     ['/usr/bin/mpiexec']
     """
-    found = shutil.which(mpiexec[0]) or mpiexec[0]
-    if "gforker" not in Path(found).resolve().name:
-        return [*mpiexec]
+    if "gforker" not in Path(mpiexec).resolve().name:
+        return [mpiexec]
     # Alone, without this folder and without site: it is there in an instant.
-    return [sys.executable, "-I", "-S", str(Path(__file__).resolve()), found, *mpiexec[1:]]
+    return [sys.executable, "-I", "-S", str(Path(__file__).resolve()), mpiexec]
 
 
 def memory_of(pid: int) -> str:
@@ -49,44 +46,48 @@ def memory_of(pid: int) -> str:
     >>> memory_of(31001)
     '/mpich_shm_141af0c6_0'
     """
-    number = FNV_START
+    number = 2166136261  # MPICH hashes the run's name by FNV
     for letter in f"kvs_{pid}_0".encode():
-        number = (number ^ letter) * FNV_TIMES % 2**32
+        number = (number ^ letter) * 16777619 % 2**32
     return f"/mpich_shm_{number:x}_0"
 
 
-def clear(pid: int) -> bool:
-    """Remove what the gforker with this id has left, if it has; False where that is not ours.
-
-    Ranks that have it open keep it: only its name goes.
-    """
+def clear(pid: int) -> None:
+    """Remove what the gforker with this id has left. Ranks that have it open keep it."""
     if _posixshmem is not None:
-        try:
+        with suppress(OSError):  # there is none, or it is another user's
             _posixshmem.shm_unlink(memory_of(pid))
-        except FileNotFoundError:
-            return True
-        except OSError:
-            return False
+
+
+def exit_with_parent(parent: int, folder: Path) -> None:
+    """End this rank soon after the process that it works for, and remove what they have left.
+
+    A kernel that is killed stops no process, and mpiexec does not notice: each rank checks itself.
+    """
+    launcher = os.getppid()
+
+    def watch() -> None:
+        while _is_running(parent):
+            time.sleep(1.0)
+        clear(launcher)
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
     return True
 
 
-def _main() -> None:
-    command = sys.argv[1:]
-    for _ in range(TRIES):
-        if clear(os.getpid()):
-            break
-        # Another user's: a process with another id does it, and this one ends as that one does.
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in FORWARDED}
-        child = os.fork()
-        if child:
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            os._exit(code if code >= 0 else 128 - code)
-        for number, way in before.items():
-            signal.signal(number, way)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; mpiexec shall not
-        signal.signal(number, signal.SIG_DFL)
-    os.execv(command[0], command)
-
-
 if __name__ == "__main__":
-    _main()
+    clear(os.getpid())
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, mpiexec must not
+        signal.signal(number, signal.SIG_DFL)
+    os.execv(sys.argv[1], sys.argv[1:])

@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import importlib.util
 import os
 import pickle
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,19 +22,71 @@ from pathlib import Path
 from typing import Any
 
 from labkit.arguments import number
-from labkit.collectives.mpi.gforker import command_for
-from labkit.collectives.mpi.launch import environment, memory_advice, mpiexec, stop
-from labkit.collectives.records import Array, counted
+from labkit.collectives.mpi.gforker import clear, command_for
+from labkit.collectives.records import Array
 from labkit.collectives.trace import check_program, make_buffers
-from labkit.kinds import LabError
-from labkit.shipping import pack, pack_program
+from labkit.kinds import LabError, bytes_text
+from labkit.shipping import pack_program
 
-__all__ = ["run_mpi"]
+__all__ = ["environment", "memory_advice", "mpiexec", "run_mpi"]
 
 MOST_RANKS = 64  # processes on one machine
 START = 60.0  # seconds that mpiexec may take to start the ranks
-LONGEST = 1e6  # seconds: clocks do not go much further
 REPORT = 2.0  # seconds that the other ranks have to say where they are, after the first did
+SHARED = Path("/dev/shm")  # noqa: S108 (where MPI's ranks share memory, not ours to choose)
+PER_RANK = 600_000  # bytes of it that MPICH takes for each rank (measured: 530,000)
+
+
+def mpiexec() -> str:
+    """The program that starts ranks: this environment's own before the machine's."""
+    if importlib.util.find_spec("mpi4py") is None:
+        raise LabError(
+            "mpi4py is not installed here. In the folder of the course: make lab; elsewhere: "
+            "pip install mpi4py mpich. Everything else of the collectives works without."
+        )
+    # gforker, which MPICH has for ranks on one machine, uses pipes; other launchers listen for
+    # their ranks on every network that the machine is in.
+    beside = [Path(sys.executable).with_name(name) for name in ("mpiexec.gforker", "mpiexec")]
+    found = next((str(path) for path in beside if path.exists()), shutil.which("mpiexec"))
+    if found is None:
+        raise LabError(
+            "There is no mpiexec on this machine. In the folder of the course: make lab; "
+            "elsewhere: pip install mpich, or apt install openmpi-bin."
+        )
+    return found
+
+
+def environment() -> dict[str, str]:
+    """What mpiexec needs to know: this Python's paths, and that all ranks are on this machine."""
+    paths = [str(Path(path).absolute()) for path in sys.path if path]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys([*paths, str(Path.cwd())])),
+        # Ranks, too, would listen on every network, though they use shared memory.
+        "UCX_NET_DEVICES": "lo",
+        "FI_TCP_IFACE": "lo",
+        "HYDRA_IFACE": "lo",
+        "HYDRA_LAUNCHER": "fork",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_MCA_btl": "self,tcp",
+        "OMPI_MCA_btl_tcp_if_include": "lo",
+        "OMPI_MCA_pml": "ob1",
+    }
+
+
+def memory_advice(ranks: int) -> str:
+    """A sentence if there is too little shared memory for so many ranks, else nothing."""
+    needed = ranks * PER_RANK
+    if not SHARED.is_dir() or (free := shutil.disk_usage(SHARED).free) >= needed:
+        return ""
+    return (
+        f" {SHARED} has {bytes_text(free)} left, and {ranks} ranks share about "
+        f"{bytes_text(needed)} there. In a container, start it with a larger --shm-size; "
+        "or take fewer ranks."
+    )
 
 
 def run_mpi(
@@ -39,107 +94,96 @@ def run_mpi(
     inputs: Sequence[Any] | None = None,
     *,
     ranks: int | None = None,
-    deadline: float = 60.0,
+    timeout: float = 60.0,
     **options: Any,
 ) -> list[Array]:
     """What `run` does, in a process per rank: the buffers that `program(comm, buffer)` leaves.
 
-    `comm` is mpi4py's COMM_WORLD. Programs that wait for ever are stopped after `deadline` seconds.
+    `comm` is mpi4py's COMM_WORLD. Programs that wait for ever are stopped after `timeout` seconds.
     """
     check_program(program, options)
-    deadline = min(number("deadline", deadline, above=0), LONGEST)
+    number("timeout", timeout, above=0, at_most=1e6)
     buffers = make_buffers(inputs, ranks, MOST_RANKS)
-    for name, value in options.items():
-        pack(value, f"{name}={value!r}")
-    content = pack_program(program, (options,))
-    command = [*command_for(mpiexec()), "-n", str(len(buffers))]
+    ranks = len(buffers)
+    job = pack_program(program, (options, timeout))
     with tempfile.TemporaryDirectory(prefix="labkit-mpi-") as name:
         folder = Path(name)
-        (folder / "program").write_bytes(content)
-        (folder / "deadline").write_text(str(deadline))
+        (folder / "job").write_bytes(job)
         for rank, buffer in enumerate(buffers):
             (folder / f"input{rank}").write_bytes(pickle.dumps(buffer))
-        command += [sys.executable, "-m", "labkit.collectives.mpi.rank", name, str(os.getpid())]
-        output = _run(command, folder, len(buffers), deadline)
-        _raise_faults(folder, len(buffers), deadline)
-        if not _are_done(folder, len(buffers)):
+        module = ["-m", "labkit.collectives.mpi.rank", name, str(os.getpid())]
+        command = [*command_for(mpiexec()), "-n", str(ranks), sys.executable, *module]
+        stuck: list[float] = []  # when a rank first said where it was at its timeout
+
+        def over() -> bool:
+            reports = [bool(_position(folder, rank)) for rank in range(ranks)]
+            if any(reports) and not stuck:
+                stuck.append(time.monotonic())
+            # Results are enough: mpiexec itself may take seconds more to see that ranks have ended.
+            return (
+                all(reports)
+                or all((folder / f"output{rank}").exists() for rank in range(ranks))
+                or (bool(stuck) and time.monotonic() > stuck[0] + REPORT)
+            )
+
+        output = _run(command, folder, over, timeout + START)
+        for fault in sorted(folder.glob("fault*")):
+            raise LabError(fault.read_text(encoding="utf-8"))
+        positions = {rank: _position(folder, rank) for rank in range(ranks)}
+        if any(positions.values()):
+            text = ", ".join(f"rank {rank} was in {at}" for rank, at in positions.items() if at)
             raise LabError(
-                "mpiexec ended without a result from every rank."
-                f"{memory_advice(len(buffers))} Its output: {output.strip()[-600:] or 'none'}"
+                f"The program had not ended after {timeout:g} s under MPI: {text}. "
+                "collectives.run with the same program names the ranks that wait for each other; "
+                "a long program needs more time with timeout=."
+            )
+        results = [folder / f"output{rank}" for rank in range(ranks)]
+        if not all(path.exists() for path in results):
+            raise LabError(
+                f"mpiexec ended, or was stopped, without a result from every rank."
+                f"{memory_advice(ranks)} "
+                f"Its output: {output.strip()[-600:] or 'none'}"
             )
         print(output, end="")
-        done = [(folder / f"output{rank}").read_bytes() for rank in range(len(buffers))]
-        return [pickle.loads(content) for content in done]  # noqa: S301 (our own)
+        return [pickle.loads(path.read_bytes()) for path in results]  # noqa: S301 (our own)
 
 
-def _run(command: list[str], folder: Path, ranks: int, deadline: float) -> str:
+def _run(command: list[str], folder: Path, over: Callable[[], bool], timeout: float) -> str:
+    """Start the ranks, wait until it is over, and end them; returns what they printed."""
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment(),
-            start_new_session=True,
-        )
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            env=environment(), start_new_session=True,
+        )  # fmt: skip
         try:
-            _wait(process, folder, ranks, deadline)
-            return log.read_text(encoding="utf-8", errors="replace")
+            until = time.monotonic() + timeout
+            while process.poll() is None and not over() and time.monotonic() < until:
+                time.sleep(0.02)
         finally:
-            stop(process)
+            _stop(process)
+    return log.read_text(encoding="utf-8", errors="replace")
 
 
-def _wait(process: subprocess.Popen[Any], folder: Path, ranks: int, deadline: float) -> None:
-    """Until all ranks are done, or have said where they were at the deadline.
+def _stop(process: subprocess.Popen[Any]) -> None:
+    """End mpiexec and its ranks: with a request first, as it then takes them along, then by force.
 
-    Their results are enough: mpiexec itself may take seconds more to see that they have ended.
+    The shared memory of ranks that could not finalize is removed.
     """
-    until = time.monotonic() + deadline + START
-    reporting = False
-    while time.monotonic() < until:
-        try:
-            process.wait(0.02)
-            return
-        except subprocess.TimeoutExpired:
-            reports = [rank for rank in range(ranks) if _report(folder, rank)]
-            if len(reports) == ranks or _are_done(folder, ranks):
-                return
-            if reports and not reporting:
-                reporting = True
-                until = time.monotonic() + REPORT
-    if not reporting:
-        raise LabError(
-            f"mpiexec had not started {counted(ranks, 'rank')} after {deadline + START:g} s."
-            f"{memory_advice(ranks)} Check that it works: {mpiexec()[0]} -n 2 hostname."
-        )
+    for how, timeout in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 5.0)):
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, how)
+                process.wait(timeout)
+    clear(process.pid)
 
 
-def _are_done(folder: Path, ranks: int) -> bool:
-    return all((folder / f"output{rank}").exists() for rank in range(ranks))
-
-
-def _raise_faults(folder: Path, ranks: int, deadline: float) -> None:
-    for rank in range(ranks):
-        fault = folder / f"fault{rank}"
-        if fault.exists():
-            raise LabError(json.loads(fault.read_text(encoding="utf-8")))
-    reports = {rank: _report(folder, rank) for rank in range(ranks)}
-    places = [f"rank {rank} was in {place}" for rank, place in reports.items() if place]
-    if places:
-        raise LabError(
-            f"The program had not ended after {deadline:g} s under MPI: {', '.join(places)}. "
-            "collectives.run with the same program names the ranks that wait for each other; a "
-            "long program needs more time with deadline=."
-        )
-
-
-def _report(folder: Path, rank: int) -> str:
-    """Where the rank was at the deadline: the innermost line outside MPI and labkit's own."""
+def _position(folder: Path, rank: int) -> str:
+    """Where the rank was at the timeout: the innermost line outside MPI and labkit's own."""
     report = folder / f"report{rank}"
     text = report.read_text(encoding="utf-8") if report.exists() else ""
     frames = re.findall(r'File "(.*)", line (\d+) in (\S+)', text)
     for file, line, function in frames:
-        if Path(file).name not in ("exit_with_parent.py", "rank.py", "shipping.py", "threading.py"):
+        if Path(file).name not in ("gforker.py", "rank.py", "shipping.py", "threading.py"):
             return f"line {line} of {function}"
     return "the start of the program" if frames else ""

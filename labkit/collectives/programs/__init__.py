@@ -54,17 +54,6 @@ __all__ = [
     "tree_all_reduce",
 ]
 
-ALL_REDUCES = (
-    "naive_all_reduce",
-    "parameter_server_all_reduce",
-    "tree_all_reduce",
-    "recursive_doubling_all_reduce",
-    "rabenseifner_all_reduce",
-    "ring_all_reduce",
-    "hierarchical_all_reduce",
-    "double_binary_tree_all_reduce",
-)
-
 # Which collective each program is.
 MEANING = {
     "broadcast": "broadcast",
@@ -76,5 +65,13 @@ MEANING = {
     "reduce_scatter": "reduce_scatter",
     "all_to_all": "all_to_all",
     "barrier": "barrier",
-    **dict.fromkeys(ALL_REDUCES, "all_reduce"),
+    "naive_all_reduce": "all_reduce",
+    "parameter_server_all_reduce": "all_reduce",
+    "tree_all_reduce": "all_reduce",
+    "recursive_doubling_all_reduce": "all_reduce",
+    "rabenseifner_all_reduce": "all_reduce",
+    "ring_all_reduce": "all_reduce",
+    "hierarchical_all_reduce": "all_reduce",
+    "double_binary_tree_all_reduce": "all_reduce",
 }
+ALL_REDUCES = tuple(name for name, meaning in MEANING.items() if meaning == "all_reduce")

@@ -7,8 +7,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from labkit.kinds import LabError
-
 __all__ = ["Array", "Comm", "powers_of_two", "split"]
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -18,11 +16,6 @@ Comm: TypeAlias = Any
 
 def split(buffer: Array, parts: int) -> list[Array]:
     """Views of `parts` chunks of the buffer, the longer ones first: 10 in 4 is 3, 3, 2, 2."""
-    if not buffer.flags.c_contiguous:
-        raise LabError(
-            "The buffer is not contiguous, so its chunks would be copies. "
-            "Pass np.ascontiguousarray(buffer)."
-        )
     return np.array_split(buffer.reshape(-1), parts)
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from labkit.arguments import whole
 from labkit.collectives.programs.buffers import Array, Comm, powers_of_two, split
-from labkit.kinds import LabError
 
 
 def naive_broadcast(comm: Comm, buffer: Array, root: int = 0) -> None:
     """The root sends its buffer to every other rank, one after the other."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    whole("root", root, at_most=ranks - 1)
     if rank == root:
         for other in range(ranks):
             if other != root:
@@ -24,7 +21,6 @@ def naive_broadcast(comm: Comm, buffer: Array, root: int = 0) -> None:
 def broadcast(comm: Comm, buffer: Array, root: int = 0) -> None:
     """Each rank that has the data passes it on: with each step, twice as many ranks have it."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    whole("root", root, at_most=ranks - 1)
     place = (rank - root) % ranks  # the root is at place 0
     for have in powers_of_two(ranks):
         if place < have and place + have < ranks:
@@ -36,7 +32,6 @@ def broadcast(comm: Comm, buffer: Array, root: int = 0) -> None:
 def scatter(comm: Comm, buffer: Array, root: int = 0) -> None:
     """The root sends every rank its own chunk."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    whole("root", root, at_most=ranks - 1)
     chunks = split(buffer, ranks)
     if rank == root:
         for other in range(ranks):
@@ -49,7 +44,6 @@ def scatter(comm: Comm, buffer: Array, root: int = 0) -> None:
 def gather(comm: Comm, buffer: Array, root: int = 0) -> None:
     """Every rank sends its own chunk to the root."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    whole("root", root, at_most=ranks - 1)
     chunks = split(buffer, ranks)
     if rank == root:
         for other in range(ranks):
@@ -72,11 +66,6 @@ def all_gather(comm: Comm, buffer: Array) -> None:
 def all_to_all(comm: Comm, buffer: Array) -> None:
     """Every rank sends chunk j to rank j, and keeps what rank j sends as its own chunk j."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    if buffer.size % ranks:
-        raise LabError(
-            f"all_to_all swaps chunks of one size, but {buffer.size} elements cannot be cut into "
-            f"{ranks} equal chunks. Take a multiple of {ranks} elements."
-        )
     outgoing, incoming = split(buffer.copy(), ranks), split(buffer, ranks)
     for distance in range(1, ranks):
         dest, source = (rank + distance) % ranks, (rank - distance) % ranks

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from labkit.arguments import whole
 from labkit.collectives.programs.buffers import Array, Comm, split
-from labkit.collectives.programs.reduction import Op, combine, finish
+from labkit.collectives.programs.reduction import combine, finish
 
 
 def parent_of(place: int, ranks: int) -> int | None:
@@ -34,11 +33,10 @@ def family(rank: int, ranks: int, shift: int) -> tuple[int | None, list[int]]:
 
 
 def double_binary_tree_all_reduce(
-    comm: Comm, buffer: Array, op: Op = "sum", pieces: int = 4
+    comm: Comm, buffer: Array, op: str = "sum", pieces: int = 4
 ) -> None:
     """Each tree adds up one half of the data, piece by piece, and hands the total down again."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    whole("pieces", pieces, at_least=1)
     halves = [split(half, pieces) for half in split(buffer, 2)]
     received = np.empty_like(halves[0][0])  # no piece is longer than the first
     trees = [(tree, *family(rank, ranks, shift=tree)) for tree in (0, 1)]

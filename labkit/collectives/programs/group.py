@@ -9,9 +9,9 @@ __all__ = ["Group"]
 
 
 class Group:
-    """The listed ranks of a communicator as a communicator of their own.
+    """The listed ranks of a communicator as one of their own, for programs that only Sendrecv.
 
-    `Group(comm, [4, 5, 6, 7])` lets any program run on the second node of four ranks.
+    `Group(comm, [4, 5, 6, 7])` lets such a program run on the second node of four ranks.
     """
 
     def __init__(self, comm: Any, members: Sequence[int]) -> None:
@@ -25,14 +25,6 @@ class Group:
     def Get_size(self) -> int:  # noqa: N802
         """How many ranks the group has."""
         return len(self.members)
-
-    def Send(self, buf: Any, dest: int, tag: int = 0) -> None:  # noqa: N802
-        """Send to a member."""
-        self.comm.Send(buf, dest=self.members[dest], tag=tag)
-
-    def Recv(self, buf: Any, source: int, tag: int = 0) -> None:  # noqa: N802
-        """Receive from a member."""
-        self.comm.Recv(buf, source=self.members[source], tag=tag)
 
     def Sendrecv(self, sendbuf: Any, dest: int, *, recvbuf: Any, source: int) -> None:  # noqa: N802
         """Send to a member and receive from a member at the same time."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from labkit.arguments import whole
 from labkit.collectives.programs.buffers import Array, Comm, split
 from labkit.collectives.programs.data_movement import all_gather
 from labkit.collectives.programs.group import Group
 from labkit.collectives.programs.recursive_doubling import fold_in, fold_out
-from labkit.collectives.programs.reduction import Op, finish, undivided
+from labkit.collectives.programs.reduction import finish, undivided
 from labkit.collectives.programs.reductions import reduce_scatter, ring_all_reduce
 
 
-def hierarchical_all_reduce(comm: Comm, buffer: Array, op: Op = "sum", per_node: int = 2) -> None:
+def hierarchical_all_reduce(comm: Comm, buffer: Array, op: str = "sum", per_node: int = 2) -> None:
     """Add up inside each node, then between the nodes, one chunk per rank; then copy inside."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    whole("per_node", per_node, at_least=1)
     per_node = min(per_node, ranks)
     core = ranks - ranks % per_node  # an incomplete last node hands its data in first
     fold_in(comm, buffer, op, core)

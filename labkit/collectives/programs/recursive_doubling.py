@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from labkit.collectives.programs.buffers import Array, Comm, powers_of_two, split
-from labkit.collectives.programs.reduction import Op, combine, finish
+from labkit.collectives.programs.reduction import combine, finish
 
 
-def fold_in(comm: Comm, buffer: Array, op: Op, core: int) -> None:
+def fold_in(comm: Comm, buffer: Array, op: str, core: int) -> None:
     """Each rank from `core` on hands its data to the rank `core` below, which adds it."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
     if rank >= core:
@@ -32,7 +32,7 @@ def fold_out(comm: Comm, buffer: Array, core: int) -> None:
         comm.Send(buffer, dest=rank + core)
 
 
-def recursive_doubling_all_reduce(comm: Comm, buffer: Array, op: Op = "sum") -> None:
+def recursive_doubling_all_reduce(comm: Comm, buffer: Array, op: str = "sum") -> None:
     """Swap everything with a partner and add it: a sum covers 2, 4, 8, … ranks."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
     core = powers_of_two(ranks + 1)[-1]  # the largest power of two
@@ -47,7 +47,7 @@ def recursive_doubling_all_reduce(comm: Comm, buffer: Array, op: Op = "sum") -> 
     fold_out(comm, buffer, core)
 
 
-def rabenseifner_all_reduce(comm: Comm, buffer: Array, op: Op = "sum") -> None:
+def rabenseifner_all_reduce(comm: Comm, buffer: Array, op: str = "sum") -> None:
     """Give a partner half of what is left and add up the other half; then take the halves back."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
     core = powers_of_two(ranks + 1)[-1]  # the largest power of two

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from labkit.arguments import whole
 from labkit.collectives.programs.buffers import Array, Comm, powers_of_two, split
 from labkit.collectives.programs.data_movement import broadcast
-from labkit.collectives.programs.reduction import Op, combine, finish
+from labkit.collectives.programs.reduction import combine, finish
 
 
-def reduce(comm: Comm, buffer: Array, op: Op = "sum", root: int = 0) -> None:
+def reduce(comm: Comm, buffer: Array, op: str = "sum", root: int = 0) -> None:
     """A broadcast backwards: with each step, half of the ranks add theirs to the other half's."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    whole("root", root, at_most=ranks - 1)
     received = np.empty_like(buffer)
     place = (rank - root) % ranks  # the root is at place 0
     for left in reversed(powers_of_two(ranks)):
@@ -29,7 +27,7 @@ def reduce(comm: Comm, buffer: Array, op: Op = "sum", root: int = 0) -> None:
         finish(op, buffer, ranks)
 
 
-def reduce_scatter(comm: Comm, buffer: Array, op: Op = "sum") -> None:
+def reduce_scatter(comm: Comm, buffer: Array, op: str = "sum") -> None:
     """Every chunk travels round the ring to its own rank, and all on the way add theirs."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
     chunks = split(buffer, ranks)  # chunks[-1] is the last one: the numbers go round, too
@@ -42,7 +40,7 @@ def reduce_scatter(comm: Comm, buffer: Array, op: Op = "sum") -> None:
     finish(op, chunks[rank], ranks)
 
 
-def naive_all_reduce(comm: Comm, buffer: Array, op: Op = "sum") -> None:
+def naive_all_reduce(comm: Comm, buffer: Array, op: str = "sum") -> None:
     """Rank 0 adds up what all others send, and sends the total to each of them."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
     if rank > 0:
@@ -58,7 +56,7 @@ def naive_all_reduce(comm: Comm, buffer: Array, op: Op = "sum") -> None:
         comm.Send(buffer, dest=other)
 
 
-def parameter_server_all_reduce(comm: Comm, buffer: Array, op: Op = "sum") -> None:
+def parameter_server_all_reduce(comm: Comm, buffer: Array, op: str = "sum") -> None:
     """Every rank is the server of one chunk: all push theirs to it, and pull the total."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
     chunks = split(buffer, ranks)
@@ -74,13 +72,13 @@ def parameter_server_all_reduce(comm: Comm, buffer: Array, op: Op = "sum") -> No
         comm.Sendrecv(served, dest=worker, recvbuf=chunks[server], source=server)
 
 
-def tree_all_reduce(comm: Comm, buffer: Array, op: Op = "sum") -> None:
+def tree_all_reduce(comm: Comm, buffer: Array, op: str = "sum") -> None:
     """Reduce to rank 0 by a tree, and broadcast the total back by the same tree."""
     reduce(comm, buffer, op)
     broadcast(comm, buffer)
 
 
-def ring_all_reduce(comm: Comm, buffer: Array, op: Op = "sum") -> None:
+def ring_all_reduce(comm: Comm, buffer: Array, op: str = "sum") -> None:
     """Every chunk travels round the ring twice: once to be added up, once to be copied."""
     rank, ranks = comm.Get_rank(), comm.Get_size()
     chunks = split(buffer, ranks)  # chunks[-1] is the last one: the numbers go round, too

@@ -1,12 +1,12 @@
 // The data of one recording in the page: samples by source, spans and states, taken line by line in
-// the format of telemetry's recordings, and the packed history that panel_data.py makes.
+// the format of telemetry's recordings, and the packed history that panel_page.py makes.
 
 export const MOST_ROWS = 40_960; // more than an hour at 10 Hz; then every second row goes
 const TICKS = 10_000; // of a second, in a packed history
 
-// The index of the first of the sorted `times[0..rows)` that is not before `moment`.
-export function firstFrom(times, rows, moment) {
-  let [low, high] = [0, rows];
+// The index of the first of the sorted `times` that is not before `moment`.
+export function firstFrom(times, moment) {
+  let [low, high] = [0, times.length];
   while (low < high) {
     const middle = (low + high) >> 1;
     if (times[middle] < moment) low = middle + 1;
@@ -15,83 +15,59 @@ export function firstFrom(times, rows, moment) {
   return low;
 }
 
-const grown = (old, made) => {
-  made.set(old.subarray(0, Math.min(old.length, made.length)));
-  return made;
-};
-
 // The samples of one source. A column is one metric of one device; NaN where there is no number.
 class Table {
-  constructor(source, metrics, devices, every) {
-    Object.assign(this, { source, every, spacing: every, rows: 0, times: new Float64Array(256), columns: new Map() });
+  constructor(source, metrics, devices, every, times = []) {
+    Object.assign(this, { source, every, times, columns: new Map() });
     this.describe(metrics, devices);
   }
 
   // The columns of devices that stay keep their past.
   describe(metrics, devices) {
-    const old = this.columns;
     const keys = devices.flatMap((device) => metrics.map((metric) => `${device.key}|${metric}`));
-    const empty = () => ({ table: this, values: new Float32Array(this.times.length).fill(NaN), numbers: 0, most: 0 });
-    this.columns = new Map(keys.map((key) => [key, old.get(key) ?? empty()]));
-    Object.assign(this, { metrics, devices });
+    const empty = () => ({ table: this, values: new Array(this.times.length).fill(NaN), given: false, most: 0 });
+    this.columns = new Map(keys.map((key) => [key, this.columns.get(key) ?? empty()]));
+    this.devices = devices;
   }
 
   // Longer than this without a number is a gap. A slow metric is read only every few samples.
   get gap() {
-    return Math.max(1, 6 * this.every, 3 * this.spacing);
+    const { times, every } = this;
+    return Math.max(1, 6 * every, (3 * (times.at(-1) - times[0])) / times.length || 0);
   }
 
   // A row that is not newer than the last one is known already. True: a column has its first number.
   append(time, devices) {
-    if (this.rows && !(time > this.times[this.rows - 1])) return false;
-    if (this.rows >= MOST_ROWS) this.thin();
-    if (this.rows === this.times.length) {
-      this.times = grown(this.times, new Float64Array(2 * this.rows));
-      for (const column of this.columns.values()) column.values = grown(column.values, new Float32Array(2 * this.rows));
-    }
-    const values = devices.flat();
+    if (time <= this.times.at(-1)) return false;
+    if (this.times.length >= MOST_ROWS) this.thin();
+    this.times.push(time);
+    const numbers = devices.flat();
     let [at, first] = [0, false];
     for (const column of this.columns.values()) {
-      const value = values[at++] ?? NaN;
-      column.values[this.rows] = value;
+      const value = numbers[at++] ?? NaN;
+      column.values.push(value);
       if (value !== value) continue;
-      first ||= !column.numbers;
-      column.numbers += 1;
+      first ||= !column.given;
+      column.given = true;
       if (value > column.most) column.most = value;
     }
-    this.times[this.rows] = time;
-    this.rows += 1;
     return first;
   }
 
-  // Half the rows: of every four, each column's lowest and highest, in the order in which they came.
   thin() {
-    for (const { values } of this.columns.values())
-      for (let from = 0; from < this.rows; from += 4) {
-        let [low, high] = [-1, -1];
-        for (let i = from; i < Math.min(from + 4, this.rows); i += 1) {
-          if (values[i] !== values[i]) continue;
-          if (low < 0 || values[i] < values[low]) low = i;
-          if (high < 0 || values[i] > values[high]) high = i;
-        }
-        const pair = low < 0 ? [NaN, NaN] : low <= high ? [values[low], values[high]] : [values[high], values[low]];
-        values.set(pair, from / 2);
-      }
-    for (let from = 0; from < this.rows; from += 4) {
-      this.times[from / 2] = this.times[from];
-      this.times[from / 2 + 1] = this.times[Math.min(from + 3, this.rows - 1)];
-    }
-    this.rows = 2 * Math.ceil(this.rows / 4);
-    this.spacing *= 2;
+    const half = (list) => list.filter((_, row) => row % 2 === 0);
+    this.times = half(this.times);
+    for (const column of this.columns.values()) column.values = half(column.values);
   }
 
   // The number nearest to `time` that is not across a gap, or null.
   at({ values }, time) {
-    const next = firstFrom(this.times, this.rows, time);
-    let [best, distance] = [null, this.gap];
-    for (let row = next; row < this.rows && this.times[row] - time < distance; row += 1)
-      if (values[row] === values[row]) [best, distance] = [values[row], this.times[row] - time];
-    for (let row = next - 1; row >= 0 && time - this.times[row] <= distance; row -= 1)
+    const { times, gap } = this;
+    const next = firstFrom(times, time);
+    let [best, distance] = [null, gap];
+    for (let row = next; row < times.length && times[row] - time < distance; row += 1)
+      if (values[row] === values[row]) [best, distance] = [values[row], times[row] - time];
+    for (let row = next - 1; row >= 0 && time - times[row] <= distance; row -= 1)
       if (values[row] === values[row]) return values[row];
     return best;
   }
@@ -99,7 +75,7 @@ class Table {
 
 export class Store {
   constructor() {
-    Object.assign(this, { header: null, tables: [], spans: [], states: new Map(), until: 0, costs: [], cost: null, damage: null });
+    this.clear();
     // What is known of the kernel: whether a model has come to life here, when it last sent something,
     // why it has ended the recording, and whether the connection is lost.
     Object.assign(this, { opened: false, heardAt: null, ended: null, gone: false });
@@ -109,30 +85,31 @@ export class Store {
     this.viewport = null; // shared by all panels of this recording
   }
 
+  clear() {
+    Object.assign(this, { header: null, tables: [], spans: [], states: new Map(), until: 0, damage: null });
+  }
+
   get every() {
     return this.header?.every ?? 0.1;
   }
 
-  // News of the kernel, in any order and more than once: { opened, history, lines, ended, gone }.
-  async receive(news) {
-    if (news.opened) this.opened = true;
-    if (news.gone) this.gone = true;
-    if (news.lines) {
-      this.heardAt = performance.now();
-      this.gone = false;
-      const lines = typeof news.lines === "string" ? JSON.parse(news.lines) : news.lines;
-      if (this.waiting) this.waiting.push(...lines);
-      else lines.forEach((line) => this.take(line));
+  // News of the kernel: { opened, history, lines, ended, gone }.
+  async receive({ opened, history, lines, ended, gone }) {
+    if (opened) this.opened = true;
+    if (gone) this.gone = true;
+    if (ended) this.ended = ended;
+    if (lines) {
+      Object.assign(this, { heardAt: performance.now(), gone: false });
+      if (this.waiting) this.waiting.push(...JSON.parse(lines));
+      else JSON.parse(lines).forEach((line) => this.take(line));
     }
-    if (news.ended) this.ended = news.ended;
     this.tell();
-    if (!news.history) return;
+    if (!history) return;
     this.waiting ??= [];
-    const about = await unpack(news.history);
-    this.load(about);
-    const waiting = this.waiting ?? [];
+    const about = await unpack(history);
+    if (about.seconds > this.until - 0.01) this.load(about);
+    this.waiting?.forEach((line) => this.take(line));
     this.waiting = null;
-    waiting.forEach((line) => this.take(line));
     this.tell();
   }
 
@@ -151,7 +128,6 @@ export class Store {
     else if ("source" in line) this.describe(line);
     else if ("span" in line) this.addSpan({ ...line, name: line.span });
     else if ("state" in line) this.addState({ ...line, why: line.state });
-    else if ("cost" in line) this.addCost(line);
   }
 
   describe({ source, metrics, devices }) {
@@ -161,30 +137,17 @@ export class Store {
     else this.tables.push(new Table(source, metrics, devices, this.every));
   }
 
-  // A whole recording. What is newer here is kept.
-  load(about) {
-    const { tables, spans, states } = this;
-    Object.assign(this, { header: about.header, tables: [], spans: [], states: new Map(), damage: about.damage, cost: about.cost ?? this.cost });
-    for (const { source, metrics, devices, times, columns } of about.sources) {
-      const table = new Table(source, metrics, devices, this.every);
-      Object.assign(table, { times, rows: times.length });
-      if (times.length > 1) table.spacing = (times.at(-1) - times[0]) / (times.length - 1);
+  // A whole recording, in place of what is here.
+  load({ header, sources, spans, states, seconds, damage }) {
+    this.clear();
+    Object.assign(this, { header, damage, until: seconds });
+    for (const { source, metrics, devices, times, columns } of sources) {
+      const table = new Table(source, metrics, devices, this.every, times);
       [...table.columns.values()].forEach((column, i) => Object.assign(column, columns[i]));
       this.tables.push(table);
-      this.until = Math.max(this.until, times.at(-1) ?? 0);
     }
-    this.until = Math.max(this.until, about.seconds ?? 0);
-    about.spans.forEach((span) => this.addSpan(span));
-    about.states.forEach((state) => this.addState(state));
-    tables.forEach((old, number) => {
-      if (!this.tables[number]) this.tables.push(old);
-      const { times, rows } = this.tables[number];
-      const columns = [...old.columns.values()];
-      for (let row = firstFrom(old.times, old.rows, rows ? times[rows - 1] : -Infinity); row < old.rows; row += 1)
-        this.tables[number].append(old.times[row], columns.map(({ values }) => values[row]));
-    });
     spans.forEach((span) => this.addSpan(span));
-    [...states.values()].flat().forEach((state) => this.addState(state));
+    states.forEach((state) => this.addState(state));
     this.version += 1;
   }
 
@@ -198,18 +161,10 @@ export class Store {
 
   addState(state) {
     const key = `${state.device}|${state.metric}`;
-    const list = this.states.get(key) ?? [];
-    if (list.some((one) => one.time === state.time && one.why === state.why)) return;
-    list.push(state);
-    this.states.set(key, list.sort((a, b) => a.time - b.time).slice(-500));
+    const known = this.states.get(key) ?? [];
+    if (known.some((one) => one.time === state.time && one.why === state.why)) return;
+    this.states.set(key, [...known, state].slice(-500));
     this.version += 1;
-  }
-
-  // The cost over the last half minute or so: what it is now, without the start.
-  addCost({ time, cost }) {
-    this.costs = [...this.costs.slice(-5), [time, cost]];
-    const [[began, from]] = this.costs;
-    if (time > began) this.cost = (cost - from) / (time - began);
   }
 
   devices() {
@@ -260,24 +215,24 @@ export async function unpack(text) {
   const about = JSON.parse(new TextDecoder().decode(whole.subarray(4, 4 + length)));
   let at = 4 + length;
   // Differences, modulo what `width` bytes hold: all low bytes first.
-  const sums = (rows, width, use) => {
+  const sums = (rows, width, value) => {
+    const mask = width === 4 ? -1 : (1 << (8 * width)) - 1;
+    const values = new Array(rows);
     let sum = 0;
     for (let i = 0; i < rows; i += 1) {
-      for (let byte = 0; byte < width; byte += 1) sum += whole[at + byte * rows + i] * 2 ** (8 * byte);
-      sum %= 2 ** (8 * width);
-      use(i, sum);
+      for (let byte = 0; byte < width; byte += 1) sum += whole[at + byte * rows + i] << (8 * byte);
+      sum &= mask;
+      values[i] = value(sum >>> 0);
     }
     at += width * rows;
+    return values;
   };
-  about.sources = about.sources.map(({ rows, bytes, ranges, steps, ...source }) => {
-    const times = new Float64Array(rows);
-    sums(rows, 4, (i, ticks) => { times[i] = ticks / TICKS; });
+  about.sources = about.sources.map(({ rows, ranges, steps, ...source }) => {
+    const times = sums(rows, 4, (ticks) => ticks / TICKS);
     const columns = ranges.map(([low, high]) => {
-      const values = new Float32Array(rows).fill(NaN);
-      if (low === null) return { values, numbers: 0, most: 0 };
+      if (low === null) return {};
       const step = (high - low || 1) / steps;
-      sums(rows, bytes, (i, code) => { if (code) values[i] = low + (code - 1) * step; });
-      return { values, numbers: rows, most: high };
+      return { values: sums(rows, 2, (code) => (code ? low + (code - 1) * step : NaN)), given: true, most: high };
     });
     return { ...source, times, columns };
   });

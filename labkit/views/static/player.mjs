@@ -1,304 +1,340 @@
-// The player: redrawn only when something has changed, and only while somebody can see it.
-import { isDark, penOf, watchTheme, write } from "./page.mjs";
-import { paintCircle, paintCircleMoves } from "./player_circle.mjs";
-import { Clock, LANDED } from "./player_clock.mjs";
-import { codeView } from "./player_code.mjs";
-import { Film, unpack } from "./player_film.mjs";
-import { gridWords, paintGrid, paintGridMoves } from "./player_grid.mjs";
-import { circleHit, circleLayout, gridHit, gridLayout } from "./player_layout.mjs";
-import { FEW, paintOf } from "./player_paint.mjs";
-import { icon, legendOf, skeleton } from "./player_parts.mjs";
-import { bytesText, cellWords, countText, rankWords, secondsText, stepWords } from "./player_words.mjs";
+// The player's page: buttons, keys and pointer; redrawn only when something has changed.
+import { element, isDark, watchTheme, write } from "./page.mjs";
+import {
+  bytesText, cellText, circleGeometry, countText, FEW, gridGeometry, highlighted, LANDED, Playback,
+  ranksText, RunData, secondsText, SPEEDS, stepText, unpack,
+} from "./player_data.mjs";
+import { drawBase, drawMoves, paletteOf } from "./player_draw.mjs";
 
-const LOAD_HEIGHT = 20;
+const ICONS = {
+  play: "M4 2.5v11l9-5.5z",
+  pause: "M4 2.5h3v11H4zM9 2.5h3v11H9z",
+  first: "M3 2.5h2v11H3zM13 2.5v11L5.5 8z",
+  last: "M11 2.5h2v11h-2zM3 2.5v11L10.5 8z",
+  back: "M10.5 2.5v11L3 8zM11.5 2.5H13v11h-1.5z",
+  forward: "M5.5 2.5v11L13 8zM3 2.5h1.5v11H3z",
+};
+const button = (name, title, key) => `<button class="${name}" data-act="${name}" title="${title} (${key})" aria-label="${title}">
+  <svg viewBox="0 0 16 16" aria-hidden="true"><path d="${ICONS[name]}"/></svg></button>`;
+const view = (name, title) => `<button class="view" data-act="${name}" title="change the view (V)">${title}</button>`;
+const tile = (name, title) => `<div class="tile"><span>${title}</span><b class="${name}"></b><small></small></div>`;
+// Words are text, to be read aloud, selected and printed; only ranks and messages are pixels.
+const PAGE = `<section class="player">
+  <header>
+    <div class="name"><span class="title"></span><span class="about"></span></div>
+    <div class="views" role="group" aria-label="view">${view("grid", "Grid")}${view("circle", "Circle")}</div>
+  </header>
+  <div class="controls">
+    <div class="buttons" role="group" aria-label="play">
+      ${button("first", "to the beginning", "Home")}${button("back", "one step back", "←")}
+      ${button("play", "play", "Space")}${button("forward", "one step on", "→")}${button("last", "to the end", "End")}
+    </div>
+    <input type="range" class="slider" min="0" step="1" value="0" aria-label="step">
+    <select class="speed" aria-label="speed" title="speed (+ and −)">
+      ${SPEEDS.map((one) => `<option value="${one}">${one}×</option>`).join("")}</select>
+  </div>
+  <p class="says"></p>
+  <div class="body">
+    <div>
+      <div class="stage" tabindex="0" role="group" aria-describedby="help">
+        <canvas class="below"></canvas><canvas class="base"></canvas><canvas class="moves"></canvas>
+      </div>
+      <div class="legend" aria-hidden="true"></div>
+      <p class="detail"></p>
+    </div>
+    <div class="side"><div class="tiles">
+      ${tile("step", "step")}${tile("messages", "messages")}${tile("bytes", "sent")}${tile("time", "time, modelled")}
+    </div></div>
+  </div>
+  <p class="unseen" id="help">Space plays and pauses; the arrow keys go a step back or on; Home and End go to the
+    beginning and the end; plus and minus change the speed; V changes the view. With Shift, the arrow keys select a
+    cell, and what it holds is read aloud; Escape ends that.</p>
+  <p class="unseen aloud" aria-live="polite"></p></section>`;
+const KEYS = {
+  " ": "play", ArrowLeft: "back", ArrowRight: "forward", ArrowDown: "back", ArrowUp: "forward", PageUp: "back",
+  PageDown: "forward", Home: "first", End: "last", "+": "faster", "=": "faster", "-": "slower", v: "view", Escape: "escape",
+};
+const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
 class Player {
   constructor(host, options, css) {
-    this.began = performance.now();
-    Object.assign(this, { host, options, dirty: {}, visible: true, kind: "grid", hovered: null, picked: null });
+    Object.assign(this, { host, began: performance.now(), visible: true, kind: "grid", width: 0, picked: null });
     host.dataset.state = "opening";
-    // Lumino must leave our keys alone: "0 0" restarts a kernel.
+    // JupyterLab must leave our keys alone: "0 0" restarts a kernel.
     host.setAttribute("data-lm-suppress-shortcuts", "true");
-    this.open(css).catch((error) => {
-      // The picture inside stays, and says at least how it ends.
-      host.dataset.state = `fault: ${error.message}`;
+    this.open(options, css).catch((error) => {
+      host.dataset.state = `fault: ${error.message}`; // the picture inside stays
       throw error;
     });
   }
 
-  async open(css) {
-    const { host, options } = this;
-    this.film = new Film(await unpack(options.data));
-    const reduced = matchMedia("(prefers-reduced-motion: reduce)");
-    this.clock = new Clock(this.film.steps, { still: reduced.matches });
-    reduced.addEventListener("change", () => {
-      this.clock.halt();
-      this.clock.still = reduced.matches;
-      this.change();
-    });
-    const parts = (this.parts = skeleton(options, (...what) => this.act(...what)));
+  async open(options, css) {
+    const { host } = this;
+    this.data = new RunData(await unpack(options.data));
+    this.playback = new Playback(this.data.steps, matchMedia("(prefers-reduced-motion: reduce)").matches);
     const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
-    const sheet = document.createElement("style");
-    sheet.textContent = css;
-    root.replaceChildren(sheet, parts.root);
-    this.furnish();
-    this.hands();
-    new ResizeObserver(() => this.change("layout")).observe(parts.stage);
+    root.innerHTML = PAGE;
+    root.prepend(element("style", {}, css));
+    this.parts = Object.fromEntries([...root.querySelectorAll("[class]")].map((one) => [[...one.classList].at(-1), one]));
+    this.parts.player.setAttribute("aria-label", options.alt);
+    this.fillStatic();
+    this.listen();
+    new ResizeObserver(([{ contentRect }]) => {
+      const width = Math.floor(contentRect.width);
+      if (width !== this.width) this.arrange(width);
+    }).observe(this.parts.stage);
     new IntersectionObserver(([one]) => {
       this.visible = one.isIntersecting;
-      this.theme();
+      this.recolour();
     }, { rootMargin: "200px" }).observe(host);
-    // The page outlives its outputs: what is gone is not held by the theme.
+    // The page outlives its outputs: the theme must not keep them.
     const self = new WeakRef(this);
-    watchTheme(() => self.deref()?.theme());
-    this.theme();
+    watchTheme(() => self.deref()?.recolour());
+    this.recolour();
     host.dataset.state = "ready";
   }
 
-  // What does not change while it plays.
-  furnish() {
-    const { parts, film } = this;
-    const { op, options } = film.data;
-    write(parts.title, film.program);
-    const named = Object.entries(options).map(([name, value]) => `${name} = ${value}`);
-    write(parts.about, [`${film.ranks} rank${film.ranks === 1 ? "" : "s"}`, ...(named.length ? named : this.film.mixed ? [op] : [])].join(" · "));
-    parts.slider.max = String(film.steps);
-    for (const part of [parts.slider, parts.first, parts.back, parts.play, parts.forward, parts.last]) part.disabled = !film.steps;
-    parts.speed.value = String(this.clock.speed);
-    this.code = codeView(film.data.sources);
-    parts.root.classList.toggle("alone", !film.data.sources.length);
-    if (film.data.sources.length) parts.side.prepend(this.code.node);
-    parts.stage.setAttribute("aria-label", gridWords(film));
+  fillStatic() {
+    const { parts, data } = this;
+    const options = Object.entries(data.options).map(([name, value]) => `${name} = ${value}`);
+    if (!options.length && data.reduced && data.op) options.push(data.op);
+    write(parts.title, data.program);
+    write(parts.about, [`${data.ranks} rank${data.ranks === 1 ? "" : "s"}`, ...options].join(" · "));
+    parts.slider.max = data.steps;
+    for (const name of ["slider", "first", "back", "play", "forward", "last"]) parts[name].disabled = !data.steps;
+    parts.stage.setAttribute("aria-label", `${data.ranks} ranks with ${data.columns} cells each`);
+    parts.side.prepend(this.fillCode());
   }
 
-  hands() {
+  fillCode() {
+    const line = (tokens, i) => {
+      const indent = tokens[0]?.[0] ? 0 : tokens[0]?.[1].search(/\S|$/) ?? 0;
+      const words = tokens.map(([kind, text]) => (kind ? element("span", { class: `code-${kind}` }, text) : text));
+      // A line that is too long goes on below, further in.
+      const style = `padding-left:${indent + 2}ch;text-indent:-${indent + 2}ch`;
+      const code = element("code", { style }, ...words, "\u200b");
+      const number = element("span", { class: "number", "aria-hidden": "true" }, String(i + 1));
+      return element("div", { class: "line" }, element("span", { class: "on" }), number, code);
+    };
+    this.lines = this.data.sources.map(([, , text]) => highlighted(text).map(line));
+    const head = element("div", { class: "heads", "aria-hidden": "true" }, "ranks",
+      element("span", { class: "chip busy" }, "communicating"), element("span", { class: "chip waiting" }, "waiting"));
+    const about = "the program, with the line in which each rank is";
+    this.code = element("div", { class: "code", tabindex: "0", role: "group", "aria-label": about }, head,
+      ...this.lines.map((lines) => element("div", { class: "source" }, ...lines)));
+    return this.code;
+  }
+
+  listen() {
     const { parts } = this;
-    parts.slider.addEventListener("input", () => {
-      this.clock.seek(Number(parts.slider.value));
-      this.change("aloud");
+    parts.player.addEventListener("click", ({ target }) => this.act(target.closest("[data-act]")?.dataset.act));
+    parts.speed.addEventListener("change", () => {
+      this.playback.speed = Number(parts.speed.value);
     });
-    parts.root.addEventListener("keydown", (event) => {
-      if (!this.key(event)) return;
+    parts.slider.addEventListener("input", () => {
+      this.playback.seek(Number(parts.slider.value));
+      this.change();
+    });
+    parts.player.addEventListener("keydown", (event) => {
+      if (!this.press(event)) return;
       event.preventDefault();
       event.stopPropagation();
     });
-    const under = (event) => {
-      const box = parts.stage.getBoundingClientRect();
-      const hit = this.kind === "grid" ? gridHit : circleHit;
-      return this.layout ? hit(this.layout, event.clientX - box.left, event.clientY - box.top) : null;
+    const pick = (found) => {
+      this.picked = found;
+      this.change();
     };
-    parts.stage.addEventListener("pointermove", (event) => {
-      this.hovered = under(event);
-      this.change();
-    });
-    parts.stage.addEventListener("pointerleave", () => {
-      this.hovered = null;
-      this.change();
-    });
-    parts.stage.addEventListener("click", (event) => {
-      const found = under(event);
-      const again = found && this.picked && found.rank === this.picked.rank && found.cell === this.picked.cell;
-      this.picked = again ? null : found;
-      // JupyterLab puts the focus on the cell when it is clicked; keys are wanted here.
-      parts.stage.focus({ preventScroll: true });
-      this.change();
-    });
+    const pickUnder = ({ clientX, clientY }) => {
+      const { left, top } = parts.stage.getBoundingClientRect();
+      pick(this.geometry?.at(clientX - left, clientY - top) ?? null);
+    };
+    parts.stage.addEventListener("pointermove", pickUnder);
+    parts.stage.addEventListener("pointerdown", pickUnder); // a finger does not move
+    parts.stage.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && pick(null));
+    // JupyterLab puts the focus on the cell that is clicked; keys are wanted here.
+    parts.stage.addEventListener("click", () => parts.stage.focus({ preventScroll: true }));
   }
 
   // The same keys everywhere in the player, but for those that a control needs itself.
-  key({ key, shiftKey, ctrlKey, metaKey, altKey, target }) {
-    if (ctrlKey || metaKey || altKey || !this.film.steps && key !== "v") return false;
-    const on = target.localName;
-    if (on === "select" || (on === "button" && (key === " " || key === "Enter"))) return false;
-    if (on === "div" && target.classList.contains("code") && ["ArrowUp", "ArrowDown"].includes(key)) return false;
-    const pick = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[key];
-    if (pick && (shiftKey || ["ArrowUp", "ArrowDown"].includes(key) && this.picked)) return this.pick(...pick);
-    const meanings = {
-      " ": "play", k: "play", ArrowLeft: "back", ArrowRight: "forward", ArrowDown: "back", ArrowUp: "forward", PageUp: "back", PageDown: "forward",
-      Home: "first", End: "last", "+": "faster", "=": "faster", "-": "slower", v: "view", Escape: "escape",
-    };
-    if (!Object.hasOwn(meanings, key)) return false;
-    this.act(meanings[key]);
+  press({ key, shiftKey, ctrlKey, metaKey, altKey, target }) {
+    const { data } = this;
+    const scrolls = target === this.code && ["ArrowUp", "ArrowDown"].includes(key);
+    if (ctrlKey || metaKey || altKey || scrolls || target.localName === "select") return false;
+    if (target.localName === "button" && key === " ") return false;
+    if (shiftKey && ARROWS[key] && data.columns) {
+      const { rank, cell } = this.picked ?? { rank: 0, cell: -1 };
+      const [down, across] = this.picked ? ARROWS[key] : [0, 1];
+      const turn = (index, size) => (index + size) % size;
+      this.picked = { rank: turn(rank + down, data.ranks), cell: turn(cell + across, data.columns) };
+      this.change();
+    } else if (KEYS[key]) this.act(KEYS[key]);
+    else return false;
     return true;
   }
 
-  pick(down, across) {
-    const { film } = this;
-    const { rank, cell } = this.picked ?? { rank: 0, cell: null };
-    const turn = (value, size) => (value + size) % size;
-    if (!film.columns) return false;
-    this.picked = cell === null ? { rank, cell: 0 } : { rank: turn(rank + down, film.ranks), cell: turn(cell + across, film.columns) };
-    this.hovered = null;
-    this.change("pick");
-    return true;
-  }
-
-  act(name, value) {
-    const { clock, parts } = this;
+  act(name) {
+    const { playback } = this;
     const now = performance.now();
-    if (name === "play") clock.toggle(now);
-    else if (name === "forward") clock.forward(now);
-    else if (name === "back") clock.back();
-    else if (name === "first") clock.seek(0);
-    else if (name === "last") clock.seek(clock.steps);
-    else if (name === "speed") clock.speed = Number(parts.speed.value);
-    else if (name === "faster" || name === "slower") clock.faster(name === "faster" ? 1 : -1);
+    if (name === "play") playback.toggle(now);
+    else if (name === "forward") playback.forward(now);
+    else if (name === "back") playback.seek(playback.told - 1);
+    else if (name === "first") playback.seek(0);
+    else if (name === "last") playback.seek(playback.steps);
+    else if (name === "faster" || name === "slower") playback.faster(name === "faster" ? 1 : -1);
     else if (name === "escape") this.picked = null;
-    else if (name === "view") {
-      this.kind = value ?? (this.kind === "grid" ? "circle" : "grid");
-      return this.change("layout");
-    }
-    return this.change(clock.moving ? "" : "aloud");
+    else if (name === "grid" || name === "circle" || name === "view") {
+      this.kind = name === "view" ? (this.kind === "grid" ? "circle" : "grid") : name;
+      return this.arrange(this.width);
+    } else return undefined;
+    return this.change();
   }
 
-  theme() {
-    if (!this.parts) return;
-    this.parts.root.dataset.theme = isDark(this.host) ? "dark" : "light";
-    this.paint = null;
+  recolour() {
+    this.parts.player.dataset.theme = isDark(this.host) ? "dark" : "light";
+    this.palette = null;
     this.change();
     // A page that is about to be printed has no next frame.
     if (matchMedia("print").matches) this.draw();
     // JupyterLab names the theme before its style sheet counts.
     clearTimeout(this.later);
     this.later = setTimeout(() => {
-      this.paint = null;
+      this.palette = null;
       this.change();
     }, 200);
   }
 
-  // ---- drawing
+  // Where everything stands: once for a width and a view.
+  arrange(width) {
+    const { parts, data, kind } = this;
+    this.width = width;
+    if (width < 40) return;
+    const grid = gridGeometry(data, width);
+    const height = Math.min(Math.max(grid.height, 440), Math.max(width, 300), 600);
+    this.geometry = kind === "grid" ? grid : circleGeometry(data, width, height);
+    this.fresh = true;
+    parts.below.hidden = kind === "grid";
+    parts.stage.style.height = `${this.geometry.height}px`;
+    parts.side.style.setProperty("--lk-tall", `${Math.max(this.geometry.height + 40, 420)}px`);
+    for (const view of parts.views.children) view.setAttribute("aria-pressed", String(view.dataset.act === kind));
+    this.fillLegend();
+    this.change();
+  }
 
-  change(...what) {
-    for (const one of what) this.dirty[one] = true;
+  fillLegend() {
+    const { data, kind } = this;
+    const key = (mark, words, style = "") => element("span", { class: "key" }, element("i", { class: mark, style }), words);
+    const keys = [];
+    if (data.ranks <= FEW) {
+      for (let rank = 0; rank < data.ranks; rank += 1) keys.push(key("swatch", rank, `background:var(--lk-rank-${rank})`));
+      keys.push(`whose contribution, from ${kind === "grid" ? "left to right" : "the inside to the outside"}`);
+      if (data.reduced) keys.push(key("frame", "all of them"));
+    } else {
+      if (kind === "grid") keys.push(key("place", "a contribution is at its rank's place, rank 0 at the left"));
+      if (data.reduced) keys.push(key("some", "one to many"), key("whole", `all ${data.ranks}`));
+    }
+    if (data.doubled) keys.push(`${kind === "grid" ? "with a bar" : "orange rim"}: counted more than once`);
+    this.parts.legend.replaceChildren(...keys);
+  }
+
+  change() {
     if (this.asked || !this.visible) return;
     this.asked = true;
     requestAnimationFrame((now) => {
       this.asked = false;
-      this.frame(now);
+      this.playback.advance(now);
+      this.draw();
+      if (this.playback.moving) this.change();
     });
-  }
-
-  frame(now) {
-    const { clock } = this;
-    const moved = clock.moving;
-    clock.playOn(now);
-    if (moved && !clock.moving) this.dirty.aloud = true;
-    this.draw();
-    if (clock.moving) this.change();
-  }
-
-  arrange() {
-    const { parts, film } = this;
-    const width = Math.floor(parts.stage.getBoundingClientRect().width);
-    if (width < 40) return false;
-    const grid = gridLayout({ width, ranks: film.ranks, columns: film.columns });
-    this.layout = this.kind === "grid" ? grid
-      : circleLayout({ width, height: Math.min(Math.max(grid.height, 440), Math.max(width, 300), 600), ranks: film.ranks, columns: film.columns });
-    parts.below.hidden = this.kind === "grid";
-    parts.stage.style.height = `${this.layout.height}px`;
-    parts.side.style.setProperty("--lk-tall", `${Math.max(this.layout.height + 40, 420)}px`);
-    legendOf(parts.legend, film, FEW, this.kind);
-    for (const view of parts.views) view.setAttribute("aria-pressed", String(view.dataset.view === this.kind));
-    this.hovered = null;
-    this.dirty.fresh = this.dirty.load = true;
-    return true;
   }
 
   draw() {
-    const { parts, film, clock, dirty } = this;
-    if ((dirty.layout || !this.layout || parts.stage.clientWidth !== this.layout.width) && !this.arrange()) return;
-    if (!this.paint) {
-      this.paint = paintOf(parts.root);
-      dirty.fresh = dirty.load = true;
-    }
-    const { layout, paint } = this;
-    const { step, phase, told } = clock;
+    const { parts, data, geometry, playback } = this;
+    if (!geometry) return;
+    this.fresh ||= !this.palette;
+    this.palette ??= paletteOf(parts.player);
+    const { step, phase, told } = playback;
     const shown = phase >= LANDED ? step + 1 : step;
-    const scene = { film, layout, paint, step, phase, still: clock.still, picked: this.hovered ?? this.picked, fresh: dirty.fresh, below: parts.below };
-    if (dirty.fresh || shown !== this.shown) (this.kind === "grid" ? paintGrid : paintCircle)(parts.base, { ...scene, step: shown });
-    (this.kind === "grid" ? paintGridMoves : paintCircleMoves)(parts.moves, scene);
-    if (dirty.load || told !== this.told || shown !== this.shown) {
-      this.paintLoad(told);
-      this.words(told, shown);
+    const { palette, picked, fresh } = this;
+    const scene = { data, geometry, palette, phase, fresh, picked, below: parts.below };
+    if (fresh || shown !== this.shown) drawBase(parts.base, { ...scene, step: shown });
+    drawMoves(parts.moves, { ...scene, step });
+    if (fresh || told !== this.told || shown !== this.shown) this.explain(told, shown);
+    this.showControls();
+    const words = picked && cellText(data, shown, picked.rank, picked.cell);
+    write(parts.detail, words ?? "Point at a cell, or select one with Shift and the arrow keys, to read what it holds.");
+    parts.detail.classList.toggle("hint", !words);
+    if (this.told !== undefined && !playback.moving)
+      write(parts.aloud, words ?? `Step ${told} of ${data.steps}. ${stepText(data, told)}`);
+    Object.assign(this, { shown, told, fresh: false });
+    this.host.dataset.step = `${step}${phase ? "+" : ""}`; // a plus: on the way to the next
+    this.host.dataset.opening ??= Math.round(performance.now() - this.began);
+  }
+
+  // What changes from step to step.
+  explain(told, shown) {
+    const { parts, data } = this;
+    const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+    const count = (until) => countText(sum(data.messages.slice(0, until + 1).map((one) => one.length)));
+    const [sent, all] = [data.sent[shown], data.sent.at(-1)];
+    const tile = (name, value, whole) => {
+      write(parts[name], value);
+      write(parts[name].nextSibling, `of ${whole}`);
+    };
+    write(parts.says, stepText(data, told));
+    parts.slider.value = told;
+    parts.slider.setAttribute("aria-valuetext", `step ${told} of ${data.steps}`);
+    tile("step", String(told), data.steps);
+    tile("messages", count(shown), count(data.steps));
+    const busiest = `busiest rank ${bytesText(Math.max(...sent))} of ${bytesText(Math.max(...all))}`;
+    tile("bytes", bytesText(sum(sent)), `${bytesText(sum(all))}; ${busiest}`);
+    const link = data.link.replace(/^modelled: /, "");
+    tile("time", secondsText(data.clock[shown]), `${secondsText(data.clock.at(-1))}, ${link}`);
+    this.showLines(told);
+  }
+
+  showLines(told) {
+    const chip = (kind, ranks, verb) => {
+      const text = ranks.length === this.data.ranks ? "all" : ranksText(ranks);
+      const short = text.length > 7 ? `${ranks.length} of ${this.data.ranks}` : text;
+      return element("span", { class: `chip ${kind}`, title: `ranks ${ranksText(ranks)} ${verb}` }, short,
+        element("span", { class: "unseen" }, ` ${verb}`));
+    };
+    const lines = this.data.lines(told);
+    const key = JSON.stringify(lines);
+    if (key === this.key) return; // the next step may be in the same lines
+    this.key = key;
+    for (const node of this.code.querySelectorAll("[aria-current]")) {
+      node.removeAttribute("aria-current");
+      node.firstChild.replaceChildren();
     }
-    this.controls(told);
-    this.pointed(shown);
-    if (dirty.aloud) write(parts.aloud, `Step ${told} of ${film.steps}. ${stepWords(film, told)}`);
-    Object.assign(this, { shown, told, dirty: {} });
-    const where = `${step}${phase ? "+" : ""}`; // a plus: on the way to the next
-    if (this.host.dataset.step !== where) this.host.dataset.step = where;
-    this.host.dataset.opening ??= String(Math.round(performance.now() - this.began));
-  }
-
-  // Behind the slider: the bytes of each step, so that the phases of a program can be seen.
-  paintLoad(told) {
-    const { film, parts, paint } = this;
-    const width = parts.scrub.clientWidth;
-    const pen = penOf(parts.load, width, LOAD_HEIGHT);
-    if (!film.steps) return;
-    const loads = film.loads.slice(1);
-    const most = Math.max(...loads, 1);
-    const room = width - 16; // a slider's thumb stays inside
-    loads.forEach((load, i) => {
-      const x = 8 + (room * (i + 0.5)) / film.steps;
-      const wide = Math.max(1, Math.min(room / film.steps - 1, 26));
-      const tall = Math.max(1.5, (LOAD_HEIGHT - 3) * (load / most));
-      pen.fillStyle = i + 1 === told ? paint.focus : i + 1 < told ? paint.faint : paint.edge;
-      pen.fillRect(x - wide / 2, LOAD_HEIGHT - tall, wide, tall);
+    const nodes = lines.map(({ source, line, busy, waiting }) => {
+      const node = this.lines[source][line - 1];
+      node.setAttribute("aria-current", busy.length ? "step" : "true");
+      if (busy.length) node.firstChild.append(chip("busy", busy, "communicating"));
+      if (waiting.length) node.firstChild.append(chip("waiting", waiting, "waiting"));
+      return node;
     });
+    // Only the program scrolls, never the page.
+    const [top, end] = [nodes[0]?.offsetTop ?? 0, (nodes.at(-1)?.offsetTop ?? 0) + 20];
+    const box = this.code;
+    if (nodes.length && (top < box.scrollTop + 30 || end > box.scrollTop + box.clientHeight)) box.scrollTop = top - 48;
   }
 
-  words(told, shown) {
-    const { film, parts } = this;
-    const { step, messages, bytes, time } = parts.tiles;
-    const sent = film.bytes(shown);
-    const all = film.bytes(film.steps);
-    const sum = (list) => list.reduce((a, b) => a + b, 0);
-    const count = (until) => film.byStep.slice(0, until + 1).reduce((total, one) => total + one.length, 0);
-    write(parts.says, stepWords(film, told));
-    write(step.value, `${told}`);
-    write(step.more, `of ${film.steps}`);
-    write(messages.value, countText(count(shown)));
-    write(messages.more, `of ${countText(count(film.steps))}`);
-    write(bytes.value, bytesText(sum(sent)));
-    write(bytes.more, `of ${bytesText(sum(all))}; busiest rank ${bytesText(Math.max(...sent))} of ${bytesText(Math.max(...all))}`);
-    write(time.value, secondsText(film.data.clock[shown] ?? 0));
-    write(time.more, `of ${secondsText(film.data.clock.at(-1))}, ${film.data.link.replace(/^modelled: /, "")}`);
-    this.code.show(film.lines(told), film.ranks);
-  }
-
-  controls(told) {
-    const { parts, clock, film } = this;
-    if (Number(parts.slider.value) !== told) parts.slider.value = String(told);
-    const says = `step ${told} of ${film.steps}`;
-    if (parts.slider.getAttribute("aria-valuetext") !== says) parts.slider.setAttribute("aria-valuetext", says);
-    if (parts.speed.value !== String(clock.speed)) parts.speed.value = String(clock.speed);
-    const name = clock.playing ? "pause" : "play";
-    if (parts.play.dataset.shows === name) return;
-    parts.play.dataset.shows = name;
-    parts.play.replaceChildren(icon(name));
+  showControls() {
+    const { parts, playback } = this;
+    const name = playback.target === playback.steps ? "pause" : "play";
+    if (parts.speed.value !== String(playback.speed)) parts.speed.value = playback.speed;
+    if (parts.play.getAttribute("aria-label") === name) return;
+    parts.play.querySelector("path").setAttribute("d", ICONS[name]);
     parts.play.setAttribute("aria-label", name);
     parts.play.title = `${name} (Space)`;
   }
-
-  pointed(shown) {
-    const { parts, film } = this;
-    const at = this.hovered ?? this.picked;
-    const words = !at ? "" : at.cell === null ? rankWords(film, this.clock.told, at.rank) : cellWords(film, shown, at.rank, at.cell);
-    write(parts.detail, words || "Point at a cell or a rank, or pick one with Shift and the arrow keys, to read what it holds.");
-    parts.detail.classList.toggle("hint", !words);
-    if (this.dirty.pick) write(parts.aloud, words);
-  }
-}
-
-export function mount(host, options, css) {
-  return new Player(host, options, css);
 }
 
 export function mountAll(options, css, tries = 100) {
   const hosts = [...document.querySelectorAll(".labkit-player")].filter(
     (one) => one.dataset.labkitPlayer === options.key && !one.dataset.state);
-  for (const host of hosts) mount(host, options, css);
+  for (const host of hosts) new Player(host, options, css);
   // JupyterLab may run a script before its output is in the page.
   if (!hosts.length && tries) requestAnimationFrame(() => mountAll(options, css, tries - 1));
 }

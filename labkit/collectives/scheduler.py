@@ -1,0 +1,206 @@
+"""N ranks in one process: each has a stack of its own, and they take turns.
+
+A rank runs until it has to wait; then the next that can go on does, in the order of ranks. Nothing
+depends on time or chance, so the same program always leaves the same record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import greenlet
+
+from labkit.collectives import errors
+from labkit.collectives.buffer_log import BufferLog, poison, poisoned_by
+from labkit.collectives.messages import End, Mailboxes, OpenCall
+from labkit.collectives.records import Array
+from labkit.collectives.source import Lines
+from labkit.kinds import LabError
+from labkit.time_limit import TimeLimit, time_limit
+
+__all__ = ["Scheduler"]
+
+POLLS = 10_000  # Tests in a row, of ranks that do nothing else: no message will come
+# Stacks of programs that no exception ends; a stack that is garbage would run again.
+_KEPT: list[Any] = []
+
+
+class Scheduler:
+    """The ranks of one run, what they wait for, and what they have done."""
+
+    def __init__(self, program: Callable[..., Any], buffers: list[Array], eager: int) -> None:
+        self.ranks = len(buffers)
+        self.lines = Lines(program)
+        self.calls: list[OpenCall] = []  # that have returned
+        self.mail = Mailboxes(self.ranks)
+        self.log = BufferLog(buffers)
+        self._buffers = buffers
+        self._eager = eager
+        self._last: list[OpenCall | None] = [None] * self.ranks  # of each rank, to return
+        self._waiting: list[OpenCall | None] = [None] * self.ranks
+        self._goes_on: list[Callable[[], bool]] = [lambda: True] * self.ranks
+        self._barriers = [0] * self.ranks  # that each rank has come to
+        self._receiving: list[list[End]] = [[] for _ in buffers]  # Irecvs before their Wait
+        self._poisoned: list[End] = []  # all Irecvs, by the number in their memory
+        self._fault: LabError | None = None
+        self._over = False
+        self._hub: Any = None
+        self._stacks: list[Any] = []
+
+    def run(self, work: Callable[[int], None], timeout: float) -> None:
+        """Call `work(rank)` on every rank, to its end; what went wrong is raised."""
+        self._hub = greenlet.getcurrent()
+        self._stacks = [greenlet.greenlet(partial(self._rank, work, r)) for r in range(self.ranks)]
+        try:
+            with time_limit(timeout):
+                try:
+                    self._take_turns()
+                finally:
+                    self._clean_up()
+        except TimeLimit as late:
+            where = self.lines.of_exception(late.__traceback__)
+            self._fault = self._fault or LabError(errors.out_of_time(timeout, where))
+        if self._fault is None and (text := errors.left_over(self.mail, self.calls)):
+            self._fault = LabError(text)
+        if self._fault is not None:
+            raise self._fault
+
+    def _take_turns(self) -> None:
+        polls, moved = 0, True
+        while moved and polls < POLLS:
+            moved = False
+            for rank, stack in enumerate(self._stacks):
+                if stack.dead or not self._goes_on[rank]():
+                    continue
+                call, moved = self._waiting[rank], True
+                polls = polls + 1 if call and call.name == "Test" else 0
+                stack.switch()
+                if self._fault is not None:
+                    return
+        if not all(stack.dead for stack in self._stacks):
+            self._fault = LabError(errors.deadlock(self._waiting, self.mail))
+
+    def _clean_up(self) -> None:
+        """Let the `finally` blocks of ranks that still wait run; their calls do not return."""
+        self._over = True
+        for stack in self._stacks:
+            if stack:
+                stack.throw()
+        _KEPT.extend(stack for stack in self._stacks if stack)
+
+    def _rank(self, work: Callable[[int], None], rank: int) -> None:
+        try:
+            work(rank)
+            self.log.observe(rank, self._last[rank], self._receiving[rank])
+            if not self._receiving[rank]:
+                self._refuse_poison(self._buffers[rank].reshape(-1))
+        except LabError as fault:
+            self._fault = self._fault or fault
+        except (Exception, SystemExit) as fault:  # noqa: BLE001 (it is raised with its rank)
+            if self._fault is None:
+                self._fault = errors.rank_raised(rank, fault, self.lines)
+                self._fault.__cause__ = fault
+
+    # What the calls of a communicator are made of.
+
+    def enter(self, rank: int, name: str) -> OpenCall:
+        """A rank makes a call."""
+        if greenlet.getcurrent() is not self._stacks[rank]:
+            raise self.fault(errors.wrong_place(rank, name))
+        if self._over or self._fault is not None:
+            self._hub.switch()  # the program has caught what ended the run
+        call = OpenCall(rank, name, self.lines.here())
+        if call.at.in_tensors:
+            raise self.fault(errors.inside_tensors(call))
+        self.log.observe(rank, self._last[rank], self._receiving[rank])
+        return call
+
+    def fault(self, text: str) -> LabError:
+        """The error that ends the run, also when the program catches it."""
+        self._fault = self._fault or LabError(text)
+        return self._fault
+
+    def post(
+        self, call: OpenCall, memory: Array, peer: int, tag: int, *, sends: bool, late: bool
+    ) -> End:
+        """Post one end of a message; the other may be there, or come later."""
+        region = self.log.region(call.rank, memory)
+        end = End(call, sends, peer, tag, memory, region, memory.size, memory.nbytes, late=late)
+        if sends:
+            self._refuse_poison(memory)
+            end.held = memory.copy()
+            end.eager = bool(self._eager) and memory.nbytes <= self._eager
+        elif late:
+            # What reads it before Wait shall not find what was there before.
+            end.before = memory.copy()
+            self._poisoned.append(end)
+            poison(memory, len(self._poisoned))
+            end.held = memory.copy()
+            self._receiving[call.rank].append(end)
+        call.posts.append(end)
+        if pair := self.mail.post(end):
+            send, receive = pair
+            if text := errors.unlike_ends(send, receive):
+                raise self.fault(text)
+            receive.data = send.held
+        return end
+
+    def wait_for(
+        self, call: OpenCall, ends: list[End], enough: Callable[[Iterable[bool]], bool] = all
+    ) -> None:
+        """Wait until all of the ends are done, or any."""
+        call.pending = ends
+        self._wait(call, lambda: enough(end.is_done for end in ends))
+
+    def poll(self, call: OpenCall, end: End) -> bool:
+        """Whether the end is done, if not at once then when every other rank has had its turn."""
+        turns = iter([end.is_done])
+        call.pending = [end]
+        self._wait(call, lambda: next(turns, True))
+        return end.is_done
+
+    def barrier(self, call: OpenCall) -> None:
+        """Wait until every rank is at the barrier."""
+        number = call.barrier = self._barriers[call.rank]
+        self._barriers[call.rank] += 1
+        self._wait(call, lambda: min(self._barriers) > number)
+
+    def finish(self, call: OpenCall, ends: Sequence[End | None] = ()) -> None:
+        """Wait for the ends, put received data where they belong, return from the call."""
+        there = [end for end in ends if end is not None]
+        self.wait_for(call, there)
+        for end in there:
+            self._complete(end)
+        call.awaits += [end for end in there if not end.eager]
+        call.number = len(self.calls)
+        self.calls.append(call)
+        self._last[call.rank] = call
+
+    def _wait(self, call: OpenCall, goes_on: Callable[[], bool]) -> None:
+        """Let the other ranks take their turns until the call can go on."""
+        if not goes_on():
+            self._waiting[call.rank], self._goes_on[call.rank] = call, goes_on
+            self._hub.switch()
+            self._waiting[call.rank] = None
+
+    def _complete(self, end: End) -> None:
+        assert end.memory is not None
+        if end.late and end.held is not None and end.held.tobytes() != end.memory.tobytes():
+            raise self.fault(errors.not_waited(end, "changed"))
+        if not end.sends:
+            if end.before is not None:
+                end.memory[:] = end.before
+                self._receiving[end.rank].remove(end)
+            end.memory[: end.message.count] = end.data
+        end.waited = True
+        end.memory = end.before = end.data = None
+        if end.other is not None:
+            end.held = None  # what waits for its receiver is still needed
+
+    def _refuse_poison(self, memory: Array) -> None:
+        """Stop if what a rank sends or ends with was made from memory that was still receiving."""
+        number = poisoned_by(memory) if self._poisoned else 0
+        if 0 < number <= len(self._poisoned):
+            raise self.fault(errors.not_waited(self._poisoned[number - 1], "read"))

@@ -1,0 +1,137 @@
+"""Judges of answers: a number with its unit, a word, a function that is called.
+
+>>> number(4.8, "MB")(4.8e6)
+Traceback (most recent call last):
+labkit.exercises.task.Wrong: You gave bytes; the question asks for MB.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import reprlib
+import textwrap
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from labkit.exercises.task import Unanswered, Wrong
+from labkit.kinds import LabError
+from labkit.time_limit import TimeLimit, time_limit
+
+__all__ = ["check_callable", "function", "has_blanks", "number", "numbers_in", "word"]
+
+UNITS: tuple[dict[str, float], ...] = (
+    {"bits": 1 / 8, "bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "MiB": 2**20, "GiB": 2**30},
+    {"bytes/s": 1, "MB/s": 1e6, "GB/s": 1e9},
+    {"µs": 1e-6, "ms": 1e-3, "s": 1, "minutes": 60, "hours": 3600, "days": 86_400},
+    {"a share of 1": 1, "%": 0.01},
+    {"J": 1, "Wh": 3600, "kWh": 3.6e6},
+)
+TIME_LIMIT = 10.0  # seconds; a function of an exercise is done in milliseconds
+
+
+def number(truth: float, unit: str = "", *, within: float = 1e-6) -> Callable[[Any], None]:
+    """A number; `within` is a share of the answer: 0.02 lets 2 % pass."""
+
+    def judge(answer: Any) -> None:
+        try:
+            given = float(answer)
+        except (TypeError, ValueError, OverflowError):
+            given = math.nan
+        if math.isnan(given):
+            raise Wrong(f"{reprlib.repr(answer)} is not a number. Write answer = 123.")
+        if math.isclose(given, truth, rel_tol=within):
+            return
+        sizes = next((one for one in UNITS if unit in one), {})
+        for other, size in sizes.items():
+            if math.isclose(given * size, truth * sizes[unit], rel_tol=within):
+                raise Wrong(f"You gave {other}; the question asks for {unit}.", hint=False)
+        raise Wrong(f"{given:g} is too {'large' if given > truth else 'small'}.")
+
+    return judge
+
+
+def word(truth: str) -> Callable[[Any], None]:
+    """A word or a name: case and spaces do not matter, and tf.distribute.X is as good as X."""
+
+    def letters(text: str) -> str:
+        name = text.rpartition(".")[2].casefold()
+        return "".join(filter(str.isalnum, name)).removesuffix("strategy")
+
+    def judge(answer: Any) -> None:
+        if not isinstance(answer, str):
+            raise Wrong(f'{reprlib.repr(answer)} is not a word in quotes. Write answer = "...".')
+        if letters(answer) != letters(truth):
+            raise Wrong(f"{answer!r} is not it.")
+
+    return judge
+
+
+def function(
+    examine: Callable[[Callable[..., Any]], None], seconds: float = TIME_LIMIT
+) -> Callable[[Any], None]:
+    """A function: `examine` calls it, and raises LabError for what it does wrong."""
+
+    def judge(answer: Any) -> None:
+        check_callable(answer)
+
+        def called(*arguments: Any) -> Any:
+            try:
+                result = answer(*arguments)
+            except LabError:
+                raise
+            except (Exception, SystemExit) as fault:  # noqa: BLE001 (also exit() ends no lecture)
+                if has_blanks(answer):
+                    raise Unanswered from None
+                last = str(fault).strip().rpartition("\n")[2]  # TensorFlow writes a page
+                said = f": {last[:300]}" if last else ""
+                where = _line(fault, answer)
+                raise Wrong(f"It raised {type(fault).__name__}{said}{where}") from None
+            if result is ... or (result is None and has_blanks(answer)):
+                raise Unanswered
+            return result
+
+        try:
+            with time_limit(seconds):
+                examine(called)
+        except TimeLimit:
+            text = f"It was not done after {seconds:g} s. Look for a loop that does not end."
+            raise Wrong(text) from None
+
+    return judge
+
+
+def has_blanks(function: Any) -> bool:
+    """Whether a `...` still stands for a value or a statement; `x[..., 0]` is none."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    slices = [node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
+    inside = {id(node) for each in slices for node in ast.walk(each)}
+    dots = [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and n.value is ...]
+    return any(id(node) not in inside for node in dots)
+
+
+def check_callable(answer: Any) -> None:
+    """Refuse what is not a function."""
+    if not callable(answer):
+        raise Wrong(f"{reprlib.repr(answer)} is not a function. Write its name, without ().")
+
+
+def numbers_in(result: Any, what: str) -> list[float]:
+    """The numbers of a list, an array or a range."""
+    try:
+        return [float(one) for one in result]
+    except (TypeError, ValueError, OverflowError):
+        raise Wrong(f"It returned {reprlib.repr(result)}: return {what}.") from None
+
+
+def _line(fault: BaseException, function: Any) -> str:
+    """The line that failed, as its cell or file counts."""
+    frames = traceback.extract_tb(fault.__traceback__)
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
+    lines = [frame for frame in frames if frame.filename == file]
+    return f" at line {lines[-1].lineno}: {lines[-1].line}" if lines else ""

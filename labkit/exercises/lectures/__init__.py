@@ -1,0 +1,1 @@
+"""The questions of each lecture, by name, in `TASKS`."""

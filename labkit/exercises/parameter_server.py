@@ -1,0 +1,178 @@
+"""The server that lecture 08 writes, judged with simulated workers and run with real ones.
+
+>>> print(run_with_processes(my_server, workers=3, slow={2: 3.0}))          # doctest: +SKIP
+3 workers and your server: 60 pushes, staleness 1.93 on average and 4 at most, ...
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import cycle
+from multiprocessing.connection import wait
+from typing import Any
+
+import numpy as np
+
+from labkit.exercises.judges import function, numbers_in
+from labkit.exercises.task import Unanswered, Wrong
+from labkit.kinds import LabError, measured
+
+__all__ = ["Message", "examine_server", "run_with_processes"]
+
+# Seconds that each simulated worker needs for each of its gradients, again and again.
+TIMES = [[[1.0]], [[1.0], [1.3]], [[1.0, 1.4], [0.7], [3.1]]]
+
+
+@dataclass
+class Message:
+    """What a worker sends: it asks for the weights ("pull"), or brings a gradient ("push")."""
+
+    worker: int
+    kind: str
+    gradient: Any = None
+    version: int = -1  # of the weights that the gradient was computed from
+    answer: tuple[Any, Any] | None = field(default=None, repr=False)
+
+    def reply(self, weights: Any, version: int) -> None:
+        """Send the weights, and how many updates they have seen, to the worker that asked."""
+        self.answer = (np.array(weights, dtype=float), version)
+
+
+class Simulated:
+    """Workers that compute at the same time, by a simulated clock, each on data of its own."""
+
+    def __init__(self, times: list[list[float]]) -> None:
+        self.now, self.times = 0.0, [cycle(one) for one in times]
+        self.queue: list[tuple[float, int, Any]] = []
+
+    def begin(self, worker: int, weights: Any) -> None:
+        """Let one worker compute a gradient of these weights."""
+        gradient = [1.0, 2.0] * (weights - np.array([worker + 1.0, -worker]))
+        heapq.heappush(self.queue, (self.now + next(self.times[worker]), worker, gradient))
+
+    def next_done(self) -> tuple[int, Any]:
+        """The next worker that is done, and its gradient."""
+        self.now, worker, gradient = heapq.heappop(self.queue)
+        return worker, gradient
+
+
+def serve(
+    server: Callable[..., Any], team: Any, workers: int, start: Any, rate: float, pushes: int
+) -> tuple[Any, list[int]]:
+    """Run a server until so many pushes; check every reply, and what it returns."""
+    weights, staleness, read = start.copy(), list[int](), [0] * workers
+    fault = ""
+
+    def pull(worker: int) -> Iterator[Message]:
+        nonlocal fault
+        message, version = Message(worker, "pull"), len(staleness)
+        yield message
+        given, sent = message.answer or (None, None)
+        if message.answer is None:
+            fault = "got no answer."
+        elif not _equal(given, weights):
+            fault = f"got {_row(given)}; the gradients, applied one by one, make {_row(weights)}."
+        elif sent != version:
+            fault = f"was told that it is {sent!r}; the version is the number of pushes so far."
+        if fault:
+            fault = f"worker {worker} asked for version {version} of the weights and {fault}"
+        else:
+            read[worker] = version
+            team.begin(worker, weights)
+
+    def inbox() -> Iterator[Message]:
+        nonlocal weights
+        for worker in range(workers):
+            if not fault:
+                yield from pull(worker)
+        while not fault and len(staleness) < pushes:
+            worker, gradient = team.next_done()
+            staleness.append(len(staleness) - read[worker])
+            weights = weights - rate * gradient
+            yield Message(worker, "push", gradient, read[worker])
+            yield from pull(worker)
+
+    result = server(inbox(), start.copy(), rate)
+    if len(staleness) < pushes:
+        fault = fault or f"it ended at push {len(staleness)} of {pushes}."
+    if fault := fault or _wrong_result(result, weights, staleness):
+        raise Wrong(f"With {workers} worker{'s' * (workers > 1)}, {fault}")
+    return weights, staleness
+
+
+def _wrong_result(result: Any, weights: Any, staleness: list[int]) -> str:
+    if not (isinstance(result, tuple) and len(result) == 2):
+        return f"it returned {result!r}. Let it return weights, staleness."
+    if not _equal(result[0], weights):
+        return f"it returned other weights than {_row(weights)}, the last."
+    given = numbers_in(result[1], "weights and a list of whole numbers")
+    return f"the staleness is {staleness}; yours is {given}." if given != staleness else ""
+
+
+def examine_server(server: Callable[..., Any]) -> None:
+    """Run a server with one, two and three simulated workers."""
+    for times in TIMES:
+        serve(server, Simulated(times), len(times), np.array([4.0, 4.0]), rate=0.2, pushes=9)
+
+
+class Connected:
+    """The same with workers at the other end of connections."""
+
+    def __init__(self, connections: dict[int, Any]) -> None:
+        self.connections = connections
+
+    def begin(self, worker: int, weights: Any) -> None:
+        """Let one worker compute a gradient of these weights."""
+        self.connections[worker].send(weights)
+
+    def next_done(self) -> tuple[int, Any]:
+        """The next worker that is done, and its gradient."""
+        ready = wait(list(self.connections.values()))[0]
+        worker = next(one for one, other in self.connections.items() if other is ready)
+        _began, _ended, gradient = self.connections[worker].recv()
+        return worker, gradient
+
+
+def run_with_processes(
+    server: Callable[..., Any],
+    *,
+    workers: int = 3,
+    updates: int = 60,
+    compute: float = 0.010,
+    slow: Mapping[int, float] | None = None,
+) -> str:
+    """Run a right server with a process for each worker, and say how stale its gradients were."""
+    from labkit.hardware import machine_text
+    from labkit.updates import Softmax
+    from labkit.updates.settings import checked_settings
+    from labkit.updates.workers import run_with_workers
+
+    try:
+        function(examine_server)(server)
+    except (LabError, Unanswered):
+        raise LabError("Your server is not right yet: its workers would wait for ever.") from None
+    settings = checked_settings(workers=workers, updates=updates, compute=compute, slow=slow)
+    problem = Softmax()
+    weights, staleness = run_with_workers(partial(_serve, server), settings, problem, 60.0)
+    loss = f"loss {problem.loss(problem.start()):.3g} → {problem.loss(weights):.3g}"
+    return (
+        f"{workers} workers and your server: {updates} pushes, staleness "
+        f"{sum(staleness) / updates:.2f} on average and {max(staleness)} at most, {loss}\n"
+        f"{measured(f'{machine_text()}; {workers} workers and a server, each a process')}"
+    )
+
+
+def _serve(server: Callable[..., Any], settings: Any, problem: Any, connections: Any) -> Any:
+    team, start = Connected(connections), problem.start()
+    return serve(server, team, settings.workers, start, 1.0, settings.updates)
+
+
+def _equal(given: Any, weights: Any) -> bool:
+    return np.shape(given) == weights.shape and np.allclose(given, weights)
+
+
+def _row(values: Any) -> str:
+    return "[" + ", ".join(f"{one:.3g}" for one in values.ravel()[:4]) + "]"

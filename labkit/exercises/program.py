@@ -1,0 +1,79 @@
+"""The judge of a program: run on several numbers of ranks, proved, counted, and shown."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from labkit.exercises.judges import check_callable, has_blanks
+from labkit.exercises.task import Unanswered, Wrong
+from labkit.kinds import LabError
+
+if TYPE_CHECKING:
+    from labkit.collectives import Trace
+
+__all__ = ["program"]
+
+TIME_LIMIT = 10.0  # seconds; a program of an exercise is done in milliseconds
+UNCHANGED = "No buffer has changed: buffer = x gives x that name, buffer[:] = x writes into it.\n"
+
+
+def program(
+    collective: str,
+    too_much: Callable[[Trace], Iterable[str]] = lambda trace: (),
+    *,
+    ranks: tuple[int, ...] = (2, 3, 4, 5, 8, 1),
+    elements: Callable[[int], tuple[int, ...]] = lambda ranks: (ranks, 2 * ranks + 1, 1),
+    shown: int = 8,
+) -> Callable[[Any], Trace]:
+    """A function of (comm, buffer) that must be the collective on all these ranks and elements.
+
+    Only then does `too_much` say which steps and bytes of a run on `shown` ranks are too many.
+    """
+
+    def judge(answer: Any) -> Trace:
+        check_callable(answer)
+        for count in ranks:
+            for size in elements(count):
+                _prove(answer, collective, count, size)
+        trace = _run(answer, shown, elements(shown)[0])
+        if faults := list(too_much(trace)):
+            raise Wrong(f"It is correct. But on {shown} ranks {' And '.join(faults)}", trace)
+        return trace
+
+    return judge
+
+
+def _run(answer: Callable[..., Any], ranks: int, size: int) -> Trace:
+    import numpy as np
+
+    from labkit import collectives
+
+    whole = np.arange(1.0, ranks * size + 1).reshape(ranks, size)
+    return collectives.run(answer, list(whole), timeout=TIME_LIMIT)
+
+
+def _prove(answer: Callable[..., Any], collective: str, ranks: int, size: int) -> None:
+    trace = None
+    try:
+        trace = _run(answer, ranks, size)
+        verdict = trace.check(collective)
+    except LabError as fault:
+        raise Wrong(f"On {ranks} rank{'s' * (ranks > 1)}: {fault}", trace) from None
+    if not verdict:
+        unchanged = all((a == b).all() for a, b in zip(trace.inputs, trace.outputs, strict=True))
+        if unchanged and not trace.messages and _is_empty(answer):
+            raise Unanswered
+        told = not unchanged or "buffer[:]" in str(verdict)
+        text = f"{verdict}\n{'' if told else UNCHANGED}"
+        raise Wrong(f"{text}Each rank had {size} element{'s' * (size > 1)}.", trace)
+
+
+def _is_empty(answer: Any) -> bool:
+    """Whether the `...` of the cell still stands there, and the buffer's name was not rebound."""
+    if not has_blanks(answer):
+        return False
+    buffer = answer.__code__.co_varnames[1]
+    return not re.search(rf"\b{buffer} *=[^=]", inspect.getsource(answer))

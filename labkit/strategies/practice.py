@@ -1,0 +1,44 @@
+"""The small training that every strategy runs, so that its weights can be compared.
+
+The dense model without dropout, SGD, one seed, the same batches in the same order: a strategy that
+is right ends with the weights of one device.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from labkit.datasets.dataset import Dataset
+from labkit.datasets.synthetic import synthetic_images
+from labkit.training.inputs import epoch_order
+from labkit.training.job import Job
+
+__all__ = ["BATCH", "RATE", "SEED", "STEPS", "practice_batches", "practice_data", "practice_job"]
+
+STEPS, BATCH, RATE, SEED = 20, 120, 0.1, 0  # 120 divides evenly among 2, 3 and 4
+
+
+@cache
+def practice_data() -> Dataset:
+    """As many images as one epoch of `STEPS` steps takes, the same in every process."""
+    train = synthetic_images(STEPS * BATCH, (28, 28), 10, digits=True, test=False)
+    test = synthetic_images(1000, (28, 28), 10, digits=True, test=True)
+    return Dataset("MNIST", "synthetic", *train, *test, classes=10)
+
+
+def practice_job(replicas: Any, **changed: Any) -> Job:
+    """The training as a job on these replicas; keywords as for Job change it."""
+    settings: dict[str, Any] = {
+        "batch": BATCH, "optimizer": "sgd", "learning_rate": RATE, "dropout": 0.0, "seed": SEED
+    }  # fmt: skip
+    return Job("dense", practice_data(), replicas=replicas, **{**settings, **changed})
+
+
+def practice_batches() -> tuple[Any, Any]:
+    """Images from 0 to 1 and labels in the order of the job's first epoch, for `model.fit`."""
+    import numpy as np
+
+    data = practice_data()
+    order = np.asarray(epoch_order(len(data.y_train), 0, SEED))
+    return data.x_train[order] * np.float32(1 / 255), data.y_train[order].astype("int32")

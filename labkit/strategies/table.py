@@ -1,0 +1,321 @@
+"""What works here: every strategy trains in processes of its own, compared with one device.
+
+>>> labkit.strategies()                                                # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from labkit import plain
+from labkit.cluster import Cluster, fork_client
+from labkit.hardware import machine_text, replicas
+from labkit.hardware.devices import import_tensorflow
+from labkit.kinds import Kind, LabError, measured, seconds_text
+from labkit.progress import Line
+from labkit.strategies.parameter_server import ROLES, Chief, join
+from labkit.strategies.practice import (
+    BATCH,
+    RATE,
+    SEED,
+    STEPS,
+    practice_batches,
+    practice_job,
+)
+from labkit.strategies.tf_errors import call, explain
+from labkit.strategies.workers import workers
+from labkit.training.models import dense
+
+__all__ = ["SAME", "Case", "Placement", "Row", "SupportTable", "run_case", "support_table"]
+
+SAME = 1e-6  # float32 has seven digits, and replicas add in another order
+TIMEOUT = 60.0  # seconds for a row: more than ten times what it takes
+ALL_REDUCE = 30.0  # seconds for one between workers
+HEAD = ("strategy", "placed on", "processes", "runs", "works", "from one device", "time")
+
+Weights = list[Any]
+
+
+@plain.stored
+@dataclass(frozen=True)
+class Row:
+    """One strategy that was run: how far it ended from one device, or why it does not work."""
+
+    strategy: str
+    placed: str
+    processes: int
+    what: str
+    difference: float | None
+    """The largest difference of a weight from one device's; None where none is expected."""
+    seconds: float
+    """From the moment when all its processes had started to the end of the last."""
+    why: str
+    """Why it does not work; empty when it does."""
+
+
+@plain.stored
+@dataclass(frozen=True, repr=False)
+class SupportTable:
+    """Every strategy that was run here and now, with the installed versions."""
+
+    rows: tuple[Row, ...]
+    versions: str
+    kind: Kind
+
+    def _table(self) -> tuple[str, list[list[str]], list[str]]:
+        title = (
+            f"Strategies: the dense model, SGD, {STEPS} steps of {BATCH} images, in processes of "
+            f"their own; {self.versions}"
+        )
+        rows: list[list[str]] = []
+        reasons: list[str] = []
+        for row in self.rows:
+            works = "yes"
+            if row.why:
+                note = f"({len(reasons) + 1})"
+                works = f"no {note}"
+                reasons.append(f"{note} {row.strategy} ({row.placed}), {row.what}: {row.why}")
+            difference = "–" if row.difference is None else f"{row.difference:.0e}"
+            seconds = seconds_text(row.seconds).replace(" ", "\N{NO-BREAK SPACE}")
+            place = [row.strategy, row.placed, str(row.processes), row.what]
+            rows.append([*place, works, "0" if row.difference == 0 else difference, seconds])
+        footer = (
+            "Works: it ran, all workers ended with the same weights, and they are those of one "
+            f"device to {SAME:.0e} (where a difference is shown). {self.kind}."
+        )
+        return title, rows, [*reasons, footer]
+
+    def __repr__(self) -> str:
+        from labkit.views.table import text_table
+
+        title, rows, notes = self._table()
+        return f"{title}\n{text_table(HEAD, rows, chr(10).join(notes), prose=True)}"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        from labkit.views.table import table
+
+        title, rows, notes = self._table()
+        html = table(HEAD, rows, title, "\n".join(notes), prose=True)
+        return {"text/plain": repr(self), "text/html": html}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A TensorFlow strategy in the shape in which a Job takes its replicas."""
+
+    count: int
+    made: Any
+    shared_variables: bool = False
+    """One copy of the weights for all replicas: an update must be made once, not by each."""
+
+    def strategy(self, reduction: str | None = None) -> Any:
+        """The strategy; its reduction was chosen when it was made."""
+        return self.made
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row before it has run: on every rank, `train(place())` returns the weights."""
+
+    strategy: str
+    placed: str
+    what: str
+    place: Callable[[], Any]
+    train: Callable[[Any], Weights]
+    roles: Mapping[str, int] = field(default_factory=lambda: {"worker": 1})
+    serial: bool = True
+    """Whether its weights should be those of one device."""
+
+
+def support_table() -> SupportTable:
+    """Run every strategy in fresh processes, one after the other, and compare its weights."""
+    rows: list[Row] = []
+    expected: Weights | None = None
+    line = Line()
+    try:
+        for number, case in enumerate(CASES, 1):
+            line.show(f"{number} of {len(CASES)}: {case.strategy}, {case.placed}, {case.what}")
+            row, weights = run_case(case, expected)
+            rows.append(row)
+            expected = weights if expected is None else expected
+            if expected is None:
+                raise LabError(f"Training on one device failed: {row.why}")
+    finally:
+        line.erase()
+        # A notebook keeps the warm process for its next cell; a script has no next cell.
+        if not fork_client.in_a_kernel():
+            fork_client.shutdown()
+    return SupportTable(tuple(rows), _versions(), measured(machine_text()))
+
+
+def run_case(
+    case: Case, expected: Weights | None, timeout: float = TIMEOUT
+) -> tuple[Row, Weights | None]:
+    """One row, and the weights that it ended with."""
+    until = {0} if "ps" in case.roles else None
+    with Cluster(roles=case.roles, keep_warm=True) as c:
+        run = c.start(call, _on_rank, case.place, case.train, until=until, show=False)
+        outcome = run.finish(timeout)
+    why, difference, copies = explain(outcome, timeout), None, list(outcome.results.values())
+    if not why:
+        if case.serial:
+            difference = _difference(copies[0], expected or copies[0])
+        if difference is not None and not difference <= SAME:
+            why = f"It ran, but ended {difference:.1e} away from the weights of one device."
+        elif any(_difference(copy, copies[0]) != 0 for copy in copies):
+            why = "It ran, but the workers ended with different weights."
+    processes = sum(case.roles.values())
+    row = Row(case.strategy, case.placed, processes, case.what, difference, outcome.seconds, why)
+    return row, None if outcome.errors else copies[0]
+
+
+def _on_rank(rank: int, place: Callable[[], Any], train: Callable[[Any], Weights]) -> Weights:
+    return train(place())
+
+
+def _difference(one: Weights, other: Weights) -> float:
+    import numpy as np
+
+    return max(float(np.abs(a - b).max()) for a, b in zip(one, other, strict=True))
+
+
+def _versions() -> str:
+    """The installed versions, without loading TensorFlow here."""
+    try:
+        tensorflow = importlib.metadata.version("tensorflow")
+    except importlib.metadata.PackageNotFoundError:
+        tensorflow = importlib.metadata.version("tensorflow-cpu")
+    return f"TensorFlow {tensorflow}, Keras {importlib.metadata.version('keras')}"
+
+
+def one_device() -> Any:
+    """What all others are compared with."""
+    return replicas(1, devices="cpu")
+
+
+def mirrored(count: int, operations: str = "collective operations") -> Placement:
+    """MirroredStrategy on logical CPUs; collective operations are TensorFlow's own choice there.
+
+    Once a group of two has met in a process, a group of four breaks every collective in it: so
+    this is for processes with one such strategy.
+    """
+    devices = list(replicas(count, devices="cpu").devices)
+    distribute = import_tensorflow().distribute
+    chosen: dict[str, Callable[[], Any]] = {
+        "collective operations": lambda: None,
+        "reduction to one device": distribute.ReductionToOneDevice,
+        "hierarchical copy": distribute.HierarchicalCopyAllReduce,
+        "NCCL": distribute.NcclAllReduce,
+    }
+    strategy = distribute.MirroredStrategy(devices, cross_device_ops=chosen[operations]())
+    return Placement(count, strategy)
+
+
+def central_storage() -> Placement:
+    """CentralStorageStrategy: one copy of the weights, on the CPU; two replicas fetch them."""
+    devices = list(replicas(2, devices="cpu").devices)
+    strategy = import_tensorflow().distribute.experimental.CentralStorageStrategy(
+        compute_devices=devices, parameter_device=devices[0]
+    )
+    return Placement(2, strategy, shared_variables=True)
+
+
+def parameter_server() -> Placement:
+    """ParameterServerStrategy, on the chief."""
+    return Placement(1, join().strategy)
+
+
+def one_step(placed: Any) -> Weights:
+    """The course's one training step."""
+    job = practice_job(placed)
+    job.steps(STEPS)
+    weights: Weights = job.weights()
+    return weights
+
+
+def asynchronous(coordinator: Any, one_at_a_time: bool = False) -> Weights:
+    """The same with a parameter server; one worker at a time gives the result of one device."""
+    chief = Chief(coordinator)
+    chief.steps(STEPS, one_at_a_time=one_at_a_time)
+    return chief.weights()
+
+
+def fit(placed: Any, dropout: float = 0.0) -> Weights:
+    """One epoch of Keras' fit."""
+    model = _compiled(placed.strategy(), dropout)
+    images, labels = practice_batches()
+    model.fit(images, labels, batch_size=BATCH, shuffle=False, verbose=0)
+    return [variable.numpy() for variable in model.trainable_variables]
+
+
+def own_loop(placed: Any) -> Weights:
+    """One epoch of Keras' training step in a loop around it, which works where `fit` does not."""
+    tf = import_tensorflow()
+    strategy = placed.strategy()
+    model = _compiled(strategy)
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def step(batch: Any) -> None:
+        strategy.run(model.train_step, args=(batch,))
+
+    pipeline = tf.data.Dataset.from_tensor_slices(practice_batches()).batch(BATCH)
+    for batch in strategy.experimental_distribute_dataset(pipeline):
+        step(batch)
+    return [variable.numpy() for variable in model.trainable_variables]
+
+
+def _compiled(strategy: Any, dropout: float = 0.0) -> Any:
+    """The dense model under a strategy, compiled for Keras' own training."""
+    import_tensorflow()
+    import keras
+
+    keras.utils.set_random_seed(SEED)
+    with strategy.scope():
+        model = dense(dropout=0.0)
+        if dropout:  # Keras' own layer, which keeps its random state in a variable
+            *layers, last = model.layers
+            model = keras.Sequential([*layers, keras.layers.Dropout(dropout), last])
+        model.compile(
+            optimizer=keras.optimizers.SGD(RATE),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+    return model
+
+
+SERVED = "chief, 2 workers, 1 server"
+IN_TURN = partial(asynchronous, one_at_a_time=True)
+DROPOUT = partial(fit, dropout=0.2)
+# The first row is the one that all others are compared with.
+# fmt: off
+CASES = (
+    Case("one device", "1 logical CPU", "one step", one_device, one_step),
+    *(
+        Case("Mirrored", f"{n} replicas, {how}", "one step", partial(mirrored, n, how), one_step)
+        for n, how in (
+            (2, "reduction to one device"), (2, "hierarchical copy"), (2, "collective operations"),
+            (4, "collective operations"), (2, "NCCL"),
+        )
+    ),
+    Case("Mirrored", "2 replicas", "model.fit", partial(mirrored, 2), fit),
+    Case("CentralStorage", "2 replicas", "one step", central_storage, one_step),
+    Case("CentralStorage", "2 replicas", "model.fit", central_storage, fit),
+    Case("CentralStorage", "2 replicas, Dropout", "model.fit", central_storage, DROPOUT,
+         serial=False),
+    *(
+        Case("MultiWorkerMirrored", f"{n} workers", what, partial(workers, ALL_REDUCE), train,
+             {"worker": n})
+        for n, what, train in (
+            (2, "one step", one_step), (3, "one step", one_step), (4, "one step", one_step),
+            (2, "model.train_step", own_loop), (2, "model.fit", fit),
+        )
+    ),
+    Case("ParameterServer", SERVED, "one step", join, IN_TURN, ROLES),
+    Case("ParameterServer", f"{SERVED}, asynchronous", "one step", join, asynchronous, ROLES,
+         serial=False),
+    Case("ParameterServer", SERVED, "model.fit", parameter_server, fit, ROLES),
+)
+# fmt: on

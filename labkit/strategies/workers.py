@@ -1,0 +1,135 @@
+"""Several processes train one model: what a program needs to know of the other workers.
+
+>>> def train(rank):                                        # doctest: +SKIP
+...     job = Job("dense", data, replicas=labkit.strategies.workers(), batch=64)
+...     return job.train(epochs=1)
+>>> with labkit.cluster(ranks=2) as c:                      # doctest: +SKIP
+...     c.run(train)
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from labkit.arguments import number
+from labkit.cluster import tf_config
+from labkit.hardware import survey
+from labkit.hardware.devices import import_tensorflow, logical_gpus, use_memory_growth
+from labkit.kinds import LabError
+from labkit.training.job import Job
+
+__all__ = ["Workers", "save_once", "workers"]
+
+
+@dataclass(frozen=True)
+class Workers:
+    """All workers of a MultiWorkerMirroredStrategy, seen from one of them; replicas for a Job."""
+
+    count: int
+    """Replicas of all workers together."""
+    index: int
+    """The number of this worker."""
+    processes: int
+    _strategy: Any = field(repr=False, compare=False)
+
+    @property
+    def chief(self) -> bool:
+        """Whether this worker writes the files: the first does."""
+        return self.index == 0
+
+    def strategy(self, reduction: str | None = None) -> Any:
+        """TensorFlow's strategy."""
+        if reduction is not None:
+            raise LabError(
+                "Workers add up gradients by collective operations, got "
+                f"reduction={reduction!r}: leave it out."
+            )
+        return self._strategy
+
+    def describe(self) -> str:
+        """What a measurement was made on."""
+        words = f"{self.processes} worker{'s' if self.processes > 1 else ''}"
+        each = self.count // self.processes
+        return f"{words} with {each} replicas each" if each > 1 else words
+
+    def total(self, value: float) -> float:
+        """The sum of all workers' values: an all-reduce, so every worker must call it.
+
+        >>> right = me.total(right_here)                    # doctest: +SKIP
+        """
+        tf = import_tensorflow()
+        each = self.count // self.processes
+        mine = self._strategy.experimental_distribute_values_from_function(
+            # The value of a worker counts once, however many devices it has.
+            lambda context: tf.constant(
+                0.0 if context.replica_id_in_sync_group % each else float(value), tf.float64
+            )
+        )
+        return float(self._strategy.reduce("sum", mine, axis=None))
+
+    def __str__(self) -> str:
+        return f"worker {self.index} of {self.describe()}"
+
+
+def workers(timeout: float | None = None) -> Workers:
+    """The workers named in TF_CONFIG, joined by TensorFlow: the first line of a rank's program.
+
+    It returns when all of them have joined. With `timeout`, a collective that takes more seconds
+    fails. Without it, workers wait for ever for one that hangs in a living process: TensorFlow's
+    heartbeats find only a process that has stopped as a whole.
+    """
+    return _joined(None if timeout is None else number("timeout", timeout, above=0))
+
+
+@cache
+def _joined(timeout: float | None) -> Workers:
+    config = tf_config.check()
+    chiefs = len(config.cluster.get("chief", ()))
+    processes = chiefs + len(config.cluster.get("worker", ()))
+    index = config.index + (chiefs if config.role == "worker" else 0)
+    distribute = import_tensorflow().distribute
+    use_memory_growth()  # workers may share a GPU, and the first would take all of its memory
+    how = distribute.experimental.CommunicationImplementation
+    options = distribute.experimental.CommunicationOptions(
+        timeout_seconds=timeout, implementation=how.RING if _share_a_gpu() else how.AUTO
+    )
+    try:
+        strategy = distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    except RuntimeError as fault:
+        if "program startup" not in str(fault):
+            raise
+        raise LabError(
+            "This program has used TensorFlow before it joined the other workers, and then it is "
+            "too late. Make labkit.strategies.workers() the first line of the program."
+        ) from fault
+    return Workers(strategy.num_replicas_in_sync, index, processes, strategy)
+
+
+def _share_a_gpu() -> bool:
+    """Whether ranks on this machine outnumber its GPUs: NCCL wants a GPU for each of them."""
+    if not logical_gpus():
+        return False
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > len(survey().gpus)
+
+
+def save_once(job: Job, folder: str | Path) -> Path:
+    """The chief writes `model.keras`; the others wait until it is there. All must call it."""
+    me, path = job.replicas, Path(folder) / "model.keras"
+    if getattr(me, "chief", True):
+        draft = path.with_name(f"draft.{os.getpid()}.keras")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            job.model.save(draft)
+            draft.replace(path)  # a reader finds a whole file or none
+        except OSError as fault:
+            raise LabError(
+                f"The model could not be written to {str(folder)!r}: {fault.strerror or fault}. "
+                "Give a folder that you may write to, on a disk with room."
+            ) from fault
+    if isinstance(me, Workers):
+        me.total(0.0)  # a barrier
+    return path

@@ -1,0 +1,102 @@
+"""Runs on one problem side by side: over updates, and over seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from labkit.arguments import number
+from labkit.kinds import Kind, LabError, count_text, rate_text, seconds_text
+from labkit.updates.record import Updates
+
+if TYPE_CHECKING:
+    from labkit.views.figure import Picture
+
+__all__ = ["Comparison", "compare"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs under their names, and a loss as their common target."""
+
+    runs: tuple[Updates, ...]
+    names: tuple[str, ...]
+    target: float
+    kind: Kind
+
+    def picture(self) -> Picture:
+        """The loss of each over updates, and over seconds."""
+        from labkit.views.updates_figure import curves
+
+        return curves(self.runs, self.names, self.kind, self.target)
+
+    def _table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
+        head = ("", "updates", "time", "throughput", "mean staleness", "final loss",
+                f"to a loss of {self.target:.3g}")  # fmt: skip
+        rows: list[Sequence[str]] = [
+            (
+                name,
+                count_text(run.updates),
+                seconds_text(run.seconds),
+                rate_text(run.updates_per_second, "updates"),
+                f"{run.mean_staleness:.2f}",
+                f"{run.losses[-1].loss:.4g}",
+                _to_target(run, self.target),
+            )
+            for name, run in zip(self.names, self.runs, strict=True)
+        ]
+        return head, rows
+
+    def __repr__(self) -> str:
+        from labkit.views.table import text_table
+
+        return text_table(*self._table(), f"{self.kind}.")
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        from labkit.views.table import table
+
+        caption = f"Training {self.runs[0].problem}"
+        html = table(*self._table(), caption=caption, footer=f"{self.kind}.")
+        return {"text/plain": repr(self), "text/html": html}
+
+
+def compare(*runs: Updates, target: float | None = None) -> Comparison:
+    """Runs on the same problem, side by side.
+
+    >>> bowl = labkit.updates.Quadratic()                                    # doctest: +SKIP
+    >>> compare(simulate(bowl, mode="sync"), simulate(bowl, mode="async"))   # doctest: +SKIP
+
+    Without a target it is the smallest loss that every run has reached.
+    """
+    if len(runs) < 2 or not all(isinstance(run, Updates) for run in runs):
+        raise LabError(f"compare needs two runs of simulate or train or more, got {runs!r}.")
+    problems = sorted({run.problem for run in runs})
+    if len(problems) > 1 or not problems[0]:
+        found = " / ".join(problem or "no problem" for problem in problems)
+        raise LabError(f"Losses can be compared on one problem, got runs on {found}.")
+    if target is None:
+        target = max(min(one.loss for one in run.losses) for run in runs)
+    kind = next((run.kind for run in runs if run.kind.name == "measured"), runs[0].kind)
+    return Comparison(runs, _names(runs), number("target", target, at_least=0), kind)
+
+
+def _names(runs: Sequence[Updates]) -> tuple[str, ...]:
+    """The mode of each run, and what else tells them apart."""
+    names = [run.name for run in runs]
+    if len({run.kind.name for run in runs}) > 1:
+        names = [f"{name}, {run.kind.name}" for name, run in zip(names, runs, strict=True)]
+    counts = [f"{run.workers} workers" for run in runs]
+    rates = [f"learning rate {run.settings.learning_rate:g}" for run in runs]
+    places = [f"run {place}" for place in range(1, len(runs) + 1)]
+    for column in (counts, rates, places):
+        if len(set(names)) < len(names) and len(set(column)) > 1:
+            names = [f"{name}, {words}" for name, words in zip(names, column, strict=True)]
+    return tuple(names)
+
+
+def _to_target(run: Updates, target: float) -> str:
+    first = run.reached(target)
+    if first is None:
+        return "never"
+    return f"{count_text(first.version)} updates, {seconds_text(first.seconds)}"

@@ -1,0 +1,86 @@
+"""Real training with many workers: the server and each worker are processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from multiprocessing.connection import wait
+from typing import Any
+
+from labkit.kinds import Kind, measured
+from labkit.updates.parameter_server import ParameterServer
+from labkit.updates.problems import Problem, Softmax, checked_problem
+from labkit.updates.record import Gradient, Updates
+from labkit.updates.settings import Settings, checked_settings
+from labkit.updates.workers import MOST_WORKERS, Connections, run_with_workers
+
+__all__ = ["train"]
+
+
+def train(
+    problem: Problem | None = None,
+    *,
+    workers: int = 3,
+    mode: str = "async",
+    updates: int | None = None,
+    seconds: float | None = None,
+    compute: float = 0.01,
+    slow: Mapping[int, float] | None = None,
+    jitter: float = 0.0,
+    bound: int | None = None,
+    backups: int = 0,
+    learning_rate: float = 0.1,
+    seed: int = 0,
+    timeout: float = 60.0,
+) -> Updates:
+    """Train with one process that holds the weights and one for each worker.
+
+    >>> train(workers=3, mode="async", slow={2: 4.0})       # doctest: +SKIP
+
+    The keywords are those of `simulate`. A gradient takes at least `compute` seconds (times the
+    factor in `slow`): the worker sleeps for what computing does not need.
+    """
+    from labkit.hardware import machine_text
+
+    settings = checked_settings(
+        workers=workers, mode=mode, updates=updates, seconds=seconds, compute=compute, slow=slow,
+        jitter=jitter, bound=bound, backups=backups, learning_rate=learning_rate, seed=seed,
+        most_workers=MOST_WORKERS,
+    )  # fmt: skip
+    problem = Softmax() if problem is None else checked_problem(problem)
+    count = "1 worker" if workers == 1 else f"{workers} workers"
+    kind = measured(
+        f"{machine_text()}; {count} and a server, each a process; "
+        f"a gradient takes at least {settings.compute_text()}"
+    )
+    return run_with_workers(partial(_serve, kind), settings, problem, timeout)
+
+
+def _serve(kind: Kind, settings: Settings, problem: Problem, connections: Connections) -> Updates:
+    server = ParameterServer(settings, problem, lambda arrived: now())
+    who = {connection: worker for worker, connection in connections.items()}
+    pulls: dict[int, tuple[int, None, float, float]] = {}
+    start = time.monotonic()
+
+    def now() -> float:
+        return time.monotonic() - start
+
+    def send(worker: int, requested: float) -> None:
+        pulls[worker] = (server.version, None, requested, now())
+        connections[worker].send(server.weights)
+
+    def receive(connection: Any) -> None:
+        began, ended, gradient = connection.recv()
+        worker, arrived = who[connection], now()
+        times = (began - start, ended - start, arrived, arrived, arrived)
+        for other, requested in server.push(Gradient(worker, *pulls[worker], *times), gradient):
+            send(other, requested)
+
+    for worker in connections:
+        send(worker, now())
+    while not settings.is_over(server.version, now()):
+        for connection in wait(list(who)):
+            if not settings.is_over(server.version, now()):
+                receive(connection)
+    return server.run(kind)

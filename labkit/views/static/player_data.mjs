@@ -1,0 +1,461 @@
+// The player without a page: run data, playback, geometry, colours and sentences as pure functions.
+
+export async function unpack(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+// ---- run data
+
+// { a: [1, 2], b: [3, 4] } → [{ a: 1, b: 3 }, { a: 2, b: 4 }]
+function rows(table) {
+  const names = Object.keys(table);
+  return table[names[0]].map((_, i) => Object.fromEntries(names.map((name) => [name, table[name][i]])));
+}
+
+// A run as player_page.py packs it, and what every rank holds at every step.
+export class RunData {
+  constructor(packed) {
+    Object.assign(this, packed, { columns: packed.cells.length });
+    const held = packed.holdings.map((digits) => contributions(digits));
+    this.reduced = held.some((one) => one?.ranks > 1); // otherwise data was only copied
+    this.doubled = held.some((one) => one?.twice.length);
+    const byStep = () => Array.from({ length: this.steps + 1 }, () => []);
+    this.messages = byStep();
+    for (const one of rows(packed.messages)) this.messages[one.step].push(one);
+    this.changes = byStep();
+    for (const one of rows(packed.changes)) this.changes[one.step].push({ ...one, held: held[one.holding] });
+    this.longest = packed.changes.text.reduce((most, text) => Math.max(most, text.length), 1);
+    this.sent = [new Float64Array(this.ranks)]; // bytes of each rank until the end of each step
+    for (let step = 1; step <= this.steps; step += 1) {
+      this.sent.push(this.sent[step - 1].slice());
+      for (const { source, nbytes } of this.messages[step]) this.sent[step][source] += nbytes;
+    }
+    this.loads = this.messages.map((all) => all.reduce((sum, one) => sum + one.nbytes, 0));
+    this.seen = null;
+  }
+
+  // The change that each cell of each rank shows after a step, one rank after the other.
+  cellsAt(step) {
+    if (this.seen?.step === step) return this.seen.cells;
+    const on = this.seen?.step < step;
+    const cells = on ? this.seen.cells.slice() : new Array(this.ranks * this.columns).fill(null);
+    for (let now = on ? this.seen.step + 1 : 0; now <= step; now += 1)
+      for (const one of this.changes[now]) cells[one.rank * this.columns + one.cell] = one;
+    this.seen = { step, cells };
+    return cells;
+  }
+
+  // { held, text } of one cell after a step, or null where nothing was recorded.
+  cell(step, rank, cell) {
+    return this.cellsAt(step)[rank * this.columns + cell] ?? null;
+  }
+
+  // The cells that elements [start, stop) lie in; none for memory beside the buffer.
+  cellsIn(region) {
+    if (!region) return [];
+    return this.cells.flatMap(([start, stop], i) => (start < region[1] && stop > region[0] ? [i] : []));
+  }
+
+  // The cells that a message leaves, what they held, and the cells that it is for: where it arrives
+  // beside the buffer, those that change at the receiver in its step.
+  route(message) {
+    message.route ??= this.findRoute(message); // needed in every frame
+    return message.route;
+  }
+
+  findRoute({ step, source, dest, from: sent, into: received }) {
+    const [from, arrives] = [this.cellsIn(sent), this.cellsIn(received)];
+    const changed = this.changes[step].flatMap(({ rank, cell }) => (rank === dest ? [cell] : []));
+    const both = from.filter((cell) => changed.includes(cell));
+    const into = [arrives, both, from, changed].find((cells) => cells.length) ?? [];
+    const leaves = from.length ? from : into;
+    return { from: leaves, into, held: leaves.map((cell) => this.cell(step - 1, source, cell)?.held ?? null) };
+  }
+
+  // The lines of the program in a step, and which ranks communicate or wait there.
+  lines(step) {
+    const found = new Map();
+    const posted = new Set();
+    const note = (place, rank, what) => {
+      if (place < 0) return;
+      const [source, line] = this.places[place];
+      if (!found.has(place)) found.set(place, { source, line, busy: new Set(), waiting: new Set() });
+      found.get(place)[what].add(rank);
+    };
+    for (const { source, dest, sentAt, receivedAt } of this.messages[step]) {
+      note(sentAt, source, "busy");
+      note(receivedAt, dest, "busy");
+      posted.add(`${source} ${sentAt}`).add(`${dest} ${receivedAt}`);
+    }
+    // A rank whose message was posted elsewhere, such as by an Isend, waits where it is.
+    this.where[step - 1]?.forEach((place, rank) => posted.has(`${rank} ${place}`) || note(place, rank, "waiting"));
+    const sorted = (ranks) => [...ranks].sort((a, b) => a - b);
+    return [...found.values()]
+      .map((one) => ({ ...one, busy: sorted(one.busy), waiting: sorted(one.waiting) }))
+      .sort((a, b) => a.source - b.source || a.line - b.line);
+  }
+
+  // The ranks that are in a call in a step, and of whose messages none moves.
+  waiting(step) {
+    const busy = new Set(this.messages[step].flatMap((one) => [one.source, one.dest]));
+    return (this.where[step - 1] ?? []).flatMap((place, rank) => (place === -1 || busy.has(rank) ? [] : [rank]));
+  }
+}
+
+// How often each rank's contribution is in a value ("102": rank 0 once, rank 2 twice), how many
+// ranks that are, in which unbroken runs, which are counted twice, and whether each is in it once.
+export function contributions(digits) {
+  if (digits === null) return null;
+  const counts = Array.from(digits, (one) => parseInt(one, 36));
+  const indices = counts.flatMap((count, rank) => (count ? [rank] : []));
+  const twice = indices.filter((rank) => counts[rank] > 1);
+  const whole = counts.length > 1 && indices.length === counts.length && !twice.length;
+  return { counts, indices, ranks: indices.length, runs: runs(indices), twice, whole };
+}
+
+// [3, 4, 5, 9] → [[3, 5], [9, 9]]
+export function runs(numbers) {
+  const found = [];
+  for (const one of [...numbers].sort((a, b) => a - b)) {
+    if (found.at(-1)?.[1] === one - 1) found.at(-1)[1] = one;
+    else found.push([one, one]);
+  }
+  return found;
+}
+
+// ---- playback
+
+export const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16];
+const STEP_SECONDS = 1.3; // one step at 1×
+const LONGEST = 45; // seconds for a whole run at the speed that it begins with
+
+// Which step is shown, and how far the next one has come. The time comes from outside.
+export class Playback {
+  constructor(steps, still = false) {
+    const fits = (speed) => speed >= 1 && (steps * STEP_SECONDS) / speed <= LONGEST;
+    const speed = SPEEDS.find(fits) ?? SPEEDS.at(-1);
+    // still: reduced motion, nothing is shown between two steps
+    Object.assign(this, { steps, still, speed, position: 0, target: null, last: 0 });
+  }
+
+  get moving() {
+    return this.target !== null;
+  }
+
+  get step() {
+    return Math.floor(this.position);
+  }
+
+  get phase() {
+    return this.still ? 0 : this.position - this.step;
+  }
+
+  // The step that the page explains: the one under way, else the one that was made last.
+  get told() {
+    return this.step + (this.phase > 0 ? 1 : 0);
+  }
+
+  toggle(now) {
+    if (this.moving) this.seek(this.still ? this.step : Math.round(this.position));
+    else this.play(this.steps, now, this.step % Math.max(this.steps, 1));
+  }
+
+  forward(now) {
+    if (this.still) this.seek(this.step + 1);
+    else this.play(this.told + 1, now, this.told);
+  }
+
+  seek(step) {
+    this.position = Math.min(Math.max(step, 0), this.steps);
+    this.target = null;
+  }
+
+  play(target, now, from) {
+    this.seek(from);
+    if (this.position < this.steps) Object.assign(this, { target, last: now });
+  }
+
+  faster(by) {
+    const next = SPEEDS.indexOf(this.speed) + by;
+    this.speed = SPEEDS[Math.min(Math.max(next, 0), SPEEDS.length - 1)];
+  }
+
+  advance(now) {
+    if (!this.moving) return;
+    // The stamp of a frame can lie before the click that started it, or long after (a hidden page).
+    const passed = Math.max(0, Math.min(now - this.last, 250)) / 1000;
+    this.last = now;
+    this.position = Math.min(this.target, this.position + (passed * this.speed) / STEP_SECONDS);
+    if (this.position === this.target) this.target = null;
+  }
+}
+
+// From this phase of a step on the receivers show what they have made of the messages.
+export const LANDED = 0.76;
+
+// How far a message has come at a phase of its step.
+export function travelled(phase) {
+  const share = Math.min(1, Math.max(0, (phase - 0.06) / 0.68));
+  return share * share * (3 - 2 * share);
+}
+
+// ---- geometry: `area` says where a cell is drawn, and `at` which cell is under a point
+
+const HEADER = 18;
+const VALUE = 15; // pixels at the lower end of a cell for its value
+const TURN = 2 * Math.PI;
+const MOST_PIECES = 700; // of more, each message is drawn as one strip
+
+export function gridGeometry(data, width) {
+  const { ranks, columns } = data;
+  const left = ranks > 99 ? 66 : 60;
+  const row = Math.max(9, Math.min(46, Math.floor(440 / ranks)));
+  const room = Math.max(width - left - 62, 20); // on the right, what each rank has sent
+  const pitch = Math.min(room / Math.max(columns, 1), Math.max(120, room / 4));
+  const gapX = [[44, 10], [24, 5], [12, 3], [4, 1]].find(([least]) => pitch >= least)?.[1] ?? 0;
+  const gapY = row >= 24 ? 6 : row >= 12 ? 3 : 1;
+  const [w, h] = [Math.max(pitch - gapX, 0.5), row - gapY];
+  // The size at which every value has room below its cell, if there is one.
+  const size = [12, 10.5, 9.5].find((one) => h >= 30 && data.longest * 0.64 * one <= w - 2);
+  const area = (rank, cell) => ({ x: left + pitch * cell, y: HEADER + row * rank, w, h: size ? h - VALUE : h });
+  const at = (x, y) => {
+    const [rank, cell] = [Math.floor((y - HEADER) / row), Math.floor((x - left) / pitch)];
+    return rank >= 0 && rank < ranks && cell >= 0 && cell < columns ? { rank, cell } : null;
+  };
+  const right = left + pitch * Math.max(columns, 1);
+  const every = row >= 12 ? 1 : 8; // so many ranks have one label
+  const geometry = { width, height: HEADER + row * ranks + 2, row, every, pitch, gapX, left, right, size, area, at };
+  return { ...geometry, moves: (step) => gridMoves(data, geometry, step) };
+}
+
+// What moves in a step, cell by cell: { path, from, to, held }, and for one cell of each message an
+// arrow beside the cells, another one than that of the message before.
+function gridMoves(data, geometry, step) {
+  const { area, left } = geometry;
+  const strip = (rank, cells) => {
+    const [first, last] = [area(rank, cells[0]), area(rank, cells.at(-1))];
+    return { ...first, w: last.x + last.w - first.x };
+  };
+  const beside = (rank) => ({ ...area(rank, 0), x: left - 14, w: 8 });
+  const many = data.messages[step].reduce((sum, one) => sum + data.route(one).into.length, 0) > MOST_PIECES;
+  return data.messages[step].flatMap((message, number) => {
+    const { source, dest } = message;
+    const { from, into, held } = data.route(message);
+    let pieces = from.map((cell, i) => ({ from: area(source, cell), to: area(dest, into[i]), held: held[i] }));
+    if (!into.length) pieces = [{ from: beside(source), to: beside(dest), held: null }];
+    else if (many || from.length !== into.length)
+      pieces = [{ from: strip(source, from), to: strip(dest, into), held: held[0] }];
+    return pieces.map((piece, i) => ({ ...piece, ...bow(piece, geometry, number % pieces.length === i) }));
+  });
+}
+
+// From the middle of one cell to that of another, past those between them; and beside the cells.
+function bow({ from, to }, { row, pitch, gapX }, arrow) {
+  const [ay, by] = [from.y + from.h / 2, to.y + to.h / 2];
+  const [ax, bx] = [from.x + from.w / 2, to.x + to.w / 2];
+  const rows = Math.abs(by - ay) / row;
+  const aside = rows < 1.5 ? 0 : Math.min(0.3 * pitch + 3 * rows, 40) * Math.sign(by - ay);
+  const path = { a: { x: ax, y: ay }, bend: { x: (ax + bx) / 2 + aside, y: (ay + by) / 2 }, b: { x: bx, y: by } };
+  if (!arrow) return { path, arrow: null };
+  const [a, b] = [{ x: from.x + from.w + 1, y: ay }, { x: to.x + to.w + 1, y: by }];
+  return { path, arrow: { a, bend: { x: Math.max(a.x, b.x) + 2 * gapX + 6, y: (ay + by) / 2 }, b } };
+}
+
+export function circleGeometry(data, width, height) {
+  const { ranks, columns } = data;
+  const half = Math.min(width, height) / 2;
+  // The largest nodes that leave room between neighbours, and for messages in the middle.
+  const spread = 0.74 * Math.sin(Math.PI / Math.max(ranks, 2));
+  const node = Math.max(4, Math.min(54, 0.3 * half, ((half - 4) * spread) / (1 + spread)));
+  const radius = ranks === 1 ? 0 : half - node - 4;
+  const centre = { x: width / 2, y: height / 2 };
+  const nodes = Array.from({ length: ranks }, (_, rank) => {
+    const angle = (TURN * rank) / ranks - TURN / 4;
+    return { x: centre.x + radius * Math.cos(angle), y: centre.y + radius * Math.sin(angle), angle };
+  });
+  const inner = node * (ranks > FEW ? 0.52 : 0.42);
+  const each = TURN / Math.max(columns, 1);
+  const area = (rank, cell) => {
+    const from = each * cell - TURN / 4;
+    return { x: nodes[rank].x, y: nodes[rank].y, inner, outer: node, from, to: from + each };
+  };
+  const at = (x, y) => {
+    const rank = nodes.findIndex((one) => Math.hypot(x - one.x, y - one.y) <= Math.max(node, 8));
+    if (rank < 0 || !columns) return null;
+    const turn = (Math.atan2(y - nodes[rank].y, x - nodes[rank].x) + 1.25 * TURN) % TURN;
+    return { rank, cell: Math.min(columns - 1, Math.floor(turn / each)) };
+  };
+  const packet = ranks <= FEW ? { w: Math.max(24, Math.min(40, node)), h: 15 } : { w: 7, h: 7 };
+  const moves = (step) => data.messages[step].map((message) => {
+    const path = linkPath({ nodes, centre, node }, message.source, message.dest);
+    return { path, arrow: path, from: packet, to: packet, held: data.route(message).held[0] ?? null };
+  });
+  return { width, height, centre, radius, node, inner, nodes, area, at, moves };
+}
+
+// A curve a → bend → b. Between two nodes it bends inwards and to its right, so that the way back
+// is another one, and ends at their rims.
+export function linkPath({ nodes, centre, node }, source, dest) {
+  const [a, b] = [nodes[source], nodes[dest]];
+  const [dx, dy, mx, my] = [b.x - a.x, b.y - a.y, (a.x + b.x) / 2, (a.y + b.y) / 2];
+  const length = Math.hypot(dx, dy) || 1;
+  const inward = Math.min(0.16, (0.3 * length) / (Math.hypot(centre.x - mx, centre.y - my) || 1));
+  const bend = { x: mx + inward * (centre.x - mx) - 0.1 * dy, y: my + inward * (centre.y - my) + 0.1 * dx };
+  const rim = Math.min(0.45, (node + 3) / length);
+  return { a: pointAt({ a, bend, b }, rim), bend, b: pointAt({ a, bend, b }, 1 - rim) };
+}
+
+export function pointAt({ a, bend, b }, t) {
+  const s = 1 - t;
+  return { x: s * s * a.x + 2 * s * t * bend.x + t * t * b.x, y: s * s * a.y + 2 * s * t * bend.y + t * t * b.y };
+}
+
+// ---- colours
+
+export const FEW = 8; // so many ranks have a colour of their own
+
+function luminance(colour) {
+  const [r, g, b] = colour.map((one) => (one <= 10.3 ? one / 3294.6 : ((one / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+// The contrast of two colours [r, g, b], from 1 to 21 (WCAG 2.2).
+export function contrast(one, other) {
+  const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+}
+
+export function mix(one, other, share) {
+  return one.map((value, i) => Math.round(value + (other[i] - value) * share));
+}
+
+// The nearest shade of a colour that has this contrast with every ground.
+export function readable(colour, grounds, least = 3) {
+  const end = luminance(grounds[0]) > 0.18 ? [0, 0, 0] : [255, 255, 255];
+  for (let share = 0; share < 1; share += 0.02) {
+    const shade = mix(colour, end, share);
+    if (grounds.every((ground) => contrast(shade, ground) >= least)) return shade;
+  }
+  return end;
+}
+
+// Black or white, whichever is easier to read on the colour: at least 4.5.
+export function inkOn(colour) {
+  return contrast(colour, [0, 0, 0]) >= contrast(colour, [255, 255, 255]) ? [0, 0, 0] : [255, 255, 255];
+}
+
+// ---- the program's text
+
+const TOKEN = new RegExp([
+  /(?<comment>#.*)/,
+  /(?<string>"""[^]*?"""|'''[^]*?'''|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')/,
+  /\b(?:and|as|break|class|continue|def|elif|else|for|from|if|import|in|is|lambda|not|or|pass|raise|return)\b/,
+  /\b(?:while|with|yield|False|None|True)\b/,
+].map((one) => one.source).join("|"), "g");
+
+// The lines of a Python text, without their common indentation, as [[kind, text], …].
+export function highlighted(text) {
+  const indents = text.split("\n").filter((line) => line.trim()).map((line) => line.search(/\S/));
+  const code = text.replace(new RegExp(`^ {${Math.min(...indents, 80)}}`, "gm"), "").trimEnd();
+  const lines = [[]];
+  const add = (kind, words) => words.split("\n").forEach((part, i) => {
+    if (i) lines.push([]);
+    if (part) lines.at(-1).push([kind, part]);
+  });
+  let end = 0;
+  for (const { 0: words, index, groups } of code.matchAll(TOKEN)) {
+    add("", code.slice(end, index));
+    add(groups.comment ? "comment" : groups.string ? "string" : "keyword", words);
+    end = index + words.length;
+  }
+  add("", code.slice(end));
+  return lines;
+}
+
+// ---- sentences
+
+const GAP = "\u00a0"; // a number and its unit stay on one line
+
+function scaled(value, units, unit) {
+  const [factor, prefix] = units.find(([one]) => value >= 0.9995 * one) ?? units.at(-1);
+  const size = value / factor;
+  const digits = (factor === 1 && unit === "B") || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
+  return `${size.toFixed(digits)}${GAP}${prefix}${unit}`;
+}
+
+// As labkit.kinds writes them.
+export function bytesText(bytes) {
+  return scaled(bytes, [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]], "B");
+}
+
+export function secondsText(seconds) {
+  return seconds ? scaled(seconds, [[1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]], "s") : `0${GAP}s`;
+}
+
+export function countText(count) {
+  return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
+}
+
+export function ranksText(ranks) {
+  return runs(ranks).map(([a, b]) => (a === b ? a : b === a + 1 ? `${a}, ${b}` : `${a}–${b}`)).join(", ");
+}
+
+function subject(ranks, all, verb) {
+  if (ranks.length === all) return `Every rank ${verb}s`;
+  return ranks.length === 1 ? `Rank ${ranks[0]} ${verb}s` : `Ranks ${ranksText(ranks)} ${verb}`;
+}
+
+// Who sends to whom, in the shortest true words.
+export function pattern(messages, ranks) {
+  const only = (values) => (new Set(values).size === 1 ? values[0] : null);
+  const sources = [...new Set(messages.map((one) => one.source))].sort((a, b) => a - b);
+  const dests = [...new Set(messages.map((one) => one.dest))];
+  const sends = subject(sources, ranks, "send");
+  if (dests.length === 1) return `${sends} to rank ${dests[0]}`;
+  if (sources.length === 1) return `${sends} to ranks ${ranksText(dests)}`;
+  const pairs = new Set(messages.map(({ source, dest }) => `${source} ${dest}`));
+  const apart = only(messages.map(({ source, dest }) => Math.abs(source - dest)));
+  if (apart && messages.every(({ source, dest }) => pairs.has(`${dest} ${source}`)) && pairs.size === sources.length)
+    return `${subject(sources, ranks, "exchange")} with the rank ${apart} away`;
+  const places = (by) => `to the rank ${Math.abs(by)} ${by > 0 ? "higher" : "lower"}`;
+  const by = only(messages.map(({ source, dest }) => dest - source));
+  if (by) return `${sends} ${places(by)}`;
+  const shift = only(messages.map(({ source, dest }) => (dest - source + ranks) % ranks));
+  if (shift === 1) return `${sends} to the next rank on the ring`;
+  if (shift) return `${sends} ${places(shift <= ranks / 2 ? shift : shift - ranks)} on the ring`;
+  const shown = messages.slice(0, 4).map(({ source, dest }) => `${source} → ${dest}`).join(", ");
+  return messages.length > 4 ? `${shown} and ${messages.length - 4} more` : shown;
+}
+
+export function stepText(data, step) {
+  if (!data.steps) return "No message was sent: there is no step to play.";
+  if (!step) return "Before the first step: each rank holds its own data.";
+  const messages = data.messages[step];
+  if (!messages.length) return `Step ${step}: no message moves.`;
+  const count = messages.length > 1 ? `${countText(messages.length)}${GAP}messages, ` : "";
+  const waiting = data.waiting(step);
+  const waits = waiting.length ? ` ${subject(waiting, data.ranks, "wait")}.` : "";
+  return `${pattern(messages, data.ranks)} (${count}${bytesText(data.loads[step])}).${waits}`;
+}
+
+export function cellName([start, stop]) {
+  return stop <= start ? "∅" : stop - start === 1 ? `${start}` : `${start}–${stop - 1}`;
+}
+
+export function contributionsText(held) {
+  if (!held) return "Whose contributions it holds is not known.";
+  if (!held.ranks) return "It holds no rank's contribution.";
+  if (held.whole) return `It holds all ${held.ranks} contributions, each once.`;
+  const twice = held.twice.slice(0, 3).map((rank) => `rank ${rank}'s ${held.counts[rank]} times`).join(", ");
+  const whose = `It holds the contribution${held.ranks > 1 ? "s of ranks" : " of rank"} ${ranksText(held.indices)}`;
+  return twice ? `${whose}: ${twice}.` : `${whose}.`;
+}
+
+export function cellText(data, step, rank, cell) {
+  const found = data.cell(step, rank, cell);
+  const [start, stop] = data.cells[cell];
+  const where = `Rank ${rank}, element${stop - start === 1 ? "" : "s"} ${cellName(data.cells[cell])}`;
+  return found ? `${where}: ${found.text}. ${contributionsText(found.held)}` : `${where}: not recorded.`;
+}

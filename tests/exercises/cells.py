@@ -1,0 +1,57 @@
+"""What the notebooks ask for: each `check(...)` with its cell, and the solutions after it."""
+
+import itertools
+import linecache
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import nbformat
+import numpy as np
+
+from labkit import updates
+from labkit.collectives import programs
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+NUMBERS = itertools.count()
+
+
+class Asked(NamedTuple):
+    """One exercise: the task, the name of what is handed in, its cell, and the solutions."""
+
+    task: str
+    name: str
+    source: str
+    solutions: list[str]
+
+
+def _asked():
+    for path in NOTEBOOKS:
+        one = None
+        for cell in nbformat.read(path, as_version=4).cells:
+            call = re.search(r'^check\("([\w.]+)", (\w+)\)$', cell.source, re.MULTILINE)
+            if cell.cell_type == "code" and call:
+                one = Asked(*call.groups(), cell.source[: call.start()], [])
+                yield one
+            elif one and "<details>" in cell.source:
+                folded, _, _ = cell.source.partition("</details>")
+                one.solutions.extend(re.findall(r"```\n(.*?)```", folded, re.DOTALL))
+                one = None
+
+
+ASKED = list(_asked())
+WRITTEN = [one for one in ASKED if one.name.startswith("my_")]
+
+
+def value(source, name):
+    """What a cell defines; Python can read its source again, as in a notebook."""
+    file = f"<cell {next(NUMBERS)}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    space = {"__name__": "__main__", "np": np, "programs": programs, "updates": updates}
+    if re.search(r"\b(keras|tf)\b", source):  # TensorFlow starts late: most tasks need none
+        import keras
+        import tensorflow as tf
+
+        space |= {"keras": keras, "tf": tf}
+    exec(compile(source, file, "exec"), space)
+    return space[name]

@@ -1,0 +1,50 @@
+"""notebooks/programs/: the lectures' programs as files, which run where labkit is not installed."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+PROGRAMS = sorted((NOTEBOOKS / "programs").glob("*.py"))
+MARK = "# --- The program of the lecture begins here."
+
+each = pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+
+
+@each
+def test_a_program_is_the_text_of_its_lecture(path):
+    """A lecture's first program is in cells tagged `program`; 11_unet.py in `program-unet`."""
+    digits, _, name = path.stem.partition("_")
+    (lecture,) = NOTEBOOKS.glob(f"{digits}_*.ipynb")
+    cells = json.loads(lecture.read_text(encoding="utf-8"))["cells"]
+
+    def tagged(tag):
+        tags = [(cell["metadata"].get("tags", []), "".join(cell["source"])) for cell in cells]
+        return [re.sub(r"^%%writefile.*\n", "", source) for found, source in tags if tag in found]
+
+    taught = tagged(f"program-{name}") or tagged("program")
+    written = path.read_text(encoding="utf-8").partition(MARK)[2]
+    assert taught
+    assert "\n".join(taught).split() == written.split()
+
+
+@each
+def test_a_program_runs_without_labkit_and_without_a_network(path, tmp_path):
+    (tmp_path / "labkit.py").write_text("raise ImportError('not installed')", encoding="utf-8")
+    environment = {
+        **os.environ, "KERAS_HOME": str(tmp_path), "https_proxy": "http://127.0.0.1:9",
+        "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(tmp_path),
+    }  # fmt: skip
+    run = subprocess.run(
+        [sys.executable, str(path)],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-1].endswith("True")
+    accuracies = re.findall(r"accuracy ([\d.]+)%", run.stdout)
+    assert all(float(accuracy) > 50 for accuracy in accuracies[-1:])

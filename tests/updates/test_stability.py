@@ -1,0 +1,100 @@
+"""The limit of delayed gradients: formula, bisection, and the roots of a polynomial agree."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.kinds import LabError
+from labkit.updates import (
+    Quadratic,
+    delayed,
+    fastest_step,
+    measured_limit,
+    simulate,
+    stability,
+    stability_limit,
+)
+
+DELAYS = [0, 1, 2, 3, 5, 8, 16]
+
+
+def roots(step, delay):
+    """Of z^(delay+1) - z^delay + step: all that delayed gradient descent can do."""
+    polynomial = np.zeros(delay + 2)
+    polynomial[:2] = 1.0, -1.0
+    polynomial[-1] += step
+    return np.roots(polynomial)
+
+
+def test_the_known_limits():
+    assert [round(stability_limit(delay), 5) for delay in range(4)] == [2, 1, 0.61803, 0.44504]
+    fastest = [1, 0.25, 0.14815, 0.10547, 0.08192]
+    assert [round(fastest_step(delay), 5) for delay in range(5)] == fastest
+
+
+@pytest.mark.parametrize("delay", DELAYS)
+def test_the_formula_is_where_the_largest_root_leaves_the_unit_circle(delay):
+    limit = stability_limit(delay)
+    assert abs(roots(limit, delay)).max() == pytest.approx(1.0, abs=1e-9)
+    assert abs(roots(0.999 * limit, delay)).max() < 1
+    assert abs(roots(1.001 * limit, delay)).max() > 1
+
+
+@pytest.mark.parametrize("delay", DELAYS)
+def test_bisection_finds_the_limit_without_the_formula(delay):
+    assert measured_limit(delay) == pytest.approx(stability_limit(delay), rel=1e-5)
+
+
+@pytest.mark.parametrize("delay", DELAYS)
+def test_the_fastest_step_is_the_last_whose_slowest_part_does_not_oscillate(delay):
+    step = fastest_step(delay)
+    slowest = max(roots(0.99 * step, delay), key=abs)
+    assert abs(slowest.imag) < 1e-9
+    assert slowest.real > 0
+    beyond = max(roots(1.01 * step, delay), key=abs)
+    assert abs(beyond.imag) > 1e-3 or beyond.real < 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 6), st.floats(0.05, 0.9), st.booleans())
+def test_simulated_training_converges_below_the_limit_and_diverges_above(delay, share, above):
+    factor = 1.1 + share if above else share
+    rate = factor * stability_limit(delay)
+    run = simulate(Quadratic(), workers=delay + 1, updates=800, learning_rate=rate)
+    last = run.losses[-1].loss
+    assert (not last < 1) if above else last < 0.05
+
+
+def test_the_largest_curvature_decides():
+    limit = stability_limit(3) / 10.0
+    for factor, converges in ((0.97, True), (1.03, False)):
+        bowl = Quadratic(curvatures=(10.0, 0.1))
+        run = simulate(bowl, workers=4, updates=3000, learning_rate=factor * limit)
+        assert (run.losses[-1].loss < run.losses[0].loss) is converges
+
+
+def test_stability_tables_formula_and_bisection():
+    found = stability([0, 1, 4])
+    assert found.formula == tuple(map(stability_limit, (0, 1, 4)))
+    assert found.bisection == pytest.approx(found.formula, abs=1e-6)
+    assert repr(found).count("0.34730") == 2
+    assert "0.34730" in found._repr_mimebundle_()["text/html"]
+    assert found.kind.name == "modelled"
+
+
+def test_delayed_descent_starts_with_the_only_version_there_is():
+    assert delayed(0.5, delay=2, updates=4) == [1.0, 0.5, 0.0, -0.5, -0.75]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: stability_limit(-1), "delay .*got -1"),
+        (lambda: measured_limit(10**6), "delay .*got 1000000"),
+        (lambda: delayed(float("nan"), 1), "step .*got nan"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_its_value(call, words):
+    with pytest.raises(LabError, match=words):
+        call()
