@@ -88,8 +88,8 @@ bench: setup-test ## labkit against its peers (ARGS=--quick: each under a minute
 	@for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 .PHONY: images
-images: setup ## redraw images/ with labkit's own code
-	@$(BIN)/labkit images
+images: setup ## redraw images/ with their scripts (NAMES="one_step kinds" for some)
+	@$(BIN)/python images/draw.py $(NAMES)
 
 .PHONY: notebooks
 notebooks: setup ## run the notebooks and save their outputs (NAMES="01 03" for some)

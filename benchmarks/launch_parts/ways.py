@@ -20,7 +20,7 @@ from pathlib import Path
 from program import RANKS, program
 
 PROGRAM = str(Path(__file__).with_name("program.py"))
-DEADLINE = 180.0
+TIMEOUT = 180.0
 
 
 Seconds = tuple[float, float]
@@ -68,7 +68,7 @@ def labkit_way() -> Iterator[Seconds]:
         screen = Screen()
         shown = contextlib.redirect_stdout(screen)
         with shown, labkit.cluster(ranks=RANKS, keep_warm=True) as ranks:
-            ranks.run(program, deadline=DEADLINE)
+            ranks.run(program, timeout=TIMEOUT)
         yield screen.seconds()
 
 
@@ -114,7 +114,7 @@ def ipyparallel_way() -> Iterator[Seconds]:
     try:
         while True:
             results = [client[rank].apply_async(program, rank) for rank in range(RANKS)]
-            until = time.perf_counter() + DEADLINE
+            until = time.perf_counter() + TIMEOUT
             while len(screen.came) < len(WANTED) and time.perf_counter() < until:
                 for one in results:
                     screen.write(one.stdout)
@@ -126,10 +126,10 @@ def ipyparallel_way() -> Iterator[Seconds]:
 
 
 def mpiexec_way() -> Iterator[Seconds]:
-    from labkit.collectives.mpi.launch import environment as mpi_environment
-    from labkit.collectives.mpi.launch import mpiexec
+    from labkit.collectives.mpi.run import environment as mpi_environment
+    from labkit.collectives.mpi.run import mpiexec
 
-    return command_way([*mpiexec(), "-n", str(RANKS), sys.executable, PROGRAM], mpi_environment())
+    return command_way([mpiexec(), "-n", str(RANKS), sys.executable, PROGRAM], mpi_environment())
 
 
 def torchrun_way() -> Iterator[Seconds]:

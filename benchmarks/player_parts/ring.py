@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from labkit import collectives
+from labkit.collectives.contributions import contributions
 
 RANKS = 8
 FRAMES_A_STEP = 8  # so that a message is seen moving: 113 pictures in all
@@ -33,8 +34,8 @@ def by_matplotlib(trace: collectives.Trace) -> str:
     import matplotlib.pyplot as plt
     from matplotlib.animation import FuncAnimation
 
-    story = trace.story()
-    cells, ranks = len(story.cells), trace.ranks
+    held = contributions(trace)
+    cells, ranks = len(held.cells), trace.ranks
     palette = np.array([mpl.colors.to_rgb(f"C{rank}") for rank in range(ranks)])
     figure, axes = plt.subplots(figsize=(6.4, 4.8), dpi=72)
     axes.set(xlabel="piece", ylabel="rank")
@@ -46,7 +47,7 @@ def by_matplotlib(trace: collectives.Trace) -> str:
     # 512 bars, as in its cells, would take ten times as long and as much room.
     grids = []
     for step in range(trace.steps + 1):
-        counts = np.array([[change.counts for change in row] for row in story.at(step)]) > 0
+        counts = np.array([[change.counts for change in row] for row in held.at(step)]) > 0
         grids.append(np.where(counts[..., None], palette, 0.93).reshape(ranks, -1, 3))
 
     def show(frame: int) -> None:
