@@ -11,9 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from labkit.arguments import number
-from labkit.hardware import machine_text
 from labkit.kinds import LabError, bytes_text, seconds_text
+from labkit.plain import write_text
 from labkit.telemetry.client import UP_TO_NOW, SamplerClient
 from labkit.telemetry.format import Span, line
 from labkit.telemetry.recording import read
@@ -31,8 +30,14 @@ def record(program: list[str], to: Path | None = None, every: float = 0.1) -> in
     """
     if not program:
         raise LabError("There is no program to run. Write: labkit record -- python train.py")
-    every = number("--every", every, at_least=0.02, at_most=60)
+    name = one_line(shlex.join([Path(program[0]).name, *program[1:]]))[:_NAME_LENGTH]
     file = Path(time.strftime("recording-%Y%m%d-%H%M%S.jsonl")) if to is None else to
+
+    def write(text: str) -> None:
+        os.write(out, f"{text}\n".encode())
+
+    client = SamplerClient(write, every, title=name)
+    clock = client.header.clock
     try:
         out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
     except OSError as fault:
@@ -40,18 +45,12 @@ def record(program: list[str], to: Path | None = None, every: float = 0.1) -> in
             f"{str(file)!r} cannot be written: {fault.strerror}. A recording never replaces a "
             "file: give the name of a new one, in a folder that is yours."
         ) from fault
-
-    def write(text: str) -> None:
-        os.write(out, f"{text}\n".encode())
-
-    client = SamplerClient(every, write, machine_text())
     try:
-        client.batch(1)  # each sample is in the file at once: a crash costs the last one
         client.start()
+        client.batch(1)  # each sample is in the file at once: a crash costs the last one
         began = time.monotonic()
         code = _run(program, {**os.environ, SPANS_TO: str(file.resolve())}, client)
-        name = one_line(shlex.join([Path(program[0]).name, *program[1:]]))[:_NAME_LENGTH]
-        write(line(Span(name, began - client.clock, time.monotonic() - client.clock)))
+        write(line(Span(name, began - clock, time.monotonic() - clock)))
         client.flush(UP_TO_NOW)
     except LabError:
         file.unlink(missing_ok=True)  # nothing has run
@@ -77,14 +76,7 @@ def replay(file: Path, html: Path | None = None, *, show: bool = True) -> int:
     target = html or Path(tempfile.mkdtemp(prefix="labkit-replay-")) / f"{file.stem}.html"
     if target.resolve() == file.resolve():
         raise LabError(f"{html} is the recording itself. Give another name for the page.")
-    page = document(recording.html(), f"{file.name}: {recording.kind}")
-    try:
-        target.write_text(page, encoding="utf-8", errors="replace")
-    except OSError as fault:
-        raise LabError(
-            f"The page cannot be written to {target}: {fault.strerror}. "
-            "Choose a folder that exists and is yours."
-        ) from fault
+    write_text(target, document(recording.html(), f"{file.name}: {recording.kind}"))
     # Last, because a reader may stop reading, as in `labkit replay FILE | head`.
     print(recording.table())
     opened = show and _opened(target)

@@ -6,17 +6,16 @@ The same lines go through the pipe from the sampler's process, to a file, and to
     {"source": "gpus", "metrics": ["utilisation", …], "devices": [{"key": "gpu0", …}, …]}
     [0, 12.3456, [95, 41000000000, …], [null, …]]             source 0 at 12.3456 s: a list a device
     {"state": "lost", "time": 13.1, "device": "gpu1", "metric": "", "says": "GPU 1 is lost …"}
-    {"span": "epoch 3", "start": 10.2, "end": 14.9, "images": 60000, "by": "training"}
+    {"span": "epoch 3", "start": 10.2, "end": 14.9, "images": 60000}
     {"cost": 0.12, "time": 14.0}                              CPU seconds of the sampler so far
     {"end": 60.0}
 
-Sources are numbered in the order of their lines; naming a source again replaces its devices. Times
-are seconds since the recording began; "clock" is time.monotonic() at that moment, so that another
-process of the same machine can add spans. `null` is a missing number. A reader skips lines that it
-does not know.
+Sources are numbered in the order of their lines. Times are seconds since the recording began;
+"clock" is time.monotonic() at that moment, so that another process of the same machine can add
+spans. `null` is a missing number. A reader skips lines that it does not know.
 
->>> read_line('{"span":"epoch 3","start":10.2,"end":14.9,"images":60000,"by":"training"}')
-Span(name='epoch 3', start=10.2, end=14.9, images=60000, by='training')
+>>> read_line('{"span":"epoch 3","start":10.2,"end":14.9,"images":60000}')
+Span(name='epoch 3', start=10.2, end=14.9, images=60000)
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import MISSING, Field, asdict, dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from labkit.telemetry.metrics import Device, Row, State, Why
 
@@ -33,7 +32,6 @@ __all__ = [
 ]  # fmt: skip
 
 FORMAT = 1
-By = Literal["you", "cell", "training", "keras"]
 
 
 class Damage(ValueError):
@@ -48,6 +46,7 @@ class Header:
     when: str  # local time with its offset, ISO 8601, whole seconds
     every: float  # seconds between two samples
     clock: float  # time.monotonic() when time was 0
+    title: str = ""  # what it shows, in the words of who recorded it
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,6 @@ class Span:
     start: float
     end: float | None = None
     images: float | None = None
-    by: By = "you"
 
 
 @dataclass(frozen=True)
@@ -105,9 +103,6 @@ def line(value: Line) -> str:
     else:
         key, field = _KINDS[type(value)]
         content = {key: content.pop(field), **content}
-    for device in content.get("devices", ()):
-        for name in [name for name, known in device.items() if known is None]:
-            del device[name]
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
@@ -155,12 +150,10 @@ def _checked(field: Field[Any], value: Any) -> Any:
             return tuple(value)
         case "Why":  # a newer labkit may know more
             return value if value in get_args(Why) else "note"
-        case "By":
-            return value if value in get_args(By) else "you"
         case _ if value is None and field.default is not MISSING:
             return field.default
         case "float" | "float | None" if type(value) in (int, float) and math.isfinite(value):
             return value
-        case _ if isinstance(value, str) and "float" not in field.type:
+        case str(kind) if isinstance(value, str) and kind.startswith(("str", "Literal")):
             return value
     raise Damage(f"gives {value!r} for {field.name!r}")

@@ -23,7 +23,7 @@ METRICS = {
     "pcie": "PCIe traffic",  # bytes/s
     "nvlink": "NVLink traffic",  # bytes/s
     "energy": "energy",  # J, the hardware's own counter
-    # Computed on arrival from utilisation, so that sums survive the thinning of old rows:
+    # Computed from utilisation, as sums over time:
     "busy_seconds": "busy time",
     "covered_seconds": "time with known utilisation",
 }

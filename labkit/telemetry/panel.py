@@ -15,16 +15,13 @@ import time
 import uuid
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from labkit.arguments import number
-from labkit.hardware import machine_text
 from labkit.kinds import LabError, measured
 from labkit.telemetry import spans
 from labkit.telemetry.client import UP_TO_NOW, SamplerClient
-from labkit.telemetry.format import Header, Span, line
+from labkit.telemetry.format import Span, line
 from labkit.telemetry.recording import Recorder, Recording
 from labkit.telemetry.usage import SpanTable
 
@@ -33,19 +30,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Panel", "panel"]
 
-CAPACITY = 4_000_000  # numbers that are kept of each source, 32 MB; older rows are thinned
+CAPACITY = 12_000_000  # numbers that are kept of each source, 96 MB: an hour of 64 cores
 SHOWN_BATCH = 0.5  # seconds of samples in a message to a page: two messages a second
 SHORT_CELL = 3  # samples: a cell that ends sooner has nothing to show
 
 _live: list[Panel] = []
 
 
-def panel(every: float = 0.1) -> Panel:
+def panel(every: float = 0.1, *, title: str = "") -> Panel:
     """Sample the devices of this machine until `.stop()` or the end of the `with` block.
 
-    `every` is the number of seconds between two samples.
+    `every` is the number of seconds between two samples. `title` stands above the panel and its
+    picture; without one, the name of its only span does, or the names of the devices.
     """
-    return Panel(every)
+    return Panel(every, title)
 
 
 class Panel:
@@ -54,13 +52,12 @@ class Panel:
     In a notebook it ends when a later cell, or the same one run again, starts another.
     """
 
-    def __init__(self, every: float = 0.1) -> None:
-        every = number("every", every, at_least=0.02, at_most=60)
+    def __init__(self, every: float = 0.1, title: str = "") -> None:
+        self._client = SamplerClient(self._on_lines, every, spans.one_line(title) if title else "")
+        self._header = self._client.header
         self._started_by = _running_request()
         for other in [one for one in _live if one._started_by != self._started_by]:
             other._stop("another panel was started")
-        when = datetime.now().astimezone().isoformat(timespec="seconds")
-        self._header = Header(machine_text(), when, every, time.monotonic())
         self._recorder = Recorder(self._header, CAPACITY)
         self._key = uuid.uuid4().hex
         self._owner = os.getpid()
@@ -70,7 +67,6 @@ class Panel:
         self._bridge: Bridge | None = None  # to the page, once the panel is shown
         self._cells: spans.Cells | None = None
         self._ending = ExitStack()
-        self._client = SamplerClient(every, self._on_lines, self._header.where, self._header.clock)
         _live.append(self)
         try:
             self._ending.callback(_live.remove, self)
@@ -78,7 +74,7 @@ class Panel:
             self._client.start()
             self._ending.enter_context(spans.listening(self._on_span))
             if hasattr(_shell(), "events"):
-                self._cells = spans.Cells(_shell(), self._on_span)
+                self._cells = spans.Cells(_shell(), self._on_cell)
                 self._ending.callback(self._cells.unfollow)
         except BaseException:  # Ctrl-C too: this panel has no name yet by which to stop it
             self._ending.close()
@@ -87,7 +83,7 @@ class Panel:
     def span(self, name: str, images: float | None = None) -> spans.Mark:
         """Mark what happens inside: `with panel.span("epoch 3", images=60_000): ...`"""
         self._must_live(f"the span {name!r}")
-        return spans.begin(name, images, "you", (self._on_span,))
+        return spans.Mark(name, images, (self._on_span,))
 
     def table(self) -> SpanTable:
         """Seconds, utilisation, memory, joules and images per joule of every span."""
@@ -170,8 +166,10 @@ class Panel:
                 # Newer samples follow by themselves; to wait here could be to wait for ourselves.
                 self._bridge = Bridge(self._key, self._so_far)
             alt = "A live panel of this machine's devices. It is drawn while the kernel runs."
-            stamp = str(measured(self._header.where))
-            data["text/html"] = page(None, key=self._key, live=True, alt=alt, stamp=stamp)
+            stamp, title = str(measured(self._header.where)), self._so_far().title
+            data["text/html"] = page(
+                None, key=self._key, live=True, alt=alt, stamp=stamp, title=title
+            )
         _publish((data, {}), shown)
 
     def _still(self) -> tuple[dict[str, str], dict[str, Any]]:
@@ -183,27 +181,29 @@ class Panel:
         """Lines of the sampler: twice a second beside a training, so in few steps."""
         self._recorder.take(text)
         if self._bridge is not None:
-            self._bridge.send([text.replace("\n", ",")])
+            self._bridge.send(text.replace("\n", ","))
             if self._cells is not None:
                 self._cells.say_busy()
 
     def _on_span(self, span: Span) -> None:
         """A span has begun or ended, somewhere in this process. Times are time.monotonic's."""
-        if not self.live:
-            return
-        self._client.sample()  # counters are read right at the edge
-        clock = self._header.clock
-        end = None if span.end is None else span.end - clock
-        span = replace(span, start=span.start - clock, end=end)
-        # A cell is shown once it has ended; most end before there is much to see.
-        shortest = SHORT_CELL * self._header.every
-        if span.by != "cell" or (end is not None and end - span.start >= shortest):
-            self._add_span(span)
+        if self.live:
+            self._client.sample()  # counters are read right at the edge
+            clock = self._header.clock
+            end = None if span.end is None else span.end - clock
+            self._add_span(replace(span, start=span.start - clock, end=end))
+
+    def _on_cell(self, span: Span) -> None:
+        """A cell is shown once it has ended; most end before there is much to see."""
+        if span.end is not None and span.end - span.start >= SHORT_CELL * self._header.every:
+            self._on_span(span)
+        else:
+            self._client.sample()
 
     def _add_span(self, span: Span) -> None:
         self._recorder.add_span(span)
         if self._bridge is not None:
-            self._bridge.send([line(span)], wait=True)
+            self._bridge.add(line(span))
 
 
 # The notebook around a panel; where there is none, these do nothing ---------------------------

@@ -8,21 +8,31 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import secrets
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.kinds import Kind, LabError, recorded, seconds_text
-from labkit.plain import atomic_write
-from labkit.telemetry.columns import COMPUTED, Columns, Series
-from labkit.telemetry.format import Cost, Damage, End, Header, Source, Span, line, read_line
-from labkit.telemetry.metrics import METRICS, Device, State
+from labkit.plain import write_text
+from labkit.telemetry.columns import Columns, Series
+from labkit.telemetry.format import (
+    Cost,
+    Damage,
+    End,
+    Header,
+    Source,
+    Span,
+    line,
+    read_line,
+    row_line,
+)
+from labkit.telemetry.metrics import METRICS, Device, Row, State
 from labkit.telemetry.usage import SpanTable, table
 
 if TYPE_CHECKING:
@@ -35,8 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Recorder", "Recording", "Series", "read"]
 
-_TOGETHER = 1000  # lines that are parsed at a time; rows that are written at a time
-_MOST_SPANS = 10_000
+_TOGETHER = 1000  # lines that are parsed at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,6 +75,20 @@ class Recording:
         return gpus or tuple(one for one in self.devices if one.sort == "cpu")
 
     @property
+    def title(self) -> str:
+        """What was given, or the name of the span around all others, or the devices."""
+        start = min((one.start for one in self.spans), default=0.0)
+        end = max((one.end or self.seconds for one in self.spans), default=0.0)
+        around = [one for one in self.spans if (one.start, one.end or self.seconds) == (start, end)]
+        if self.header.title or around:
+            return self.header.title or around[0].name
+        names = [one.name for one in self.counted]
+        return ", ".join(
+            f"{names.count(name)} × {name}" if names.count(name) > 1 else name
+            for name in dict.fromkeys(names)
+        )
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """What holds for a whole source at the end, such as a driver that is missing; notes."""
         keys = {one.key for one in self.devices}
@@ -75,14 +98,30 @@ class Recording:
         return tuple(dict.fromkeys(one.says for one in [*faults, *notes]))
 
     def column(self, device: str, metric: str) -> tuple[Numbers, Numbers]:
-        """Times and values of one metric of one device, without what is missing."""
+        """Times and values of one metric of one device, without what is missing.
+
+        Two metrics are sums over time, so that the mean utilisation between two moments is the
+        growth of `busy_seconds` (the time at full use that would be as much) over the growth of
+        `covered_seconds` (the time for which utilisation is known).
+        """
         if (device, metric) not in self._columns:  # a table asks for the same ones for every span
-            self._columns[device, metric] = self._column(device, metric)
+            sums = metric in ("busy_seconds", "covered_seconds")
+            self._columns[device, metric] = (self._sum if sums else self._column)(device, metric)
         return self._columns[device, metric]
 
     @cached_property
     def _columns(self) -> dict[tuple[str, str], tuple[Numbers, Numbers]]:
         return {}
+
+    def _sum(self, device: str, metric: str) -> tuple[Numbers, Numbers]:
+        import numpy as np
+
+        times, used = self.column(device, "utilisation")
+        steps = np.diff(times, prepend=times[:1])
+        # Two samples further apart say nothing about the time between them.
+        steps[steps > max(3 * self.header.every, 1.0)] = 0.0
+        # A utilisation counter describes the time before it.
+        return times, np.cumsum(steps * used / 100 if metric == "busy_seconds" else steps)
 
     def _column(self, device: str, metric: str) -> tuple[Numbers, Numbers]:
         import numpy as np
@@ -107,22 +146,18 @@ class Recording:
 
     def save(self, path: str | Path) -> None:
         """Write it to a file that `labkit.replay` reads. All of it, or nothing."""
-        try:
-            atomic_write(Path(path), "".join(f"{text}\n" for text in self._lines()))
-        except (OSError, ValueError) as fault:
-            raise LabError(
-                f"The recording cannot be written to {str(path)!r}: {fault}. "
-                "Give the name of a file in a folder that exists and is yours."
-            ) from fault
+        write_text(path, "".join(f"{text}\n" for text in self._lines()))
 
     def _lines(self) -> Iterator[str]:
+        import numpy as np
+
         yield line(self.header)
         for number, one in enumerate(self.series):
-            # Sums are written only where the rows no longer give them.
-            kept = [i for i, name in enumerate(one.metrics) if one.thinned or name not in COMPUTED]
-            yield line(Source(one.source, tuple(one.metrics[i] for i in kept), one.devices))
-            for start in range(0, len(one.times), _TOGETHER):
-                yield _rows(number, one, slice(start, start + _TOGETHER), kept)
+            yield line(Source(one.source, one.metrics, one.devices))
+            values = np.round(one.values, 4).astype(object)
+            values[np.isnan(one.values)] = None
+            for time, row in zip(one.times.tolist(), values.tolist(), strict=True):
+                yield row_line(number, Row(time, row), 0.0)
         yield from map(line, self.states)
         yield from map(line, self.spans)
         if self.cost is not None:
@@ -169,23 +204,8 @@ class Recording:
         key = key or f"replay-{secrets.token_hex(6)}"
         return page(
             self, key=key, live=False, alt=picture.alt, png=picture.png, stamp=str(self.kind),
-            ended=ended,
+            title=self.title, ended=ended,
         )  # fmt: skip
-
-
-def _rows(number: int, one: Series, rows: slice, kept: list[int]) -> str:
-    """Several rows as their lines, without the last line end."""
-    import numpy as np
-
-    values = np.round(one.values[rows][:, :, kept], 4).tolist()
-    times = np.round(one.times[rows], 4).tolist()
-    lines = (
-        json.dumps([number, time, *row], separators=(",", ":"))
-        for time, row in zip(times, values, strict=True)
-    )
-    # Python writes 95.0 and NaN where a recording has 95 and null.
-    text = "\n".join(lines).replace("NaN", "null")
-    return text.replace(".0,", ",").replace(".0]", "]")
 
 
 class Recorder:
@@ -207,14 +227,13 @@ class Recorder:
         self._lock = threading.RLock()
         self._waiting: list[str] = []  # lines that were not parsed yet
         self._columns: list[Columns] = []
-        self._spans: dict[tuple[str, float, str], Span] = {}
+        self._spans: dict[tuple[str, float], Span] = {}
         self._states: list[State] = []
         self._cost: float | None = None
         self._seconds = 0.0
-        self._skipped = 0
 
     def take(self, text: str) -> None:
-        """Remember these lines. One that cannot be read is counted and left out."""
+        """Remember these lines. One that cannot be read is left out."""
         with self._lock:
             self._waiting += text.split("\n")
             if len(self._waiting) >= _TOGETHER:
@@ -229,12 +248,8 @@ class Recorder:
                 self._columns[number].add(row)
             case list():
                 raise Damage("belongs to a source that no line before it names")
-            case Source(name, metrics, devices):
-                columns = next((one for one in self._columns if one.source == name), None)
-                if columns is None:
-                    columns = Columns(name, self.header.every, self._capacity)
-                    self._columns.append(columns)
-                columns.name(metrics, devices)
+            case Source() as source:
+                self._columns.append(Columns(source, self._capacity))
             case Span() as span:
                 self.add_span(span)
             case State() as state:
@@ -246,13 +261,11 @@ class Recorder:
 
     def add_span(self, span: Span) -> None:
         """A span comes twice: when it begins, and with its end."""
-        key = (span.name, round(span.start, 6), span.by)
+        key = (span.name, round(span.start, 6))
         with self._lock:
             known = self._spans.get(key)
             if known is None or known.end is None:
                 self._spans[key] = span
-            if len(self._spans) > _MOST_SPANS:
-                self._spans.pop(next(iter(self._spans)))
 
     def recording(self, kind: Kind, damage: str | None = None) -> Recording:
         """All of it as it is now."""
@@ -260,24 +273,17 @@ class Recorder:
             self._parse_waiting()
             series = tuple(one.series() for one in self._columns)
             spans = tuple(sorted(self._spans.values(), key=lambda span: span.start))
-            states = self._states.copy()
-            if self._skipped:
-                says = f"{self._skipped:,} lines of the sampler could not be read."
-                states.append(State(self._seconds, "", "", "note", says))
             ends = [float(one.times[-1]) for one in series if len(one.times)]
             ends += [span.end for span in spans if span.end is not None]
             seconds = max([self._seconds, *ends])
-            return Recording(
-                kind, self.header, series, spans, tuple(states), seconds, self._cost, damage
-            )
+            states = tuple(self._states)
+            return Recording(kind, self.header, series, spans, states, seconds, self._cost, damage)
 
     def _parse_waiting(self) -> None:
         lines, self._waiting = self._waiting, []
         for text in lines:
-            try:
+            with suppress(Damage):
                 self.add(text)
-            except Damage:
-                self._skipped += 1
 
 
 def read(path: str | Path) -> Recording:

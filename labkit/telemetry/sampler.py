@@ -1,9 +1,9 @@
 """The sampler: one process that samples the GPUs and the host while the notebook's kernel is busy.
 
-    python -P -m labkit.telemetry.sampler --every 0.1 --pid 4242 --clock C --where W [--continued]
+    python -P -m labkit.telemetry.sampler --pid 4242 --header '{"labkit":"recording", …}'
 
-It writes the lines of `format`: header (not where a recording is continued), sources, then rows in
-batches. One batch is one write of whole lines. Requests come on standard input, one a line:
+It writes the lines of `format`: header, sources, then rows in batches. One batch is one write of
+whole lines. Requests come on standard input, one a line:
 
     sample      sample now (the edge of a span); written with the next batch
     flush N     sample now, write everything, then the line {"flushed": N}
@@ -29,10 +29,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
-from labkit.telemetry.format import Cost, End, Header, Source, line, row_line
+from labkit.telemetry.format import Cost, End, Header, Source, line, read_line, row_line
 from labkit.telemetry.gpus import Gpus
 from labkit.telemetry.host import Host
 from labkit.telemetry.metrics import State
@@ -50,23 +49,19 @@ PIPE, F_SETPIPE_SZ = 1 << 20, 1031  # fcntl has the name on Linux only
 def main() -> None:
     """Sample until the end of standard input."""
     parser = argparse.ArgumentParser(prog="python -m labkit.telemetry.sampler")
-    parser.add_argument("--every", type=float, default=0.1, help="seconds between two samples")
-    parser.add_argument("--pid", type=int, default=os.getppid(), help="whose memory is shown")
-    parser.add_argument("--where", default="", help="what the recording is of")
-    parser.add_argument("--clock", type=float, help="time.monotonic() when time was 0")
-    parser.add_argument("--continued", action="store_true", help="the header is already written")
+    parser.add_argument("--header", required=True, help="the first line of the recording")
+    parser.add_argument("--pid", type=int, required=True, help="whose memory is shown")
     given = parser.parse_args()
+    header = read_line(given.header)
+    assert isinstance(header, Header)
     for signum in (signal.SIGINT, signal.SIGTERM):  # meant for the program that is watched
         signal.signal(signum, signal.SIG_IGN)
     with suppress(ImportError, OSError):  # Linux only: room for minutes of samples
         import fcntl
 
         fcntl.fcntl(1, F_SETPIPE_SZ, PIPE)
-    began = time.monotonic() if given.clock is None else given.clock
-    if not given.continued:
-        when = datetime.now().astimezone().isoformat(timespec="seconds")
-        print(line(Header(given.where, when, given.every, began)), flush=True)
-    sampler = Sampler([Gpus(given.pid), Host(given.pid)], given.every, began)
+    print(given.header, flush=True)
+    sampler = Sampler([Gpus(given.pid), Host(given.pid)], header.every, header.clock)
     threading.Thread(target=_watch, args=(sampler, os.getppid()), daemon=True).start()
     sampler.run()
 

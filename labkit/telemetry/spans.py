@@ -17,19 +17,17 @@ import json
 import os
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from labkit.arguments import number
-from labkit.telemetry.format import By, Span, line
+from labkit.telemetry.format import Span, line
 
 __all__ = [
-    "SPANS_TO", "Cells", "Mark", "begin", "cell_name", "keras_callback", "listening", "mark",
-    "one_line",
+    "SPANS_TO", "Cells", "Mark", "cell_name", "keras_callback", "listening", "mark", "one_line",
 ]  # fmt: skip
 
 Listener = Callable[[Span], object]
@@ -59,24 +57,26 @@ def listening(listener: Listener) -> Iterator[None]:
 class Mark:
     """A span that is open. It ends with its block, or with `end()`; whichever comes first."""
 
-    def __init__(self, span: Span, listeners: tuple[Listener, ...]) -> None:
-        self._span, self._listeners, self._ended = span, listeners, False
+    def __init__(self, name: str, images: float | None, listeners: tuple[Listener, ...]) -> None:
+        self._span = Span(one_line(name), time.monotonic(), None, _count(images))
+        self._listeners = listeners
         self._announce()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
-        if error is not None and not self._ended:
+        if error is not None:
             # How many images it had seen when it was broken off is unknown.
-            self._span = replace(self._span, images=None)
+            self._end(None)
         self.end()
 
     def end(self, images: float | None = None) -> None:
         """Now; `images` if they are known only now. A mark ends once."""
-        images = _count(images) or self._span.images
-        if not self._ended:
-            self._ended = True
+        self._end(_count(images) or self._span.images)
+
+    def _end(self, images: float | None) -> None:
+        if self._span.end is None:
             self._span = replace(self._span, end=time.monotonic(), images=images)
             self._announce()
 
@@ -85,7 +85,7 @@ class Mark:
             listener(self._span)
 
 
-def mark(name: str, images: float | None = None, by: By = "you") -> Mark:
+def mark(name: str, images: float | None = None) -> Mark:
     """Begin a span. It ends with its block, or with its `end()`.
 
     >>> with mark("epoch 3", images=60_000):
@@ -93,12 +93,7 @@ def mark(name: str, images: float | None = None, by: By = "you") -> Mark:
 
     Spans may lie in one another and may overlap; one that an exception leaves has ended.
     """
-    return begin(name, images, by, _listeners)
-
-
-def begin(name: str, images: float | None, by: By, listeners: tuple[Listener, ...]) -> Mark:
-    """A span that begins now, announced to these listeners only."""
-    return Mark(Span(one_line(name), time.monotonic(), None, _count(images), by), listeners)
+    return Mark(name, images, _listeners)
 
 
 def one_line(name: object) -> str:
@@ -122,7 +117,7 @@ def keras_callback(images: float | None = None) -> Any:
     class Epochs(Callback):  # type: ignore[misc]  # Keras is untyped, and loaded only here
         def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
             _end_epoch()  # one that was interrupted
-            _epochs[threading.get_ident()] = mark(f"epoch {epoch + 1}", by="keras")
+            _epochs[threading.get_ident()] = mark(f"epoch {epoch + 1}")
 
         def on_epoch_end(self, epoch: int, logs: object = None) -> None:
             _end_epoch(images)
@@ -176,7 +171,7 @@ class Cells:
             self._request = _request(self._shell)
         # IPython has counted on, but In has not grown yet.
         name = cell_name(info.raw_cell or "", len(self._shell.user_ns["In"]))
-        self._cell = begin(name, None, "cell", (self._listener,))
+        self._cell = Mark(name, None, (self._listener,))
 
     def _ends(self, _result: Any) -> None:
         with self._lock:
@@ -214,20 +209,14 @@ def _count(images: Any) -> float | None:
 
 def _append(span: Span) -> None:
     """To the recording of `labkit record`, in one write: lines of several processes do not mix."""
-    path = os.environ[SPANS_TO]
-    try:
-        with Path(path).open("rb") as lines:
+    path = Path(os.environ[SPANS_TO])
+    with suppress(OSError):  # a recording that is gone must not end a training
+        with path.open("rb") as lines:
             clock = float(json.loads(lines.readline())["clock"])
         end = None if span.end is None else span.end - clock
         text = line(replace(span, start=span.start - clock, end=end))
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb", buffering=0) as out:
             out.write(f"{text}\n".encode())
-    except OSError as fault:
-        warnings.warn(
-            f"Spans cannot be added to the recording {path} ({fault}), and are left out of it.",
-            RuntimeWarning,
-            stacklevel=4,
-        )
 
 
 if os.environ.get(SPANS_TO):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from labkit.kinds import Kind, bytes_text, rate_text, seconds_text
 from labkit.telemetry.format import Span
@@ -48,7 +48,7 @@ class SpanUse:
     def text(self, name: str) -> str:
         """A number as the table writes it, or why there is none: `row.text("utilisation")`."""
         value = getattr(self, name)
-        return self.missing.get(name, "") if value is None else _COLUMNS[name][1](value)
+        return self.missing.get(name, NOT_SEEN) if value is None else _COLUMNS[name][1](value)
 
 
 def use(recording: Recording, span: Span) -> tuple[SpanUse, ...]:
@@ -94,18 +94,17 @@ def _of_device(recording: Recording, span: Span, end: float, device: Device) -> 
 def _of_all(recording: Recording, span: Span, end: float, rows: list[SpanUse]) -> SpanUse:
     """Mean utilisation, the peak of the total memory, the sum of the joules."""
     keys, count = [row.device for row in rows], len(rows)
-    busiest = _peak(recording, keys, "utilisation", span.start, end)
-    values = {
-        "utilisation": sum(row.utilisation or 0.0 for row in rows) / count,
-        "peak_utilisation": None if busiest is None else busiest / count,
-        "peak_memory": _peak(recording, keys, "memory", span.start, end),
-        "joules": sum(row.joules or 0.0 for row in rows),
-    }
-    missing = {name: NOT_SEEN for name, value in values.items() if value is None}
-    for row in reversed(rows):
-        missing |= row.missing
-    known = {name: value for name, value in values.items() if name not in missing}
-    return SpanUse(span, "all", "all", rows[0].seconds, missing=missing, **known)
+    row = SpanUse(
+        span, "all", "all", rows[0].seconds,
+        sum(row.utilisation or 0.0 for row in rows) / count,
+        (_peak(recording, keys, "utilisation", span.start, end) or 0.0) / count,
+        _peak(recording, keys, "memory", span.start, end),
+        sum(row.joules or 0.0 for row in rows),
+    )  # fmt: skip
+    # What is missing of one device is missing of all together.
+    missing = {name: why for one in rows for name, why in one.missing.items()}
+    unknown: dict[str, Any] = dict.fromkeys(missing)
+    return replace(row, missing=missing, **unknown)
 
 
 def _last(recording: Recording, end: float) -> float:
@@ -138,8 +137,7 @@ def _peak(
     keys = [each.key for each in one.devices]
     places = [keys.index(key) for key in devices]
     total = one.values[first:last, places, one.metrics.index(metric)].sum(axis=1)
-    total = total[~np.isnan(total)]
-    return float(total.max()) if len(total) else None
+    return float(np.nanmax(total)) if not np.isnan(total).all() else None
 
 
 def _joules(recording: Recording, device: str, start: float, end: float) -> float | None:
@@ -170,10 +168,10 @@ def _reason(recording: Recording, device: Device, metric: str, start: float, end
             for state in recording.states
             if (state.device, state.metric) == about and state.time <= end and state.why != "note"
         ]
-        before = [state for state in states if state.time <= start]
-        faults = [state for state in (*before[-1:], *states[len(before) :]) if state.why != "fine"]
+        earlier = sum(state.time <= start for state in states)
+        faults = [state.why for state in states[max(earlier - 1, 0) :] if state.why != "fine"]
         if faults:
-            return faults[-1].why
+            return faults[-1]
     if len(source.times) > 1 and not len(recording.column(device.key, metric)[0]):
         return "not supported"
     return NOT_SEEN if end - start >= _UPDATES * recording.header.every else TOO_SHORT
@@ -209,17 +207,16 @@ class SpanTable:
         head = ["span", *["device"] * several, "time", "utilisation", "peak", "peak memory"]
         head += ["energy", *["images/s", "images/J"] * images]
         rows = []
-        last = None
-        for row in self.rows:
+        for before, row in zip((None, *self.rows), self.rows, strict=False):
             # A span's name stands once, at the first of its devices.
+            repeated = before is not None and several and row.span == before.span
             name = row.span.name + " (going on)" * (row.span.end is None)
-            cells = ["" if several and row.span == last else name]
+            cells = ["" if repeated else name]
             cells += [row.label] * several + [seconds_text(row.seconds)]
             cells += [row.text(name) for name in _COLUMNS]
             rates = (row.images_per_second, row.images_per_joule)
             cells += ["–" if rate is None else _three_digits(rate) for rate in rates] * images
             rows.append(cells)
-            last = row.span
         return head, rows
 
     def _footer(self) -> str:
@@ -238,12 +235,12 @@ def table(recording: Recording) -> SpanTable:
         notes.append("Too short to measure: fewer updates of the counter than make a mean.")
     keys = [one.key for one in recording.counted]
     metrics = ["", *(metric for metric, _ in _COLUMNS.values())]
-    newest = {
-        (one.device, one.metric): one.says
+    notes += [
+        one.says
         for one in recording.states
         if one.why in reasons and one.device in keys and one.metric in metrics
-    }
-    notes += [*newest.values(), *recording.remarks, recording.damage or ""]
+    ]
+    notes += [*recording.remarks, recording.damage or ""]
     return SpanTable(rows, recording.kind, tuple(dict.fromkeys(filter(None, notes))))
 
 

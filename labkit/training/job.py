@@ -251,7 +251,7 @@ class Job:
         stride = max(STEPS_PER_CALL, -(-self.steps_per_epoch // CALLS_PER_EPOCH))
         began = time.perf_counter()
         # A panel shows the epoch as a span; without a panel this costs nothing.
-        span = mark(name.partition(" of ")[0], self.images, by="training")
+        span = mark(name.partition(" of ")[0], self.images)
         with span, progress(name, self.steps_per_epoch) as advanced:
             for first in range(0, self.steps_per_epoch, stride):
                 count = min(stride, self.steps_per_epoch - first)

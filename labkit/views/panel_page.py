@@ -44,6 +44,7 @@ def page(
     alt: str,
     png: bytes | None = None,
     stamp: str,
+    title: str = "",
     ended: str | None = None,
 ) -> str:
     """A piece of HTML that shows a recording, or the live panel `key`.
@@ -51,8 +52,8 @@ def page(
     `stamp` says where the numbers are from, `alt` in words what is there to see, `ended` why a live
     recording has ended.
     """
-    options = {"key": key, "live": live, "stamp": stamp, "alt": alt, "ended": ended}
-    options["data"] = None if recording is None else packed(recording)
+    options = {"live": live, "stamp": stamp, "title": title, "alt": alt, "ended": ended}
+    options |= {"key": key, "data": None if recording is None else packed(recording)}
     return embedded("panel", MODULES, options, key=key, alt=alt, png=png)
 
 

@@ -23,7 +23,6 @@ LINES: dict[str, tuple[str, Any, str, str]] = {
     "power": ("power_limit", "{:.0f} W".format, ":", RED),
 }
 POINTS = 600  # of a curve, at least: about the pixels of a lane
-MOST_LANES, MOST_CORES = 16, 32
 MOST_ROWS, MOST_EDGES = 3, 100  # rows of spans; more edges would be a grey field
 Band = tuple[float, float, str]  # a span in the picture: start, end, name
 AS_IT_IS: dict[str, Any] = {"parse_math": False}  # names come from outside: "$" is no formula
@@ -31,7 +30,7 @@ AS_IT_IS: dict[str, Any] = {"parse_math": False}  # names come from outside: "$"
 
 def figure(recording: Any) -> Picture:
     """Lanes over time for the devices that are counted; the cores too, where there is no GPU."""
-    lanes = recording.counted[:MOST_LANES]
+    lanes = recording.counted
     wholes = {one.key for one in lanes}
     cores = [one for one in recording.devices if one.sort == "core" and one.part_of in wholes]
     heights = [0.85 if len(lanes) <= 8 else 0.6] * len(lanes) or [0.85]
@@ -41,7 +40,10 @@ def figure(recording: Any) -> Picture:
         # A letter that the typeface lacks is drawn as a box; the alt text has it anyway.
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
         warnings.filterwarnings("ignore", r"Matplotlib currently does not support", UserWarning)
-        chart = sheet(8, 1.3 + 0.22 * len(rows) + sum(heights))
+        chart = sheet(8, 1.6 + 0.22 * len(rows) + sum(heights))
+        chart.suptitle(
+            recording.title, x=0.02, ha="left", size=12.5, weight="bold", color=INK, **AS_IT_IS
+        )
         axes = chart.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)
         axes = axes[:, 0]
         axes[0].set_xlim(0, max(recording.seconds, 1e-3))
@@ -61,19 +63,6 @@ def figure(recording: Any) -> Picture:
         return picture(chart, _alt(recording, lanes, cores), recording.kind)
 
 
-def _one_line(text: str) -> str:
-    """Names come from outside: control characters, and halves of a character, cannot be written."""
-    return "".join(one if one.isprintable() else " " if one.isspace() else "�" for one in text)
-
-
-def _longest_step(recording: Any, times: Any) -> float:
-    """Seconds between two samples from which on there is a gap."""
-    import numpy as np
-
-    usual = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
-    return max(3.0 * float(recording.header.every), 1.0, 5 * usual)
-
-
 def _curve(recording: Any, device: Any, metric: str) -> tuple[Any, Any, Any] | None:
     """Time, highest and mean in at most some hundred points; NaN in a gap."""
     import numpy as np
@@ -81,12 +70,13 @@ def _curve(recording: Any, device: Any, metric: str) -> tuple[Any, Any, Any] | N
     times, values = recording.column(device.key, metric)
     if not len(times):
         return None
-    first = np.arange(0, len(times), max(1, len(times) // POINTS))
+    size = max(1, len(times) // POINTS)
+    first = np.arange(0, len(times), size)
     count = np.diff(first, append=len(times))
     high = np.maximum.reduceat(values, first)
     mean = np.add.reduceat(values, first) / count
     at = np.add.reduceat(times, first) / count
-    gaps = 1 + np.flatnonzero(np.diff(at) > _longest_step(recording, at))
+    gaps = 1 + np.flatnonzero(np.diff(at) > max(3 * size * recording.header.every, 1.0))
     return np.insert(at, gaps, np.nan), np.insert(high, gaps, np.nan), np.insert(mean, gaps, np.nan)
 
 
@@ -100,7 +90,8 @@ def _lane(axes: Any, recording: Any, device: Any) -> list[str]:
         axes.fill_between(at, 0, mean, color=tint(BLUE, 0.55), lw=0, zorder=2)
         axes.fill_between(at, mean, high, color=tint(BLUE, 0.25), lw=0, zorder=2)
         axes.plot(at, mean, "-", color=BLUE, lw=1.0, marker="", zorder=3)
-        words["utilisation"] = f"{_mean(recording, device):.0f} % busy", BLUE
+        average = _mean(recording, device)
+        words["utilisation"] = "" if average is None else f"{average:.0f} % busy", BLUE
     for metric, (limit, text, dash, colour) in LINES.items():
         if curve := _curve(recording, device, metric):
             at, high, mean = curve
@@ -113,7 +104,7 @@ def _lane(axes: Any, recording: Any, device: Any) -> list[str]:
     axes.set_ylim(0, 105)
     axes.set_yticks([0, 50, 100], ["0", "", "100 %"], size=8)
     label = {"rotation": 0, "ha": "right", "va": "center", **AS_IT_IS}
-    axes.set_ylabel(_one_line(device.label), weight="bold", **label)
+    axes.set_ylabel(device.label, weight="bold", **label)
     for row, (said, colour) in enumerate(words.values()):
         axes.annotate(said, (1.01, 0.98 - 0.32 * row), xycoords="axes fraction", ha="left",
                       va="top", size=8.5, color=colour)  # fmt: skip
@@ -121,24 +112,22 @@ def _lane(axes: Any, recording: Any, device: Any) -> list[str]:
 
 
 def _core_lanes(axes: Any, recording: Any, cores: Sequence[Any]) -> None:
-    shown = cores[:MOST_CORES]
-    for row, core in enumerate(shown):
+    for row, core in enumerate(cores):
         if used := _curve(recording, core, "utilisation"):
             at, _, mean = used
             axes.fill_between(at, row + 0.9, row + 0.9 - 0.8 * mean / 100, color=tint(BLUE, 0.7),
                               lw=0, zorder=2)  # fmt: skip
         axes.axhline(row + 0.9, color=FAINT, lw=0.5)
-    axes.set_ylim(len(shown), 0)
+    axes.set_ylim(len(cores), 0)
     axes.grid(visible=False)
     axes.set_yticks([])
-    few = f"{len(shown)} of\n" if len(shown) < len(cores) else ""
-    axes.set_ylabel(f"{few}{len(cores)} cores", rotation=0, ha="right", va="center")
+    axes.set_ylabel(f"{len(cores)} cores", rotation=0, ha="right", va="center")
 
 
 def _rows_of_spans(recording: Any) -> list[list[Band]]:
     """Spans that overlap lie in different rows: the longest on top, what is inside below."""
     bands = [
-        (one.start, recording.seconds if one.end is None else one.end, _one_line(one.name))
+        (one.start, recording.seconds if one.end is None else one.end, one.name)
         for one in recording.spans
     ]
     rows: list[list[Band]] = [[] for _ in range(MOST_ROWS)]
@@ -160,7 +149,7 @@ def _shade(axes: Any, rows: list[list[Band]]) -> None:
 
 
 def _name_spans(axes: Any, recording: Any, rows: list[list[Band]]) -> None:
-    """A bar for each span above the first lane, and in it as much of its name as fits."""
+    """A bar for each span above the first lane, with its name where that fits."""
     where = axes.get_xaxis_transform()
     high = 0.22 / max(axes.get_position().height * axes.figure.get_figheight(), 0.3)
     letters = 78 / max(recording.seconds, 1e-3)  # of a small typeface, in a second
@@ -169,20 +158,17 @@ def _name_spans(axes: Any, recording: Any, rows: list[list[Band]]) -> None:
         axes.broken_barh([(start, end - start) for start, end, _ in row], (low, 0.85 * high),
                          transform=where, clip_on=False, facecolor="#E3E6E8", edgecolor="white",
                          lw=0.8)  # fmt: skip
-        named = float("-inf")  # where the last name that was drawn ends
         for start, end, name in row:
-            # Of "epoch 12" the number is enough; where names do not fit, some are left out.
-            fits = len(name) <= (end - start) * letters
-            text = name if fits else (name.split() or [""])[-1]
-            middle, half = (start + end) / 2, (len(text) + 1) / 2 / letters
-            if middle - half > named and (fits or len(text) <= 5):
-                named = middle + half
-                axes.text(middle, low + 0.4 * high, text, transform=where, size=7.5, ha="center",
-                          va="center", color=INK, clip_on=False, **AS_IT_IS)  # fmt: skip
+            # Of "epoch 12" the number is enough.
+            last = (name.split() or [""])[-1]
+            room = (end - start) * letters
+            text = name if len(name) <= room else last if len(last) <= room else ""
+            axes.text((start + end) / 2, low + 0.4 * high, text, transform=where, size=7.5,
+                      ha="center", va="center", color=INK, clip_on=False, **AS_IT_IS)  # fmt: skip
 
 
 def _key(chart: Any, known: set[str]) -> None:
-    """What area, dashes and dots are, once for all lanes, in the title's line."""
+    """What area, dashes and dots are, once for all lanes, under the title."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -199,29 +185,26 @@ def _key(chart: Any, known: set[str]) -> None:
 
 
 def _alt(recording: Any, lanes: Sequence[Any], cores: Sequence[Any]) -> str:
-    remarks = "".join(f" {_one_line(sentence)}" for sentence in recording.remarks)
+    remarks = "".join(f" {sentence}" for sentence in recording.remarks)
     if not lanes:
         return f"An empty recording: no device was seen.{remarks}"
     each = []
     for one in lanes:
         mean = _mean(recording, one)
-        known = "utilisation unknown" if mean != mean else f"{mean:.0f} % busy on average"
-        each.append(f"{_one_line(one.label)} ({_one_line(one.name)}) {known}")
-    spans = [_one_line(span.name) for span in recording.spans]
+        known = "utilisation unknown" if mean is None else f"{mean:.0f} % busy on average"
+        each.append(f"{one.label} ({one.name}) {known}")
+    spans = [span.name for span in recording.spans]
     named = ", ".join(spans[:6]) + (", …" if len(spans) > 6 else "")
     marked = f" Spans: {named}." if spans else ""
-    small = f" Below, {min(len(cores), MOST_CORES)} of its {len(cores)} cores." if cores else ""
+    small = f" Below, its {len(cores)} cores." if cores else ""
     return (
-        f"Samples of {len(lanes)} device{'s' * (len(lanes) != 1)} over "
+        f"{recording.title}: samples of {len(lanes)} device{'s' * (len(lanes) != 1)} over "
         f"{seconds_text(recording.seconds)}: {'; '.join(each)}.{small}{marked}{remarks}"
     )
 
 
-def _mean(recording: Any, device: Any) -> float:
-    """The mean utilisation over the time for which it is known: a sample is of the time before."""
-    import numpy as np
-
-    times, values = recording.column(device.key, "utilisation")
-    steps = np.diff(times)
-    steps = np.where(steps <= _longest_step(recording, times), steps, 0.0)
-    return float(steps @ values[1:] / steps.sum()) if steps.sum() > 0 else float("nan")
+def _mean(recording: Any, device: Any) -> float | None:
+    """The mean utilisation over the time for which it is known."""
+    _, busy = recording.column(device.key, "busy_seconds")
+    _, covered = recording.column(device.key, "covered_seconds")
+    return float(100 * busy[-1] / covered[-1]) if len(covered) and covered[-1] else None

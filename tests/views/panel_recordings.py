@@ -32,7 +32,7 @@ def made(gpus: int = 2, seconds: float = 60, every: float = 0.1) -> Recording:
         ))  # fmt: skip
     devices = tuple(Device(f"gpu{n}", "NVIDIA H200", "gpu", 141e9, 700.0) for n in range(gpus))
     epochs = tuple(
-        Span(f"epoch {n + 1}", start, start + 8.0, 60_000, "keras")
+        Span(f"epoch {n + 1}", start, start + 8.0, 60_000)
         for n, start in enumerate(np.arange(1.0, seconds - 10, 10).tolist())
     )
     states = tuple(
