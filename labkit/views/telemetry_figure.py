@@ -17,10 +17,11 @@ from labkit.views.figure import figure as sheet
 __all__ = ["figure"]
 
 BLUE, ORANGE, RED = OKABE_ITO["blue"], "#A57200", OKABE_ITO["vermillion"]  # dark enough for words
-# The fact of a device that is its 100 %, the words for the highest, the dashes, the colour.
-LINES: dict[str, tuple[str, Any, str, str]] = {
-    "memory": ("memory_total", bytes_text, "--", ORANGE),
-    "power": ("power_limit", "{:.0f} W".format, ":", RED),
+# The fact of a device that is its 100 %, the words for the highest, the dashes (drawn, and in the
+# words beside the lane), the colour.
+LINES: dict[str, tuple[str, Any, str, str, str]] = {
+    "memory": ("memory_total", bytes_text, "--", "– –", ORANGE),
+    "power": ("power_limit", "{:.0f} W".format, ":", "· · ·", RED),
 }
 POINTS = 600  # of a curve, at least: about the pixels of a lane
 MOST_ROWS, MOST_EDGES = 3, 100  # rows of spans; more edges would be a grey field
@@ -40,14 +41,15 @@ def figure(recording: Any) -> Picture:
         # A letter that the typeface lacks is drawn as a box; the alt text has it anyway.
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
         warnings.filterwarnings("ignore", r"Matplotlib currently does not support", UserWarning)
-        chart = sheet(8, 1.6 + 0.22 * len(rows) + sum(heights))
+        chart = sheet(8, 1.4 + 0.22 * len(rows) + sum(heights))
         chart.suptitle(
             recording.title, x=0.02, ha="left", size=12.5, weight="bold", color=INK, **AS_IT_IS
         )
         axes = chart.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)
         axes = axes[:, 0]
         axes[0].set_xlim(0, max(recording.seconds, 1e-3))
-        known = [_lane(at, recording, device) for at, device in zip(axes, lanes, strict=False)]
+        for at, device in zip(axes, lanes, strict=False):
+            _lane(at, recording, device)
         if not lanes:
             axes[0].text(0.5, 0.5, "no device was seen", transform=axes[0].transAxes, ha="center")
             axes[0].set_yticks([])
@@ -57,9 +59,8 @@ def figure(recording: Any) -> Picture:
             _shade(at, rows)
             at.tick_params(axis="x", length=3 if at is axes[-1] else 0, labelsize=9)
         _name_spans(axes[0], recording, rows)
-        _key(chart, {metric for one in known for metric in one})
         axes[-1].set_xlabel("seconds", size=9.5)
-        chart.get_layout_engine().set(hspace=0.0, h_pad=0.05)  # type: ignore[union-attr,call-arg]
+        chart.get_layout_engine().set(hspace=0.0, h_pad=0.1)  # type: ignore[union-attr,call-arg]
         return picture(chart, _alt(recording, lanes, cores), recording.kind)
 
 
@@ -80,35 +81,35 @@ def _curve(recording: Any, device: Any, metric: str) -> tuple[Any, Any, Any] | N
     return np.insert(at, gaps, np.nan), np.insert(high, gaps, np.nan), np.insert(mean, gaps, np.nan)
 
 
-def _lane(axes: Any, recording: Any, device: Any) -> list[str]:
-    """Draw what is known of a device; the metrics that were."""
+def _lane(axes: Any, recording: Any, device: Any) -> None:
+    """Draw what is known of a device, and write beside it what is drawn."""
     import numpy as np
 
-    words: dict[str, tuple[str, str]] = {}
+    words: list[tuple[str, str]] = []
     if used := _curve(recording, device, "utilisation"):
         at, high, mean = used
         axes.fill_between(at, 0, mean, color=tint(BLUE, 0.55), lw=0, zorder=2)
         axes.fill_between(at, mean, high, color=tint(BLUE, 0.25), lw=0, zorder=2)
         axes.plot(at, mean, "-", color=BLUE, lw=1.0, marker="", zorder=3)
         average = _mean(recording, device)
-        words["utilisation"] = "" if average is None else f"{average:.0f} % busy", BLUE
-    for metric, (limit, text, dash, colour) in LINES.items():
+        words.append(("" if average is None else f"{average:.0f} % busy", BLUE))
+    for metric, (limit, text, dash, sign, colour) in LINES.items():
         if curve := _curve(recording, device, metric):
             at, high, mean = curve
             most, highest = getattr(device, limit), float(np.nanmax(high)) or 1.0
             shown = 100 * (high if metric == "memory" else mean) / (most or highest)
             axes.plot(at, shown, dash, color=colour, lw=1.6, marker="")
-            words[metric] = f"up to {text(highest)}" + (f" of {text(most)}" if most else ""), colour
+            of = f" of {text(most)}" if most else ""
+            words.append((f"{sign} {metric} up to {text(highest)}{of}", colour))
     if not words:
         axes.text(0.5, 0.5, "no sample", transform=axes.transAxes, ha="center", va="center")
     axes.set_ylim(0, 105)
     axes.set_yticks([0, 50, 100], ["0", "", "100 %"], size=8)
     label = {"rotation": 0, "ha": "right", "va": "center", **AS_IT_IS}
     axes.set_ylabel(device.label, weight="bold", **label)
-    for row, (said, colour) in enumerate(words.values()):
+    for row, (said, colour) in enumerate(words):
         axes.annotate(said, (1.01, 0.98 - 0.32 * row), xycoords="axes fraction", ha="left",
                       va="top", size=8.5, color=colour)  # fmt: skip
-    return list(words)
 
 
 def _core_lanes(axes: Any, recording: Any, cores: Sequence[Any]) -> None:
@@ -165,23 +166,6 @@ def _name_spans(axes: Any, recording: Any, rows: list[list[Band]]) -> None:
             text = name if len(name) <= room else last if len(last) <= room else ""
             axes.text((start + end) / 2, low + 0.4 * high, text, transform=where, size=7.5,
                       ha="center", va="center", color=INK, clip_on=False, **AS_IT_IS)  # fmt: skip
-
-
-def _key(chart: Any, known: set[str]) -> None:
-    """What area, dashes and dots are, once for all lanes, under the title."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles: list[Any] = [
-        Line2D([], [], color=colour, ls=dash, lw=1.6, label=metric)
-        for metric, (_, _, dash, colour) in LINES.items()
-        if metric in known
-    ]
-    if "utilisation" in known:
-        handles = [Patch(facecolor=tint(BLUE, 0.55), edgecolor=BLUE, label="utilisation"), *handles]
-    if handles:
-        chart.legend(handles=handles, loc="outside upper left", ncols=3, fontsize=9,
-                     handlelength=1.8, columnspacing=1.4, borderaxespad=0.2)  # fmt: skip
 
 
 def _alt(recording: Any, lanes: Sequence[Any], cores: Sequence[Any]) -> str:

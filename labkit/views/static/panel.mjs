@@ -3,8 +3,8 @@
 import { element, isDark, watchTheme, write } from "./page.mjs";
 import { storeOf } from "./panel_data.mjs";
 import {
-  AXIS_HEIGHT, METRICS, SPAN_HEIGHT, Viewport, coresUnfolded, deviceLabel, metricsOf, ordered, paintLanes, paintOverview,
-  rowsOf, scaleOf, spanAt, stripsOf, summary, timeText, toPixel, toTime, valueOf, valueText,
+  AXIS_HEIGHT, METRICS, SPAN_HEIGHT, Viewport, coresUnfolded, deviceLabel, metricsOf, paintLanes, rowsOf, scaleOf, spanAt,
+  stripsOf, summary, timeText, toPixel, toTime, valueOf, valueText,
 } from "./panel_draw.mjs";
 
 const TICK = 100; // milliseconds between two drawings of a live panel
@@ -13,7 +13,7 @@ const SILENT_AFTER = 3; // seconds without a message
 const CONNECTED_WITHIN = 8; // seconds in which the kernel's model comes to life, if it is free
 const FORGOTTEN_AFTER = 60; // seconds out of the page: JupyterLab takes outputs out and puts them back
 const HELP = "Arrow keys move the cursor, with Shift faster; plus and minus zoom; Home and End go to the beginning and the end; "
-  + "0 shows everything; square brackets go from span to span; Space pauses.";
+  + "0 shows everything; Space pauses; Escape lets the cursor go.";
 
 // ---- what it says about itself
 
@@ -53,7 +53,7 @@ const span = (name, attributes = {}, ...children) => element("span", { class: na
 const colours = (metric) => `--c:light-dark(${METRICS[metric].colours})`;
 const at = (track, lane) => `top:${track + lane.top}px;height:${lane.height}px`;
 
-function skeleton({ stamp, alt }, act) {
+function skeleton({ title, stamp, alt }, act) {
   const button = (name, words, title) => element("button", { type: "button", class: name, title, onclick: () => act(name) }, words);
   const parts = {
     state: span("state"), pause: button("pause", "Pause", "Space"), metrics: div("metrics", { role: "group", "aria-label": "metrics" }),
@@ -61,16 +61,14 @@ function skeleton({ stamp, alt }, act) {
     lanes: element("canvas", { class: "lanes", "aria-hidden": "true" }), says: div("says"), tops: div("tops", { "aria-hidden": "true" }),
     cursor: div("cursor", { hidden: true }, element("span")),
     plot: div("plot", { tabindex: "0", role: "group", "aria-description": HELP }),
-    mean: span("mean", { "aria-hidden": "true" }), overview: div("overview", { "aria-hidden": "true" }),
-    small: element("canvas"), window: div("window"),
     notes: element("details", { class: "notes", hidden: true }), length: span("length"),
     aloud: element("p", { class: "unseen", "aria-live": "polite" }), still: div("still", { hidden: true }, element("slot")),
   };
   parts.plot.append(parts.lanes, parts.says, parts.cursor);
-  parts.overview.append(parts.small, parts.window);
-  parts.body = div("body", {}, parts.labels, parts.plot, parts.tops, parts.mean, parts.overview);
+  parts.body = div("body", {}, parts.labels, parts.plot, parts.tops);
   parts.root = element("section", { class: "panel", "aria-label": alt },
-    element("header", {}, div("title", {}, span("dot", { "aria-hidden": "true" }), parts.state, span("stamp", { title: stamp }, stamp)),
+    element("h3", { hidden: !title }, title),
+    element("header", {}, div("what-it-is", {}, span("dot", { "aria-hidden": "true" }), parts.state, span("stamp", { title: stamp }, stamp)),
       div("controls", {}, parts.pause, button("out", "−", "Show more time (−)"), button("in", "+", "Show less time (+)"), button("all", "All", "Show everything (0)"))),
     parts.metrics, parts.body, parts.still,
     element("footer", {}, parts.notes, span("hint", {}, "Drag to move · Ctrl + wheel to zoom · click to hold the cursor"), parts.length), parts.aloud);
@@ -123,7 +121,6 @@ const CLICK = 4; // pixels that a hand may tremble in a click
 function plotInput(plot, viewport, change) {
   let grip = null;
   const timeAt = (x, view = viewport.view()) => toTime(view, x - plot.getBoundingClientRect().left, plot.clientWidth);
-  const perPixel = () => (viewport.view().to - viewport.view().from) / plot.clientWidth;
   const on = (type, act) => plot.addEventListener(type, (event) => { act(event); change(); }, { passive: false });
   on("pointerdown", (event) => {
     if (event.button !== 0) return;
@@ -136,7 +133,7 @@ function plotInput(plot, viewport, change) {
     if (grip?.dragged) viewport.move(timeAt(grip.x, grip.view) - timeAt(event.clientX, grip.view), grip.view);
   });
   on("pointerup", (event) => {
-    if (grip && !grip.dragged) viewport.hold(timeAt(event.clientX), CLICK * perPixel());
+    if (grip && !grip.dragged) viewport.hold(timeAt(event.clientX));
     grip = null;
     // JupyterLab puts the focus on the cell when it is clicked; keys and wheel are wanted here.
     plot.focus({ preventScroll: true });
@@ -149,39 +146,23 @@ function plotInput(plot, viewport, change) {
     if (!chosen && !event.ctrlKey && !event.metaKey && !event.shiftKey) return;
     event.preventDefault();
     const turned = Math.min(Math.max(event.deltaY || event.deltaX, -120), 120);
-    if (Math.abs(event.deltaX) > Math.abs(event.deltaY) && !event.shiftKey) viewport.move(event.deltaX * perPixel());
-    else viewport.zoom(Math.exp(turned / 400), timeAt(event.clientX));
+    viewport.zoom(Math.exp(turned / 400), timeAt(event.clientX));
   });
 }
 
-// The overview: what is shown goes where the pointer is.
-function overviewInput(overview, viewport, change) {
-  const put = (event) => {
-    if (!event.buttons) return;
-    overview.setPointerCapture(event.pointerId);
-    const { from, to } = viewport.view();
-    const whole = { from: 0, to: viewport.end() };
-    viewport.move(toTime(whole, event.clientX - overview.getBoundingClientRect().left, overview.clientWidth) - (from + to) / 2);
-    change();
-  };
-  for (const type of ["pointerdown", "pointermove"]) overview.addEventListener(type, put);
-}
-
-// What a key does on the plot. Returns what is to be read aloud ("cursor", "span"), "" for nothing, or
-// null for a key without a meaning.
-export function pressed({ key, shiftKey, ctrlKey, metaKey, altKey }, viewport, store, now = performance.now()) {
-  if (ctrlKey || metaKey || altKey) return null;
+// What a key does on the plot. Returns whether it has a meaning.
+export function pressed({ key, shiftKey, ctrlKey, metaKey, altKey }, viewport, every, now = performance.now()) {
+  if (ctrlKey || metaKey || altKey) return false;
   const far = shiftKey ? 10 : 1;
   const meanings = {
-    ArrowLeft: () => { viewport.step(-far, store.every); return "cursor"; },
-    ArrowRight: () => { viewport.step(far, store.every); return "cursor"; },
-    "[": () => (viewport.span(-1, store.spans) ? "span" : ""),
-    "]": () => (viewport.span(1, store.spans) ? "span" : ""),
+    ArrowLeft: () => viewport.step(-far, every), ArrowRight: () => viewport.step(far, every),
     "+": () => viewport.zoom(1 / 1.5), "=": () => viewport.zoom(1 / 1.5), "-": () => viewport.zoom(1.5),
     Home: () => viewport.jump(false), End: () => viewport.jump(true),
     0: () => viewport.all(), " ": () => viewport.pause(now), Escape: () => viewport.hold(null),
   };
-  return Object.hasOwn(meanings, key) ? meanings[key]() ?? "" : null;
+  if (!Object.hasOwn(meanings, key)) return false;
+  meanings[key]();
+  return true;
 }
 
 // ---- the panel
@@ -189,7 +170,7 @@ export function pressed({ key, shiftKey, ctrlKey, metaKey, altKey }, viewport, s
 class Panel {
   constructor(host, options, css) {
     const store = storeOf(options.key);
-    Object.assign(this, { host, options, store, began: performance.now(), updates: 0, visible: true, shape: null, aloud: "" });
+    Object.assign(this, { host, options, store, began: performance.now(), updates: 0, visible: true, shape: null, aloud: false });
     if (options.ended) store.ended ??= options.ended;
     this.viewport = store.viewport ??= new Viewport(options.live);
     if (!options.live) this.viewport.live = false;
@@ -207,13 +188,11 @@ class Panel {
     const { host, parts, viewport, store } = this;
     const change = () => this.change();
     plotInput(parts.plot, viewport, change);
-    overviewInput(parts.overview, viewport, change);
     parts.plot.addEventListener("keydown", (event) => {
-      const aloud = pressed(event, viewport, store);
-      if (aloud === null) return;
+      if (!pressed(event, viewport, store.every)) return;
       event.preventDefault();
       event.stopPropagation();
-      this.aloud = aloud;
+      this.aloud = viewport.held !== null;
       change();
     });
     const resized = new ResizeObserver(change);
@@ -289,11 +268,9 @@ class Panel {
     const view = viewport.view();
     const scene = { store, view, width, until: viewport.until, theme: parts.root.dataset.theme, ...this.shape };
     // Only what has changed: a cursor moves over the same curves.
-    const all = [viewport.end(), scene.until, width, store.version, this.layouts, scene.theme].join();
-    const seen = [view.from, view.to, all].join();
-    if (all !== this.overviewed) this.drawOverview(scene);
+    const seen = [view.from, view.to, scene.until, width, store.version, this.layouts, scene.theme].join();
     if (seen !== this.painted) paintLanes(parts.lanes, scene);
-    Object.assign(this, { overviewed: all, painted: seen });
+    this.painted = seen;
     for (const [lane, node] of this.tops) write(node, valueText(lane.metric, scaleOf(store, scene.lanes, lane)));
     write(parts.axis, view.to >= 60 ? "time, min:s" : "time");
     parts.plot.setAttribute("aria-label", `time line, ${timeText(view.from)} to ${timeText(view.to)}`);
@@ -331,22 +308,9 @@ class Panel {
     parts.tops.replaceChildren(...this.tops.map(([, node]) => node));
   }
 
-  drawOverview(scene) {
-    const wholes = scene.strips.map((one) => one.device).filter((one) => one.sort !== "core");
-    const gpus = wholes.filter((one) => one.sort !== "cpu");
-    const devices = gpus.length ? gpus : wholes;
-    const metric = scene.metrics.find((one) => METRICS[one].most === 100) ?? "utilisation";
-    write(this.parts.mean, `${devices.length > 1 ? "mean " : ""}${METRICS[metric].title}`);
-    paintOverview(this.parts.small, { ...scene, devices, metric, end: this.viewport.end() });
-  }
-
   placeCursor(view, width) {
     const { parts, viewport } = this;
-    const whole = { from: 0, to: viewport.end() };
     const move = (node, x) => { node.style.transform = `translateX(${x.toFixed(1)}px)`; };
-    const [left, right] = [view.from, view.to].map((time) => Math.min(Math.max(toPixel(whole, time, width), 0), width));
-    move(parts.window, left);
-    parts.window.style.width = `${Math.max(right - left, 8)}px`;
     const cursor = viewport.cursor();
     const x = cursor === null ? -1 : toPixel(view, cursor, width);
     parts.cursor.hidden = !(x >= 0 && x <= width);
@@ -364,12 +328,8 @@ class Panel {
     const time = viewport.moment();
     write(parts.moment, viewport.cursor() === null && viewport.following ? "now" : `at ${timeText(time)}`);
     for (const [lane, node] of this.values) write(node, lane.reason ? "" : valueOf(store, lane, time));
-    if (this.aloud === "cursor") write(parts.aloud, summary(store, this.shape.strips, time));
-    if (this.aloud === "span") {
-      const { name, start, end } = viewport.spanShown;
-      write(parts.aloud, `${name}, ${timeText((end ?? viewport.until) - start)}`);
-    }
-    this.aloud = "";
+    if (this.aloud) write(parts.aloud, summary(store, this.shape.strips, time));
+    this.aloud = false;
   }
 
   writeState() {

@@ -18,16 +18,9 @@ export function firstFrom(times, moment) {
 // The samples of one source. A column is one metric of one device; NaN where there is no number.
 class Table {
   constructor(source, metrics, devices, every, times = []) {
-    Object.assign(this, { source, every, times, columns: new Map() });
-    this.describe(metrics, devices);
-  }
-
-  // The columns of devices that stay keep their past.
-  describe(metrics, devices) {
     const keys = devices.flatMap((device) => metrics.map((metric) => `${device.key}|${metric}`));
-    const empty = () => ({ table: this, values: new Array(this.times.length).fill(NaN), given: false, most: 0 });
-    this.columns = new Map(keys.map((key) => [key, this.columns.get(key) ?? empty()]));
-    this.devices = devices;
+    const columns = new Map(keys.map((key) => [key, { table: this, values: new Array(times.length).fill(NaN), given: false, most: 0 }]));
+    Object.assign(this, { source, devices, every, times, columns });
   }
 
   // Longer than this without a number is a gap. A slow metric is read only every few samples.
@@ -130,11 +123,11 @@ export class Store {
     else if ("state" in line) this.addState({ ...line, why: line.state });
   }
 
+  // While a page loads it is told of a source several times.
   describe({ source, metrics, devices }) {
+    if (this.tables.some((one) => one.source === source)) return;
     this.version += 1;
-    const known = this.tables.find((one) => one.source === source);
-    if (known) known.describe(metrics, devices);
-    else this.tables.push(new Table(source, metrics, devices, this.every));
+    this.tables.push(new Table(source, metrics, devices, this.every));
   }
 
   // A whole recording, in place of what is here.
@@ -163,7 +156,7 @@ export class Store {
     const key = `${state.device}|${state.metric}`;
     const known = this.states.get(key) ?? [];
     if (known.some((one) => one.time === state.time && one.why === state.why)) return;
-    this.states.set(key, [...known, state].slice(-500));
+    this.states.set(key, [...known, state]);
     this.version += 1;
   }
 
@@ -176,15 +169,13 @@ export class Store {
     return this.tables.map((table) => table.columns.get(`${key}|${metric}`)).find(Boolean);
   }
 
-  // Stretches without good numbers, and why: of the metric, its device, or its source.
-  troubles({ key, source }, metric) {
-    return [`${key}|${metric}`, `${key}|`, `${source}|`].flatMap((one) => (this.states.get(one) ?? [])
-      .map((state, i, all) => ({ ...state, from: state.time, to: all[i + 1]?.time ?? Infinity }))
-      .filter(({ why }) => why !== "fine" && why !== "note"));
-  }
-
-  reason(device, metric, time) {
-    return this.troubles(device, metric).find(({ from, to }) => from <= time + 1e-6 && time + 1e-6 < to) ?? null;
+  // Why there is no number at a moment: the newest state of the metric, its device, or its source.
+  reason({ key, source }, metric, time) {
+    for (const about of [`${key}|${metric}`, `${key}|`, `${source}|`]) {
+      const state = this.states.get(about)?.findLast((one) => one.why !== "note" && one.time <= time + 1e-6);
+      if (state && state.why !== "fine") return state;
+    }
+    return null;
   }
 }
 

@@ -70,7 +70,7 @@ export function summary(store, strips, time) {
 
 const SHORTEST = 0.5;
 const FOLLOWED = 60; // seconds that a live panel shows
-const JUST_STARTED = 10; // seconds that its axis has at least
+const JUST_STARTED = 15; // seconds that its axis has at least
 const LONGEST_REPLAY = 60; // seconds that it takes to play a recording
 
 export const toPixel = (view, time, width) => ((time - view.from) / (view.to - view.from)) * width;
@@ -84,13 +84,8 @@ export function inside({ from, to }, until) {
   return { from: start, to: start + width };
 }
 
-// The newest `width` seconds; until there are so many, an axis that stands still and fills: first a
-// quarter of that, then half, then all of it.
-export function followed(until, width = FOLLOWED) {
-  if (width === Infinity) return { from: 0, to: Math.max(until, JUST_STARTED) };
-  const still = [width / 4, width / 2, width].find((one) => one >= until);
-  return still ? { from: 0, to: still } : { from: until - width, to: until };
-}
+// The newest `width` seconds of a live recording.
+export const followed = (until, width = FOLLOWED) => ({ from: Math.max(0, until - width), to: Math.max(until, JUST_STARTED) });
 
 // Round moments, far enough apart for their labels.
 export function ticks({ from, to }, pixels, apart = 84) {
@@ -153,10 +148,8 @@ export class Viewport {
     this.hovered = time === null ? null : this.within(time);
   }
 
-  // A click puts the cursor down, a second one there takes it away.
-  hold(time, near = 0) {
-    const again = this.held !== null && time !== null && Math.abs(time - this.held) <= near;
-    this.held = time === null || again ? null : this.within(time);
+  hold(time) {
+    this.held = time === null ? null : this.within(time);
   }
 
   move(by, { from, to } = this.view()) {
@@ -192,24 +185,9 @@ export class Viewport {
 
   // To the beginning or the end; the end of a live recording is followed.
   jump(toEnd) {
-    const { from, to } = this.view();
-    this.held = !toEnd ? 0 : this.live ? null : this.until;
-    if (toEnd) this.show(this.until - (to - from), this.until);
-    else this.show(0, to - from);
-    if (toEnd && this.live) this.seen = null;
-  }
-
-  // The next span, or the one before, fills the view. Returns it.
-  span(by, spans) {
-    const sorted = [...spans].sort((a, b) => a.start - b.start);
-    if (!sorted.length) return null;
-    const now = sorted.indexOf(this.spanShown);
-    this.spanShown = sorted[now < 0 ? (by > 0 ? 0 : sorted.length - 1) : (now + by + sorted.length) % sorted.length];
-    const { start, end } = this.spanShown;
-    const to = end ?? this.until;
-    const margin = Math.max(0.05 * (to - start), 0.1);
-    this.show(start - margin, to + margin);
-    return this.spanShown;
+    if (toEnd && this.live) this.seen = this.held = null;
+    else this.held = toEnd ? this.until : 0;
+    if (this.held !== null) this.keepInSight();
   }
 
   // Pause and follow while it is live, play and stop afterwards.
@@ -327,22 +305,13 @@ export function spanAt(spans, time) {
 }
 
 // The bands in sight, each at least a pixel wide.
-export function bands(spans, rows, view, width, until, widthOf) {
-  return spans.flatMap((span, i) => {
-    const end = Math.min(span.end ?? until, until);
-    if (end < view.from || span.start > Math.min(view.to, until)) return [];
-    const [left, right] = [span.start, end].map((time) => toPixel(view, time, width));
-    const words = fitted(span.name, Math.min(right, width) - Math.max(left, 0) - 8, widthOf);
-    return [{ row: rows[i], left: Math.max(left, -2), right: Math.min(Math.max(right, left + 1), width + 2), words }];
+export function bands(spans, rows, view, width, until) {
+  return spans.flatMap(({ name, start, end }, i) => {
+    const last = Math.min(end ?? until, until);
+    if (last < view.from || start > Math.min(view.to, until)) return [];
+    const [left, right] = [start, last].map((time) => toPixel(view, time, width));
+    return [{ row: rows[i], left: Math.max(left, -2), right: Math.min(Math.max(right, left + 1), width + 2), name }];
   });
-}
-
-// As much of the name as fits, at least three letters.
-export function fitted(name, room, widthOf) {
-  if (widthOf(name) <= room) return name;
-  const letters = [...name].slice(0, Math.max(0, Math.floor(room / 4)));
-  while (letters.length >= 3 && widthOf(`${letters.join("")}…`) > room) letters.pop();
-  return letters.length >= 3 ? `${letters.join("").trimEnd()}…` : "";
 }
 
 // ---- curves
@@ -403,23 +372,20 @@ export function fillLane({ width, pixels }, top, tall, { low, high, mid }, most,
 // ---- painting
 
 export const AXIS_HEIGHT = 22;
-const OVERVIEW_HEIGHT = 36;
 const PALETTES = {
-  light: { ink: "#1b1f23", faint: "#57606a", lane: "#f6f7f9", band: "#dfe5ec", edge: "#8c96a3", warn: "#b34700" },
-  dark: { ink: "#e6edf3", faint: "#9aa4af", lane: "#1a1e23", band: "#343c46", edge: "#7d8794", warn: "#ff9d5c" },
+  light: { ink: "#1b1f23", faint: "#57606a", lane: "#f6f7f9", band: "#dfe5ec", edge: "#8c96a3" },
+  dark: { ink: "#e6edf3", faint: "#9aa4af", lane: "#1a1e23", band: "#343c46", edge: "#7d8794" },
 };
 const metricColour = (metric, theme) => METRICS[metric].colours[theme === "dark" ? 1 : 0];
 
 // scene: { store, view, width, until, theme, track, height, lanes, spanRows }
 export function paintLanes(canvas, scene) {
-  const { width, track, height, theme, store, lanes } = scene;
+  const { width, track, height, theme } = scene;
   const bottom = track + height;
   const pen = penOf(canvas, width, bottom + AXIS_HEIGHT);
   Object.assign(pen, { font: `11px ${getComputedStyle(canvas).fontFamily}`, textBaseline: "middle" });
   paintCurves(canvas, pen, scene);
   paintAxis(pen, scene, bottom, PALETTES[theme]);
-  for (const lane of lanes)
-    if (!lane.reason) for (const trouble of store.troubles(lane.device, lane.metric)) paintTrouble(pen, scene, lane, trouble, PALETTES[theme]);
   paintSpans(pen, scene, bottom, PALETTES[theme]);
 }
 
@@ -451,53 +417,24 @@ function paintAxis(pen, { view, width, track }, bottom, { faint }) {
   }
 }
 
-// There was a number that cannot be right, or none, and it is known why.
-function paintTrouble(pen, { view, width, until, track }, lane, { from, to, why }, { warn, faint, lane: ground, ink }) {
-  const left = Math.max(toPixel(view, from, width), 0);
-  const wide = Math.min(toPixel(view, Math.min(to, Math.max(until, from)), width), width) - left;
-  if (wide <= 0) return;
-  const top = track + lane.top;
-  Object.assign(pen, { fillStyle: why === "implausible" ? warn : faint, globalAlpha: 0.35 });
-  pen.fillRect(left, top, Math.max(wide, 2), lane.height);
-  pen.globalAlpha = 1;
-  const words = widthWith(pen)(why) + 8;
-  if (wide < words + 4) return;
-  pen.fillStyle = ground;
-  pen.fillRect(left + 4, top + lane.height / 2 - 8, words, 16);
-  pen.fillStyle = ink;
-  pen.fillText(why, left + 8, top + lane.height / 2 + 0.5);
-}
-
 function paintSpans(pen, { store, view, width, until, spanRows, track }, bottom, { band, edge, ink }) {
-  for (const { row, left, right, words } of bands(store.spans, spanRows, view, width, until, widthWith(pen))) {
-    const top = row * SPAN_HEIGHT + 2;
+  for (const { row, left, right, name } of bands(store.spans, spanRows, view, width, until)) {
+    const [top, tall, wide] = [row * SPAN_HEIGHT + 2, SPAN_HEIGHT - 3, Math.max(right - left - 1, 1)];
     pen.fillStyle = band;
-    pen.fillRect(left, top, Math.max(right - left - 1, 1), SPAN_HEIGHT - 3);
+    pen.fillRect(left, top, wide, tall);
     pen.fillStyle = edge;
-    pen.fillRect(left, top, 1.5, SPAN_HEIGHT - 3);
+    pen.fillRect(left, top, 1.5, tall);
     // Its edges run down through the lanes: what changed when the epoch began?
     pen.globalAlpha = 0.35;
-    if (right - left > 3) for (const x of [left, right]) pen.fillRect(Math.round(x), track, 1, bottom - track);
+    if (wide > 3) for (const x of [left, right]) pen.fillRect(Math.round(x), track, 1, bottom - track);
     pen.globalAlpha = 1;
+    // As much of the name as fits.
+    pen.save();
+    pen.beginPath();
+    pen.rect(left, top, wide - 2, tall);
+    pen.clip();
     pen.fillStyle = ink;
-    pen.fillText(words, Math.max(left, 0) + 5, top + (SPAN_HEIGHT - 3) / 2 + 0.5);
+    pen.fillText(name, Math.max(left, 0) + 5, top + tall / 2 + 0.5);
+    pen.restore();
   }
-}
-
-// The whole recording, small: the mean over some devices of a metric in per cent.
-export function paintOverview(canvas, { store, width, devices, metric, end, until, theme }) {
-  const pen = penOf(canvas, width, OVERVIEW_HEIGHT);
-  pen.fillStyle = PALETTES[theme].lane;
-  pen.fillRect(0, 0, width, OVERVIEW_HEIGHT);
-  pen.fillStyle = metricColour(metric, theme);
-  pen.globalAlpha = 0.55;
-  const traces = devices.map((device) => store.column(device, metric)).filter(Boolean)
-    .map((column) => trace(column, { from: 0, to: end }, width, until).mid);
-  for (let p = 0; p < width; p += 1) {
-    const there = traces.map((one) => one[p]).filter((one) => one === one);
-    const mean = there.reduce((sum, one) => sum + one, 0) / there.length;
-    const tall = Math.max(1, (Math.min(mean, 100) / 100) * (OVERVIEW_HEIGHT - 2));
-    if (there.length) pen.fillRect(p, OVERVIEW_HEIGHT - tall, 1, tall);
-  }
-  pen.globalAlpha = 1;
 }
