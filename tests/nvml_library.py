@@ -47,7 +47,7 @@ VALUES = (
 # The columns of the source.
 METRICS = (
     "utilisation", "sm_activity", "memory_activity", "memory", "process_memory", "power",
-    "temperature", "clock", "pcie", "nvlink", "energy",
+    "temperature", "clock", "energy",
 )  # fmt: skip
 _VALUE_AT = 8
 _CODE_AT = _VALUE_AT + 8 * GPUS * len(VALUES)

@@ -44,7 +44,6 @@ class SamplerClient:
         when = datetime.now().astimezone().isoformat(timespec="seconds")
         self.header = Header(machine_text(), when, every, time.monotonic(), title)
         self._take = take
-        self._owner = os.getpid()
         self._stopping = threading.Event()
         self._answered = threading.Condition()
         self._asked = self._flushed = 0
@@ -56,7 +55,7 @@ class SamplerClient:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-m", "labkit.telemetry.sampler"),
-                *("--pid", str(self._owner), "--header", line(self.header)),
+                *("--pid", str(os.getpid()), "--header", line(self.header)),
             ],
             bufsize=0,
             stdin=subprocess.PIPE,
@@ -104,8 +103,8 @@ class SamplerClient:
 
     @property
     def alive(self) -> bool:
-        """Whether samples may still come; in a fork the process is the parent's."""
-        return self._owner == os.getpid() and self._thread.is_alive()
+        """Whether samples may still come."""
+        return self._thread.is_alive()
 
     @property
     def pid(self) -> int | None:
@@ -114,7 +113,7 @@ class SamplerClient:
 
     def _ask(self, request: str) -> None:
         process = self._process
-        if self._owner == os.getpid() and process is not None and process.stdin is not None:
+        if process is not None and process.stdin is not None:
             # It has ended or hangs: its reader notices.
             with suppress(OSError, ValueError):
                 process.stdin.write(f"{request}\n".encode())

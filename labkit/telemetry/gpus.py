@@ -32,7 +32,7 @@ __all__ = ["Gpus"]
 
 NAMES = (
     "utilisation", "sm_activity", "memory_activity", "memory", "process_memory", "power",
-    "temperature", "clock", "pcie", "nvlink", "energy",
+    "temperature", "clock", "energy",
 )  # fmt: skip
 COLUMN = {name: column for column, name in enumerate(NAMES)}
 SLOW = 0.95  # seconds between two samples of what changes slowly (a tick may come a little early)
@@ -268,7 +268,7 @@ def reason(nvml: Any, label: str, metric: str, fault: Fault) -> tuple[Why, str]:
         )
     if fault in ABSENT and metric:
         says = f"{label} does not report its {METRICS[metric]}."
-        if metric in Gpm.metrics:
+        if metric == "sm_activity":
             says += " Data-centre GPUs from Hopper (H100) on do."
         return "not supported", says
     text = asked(nvml, nvml.nvmlErrorString, int(fault))

@@ -13,6 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,7 +58,7 @@ class Host:
         self._kept: list[Kept] = []
         self._states: list[State] = []
         self._before, self._joules = Kept(-math.inf, {}), 0.0
-        self._memory_due, self._ended = -math.inf, False
+        self._memory_due = -math.inf
 
     def open(self) -> tuple[tuple[Device, ...], tuple[State, ...]]:
         """The devices, and what this machine does not tell of them."""
@@ -103,13 +104,8 @@ class Host:
         content = {}
         for metric, read in self._readings.items():
             if memory or metric not in ("memory", "process_memory"):
-                try:
+                with suppress(ProcessLookupError):  # the process that is followed has ended
                     content[metric] = read()
-                except ProcessLookupError:
-                    if not self._ended:
-                        says = "The process whose memory was shown has ended."
-                        self._tell(metric, "lost", says)
-                    self._ended = True
         self._kept.append(Kept(now, content))
 
     def take(self) -> tuple[list[Row], tuple[State, ...]]:
@@ -125,7 +121,7 @@ class Host:
             page = os.sysconf("SC_PAGE_SIZE")
             read = lambda: int(file().split(None, 2)[1]) * page  # noqa: E731
         self._readings["process_memory"] = read
-        self._memory_due, self._ended = -math.inf, False
+        self._memory_due = -math.inf
 
     def _row(self, kept: Kept) -> Row:
         now = Kept(kept.time, {**kept.content, "times": self._parse(kept.content["times"])})

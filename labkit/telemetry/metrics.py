@@ -20,8 +20,6 @@ METRICS = {
     "power": "power",  # W
     "temperature": "temperature",  # °C
     "clock": "clock",  # MHz
-    "pcie": "PCIe traffic",  # bytes/s
-    "nvlink": "NVLink traffic",  # bytes/s
     "energy": "energy",  # J, the hardware's own counter
     # Computed from utilisation, as sums over time:
     "busy_seconds": "busy time",
@@ -51,9 +49,7 @@ class Device:
         ('GPU 3', 'CPU')
         """
         number = self.key.removeprefix(self.sort)
-        if self.sort in ("gpu", "core") and number.isdigit():
-            return f"{'GPU' if self.sort == 'gpu' else 'core'} {number}"
-        return "CPU" if self.sort == "cpu" else self.key
+        return {"gpu": f"GPU {number}", "core": f"core {number}"}.get(self.sort, "CPU")
 
 
 @dataclass(frozen=True)

@@ -119,14 +119,12 @@ def once_a_second(nvml: Any, handle: Any) -> list[Call | Gpm]:
 
 
 class Gpm:
-    """NVML's GPM (Hopper on): the share of busy SMs and the traffic between two reads.
+    """NVML's GPM (Hopper on): the share of busy SMs between two reads.
 
     NVML's counters behind it are good for intervals of 100 ms and more.
     """
 
-    # Of each metric: NVML's numbers for its parts (sent and received), and their unit (%, MiB/s).
-    _PARTS = (("sm_activity", (2,), 1), ("pcie", (20, 21), 2**20), ("nvlink", (61, 60), 2**20))
-    metrics = tuple(metric for metric, *_ in _PARTS)
+    _SM_UTIL = 2  # NVML's number of the metric
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._sample = bound(nvml, "nvmlGpmSampleGet")
@@ -136,11 +134,8 @@ class Gpm:
         self._samples = [ctypes.c_void_p(), ctypes.c_void_p()]
         self._unready = max(allocate(ctypes.byref(sample)) for sample in self._samples)
         self._buffer = ctypes.create_string_buffer(ctypes.sizeof(nvml.c_nvmlGpmMetricsGet_t))
-        numbers = [number for _, parts, _ in self._PARTS for number in parts]
-        struct.pack_into("<II", self._buffer, 0, 1, len(numbers))  # version, count
-        for place, number in enumerate(numbers):
-            struct.pack_into("<I", self._buffer, 24 + 40 * place, number)
-        self._layout = struct.Struct("<24x" + "4xId24x" * len(numbers))
+        struct.pack_into("<II", self._buffer, 0, 1, 1)  # version, count
+        struct.pack_into("<I", self._buffer, 24, self._SM_UTIL)
 
     def read(self) -> Found:
         """Between the last read and now; the first read gives no number yet."""
@@ -150,22 +145,14 @@ class Gpm:
             self._samples.reverse()
             if not self._compared:
                 self._compared = True
-                return dict.fromkeys(self.metrics)
+                return {"sm_activity": None}
             struct.pack_into("<QQ", self._buffer, 8, older.value or 0, newer.value or 0)
             code = self._compare(ctypes.byref(self._buffer))
         if code:
-            return dict.fromkeys(self.metrics, Fault(code))
-        answers = self._layout.unpack_from(self._buffer)
-        codes, numbers, found, first = answers[::2], answers[1::2], Found(), 0
-        for metric, parts, unit in self._PARTS:
-            last = first + len(parts)
-            total, fault = sum(numbers[first:last]) * unit, max(codes[first:last])
-            found[metric] = Fault(fault) if fault else None
-            if not fault and math.isfinite(total):
-                # Long fractions make the lines of a recording long.
-                found[metric] = round(total, 2) if unit == 1 else round(total)
-            first = last
-        return found
+            return {"sm_activity": Fault(code)}
+        code, number = struct.unpack_from("<4xId", self._buffer, 24)
+        known = round(number, 2) if math.isfinite(number) else None
+        return {"sm_activity": Fault(code) if code else known}
 
 
 class Processes:

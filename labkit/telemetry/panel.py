@@ -34,7 +34,7 @@ CAPACITY = 12_000_000  # numbers that are kept of each source, 96 MB: an hour of
 SHOWN_BATCH = 0.5  # seconds of samples in a message to a page: two messages a second
 SHORT_CELL = 3  # samples: a cell that ends sooner has nothing to show
 
-_live: list[Panel] = []
+_newest: Panel | None = None
 
 
 def panel(every: float = 0.1, *, title: str = "") -> Panel:
@@ -49,27 +49,24 @@ def panel(every: float = 0.1, *, title: str = "") -> Panel:
 class Panel:
     """Samples the devices. Name it in a cell and it is shown, live.
 
-    In a notebook it ends when a later cell, or the same one run again, starts another.
+    It ends when another is started.
     """
 
     def __init__(self, every: float = 0.1, title: str = "") -> None:
+        global _newest  # noqa: PLW0603
         self._client = SamplerClient(self._on_lines, every, spans.one_line(title) if title else "")
         self._header = self._client.header
-        self._started_by = _running_request()
-        for other in [one for one in _live if one._started_by != self._started_by]:
-            other._stop("another panel was started")
+        if _newest is not None:
+            _newest._stop("another panel was started")
         self._recorder = Recorder(self._header, CAPACITY)
         self._key = uuid.uuid4().hex
-        self._owner = os.getpid()
         self._lock = threading.RLock()
         self._ended: str | None = None  # why
         self._shown: list[str] = []
         self._bridge: Bridge | None = None  # to the page, once the panel is shown
         self._cells: spans.Cells | None = None
         self._ending = ExitStack()
-        _live.append(self)
         try:
-            self._ending.callback(_live.remove, self)
             self._ending.callback(self._client.stop)
             self._client.start()
             self._ending.enter_context(spans.listening(self._on_span))
@@ -79,6 +76,7 @@ class Panel:
         except BaseException:  # Ctrl-C too: this panel has no name yet by which to stop it
             self._ending.close()
             raise
+        _newest = self
 
     def span(self, name: str, images: float | None = None) -> spans.Mark:
         """Mark what happens inside: `with panel.span("epoch 3", images=60_000): ...`"""
@@ -102,8 +100,8 @@ class Panel:
 
     @property
     def live(self) -> bool:
-        """Whether the devices are still being sampled; a fork has no part in its parent's panel."""
-        return self._ended is None and self._owner == os.getpid()
+        """Whether the devices are still being sampled."""
+        return self._ended is None
 
     def stop(self) -> None:
         """End the sampling. What was sampled stays: table and save go on working."""
@@ -119,8 +117,8 @@ class Panel:
         self.stop()
 
     def __repr__(self) -> str:
-        names = ", ".join(d.name for d in self._so_far().devices if d.part_of is None)
-        return f"Panel of {names or 'no devices'}, {'live' if self.live else 'stopped'}"
+        title = self._so_far().title or "no devices"
+        return f"Panel: {title}, {'live' if self.live else 'stopped'}"
 
     def _so_far(self) -> Recording:
         return self._recorder.recording(measured(self._header.where))
@@ -217,12 +215,6 @@ def _shell() -> Any:
 
 def _in_kernel() -> bool:
     return getattr(_shell(), "kernel", None) is not None
-
-
-def _running_request() -> str:
-    """Which run of which cell this is; always the same outside a notebook."""
-    parent = (_shell().get_parent() or {}) if _in_kernel() else {}
-    return str(parent.get("header", {}).get("msg_id", ""))
 
 
 def _publish(

@@ -85,7 +85,6 @@ class Sampler:
         self._requests, self._output = streams
         self._received, self._batch = b"", BATCH
         self._lines: list[str] = []  # that are not written yet
-        self._failed: dict[str, float] = {}  # the sources that could not be read, and when
         self._call: tuple[str, float] | None = None  # the source that is asked, and since when
         self._hung: tuple[str, float] | None = None  # the call of which was said that it hangs
         self._lock = threading.Lock()
@@ -96,7 +95,7 @@ class Sampler:
         """Sample until the end of the requests."""
         opened = []
         for number, source in enumerate(self._sources):
-            devices, states = self._ask(source, source.open) or ((), ())
+            devices, states = self._ask(source, source.open)
             self._lines.append(line(Source(source.name, source.metrics, devices)))
             self._tell(*states)
             if devices:
@@ -130,40 +129,26 @@ class Sampler:
             if call is None or call is self._hung or time.monotonic() - call[1] < HANGS:
                 continue
             self._hung = call
-            if self._call is call:  # it has not returned meanwhile
-                says = (
-                    f"{NAMES[call[0]]} has not answered for {HANGS:g} s, and sampling waits for it."
-                )
-                state = State(round(time.monotonic() - self._began, 4), call[0], "", "silent", says)
-                self._write([line(state)])
+            says = f"{NAMES[call[0]]} has not answered for {HANGS:g} s, and sampling waits for it."
+            state = State(round(time.monotonic() - self._began, 4), call[0], "", "silent", says)
+            self._write([line(state)])
 
     def _ask(self, source: Gpus | Host, ask: Callable[..., Any], *arguments: Any) -> Any:
-        """What a source answers. None: it has failed, which is said once."""
+        """What a source answers. A driver may hang: `watch` sees since when."""
         self._call = call = source.name, time.monotonic()
-        try:
-            return ask(*arguments)
-        except Exception as fault:  # noqa: BLE001 - a driver may fail in any way
-            if source.name not in self._failed:
-                says = f"{NAMES[source.name]} cannot be read ({type(fault).__name__}: {fault})."
-                self._tell(State(time.monotonic(), source.name, "", "silent", says))
-            self._failed[source.name] = time.monotonic()
-            return None
-        finally:
-            self._call = None
-            if self._hung is call:
-                says = f"{NAMES[source.name]} answers again."
-                self._tell(State(time.monotonic(), source.name, "", "fine", says))
+        answer = ask(*arguments)
+        self._call = None
+        if self._hung is call:
+            says = f"{NAMES[source.name]} answers again."
+            self._tell(State(time.monotonic(), source.name, "", "fine", says))
+        return answer
 
     def _take(self, opened: Sequence[tuple[int, Gpus | Host]]) -> None:
         """The lines of all samples since the last time."""
         for number, source in opened:
-            rows, states = self._ask(source, source.take) or ((), ())
+            rows, states = self._ask(source, source.take)
             self._tell(*states)
             self._lines += [row_line(number, row, self._began) for row in rows]
-            if rows and self._failed.get(source.name, math.inf) < rows[0].time:
-                del self._failed[source.name]
-                says = f"{NAMES[source.name]} can be read again."
-                self._tell(State(rows[0].time, source.name, "", "fine", says))
 
     def _wait(self, sampled: float) -> tuple[bool, list[int]]:
         """Until the next sample is due, or requested: for the edge of a span, or for flushes."""
@@ -188,7 +173,7 @@ class Sampler:
                         self._batch = int(number)
                     case [b"process", pid]:
                         for source in self._sources:
-                            self._ask(source, source.follow, int(pid))
+                            source.follow(int(pid))
         time.sleep(max(0.0, sampled + CLOSE - time.monotonic()))
         return True, flushes
 

@@ -38,7 +38,6 @@ SPANS_TO = "LABKIT_SPANS_TO"
 _LONGEST_NAME, _LONGEST_CELL = 200, 40  # characters
 _listeners: tuple[Listener, ...] = ()
 _lock = threading.Lock()
-_epochs: dict[int, Mark] = {}  # the open epoch of Keras in each thread
 
 
 @contextmanager
@@ -115,21 +114,18 @@ def keras_callback(images: float | None = None) -> Any:
     from keras.callbacks import Callback
 
     class Epochs(Callback):  # type: ignore[misc]  # Keras is untyped, and loaded only here
+        span: Mark | None = None
+
         def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-            _end_epoch()  # one that was interrupted
-            _epochs[threading.get_ident()] = mark(f"epoch {epoch + 1}")
+            if self.span is not None:
+                self.span.end()  # it was interrupted; a span ends once
+            self.span = mark(f"epoch {epoch + 1}")
 
         def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-            _end_epoch(images)
+            if self.span is not None:
+                self.span.end(images)
 
     return Epochs()
-
-
-def _end_epoch(images: float | None = None) -> None:
-    """End the epoch of this thread, if one is open; an interrupted one saw unknown images."""
-    epoch = _epochs.pop(threading.get_ident(), None)
-    if epoch is not None:
-        epoch.end(images)
 
 
 class Cells:
@@ -178,8 +174,6 @@ class Cells:
             self._request = None
         if self._cell is not None:
             self._cell.end()
-        # Only what this cell has opened: a `fit` in another thread goes on.
-        _end_epoch()
 
 
 def _request(shell: Any) -> Any:

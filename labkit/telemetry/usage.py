@@ -161,17 +161,15 @@ def _joules(recording: Recording, device: str, start: float, end: float) -> floa
 def _reason(recording: Recording, device: Device, metric: str, start: float, end: float) -> str:
     """Why a metric has no number in a span: what its newest state says, or what is there of it."""
     source = next(one for one in recording.series if device in one.devices)
+    newest = {
+        (state.device, state.metric): state.why
+        for state in recording.states
+        if state.time <= end and state.why != "note"
+    }
     # A state of the metric tells more than one of the device, and that more than one of its source.
     for about in ((device.key, metric), (device.key, ""), (source.source, "")):
-        states = [
-            state
-            for state in recording.states
-            if (state.device, state.metric) == about and state.time <= end and state.why != "note"
-        ]
-        earlier = sum(state.time <= start for state in states)
-        faults = [state.why for state in states[max(earlier - 1, 0) :] if state.why != "fine"]
-        if faults:
-            return faults[-1]
+        if newest.get(about, "fine") != "fine":
+            return newest[about]
     if len(source.times) > 1 and not len(recording.column(device.key, metric)[0]):
         return "not supported"
     return NOT_SEEN if end - start >= _UPDATES * recording.header.every else TOO_SHORT

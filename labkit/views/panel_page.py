@@ -27,7 +27,7 @@ MODULES = ("page", "panel_data", "panel_draw", "panel")
 # What a panel has lanes for. Counters and sums are for tables.
 SHOWN = (
     "utilisation", "sm_activity", "memory_activity", "memory", "process_memory", "power",
-    "temperature", "clock", "pcie", "nvlink",
+    "temperature", "clock",
 )  # fmt: skip
 MOST_ROWS = 40_000
 # A lane is 56 pixels high: steps need not be finer, and coarser where there is much to send.

@@ -90,8 +90,6 @@ def test_eight_gpus_give_every_metric(gpus):
     assert last["energy"] - first["energy"] == pytest.approx(
         sum(row[3]["power"] for row in rows[1:]) * 0.1, rel=0.02
     )
-    assert 2e9 * 0.9 < last["pcie"] / 2 < 6e9 * 1.1
-    assert 5e10 * 0.9 < last["nvlink"] / 2 < 13e10 * 1.1
     assert len({row[3]["utilisation"] for row in rows}) > 5
     assert len({values["power"] for values in rows[-1]}) == 8
 
@@ -132,9 +130,7 @@ def test_a_driver_that_has_none_of_the_newer_functions(tmp_path, driver):
     for metric in ("utilisation", "memory", "power", "temperature", "clock", "energy"):
         assert all(values[metric] for values in rows[-1]), metric
     missing = told([*states, *more])
-    assert {metric for _, metric, _ in missing} == {
-        "sm_activity", "pcie", "nvlink", "process_memory"
-    }  # fmt: skip
+    assert {metric for _, metric, _ in missing} == {"sm_activity", "process_memory"}
     assert {why for _, _, why in missing} == {"not supported"}
 
 

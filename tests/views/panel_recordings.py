@@ -11,7 +11,7 @@ from labkit.telemetry.recording import Recording, Series
 
 METRICS = (
     "utilisation", "sm_activity", "memory_activity", "memory", "process_memory", "power",
-    "temperature", "clock", "pcie", "nvlink", "energy",
+    "temperature", "clock", "energy",
 )  # fmt: skip
 
 
@@ -25,10 +25,9 @@ def made(gpus: int = 2, seconds: float = 60, every: float = 0.1) -> Recording:
         use = np.where(busy, 92, 1) + noise.integers(-1, 8, len(times))
         memory = 4e9 + 3e8 * times.clip(0, 60)
         power = 80 + 5 * use + 10 * noise.standard_normal(len(times))
-        traffic = busy * 8e10 * noise.random(len(times))
         values[:, gpu] = np.column_stack((
             use, np.full(len(times), np.nan), 0.4 * use, memory, memory - 5e8, power,
-            50 + busy * 12.0, 1980 - 1600 * ~busy, traffic / 40, traffic, 300 * times,
+            50 + busy * 12.0, 1980 - 1600 * ~busy, 300 * times,
         ))  # fmt: skip
     devices = tuple(Device(f"gpu{n}", "NVIDIA H200", "gpu", 141e9, 700.0) for n in range(gpus))
     epochs = tuple(

@@ -15,8 +15,6 @@ export const METRICS = {
   power: { title: "power", unit: "W", most: "power_limit", colours: ["#c44e00", "#f2813a"] },
   temperature: { title: "temperature", unit: "°C", colours: ["#a84680", "#dd8fb9"] },
   clock: { title: "clock", unit: "MHz", colours: ["#5b6470", "#a4adb8"] },
-  pcie: { title: "PCIe", unit: "B/s", colours: ["#3a7ca5", "#79b4d6"] },
-  nvlink: { title: "NVLink", unit: "B/s", colours: ["#5d52a8", "#a79df0"] },
 };
 const DEFAULTS = ["utilisation", "memory", "power"];
 const OF_CORES = ["utilisation", "clock"];
@@ -25,10 +23,10 @@ const GAP = "\u00a0"; // a number and its unit stay on one line
 export function valueText(metric, value) {
   if (value === null || !Number.isFinite(value)) return "–";
   const { unit } = METRICS[metric];
-  if (unit.startsWith("B")) {
+  if (unit === "B") {
     const [factor, prefix] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([one]) => value >= 0.9995 * one) ?? [1, ""];
     const size = value / factor;
-    return `${size.toFixed(factor === 1 || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2)}${GAP}${prefix}${unit}`;
+    return `${size.toFixed(factor === 1 || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2)}${GAP}${prefix}B`;
   }
   if (unit === "W" && value < 9.95) return `${value.toFixed(1)}${GAP}W`;
   return `${Math.round(value).toLocaleString("en-GB")}${GAP}${unit}`;
