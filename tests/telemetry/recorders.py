@@ -14,7 +14,8 @@ HEADER = Header("a formula", "2026-11-21T10:00:00+01:00", 0.1, 0.0)
 
 def gpus(count=1, metrics=("utilisation", "power", "energy"), **about):
     """The line that names GPUs."""
-    devices = [{"key": f"gpu{i}", "name": f"GPU {i}", "sort": "gpu", **about} for i in range(count)]
+    about = {"name": "a GPU", "sort": "gpu", **about}
+    devices = [{"key": f"gpu{i}", **about} for i in range(count)]
     return {"source": "gpus", "metrics": list(metrics), "devices": devices}
 
 

@@ -12,7 +12,6 @@ import time
 import psutil
 import pytest
 
-from labkit.telemetry import client as client_module
 from labkit.telemetry.client import SamplerClient
 from tests.telemetry.recorders import until
 
@@ -22,15 +21,13 @@ class Lines:
 
     def __init__(self):
         self.all = []
-        self.texts = []
 
     def take(self, text):
-        self.texts.append(text)
         self.all += map(json.loads, text.split("\n"))
 
-    def times(self, source=1):
+    def times(self):
         """Of the rows of the host."""
-        return [line[1] for line in list(self.all) if isinstance(line, list) and line[0] == source]
+        return [line[1] for line in list(self.all) if isinstance(line, list) and line[0] == 1]
 
     def notes(self, key):
         return [line for line in list(self.all) if isinstance(line, dict) and key in line]
@@ -41,9 +38,9 @@ def started():
     """Starts clients, and stops them whatever the test does."""
     begun = []
 
-    def start(every=0.1, take=None):
+    def start(every=0.1):
         lines = Lines()
-        client = SamplerClient(every, take or lines.take, "this machine")
+        client = SamplerClient(lines.take, every, title="a test")
         begun.append(client)
         client.start()
         return client, lines
@@ -60,18 +57,22 @@ def is_gone(pid):
         return True
 
 
-def test_header_sources_rows_and_the_end_come_in_this_order(started):
+def test_header_sources_rows_and_the_end_come_in_this_order_and_nothing_is_left(started):
+    started()[0].stop()
+    threads, files = threading.active_count(), psutil.Process().num_fds()
     client, lines = started()
     assert client.flush(20)
     pid = client.pid
     client.stop()
+    client.stop()
     assert lines.all[0]["labkit"] == "recording"
-    assert (lines.all[0]["clock"], lines.all[0]["where"]) == (client.clock, "this machine")
+    assert (lines.all[0]["clock"], lines.all[0]["title"]) == (client.header.clock, "a test")
     assert [line["source"] for line in lines.notes("source")] == ["gpus", "host"]
     assert lines.times()
     assert "end" in lines.all[-1]
     assert not client.alive
     assert not psutil.pid_exists(pid)
+    assert (threading.active_count(), psutil.Process().num_fds()) == (threads, files)
 
 
 def test_a_sample_at_the_edge_of_a_span_comes_with_the_next_batch(started):
@@ -80,7 +81,7 @@ def test_a_sample_at_the_edge_of_a_span_comes_with_the_next_batch(started):
     moments = []
     for _ in range(3):
         threading.Event().wait(0.05)  # sooner, the processor's counters have not moved
-        moments.append(time.monotonic() - client.clock)
+        moments.append(time.monotonic() - client.header.clock)
         client.sample()
     threading.Event().wait(0.05)
     assert client.flush(20)
@@ -91,34 +92,24 @@ def test_a_sample_at_the_edge_of_a_span_comes_with_the_next_batch(started):
 def test_a_call_that_holds_pythons_lock_loses_no_sample(started):
     client, lines = started()
     assert client.flush(20)
-    begun = time.monotonic() - client.clock
-    ctypes.PyDLL(None).usleep(1_500_000)  # PyDLL, unlike CDLL, keeps the lock
+    begun = time.monotonic() - client.header.clock
+    ctypes.PyDLL(None).usleep(1_000_000)  # PyDLL, unlike CDLL, keeps the lock
     assert client.flush(20)
-    assert len([at for at in lines.times() if begun < at < begun + 1.5]) >= 12
+    assert len([at for at in lines.times() if begun < at < begun + 1.0]) >= 8
 
 
-def test_a_sampler_that_dies_is_started_again_and_the_recording_goes_on(started, monkeypatch):
-    monkeypatch.setattr(client_module, "RESTARTS", 1)
+def test_a_sampler_that_dies_is_told_for_each_source(started):
     client, lines = started()
-    client.batch(1)
-    assert client.flush(20)
-    os.kill(client.pid, signal.SIGKILL)
-    until(lambda: "started again" in str(lines.notes("state")))
-    seen = len(lines.times())
-    until(lambda: len(lines.times()) > seen + 2)
-    assert "exit status -9" in str(lines.notes("state"))
-    assert len(lines.notes("labkit")) == 1
-    assert lines.times() == sorted(set(lines.times()))
-    assert lines.texts[-1].count("\n") < 2  # the size of batches holds for the new one, too
     os.kill(client.pid, signal.SIGKILL)
     until(lambda: not client.alive)
     silent = [line["device"] for line in lines.notes("state") if line["state"] == "silent"]
-    assert silent[-2:] == ["gpus", "host"]
+    assert silent == ["gpus", "host"]
+    assert "exit status -9" in str(lines.notes("state"))
     assert not client.flush(20)  # at once: nothing will answer
 
 
 @pytest.mark.filterwarnings("ignore:.*no room:RuntimeWarning")
-def test_a_receiver_that_fails_once_gets_what_follows(started):
+def test_a_receiver_that_fails_once_gets_what_follows():
     taken = []
 
     def take(text):
@@ -126,8 +117,10 @@ def test_a_receiver_that_fails_once_gets_what_follows(started):
         if len(taken) == 1:
             raise RuntimeError("no room")
 
-    client, _ = started(take=take)
+    client = SamplerClient(take)
+    client.start()
     assert client.flush(20)
+    client.stop()
     assert len(taken) > 1
 
 
@@ -142,9 +135,8 @@ def test_a_sampler_that_hangs_does_not_hold_up_the_stop(started):
 KERNEL = """
 import os, sys, time
 from labkit.telemetry.client import SamplerClient
-client = SamplerClient(0.1, lambda text: None, "here")
+client = SamplerClient(lambda text: None)
 client.start()
-client.flush(20)
 print(client.pid, flush=True)
 """
 
@@ -164,12 +156,3 @@ def test_however_a_kernel_ends_no_sampler_is_left(ending, signum):
     finally:
         kernel.kill()
         kernel.communicate(timeout=20)
-
-
-def test_many_starts_and_stops_leave_no_thread_and_no_open_file(started):
-    started()[0].stop()
-    threads, files = threading.active_count(), psutil.Process().num_fds()
-    for _ in range(3):
-        started()[0].stop()
-    assert threading.active_count() == threads
-    assert psutil.Process().num_fds() == files

