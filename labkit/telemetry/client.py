@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
@@ -145,11 +144,8 @@ class SamplerClient:
         answers = [one for one in lines if one.startswith('{"flushed"')]
         if answers:
             text = "\n".join(one for one in lines if one not in answers)
-        try:
-            if text:
-                self._take(text)
-        except Exception as fault:  # noqa: BLE001 (the samples that follow may be used)
-            warnings.warn(f"Some samples were not used: {fault!r}", RuntimeWarning, stacklevel=2)
+        if text:
+            self._take(text)
         if answers:
             with self._answered:
                 self._flushed = json.loads(answers[-1])["flushed"]

@@ -130,16 +130,6 @@ def test_in_a_container_with_a_quota_utilisation_is_the_share_of_the_quota(machi
     assert column(host.take()[0], "utilisation")[1] == pytest.approx(50.0)
 
 
-def test_a_container_with_a_limit_shows_its_own_memory(machine):
-    machine.quota(1000, 0)
-    machine.write("sys/fs/cgroup/memory.max", "5000000\n")
-    machine.write("sys/fs/cgroup/memory.current", "3000000\n")
-    machine.write("sys/fs/cgroup/memory.stat", "anon 1\ninactive_file 1000000\n")
-    host = machine.host()
-    assert machine.devices[0].memory_total == 5_000_000
-    assert column(host.take()[0], "memory") == [2_000_000]
-
-
 def test_what_this_machine_cannot_tell_is_said_once_and_is_not_zero(machine):
     host = machine.host()
     missing = {state.metric: state for state in machine.states if state.why == "not supported"}
@@ -167,25 +157,6 @@ def test_energy_is_that_of_all_sockets_and_power_is_its_growth(machine):
     machine.energy(2_000_000)  # it wraps around at 10 J
     machine.later(host)
     assert column(host.take()[0], "energy") == [pytest.approx(8.0)]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_energy_that_may_not_be_read_names_who_can_help(machine):
-    machine.energy(0)
-    (machine.root / "sys/class/powercap/intel-rapl:0/energy_uj").chmod(0)
-    machine.host()
-    assert "administrator" in next(s.says for s in machine.states if s.metric == "energy")
-
-
-def test_another_process_can_be_followed_to_its_end(machine):
-    host = machine.host()
-    machine.write("proc/4343/statm", "900 31 3 4 0 6 0\n")
-    host.follow(4343)
-    machine.later(host)
-    host.follow(2**22 + 5)  # no process has a number as high as this
-    machine.later(host)
-    machine.later(host, edge=True)
-    assert column(host.take()[0], "process_memory") == [25 * PAGE, 31 * PAGE, None, None]
 
 
 @pytest.mark.parametrize("files", [True, False])

@@ -52,26 +52,14 @@ def test_a_span_has_a_row_in_the_table(panel):
     assert panel.recording.series[-1].times[-1] >= counted.span.end
 
 
-def test_nothing_is_left_when_the_block_ends(panel):
-    assert samplers()
-    panel.stop()
-    panel.stop()
+def test_an_exception_in_the_block_stops_the_panel_and_leaves_nothing_behind():
+    with pytest.raises(ZeroDivisionError), labkit.panel() as panel, panel.span("broken", images=9):
+        1 / 0  # noqa: B018
+    (span,) = panel.recording.spans
+    assert (span.end is not None, span.images) == (True, None)
     assert not panel.live
     assert samplers() == []
     assert "labkit sampler" not in {thread.name for thread in threading.enumerate()}
-
-
-def test_an_exception_in_the_block_stops_the_panel_and_comes_through():
-    with pytest.raises(ZeroDivisionError), labkit.panel() as panel, panel.span("broken", images=9):
-        1 / 0  # noqa: B018
-    assert not panel.live
-    (span,) = panel.recording.spans
-    assert (span.end is not None, span.images) == (True, None)
-    assert samplers() == []
-
-
-def test_a_stopped_panel_takes_no_spans_and_cannot_be_entered_again(panel):
-    panel.stop()
     with pytest.raises(LabError, match="'late'"):
         panel.span("late")
     with pytest.raises(LabError, match="Start another"), panel:

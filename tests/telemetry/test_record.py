@@ -64,14 +64,6 @@ def test_the_program_runs_as_it_would_alone_and_the_file_has_its_spans(recorded)
     assert found.column("cpu", "process_memory")[1].max() > 200e6  # the program's, not ours
 
 
-def test_a_recording_never_replaces_a_file(tmp_path):
-    file = tmp_path / "mine.jsonl"
-    file.write_text("precious")
-    with pytest.raises(LabError, match="never replaces"):
-        record(["true"], file)
-    assert file.read_text() == "precious"
-
-
 @pytest.mark.parametrize(
     ("program", "every", "says"),
     [
@@ -80,10 +72,17 @@ def test_a_recording_never_replaces_a_file(tmp_path):
         (["true"], 0, "every"),
     ],
 )
-def test_what_cannot_be_run_is_named_and_leaves_no_file(tmp_path, program, every, says):
+def test_what_cannot_be_run_is_named_and_leaves_no_file_and_no_file_is_replaced(
+    tmp_path, program, every, says
+):
     with pytest.raises(LabError, match=says):
         record(program, tmp_path / "r.jsonl", every)
     assert list(tmp_path.iterdir()) == []
+    file = tmp_path / "mine.jsonl"
+    file.write_text("precious")
+    with pytest.raises(LabError, match="never replaces"):
+        record(["true"], file)
+    assert file.read_text() == "precious"
 
 
 def test_ctrl_c_is_the_programs_matter_and_the_recording_is_finished(tmp_path):

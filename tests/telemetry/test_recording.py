@@ -160,17 +160,6 @@ def test_a_line_that_does_not_fit_is_damage_at_its_line(tmp_path, row):
     assert rows_of(found) == 7
 
 
-def test_what_a_newer_labkit_adds_is_skipped(tmp_path):
-    lines = lines_of()
-    lines[1] = line(Source("gpus", METRICS, (GPUS[0], dataclasses.replace(GPUS[1], sort="npu"))))
-    newer = ['{"weather":"fine"}', '{"state":"asleep","time":1,"device":"","metric":"","says":""}']
-    found = read(written(tmp_path, [*lines[:5], *newer, *lines[5:]]))
-    assert found.damage is None
-    assert [one.key for one in found.counted] == ["gpu0"]
-    assert len(found.column("gpu0", "energy")[0]) == 20
-    assert found.table().rows
-
-
 def test_a_line_that_cannot_be_read_does_not_make_a_panel_deaf():
     made = recorder(cpu("utilisation"), [0, 0.1, [50]])
     unknown = {"state": "asleep", "time": 1, "device": "cpu", "metric": "", "says": "It sleeps."}

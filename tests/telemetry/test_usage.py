@@ -72,19 +72,6 @@ def test_energy_by_the_counter_is_the_integral_of_power(edge):
     assert one(WAVES, start, end).joules == pytest.approx(expected, rel=0.01)
 
 
-@settings(max_examples=30, deadline=None)
-@given(edges)
-def test_spans_side_by_side_add_up(edge):
-    start, end = edge[0], sum(edge)
-    middle = (start + end) / 2
-    whole, parts = one(WAVES, start, end), [one(WAVES, start, middle), one(WAVES, middle, end)]
-    assert sum(part.joules or 0 for part in parts) == pytest.approx(whole.joules, rel=1e-6) or any(
-        "joules" in part.missing for part in parts
-    )
-    busy = sum(part.utilisation * part.seconds for part in parts)
-    assert busy == pytest.approx(whole.utilisation * whole.seconds, rel=1e-6)
-
-
 def test_a_span_of_few_updates_of_the_counter_is_too_short_for_joules():
     found = sampled(steady)
     assert one(found, 5.0, 5.8).missing["joules"] == "too short to measure"
