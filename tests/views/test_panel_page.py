@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import subprocess
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -172,19 +171,14 @@ def test_lines_are_repeated_while_the_page_loads_and_spans_wait_for_samples(monk
     front = FrontEnd(monkeypatch)
     bridge = Bridge("k", lambda: made(1, 1))
     span, first, second = '{"span":"a"}', "[0,1,[2]]", "[0,2,[3]]"
-    expected = []
-    for seconds, line, wait, sent in (
-        (0, first, False, f"[{first}]"),
-        (0.5, second, False, f"[{first},{second}]"),
-        (10, first, False, f"[{first},{second},{first}]"),
-        (0.3, span, True, None),
-        (0.2, second, False, f"[{span},{second}]"),
-        (0.7, span, True, f"[{span}]"),  # no samples come
-    ):
-        now[0] += seconds
-        bridge.send([line], wait=wait)
-        expected += [sent] if sent else []
-        assert front.messages("lines") == expected
+    bridge.send(first)
+    bridge.send(second)
+    now[0] += 10
+    bridge.send(first)
+    bridge.add(span)
+    bridge.send(second)
+    expected = [[first], [first, second], [first, second, first], [span, second]]
+    assert front.messages("lines") == [f"[{','.join(lines)}]" for lines in expected]
 
 
 def test_a_page_that_is_opened_later_is_given_the_recording_and_why_it_ended(monkeypatch):
@@ -192,7 +186,7 @@ def test_a_page_that_is_opened_later_is_given_the_recording_and_why_it_ended(mon
     bridge = Bridge("k", lambda: made(gpus=1, seconds=12))
     assert front.states("history") == [packed(made(gpus=1, seconds=12))]
     bridge.close("another panel was started in this cell")
-    bridge.send(["[0,13,[2]]"])
+    bridge.send("[0,13,[2]]")
     assert front.messages("ended") == ["another panel was started in this cell"]
     assert front.states("ended")[-1] == "another panel was started in this cell"
     assert front.messages("lines") == []
@@ -200,13 +194,3 @@ def test_a_page_that_is_opened_later_is_given_the_recording_and_why_it_ended(mon
     del bridge
     gc.collect()
     assert any(kind == "comm_close" for kind, _ in front.said)
-
-
-def test_the_modules_are_in_the_wheel(tmp_path):
-    hatchling = pytest.importorskip("hatchling.builders.wheel")
-    root = HERE.parents[1]
-    (wheel,) = hatchling.WheelBuilder(str(root)).build(
-        directory=str(tmp_path), versions=["standard"]
-    )
-    names = set(zipfile.ZipFile(wheel).namelist())
-    assert {f"labkit/views/static/{path.name}" for path in STATIC.iterdir()} <= names
