@@ -93,7 +93,14 @@ def text(lab, selector):
 
 def open_file(lab, recording, folder):
     lab.faults.clear()
-    fragment = page(recording, key="k", live=False, alt="GPUs.", stamp=str(recording.kind))
+    fragment = page(
+        recording,
+        key="k",
+        live=False,
+        alt="GPUs.",
+        stamp=str(recording.kind),
+        title=recording.title,
+    )
     (folder / "panel.html").write_text(document(fragment, "A panel"), encoding="utf-8")
     lab.page.goto((folder / "panel.html").as_uri())
     lab.page.wait_for_selector(".labkit-panel[data-opening]")

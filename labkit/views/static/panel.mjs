@@ -151,14 +151,14 @@ function plotInput(plot, viewport, change) {
 }
 
 // What a key does on the plot. Returns whether it has a meaning.
-export function pressed({ key, shiftKey, ctrlKey, metaKey, altKey }, viewport, every, now = performance.now()) {
+export function pressed({ key, shiftKey, ctrlKey, metaKey, altKey }, viewport, every) {
   if (ctrlKey || metaKey || altKey) return false;
   const far = shiftKey ? 10 : 1;
   const meanings = {
     ArrowLeft: () => viewport.step(-far, every), ArrowRight: () => viewport.step(far, every),
     "+": () => viewport.zoom(1 / 1.5), "=": () => viewport.zoom(1 / 1.5), "-": () => viewport.zoom(1.5),
     Home: () => viewport.jump(false), End: () => viewport.jump(true),
-    0: () => viewport.all(), " ": () => viewport.pause(now), Escape: () => viewport.hold(null),
+    0: () => viewport.all(), " ": () => viewport.pause(), Escape: () => viewport.hold(null),
   };
   if (!Object.hasOwn(meanings, key)) return false;
   meanings[key]();
@@ -230,12 +230,11 @@ class Panel {
     else if (options.live && store.heardAt) viewport.live = true;
     viewport.until = viewport.live ? shownUntil(viewport.until, store.until, (now - (viewport.movedAt ?? now)) / 1000) : store.until;
     viewport.movedAt = now;
-    if (viewport.playing !== null) viewport.play(now);
   }
 
   act(name) {
     const { viewport } = this;
-    if (name === "pause") viewport.pause(performance.now());
+    if (name === "pause") viewport.pause();
     else if (name === "all") viewport.all();
     else viewport.zoom(name === "in" ? 1 / 1.5 : 1.5);
     this.change();
@@ -279,7 +278,6 @@ class Panel {
     if (viewport.until !== this.drawn) host.dataset.updates = String((this.updates += 1));
     this.drawn = viewport.until;
     if (store.until && !host.dataset.opening) host.dataset.opening = String(Math.round(performance.now() - this.began));
-    if (viewport.playing !== null) this.change();
   }
 
   layout() {
@@ -342,7 +340,8 @@ class Panel {
     write(parts.state, this.fault ?? stateWords(state, { ended, quiet }));
     parts.still.hidden = !(this.fault || state === "unconnected");
     parts.body.hidden = !parts.still.hidden;
-    write(parts.pause, viewport.live ? (viewport.seen ? "Follow" : "Pause") : viewport.playing === null ? "Play" : "Stop");
+    parts.pause.hidden = !viewport.live;
+    write(parts.pause, viewport.seen ? "Follow" : "Pause");
     write(parts.length, [store.damage, until ? `${timeText(until)} recorded` : null].filter(Boolean).join(" · "));
   }
 }

@@ -69,7 +69,6 @@ export function summary(store, strips, time) {
 const SHORTEST = 0.5;
 const FOLLOWED = 60; // seconds that a live panel shows
 const JUST_STARTED = 15; // seconds that its axis has at least
-const LONGEST_REPLAY = 60; // seconds that it takes to play a recording
 
 export const toPixel = (view, time, width) => ((time - view.from) / (view.to - view.from)) * width;
 export const toTime = (view, pixel, width) => view.from + (pixel / width) * (view.to - view.from);
@@ -102,7 +101,7 @@ export class Viewport {
     this.until = 0; // the end of what is shown
     this.width = FOLLOWED; // that a live panel follows
     this.seen = null; // a stretch that was chosen; null: a live panel follows, another shows all
-    this.held = this.hovered = this.playing = null; // moments: the cursor, the pointer, the last frame
+    this.held = this.hovered = null; // moments: the cursor, the pointer
     this.metrics = this.cores = null; // what the reader has chosen; null: what is usual
   }
 
@@ -188,26 +187,11 @@ export class Viewport {
     if (this.held !== null) this.keepInSight();
   }
 
-  // Pause and follow while it is live, play and stop afterwards.
-  pause(now) {
+  // Pause, or follow again; a recording is shown whole again.
+  pause() {
     const { from, to } = this.view();
-    if (this.live) {
-      if (this.seen) this.seen = null;
-      else this.show(from, to);
-    } else if (this.playing !== null) this.playing = null;
-    else {
-      this.playing = now;
-      this.hovered = null;
-      if (this.held === null || this.held < from || this.held > to || this.held >= this.until - 0.05) this.held = from;
-    }
-  }
-
-  play(now) {
-    // The stamp of a frame can lie before the click that started it, or long after (a hidden page).
-    const passed = Math.max(0, Math.min(now - this.playing, 250)) / 1000;
-    this.held = this.within(this.held + passed * Math.max(1, this.until / LONGEST_REPLAY));
-    this.keepInSight();
-    this.playing = this.held >= this.until ? null : now;
+    if (this.seen) this.seen = null;
+    else if (this.live) this.show(from, to);
   }
 }
 
