@@ -77,16 +77,15 @@ def packed(recording: Any) -> str:
 def _source(series: Any, blob: bytearray) -> dict[str, Any]:
     import numpy as np
 
-    kept = [i for i, name in enumerate(series.metrics) if name in SHOWN]
     times, values = np.asarray(series.times, dtype=float), np.asarray(series.values, dtype=float)
-    width = len(series.devices) * len(kept)
-    times, columns = _thinned(times, values[:, :, kept].reshape(len(times), width))
+    names = [name for _ in series.devices for name in series.metrics]
+    times, columns = _thinned(times, values.reshape(len(times), len(names)))
     _put(blob, np.rint(times * TICKS).astype(np.int64), 4)
     steps = FINE_STEPS if columns.size <= MANY_VALUES else COARSE_STEPS
     ranges: list[tuple[float | None, float | None]] = []
-    for column in columns.T:
+    for name, column in zip(names, columns.T, strict=True):
         known = np.isfinite(column)
-        if not known.any():
+        if name not in SHOWN or not known.any():  # it keeps its place: live rows follow
             ranges.append((None, None))
             continue
         low, high = float(column[known].min()), float(column[known].max())
@@ -96,7 +95,7 @@ def _source(series: Any, blob: bytearray) -> dict[str, Any]:
         ranges.append((low, high))
     return {
         "source": series.source,
-        "metrics": [series.metrics[i] for i in kept],
+        "metrics": series.metrics,
         "devices": [asdict(device) for device in series.devices],
         "rows": len(times),
         "steps": steps,

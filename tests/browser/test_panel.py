@@ -115,6 +115,8 @@ def test_a_live_panel_lives_beside_a_busy_kernel_and_says_how_it_ended(opened):
         "() => document.querySelector('.labkit-panel').dataset.updates >= 20"
     )
     assert "%" in text(lab, ".value")
+    tops = lab.page.locator(".tops span").all_inner_texts()
+    assert tops == 2 * ["100\xa0%", "141\xa0GB", "700\xa0W"]  # rows go on where the past ended
     assert text(lab, ".panel h3") == "Two waves"
 
     # Its keys are its own: "0 0" would ask to restart the kernel.
