@@ -14,7 +14,7 @@ whole lines. Requests come on standard input, one a line:
 
 It is a process, because a kernel that computes holds Python's global lock: a thread of it would
 sample late, or not at all. One loop samples everything: a second thread took 25 % more CPU time.
-A driver that does not return from a call stops the loop; a thread that wakes once a second says so.
+A driver that does not return from a call stops the loop: then a thread sees the parent's end.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from labkit.telemetry.format import Cost, End, Header, Source, line, read_line, row_line
 from labkit.telemetry.gpus import Gpus
@@ -40,9 +39,7 @@ __all__ = ["Sampler", "main"]
 
 BATCH = 20
 LONGEST_BATCH = 2.0  # seconds
-HANGS = 2.0  # seconds after which a call that does not return is told
 CLOSE = 0.005  # seconds; requests that come nearer than this share a sample
-NAMES = {"gpus": "The GPU driver", "host": "The processor"}  # of the sources, in a sentence
 PIPE, F_SETPIPE_SZ = 1 << 20, 1031  # fcntl has the name on Linux only
 
 
@@ -61,41 +58,32 @@ def main() -> None:
 
         fcntl.fcntl(1, F_SETPIPE_SZ, PIPE)
     print(given.header, flush=True)
-    sampler = Sampler([Gpus(given.pid), Host(given.pid)], header.every, header.clock)
-    threading.Thread(target=_watch, args=(sampler, os.getppid()), daemon=True).start()
-    sampler.run()
+    threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
+    Sampler([Gpus(given.pid), Host(given.pid)], header.every, header.clock).run()
 
 
-def _watch(sampler: Sampler, parent: int) -> None:
-    sampler.watch(parent)
+def _exit_with(parent: int) -> None:
+    """A fork of the kernel may hold the other end of the pipe open, so its end is not enough."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
     os._exit(0)  # the loop may hang in a driver
 
 
 class Sampler:
     """Samples its sources on a schedule that does not drift. `began` is the recording's time 0."""
 
-    def __init__(
-        self,
-        sources: Sequence[Gpus | Host],
-        every: float,
-        began: float,
-        streams: tuple[int, int] = (0, 1),
-    ) -> None:
+    def __init__(self, sources: Sequence[Gpus | Host], every: float, began: float) -> None:
         self._sources, self._every, self._began = sources, every, began
-        self._requests, self._output = streams
         self._received, self._batch = b"", BATCH
         self._lines: list[str] = []  # that are not written yet
-        self._call: tuple[str, float] | None = None  # the source that is asked, and since when
-        self._hung: tuple[str, float] | None = None  # the call of which was said that it hangs
-        self._lock = threading.Lock()
         self._arrived = select.poll()  # costs less than select()
-        self._arrived.register(self._requests, select.POLLIN)
+        self._arrived.register(0, select.POLLIN)
 
     def run(self) -> None:
         """Sample until the end of the requests."""
         opened = []
         for number, source in enumerate(self._sources):
-            devices, states = self._ask(source, source.open)
+            devices, states = source.open()
             self._lines.append(line(Source(source.name, source.metrics, devices)))
             self._tell(*states)
             if devices:
@@ -104,7 +92,7 @@ class Sampler:
         while True:
             sampled = time.monotonic()
             for _, source in opened:
-                self._ask(source, source.sample, edge)
+                source.sample(edge)
             tick = int((sampled - self._began) / self._every)
             together = max(1, min(self._batch, int(LONGEST_BATCH / self._every)))
             if flushes or tick // together != written // together:
@@ -121,32 +109,10 @@ class Sampler:
         self._lines += [line(Cost(round(time.process_time(), 4), now)), line(End(now))]
         self._write()
 
-    def watch(self, parent: int) -> None:
-        """Say of a call that it does not return, once; until the parent has ended."""
-        while os.getppid() == parent:
-            time.sleep(1.0)
-            call = self._call
-            if call is None or call is self._hung or time.monotonic() - call[1] < HANGS:
-                continue
-            self._hung = call
-            says = f"{NAMES[call[0]]} has not answered for {HANGS:g} s, and sampling waits for it."
-            state = State(round(time.monotonic() - self._began, 4), call[0], "", "silent", says)
-            self._write([line(state)])
-
-    def _ask(self, source: Gpus | Host, ask: Callable[..., Any], *arguments: Any) -> Any:
-        """What a source answers. A driver may hang: `watch` sees since when."""
-        self._call = call = source.name, time.monotonic()
-        answer = ask(*arguments)
-        self._call = None
-        if self._hung is call:
-            says = f"{NAMES[source.name]} answers again."
-            self._tell(State(time.monotonic(), source.name, "", "fine", says))
-        return answer
-
     def _take(self, opened: Sequence[tuple[int, Gpus | Host]]) -> None:
         """The lines of all samples since the last time."""
         for number, source in opened:
-            rows, states = self._ask(source, source.take)
+            rows, states = source.take()
             self._tell(*states)
             self._lines += [row_line(number, row, self._began) for row in rows]
 
@@ -159,7 +125,7 @@ class Sampler:
             left = max(0.0, due - time.monotonic())
             if not self._arrived.poll(1000 * left):
                 return False, []
-            new = os.read(self._requests, 4096)
+            new = os.read(0, 4096)
             *requests, self._received = (self._received + new).split(b"\n")
             for request in requests if new else [b"end"]:
                 match request.split():
@@ -182,14 +148,11 @@ class Sampler:
             line(replace(state, time=round(state.time - self._began, 4))) for state in states
         ]
 
-    def _write(self, lines: Sequence[str] | None = None) -> None:
-        """Write these lines at once, or all that wait."""
-        if lines is None:
-            lines, self._lines = self._lines, []
-        left = "".join([f"{one}\n" for one in lines]).encode()
-        with self._lock:
-            while left:
-                left = left[os.write(self._output, left) :]
+    def _write(self) -> None:
+        left = "".join([f"{one}\n" for one in self._lines]).encode()
+        self._lines.clear()
+        while left:
+            left = left[os.write(1, left) :]
 
 
 if __name__ == "__main__":

@@ -151,7 +151,11 @@ def test_a_damaged_line_is_named_and_all_before_it_is_read(tmp_path, line, junk,
     "row",
     ["[0,9.9,[1,2,3]]", "[0,9.9,[1,2],[1,2]]", "[5,9.9,[1]]", "[]", "[0]", "[0,9.9,7,8]",
      "[0,9.9,[1,2,3],[1,2,3]", "[0,null,[1,2,3],[1,2,3]]",
-     '{"span":"x"}', "[0,-1e9,[1,2,3],[1,2,3]]", '[0,9.9,["a",2,3],[1,2,3]]'],
+     '{"span":"x"}', "[0,-1e9,[1,2,3],[1,2,3]]", '[0,9.9,["a",2,3],[1,2,3]]', '"words"',
+     '{"source":"a","metrics":["power"]}', '{"source":"a","metrics":"power","devices":[]}',
+     '{"source":"a","metrics":[],"devices":["gpu0"]}', '{"span":"a","start":true}',
+     '{"span":"a","start":Infinity}',
+     '{"state":"lost","time":1.0,"device":0,"metric":"","says":""}'],
 )  # fmt: skip
 def test_a_line_that_does_not_fit_is_damage_at_its_line(tmp_path, row):
     lines = lines_of()

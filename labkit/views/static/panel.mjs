@@ -31,7 +31,7 @@ export function stateOf({ live, recorded, ended, gone, opened, quiet, until, eve
 export const stateWords = (state, { ended, quiet }) => ({
   waiting: "waiting for the first samples",
   unconnected: "not connected: the kernel is busy, and the panel fills when it is idle; or it is gone, then run the cell again",
-  silent: `no samples for ${Math.round(quiet)} s: the kernel is busy or gone`,
+  silent: `no samples for ${Math.round(quiet)} s: the kernel or a driver is busy or gone`,
   gone: "ended: the kernel is gone (restarted or stopped)",
   live: "live",
   paused: "paused, still recording",
