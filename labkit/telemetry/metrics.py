@@ -21,9 +21,6 @@ METRICS = {
     "temperature": "temperature",  # °C
     "clock": "clock",  # MHz
     "energy": "energy",  # J, the hardware's own counter
-    # Computed from utilisation, as sums over time:
-    "busy_seconds": "busy time",
-    "covered_seconds": "time with known utilisation",
 }
 
 # "fine" ends an earlier state. "silent": no answer at the moment. "note": for the reader only.

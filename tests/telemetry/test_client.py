@@ -75,20 +75,6 @@ def test_header_sources_rows_and_the_end_come_in_this_order_and_nothing_is_left(
     assert (threading.active_count(), psutil.Process().num_fds()) == (threads, files)
 
 
-def test_a_sample_at_the_edge_of_a_span_comes_with_the_next_batch(started):
-    client, lines = started(every=60)
-    assert client.flush(20)
-    moments = []
-    for _ in range(3):
-        threading.Event().wait(0.05)  # sooner, the processor's counters have not moved
-        moments.append(time.monotonic() - client.header.clock)
-        client.sample()
-    threading.Event().wait(0.05)
-    assert client.flush(20)
-    for moment in moments:
-        assert any(moment - 1e-3 <= at < moment + 0.05 for at in lines.times())
-
-
 def test_a_call_that_holds_pythons_lock_loses_no_sample(started):
     client, lines = started()
     assert client.flush(20)

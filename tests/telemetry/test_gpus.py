@@ -161,20 +161,6 @@ def test_a_metric_that_may_not_be_read_leaves_the_others(gpus):
     assert "no permission to read the utilisation of GPU 2" in states[0].says
 
 
-@pytest.mark.parametrize(("call", "fault"), [("memory", TIMEOUT), ("temperature", TIMEOUT)])
-def test_a_call_that_fails_is_a_gap_with_a_reason(gpus, call, fault):
-    gpus.control.fault(call, fault, gpu=4)
-    rows, states = gpus.samples(12)
-    assert told(states) == {("gpu4", call, "silent")}
-    assert len(states) == 1
-    assert rows[-1][4][call] is None
-    assert rows[-1][4]["power"]
-    gpus.control.fault(call, 0, gpu=4)
-    rows, states = gpus.samples(12)
-    assert told(states) == {("gpu4", call, "fine")}
-    assert rows[-1][4][call]
-
-
 def test_a_gpu_that_is_lost_does_not_take_the_others_along(gpus):
     gpus.samples(5)
     gpus.sample()
