@@ -54,10 +54,10 @@ class Panel:
 
     def __init__(self, every: float = 0.1, title: str = "") -> None:
         global _newest  # noqa: PLW0603
-        self._client = SamplerClient(self._on_lines, every, spans.one_line(title) if title else "")
-        self._header = self._client.header
         if _newest is not None:
             _newest._stop("another panel was started")
+        self._client = SamplerClient(self._on_lines, every, spans.one_line(title) if title else "")
+        self._header = self._client.header
         self._recorder = Recorder(self._header, CAPACITY)
         self._key = uuid.uuid4().hex
         self._lock = threading.RLock()

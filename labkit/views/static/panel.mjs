@@ -286,7 +286,7 @@ class Panel {
     const cores = { count, shown: viewport.cores ?? coresUnfolded(store.devices()) };
     const metrics = metricsOf(store, viewport.metrics);
     const shown = metrics.filter((one) => one.shown).map((one) => one.metric);
-    const shape = (this.shape = { ...rowsOf(store.spans), ...stripsOf(store, shown, cores.shown), metrics: shown });
+    const shape = (this.shape = { ...rowsOf(store.spans), ...stripsOf(store, shown, cores.shown) });
     shape.track = Math.max(shape.spanCount * SPAN_HEIGHT + 6, 22);
     this.layouts = (this.layouts ?? 0) + 1;
     parts.body.style.setProperty("--lk-height", `${shape.track + shape.height + AXIS_HEIGHT}px`);
