@@ -1,7 +1,8 @@
 """The processor and the main memory as a source of samples: what a laptop without a GPU can show.
 
-On Linux a sample reads the kernel's own files, which stay open (/proc/stat, /proc/meminfo,
-/proc/PID/statm, cpu.stat of a container); `take` works them out later. Elsewhere psutil is asked.
+The times of the cores are read at every sample: on Linux from the kernel's own files, which stay
+open (/proc/stat, cpu.stat of a container) and are worked out later, in `take`. psutil gives the
+memory twice a second, and where there are no such files the times, too.
 
 A core counts its time in steps of 10 ms, so that a sample at 10 Hz tells its utilisation to about
 a tenth; over a second, to a hundredth.
@@ -66,7 +67,7 @@ class Host:
         cores, memory = machine.read_cores(allowed), machine.read_memory(allowed)
         self._cores = machine.usable_cores(self._pid)
         self._shown = self._cores if len(self._cores) <= CORES else ()
-        stat, meminfo = self._file("proc/stat"), self._file("proc/meminfo")
+        stat = self._file("proc/stat")
         self._readings["times"] = stat or machine.core_times
         self._parse: Callable[[Any], Times] = core_times if stat else dict
         self._quota = None
@@ -74,12 +75,9 @@ class Host:
             self._quota = cores.quota
             self._readings["used"] = lambda: int(used().split(None, 2)[1]) / 1e6  # usage_usec N
             self._tell("utilisation", "note", _QUOTA.format(cores.quota, len(self._cores)))
-        if memory.limit is not None:
-            self._readings["memory"] = lambda: machine.limits(self._root).memory_used
-        elif meminfo:
-            self._readings["memory"] = lambda: memory_used(meminfo())
-        else:
-            self._readings["memory"] = lambda: memory.total - machine.read_memory().available
+        total = memory.limit or memory.total
+        constant = allowed if memory.limit is None else None
+        self._readings["memory"] = lambda: total - machine.read_memory(constant).available
         self.follow(self._pid)
         self._packages, says = packages(self._root / "sys/class/powercap")
         if self._packages:
@@ -89,7 +87,7 @@ class Host:
             self._tell("energy", "not supported", says)
             self._tell("power", "not supported", says)
         count = f"{len(self._cores)} core{'s' if len(self._cores) != 1 else ''}"
-        whole = Device("cpu", f"{cores.name}, {count}", "cpu", memory.limit or memory.total)
+        whole = Device("cpu", f"{cores.name}, {count}", "cpu", total)
         parts = [Device(f"core{n}", f"core {n}", "core", part_of="cpu") for n in self._shown]
         return (whole, *parts), self._new_states()
 
@@ -116,11 +114,7 @@ class Host:
     def follow(self, pid: int) -> None:
         """From now on `process_memory` is of this process."""
         self._pid = pid
-        read: Callable[[], Any] = partial(machine.process_memory, pid)
-        if file := self._file(f"proc/{pid}/statm"):
-            page = os.sysconf("SC_PAGE_SIZE")
-            read = lambda: int(file().split(None, 2)[1]) * page  # noqa: E731
-        self._readings["process_memory"] = read
+        self._readings["process_memory"] = lambda: machine.process_memory(pid)
         self._memory_due = -math.inf
 
     def _row(self, kept: Kept) -> Row:
@@ -201,16 +195,6 @@ def utilisation(before: Times, now: Times, cores: Sequence[int]) -> dict[int, fl
             if passed > 0:  # the kernel's count of idle time may fall a little
                 found[core] = round(min(100.0, max(0.0, 100 * busy / passed)), 2)
     return found
-
-
-def memory_used(meminfo: bytes) -> float:
-    r"""Bytes that are not available to a program.
-
-    >>> memory_used(b"MemTotal: 100 kB\nMemFree: 5 kB\nMemAvailable: 60 kB\n")
-    40960
-    """
-    words = meminfo.split(None, 9)
-    return (int(words[1]) - int(words[words.index(b"MemAvailable:") + 1])) * 1024
 
 
 def packages(folder: Path) -> tuple[list[tuple[Path, float]], str]:

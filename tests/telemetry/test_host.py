@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from labkit.telemetry.host import Host
 
 PID = 4242
-PAGE = os.sysconf("SC_PAGE_SIZE")
 COLUMN = Host.metrics.index
 CORES = tuple(
     range(len(psutil.Process().cpu_affinity()) if hasattr(os, "sched_getaffinity") else 1)
@@ -19,11 +19,12 @@ CORES = tuple(
 class Machine:
     """A made /proc and /sys, on which only what a test needs is there; and its time."""
 
-    def __init__(self, root):
+    def __init__(self, root, monkeypatch):
         self.root, self.now = root, 100.0
+        monkeypatch.setattr("psutil.virtual_memory", lambda: self.main)
+        monkeypatch.setattr("labkit.hardware.machine.process_memory", lambda pid: self.resident)
         self.cores([(0, 0)] * len(CORES))
-        self.memory(100, 60)
-        self.write(f"proc/{PID}/statm", "900 25 3 4 0 6 0\n")
+        self.main, self.resident = SimpleNamespace(total=100, available=60), 25
 
     def write(self, path, content):
         file = self.root / path
@@ -38,11 +39,6 @@ class Machine:
             columns = [third, 0, third, idle - idle // 4, idle // 4, busy - 2 * third, 0, 0, 77, 0]
             lines.append(f"cpu{core} {' '.join(map(str, columns))}")
         self.write("proc/stat", "\n".join([*lines, "intr 5 0 0", "ctxt 9"]))
-
-    def memory(self, total, available):
-        self.write(
-            "proc/meminfo", f"MemTotal: {total} kB\nMemFree: 1 kB\nMemAvailable: {available} kB\n"
-        )
 
     def quota(self, cores, used_seconds):
         self.write("proc/self/cgroup", "0::/\n")
@@ -69,8 +65,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path):
-    return Machine(tmp_path)
+def machine(tmp_path, monkeypatch):
+    return Machine(tmp_path, monkeypatch)
 
 
 def column(rows, metric, device=0):
@@ -109,13 +105,13 @@ def test_a_sample_soon_after_another_spoils_no_utilisation(machine):
 def test_the_memory_at_the_edge_of_a_span_is_that_of_the_moment(machine):
     host = machine.host()
     for seconds, available in ((0.01, 30), (0.03, 20), (0.06, 10)):
-        machine.memory(100, available)
+        machine.main.available = available
         machine.later(host, seconds, edge=True)
-    machine.write(f"proc/{PID}/statm", "900 26 3 4 0 6 0\n")
+    machine.resident = 26
     machine.later(host, edge=True)
     rows = host.take()[0]
-    assert column(rows, "memory") == [kb * 1024 for kb in (40, 70, 80, 90, 90)]
-    assert column(rows, "process_memory")[-1] == 26 * PAGE
+    assert column(rows, "memory") == [40, 70, 80, 90, 90]
+    assert column(rows, "process_memory")[-1] == 26
 
 
 def test_in_a_container_with_a_quota_utilisation_is_the_share_of_the_quota(machine):
