@@ -1,6 +1,6 @@
 """The live panel: one strip per device, beside the cell that trains.
 
->>> with labkit.panel() as panel:                          # doctest: +SKIP
+>>> with labkit.panel(title="Three epochs") as panel:      # doctest: +SKIP
 ...     with panel.span("three epochs", images=180_000):
 ...         job.train(epochs=3)
 >>> panel.table()                                          # doctest: +SKIP
