@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from labkit.kinds import bytes_text, modelled
-from labkit.views.figure import Picture, style
+from labkit.views.figure import Picture
 from labkit.views.sketch import Sketch
 
 __all__ = ["bars", "bars_board", "decision_tree", "tree_alt", "tree_board"]
@@ -33,8 +33,7 @@ def bars(footprints: Mapping[str, Any], device_memory: float | None = None) -> P
     totals = "; ".join(f"{name} {bytes_text(one.total)}" for name, one in footprints.items())
     limit = "" if device_memory is None else f", against a device of {bytes_text(device_memory)}"
     alt = f"Bytes on one device in a training step{limit}: {totals}."
-    with style():
-        return bars_board(footprints, device_memory).picture(alt)
+    return bars_board(footprints, device_memory).picture(alt)
 
 
 def decision_tree(
@@ -45,8 +44,7 @@ def decision_tree(
     last, yes = list(answers.items())[-1]
     end = choices[questions[last].yes if yes else questions[last].no].name
     alt = f"The path through the decision tree: {'; '.join(said)}: {end}."
-    with style():
-        return tree_board(questions, choices, answers).picture(alt)
+    return tree_board(questions, choices, answers).picture(alt)
 
 
 def bars_board(footprints: Mapping[str, Any], device_memory: float | None) -> Sketch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from labkit.views.figure import FRAME, Picture, style
+from labkit.views.figure import FRAME, Picture
 from labkit.views.sketch import WIDTH, Sketch
 
 __all__ = ["figure", "finished_figure", "queue_board"]
@@ -14,8 +14,7 @@ _LEFT, _TOP, _RIGHT = 104.0, 84.0, 24.0
 
 def figure(schedule: Any) -> Picture:
     """Who ran when, and on which devices."""
-    with style():
-        board = queue_board(schedule)
+    board = queue_board(schedule)
     text = "; ".join(
         f"{one.request.name} on {one.request.devices}, submitted at {one.request.submitted:g} h, "
         f"ran from {one.start:g} h to {one.end:g} h"
@@ -26,8 +25,7 @@ def figure(schedule: Any) -> Picture:
 
 def finished_figure(result: Any) -> Picture:
     """A bar for each number of devices: waiting, then running."""
-    with style():
-        board = _finished_board(result)
+    board = _finished_board(result)
     runs = result.runs
     text = "; ".join(
         f"{_devices(devices)}: {wait:.1f} h in the queue and {runs[devices]:.1f} h running"

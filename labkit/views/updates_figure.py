@@ -1,18 +1,110 @@
-"""Staleness, stability and losses of asynchronous training as pictures."""
+"""Synchronous and asynchronous training as pictures: who does what when, staleness, losses."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from labkit.kinds import seconds_text
-from labkit.views.figure import FAINT, INK, Picture, figure, look, picture, style
+from labkit.kinds import percent_text, seconds_text
+from labkit.views.figure import (
+    FAINT, INK, Picture, figure, legend_below, look, mark_target, picture, style,
+    time_axis,
+)  # fmt: skip
+from labkit.views.lanes import WAITS, Bar, State, inches_per, lanes, unit_of
 
-__all__ = ["curves", "histogram", "limits"]
+__all__ = ["curves", "histogram", "limits", "timeline"]
 
 LOOKS = 7  # workers that can be told apart
 HUGE = 1e100  # a loss that no axis shows
+STATES = {
+    "computes": State("computes: version read → version made", look(0).bar),
+    "late": State("computes, comes too late", look(3).bar),
+    "waits": State("waits", WAITS),
+    "communicates": State("network and server", look(5).bar),
+    "open": State("not finished", {"facecolor": "white", "edgecolor": FAINT, "linestyle": "--"}),
+}
+SHOWN = 6  # gradients of each worker, on average, unless another end is given
+DESCRIBED = 8  # workers in the alt text
+LINES = 80  # versions with a line through all lanes
+
+
+def timeline(run: Any, until: float | None = None) -> Picture:
+    """A lane for each worker, and one for the weights with the versions as they are made."""
+    end = _end(run) if until is None else min(until, run.seconds)
+    bars = list(_bars(run, end))
+    made = {g.written: g.applied for g in run.used if g.applied <= end}
+    scale, unit = unit_of(max(end, 1e-3))
+    shown = [one._replace(start=one.start / scale, end=one.end / scale) for one in bars]
+    with style():
+        names = [*(f"worker {worker}" for worker in range(run.workers)), "version"]
+        title = run.title.removesuffix(f", {run.problem}")
+        chart, axes = lanes(title, shown, STATES, names, end / scale, unit)
+        axes.grid(visible=False)
+        axes.set_ylim(bottom=run.workers + (1 if run.workers <= 20 else 2))  # for the numbers
+        times = {version: at / scale for version, at in made.items()}
+        _draw_versions(axes, times, run.workers + 0.1, inches_per(end / scale))
+        return picture(chart, _timeline_words(run, bars, made, end), run.kind)
+
+
+def _end(run: Any) -> float:
+    """Some gradients of each worker: of the slowest at least one."""
+    applied = sorted(g.applied for g in run.gradients)
+    first = {g.worker: g.applied for g in reversed(run.gradients)}
+    return float(max(applied[: SHOWN * run.workers][-1], *first.values()))
+
+
+def _bars(run: Any, end: float) -> Iterator[Bar]:
+    reached = dict.fromkeys(range(run.workers), 0.0)
+    for one in run.gradients:
+        reached[one.worker] = one.applied
+        versions = f"{one.read}→{'late' if one.written is None else one.written}"
+        for state, start, stop in (
+            ("waits", one.requested, one.pulled),
+            ("communicates", one.pulled, one.began),
+            ("late" if one.written is None else "computes", one.began, one.ended),
+            ("communicates", one.ended, one.arrived),
+            ("waits", one.arrived, one.ready),
+            ("communicates", one.ready, one.applied),
+        ):
+            if start < min(stop, end):
+                words = (versions,) if state in ("late", "computes") else ()
+                yield Bar(one.worker, state, start, min(stop, end), words)
+    for worker, last in reached.items():
+        if last < end:
+            yield Bar(worker, "open", last, end)
+
+
+def _draw_versions(axes: Any, made: dict[int, float], top: float, inches: float) -> None:
+    """A mark for each version, and its number where there is room for it."""
+    taken = -1.0
+    if len(made) <= LINES:
+        axes.vlines(list(made.values()), 0, top, color=FAINT, linewidth=0.6, linestyle=":",
+                    zorder=0.5)  # fmt: skip
+    axes.vlines(list(made.values()), top, top + 0.2, color=INK, linewidth=1.2)
+    for version, at in sorted(made.items()):
+        half = 0.045 * (len(str(version)) + 1)  # of its width, in inches
+        if at * inches - half > taken:
+            taken = at * inches + half
+            axes.annotate(
+                str(version), (at, top + 0.2), xytext=(0, -2), textcoords="offset points",
+                size=8, ha="center", va="top", color=INK,
+            )  # fmt: skip
+
+
+def _timeline_words(run: Any, bars: Sequence[Bar], made: dict[int, float], end: float) -> str:
+    parts = []
+    for worker in range(min(run.workers, DESCRIBED)):
+        mine = [bar for bar in bars if bar.lane == worker and bar.words]
+        share = sum(bar.end - bar.start for bar in mine) / end
+        stale = [g.staleness or 0 for g in run.of(worker) if g.written and g.applied <= end]
+        words = f"worker {worker} begins {len(mine)} gradients, computes {percent_text(share)}"
+        parts.append(words + (f", staleness up to {max(stale)}" if stale else ""))
+    more = f"; and {run.workers - DESCRIBED} more workers" if run.workers > DESCRIBED else ""
+    return (
+        f"Timeline of {run.title}, the first {seconds_text(end)}, in which {len(made)} versions "
+        f"of the weights are made: {'; '.join(parts)}{more}."
+    )
 
 
 def histogram(run: Any) -> Picture:
@@ -80,7 +172,7 @@ def limits(found: Any) -> Picture:
         axes.text(0.97, 0.6, "diverges", transform=axes.transAxes, ha="right", size=11,
                   color=look(3).color, fontweight="bold")  # fmt: skip
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.legend(loc="upper right", fontsize=9)
+        legend_below(chart, axes)
         columns = zip(found.delays, found.formula, found.bisection, strict=True)
         words = "; ".join(f"delay {d}: {f:.4f} and {b:.4f}" for d, f, b in columns)
         alt = f"Largest stable step by the formula and by bisection. {words}."
@@ -88,38 +180,32 @@ def limits(found: Any) -> Picture:
 
 
 def curves(runs: Sequence[Any], names: Sequence[str], kind: Any, target: float) -> Picture:
-    """The loss over updates, and the same loss over seconds."""
-    from matplotlib.ticker import FuncFormatter
-
+    """The loss over updates, and the same loss over seconds, which are a factor apart."""
     with style():
-        chart = figure(8, 3.9)
+        chart = figure(8, 4.1)
         by_update, by_second = chart.subplots(1, 2, sharey=True)
-        scale, unit = (
-            (1, "seconds") if max(r.seconds for r in runs) >= 1 else (1e-3, "milliseconds")
-        )
+        scale, unit = unit_of(max(run.seconds for run in runs))
         by_update.set(title="By update", xlabel="updates of the weights", ylabel="loss")
         by_second.set(title="By time", xlabel=unit)
-        lines = []
         for index, (name, run) in enumerate(zip(names, runs, strict=True)):
             losses = [one for one in run.losses if one.loss < HUGE]
-            height = [one.loss for one in losses]
             drawn = {**look(index).line, "markevery": (index / 40, 0.14), "label": name}
-            lines += by_update.plot([one.version for one in losses], height, **drawn)
-            by_second.plot([one.seconds / scale for one in losses], height, **drawn)
+            by_update.plot([one.version for one in losses], [one.loss for one in losses], **drawn)
+            later = [one for one in losses if one.seconds > 0]  # a logarithmic axis has no zero
+            by_second.plot([one.seconds / scale for one in later], [one.loss for one in later],
+                           **drawn)  # fmt: skip
         # A run that diverges leaves the picture at the top.
         every = [one.loss for run in runs for one in run.losses if one.loss < HUGE]
         top = min(max(every), 3 * max(run.losses[0].loss for run in runs))
         by_update.set(yscale="log", ylim=(max(min(every), 1e-12) / 1.5, top * 1.5))
-        by_update.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        for axes in (by_update, by_second):
-            axes.set_xlim(left=0)
-            axes.axhline(target, color=FAINT, linewidth=1, linestyle=":", marker="")
-        # One legend below for both: lines that cross leave no corner free for certain.
-        inches = 0.075 * max(len(name) for name in names) + 0.6
-        columns = max(1, min(len(names), int(7.4 / inches)))
-        chart.legend(handles=lines, loc="outside lower center", ncols=columns, fontsize=9)
-        words = "; ".join(_words(run, name, target) for name, run in zip(names, runs, strict=True))
-        return picture(chart, f"Loss by update and by time. {words}.", kind)
+        by_update.set_xlim(left=0)
+        by_update.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        time_axis(by_second)
+        for axes, words in ((by_update, ""), (by_second, f"target\n{target:.3g}")):
+            mark_target(axes, target, words)
+        legend_below(chart, by_update)
+        said = "; ".join(_words(run, name, target) for name, run in zip(names, runs, strict=True))
+        return picture(chart, f"Loss by update and by time. {said}.", kind)
 
 
 def _words(run: Any, name: str, target: float) -> str:

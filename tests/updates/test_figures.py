@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from labkit.kinds import LabError, measured
 from labkit.updates import Quadratic, Softmax, compare, simulate, stability
-from labkit.views import updates_figure, updates_timeline
+from labkit.views import updates_figure
 
 BOWL = Quadratic((1.0, 0.2))
 ODD = {
@@ -84,8 +84,7 @@ def drawn(monkeypatch):
         figures.append(chart)
         return SimpleNamespace(alt=alt, kind=kind)
 
-    for module in (updates_timeline, updates_figure):
-        monkeypatch.setattr(module, "picture", picture)
+    monkeypatch.setattr(updates_figure, "picture", picture)
     return figures
 
 
