@@ -99,24 +99,26 @@ def draw_line(
     """A line of tables, one after each of these steps, its messages as arrows before it."""
     rows, columns, per_line, wide, high, close = layout
     pitch, last = ROOM / per_line, steps[-1]
+    start = 24.0 + CHIP
     for number, step in enumerate(steps):
         held = [row[:columns] for row in contributions.at(step)[:rows]] or [()] * rows
-        x = 24 + CHIP + (number * pitch + GAP if step else 0)
-        moves = moves_of(trace, contributions, step)
+        before = close and number == 0  # the step itself is between the two tables
+        x = 24 + CHIP + (number * pitch + GAP if step and not before else 0)
+        moves = moves_of(trace, contributions, 0 if before else step)
         cells = draw_cells(
             board, (x, y, wide, high * rows), held, received=moves.received,
-            sent=moves_of(trace, contributions, step + 1).sent if close and step != last else (),
+            sent=moves_of(trace, contributions, step + 1).sent if before and step != last else (),
             heads=_heads(contributions.cells[:columns]) if close else (),
         )  # fmt: skip
         if number == 0:
             draw_ranks(board, 24, cells)
         name = f"step {step}" if step else "the beginning"
-        board.text(x + wide / 2, y - (30 if close else 12), name, size=9, faint=True,
-                   align="center")  # fmt: skip
+        board.text(x, y - (30 if close else 12), name, size=9, faint=True)
         for message in moves.messages:
             if max(message.source, message.dest) < rows:
                 ends = [cells.box(rank, 0).middle[1] for rank in (message.source, message.dest)]
-                board.arrow((x - GAP + 5, ends[0]), (x - 5, ends[1]), color=FAINT)
+                board.arrow((start, ends[0]), (x - 5, ends[1]), color=FAINT)
+        start = x + wide + 3
 
 
 def _board(
@@ -136,7 +138,7 @@ def _board(
         draw_line(board, trace, contributions, line, top + tall * place, layout)
     words = "Slots: whose contribution is in the value."
     if trace.ranks > FEW:
-        words = "Bar: how many ranks' contributions are in the value; green: all."
+        words = "Bar: how many ranks are in the value; green: all."
     words += " Arrows: messages. Heavy frame: changed in the step."
     words += " Dashed: sent in it." * (layout.close and len(steps) > 1)
     board.text(24, end - 24, words, size=8.5, color=FAINT)
@@ -152,7 +154,8 @@ def _shown(trace: Any, contributions: Any, steps: Sequence[int], layout: Layout)
         (layout.columns, len(contributions.cells), "columns"),
     )
     parts = [f"{some} of {whole} {what}" for some, whole, what in wholes if some < whole]
-    return f"Shown: {', '.join(parts)}. Run this cell to see all." if parts else ""
+    whole = "" if layout.close else " Run this cell to play all."
+    return f"Shown: {', '.join(parts)}.{whole}" if parts else ""
 
 
 def _heads(cells: Sequence[tuple[int, int]]) -> list[str]:
