@@ -29,7 +29,8 @@ def draw() -> Sketch:
     board = Sketch(
         "A classic benchmark",
         448,
-        "For two devices it prints almost three times as many seconds, and an accuracy close to guessing.",
+        "For two devices it prints almost three times as many seconds, and an accuracy "
+        "close to guessing.",
         kind=recorded("2 GPUs", "TensorFlow 2.8"),
     )
     board.frame(24, 80, 448, 340, "the program, in outline")

@@ -95,7 +95,7 @@ class Trace(Record):
 
     def timeline(self, *arguments: Any, **keywords: Any) -> Any:
         """A picture of when each rank sends, receives, works and waits."""
-        from labkit.views.collective_timeline import timeline
+        from labkit.views.timeline import timeline
 
         return timeline(self, *arguments, **keywords)
 

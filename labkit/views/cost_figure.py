@@ -7,7 +7,15 @@ from typing import Any
 
 from labkit.kinds import bytes_text, percent_text, seconds_text
 from labkit.views.figure import (
-    FAINT, INK, OKABE_ITO, Picture, figure, legend_below, look, picture, style,
+    FAINT,
+    INK,
+    OKABE_ITO,
+    Picture,
+    figure,
+    legend_below,
+    look,
+    picture,
+    style,
 )  # fmt: skip
 from labkit.views.sketch import WIDTH, Sketch
 

@@ -1,4 +1,4 @@
-"""A cluster's queue as a chart of devices over hours, and bars of waiting and running."""
+"""A cluster's queue as a chart of devices over hours."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from labkit.views.figure import FRAME, Picture
 from labkit.views.sketch import WIDTH, Sketch
 
-__all__ = ["figure", "finished_figure", "queue_board"]
+__all__ = ["figure", "queue_board"]
 
 _LEFT, _TOP, _RIGHT = 104.0, 84.0, 24.0
 
@@ -21,17 +21,6 @@ def figure(schedule: Any) -> Picture:
         for one in schedule.started
     )
     return board.picture(f"A queue for {schedule.devices} devices over hours. {text}.")
-
-
-def finished_figure(result: Any) -> Picture:
-    """A bar for each number of devices: waiting, then running."""
-    board = _finished_board(result)
-    runs = result.runs
-    text = "; ".join(
-        f"{_devices(devices)}: {wait:.1f} h in the queue and {runs[devices]:.1f} h running"
-        for devices, wait in result.waits.items()
-    )
-    return board.picture(f"Hours until done: {text}. Done first with {result.soonest}.")
 
 
 def queue_board(
@@ -71,10 +60,6 @@ def queue_board(
     return board
 
 
-def _devices(count: int) -> str:
-    return f"{count} device{'s' if count > 1 else ''}"
-
-
 def _neighbours(devices: tuple[int, ...]) -> list[tuple[int, int]]:
     """Neighbouring devices together: (first, how many)."""
     found: list[tuple[int, int]] = []
@@ -84,35 +69,3 @@ def _neighbours(devices: tuple[int, ...]) -> list[tuple[int, int]]:
         else:
             found.append((device, 1))
     return found
-
-
-def _finished_board(result: Any) -> Sketch:
-    pitch, lane = 40.0, 26.0
-    bottom = 108.0 + pitch * len(result.waits)
-    board = Sketch(
-        "Until you are done",
-        bottom + 6,
-        "More devices run for a shorter time, and wait for a longer one.",
-        kind=result.kind,
-    )
-    left, runs = 124.0, result.runs
-    longest = max(wait + runs[devices] for devices, wait in result.waits.items())
-    scale = (WIDTH - left - 96) / longest
-    for x, series, words in ((left, 1, "in the queue"), (left + 150, 0, "running")):
-        board.box(x, 78, 20, 12, series=series, hatch=True, corner=1.5)
-        board.text(x + 27, 84, words, size=9)
-    for row, (devices, wait) in enumerate(result.waits.items()):
-        y, x = 104.0 + pitch * row, left
-        first = devices == result.soonest
-        board.text(24, y + lane / 2, _devices(devices), size=9.5, bold=first)
-        for hours, series in ((wait, 1), (runs[devices], 0)):
-            wide = hours * scale
-            if wide >= 1:
-                words = f"{hours:.1f} h" if wide > 50 else ""
-                board.box(
-                    x, y, wide, lane, words,
-                    series=series, hatch=True, size=8.5, corner=min(2.0, wide / 4),
-                )  # fmt: skip
-            x += wide
-        board.text(x + 10, y + lane / 2, f"{wait + runs[devices]:.1f} h", size=9.5, bold=first)
-    return board

@@ -21,7 +21,15 @@ from typing import Any, NamedTuple
 
 from labkit.kinds import Kind
 from labkit.views.figure import (
-    FAINT, INK, PAGE_DPI, SCALE, Picture, finished, look, tint, typeface,
+    FAINT,
+    INK,
+    PAGE_DPI,
+    SCALE,
+    Picture,
+    finished,
+    look,
+    tint,
+    typeface,
 )  # fmt: skip
 
 __all__ = ["WIDTH", "Box", "Sketch", "Word"]

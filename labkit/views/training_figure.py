@@ -1,18 +1,25 @@
-"""What training left behind, as pictures: curves over epochs and time, and the parts of a step."""
+"""What training left behind as curves: over epochs, and over time."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
 from labkit.kinds import percent_text, seconds_text
 from labkit.views.figure import (
-    INK, Picture, figure, legend_below, look, mark_target, picture, style, time_axis,
+    INK,
+    Picture,
+    figure,
+    legend_below,
+    look,
+    mark_target,
+    picture,
+    style,
+    time_axis,
 )  # fmt: skip
 
-__all__ = ["curves", "parts_of_a_step"]
+__all__ = ["curves"]
 
 
 def curves(
@@ -48,42 +55,6 @@ def curves(
         chart.suptitle(title, x=0.02, ha="left", size=10.5, color=INK)
         kind = max(trainings, key=lambda one: one.replicas).kind
         return picture(chart, f"Curves of the {title}. {said}.", kind)
-
-
-def parts_of_a_step(found: Any) -> Picture:
-    """One bar for one device, one for the replicas: seconds for 1000 images, part by part."""
-    steps = (found.alone, found.together)
-    said = "; ".join(
-        f"{step.who}: "
-        + ", ".join(
-            f"{part.name} {seconds_text(1000 * part.seconds / step.global_batch)}"
-            for part in step.parts
-            if part.measurable
-        )
-        for step in steps
-    )
-    with style():
-        chart = figure(8, 3.4)
-        axes = chart.add_subplot(xlabel="milliseconds for 1000 images")
-        axes.set_title(textwrap.fill(found.title, 60))
-        axes.grid(axis="y", visible=False)
-        axes.grid(axis="x", visible=True)
-        for row, step in enumerate(steps):
-            left = 0.0
-            for number, part in enumerate(step.parts):
-                # A part whose interval holds zero is noise: it gets no bar.
-                width = 1e6 * part.seconds / step.global_batch if part.measurable else 0.0
-                axes.barh(
-                    row, width, left=left, height=0.5, linewidth=1,
-                    label=part.name if row == 0 else None, **look(number).bar,
-                )  # fmt: skip
-                left += width
-        axes.set_yticks(range(2), [f"{step.who}\nsteps of {step.global_batch}" for step in steps])
-        axes.set_ylim(1.5, -0.5)
-        axes.tick_params(axis="y", length=0)
-        legend_below(chart, axes)
-        alt = f"{found.title}, for 1000 images. {said}. {found.reason}"
-        return picture(chart, alt, found.kind)
 
 
 def _who(training: Any) -> str:

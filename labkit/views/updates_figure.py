@@ -8,10 +8,18 @@ from typing import Any
 
 from labkit.kinds import percent_text, seconds_text
 from labkit.views.figure import (
-    FAINT, INK, Picture, figure, legend_below, look, mark_target, picture, style,
+    FAINT,
+    INK,
+    Picture,
+    figure,
+    legend_below,
+    look,
+    mark_target,
+    picture,
+    style,
     time_axis,
 )  # fmt: skip
-from labkit.views.lanes import WAITS, Bar, State, inches_per, lanes, unit_of
+from labkit.views.timeline import WAITS, Bar, State, inches_per, lanes, unit_of
 
 __all__ = ["curves", "histogram", "limits", "timeline"]
 

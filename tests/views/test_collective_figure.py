@@ -11,7 +11,7 @@ from labkit.kinds import LabError
 from labkit.views import sketch
 from labkit.views.cells import size_of_values
 from labkit.views.collective_figure import figure, moves_of
-from labkit.views.collective_timeline import bars, timeline
+from labkit.views.timeline import bars, timeline
 
 LINKS = {"latency": 5e-6, "bandwidth": 1e9}
 
@@ -112,7 +112,7 @@ def test_the_words_of_a_small_run_say_all_values_and_of_an_empty_one_that_it_is(
 
 
 def test_a_step_that_the_run_does_not_have_is_refused_with_the_range():
-    with pytest.raises(LabError, match="0 to 6.*got 7"):
+    with pytest.raises(LabError, match=r"0 to 6.*got 7"):
         figure(run("ring_all_reduce"), 7)
 
 
