@@ -9,7 +9,6 @@ from labkit.kinds import bytes_text, percent_text, seconds_text
 from labkit.views.figure import (
     FAINT,
     INK,
-    OKABE_ITO,
     Picture,
     figure,
     legend_below,
@@ -17,11 +16,11 @@ from labkit.views.figure import (
     picture,
     style,
 )  # fmt: skip
-from labkit.views.sketch import WIDTH, Sketch
+from labkit.views.sketch import Sketch
+from labkit.views.timeline import Bar, Lanes, State, unit_of
 
 __all__ = ["buckets", "buckets_board", "costs", "times"]
 
-_LEFT, _TOP, _PITCH, _LANE = 104.0, 92.0, 112.0, 30.0
 _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
@@ -140,53 +139,29 @@ def buckets(plan: Any) -> Picture:
 
 def buckets_board(plans: Mapping[str, Any]) -> Sketch:
     """Schedules below each other on one axis of time, each under its name."""
-    longest = max(plan.seconds for plan in plans.values())
-    board = Sketch(
+    scale, unit = unit_of(max(plan.seconds for plan in plans.values()))
+    names: list[str] = []
+    bars: list[Bar] = []
+    for name, plan in plans.items():
+        lane, layers = len(names), len(plan.backward)
+        names += [name, "backward", "all-reduce"]
+        for number, (start, end) in enumerate(plan.backward):
+            word = f"{layers - number}"
+            bars.append(Bar(lane + 1, "backward", start / scale, end / scale, (word,)))
+        for one in plan.buckets:
+            high, low = layers - one.first, layers - one.last
+            word = f"{high}" if high == low else f"{high}–{low}"
+            words = (f"layers {word}", word)
+            bars.append(Bar(lane + 2, "all-reduce", one.start / scale, one.end / scale, words))
+    states = {"backward": State("", 0), "all-reduce": State("", 2)}
+    lanes = Lanes(
         "Gradients leave while the backward pass runs",
-        _TOP + _PITCH * len(plans),
         "The backward pass works on the last layer first. What it has finished can travel.",
-        kind=next(iter(plans.values())).kind,
-    )
-    scale = (WIDTH - _LEFT - 98) / longest
-    for row, (name, plan) in enumerate(plans.items()):
-        _row(board, _TOP + _PITCH * row, scale, name, plan)
-    return board
-
-
-def _row(board: Sketch, y: float, scale: float, name: str, plan: Any) -> None:
-    board.text(24, y, name, bold=True, size=9.5)
-    above, below = y + 14, y + 18 + _LANE
-    board.text(24, above + _LANE / 2, "backward", size=9)
-    board.text(24, below + _LANE / 2, "all-reduce", size=9)
-    layers = len(plan.backward)
-    works = [(start, end, str(layers - i)) for i, (start, end) in enumerate(plan.backward)]
-    for series, top, bars in ((0, above, works), (2, below, _sent(plan, scale))):
-        for start, end, word in bars:
-            wide = (end - start) * scale
-            board.box(
-                _LEFT + start * scale, top, wide, _LANE, word if wide >= 18 else "",
-                series=series, hatch=series > 0, size=8.5, corner=min(1.5, wide / 4),
-            )  # fmt: skip
-    done = _LEFT + plan.backward[-1][1] * scale
-    # Not over the lower lane: it has words.
-    board.line((done, above - 7), (done, below), above=True)
-    board.line((done, below + _LANE), (done, below + _LANE + 7), above=True)
-    end = _LEFT + plan.seconds * scale
-    board.text(end + 10, below + _LANE / 2, seconds_text(plan.seconds), size=9.5, bold=True)
-    if plan.exposed > 0:
-        board.text(
-            done + 10, above + _LANE / 2, f"{seconds_text(plan.exposed)} more", size=9,
-            color=OKABE_ITO["vermillion"],
-        )  # fmt: skip
-
-
-def _sent(plan: Any, scale: float) -> list[tuple[float, float, str]]:
-    """Each bucket with the numbers of its layers in the model, as long as all of them fit."""
-    layers = len(plan.backward)
-    ends = [(layers - one.first, layers - one.last) for one in plan.buckets]
-    short = [str(high) if high == low else f"{high}–{low}" for high, low in ends]
-    widths = [(one.end - one.start) * scale for one in plan.buckets]
-    for words in ([f"layers {word}" for word in short], short, [""] * len(short)):
-        if all(7.6 * len(word) + 8 <= wide for word, wide in zip(words, widths, strict=True)):
-            break
-    return [(one.start, one.end, word) for one, word in zip(plan.buckets, words, strict=True)]
+        bars, states, names, unit, next(iter(plans.values())).kind, high=34,
+    )  # fmt: skip
+    for number, plan in enumerate(plans.values()):
+        x, y = lanes.x(plan.backward[-1][1] / scale), lanes.y(3 * number + 1)
+        lanes.board.line((x, y - 6), (x, y + 2.1 * lanes.high), dashed=True, above=True)
+        said = f"{seconds_text(plan.exposed)} after it, {seconds_text(plan.seconds)} in all"
+        lanes.board.text(x + 10, y + 0.44 * lanes.high, said, size=9)
+    return lanes.board

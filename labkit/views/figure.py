@@ -150,7 +150,7 @@ def figure(width: float = 8.0, height: float = 4.5) -> Figure:
 
 
 def legend_below(chart: Figure, axes: Any) -> None:
-    """The names of the curves below the axes: curves that cross leave no corner free for certain."""
+    """The names of the curves below the axes: no corner is free of curves for certain."""
     handles, names = axes.get_legend_handles_labels()
     inches = 0.075 * max(map(len, names)) + 0.6
     columns = max(1, min(len(names), int(7.4 / inches)))
@@ -261,7 +261,7 @@ def _with_few_colors(image: Image) -> Image:
     """With a palette, which makes the file of flat areas three to five times smaller."""
     from PIL import Image
 
-    found = image.getcolors(2**14)
+    found: Any = image.getcolors(2**14)
     if found is None:  # photographs
         return image.quantize(256, dither=Image.Dither.NONE)
     # The most frequent ones, exactly; the smooth edges of letters take the nearest. Pillow mixes up

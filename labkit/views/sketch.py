@@ -169,9 +169,8 @@ class Sketch:
         made = Box(x, y, width, height)
         self.boxes.append(made)
         self.shape(_rounded(made, corner), color, level=3)
-        if hatch and one is not None and one.hatch:
-            over = partial(_hatch, box=made, mark=one.hatch[0], color=tint(one.color, 0.55))
-            self._add(3.5, over)
+        if hatch and series is not None:
+            self.hatch(made, series)
         edge = INK if one is None else one.color
         self._outline(_rounded(made, corner), edge, HEAVY if heavy else THIN, dashed, 3.6)
         if words:
@@ -180,6 +179,13 @@ class Sketch:
                 backed=color if hatch else "",
             )  # fmt: skip
         return made
+
+    def hatch(self, box: Box, series: int) -> None:
+        """The pattern of a series over a box."""
+        one = look(series)
+        if one.hatch:
+            over = partial(_hatch, box=box, mark=one.hatch[0], color=tint(one.color, 0.55))
+            self._add(3.3, over)
 
     def frame(
         self, x: float, y: float, width: float, height: float, words: str, *, dashed: bool = False

@@ -1,40 +1,44 @@
-"""Lanes over time, a bar for what each rank or worker does; the timeline of a collective."""
+"""Lanes over time with a bar for what each rank or device does; the timeline of a collective."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from math import floor, log10
+from typing import Any, NamedTuple
 
-from labkit.kinds import modelled, seconds_text
-from labkit.views.figure import FAINT, INK, Picture, figure, look, picture, style
+from labkit.kinds import Kind, modelled, seconds_text
+from labkit.views.figure import FAINT, FRAME, SCALE, Picture, look, tint, typeface
+from labkit.views.sketch import WIDTH, Box, Sketch
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+__all__ = ["Bar", "Lanes", "State", "bars", "timeline", "unit_of", "width_of"]
 
-__all__ = ["WAITS", "Bar", "State", "bars", "inches_per", "lanes", "timeline", "unit_of"]
-
-WAITS: dict[str, Any] = {"facecolor": "#ECEEF0", "edgecolor": FAINT}
-HATCHED = 200  # bars of one state; of more, hatching would be a grey field
-LETTER = 0.0095  # inches, for each point of its size
+STEPS = modelled(
+    "one step for each message, whatever its size; a rank sends one and receives one at a time"
+)
+MOST_NAMED = 8  # ranks whose shares of time the alt text spells out
+HATCHED = 500  # bars; of more, edges and hatching would be a grey field
+RIGHT = 24.0
 
 
 class State(NamedTuple):
-    """What a bar can be: its name in the key, how it is drawn, and where in its lane."""
+    """What a bar can be: its name in the key, its series, and where in its lane."""
 
     name: str
-    looks: Mapping[str, Any]
+    series: int | None  # grey without
     top: float = 0.08
     high: float = 0.72
+    dashed: bool = False
 
 
 class Bar(NamedTuple):
-    """A state of one lane, with words for it: the first that fit are written."""
+    """A state of one lane, or of several, with words for it: the first that fit are written."""
 
     lane: int
     state: str
     start: float
     end: float
     words: Sequence[str] = ()
+    lanes: int = 1
 
 
 def unit_of(seconds: float) -> tuple[float, str]:
@@ -43,84 +47,97 @@ def unit_of(seconds: float) -> tuple[float, str]:
     return next((one for one in units if seconds >= one[0]), (1e-9, "nanoseconds"))
 
 
-def inches_per(end: float) -> float:
-    """Of the axis; known only roughly before the layout."""
-    return 6.6 / (end or 1)
+def width_of(words: str, size: float) -> float:
+    """Pixels of the page that words take."""
+    return float(typeface(size).getlength(words)) / SCALE
 
 
-def lanes(
-    title: str, bars: Sequence[Bar], states: Mapping[str, State], names: Sequence[str],
-    end: float, unit: str,
-) -> tuple[Figure, Any]:  # fmt: skip
-    """A chart with all bars, and its axes, to draw more."""
-    from matplotlib.ticker import MaxNLocator
+class Lanes:
+    """A board with all bars on it, and where lanes and times are, to draw more."""
 
-    high = 0.5 if len(names) <= 9 else 0.3 if len(names) <= 20 else 0.13
-    chart = figure(8, 1.35 + high * len(names))
-    axes = chart.add_subplot(xlabel=unit)
-    axes.set_title(title, pad=30)
-    for state, how in states.items():
-        _draw(axes, [bar for bar in bars if bar.state == state], how)
-    size = 8.0 if high > 0.4 else 6.5
-    for bar in bars if high > 0.2 else ():
-        _write(axes, bar, states[bar.state], size, inches_per(end))
-    shown = range(0, len(names), 1 if high > 0.2 else 4)
-    axes.set_yticks([lane + 0.44 for lane in shown], [names[lane] for lane in shown])
-    axes.tick_params(axis="y", length=0)
-    axes.set(xlim=(0, 1.01 * (end or 1)), ylim=(len(names), -0.05))
-    axes.xaxis.set_major_locator(MaxNLocator(10, integer=unit == "steps"))
-    axes.grid(axis="y", visible=False)
-    axes.spines["left"].set_visible(False)
-    present = {bar.state for bar in bars if bar.end - bar.start > 1e-3 * end}
-    _draw_key(axes, [how for state, how in states.items() if state in present])
-    return chart, axes
+    def __init__(
+        self, title: str, subtitle: str, bars: Sequence[Bar], states: Mapping[str, State],
+        names: Sequence[str], unit: str, kind: Kind, *, high: float = 0, below: float = 0,
+    ) -> None:  # fmt: skip
+        count = len(names)
+        self.high = high or (42.0 if count <= 9 else 28.0 if count <= 20 else 12.0)
+        self.top = 104.0 if any(how.name for how in states.values()) else 82.0
+        self.end = max((bar.end for bar in bars), default=1.0) or 1.0
+        self.left = 40 + max(width_of(name, 9.5) for name in names)
+        self.bottom = self.top + self.high * count + below
+        self.board = Sketch(title, self.bottom + 46, subtitle, kind=kind)
+        few = len(bars) < HATCHED
+        for bar in bars:
+            self._draw(bar, states[bar.state], few)
+        filled = {bar.lane + more for bar in bars for more in range(bar.lanes)}
+        for lane in range(0, count, 1 if self.high > 12 else 4):
+            bold = bool(bars) and lane not in filled  # a heading
+            self.board.text(24, self.y(lane + 0.44), names[lane], size=9.5, bold=bold)
+        self._draw_axis(unit)
+        present = {bar.state for bar in bars if bar.end - bar.start > 1e-3 * self.end}
+        self._draw_key([how for state, how in states.items() if how.name and state in present])
+
+    def x(self, time: float) -> float:
+        """Where a time is on the board."""
+        return self.left + time * (WIDTH - RIGHT - self.left) / self.end
+
+    def y(self, lane: float) -> float:
+        """Where a lane begins."""
+        return self.top + self.high * lane
+
+    def _draw(self, bar: Bar, how: State, few: bool) -> None:
+        left, right = self.x(bar.start), self.x(bar.end)
+        high = (how.high + bar.lanes - 1) * self.high
+        box = Box(left, self.y(bar.lane + how.top), right - left, high)
+        self._fill(box, how, few)
+        size = 8.5 if high >= 13 else 7.5
+        room = box.width - 6 if high >= 10 else 0
+        words = next((one for one in bar.words if width_of(one.split("\n")[0], size) < room), "")
+        if words:
+            fill = self._color(how) if how.series else ""
+            self.board.text(*box.middle, words, size=size, align="center", inside=box, backed=fill)
+
+    def _color(self, how: State) -> str:
+        grey = "white" if how.dashed else "#ECEEF0"
+        return grey if how.series is None else tint(look(how.series).color, 0.3)
+
+    def _fill(self, box: Box, how: State, few: bool) -> None:
+        edge = FAINT if how.series is None else look(how.series).color
+        self.board.rectangle(box, self._color(how), level=1 if how.series is None else 3)
+        if few:
+            if how.series is not None:
+                self.board.hatch(box, how.series)
+            self.board.rectangle(box, edge=edge, dashed=how.dashed, level=3.4)
+
+    def _draw_axis(self, unit: str) -> None:
+        power = 10.0 ** floor(log10(self.end / 11))
+        step = next(f * power for f in (1, 2, 5, 10) if f * power >= self.end / 11)
+        step = max(step, 1.0) if unit in ("steps", "hours") else step
+        self.board.line((self.left, self.bottom), (WIDTH - RIGHT, self.bottom), color=FAINT)
+        last = WIDTH - RIGHT - width_of(unit, 9) - 14
+        for number in range(int(self.end / step + 1e-9) + 1):
+            x = self.x(number * step)
+            self.board.line((x, self.top), (x, self.bottom), color=FRAME)
+            if x < last:
+                text = f"{number * step:.6g}"
+                self.board.text(x, self.bottom + 16, text, size=9, align="center")
+        self.board.text(WIDTH - RIGHT, self.bottom + 16, unit, size=9, align="right")
+
+    def _draw_key(self, states: Sequence[State]) -> None:
+        x = 24.0
+        for how in states:
+            self._fill(Box(x, 76, 20, 12), how, few=True)
+            self.board.text(x + 27, 82, how.name, size=9)
+            x += 52 + width_of(how.name, 9)
 
 
-def _draw(axes: Any, bars: Sequence[Bar], how: State) -> None:
-    """All of one state as one collection: single patches would take seconds."""
-    from matplotlib.collections import PolyCollection
-
-    corners = []
-    for bar in bars:
-        top, bottom = bar.lane + how.top, bar.lane + how.top + how.high
-        corners.append([(bar.start, top), (bar.end, top), (bar.end, bottom), (bar.start, bottom)])
-    looks = {"hatch": "", **how.looks} if len(bars) < HATCHED else {**how.looks, "hatch": ""}
-    axes.add_collection(PolyCollection(corners, linewidth=0.7, zorder=2, **looks))
-
-
-def _write(axes: Any, bar: Bar, how: State, size: float, inches: float) -> None:
-    room = (bar.end - bar.start) * inches
-    words = next((one for one in bar.words if LETTER * size * (len(one) + 1) < room), "")
-    if words:
-        ground = {"facecolor": how.looks["facecolor"], "edgecolor": "none", "pad": 0.6}
-        axes.text(
-            (bar.start + bar.end) / 2, bar.lane + how.top + how.high / 2, words, size=size,
-            ha="center", va="center_baseline", color=INK, zorder=6, bbox=ground,
-        )  # fmt: skip
-
-
-def _draw_key(axes: Any, states: Sequence[State]) -> None:
-    """What the bars are, in one line under the title."""
-    from matplotlib.patches import Patch
-
-    axes.legend(
-        handles=[Patch(label=one.name, linewidth=0.8, **one.looks) for one in states],
-        loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=len(states), fontsize=8.5,
-        borderaxespad=0.2, handlelength=1.6, columnspacing=1.2,
-    )  # fmt: skip
-
-
-STEPS = modelled(
-    "one step for each message, whatever its size; a rank sends one and receives one at a time"
-)
 # A rank sends and receives at once. Waiting is what is left when all else lies over it.
 STATES = {
-    "waits": State("waits", WAITS),
-    "sends": State("sends to", look(0).bar, 0.08, 0.36),
-    "receives": State("receives from", look(1).bar, 0.44, 0.36),
-    "works": State("works", look(2).bar),
+    "waits": State("waits", None),
+    "sends": State("sends to", 0, 0.08, 0.36),
+    "receives": State("receives from", 1, 0.44, 0.36),
+    "works": State("works", 2),
 }
-MOST_NAMED = 8  # ranks whose shares of time the alt text spells out
 
 
 def timeline(trace: Any, *arguments: Any, **keywords: Any) -> Picture:
@@ -134,12 +151,12 @@ def timeline(trace: Any, *arguments: Any, **keywords: Any) -> Picture:
     scale, unit = (1.0, "steps") if timed is None else unit_of(end)
     waits = [Bar(rank, "waits", 0.0, until) for rank, until in enumerate(finished)]
     shown = [one._replace(start=one.start / scale, end=one.end / scale) for one in waits + drawn]
-    with style():
-        names = [f"rank {rank}" for rank in range(trace.ranks)]
-        title = f"{trace.program}: what each rank does"
-        chart, _ = lanes(title, shown, STATES, names, end / scale, unit)
-        kind = STEPS if timed is None else timed.kind
-        return picture(chart, _alt(trace, drawn, finished, end, timed is not None), kind)
+    lanes = Lanes(
+        f"{trace.program}: what each rank does", "", shown, STATES,
+        [f"rank {rank}" for rank in range(trace.ranks)], unit,
+        STEPS if timed is None else timed.kind,
+    )  # fmt: skip
+    return lanes.board.picture(_alt(trace, drawn, finished, end, timed is not None))
 
 
 def bars(trace: Any, timed: Any = None) -> tuple[list[Bar], list[float]]:

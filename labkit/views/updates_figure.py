@@ -19,18 +19,19 @@ from labkit.views.figure import (
     style,
     time_axis,
 )  # fmt: skip
-from labkit.views.timeline import WAITS, Bar, State, inches_per, lanes, unit_of
+from labkit.views.sketch import WIDTH
+from labkit.views.timeline import Bar, Lanes, State, unit_of, width_of
 
 __all__ = ["curves", "histogram", "limits", "timeline"]
 
 LOOKS = 7  # workers that can be told apart
 HUGE = 1e100  # a loss that no axis shows
 STATES = {
-    "computes": State("computes: version read → version made", look(0).bar),
-    "late": State("computes, comes too late", look(3).bar),
-    "waits": State("waits", WAITS),
-    "communicates": State("network and server", look(5).bar),
-    "open": State("not finished", {"facecolor": "white", "edgecolor": FAINT, "linestyle": "--"}),
+    "computes": State("computes: version read → version made", 0),
+    "late": State("computes, comes too late", 3),
+    "waits": State("waits", None),
+    "communicates": State("network and server", 5),
+    "open": State("not finished", None, dashed=True),
 }
 SHOWN = 6  # gradients of each worker, on average, unless another end is given
 DESCRIBED = 8  # workers in the alt text
@@ -43,16 +44,13 @@ def timeline(run: Any, until: float | None = None) -> Picture:
     bars = list(_bars(run, end))
     made = {g.written: g.applied for g in run.used if g.applied <= end}
     scale, unit = unit_of(max(end, 1e-3))
-    shown = [one._replace(start=one.start / scale, end=one.end / scale) for one in bars]
-    with style():
-        names = [*(f"worker {worker}" for worker in range(run.workers)), "version"]
-        title = run.title.removesuffix(f", {run.problem}")
-        chart, axes = lanes(title, shown, STATES, names, end / scale, unit)
-        axes.grid(visible=False)
-        axes.set_ylim(bottom=run.workers + (1 if run.workers <= 20 else 2))  # for the numbers
-        times = {version: at / scale for version, at in made.items()}
-        _draw_versions(axes, times, run.workers + 0.1, inches_per(end / scale))
-        return picture(chart, _timeline_words(run, bars, made, end), run.kind)
+    lanes = Lanes(
+        run.title.removesuffix(f", {run.problem}"), "",
+        [one._replace(start=one.start / scale, end=one.end / scale) for one in bars], STATES,
+        [f"worker {worker}" for worker in range(run.workers)], unit, run.kind, below=34,
+    )  # fmt: skip
+    _draw_versions(lanes, {version: at / scale for version, at in made.items()}, run.workers)
+    return lanes.board.picture(_timeline_words(run, bars, made, end))
 
 
 def _end(run: Any) -> float:
@@ -83,21 +81,18 @@ def _bars(run: Any, end: float) -> Iterator[Bar]:
             yield Bar(worker, "open", last, end)
 
 
-def _draw_versions(axes: Any, made: dict[int, float], top: float, inches: float) -> None:
+def _draw_versions(lanes: Lanes, made: dict[int, float], workers: int) -> None:
     """A mark for each version, and its number where there is room for it."""
-    taken = -1.0
-    if len(made) <= LINES:
-        axes.vlines(list(made.values()), 0, top, color=FAINT, linewidth=0.6, linestyle=":",
-                    zorder=0.5)  # fmt: skip
-    axes.vlines(list(made.values()), top, top + 0.2, color=INK, linewidth=1.2)
+    y, taken = lanes.y(workers) + 4, 0.0
+    lanes.board.text(24, y + 16, "version", size=9.5)
     for version, at in sorted(made.items()):
-        half = 0.045 * (len(str(version)) + 1)  # of its width, in inches
-        if at * inches - half > taken:
-            taken = at * inches + half
-            axes.annotate(
-                str(version), (at, top + 0.2), xytext=(0, -2), textcoords="offset points",
-                size=8, ha="center", va="top", color=INK,
-            )  # fmt: skip
+        x, half = lanes.x(at), width_of(str(version), 8.5) / 2
+        if len(made) <= LINES:
+            lanes.board.line((x, lanes.y(0)), (x, y), dashed=True, color=FAINT)
+        lanes.board.line((x, y), (x, y + 7))
+        if x - half > taken + 3 and x + half < WIDTH - 16:
+            taken = x + half
+            lanes.board.text(x, y + 17, str(version), size=8.5, align="center")
 
 
 def _timeline_words(run: Any, bars: Sequence[Bar], made: dict[int, float], end: float) -> str:
