@@ -17,7 +17,7 @@ from labkit.views.figure import (
     style,
 )  # fmt: skip
 from labkit.views.sketch import Sketch
-from labkit.views.timeline import Bar, Lanes, State, unit_of
+from labkit.views.timeline import Bar, Lanes, State
 
 __all__ = ["buckets", "buckets_board", "costs", "times"]
 
@@ -139,7 +139,6 @@ def buckets(plan: Any) -> Picture:
 
 def buckets_board(plans: Mapping[str, Any]) -> Sketch:
     """Schedules below each other on one axis of time, each under its name."""
-    scale, unit = unit_of(max(plan.seconds for plan in plans.values()))
     names: list[str] = []
     bars: list[Bar] = []
     for name, plan in plans.items():
@@ -147,20 +146,20 @@ def buckets_board(plans: Mapping[str, Any]) -> Sketch:
         names += [name, "backward", "all-reduce"]
         for number, (start, end) in enumerate(plan.backward):
             word = f"{layers - number}"
-            bars.append(Bar(lane + 1, "backward", start / scale, end / scale, (word,)))
+            bars.append(Bar(lane + 1, "backward", start, end, (word,)))
         for one in plan.buckets:
             high, low = layers - one.first, layers - one.last
             word = f"{high}" if high == low else f"{high}–{low}"
             words = (f"layers {word}", word)
-            bars.append(Bar(lane + 2, "all-reduce", one.start / scale, one.end / scale, words))
+            bars.append(Bar(lane + 2, "all-reduce", one.start, one.end, words))
     states = {"backward": State("", 0), "all-reduce": State("", 2)}
     lanes = Lanes(
         "Gradients leave while the backward pass runs",
         "The backward pass works on the last layer first. What it has finished can travel.",
-        bars, states, names, unit, next(iter(plans.values())).kind, high=34,
+        bars, states, names, next(iter(plans.values())).kind, high=34,
     )  # fmt: skip
     for number, plan in enumerate(plans.values()):
-        x, y = lanes.x(plan.backward[-1][1] / scale), lanes.y(3 * number + 1)
+        x, y = lanes.x(plan.backward[-1][1]), lanes.y(3 * number + 1)
         lanes.board.line((x, y - 6), (x, y + 2.1 * lanes.high), dashed=True, above=True)
         said = f"{seconds_text(plan.exposed)} after it, {seconds_text(plan.seconds)} in all"
         lanes.board.text(x + 10, y + 0.44 * lanes.high, said, size=9)

@@ -36,7 +36,7 @@ def queue_board(
         for first, count in _neighbours(one.on_devices)
     ]
     names = [f"device {device}" for device in range(schedule.devices)]
-    return Lanes(title, subtitle, bars, states, names, "hours", schedule.kind, high=30).board
+    return Lanes(title, subtitle, bars, states, names, schedule.kind, unit="hours", high=30).board
 
 
 def _neighbours(devices: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import floor, log10
 from typing import Any, NamedTuple
 
-from labkit.kinds import Kind, modelled, seconds_text
+from labkit.kinds import Kind, modelled
 from labkit.views.figure import FAINT, FRAME, SCALE, Picture, look, tint, typeface
 from labkit.views.sketch import WIDTH, Box, Sketch
 
@@ -15,7 +15,7 @@ __all__ = ["Bar", "Lanes", "State", "bars", "timeline", "unit_of", "width_of"]
 STEPS = modelled(
     "one step for each message, whatever its size; a rank sends one and receives one at a time"
 )
-MOST_NAMED = 8  # ranks whose shares of time the alt text spells out
+MOST_NAMED = 8  # lanes that the alt text spells out
 HATCHED = 500  # bars; of more, edges and hatching would be a grey field
 RIGHT = 24.0
 
@@ -57,12 +57,15 @@ class Lanes:
 
     def __init__(
         self, title: str, subtitle: str, bars: Sequence[Bar], states: Mapping[str, State],
-        names: Sequence[str], unit: str, kind: Kind, *, high: float = 0, below: float = 0,
+        names: Sequence[str], kind: Kind, *, unit: str = "", high: float = 0, below: float = 0,
     ) -> None:  # fmt: skip
+        """Times are seconds, or counts of a `unit`."""
         count = len(names)
+        self.bars, self.states, self.names = bars, states, names
         self.high = high or (42.0 if count <= 9 else 28.0 if count <= 20 else 12.0)
         self.top = 104.0 if any(how.name for how in states.values()) else 82.0
         self.end = max((bar.end for bar in bars), default=1.0) or 1.0
+        self.scale, self.unit = (1.0, unit) if unit else unit_of(self.end)
         self.left = 40 + max(width_of(name, 9.5) for name in names)
         self.bottom = self.top + self.high * count + below
         self.board = Sketch(title, self.bottom + 46, subtitle, kind=kind)
@@ -73,7 +76,7 @@ class Lanes:
         for lane in range(0, count, 1 if self.high > 12 else 4):
             bold = bool(bars) and lane not in filled  # a heading
             self.board.text(24, self.y(lane + 0.44), names[lane], size=9.5, bold=bold)
-        self._draw_axis(unit)
+        self._draw_axis()
         present = {bar.state for bar in bars if bar.end - bar.start > 1e-3 * self.end}
         self._draw_key([how for state, how in states.items() if how.name and state in present])
 
@@ -84,6 +87,22 @@ class Lanes:
     def y(self, lane: float) -> float:
         """Where a lane begins."""
         return self.top + self.high * lane
+
+    def words(self) -> str:
+        """How long each of the first lanes is in which state: what is grey is the rest."""
+        lanes = []
+        for lane, name in enumerate(self.names[:MOST_NAMED]):
+            mine = [bar for bar in self.bars if bar.lane == lane]
+            full = [bar for bar in mine if self.states[bar.state].series is not None]
+            times = {state: _covered([bar for bar in full if bar.state == state])
+                     for state in self.states}  # fmt: skip
+            times["waits"] = _covered(mine) - _covered(full)
+            known = {state: time / self.scale for state, time in times.items()}
+            said = (f"{state} {time:.3g}" for state, time in known.items() if time > 1e-9)
+            lanes.append(f"{name} {', '.join(said) or 'does nothing'}")
+        more = len(self.names) - MOST_NAMED
+        lanes += [f"and {more} more"] if more > 0 else []
+        return f"{self.end / self.scale:.3g} {self.unit}: {'; '.join(lanes)}."
 
     def _draw(self, bar: Bar, how: State, few: bool) -> None:
         left, right = self.x(bar.start), self.x(bar.end)
@@ -109,14 +128,15 @@ class Lanes:
                 self.board.hatch(box, how.series)
             self.board.rectangle(box, edge=edge, dashed=how.dashed, level=3.4)
 
-    def _draw_axis(self, unit: str) -> None:
-        power = 10.0 ** floor(log10(self.end / 11))
-        step = next(f * power for f in (1, 2, 5, 10) if f * power >= self.end / 11)
+    def _draw_axis(self) -> None:
+        unit, end = self.unit, self.end / self.scale
+        power = 10.0 ** floor(log10(end / 11))
+        step = next(f * power for f in (1, 2, 5, 10) if f * power >= end / 11)
         step = max(step, 1.0) if unit in ("steps", "hours") else step
         self.board.line((self.left, self.bottom), (WIDTH - RIGHT, self.bottom), color=FAINT)
         last = WIDTH - RIGHT - width_of(unit, 9) - 14
-        for number in range(int(self.end / step + 1e-9) + 1):
-            x = self.x(number * step)
+        for number in range(int(end / step + 1e-9) + 1):
+            x = self.x(number * step * self.scale)
             self.board.line((x, self.top), (x, self.bottom), color=FRAME)
             if x < last:
                 text = f"{number * step:.6g}"
@@ -147,16 +167,14 @@ def timeline(trace: Any, *arguments: Any, **keywords: Any) -> Picture:
     """
     timed = trace.timed(*arguments, **keywords) if arguments or keywords else None
     drawn, finished = bars(trace, timed)
-    end = float(max([*finished, *(bar.end for bar in drawn)], default=0.0))
-    scale, unit = (1.0, "steps") if timed is None else unit_of(end)
     waits = [Bar(rank, "waits", 0.0, until) for rank, until in enumerate(finished)]
-    shown = [one._replace(start=one.start / scale, end=one.end / scale) for one in waits + drawn]
+    names = [f"rank {rank}" for rank in range(trace.ranks)]
     lanes = Lanes(
-        f"{trace.program}: what each rank does", "", shown, STATES,
-        [f"rank {rank}" for rank in range(trace.ranks)], unit,
-        STEPS if timed is None else timed.kind,
+        f"{trace.program}: what each rank does", "", waits + drawn, STATES, names,
+        STEPS if timed is None else timed.kind, unit="" if timed else "steps",
     )  # fmt: skip
-    return lanes.board.picture(_alt(trace, drawn, finished, end, timed is not None))
+    count = f"{trace.ranks} rank{'s' * (trace.ranks != 1)}"
+    return lanes.board.picture(f"Timeline of {trace.program}, {count}, {lanes.words()}")
 
 
 def bars(trace: Any, timed: Any = None) -> tuple[list[Bar], list[float]]:
@@ -177,31 +195,10 @@ def bars(trace: Any, timed: Any = None) -> tuple[list[Bar], list[float]]:
     return out, last
 
 
-def _covered(drawn: Sequence[Bar]) -> float:
+def _covered(bars: Sequence[Bar]) -> float:
     """The time in which at least one of these bars is drawn."""
     total, reached = 0.0, 0.0
-    for bar in sorted(drawn, key=lambda one: one.start):
+    for bar in sorted(bars, key=lambda one: one.start):
         total += max(0.0, bar.end - max(bar.start, reached))
         reached = max(reached, bar.end)
     return total
-
-
-def _alt(
-    trace: Any, drawn: Sequence[Bar], finished: Sequence[float], end: float, timed: bool
-) -> str:
-    def amount(time: float) -> str:
-        return seconds_text(time) if timed else f"{time:g}"
-
-    parts = []
-    for rank in range(min(trace.ranks, MOST_NAMED)):
-        mine = [bar for bar in drawn if bar.lane == rank]
-        times = {what: _covered([bar for bar in mine if bar.state == what]) for what in STATES}
-        wait = finished[rank] - _covered(mine)
-        words = [f"{what} {amount(time)}" for what, time in times.items() if time]
-        words.append(f"waits {amount(wait)}" if wait > 1e-9 * end else "never waits")
-        parts.append(f"rank {rank} {', '.join(words)}")
-    if trace.ranks > MOST_NAMED:
-        parts.append(f"and {trace.ranks - MOST_NAMED} more")
-    count = f"{trace.ranks} rank{'s' * (trace.ranks != 1)}"
-    whole = amount(end) + ("" if timed else f" step{'s' * (end != 1)}")
-    return f"Timeline of {trace.program}, {count}, {whole}: {'; '.join(parts)}."

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from labkit.kinds import percent_text, seconds_text
+from labkit.kinds import seconds_text
 from labkit.views.figure import (
     FAINT,
     INK,
@@ -34,7 +34,6 @@ STATES = {
     "open": State("not finished", None, dashed=True),
 }
 SHOWN = 6  # gradients of each worker, on average, unless another end is given
-DESCRIBED = 8  # workers in the alt text
 LINES = 80  # versions with a line through all lanes
 
 
@@ -43,14 +42,14 @@ def timeline(run: Any, until: float | None = None) -> Picture:
     end = _end(run) if until is None else min(until, run.seconds)
     bars = list(_bars(run, end))
     made = {g.written: g.applied for g in run.used if g.applied <= end}
-    scale, unit = unit_of(max(end, 1e-3))
-    lanes = Lanes(
-        run.title.removesuffix(f", {run.problem}"), "",
-        [one._replace(start=one.start / scale, end=one.end / scale) for one in bars], STATES,
-        [f"worker {worker}" for worker in range(run.workers)], unit, run.kind, below=34,
-    )  # fmt: skip
-    _draw_versions(lanes, {version: at / scale for version, at in made.items()}, run.workers)
-    return lanes.board.picture(_timeline_words(run, bars, made, end))
+    names = [f"worker {worker}" for worker in range(run.workers)]
+    title = run.title.removesuffix(f", {run.problem}")
+    lanes = Lanes(title, "", bars, STATES, names, run.kind, below=34)
+    _draw_versions(lanes, made, run.workers)
+    return lanes.board.picture(
+        f"Timeline of {run.title}, in which {len(made)} versions of the weights are made, "
+        f"{lanes.words()}"
+    )
 
 
 def _end(run: Any) -> float:
@@ -93,21 +92,6 @@ def _draw_versions(lanes: Lanes, made: dict[int, float], workers: int) -> None:
         if x - half > taken + 3 and x + half < WIDTH - 16:
             taken = x + half
             lanes.board.text(x, y + 17, str(version), size=8.5, align="center")
-
-
-def _timeline_words(run: Any, bars: Sequence[Bar], made: dict[int, float], end: float) -> str:
-    parts = []
-    for worker in range(min(run.workers, DESCRIBED)):
-        mine = [bar for bar in bars if bar.lane == worker and bar.words]
-        share = sum(bar.end - bar.start for bar in mine) / end
-        stale = [g.staleness or 0 for g in run.of(worker) if g.written and g.applied <= end]
-        words = f"worker {worker} begins {len(mine)} gradients, computes {percent_text(share)}"
-        parts.append(words + (f", staleness up to {max(stale)}" if stale else ""))
-    more = f"; and {run.workers - DESCRIBED} more workers" if run.workers > DESCRIBED else ""
-    return (
-        f"Timeline of {run.title}, the first {seconds_text(end)}, in which {len(made)} versions "
-        f"of the weights are made: {'; '.join(parts)}{more}."
-    )
 
 
 def histogram(run: Any) -> Picture:
