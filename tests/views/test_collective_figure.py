@@ -51,10 +51,10 @@ def test_a_small_run_is_shown_step_by_step_and_of_a_large_one_is_said_what_is_le
         f"step {n}" for n in range(1, 7)
     ]
     assert not any("Shown" in word for word in small)
-    large = words(board(run("ring_all_reduce", 33)))
-    assert {"the beginning", "step 1", "step 64"} <= set(large)
+    large = words(board(run("ring_all_reduce", 17)))
+    assert {"the beginning", "step 1", "step 32"} <= set(large)
     (said,) = [word for word in large if "Shown" in word]
-    assert said.startswith("Shown: 2 of 64 steps, 8 of 33 ranks, ")
+    assert said.startswith("Shown: 2 of 32 steps, 8 of 17 ranks, ")
 
 
 def test_what_is_counted_twice_is_marked(board):
@@ -93,7 +93,7 @@ def test_sent_and_changed_cells_are_told_apart():
     ("name", "ranks", "step"),
     [
         ("ring_all_reduce", 1, 0), ("tree_all_reduce", 5, 2), ("all_to_all", 9, 2),
-        ("rabenseifner_all_reduce", 12, None), ("ring_all_reduce", 33, None),
+        ("rabenseifner_all_reduce", 12, None), ("ring_all_reduce", 17, None),
     ],
 )  # fmt: skip
 def test_words_stay_in_their_cells_and_on_the_page(board, name, ranks, step):
