@@ -261,13 +261,13 @@ def _with_few_colors(image: Image) -> Image:
     """With a palette, which makes the file of flat areas three to five times smaller."""
     from PIL import Image
 
-    found: Any = image.getcolors(2**14)
-    if found is None:  # photographs
+    found: Any = sorted(image.getcolors(image.width * image.height), reverse=True)
+    if sum(count for count, _ in found[:256]) < 0.8 * image.width * image.height:  # photographs
         return image.quantize(256, dither=Image.Dither.NONE)
     # The most frequent ones, exactly; the smooth edges of letters take the nearest. Pillow mixes up
     # colours that are close to each other: of those the most frequent one alone.
     apart: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for _, (r, g, b) in sorted(found, reverse=True):
+    for _, (r, g, b) in found:
         apart.setdefault(((r + 8) >> 4, (g + 8) >> 4, (b + 8) >> 4), (r, g, b))
     palette = Image.new("P", (1, 1))
     palette.putpalette([value for color in [*apart.values()][:256] for value in color])
