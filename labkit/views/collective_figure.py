@@ -112,7 +112,8 @@ def draw_line(
         )  # fmt: skip
         if number == 0:
             draw_ranks(board, 24, cells)
-        name = f"step {step}" if step else "the beginning"
+        jump = "… " if number and step - steps[number - 1] > 1 else ""
+        name = f"{jump}step {step}" if step else "the beginning"
         board.text(x, y - (30 if close else 12), name, size=9, faint=True)
         for message in moves.messages:
             if max(message.source, message.dest) < rows:
