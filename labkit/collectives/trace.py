@@ -88,7 +88,7 @@ class Trace(Record):
         return contributions(self, op)
 
     def figure(self, step: int | None = None) -> Any:
-        """A picture of who holds what: after one step, or before and after the run."""
+        """A picture of who holds what: before and after one step, or after each."""
         from labkit.views.collective_figure import figure
 
         return figure(self, step=step)

@@ -51,7 +51,7 @@ def times(bench: Any, fits: Mapping[str, Any]) -> Picture:
         above.set(xscale="log", yscale="log", ylabel="time of a call")
         above.set_title(f"{title}: dots measured, lines fitted")
         legend_below(chart, above)
-        above.yaxis.set_major_formatter(lambda value, _: seconds_text(value))
+        above.yaxis.set_major_formatter(lambda value, _: _round(seconds_text(value)))
         below.set(xlabel="bytes in each rank's buffer", ylabel="model / measured", yscale="log")
         below.axhline(1, color=FAINT, linewidth=0.8, marker="none")
         # A model that is right must look right: the axis never zooms in on a few per cent.
@@ -60,7 +60,7 @@ def times(bench: Any, fits: Mapping[str, Any]) -> Picture:
         below.set_ylim(low, high)
         below.set_yticks([tick for tick in _RATIOS if low < tick < high])
         below.yaxis.set_major_formatter(lambda value, _: f"{value:g}×")
-        below.xaxis.set_major_formatter(lambda value, _: bytes_text(value))
+        below.xaxis.set_major_formatter(lambda value, _: _round(bytes_text(value)))
         above.minorticks_off()
         below.minorticks_off()
         return picture(chart, alt, bench.kind)

@@ -261,7 +261,8 @@ def _with_few_colors(image: Image) -> Image:
     """With a palette, which makes the file of flat areas three to five times smaller."""
     from PIL import Image
 
-    found: Any = sorted(image.getcolors(image.width * image.height), reverse=True)
+    counts: Any = image.getcolors(image.width * image.height)
+    found = sorted(counts, reverse=True)
     if sum(count for count, _ in found[:256]) < 0.8 * image.width * image.height:  # photographs
         return image.quantize(256, dither=Image.Dither.NONE)
     # The most frequent ones, exactly; the smooth edges of letters take the nearest. Pillow mixes up

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from math import cos, hypot, pi, sin
+from math import atan2, cos, hypot, pi, sin
 from typing import Any, NamedTuple
 
 from labkit.kinds import Kind
@@ -106,7 +106,7 @@ class Sketch:
         self.arrows: list[tuple[Point, ...]] = []
         # What is drawn, from the ground up: shapes by their level, then all words.
         self._shapes: list[tuple[float, Callable[[Any, int], None]]] = []
-        self._texts: list[Callable[[Any], None]] = []
+        self._texts: list[dict[str, Any]] = []
         self.text(24, 30, title, size=12.5, bold=True)
         if subtitle:
             self.text(24, 55, subtitle, faint=True)
@@ -141,9 +141,8 @@ class Sketch:
             self.words.append(Word(line, size, area, inside))
             if backed:
                 self.rectangle(area.grown(3), backed, level=5.5)
-            self._texts.append(
-                partial(_write, at=at, text=line, font=font, fill=ink, anchor=anchor)
-            )
+            said = {"xy": at, "text": line, "font": font, "fill": ink, "anchor": anchor}
+            self._texts.append(said)
 
     def box(
         self,
@@ -242,11 +241,9 @@ class Sketch:
         label = next((word for word in rest if isinstance(word, str)), "")
         (x0, y0), (x1, y1) = points[-2:]
         size = 12.0 if heavy else 9.0
-        ends = [(-1, -2), (0, 1)] if both else [(-1, -2)]
-        for end, before in ends:
-            tip = points[end]
-            neck, wings = _head(points[before], tip, size)
-            self.shape((tip, *wings), color, level=4)
+        for end, before in ((-1, -2), (0, 1)) if both else ((-1, -2),):
+            left, right, neck = _head(points[before], points[end], size)
+            self.shape((points[end], left, right), color, level=4)
             points[end] = neck
         width = HEAVY if heavy else THIN
         self._add(4, partial(_stroke, points=points, color=color, width=width, dashed=dashed))
@@ -269,8 +266,8 @@ class Sketch:
             draw(pen, scale)
         image = image.reduce(fine)
         pen = ImageDraw.Draw(image)
-        for write in self._texts:
-            write(pen)
+        for words in self._texts:
+            pen.text(**words)
         return finished(image, alt, self.kind, small=small)
 
     def _add(self, level: float, draw: Callable[[Any, int], None]) -> None:
@@ -286,10 +283,6 @@ class Sketch:
 def _scaled(points: Sequence[Point], scale: int) -> list[Point]:
     """Points of the page in pixels of the image."""
     return [(scale * x, scale * y) for x, y in points]
-
-
-def _write(pen: Any, at: Point, text: str, **keywords: Any) -> None:
-    pen.text(at, text, **keywords)
 
 
 def _stroke(
@@ -314,15 +307,14 @@ def _dashes(points: Sequence[Point]) -> list[list[Point]]:
     return found
 
 
-def _head(start: Point, tip: Point, size: float) -> tuple[Point, tuple[Point, Point]]:
-    """Where the line of an arrow ends, and the other two corners of its head."""
-    (x0, y0), (x, y) = start, tip
-    length = max(hypot(x - x0, y - y0), 1e-9)
-    dx, dy = (x - x0) / length, (y - y0) / length
-    back, side = (x - size * dx, y - size * dy), 0.45 * size
-    neck = (x - 0.8 * size * dx, y - 0.8 * size * dy)
-    wings = (back[0] - side * dy, back[1] + side * dx), (back[0] + side * dy, back[1] - side * dx)
-    return neck, wings
+def _head(start: Point, tip: Point, size: float) -> list[Point]:
+    """The other corners of an arrow's head, and between them the end of its line."""
+    angle = atan2(tip[1] - start[1], tip[0] - start[0])
+    corners = ((1.1, -0.42), (1.1, 0.42), (0.8, 0.0))
+    return [
+        (tip[0] - share * size * cos(angle + turn), tip[1] - share * size * sin(angle + turn))
+        for share, turn in corners
+    ]
 
 
 def _corners(box: Box) -> tuple[Point, ...]:
