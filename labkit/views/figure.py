@@ -138,7 +138,7 @@ def style() -> Iterator[None]:
 def figure(width: float = 8.0, height: float = 4.5) -> Figure:
     """An empty figure, `width` × `height` inches; 8 inches fill the width of a notebook.
 
-    It belongs to nobody's pyplot: no window, no list of open figures, no warning at the 21st.
+    pyplot does not know it: no window, no list of open figures, no warning at the 21st.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -1,7 +1,7 @@
 """The player as a piece of HTML: a run of N ranks that plays in the browser, without a kernel.
 
 The run is inside as JSON, gzipped, in base64, in columns: 64 ranks have thousands of changes. A
-small still picture is what remains where scripts may not run, as in a notebook of a stranger.
+small still picture is what remains where scripts may not run, as in an untrusted notebook.
 """
 
 from __future__ import annotations
