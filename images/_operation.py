@@ -9,7 +9,7 @@ import numpy as np
 
 from labkit.collectives import programs
 from labkit.collectives.trace import Trace, run
-from labkit.views.cells import draw_cells, ink_on, rank_color, size_of_values
+from labkit.views.cells import draw_cells, draw_ranks, ink_on, rank_color, size_of_values
 from labkit.views.collective_figure import COUNTED
 from labkit.views.figure import tint
 from labkit.views.sketch import Box, Sketch
@@ -51,11 +51,12 @@ def operation(name: str, subtitle: str, before: Cells, after: Cells) -> Sketch:
     cells = [(rank, chunk) for rank in range(RANKS) for chunk in range(RANKS)]
     for number, (held, shown) in enumerate(zip(both, (before, after), strict=True)):
         x = 24 + CHIP + number * (wide + CHIP + gap)
-        draw_cells(
+        table = draw_cells(
             board, (x, top, wide, high * RANKS), held, size=size,
             heads=[f"chunk {chunk}" for chunk in range(RANKS)],
             faded={cell for cell in cells if not shown(*cell)},
         )  # fmt: skip
+        draw_ranks(board, x - CHIP, table)
         word = ("before", "after")[number]
         board.text(x + wide / 2 - 3, top - 36, word, size=9.5, bold=True, align="center")
     middle, start = top + high * RANKS / 2, 24 + CHIP + wide + 4

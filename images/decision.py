@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labkit.memory.recommend import CHOICES, QUESTIONS
-from labkit.views.memory_figure import tree_alt, tree_board
+from labkit.views.decision_tree import tree_alt, tree_board
 from labkit.views.sketch import Sketch
 
 ALT = tree_alt(QUESTIONS, CHOICES)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from PIL import Image, ImageChops
 
-from labkit.views.figure import Picture, style
+from labkit.views.figure import Picture
 
 FOLDER = Path(__file__).resolve().parent
 NAMES = sorted(
@@ -31,8 +31,7 @@ TOLERANCE = 24
 def drawn(name: str) -> Picture:
     """The picture that NAME.py draws now."""
     script = importlib.import_module(name)
-    with style():
-        return script.draw().picture(script.ALT)
+    return script.draw().picture(script.ALT)
 
 
 def is_current(path: Path, picture: Picture) -> bool:

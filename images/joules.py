@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from labkit.kinds import modelled
 from labkit.views.figure import INK, look, tint
-from labkit.views.sketch import Sketch
+from labkit.views.sketch import Box, Sketch
 
 ALT = (
     "Power over time, with a span named epoch 1: the area under the power is the energy, "
@@ -29,12 +29,9 @@ def draw() -> Sketch:
     curve += [(right, idle)]
     blue, orange = look(0), look(1)
     under = [point for point in curve if begins <= point[0] <= ends]
-    board.axes.fill(
-        *zip(*under, (ends, floor), (begins, floor), strict=True),
-        facecolor=tint(blue.color, 0.22), zorder=1,
-    )  # fmt: skip
-    board.axes.fill_between(
-        (short, shorter), 112, floor, facecolor=tint(orange.color, 0.35), zorder=1
+    board.shape((*under, (ends, floor), (begins, floor)), tint(blue.color, 0.22))
+    board.rectangle(
+        Box(short, 112, shorter - short, floor - 112), tint(orange.color, 0.35), level=1
     )
     board.line(*curve, heavy=True, above=True, color=blue.color)
     board.arrow((left, floor), (right + 16, floor))

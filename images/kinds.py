@@ -5,9 +5,9 @@ from __future__ import annotations
 from labkit.views.sketch import Sketch
 
 ALT = (
-    "Three cards. Measured: on this machine, just now; it differs a little when run again. "
-    "Recorded: elsewhere or earlier; it names the machine and the day. Modelled: by a "
-    "formula; nobody has timed it, and it names the formula."
+    "Three cards. Measured: on this machine, just now; a second run differs a little. "
+    "Recorded: elsewhere or earlier; it names the machine and the day. Modelled: computed by a "
+    "formula, not timed; it names the formula."
 )
 
 
@@ -18,9 +18,9 @@ def draw() -> Sketch:
         "Look for one of these three words under each table and in the corner of each picture.",
     )
     cards = (
-        ("measured", 0, "on this machine, just now", "Run it again\nand it will differ a little."),
+        ("measured", 0, "on this machine, just now", "A second run\ndiffers a little."),
         ("recorded", 1, "elsewhere or earlier", "It names the machine\nand the day."),
-        ("modelled", 2, "by a formula", "Nobody has timed it.\nIt names the formula."),
+        ("modelled", 2, "by a formula", "Computed, not timed.\nIt names the formula."),
     )
     examples = (
         "“measured on\n2 logical CPUs”",

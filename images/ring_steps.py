@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from _operation import CHIP, RANKS
+from _operation import RANKS
 
 from labkit.collectives import programs, run
-from labkit.views.cells import draw_cells
-from labkit.views.collective_figure import COUNTED, moves_of
-from labkit.views.sketch import WIDTH, Sketch
+from labkit.views.collective_figure import COUNTED, Layout, draw_line
+from labkit.views.sketch import Sketch
 
 ALT = (
-    "Ring all-reduce on 4 ranks in seven tables. In the reduce-scatter, steps 1 to 3, every "
-    "rank sends one chunk to its right neighbour, which adds it; then rank 0 holds the sum 32, "
-    "rank 1 holds 36, rank 2 holds 40, rank 3 holds 28. In the all-gather, steps 4 to 6, these "
-    "sums travel on, until every rank holds 28, 32, 36, 40."
+    "Ring all-reduce on 4 ranks in seven tables, with an arrow for each message. In the "
+    "reduce-scatter, steps 1 to 3, every rank sends one chunk to its right neighbour, which adds "
+    "it; then rank 0 holds the sum 32, rank 1 holds 36, rank 2 holds 40, rank 3 holds 28. In the "
+    "all-gather, steps 4 to 6, these sums travel on, until every rank holds 28, 32, 36, 40."
 )
 PHASES = {
     "Reduce-scatter: partial sums travel": (0, 1, 2, 3),
@@ -24,8 +23,8 @@ PHASES = {
 def draw() -> Sketch:
     trace = run(programs.ring_all_reduce, ranks=RANKS)
     contributions = trace.contributions()
-    high, top, across = 36.0, 132.0, (WIDTH - 48 - CHIP) / 4
-    tall = high * RANKS + 70
+    layout = Layout.of(trace, contributions)
+    top, tall = 132.0, layout.high * RANKS + 70
     board = Sketch(
         "Ring all-reduce, step by step",
         top + tall * len(PHASES) - 50,
@@ -33,16 +32,9 @@ def draw() -> Sketch:
         kind=COUNTED,
     )
     for line, (phase, steps) in enumerate(PHASES.items()):
-        y = top + tall * line
-        board.text(24, y - 38, phase, size=9.5, bold=True)
-        for column, step in enumerate(steps):
-            x = 24 + CHIP + column * across
-            place = (x, y, across - 18, high * RANKS)
-            changed = moves_of(trace, contributions, step).received
-            draw_cells(board, place, contributions.at(step), received=changed, names=column == 0)
-            head = f"step {step}" if step else "the beginning"
-            board.text(x + across / 2 - 12, y - 12, head, size=9, faint=True, align="center")
+        board.text(24, top + tall * line - 38, phase, size=9.5, bold=True)
+        draw_line(board, trace, contributions, steps, top + tall * line, layout)
     chunks, buffers = trace.messages_sent[0], trace.bytes_sent[0] / trace.inputs[0].nbytes
     note = f"Every rank has sent\n{chunks} chunks, together\n{buffers:g} times its buffer."
-    board.text(24 + CHIP + 3 * across, y + 18, note, size=9, faint=True)
+    board.text(648, top + tall + 18, note, size=9, faint=True)
     return board

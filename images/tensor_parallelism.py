@@ -45,21 +45,9 @@ def draw() -> Sketch:
 
 def _grid(board: Sketch, x: float, y: float, rows: int, columns: int, series: int) -> Box:
     """A matrix as a grid of cells in the colour of its device."""
-    from matplotlib.patches import Rectangle
-
     cell, one = 14.0, look(series)
     for row in range(rows):
         for column in range(columns):
-            board.axes.add_patch(
-                Rectangle(
-                    (x + cell * column, y + cell * row),
-                    cell,
-                    cell,
-                    zorder=5,
-                    linewidth=0.9,
-                    facecolor=tint(one.color, 0.22),
-                    edgecolor=one.color,
-                    hatch=one.hatch,
-                )
-            )
+            place = Box(x + cell * column, y + cell * row, cell, cell)
+            board.rectangle(place, tint(one.color, 0.22), one.color, level=5)
     return Box(x, y, cell * columns, cell * rows)

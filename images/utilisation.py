@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from labkit.kinds import modelled
-from labkit.views.sketch import Sketch
+from labkit.views.sketch import Box, Sketch
 
 ALT = (
     "Three programs on a device with eight multiprocessors, drawn over ten moments. One of "
@@ -43,7 +43,7 @@ def draw() -> Sketch:
                 if at_work:
                     board.box(x, y, 16, 16, corner=2, series=place, hatch=True)
                 else:
-                    board.axes.fill((x, x + 16, x + 16, x), (y, y, y + 16, y + 16), RESTING)
+                    board.rectangle(Box(x, y, 16, 16), RESTING)
         board.arrow((left + 20, 300), (left + 218, 300))
         board.text(left + 118, 315, "time", size=9, faint=True, align="center")
         said = {metric: f"{100 * share:.3g} %" for metric, share in shares(pattern).items()}

@@ -106,9 +106,9 @@ class Finished:
         return "\n".join([*lines, str(self.kind)])
 
     def _repr_mimebundle_(self, **options: object) -> Any:
-        from labkit.views.queue_figure import finished_figure
+        from labkit.views.bars import until_done
 
-        return finished_figure(self)._repr_mimebundle_(**options)
+        return until_done(self)._repr_mimebundle_(**options)
 
 
 def queue(requests: Iterable[Request], devices: int, *, backfill: bool = True) -> Schedule:

@@ -88,14 +88,14 @@ class Trace(Record):
         return contributions(self, op)
 
     def figure(self, step: int | None = None) -> Any:
-        """A picture of who holds what: after one step, or before and after the run."""
+        """A picture of who holds what: before and after one step, or after each."""
         from labkit.views.collective_figure import figure
 
         return figure(self, step=step)
 
     def timeline(self, *arguments: Any, **keywords: Any) -> Any:
         """A picture of when each rank sends, receives, works and waits."""
-        from labkit.views.collective_timeline import timeline
+        from labkit.views.timeline import timeline
 
         return timeline(self, *arguments, **keywords)
 
@@ -166,7 +166,7 @@ class Player:
     @cached_property
     def still(self) -> Any:
         """The picture that stands for it where nothing can play."""
-        from labkit.views.player_page import still
+        from labkit.views.collective_figure import still
 
         return still(self.trace, self.contributions, self.alt)
 
@@ -174,7 +174,7 @@ class Player:
         """A piece of a page that needs nothing else: no kernel, no network."""
         from labkit.views.player_page import page
 
-        return page(self.trace, self.contributions, self.timed, alt=self.alt, png=self.still.png)
+        return page(self.trace, self.contributions, self.timed, alt=self.alt)
 
     def save(self, path: str | Path) -> Path:
         """Write it as a page of its own, for a browser, a mail or a web site."""

@@ -148,6 +148,6 @@ def bars(footprints: Mapping[str, Footprint], device_memory: float | None = None
 
     >>> bars({"MNIST": footprint(101_770)}, device_memory=16e9)     # doctest: +SKIP
     """
-    from labkit.views.memory_figure import bars as drawn
+    from labkit.views.bars import footprints as drawn
 
     return drawn(footprints, device_memory)

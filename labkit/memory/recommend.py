@@ -322,7 +322,7 @@ class Decision:
 
     def picture(self) -> Picture:
         """The decision tree with the path that these facts took."""
-        from labkit.views.memory_figure import decision_tree
+        from labkit.views.decision_tree import decision_tree
 
         return decision_tree(QUESTIONS, CHOICES, self.answers)
 

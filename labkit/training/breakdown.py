@@ -145,7 +145,7 @@ class Breakdown:
 
     def plot(self) -> Any:
         """The parts as stacked bars, for 1000 images."""
-        from labkit.views.training_figure import parts_of_a_step
+        from labkit.views.bars import parts_of_a_step
 
         return parts_of_a_step(self)
 

@@ -177,7 +177,7 @@ class Updates:
 
     def timeline(self, until: float | None = None) -> Picture:
         """A lane for each worker: when it computes, waits and communicates."""
-        from labkit.views.updates_timeline import timeline
+        from labkit.views.updates_figure import timeline
 
         return timeline(self, None if until is None else number("until", until, above=0))
 

@@ -1,4 +1,4 @@
-"""A run of a collective as a still picture: who holds what after a step, and what moved in it."""
+"""A run of a collective as still pictures: who holds what after each step, and what was sent."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from labkit.kinds import LabError, bytes_text, modelled
-from labkit.views.cells import Cells, draw_cells, size_of_values
-from labkit.views.figure import FAINT, Picture, style
+from labkit.views.cells import FEW, draw_cells, draw_ranks
+from labkit.views.figure import FAINT, Picture
 from labkit.views.sketch import WIDTH, Sketch
 
-__all__ = ["COUNTED", "Moves", "figure", "moves_of"]
+__all__ = ["COUNTED", "Layout", "draw_line", "figure", "moves_of", "still"]
 
 COUNTED = modelled("run on simulated ranks; values, bytes and steps are counted, nothing is timed")
-_MOST_NAMED = 8  # ranks and messages that the alt text spells out
-_LEFT, _TOP, _LANE = 62.0, 108.0, 11.0
+CHIP, GAP = 38.0, 46.0  # the ranks' numbers; between two tables, room for arrows
+ROOM = WIDTH - 48 - CHIP  # for the tables of a line
+TOP, MOST_LINES, MOST_CELLS = 106.0, 3, 220
 
 
 class Moves(NamedTuple):
@@ -26,16 +27,56 @@ class Moves(NamedTuple):
 
 
 def figure(trace: Any, step: int | None = None) -> Picture:
-    """Who holds what after one step, with that step's messages; before and after without a step.
+    """Who holds what before and after one step, and its messages; without a step, all steps.
 
     >>> figure(trace, step=3)                       # doctest: +SKIP
     """
     if step is not None and step not in range(trace.steps + 1):
         raise LabError(f"step must be one of 0 to {trace.steps}, or left out, got {step!r}.")
     held = trace.contributions()
-    with style():
-        board = _before_and_after(trace, held) if step is None else _after(trace, held, step)
-    return board.picture(_alt(trace, held, step))
+    if step is None:
+        return still(trace, held, _alt(trace, held, trace.steps))
+    steps = [step - 1, step] if step else [0]
+    name = f"step {step} of {trace.steps}"
+    layout = Layout.of(trace, held, most=2)._replace(high=48.0, close=True)
+    return _board(trace, held, steps, name, layout).picture(_alt(trace, held, step))
+
+
+def still(trace: Any, contributions: Any, alt: str, *, small: bool = False) -> Picture:
+    """A table after each step; of a long run or many ranks, as much of it as can be read."""
+    layout = Layout.of(trace, contributions)
+    most = max(3, MOST_CELLS // (layout.rows * layout.columns))
+    most = min(most, MOST_LINES * layout.per_line)
+    steps = list(range(trace.steps + 1))
+    if len(steps) > most:  # the first step, the last one, and some between
+        later = (1 + i * (trace.steps - 1) // (most - 2) for i in range(most - 1))
+        steps = [0, *later]
+    board = _board(trace, contributions, steps, "step by step", layout)
+    return board.picture(alt, small=small)
+
+
+class Layout(NamedTuple):
+    """How many ranks and columns are shown, and how large; `close` up with more to read."""
+
+    rows: int
+    columns: int
+    per_line: int
+    wide: float  # of a table
+    high: float  # of a row
+    close: bool = False
+
+    @classmethod
+    def of(cls, trace: Any, contributions: Any, most: int = 9) -> Layout:
+        """So that values can be read, and two tables at least stand beside each other."""
+        both = (contributions.at(step) for step in (0, trace.steps))
+        texts = [change.text for held in both for row in held[:FEW] for change in row[:FEW]]
+        cell = max(27.0, 7 * max(map(len, texts), default=1) + 6)
+        fitting = max(1, int((ROOM / 2 - GAP) / cell))
+        columns = min(len(contributions.cells) or 1, FEW, fitting)
+        per_line = min(max(1, int(ROOM / (columns * cell + GAP))), most, trace.steps + 1)
+        wide = min(ROOM / per_line - GAP, max(64, cell) * columns)
+        rows = min(trace.ranks, FEW)
+        return cls(rows, columns, per_line, wide, 36.0 if rows <= 4 else 29.0)
 
 
 def moves_of(trace: Any, contributions: Any, step: int) -> Moves:
@@ -52,114 +93,89 @@ def moves_of(trace: Any, contributions: Any, step: int) -> Moves:
     return Moves(messages, sent, {(one.rank, one.cell) for one in changes})
 
 
-def _after(trace: Any, contributions: Any, step: int) -> Sketch:
-    moves = moves_of(trace, contributions, step)
-    held = contributions.at(step) or [()] * trace.ranks  # empty buffers have no cells
-    when = f"after step {step} of {trace.steps}" if step else "what each rank begins with"
-    high = _height(trace.ranks, len(held[0]))
-    board = _board(trace, when, high * trace.ranks)
-    lanes = _lanes(moves.messages)
-    labelled = high >= 15  # in lower rows arrows and words would lie upon each other
-    longest = max(map(len, map(_label, moves.messages)), default=0)
-    room = 24 + _LANE * (max(lanes, default=0) + 1) + 18 + 7.4 * longest
-    wide = WIDTH - 24 - _LEFT - (room if labelled and lanes else 0)
-    cells = draw_cells(
-        board, (_LEFT, _TOP, min(wide, 132 * len(held[0]) or wide), high * trace.ranks), held,
-        heads=_heads(contributions.cells), received=moves.received, sent=moves.sent,
-    )  # fmt: skip
-    x = cells.box(0, cells.columns - 1).right[0] + 6
-    for message, lane in zip(moves.messages, lanes, strict=True) if labelled else ():
-        leave, enter = cells.level(message.source, 0.68), cells.level(message.dest, 0.32)
-        turn = x + 22 + _LANE * lane
-        board.arrow((x, leave), (turn, leave), (turn, enter), (x, enter))
-        board.text(x + 34 + _LANE * max(lanes), leave, _label(message), size=8.5, faint=True)
-    _key(board, cells, bool(moves.messages))
-    return board
+def draw_line(
+    board: Sketch, trace: Any, contributions: Any, steps: Sequence[int], y: float, layout: Layout
+) -> None:
+    """A line of tables, one after each of these steps, its messages as arrows before it."""
+    rows, columns, per_line, wide, high, close = layout
+    pitch, last = ROOM / per_line, steps[-1]
+    start = 24.0 + CHIP
+    for number, step in enumerate(steps):
+        held = [row[:columns] for row in contributions.at(step)[:rows]] or [()] * rows
+        before = close and number == 0  # the step itself is between the two tables
+        x = 24 + CHIP + (number * pitch + GAP if step and not before else 0)
+        moves = moves_of(trace, contributions, 0 if before else step)
+        cells = draw_cells(
+            board, (x, y, wide, high * rows), held, received=moves.received,
+            sent=moves_of(trace, contributions, step + 1).sent if before and step != last else (),
+            heads=_heads(contributions.cells[:columns]) if close else (),
+        )  # fmt: skip
+        if number == 0:
+            draw_ranks(board, 24, cells)
+        jump = "… " if number and step - steps[number - 1] > 1 else ""
+        name = f"{jump}step {step}" if step else "the beginning"
+        board.text(x, y - (30 if close else 12), name, size=9, faint=True)
+        for message in moves.messages:
+            if max(message.source, message.dest) < rows:
+                ends = [cells.box(rank, 0).middle[1] for rank in (message.source, message.dest)]
+                board.arrow((start, ends[0]), (x - 5, ends[1]), color=FAINT)
+        start = x + wide + 3
 
 
-def _before_and_after(trace: Any, contributions: Any) -> Sketch:
-    both = [contributions.at(step) or [()] * trace.ranks for step in (0, trace.steps)]
-    columns = len(both[0][0])
-    rows = trace.ranks * _height(trace.ranks, columns)
-    board = _board(trace, "before and after", rows)
-    wide = min((WIDTH - 24 - _LEFT - 74) / 2, 132 * columns or WIDTH)
-    size = min(size_of_values((0, 0, wide, rows), held) for held in both)
-    for number, held in enumerate(both):
-        place = (_LEFT + number * (wide + 74), _TOP, wide, rows)
-        cells = draw_cells(board, place, held, heads=_heads(contributions.cells), size=size)
-    y = _TOP + rows / 2
-    board.arrow((_LEFT + wide + 2, y), (_LEFT + wide + 30, y))
-    _key(board, cells, moving=False)
-    return board
-
-
-def _height(ranks: int, columns: int) -> float:
-    if ranks <= 8 and columns <= 16:
-        return 48.0
-    return 34.0 if ranks <= 16 else 20.0 if ranks <= 32 else 11.0
-
-
-def _board(trace: Any, when: str, rows: float) -> Sketch:
+def _board(
+    trace: Any, contributions: Any, steps: Sequence[int], name: str, layout: Layout
+) -> Sketch:
+    lines = [steps[at : at + layout.per_line] for at in range(0, len(steps), layout.per_line)]
+    tall = layout.high * layout.rows + 46
+    top = TOP + 18 * layout.close
+    end = top + tall * len(lines)
     counts = [_counted(trace.ranks, "rank"), _counted(len(trace.messages), "message")]
-    steps, sent = _counted(trace.steps, "step"), bytes_text(sum(trace.bytes_sent))
-    subtitle = f"{', '.join(counts)} in {steps}, {sent} sent in all."
-    return Sketch(f"{trace.program}: {when}", _TOP + rows + 40, subtitle, kind=COUNTED)
+    number, sent = _counted(trace.steps, "step"), bytes_text(sum(trace.bytes_sent))
+    board = Sketch(
+        f"{trace.program}: {name}", end + 12,
+        f"{', '.join(counts)} in {number}, {sent} sent in all.", kind=COUNTED,
+    )  # fmt: skip
+    for place, line in enumerate(lines):
+        draw_line(board, trace, contributions, line, top + tall * place, layout)
+    words = "Slots: whose contribution is in the value."
+    if trace.ranks > FEW:
+        words = "Bar: how many ranks are in the value; green: all."
+    words += " Arrows: messages. Heavy frame: changed in the step."
+    words += " Dashed: sent in it." * (layout.close and len(steps) > 1)
+    board.text(24, end - 24, words, size=8.5, color=FAINT)
+    board.text(24, end - 6, _shown(trace, contributions, steps, layout), size=8.5, color=FAINT)
+    return board
 
 
-def _lanes(messages: Sequence[Any]) -> list[int]:
-    """For each message the first lane in which its arrow touches no other."""
-    taken: list[float] = []  # the lower end of what each lane holds
-    lanes = {}
-    for message in sorted(messages, key=_span):
-        low, high = _span(message)
-        lane = next((n for n, end in enumerate(taken) if end < low), len(taken))
-        taken[lane : lane + 1] = [high]
-        lanes[message.number] = lane
-    return [lanes[message.number] for message in messages]
-
-
-def _span(message: Any) -> tuple[float, float]:
-    """From where to where its arrow goes: it leaves low in a row and enters high in another."""
-    ends = message.source + 0.68, message.dest + 0.32
-    return min(ends), max(ends)
+def _shown(trace: Any, contributions: Any, steps: Sequence[int], layout: Layout) -> str:
+    """Of what is too much for a picture, which part of it this is."""
+    wholes = (
+        (len(steps) - 1, trace.steps, "steps") if len(steps) > 2 else (0, 0, ""),
+        (layout.rows, trace.ranks, "ranks"),
+        (layout.columns, len(contributions.cells), "columns"),
+    )
+    parts = [f"{some} of {whole} {what}" for some, whole, what in wholes if some < whole]
+    whole = "" if layout.close else " Run this cell to play all."
+    return f"Shown: {', '.join(parts)}.{whole}" if parts else ""
 
 
 def _heads(cells: Sequence[tuple[int, int]]) -> list[str]:
     return [f"{start}" if stop - start == 1 else f"{start}–{stop - 1}" for start, stop in cells]
 
 
-def _label(message: Any) -> str:
-    if message.sent_from is None or not message.count:
-        return f"{_counted(message.count, 'value')} → rank {message.dest}"
-    elements = "element" if message.count == 1 else "elements"
-    return f"{elements} {_heads([message.sent_from])[0]} → rank {message.dest}"
-
-
-def _key(board: Sketch, cells: Cells, moving: bool) -> None:
-    words = "Columns: elements of the buffer. Slots: whose contribution is in the value."
-    if cells.ranks > 24:
-        words = "Pale: one rank's own. Blue: several ranks' contributions; green: all of them."
-    if moving:
-        words += " Dashed: sent. Heavy: changed."
-    board.text(24, cells.y + cells.height + 20, words, size=8.5, color=FAINT)
-
-
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def _alt(trace: Any, contributions: Any, step: int | None) -> str:
+def _alt(trace: Any, contributions: Any, step: int) -> str:
     name = f"{trace.program} on {_counted(trace.ranks, 'rank')}"
-    if step is None:
-        before, after = (_holdings(trace, contributions.at(at)) for at in (0, trace.steps))
-        return f"{name}. Before: {before}. After {trace.steps} steps: {after}."
     messages = moves_of(trace, contributions, step).messages
     sends = [
         f"rank {one.source} sends {_counted(one.count, 'element')} to rank {one.dest}"
-        for one in messages[:_MOST_NAMED]
+        for one in messages[:FEW]
     ]
-    if len(messages) > _MOST_NAMED:
-        sends.append(f"and {_counted(len(messages) - _MOST_NAMED, 'more message')}")
+    if len(messages) > FEW:
+        sends.append(f"and {_counted(len(messages) - FEW, 'more message')}")
     moved = f" In this step {'; '.join(sends)}." if sends else ""
     now = _holdings(trace, contributions.at(step))
     return f"{name}, step {step} of {trace.steps}.{moved} Now {now}."
@@ -169,7 +185,7 @@ def _holdings(trace: Any, held: Sequence[Sequence[Any]]) -> str:
     """Values of a small run; of a large one, how far it is."""
     if not held:
         return "no rank holds anything: the buffers are empty"
-    if trace.ranks <= _MOST_NAMED and len(held[0]) <= _MOST_NAMED:
+    if trace.ranks <= FEW and len(held[0]) <= FEW:
         rows = [", ".join(change.text for change in row) or "nothing" for row in held]
         return "; ".join(f"rank {rank} holds {row}" for rank, row in enumerate(rows))
     cells = [change for row in held for change in row]

@@ -1,17 +1,69 @@
-"""Costs of algorithms as lines, with a mark where the fastest changes; buckets over time."""
+"""Times of all-reduces: measured beside a model, modelled with crossovers, buckets over time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from labkit.kinds import bytes_text, seconds_text
-from labkit.views.figure import FAINT, INK, OKABE_ITO, Picture, figure, look, picture, style
-from labkit.views.sketch import WIDTH, Sketch
+from labkit.kinds import bytes_text, percent_text, seconds_text
+from labkit.views.figure import (
+    FAINT,
+    INK,
+    Picture,
+    figure,
+    legend_below,
+    look,
+    picture,
+    style,
+)  # fmt: skip
+from labkit.views.sketch import Sketch
+from labkit.views.timeline import Bar, Lanes, State
 
-__all__ = ["buckets", "buckets_board", "costs"]
+__all__ = ["buckets", "buckets_board", "costs", "times"]
 
-_LEFT, _TOP, _PITCH, _LANE = 104.0, 92.0, 112.0, 30.0
+_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+
+
+def times(bench: Any, fits: Mapping[str, Any]) -> Picture:
+    """Above, dots measured and lines modelled; below, how many times the measured is modelled."""
+    title = f"all-reduce by {bench.ranks} ranks"
+    each = "; ".join(
+        f"{name}: {fit.numbers[0]} latency, {fit.numbers[1]}, half of the "
+        f"medians within {percent_text(fit.typical)} of the line"
+        for name, fit in fits.items()
+    )
+    alt = f"Time of {title} by size, measured, with fitted lines. {each}."
+    with style():
+        chart = figure(8, 6.6)
+        above, below = chart.subplots(2, 1, sharex=True, height_ratios=(3, 1.2))
+        for index, (name, fit) in enumerate(fits.items()):
+            like = look(index)
+            sizes, measured, modelled = zip(*fit.times, strict=True)
+            above.plot(
+                sizes, modelled, color=like.color, linestyle=like.dash, linewidth=1.3, marker="none"
+            )
+            above.plot(
+                sizes, measured, like.marker, color=like.color, markersize=5, linestyle="none",
+                label=name,
+            )  # fmt: skip
+            ratios = [model / time for _, time, model in fit.times]
+            below.plot(sizes, ratios, like.marker, color=like.color, markersize=4, linestyle="none")
+        above.set(xscale="log", yscale="log", ylabel="time of a call")
+        above.set_title(f"{title}: dots measured, lines fitted")
+        legend_below(chart, above)
+        above.yaxis.set_major_formatter(lambda value, _: _round(seconds_text(value)))
+        below.set(xlabel="bytes in each rank's buffer", ylabel="model / measured", yscale="log")
+        below.axhline(1, color=FAINT, linewidth=0.8, marker="none")
+        # A model that is right must look right: the axis never zooms in on a few per cent.
+        low, high = below.get_ylim()
+        low, high = min(low, 0.4), max(high, 2.5)
+        below.set_ylim(low, high)
+        below.set_yticks([tick for tick in _RATIOS if low < tick < high])
+        below.yaxis.set_major_formatter(lambda value, _: f"{value:g}×")
+        below.xaxis.set_major_formatter(lambda value, _: _round(bytes_text(value)))
+        above.minorticks_off()
+        below.minorticks_off()
+        return picture(chart, alt, bench.kind)
 
 
 def costs(shown: Any) -> Picture:
@@ -39,7 +91,7 @@ def costs(shown: Any) -> Picture:
                 xytext=(9, -12), textcoords="offset points", va="top", size=9, color=INK,
             )  # fmt: skip
         _label_axes(axes, shown, by_size)
-        axes.legend(loc="upper left", fontsize=9)
+        legend_below(chart, axes)
         return picture(chart, _alt(shown), shown.kind)
 
 
@@ -78,10 +130,8 @@ def _alt(shown: Any) -> str:
 
 def buckets(plan: Any) -> Picture:
     """One schedule."""
-    with style():
-        board = buckets_board({"": plan})
-    return board.picture(
-        f"Backward pass and all-reduces over time. this schedule: {len(plan.buckets)} all-reduces, "
+    return buckets_board({"": plan}).picture(
+        f"Backward pass and all-reduces over time. {len(plan.buckets)} all-reduces, "
         f"{seconds_text(plan.seconds)} in all, {seconds_text(plan.exposed)} of it after the "
         "backward pass."
     )
@@ -89,53 +139,28 @@ def buckets(plan: Any) -> Picture:
 
 def buckets_board(plans: Mapping[str, Any]) -> Sketch:
     """Schedules below each other on one axis of time, each under its name."""
-    longest = max(plan.seconds for plan in plans.values())
-    board = Sketch(
+    names: list[str] = []
+    bars: list[Bar] = []
+    for name, plan in plans.items():
+        lane, layers = len(names), len(plan.backward)
+        names += [name, "backward", "all-reduce"]
+        for number, (start, end) in enumerate(plan.backward):
+            word = f"{layers - number}"
+            bars.append(Bar(lane + 1, "backward", start, end, (word,)))
+        for one in plan.buckets:
+            high, low = layers - one.first, layers - one.last
+            word = f"{high}" if high == low else f"{high}–{low}"
+            words = (f"layers {word}", word)
+            bars.append(Bar(lane + 2, "all-reduce", one.start, one.end, words))
+    states = {"backward": State("", 0), "all-reduce": State("", 2)}
+    lanes = Lanes(
         "Gradients leave while the backward pass runs",
-        _TOP + _PITCH * len(plans),
         "The backward pass works on the last layer first. What it has finished can travel.",
-        kind=next(iter(plans.values())).kind,
-    )
-    scale = (WIDTH - _LEFT - 98) / longest
-    for row, (name, plan) in enumerate(plans.items()):
-        _row(board, _TOP + _PITCH * row, scale, name, plan)
-    return board
-
-
-def _row(board: Sketch, y: float, scale: float, name: str, plan: Any) -> None:
-    board.text(24, y, name, bold=True, size=9.5)
-    above, below = y + 14, y + 18 + _LANE
-    board.text(24, above + _LANE / 2, "backward", size=9)
-    board.text(24, below + _LANE / 2, "all-reduce", size=9)
-    layers = len(plan.backward)
-    works = [(start, end, str(layers - i)) for i, (start, end) in enumerate(plan.backward)]
-    for series, top, bars in ((0, above, works), (2, below, _sent(plan, scale))):
-        for start, end, word in bars:
-            wide = (end - start) * scale
-            board.box(
-                _LEFT + start * scale, top, wide, _LANE, word if wide >= 18 else "",
-                series=series, hatch=series > 0, size=8.5, corner=min(1.5, wide / 4),
-            )  # fmt: skip
-    done = _LEFT + plan.backward[-1][1] * scale
-    # Not over the lower lane: it has words.
-    board.line((done, above - 7), (done, below), above=True)
-    board.line((done, below + _LANE), (done, below + _LANE + 7), above=True)
-    end = _LEFT + plan.seconds * scale
-    board.text(end + 10, below + _LANE / 2, seconds_text(plan.seconds), size=9.5, bold=True)
-    if plan.exposed > 0:
-        board.text(
-            done + 10, above + _LANE / 2, f"{seconds_text(plan.exposed)} more", size=9,
-            color=OKABE_ITO["vermillion"],
-        )  # fmt: skip
-
-
-def _sent(plan: Any, scale: float) -> list[tuple[float, float, str]]:
-    """Each bucket with the numbers of its layers in the model, as long as all of them fit."""
-    layers = len(plan.backward)
-    ends = [(layers - one.first, layers - one.last) for one in plan.buckets]
-    short = [str(high) if high == low else f"{high}–{low}" for high, low in ends]
-    widths = [(one.end - one.start) * scale for one in plan.buckets]
-    for words in ([f"layers {word}" for word in short], short, [""] * len(short)):
-        if all(7.6 * len(word) + 8 <= wide for word, wide in zip(words, widths, strict=True)):
-            break
-    return [(one.start, one.end, word) for one, word in zip(plan.buckets, words, strict=True)]
+        bars, states, names, next(iter(plans.values())).kind, high=34,
+    )  # fmt: skip
+    for number, plan in enumerate(plans.values()):
+        x, y = lanes.x(plan.backward[-1][1]), lanes.y(3 * number + 1)
+        lanes.board.line((x, y - 6), (x, y + 2.1 * lanes.high), dashed=True, above=True)
+        said = f"{seconds_text(plan.exposed)} after it, {seconds_text(plan.seconds)} in all"
+        lanes.board.text(x + 10, y + 0.44 * lanes.high, said, size=9)
+    return lanes.board

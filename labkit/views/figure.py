@@ -12,6 +12,7 @@ Speed-up of 1, 2 and 4 replicas: 1, 1.9 and 3.5.
 from __future__ import annotations
 
 import base64
+import importlib.util
 import io
 import os
 import struct
@@ -19,6 +20,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +29,12 @@ from labkit.kinds import Kind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from PIL.Image import Image
 
-__all__ = ["INK", "OKABE_ITO", "Look", "Picture", "figure", "look", "picture", "style", "tint"]
+__all__ = [
+    "INK", "OKABE_ITO", "Look", "Picture", "figure", "finished", "legend_below", "look",
+    "mark_target", "picture", "style", "time_axis", "tint", "typeface",
+]  # fmt: skip
 
 # Okabe and Ito (2008): eight colours that stay apart for every common kind of colour vision.
 OKABE_ITO = {
@@ -84,6 +90,7 @@ def look(index: int) -> Look:
     return _LOOKS[index % len(_LOOKS)]
 
 
+@cache
 def tint(color: str, share: float = 0.35) -> str:
     """A colour thinned with white, for areas that carry text.
 
@@ -131,7 +138,7 @@ def style() -> Iterator[None]:
 def figure(width: float = 8.0, height: float = 4.5) -> Figure:
     """An empty figure, `width` × `height` inches; 8 inches fill the width of a notebook.
 
-    It belongs to nobody's pyplot: no window, no list of open figures, no warning at the 21st.
+    pyplot does not know it: no window, no list of open figures, no warning at the 21st.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -140,6 +147,33 @@ def figure(width: float = 8.0, height: float = 4.5) -> Figure:
     made.get_layout_engine().set(w_pad=0.16, h_pad=0.14)  # type: ignore[union-attr,call-arg]
     FigureCanvasAgg(made)
     return made
+
+
+def legend_below(chart: Figure, axes: Any) -> None:
+    """The names of the curves below the axes: no corner is free of curves for certain."""
+    handles, names = axes.get_legend_handles_labels()
+    inches = 0.075 * max(map(len, names)) + 0.6
+    columns = max(1, min(len(names), int(7.4 / inches)))
+    chart.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=9)
+
+
+def time_axis(axes: Any) -> None:
+    """Time in factors: who is twice as fast is as far ahead everywhere."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    subs = (1, 2, 3, 5) if high < 10 * low else (1, 2, 5) if high < 300 * low else (1,)
+    axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def mark_target(axes: Any, value: float, words: str) -> None:
+    """A line at a height that curves are to reach, with its name beside the axes."""
+    axes.axhline(value, color=FAINT, linewidth=1, linestyle=":", marker="")
+    axes.annotate(words, (1.01, value), xycoords=("axes fraction", "data"), va="center", size=8.5,
+                  color=FAINT)  # fmt: skip
 
 
 # JupyterLab breaks long printed lines inside words. Each lecture begins with a picture, which
@@ -187,44 +221,66 @@ class Picture:
 
 
 def picture(drawn: Figure, alt: str, kind: Kind | None = None) -> Picture:
-    """The figure as a `Picture`: framed, with its kind printed under the lower right corner."""
-    from PIL import Image, ImageDraw, PngImagePlugin
-
-    with style():
-        below = [] if kind is None else [_strip(str(kind), drawn.get_figwidth())]
-        sheets = [_pixels(one) for one in (drawn, *below)]
-    size = (sheets[0].width, sum(one.height for one in sheets))
-    whole = Image.new("RGB", size, "white")
-    for at, one in enumerate(sheets):
-        whole.paste(one, (0, at * sheets[0].height))
-    edge = (0, 0, size[0] - 1, size[1] - 1)
-    ImageDraw.Draw(whole).rectangle(edge, outline=FRAME, width=SCALE)
-    # Few colours, flat areas: a palette makes the file three to five times smaller.
-    small = whole.quantize(colors=128, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    words = PngImagePlugin.PngInfo()
-    words.add_itxt("Description", alt)
-    out = io.BytesIO()
-    small.save(out, format="PNG", optimize=True, pnginfo=words)
-    return Picture(out.getvalue(), alt, kind)
-
-
-def _pixels(drawn: Figure) -> Any:
-    """On white: on a dark page the words of a transparent figure would vanish."""
+    """The figure as a `Picture`."""
     from PIL import Image
 
     dpi = PAGE_DPI * SCALE
-    out = io.BytesIO()
-    drawn.savefig(out, format="raw", dpi=dpi, facecolor="white")
     size = (int(drawn.get_figwidth() * dpi), int(drawn.get_figheight() * dpi))
-    return Image.frombytes("RGBA", size, out.getvalue()).convert("RGB")
+    out = io.BytesIO()
+    with style():
+        # On white: on a dark page the words of a transparent figure would vanish.
+        drawn.savefig(out, format="raw", dpi=dpi, facecolor="white")
+    return finished(Image.frombytes("RGBA", size, out.getvalue()).convert("RGB"), alt, kind)
 
 
-def _strip(text: str, width: float) -> Figure:
-    lines = textwrap.wrap(text, width=int(width * 14.5)) or [""]
-    strip = figure(width, 0.16 + 0.17 * len(lines))
-    strip.set_layout_engine(None)
-    strip.text(
-        1 - 0.12 / width, 0.5, "\n".join(lines), ha="right", va="center", size=8, color=FAINT,
-        style="italic", multialignment="right", parse_math=False,
-    )  # fmt: skip
-    return strip
+def finished(drawn: Image, alt: str, kind: Kind | None = None, *, small: bool = False) -> Picture:
+    """The image as a `Picture`: framed, with its kind printed under the lower right corner.
+
+    A `small` one has a pixel for each of the page, where bytes count for more than sharpness.
+    """
+    from PIL import Image, ImageDraw, PngImagePlugin
+
+    lines = [] if kind is None else textwrap.wrap(str(kind), width=int(drawn.width / SCALE / 7))
+    strip = (16 + 17 * len(lines)) * SCALE if lines else 0
+    whole = Image.new("RGB", (drawn.width, drawn.height + strip), "white")
+    whole.paste(drawn)
+    pen = ImageDraw.Draw(whole)
+    for number, line in enumerate(reversed(lines)):
+        at = (whole.width - 12 * SCALE, whole.height - (16 + 17 * number) * SCALE)
+        pen.text(at, line, fill=FAINT, font=typeface(8, "-Oblique"), anchor="rm")
+    pen.rectangle((0, 0, whole.width - 1, whole.height - 1), outline=FRAME, width=SCALE)
+    whole = whole.reduce(SCALE) if small else whole
+    words = PngImagePlugin.PngInfo()
+    words.add_itxt("Description", alt)
+    out = io.BytesIO()
+    _with_few_colors(whole).save(out, format="PNG", compress_level=8, pnginfo=words)
+    return Picture(out.getvalue(), alt, kind)
+
+
+def _with_few_colors(image: Image) -> Image:
+    """With a palette, which makes the file of flat areas three to five times smaller."""
+    from PIL import Image
+
+    counts: Any = image.getcolors(image.width * image.height)
+    found = sorted(counts, reverse=True)
+    if sum(count for count, _ in found[:256]) < 0.8 * image.width * image.height:  # photographs
+        return image.quantize(256, dither=Image.Dither.NONE)
+    # The most frequent ones, exactly; the smooth edges of letters take the nearest. Pillow mixes up
+    # colours that are close to each other: of those the most frequent one alone.
+    apart: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for _, (r, g, b) in found:
+        apart.setdefault(((r + 8) >> 4, (g + 8) >> 4, (b + 8) >> 4), (r, g, b))
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([value for color in [*apart.values()][:256] for value in color])
+    return image.quantize(palette=palette, dither=Image.Dither.NONE)
+
+
+@cache
+def typeface(size: float, variant: str = "") -> Any:
+    """The typeface of all figures in points. It ships inside matplotlib, which is not imported."""
+    from PIL import ImageFont
+
+    found = importlib.util.find_spec("matplotlib")
+    folder = Path(found.origin).parent if found and found.origin else Path()
+    file = folder / "mpl-data/fonts/ttf" / f"DejaVuSans{variant}.ttf"
+    return ImageFont.truetype(str(file), SCALE * size * PAGE_DPI / 72)

@@ -1,8 +1,7 @@
 """The player as a piece of HTML: a run of N ranks that plays in the browser, without a kernel.
 
-The run is inside as JSON, gzipped, in base64, in columns: 64 ranks have thousands of changes. The
-still picture is what remains where scripts may not run, such as on a web page of notebooks. It is
-drawn with Pillow alone, in milliseconds, in few colours, so that it stays small.
+The run is inside as JSON, gzipped, in base64, in columns: 64 ranks have thousands of changes. A
+small still picture is what remains where scripts may not run, as in an untrusted notebook.
 """
 
 from __future__ import annotations
@@ -10,37 +9,23 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import importlib.util
-import io
 import json
-from functools import cache
-from itertools import groupby
-from pathlib import Path
 from typing import Any
 
-from labkit.kinds import Kind
+from labkit.views.collective_figure import still
 from labkit.views.embed import embedded
-from labkit.views.figure import INK, OKABE_ITO, Picture
 
-__all__ = ["MODULES", "content", "packed", "page", "still"]
+__all__ = ["MODULES", "content", "packed", "page"]
 
 # Each before those that use it: joined in this order they are one program.
 MODULES = ("page", "player_data", "player_draw", "player")
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 ENDED, UNKNOWN = -1, -2  # in place of the index of a place
-# Of the still picture.
-SCALE = 2  # as `Picture` expects
-WIDTH, MARGIN, LABEL, BETWEEN, TOP = 800, 16, 48, 22, 66
-RANKS = [
-    OKABE_ITO[name]
-    for name in ("blue", "orange", "green", "vermillion", "purple", "sky", "yellow", "black")
-]
-LANE, WHOLE, SOME, EDGE = "#EEF0F3", "#00734F", OKABE_ITO["blue"], "#8A8D91"
-Box = tuple[float, float, float, float]
 
 
-def page(trace: Any, contributions: Any, timed: Any, *, alt: str, png: bytes | None = None) -> str:
+def page(trace: Any, contributions: Any, timed: Any, *, alt: str) -> str:
     """A piece of HTML that plays the run; `alt` says in words what there is to see."""
+    png = still(trace, contributions, alt, small=True).png
     data = packed(trace, contributions, timed)
     key = hashlib.sha256(data.encode()).hexdigest()[:12]
     options = {"key": key, "alt": alt, "data": data}
@@ -124,89 +109,3 @@ def _places_by_step(trace: Any, places: dict[int, int]) -> list[list[int]]:
 def _digits(counts: tuple[int, ...] | None) -> str | None:
     """How often each rank is in there, a digit each; z stands for more than 34 times."""
     return None if counts is None else "".join(DIGITS[min(one, 35)] for one in counts)
-
-
-def still(trace: Any, contributions: Any, alt: str, kind: Kind | None = None) -> Picture:
-    """The grid of ranks and cells at three moments; each contribution at its rank's place."""
-    from PIL import Image, ImageDraw
-
-    ranks, steps = trace.ranks, sorted({0, (trace.steps + 1) // 2, trace.steps})
-    row = max(5, min(34, 300 // ranks))
-    height = TOP + row * ranks + 46
-    image = Image.new("P", (WIDTH * SCALE, height * SCALE), "#FFFFFF")
-    pen = ImageDraw.Draw(image)
-    count = "1 rank" if ranks == 1 else f"{ranks} ranks"
-    _text(pen, MARGIN, 24, f"{trace.program}, {count}", 13, bold=True)
-    for rank in range(0, ranks, -(-12 // row)):
-        _text(pen, MARGIN, TOP + row * (rank + 0.46), f"rank {rank}", 9.5)
-    wide = (WIDTH - 2 * MARGIN - LABEL - BETWEEN * (len(steps) - 1)) / len(steps)
-    for number, step in enumerate(steps):
-        left = MARGIN + LABEL + number * (wide + BETWEEN)
-        name = f"after step {step}{' (the last)' * (step == trace.steps)}" if step else "before"
-        _text(pen, left, TOP - 16, name, 10.5)
-        for rank, cells in enumerate(contributions.at(step)):
-            pitch = min(wide / max(len(cells), 1), 90.0)
-            w, h = pitch - min(3, pitch // 4), row - (3 if row >= 12 else 1)
-            values = ranks <= 4 and pitch >= 24
-            for cell, change in enumerate(cells):
-                x, y = left + pitch * cell, TOP + row * rank
-                _cell(pen, (x, y, w, h - 12 if values else h), change.counts)
-                if values:
-                    _text(pen, x + w / 2, y + h - 4.5, change.text, 8.5, anchor="mm", most=w + 2)
-    _text(pen, MARGIN, height - 18, _legend(ranks), 9.5)
-    pen.rectangle((0, 0, image.width - 1, image.height - 1), outline=EDGE)
-    out = io.BytesIO()
-    image.save(out, format="PNG", compress_level=7)
-    return Picture(out.getvalue(), alt, kind)
-
-
-def _legend(ranks: int) -> str:
-    where = "In each cell a contribution is at its rank's place, rank 0 at the left"
-    whole = "framed" if ranks <= len(RANKS) else "green"
-    return f"{where}; {whole}: every rank's, once. Run this cell to play it."
-
-
-def _cell(pen: Any, box: Box, counts: tuple[int, ...] | None) -> None:
-    """The contributions that a cell holds, with a bar across those that are counted twice."""
-    x, y, w, h = box
-    ranks = len(counts or ())
-    few, whole = ranks <= len(RANKS), ranks > 1 and set(counts or ()) == {1}
-    _box(pen, box, LANE)
-    # Few ranks have a colour each; of many, those side by side are one rectangle.
-    for _, group in groupby(enumerate(counts or ()), lambda one: one if few else one[1]):
-        (rank, count), *more = group
-        left, wide = x + w * rank / ranks, max(w * (1 + len(more)) / ranks, 0.8)
-        if count:
-            color = RANKS[rank] if few else WHOLE if whole else SOME
-            _box(pen, (left, y, wide, h), color, INK if few and wide > 2 else None)
-        if count > 1:
-            _box(pen, (left, y + h / 2 - 1.5, max(wide, 3), 3), INK)
-    if whole and few:
-        _box(pen, box, None, INK, SCALE)
-
-
-def _box(pen: Any, box: Box, fill: str | None, outline: str | None = None, width: int = 1) -> None:
-    x, y, w, h = (SCALE * value for value in box)
-    left, top = round(x), round(y)
-    corners = (left, top, max(left, round(x + w) - 1), max(top, round(y + h) - 1))
-    pen.rectangle(corners, fill, outline, width)
-
-
-def _text(
-    pen: Any, x: float, y: float, text: str, size: float, *,
-    bold: bool = False, anchor: str = "lm", most: float = WIDTH,
-) -> None:  # fmt: skip
-    font = _font(size, bold)
-    if pen.textlength(text, font=font) <= SCALE * most:
-        pen.text((SCALE * x, SCALE * y), text, fill=INK, font=font, anchor=anchor)
-
-
-@cache
-def _font(size: float, bold: bool) -> Any:
-    """The typeface of all figures, which ships inside matplotlib; it need not be imported."""
-    from PIL import ImageFont
-
-    found = importlib.util.find_spec("matplotlib")
-    folder = Path(found.origin).parent if found and found.origin else Path()
-    file = folder / "mpl-data/fonts/ttf" / f"DejaVuSans{'-Bold' * bold}.ttf"
-    return ImageFont.truetype(str(file), SCALE * size)

@@ -1,39 +1,25 @@
-"""A cluster's queue as a chart of devices over hours, and bars of waiting and running."""
+"""A cluster's queue as a chart of devices over hours."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from labkit.views.figure import FRAME, Picture, style
-from labkit.views.sketch import WIDTH, Sketch
+from labkit.views.figure import Picture
+from labkit.views.sketch import Sketch
+from labkit.views.timeline import Bar, Lanes, State
 
-__all__ = ["figure", "finished_figure", "queue_board"]
-
-_LEFT, _TOP, _RIGHT = 104.0, 84.0, 24.0
+__all__ = ["figure", "queue_board"]
 
 
 def figure(schedule: Any) -> Picture:
     """Who ran when, and on which devices."""
-    with style():
-        board = queue_board(schedule)
     text = "; ".join(
         f"{one.request.name} on {one.request.devices}, submitted at {one.request.submitted:g} h, "
         f"ran from {one.start:g} h to {one.end:g} h"
         for one in schedule.started
     )
-    return board.picture(f"A queue for {schedule.devices} devices over hours. {text}.")
-
-
-def finished_figure(result: Any) -> Picture:
-    """A bar for each number of devices: waiting, then running."""
-    with style():
-        board = _finished_board(result)
-    runs = result.runs
-    text = "; ".join(
-        f"{_devices(devices)}: {wait:.1f} h in the queue and {runs[devices]:.1f} h running"
-        for devices, wait in result.waits.items()
-    )
-    return board.picture(f"Hours until done: {text}. Done first with {result.soonest}.")
+    alt = f"A queue for {schedule.devices} devices over hours. {text}."
+    return queue_board(schedule).picture(alt)
 
 
 def queue_board(
@@ -42,39 +28,15 @@ def queue_board(
     subtitle: str = "A row is a device. Each job has as many rows as it asked for devices.",
 ) -> Sketch:
     """The drawing of `figure`."""
-    lane = 30.0 if schedule.devices <= 8 else 240.0 / schedule.devices
-    bottom = _TOP + lane * schedule.devices
-    longest = max(one.end for one in schedule.started)
-    scale = (WIDTH - _LEFT - _RIGHT) / longest
-    board = Sketch(title, bottom + 46, subtitle, kind=schedule.kind)
-    for device in range(schedule.devices):
-        y = _TOP + lane * device
-        board.line((_LEFT, y), (WIDTH - _RIGHT, y), color=FRAME)
-        if schedule.devices <= 8:
-            board.text(24, y + lane / 2, f"device {device}", size=9)
-    board.line((_LEFT, bottom), (WIDTH - _RIGHT, bottom))
-    step = next(s for s in (1, 2, 4, 6, 12, 24, 48, 96, 10**6) if longest / s <= 14)
-    for tick in range(0, int(longest) + 1, step):
-        x = _LEFT + tick * scale
-        board.line((x, bottom), (x, bottom + 5))
-        if x < WIDTH - 60:
-            board.text(x, bottom + 16, f"{tick}", size=9, align="center")
-    board.text(WIDTH - _RIGHT, bottom + 16, "hours", size=9, align="right")
     ordered = sorted(schedule.started, key=lambda one: one.request.submitted)
-    for number, one in enumerate(ordered):
-        x, wide = _LEFT + one.start * scale, one.request.hours * scale
-        for first, count in _neighbours(one.on_devices):
-            words = one.request.name
-            fits = wide > 9 + 7.2 * max(map(len, words.split("\n"))) and lane * count > 15
-            board.box(
-                x + 1, _TOP + lane * first + 1, wide - 2, lane * count - 2, words if fits else "",
-                series=number % 6, hatch=True, size=9, corner=min(3.0, wide / 5), bold=True,
-            )  # fmt: skip
-    return board
-
-
-def _devices(count: int) -> str:
-    return f"{count} device{'s' if count > 1 else ''}"
+    states = {one.request.name: State("", n % 6, 0.04, 0.92) for n, one in enumerate(ordered)}
+    bars = [
+        Bar(first, one.request.name, one.start, one.end, (one.request.name,), count)
+        for one in ordered
+        for first, count in _neighbours(one.on_devices)
+    ]
+    names = [f"device {device}" for device in range(schedule.devices)]
+    return Lanes(title, subtitle, bars, states, names, schedule.kind, unit="hours", high=30).board
 
 
 def _neighbours(devices: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -86,35 +48,3 @@ def _neighbours(devices: tuple[int, ...]) -> list[tuple[int, int]]:
         else:
             found.append((device, 1))
     return found
-
-
-def _finished_board(result: Any) -> Sketch:
-    pitch, lane = 40.0, 26.0
-    bottom = 108.0 + pitch * len(result.waits)
-    board = Sketch(
-        "Until you are done",
-        bottom + 6,
-        "More devices run for a shorter time, and wait for a longer one.",
-        kind=result.kind,
-    )
-    left, runs = 124.0, result.runs
-    longest = max(wait + runs[devices] for devices, wait in result.waits.items())
-    scale = (WIDTH - left - 96) / longest
-    for x, series, words in ((left, 1, "in the queue"), (left + 150, 0, "running")):
-        board.box(x, 78, 20, 12, series=series, hatch=True, corner=1.5)
-        board.text(x + 27, 84, words, size=9)
-    for row, (devices, wait) in enumerate(result.waits.items()):
-        y, x = 104.0 + pitch * row, left
-        first = devices == result.soonest
-        board.text(24, y + lane / 2, _devices(devices), size=9.5, bold=first)
-        for hours, series in ((wait, 1), (runs[devices], 0)):
-            wide = hours * scale
-            if wide >= 1:
-                words = f"{hours:.1f} h" if wide > 50 else ""
-                board.box(
-                    x, y, wide, lane, words,
-                    series=series, hatch=True, size=8.5, corner=min(2.0, wide / 4),
-                )  # fmt: skip
-            x += wide
-        board.text(x + 10, y + lane / 2, f"{wait + runs[devices]:.1f} h", size=9.5, bold=first)
-    return board

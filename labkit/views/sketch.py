@@ -5,25 +5,39 @@
 >>> right = board.box(240, 50, 150, 40, "device 1")
 >>> board.arrow(left.right, right.left, "gradients")
 
-x runs to the right and y runs down. What is drawn is also remembered, so that a test can ask
-whether all words lie inside their boxes and none lies upon another.
+x runs to the right and y runs down. Pillow draws it, in milliseconds: the player's still picture
+must be there before matplotlib would be imported. What is drawn is also remembered, so that a test
+can ask whether all words lie inside their boxes and none lies upon another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from itertools import pairwise
+from math import atan2, cos, hypot, pi, sin
+from typing import Any, NamedTuple
 
 from labkit.kinds import Kind
-from labkit.views.figure import FAINT, INK, Picture, figure, look, picture, tint
+from labkit.views.figure import (
+    FAINT,
+    INK,
+    PAGE_DPI,
+    SCALE,
+    Picture,
+    finished,
+    look,
+    tint,
+    typeface,
+)  # fmt: skip
 
-if TYPE_CHECKING:
-    from matplotlib.text import Text
-
-__all__ = ["WIDTH", "Box", "Sketch"]
+__all__ = ["WIDTH", "Box", "Sketch", "Word"]
 
 WIDTH = 800
-DASHES = (0, (4, 3))
+FINE = 2  # shapes are drawn so many times finer, then reduced, for smooth edges
+THIN, HEAVY = 1.8, 3.6  # pixels of the page
+DASH = (7.0, 5.5)  # a dash and the space after it
 Point = tuple[float, float]
 
 
@@ -39,6 +53,10 @@ class Box:
     def at(self, across: float, down: float) -> Point:
         """A point given as shares of width and height."""
         return self.x + across * self.width, self.y + down * self.height
+
+    def grown(self, by: float) -> Box:
+        """The same box with so many pixels more on each side."""
+        return Box(self.x - by, self.y - by, self.width + 2 * by, self.height + 2 * by)
 
     @property
     def left(self) -> Point:
@@ -66,23 +84,29 @@ class Box:
         return self.at(0.5, 0.5)
 
 
+class Word(NamedTuple):
+    """A line of words on the board: its size in points, the area it takes, the box it is in."""
+
+    text: str
+    size: float
+    area: Box
+    inside: Box | None
+
+
 class Sketch:
-    """One diagram in the making. Make and fill it inside `style()`."""
+    """One diagram in the making."""
 
     def __init__(
         self, title: str, height: float, subtitle: str = "", kind: Kind | None = None
     ) -> None:
-        self.figure = figure(WIDTH / 100, height / 100)
-        self.figure.set_layout_engine(None)
-        self.axes = self.figure.add_axes((0, 0, 1, 1))
-        self.axes.set_axis_off()
-        self.axes.set_xlim(0, WIDTH)
-        self.axes.set_ylim(height, 0)
         self.height = height
         self.kind = kind
-        self.words: list[tuple[Text, Box | None]] = []
+        self.words: list[Word] = []
         self.boxes: list[Box] = []
         self.arrows: list[tuple[Point, ...]] = []
+        # What is drawn, from the ground up: shapes by their level, then all words.
+        self._shapes: list[tuple[float, Callable[[Any, int], None]]] = []
+        self._texts: list[dict[str, Any]] = []
         self.text(24, 30, title, size=12.5, bold=True)
         if subtitle:
             self.text(24, 55, subtitle, faint=True)
@@ -104,19 +128,21 @@ class Sketch:
     ) -> None:
         """Lines of words around a vertical middle. `backed` is the colour put under them."""
         lines = words.split("\n")
-        # matplotlib spaces lines by the letters in them; fixed steps keep neighbours level.
-        em = size * 100 / 72
+        em = size * PAGE_DPI / 72
+        font = typeface(size, f"{'Mono' * mono}{'-Bold' * bold}")
+        ink = color or (FAINT if faint else INK)
+        anchor = {"left": "ls", "center": "ms", "right": "rs"}[align]
         for number, line in enumerate(lines):
             base = y + 0.35 * em + 1.32 * em * (number - (len(lines) - 1) / 2)
-            drawn = self.axes.text(
-                x, base, line, fontsize=size, ha=align, va="baseline", zorder=6,
-                fontweight="bold" if bold else "normal",
-                color=color or (FAINT if faint else INK),
-                family="DejaVu Sans Mono" if mono else "DejaVu Sans",
-            )  # fmt: skip
+            at = (SCALE * x, SCALE * base)
+            low_x, low_y, high_x, high_y = font.getbbox(line, anchor=anchor)
+            area = Box(x + low_x / SCALE, base + low_y / SCALE, (high_x - low_x) / SCALE,
+                       (high_y - low_y) / SCALE)  # fmt: skip
+            self.words.append(Word(line, size, area, inside))
             if backed:
-                drawn.set_bbox({"facecolor": backed, "edgecolor": "none", "pad": 2})
-            self.words.append((drawn, inside))
+                self.rectangle(area.grown(3), backed, level=5.5)
+            said = {"xy": at, "text": line, "font": font, "fill": ink, "anchor": anchor}
+            self._texts.append(said)
 
     def box(
         self,
@@ -141,15 +167,11 @@ class Sketch:
         color = fill or ("white" if one is None else tint(one.color, 0.22))
         made = Box(x, y, width, height)
         self.boxes.append(made)
-        self._patch(
-            made, corner, facecolor=color, edgecolor=INK if one is None else one.color,
-            linewidth=2.6 if heavy else 1.3, linestyle=DASHES if dashed else "-", zorder=3,
-        )  # fmt: skip
-        if hatch and one is not None:
-            self._patch(
-                made, corner, facecolor="none", edgecolor=tint(one.color, 0.55), hatch=one.hatch,
-                linewidth=0, zorder=3.5,
-            )  # fmt: skip
+        self.shape(_rounded(made, corner), color, level=3)
+        if hatch and series is not None:
+            self.hatch(made, series)
+        edge = INK if one is None else one.color
+        self._outline(_rounded(made, corner), edge, HEAVY if heavy else THIN, dashed, 3.6)
         if words:
             self.text(
                 *made.middle, words, size=size, bold=bold, align="center", inside=made, mono=mono,
@@ -157,29 +179,38 @@ class Sketch:
             )  # fmt: skip
         return made
 
+    def hatch(self, box: Box, series: int) -> None:
+        """The pattern of a series over a box."""
+        one = look(series)
+        if one.hatch:
+            over = partial(_hatch, box=box, mark=one.hatch[0], color=tint(one.color, 0.55))
+            self._add(3.3, over)
+
     def frame(
         self, x: float, y: float, width: float, height: float, words: str, *, dashed: bool = False
     ) -> Box:
         """A quiet area around things that belong together, its name at the upper left."""
         made = Box(x, y, width, height)
         self.boxes.append(made)
-        self._patch(
-            made, 8, facecolor="#F6F7F8", edgecolor="#B8BDC2", linewidth=1.0, zorder=1,
-            linestyle=DASHES if dashed else "-",
-        )  # fmt: skip
+        self.shape(_rounded(made, 8), "#F6F7F8", level=1)
+        self._outline(_rounded(made, 8), "#B8BDC2", 1.4, dashed, 1)
         if words:
             self.text(x + 12, y + 16, words, size=9.5, bold=True, color=FAINT, inside=made)
         return made
 
-    def _patch(self, box: Box, corner: float, **looks: Any) -> None:
-        from matplotlib.patches import FancyBboxPatch
+    def rectangle(
+        self, box: Box, fill: str = "", edge: str = "", *, line: float = 1.2, dashed: bool = False,
+        level: float = 3,
+    ) -> None:  # fmt: skip
+        """A rectangle with sharp corners, as tables and bars are made of."""
+        if fill:
+            self.shape(_corners(box), fill, level=level)
+        if edge:
+            self._outline(_corners(box), edge, line, dashed, level + 0.2)
 
-        self.axes.add_patch(
-            FancyBboxPatch(
-                (box.x + corner, box.y + corner), box.width - 2 * corner, box.height - 2 * corner,
-                boxstyle=f"round,pad={corner},rounding_size={corner}", **looks,
-            )
-        )  # fmt: skip
+    def shape(self, points: Sequence[Point], fill: str, level: float = 1) -> None:
+        """A filled area with these corners."""
+        self._add(level, lambda pen, scale: pen.polygon(_scaled(points, scale), fill=fill))
 
     def line(
         self,
@@ -190,11 +221,9 @@ class Sketch:
         color: str = INK,
     ) -> None:
         """A line through the points."""
-        self.axes.plot(
-            [x for x, _ in points], [y for _, y in points], color=color, marker="",
-            linestyle=DASHES if dashed else "-", linewidth=2.6 if heavy else 1.3,
-            zorder=5 if above else 2, solid_joinstyle="round", solid_capstyle="butt",
-        )  # fmt: skip
+        width = HEAVY if heavy else THIN
+        self._add(5 if above else 2, partial(_stroke, points=points, color=color, width=width,
+                                             dashed=dashed))  # fmt: skip
 
     def arrow(
         self,
@@ -207,32 +236,127 @@ class Sketch:
         beside: bool = False,
     ) -> None:
         """An arrow through the points; a word at the end of them is written on its last part."""
-        from matplotlib.patches import FancyArrowPatch
-        from matplotlib.path import Path
-
         points = [start, *(point for point in rest if not isinstance(point, str))]
         self.arrows.append(tuple(points))
         label = next((word for word in rest if isinstance(word, str)), "")
         (x0, y0), (x1, y1) = points[-2:]
-        if dashed:
-            # A dashed patch would break up its own head: dash the line, keep the head whole.
-            share = 12 / max(abs(x1 - x0) + abs(y1 - y0), 12)
-            neck = (x1 - share * (x1 - x0), y1 - share * (y1 - y0))
-            self.line(*points[:-1], neck, dashed=True, heavy=heavy, color=color)
-            points = [neck, points[-1]]
-        self.axes.add_patch(
-            FancyArrowPatch(
-                path=Path(points), arrowstyle="<|-|>" if both else "-|>", mutation_scale=13,
-                color=color, linewidth=2.6 if heavy else 1.3, zorder=4, shrinkA=0, shrinkB=0,
-                joinstyle="miter", capstyle="butt",
-            )
-        )  # fmt: skip
+        size = 12.0 if heavy else 9.0
+        for end, before in ((-1, -2), (0, 1)) if both else ((-1, -2),):
+            left, right, neck = _head(points[before], points[end], size)
+            self.shape((points[end], left, right), color, level=4)
+            points[end] = neck
+        width = HEAVY if heavy else THIN
+        self._add(4, partial(_stroke, points=points, color=color, width=width, dashed=dashed))
         across, down = (x0 + x1) / 2, (y0 + y1) / 2
         if beside:
             self.text(across + 8, down, label, size=9)
         elif label:
             self.text(across, down - 10, label, size=9, align="center")
 
-    def picture(self, alt: str) -> Picture:
+    def picture(self, alt: str, *, small: bool = False) -> Picture:
         """The finished picture."""
-        return picture(self.figure, alt, self.kind)
+        from PIL import Image, ImageDraw
+
+        fine = 1 if small else FINE
+        scale = SCALE * fine
+        size = (WIDTH * scale, round(self.height) * scale)
+        image = Image.new("RGB", size, "white")
+        pen = ImageDraw.Draw(image)
+        for _, draw in sorted(self._shapes, key=lambda one: one[0]):
+            draw(pen, scale)
+        image = image.reduce(fine)
+        pen = ImageDraw.Draw(image)
+        for words in self._texts:
+            pen.text(**words)
+        return finished(image, alt, self.kind, small=small)
+
+    def _add(self, level: float, draw: Callable[[Any, int], None]) -> None:
+        self._shapes.append((level, draw))
+
+    def _outline(
+        self, points: Sequence[Point], color: str, width: float, dashed: bool, level: float
+    ) -> None:
+        around = (*points, *points[:2])  # past the beginning, for the corner there
+        self._add(level, partial(_stroke, points=around, color=color, width=width, dashed=dashed))
+
+
+def _scaled(points: Sequence[Point], scale: int) -> list[Point]:
+    """Points of the page in pixels of the image."""
+    return [(scale * x, scale * y) for x, y in points]
+
+
+def _stroke(
+    pen: Any, scale: int, points: Sequence[Point], color: str, width: float, dashed: bool = False
+) -> None:
+    for piece in _dashes(points) if dashed else [points]:
+        pen.line(_scaled(piece, scale), fill=color, width=round(scale * width), joint="curve")
+
+
+def _dashes(points: Sequence[Point]) -> list[list[Point]]:
+    """A line cut into dashes."""
+    found, reached = [], 0.0  # the length so far
+    for (x0, y0), (x1, y1) in pairwise(points):
+        length = max(hypot(x1 - x0, y1 - y0), 1e-9)
+        first = int(reached // sum(DASH))
+        for number in range(first, int((reached + length) // sum(DASH)) + 1):
+            begin = max(number * sum(DASH) - reached, 0) / length
+            end = min(number * sum(DASH) + DASH[0] - reached, length) / length
+            if begin < end:
+                found.append([(x0 + s * (x1 - x0), y0 + s * (y1 - y0)) for s in (begin, end)])
+        reached += length
+    return found
+
+
+def _head(start: Point, tip: Point, size: float) -> list[Point]:
+    """The other corners of an arrow's head, and between them the end of its line."""
+    angle = atan2(tip[1] - start[1], tip[0] - start[0])
+    corners = ((1.1, -0.42), (1.1, 0.42), (0.8, 0.0))
+    return [
+        (tip[0] - share * size * cos(angle + turn), tip[1] - share * size * sin(angle + turn))
+        for share, turn in corners
+    ]
+
+
+def _corners(box: Box) -> tuple[Point, ...]:
+    return box.at(0, 0), box.at(1, 0), box.at(1, 1), box.at(0, 1)
+
+
+def _rounded(box: Box, corner: float) -> list[Point]:
+    """The outline of a box with round corners, clockwise from the upper left."""
+    radius = min(corner, box.width / 2, box.height / 2)
+    left, right = box.x + radius, box.x + box.width - radius
+    top, bottom = box.y + radius, box.y + box.height - radius
+    centres = ((left, top), (right, top), (right, bottom), (left, bottom))
+    return [
+        (x - radius * cos(angle), y - radius * sin(angle))
+        for quarter, (x, y) in enumerate(centres)
+        for angle in (pi / 2 * (quarter + part / 6) for part in range(7))
+    ]
+
+
+def _hatch(pen: Any, scale: int, box: Box, mark: str, color: str) -> None:
+    """Lines or dots over a box: the pattern of a `Look`."""
+    step, dot = 9.0, 1.3
+    x, y = box.x, box.y
+    for i in range(int((box.width + box.height) / step) + 1):
+        # A slanting line enters at one side of the box and leaves at another.
+        a = step * (i + 0.5)
+        low, high = max(0.0, a - box.height), min(a, box.width)
+        up, down = a - low, a - high
+        lines: list[tuple[Point, Point]] = []
+        if low < high and mark in "/x":
+            lines += [((x + low, y + up), (x + high, y + down))]
+        if low < high and mark in "\\x":
+            bottom = y + box.height
+            lines += [((x + low, bottom - up), (x + high, bottom - down))]
+        if mark in "-+" and a < box.height:
+            lines += [((x, y + a), (x + box.width, y + a))]
+        if mark == "+" and a < box.width:
+            lines += [((x + a, y), (x + a, y + box.height))]
+        for line in lines:
+            _stroke(pen, scale, line, color, 1.2)
+        if mark == "." and a < box.width:
+            for row in range(int(box.height / step)):
+                middle = y + step * (row + 0.5)
+                ends = [(x + a - dot, middle - dot), (x + a + dot, middle + dot)]
+                pen.ellipse(_scaled(ends, scale), fill=color)

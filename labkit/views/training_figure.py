@@ -1,20 +1,31 @@
-"""What training left behind, as pictures: curves over epochs and time, and the parts of a step."""
+"""What training left behind as curves: over epochs, and over time."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
 from labkit.kinds import percent_text, seconds_text
-from labkit.views.figure import INK, Picture, figure, look, picture, style
+from labkit.views.figure import (
+    INK,
+    Picture,
+    figure,
+    legend_below,
+    look,
+    mark_target,
+    picture,
+    style,
+    time_axis,
+)  # fmt: skip
 
-__all__ = ["curves", "parts_of_a_step"]
+__all__ = ["curves"]
 
 
-def curves(trainings: Sequence[Any], names: Sequence[str] = ()) -> Picture:
-    """Loss by epoch, and accuracy by seconds of training: the second is what a reader waits for."""
+def curves(
+    trainings: Sequence[Any], names: Sequence[str] = (), target: float | None = None
+) -> Picture:
+    """Loss by epoch, and accuracy by seconds of training, with the accuracy to reach."""
     labels = list(names) or [_who(one) for one in trainings]
     first = trainings[0]
     said = "; ".join(
@@ -24,7 +35,7 @@ def curves(trainings: Sequence[Any], names: Sequence[str] = ()) -> Picture:
         if one.epochs
     )
     with style():
-        chart = figure(8, 3.6)
+        chart = figure(8, 3.9)
         loss, accuracy = chart.subplots(1, 2)
         loss.set(title="Training loss", xlabel="epoch", ylabel="cross-entropy")
         accuracy.set(title="Test accuracy", xlabel="seconds of training", ylabel="per cent")
@@ -36,49 +47,14 @@ def curves(trainings: Sequence[Any], names: Sequence[str] = ()) -> Picture:
             accuracy.plot(seconds, [100 * epoch.accuracy for epoch in one.epochs], **line)
         loss.set_ylim(bottom=0)
         loss.xaxis.get_major_locator().set_params(integer=True)
-        accuracy.set_xlim(left=0)
-        # Names beside the lines would lie on one another, as lines do; losses leave this corner.
-        loss.legend(loc="upper right")
+        if target is not None:
+            mark_target(accuracy, 100 * target, f"target\n{percent_text(target)}")
+        time_axis(accuracy)
+        legend_below(chart, loss)
         title = f"{first.model} model on {first.data}"
         chart.suptitle(title, x=0.02, ha="left", size=10.5, color=INK)
         kind = max(trainings, key=lambda one: one.replicas).kind
         return picture(chart, f"Curves of the {title}. {said}.", kind)
-
-
-def parts_of_a_step(found: Any) -> Picture:
-    """One bar for one device, one for the replicas: seconds for 1000 images, part by part."""
-    steps = (found.alone, found.together)
-    said = "; ".join(
-        f"{step.who}: "
-        + ", ".join(
-            f"{part.name} {seconds_text(1000 * part.seconds / step.global_batch)}"
-            for part in step.parts
-            if part.measurable
-        )
-        for step in steps
-    )
-    with style():
-        chart = figure(8, 3.4)
-        axes = chart.add_subplot(xlabel="milliseconds for 1000 images")
-        axes.set_title(textwrap.fill(found.title, 60))
-        axes.grid(axis="y", visible=False)
-        axes.grid(axis="x", visible=True)
-        for row, step in enumerate(steps):
-            left = 0.0
-            for number, part in enumerate(step.parts):
-                # A part whose interval holds zero is noise: it gets no bar.
-                width = 1e6 * part.seconds / step.global_batch if part.measurable else 0.0
-                axes.barh(
-                    row, width, left=left, height=0.5, linewidth=1,
-                    label=part.name if row == 0 else None, **look(number).bar,
-                )  # fmt: skip
-                left += width
-        axes.set_yticks(range(2), [f"{step.who}\nsteps of {step.global_batch}" for step in steps])
-        axes.set_ylim(1.5, -0.5)
-        axes.tick_params(axis="y", length=0)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.22), ncols=4)
-        alt = f"{found.title}, for 1000 images. {said}. {found.reason}"
-        return picture(chart, alt, found.kind)
 
 
 def _who(training: Any) -> str:

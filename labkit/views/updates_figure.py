@@ -1,18 +1,97 @@
-"""Staleness, stability and losses of asynchronous training as pictures."""
+"""Synchronous and asynchronous training as pictures: who does what when, staleness, losses."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from labkit.kinds import seconds_text
-from labkit.views.figure import FAINT, INK, Picture, figure, look, picture, style
+from labkit.views.figure import (
+    FAINT,
+    INK,
+    Picture,
+    figure,
+    legend_below,
+    look,
+    mark_target,
+    picture,
+    style,
+    time_axis,
+)  # fmt: skip
+from labkit.views.sketch import WIDTH
+from labkit.views.timeline import Bar, Lanes, State, unit_of, width_of
 
-__all__ = ["curves", "histogram", "limits"]
+__all__ = ["curves", "histogram", "limits", "timeline"]
 
 LOOKS = 7  # workers that can be told apart
 HUGE = 1e100  # a loss that no axis shows
+STATES = {
+    "computes": State("computes: version read → version made", 0),
+    "late": State("computes, comes too late", 3),
+    "waits": State("waits", None),
+    "communicates": State("network and server", 5),
+    "open": State("not finished", None, dashed=True),
+}
+SHOWN = 6  # gradients of each worker, on average, unless another end is given
+LINES = 80  # versions with a line through all lanes
+
+
+def timeline(run: Any, until: float | None = None) -> Picture:
+    """A lane for each worker, and one for the weights with the versions as they are made."""
+    end = _end(run) if until is None else min(until, run.seconds)
+    bars = list(_bars(run, end))
+    made = {g.written: g.applied for g in run.used if g.applied <= end}
+    names = [f"worker {worker}" for worker in range(run.workers)]
+    title = run.title.removesuffix(f", {run.problem}")
+    lanes = Lanes(title, "", bars, STATES, names, run.kind, below=34)
+    _draw_versions(lanes, made, run.workers)
+    return lanes.board.picture(
+        f"Timeline of {run.title}, in which {len(made)} versions of the weights are made, "
+        f"{lanes.words()}"
+    )
+
+
+def _end(run: Any) -> float:
+    """Some gradients of each worker: of the slowest at least one."""
+    applied = sorted(g.applied for g in run.gradients)
+    first = {g.worker: g.applied for g in reversed(run.gradients)}
+    return float(max(applied[: SHOWN * run.workers][-1], *first.values()))
+
+
+def _bars(run: Any, end: float) -> Iterator[Bar]:
+    reached = dict.fromkeys(range(run.workers), 0.0)
+    for one in run.gradients:
+        reached[one.worker] = one.applied
+        versions = f"{one.read}→{'late' if one.written is None else one.written}"
+        for state, start, stop in (
+            ("waits", one.requested, one.pulled),
+            ("communicates", one.pulled, one.began),
+            ("late" if one.written is None else "computes", one.began, one.ended),
+            ("communicates", one.ended, one.arrived),
+            ("waits", one.arrived, one.ready),
+            ("communicates", one.ready, one.applied),
+        ):
+            if start < min(stop, end):
+                words = (versions,) if state in ("late", "computes") else ()
+                yield Bar(one.worker, state, start, min(stop, end), words)
+    for worker, last in reached.items():
+        if last < end:
+            yield Bar(worker, "open", last, end)
+
+
+def _draw_versions(lanes: Lanes, made: dict[int, float], workers: int) -> None:
+    """A mark for each version, and its number where there is room for it."""
+    y, taken = lanes.y(workers) + 4, 0.0
+    lanes.board.text(24, y + 16, "version", size=9.5)
+    for version, at in sorted(made.items()):
+        x, half = lanes.x(at), width_of(str(version), 8.5) / 2
+        if len(made) <= LINES:
+            lanes.board.line((x, lanes.y(0)), (x, y), dashed=True, color=FAINT)
+        lanes.board.line((x, y), (x, y + 7))
+        if x - half > taken + 3 and x + half < WIDTH - 16:
+            taken = x + half
+            lanes.board.text(x, y + 17, str(version), size=8.5, align="center")
 
 
 def histogram(run: Any) -> Picture:
@@ -80,7 +159,7 @@ def limits(found: Any) -> Picture:
         axes.text(0.97, 0.6, "diverges", transform=axes.transAxes, ha="right", size=11,
                   color=look(3).color, fontweight="bold")  # fmt: skip
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.legend(loc="upper right", fontsize=9)
+        legend_below(chart, axes)
         columns = zip(found.delays, found.formula, found.bisection, strict=True)
         words = "; ".join(f"delay {d}: {f:.4f} and {b:.4f}" for d, f, b in columns)
         alt = f"Largest stable step by the formula and by bisection. {words}."
@@ -88,38 +167,32 @@ def limits(found: Any) -> Picture:
 
 
 def curves(runs: Sequence[Any], names: Sequence[str], kind: Any, target: float) -> Picture:
-    """The loss over updates, and the same loss over seconds."""
-    from matplotlib.ticker import FuncFormatter
-
+    """The loss over updates, and the same loss over seconds, which are a factor apart."""
     with style():
-        chart = figure(8, 3.9)
+        chart = figure(8, 4.1)
         by_update, by_second = chart.subplots(1, 2, sharey=True)
-        scale, unit = (
-            (1, "seconds") if max(r.seconds for r in runs) >= 1 else (1e-3, "milliseconds")
-        )
+        scale, unit = unit_of(max(run.seconds for run in runs))
         by_update.set(title="By update", xlabel="updates of the weights", ylabel="loss")
         by_second.set(title="By time", xlabel=unit)
-        lines = []
         for index, (name, run) in enumerate(zip(names, runs, strict=True)):
             losses = [one for one in run.losses if one.loss < HUGE]
-            height = [one.loss for one in losses]
             drawn = {**look(index).line, "markevery": (index / 40, 0.14), "label": name}
-            lines += by_update.plot([one.version for one in losses], height, **drawn)
-            by_second.plot([one.seconds / scale for one in losses], height, **drawn)
+            by_update.plot([one.version for one in losses], [one.loss for one in losses], **drawn)
+            later = [one for one in losses if one.seconds > 0]  # a logarithmic axis has no zero
+            by_second.plot([one.seconds / scale for one in later], [one.loss for one in later],
+                           **drawn)  # fmt: skip
         # A run that diverges leaves the picture at the top.
         every = [one.loss for run in runs for one in run.losses if one.loss < HUGE]
         top = min(max(every), 3 * max(run.losses[0].loss for run in runs))
         by_update.set(yscale="log", ylim=(max(min(every), 1e-12) / 1.5, top * 1.5))
-        by_update.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        for axes in (by_update, by_second):
-            axes.set_xlim(left=0)
-            axes.axhline(target, color=FAINT, linewidth=1, linestyle=":", marker="")
-        # One legend below for both: lines that cross leave no corner free for certain.
-        inches = 0.075 * max(len(name) for name in names) + 0.6
-        columns = max(1, min(len(names), int(7.4 / inches)))
-        chart.legend(handles=lines, loc="outside lower center", ncols=columns, fontsize=9)
-        words = "; ".join(_words(run, name, target) for name, run in zip(names, runs, strict=True))
-        return picture(chart, f"Loss by update and by time. {words}.", kind)
+        by_update.set_xlim(left=0)
+        by_update.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        time_axis(by_second)
+        for axes, words in ((by_update, ""), (by_second, f"target\n{target:.3g}")):
+            mark_target(axes, target, words)
+        legend_below(chart, by_update)
+        said = "; ".join(_words(run, name, target) for name, run in zip(names, runs, strict=True))
+        return picture(chart, f"Loss by update and by time. {said}.", kind)
 
 
 def _words(run: Any, name: str, target: float) -> str:

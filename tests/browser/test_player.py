@@ -82,7 +82,7 @@ def test_without_trust_there_is_the_picture(lab):
     shown = lab.page.locator(".jp-OutputArea-output img")
     shown.wait_for()
     assert lab.page.locator(".labkit-player[data-state]").count() == 0
-    assert shown.evaluate("(one) => one.decode().then(() => one.naturalWidth)") == 1600
+    assert shown.evaluate("(one) => one.decode().then(() => one.naturalWidth)") == 800
     lab.close_notebook()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import subprocess
 import sys
 
@@ -226,7 +225,7 @@ def test_a_notebook_gets_the_animation_and_a_printed_one_the_picture(
     data, metadata = player._repr_mimebundle_()
     if kinds == "html":
         assert set(data) == {"text/plain", "text/html"}
-        assert base64.b64encode(player.still.png).decode() in data["text/html"]
+        assert '<img alt="Animation of ring_all_reduce' in data["text/html"]
     else:
         assert set(data) == {"text/plain", "image/png"}
         assert metadata["image/png"]["alt"] == player.alt

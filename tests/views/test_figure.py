@@ -7,8 +7,9 @@ import matplotlib as mpl
 import pytest
 from PIL import Image
 
+from labkit.collectives import compare_costs
 from labkit.kinds import modelled
-from labkit.views.figure import OKABE_ITO, figure, look, picture, style
+from labkit.views.figure import OKABE_ITO, Picture, figure, legend_below, look, picture, style
 
 
 def drawn(title="one"):
@@ -16,23 +17,27 @@ def drawn(title="one"):
         chart = figure(4, 2)
         axes = chart.add_subplot(title=title)
         for index in range(3):
-            axes.plot([1, 2, 4], [1, 2, index], **look(index).line)
+            axes.plot([1, 2, 4], [1, 1, index], label=f"curve {index}", **look(index).line)
+        legend_below(chart, axes)
     return chart
+
+
+@pytest.fixture(scope="module")
+def shown():
+    return picture(drawn(), alt="Three lines.")
 
 
 def pixels(shown):
     return Image.open(io.BytesIO(shown.png)).convert("RGB")
 
 
-def test_the_same_drawing_gives_the_same_bytes_and_another_one_others():
-    shown = picture(drawn(), alt="a")
-    assert shown == picture(drawn(), alt="a")
-    assert shown.png != picture(drawn("two"), alt="a").png
+def test_the_same_drawing_gives_the_same_bytes_and_another_one_others(shown):
+    assert shown == picture(drawn(), alt="Three lines.")
+    assert shown.png != picture(drawn("two"), alt="Three lines.").png
     assert Image.open(io.BytesIO(shown.png)).info.keys() <= {"gamma", "dpi", "Description"}
 
 
-def test_it_is_twice_as_fine_as_the_page_framed_and_opaque():
-    shown = picture(drawn(), alt="a")
+def test_it_is_twice_as_fine_as_the_page_framed_and_opaque(shown):
     image = pixels(shown)
     assert image.size == (800, 400)
     assert shown.width == 400
@@ -43,10 +48,9 @@ def test_it_is_twice_as_fine_as_the_page_framed_and_opaque():
     assert image.getpixel((8, 8)) == (255, 255, 255)
 
 
-def test_the_kind_is_printed_below_and_a_long_one_is_wrapped():
-    bare = pixels(picture(drawn(), alt="a"))
+def test_the_kind_is_printed_below_and_a_long_one_is_wrapped(shown):
     short = pixels(picture(drawn(), alt="a", kind=modelled("a guess")))
-    strip = short.crop((8, bare.height, 792, short.height - 8))
+    strip = short.crop((8, pixels(shown).height, 792, short.height - 8))
     assert strip.getextrema()[0][0] < 160
     long = pixels(picture(drawn(), alt="a", kind=modelled("very long formula " * 12)))
     assert long.height > short.height + 60
@@ -54,11 +58,10 @@ def test_the_kind_is_printed_below_and_a_long_one_is_wrapped():
 
 def test_a_picture_without_words_is_refused():
     with pytest.raises(ValueError, match="alt"):
-        picture(drawn(), alt=" ")
+        Picture(b"", alt=" ")
 
 
-def test_a_notebook_and_a_file_get_the_png_its_words_and_its_width(tmp_path):
-    shown = picture(drawn(), alt="Three lines.")
+def test_a_notebook_and_a_file_get_the_png_its_words_and_its_width(shown, tmp_path):
     data, metadata = shown._repr_mimebundle_(include=None, exclude=None)
     assert data["text/plain"] == repr(shown) == "Three lines."
     assert base64.b64decode(data["image/png"]) == shown.png
@@ -67,11 +70,10 @@ def test_a_notebook_and_a_file_get_the_png_its_words_and_its_width(tmp_path):
     assert (tmp_path / "a.png").read_bytes() == shown.png
 
 
-def test_the_readers_own_settings_neither_change_a_figure_nor_are_changed():
-    wanted = picture(drawn(), alt="a").png
+def test_the_readers_own_settings_neither_change_a_figure_nor_are_changed(shown):
     with mpl.rc_context({"font.size": 30, "savefig.bbox": "tight", "xtick.major.size": 20}):
         before = dict(mpl.rcParams)
-        assert picture(drawn(), alt="a").png == wanted
+        assert picture(drawn(), alt="Three lines.").png == shown.png
         assert dict(mpl.rcParams) == before
 
 
@@ -82,3 +84,13 @@ def test_neighbouring_series_differ_without_colour():
         assert one.hatch != two.hatch
         assert one.dash != two.dash
         assert one.color in OKABE_ITO.values()
+
+
+@pytest.mark.parametrize(("ranks", "nbytes"), [(4, (1e3, 1e8)), ((2, 16), 1e6)])
+def test_the_picture_of_costs_and_its_words_agree(ranks, nbytes):
+    names = ["ring_all_reduce", "tree_all_reduce", "double_binary_tree_all_reduce"]
+    shown = compare_costs(names, ranks, nbytes, latency=1e-6, bandwidth=100e9)
+    made = shown.figure()
+    assert made.alt.startswith(repr(shown))
+    assert "double binary tree" in made.alt
+    assert made.kind == shown.kind

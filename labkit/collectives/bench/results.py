@@ -193,7 +193,7 @@ class Bench:
 
     def figure(self) -> Picture:
         """Time by size: dots measured, lines modelled by each one's fit; residuals below."""
-        from labkit.views.bench_figure import times
+        from labkit.views.cost_figure import times
 
         return times(self, {label(name): self.fit(name) for name in self.contenders})
 

@@ -1,7 +1,7 @@
 // The player's page: buttons, keys and pointer; redrawn only when something has changed.
 import { element, isDark, watchTheme, write } from "./page.mjs";
 import {
-  bytesText, cellText, circleGeometry, countText, FEW, gridGeometry, highlighted, LANDED, Playback,
+  bytesText, cellText, circleGeometry, countText, FEW, gridGeometry, LANDED, Playback, programLines,
   ranksText, RunData, secondsText, SPEEDS, stepText, unpack,
 } from "./player_data.mjs";
 import { drawBase, drawMoves, paletteOf } from "./player_draw.mjs";
@@ -107,16 +107,14 @@ class Player {
   }
 
   fillCode() {
-    const line = (tokens, i) => {
-      const indent = tokens[0]?.[0] ? 0 : tokens[0]?.[1].search(/\S|$/) ?? 0;
-      const words = tokens.map(([kind, text]) => (kind ? element("span", { class: `code-${kind}` }, text) : text));
+    const line = (text, i) => {
       // A line that is too long goes on below, further in.
-      const style = `padding-left:${indent + 2}ch;text-indent:-${indent + 2}ch`;
-      const code = element("code", { style }, ...words, "\u200b");
+      const indent = text.search(/\S|$/) + 2;
+      const code = element("code", { style: `padding-left:${indent}ch;text-indent:-${indent}ch` }, text, "\u200b");
       const number = element("span", { class: "number", "aria-hidden": "true" }, String(i + 1));
       return element("div", { class: "line" }, element("span", { class: "on" }), number, code);
     };
-    this.lines = this.data.sources.map(([, , text]) => highlighted(text).map(line));
+    this.lines = this.data.sources.map(([, , text]) => programLines(text).map(line));
     const head = element("div", { class: "heads", "aria-hidden": "true" }, "ranks",
       element("span", { class: "chip busy" }, "communicating"), element("span", { class: "chip waiting" }, "waiting"));
     const about = "the program, with the line in which each rank is";

@@ -1,4 +1,4 @@
-// The player without a page: run data, playback, geometry, colours and sentences as pure functions.
+// The player without a page: run data, playback, geometry and sentences as pure functions.
 
 export async function unpack(text) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
@@ -201,12 +201,13 @@ export function travelled(phase) {
   return share * share * (3 - 2 * share);
 }
 
+export const FEW = 8; // so many ranks have a colour of their own
+
 // ---- geometry: `area` says where a cell is drawn, and `at` which cell is under a point
 
 const HEADER = 18;
 const VALUE = 15; // pixels at the lower end of a cell for its value
 const TURN = 2 * Math.PI;
-const MOST_PIECES = 700; // of more, each message is drawn as one strip
 
 export function gridGeometry(data, width) {
   const { ranks, columns } = data;
@@ -230,8 +231,7 @@ export function gridGeometry(data, width) {
   return { ...geometry, moves: (step) => gridMoves(data, geometry, step) };
 }
 
-// What moves in a step, cell by cell: { path, from, to, held }, and for one cell of each message an
-// arrow beside the cells, another one than that of the message before.
+// What moves in a step, a strip of cells for each message: { path, arrow, from, to, held }.
 function gridMoves(data, geometry, step) {
   const { area, left } = geometry;
   const strip = (rank, cells) => {
@@ -239,26 +239,23 @@ function gridMoves(data, geometry, step) {
     return { ...first, w: last.x + last.w - first.x };
   };
   const beside = (rank) => ({ ...area(rank, 0), x: left - 14, w: 8 });
-  const many = data.messages[step].reduce((sum, one) => sum + data.route(one).into.length, 0) > MOST_PIECES;
-  return data.messages[step].flatMap((message, number) => {
+  return data.messages[step].map((message) => {
     const { source, dest } = message;
     const { from, into, held } = data.route(message);
-    let pieces = from.map((cell, i) => ({ from: area(source, cell), to: area(dest, into[i]), held: held[i] }));
-    if (!into.length) pieces = [{ from: beside(source), to: beside(dest), held: null }];
-    else if (many || from.length !== into.length)
-      pieces = [{ from: strip(source, from), to: strip(dest, into), held: held[0] }];
-    return pieces.map((piece, i) => ({ ...piece, ...bow(piece, geometry, number % pieces.length === i) }));
+    const ends = into.length
+      ? { from: strip(source, from), to: strip(dest, into), held }
+      : { from: beside(source), to: beside(dest), held: [null] };
+    return { ...ends, ...bow(ends, geometry) };
   });
 }
 
-// From the middle of one cell to that of another, past those between them; and beside the cells.
-function bow({ from, to }, { row, pitch, gapX }, arrow) {
+// From the middle of one strip to that of another, past those between them; and beside the cells.
+function bow({ from, to }, { row, pitch, gapX }) {
   const [ay, by] = [from.y + from.h / 2, to.y + to.h / 2];
   const [ax, bx] = [from.x + from.w / 2, to.x + to.w / 2];
   const rows = Math.abs(by - ay) / row;
   const aside = rows < 1.5 ? 0 : Math.min(0.3 * pitch + 3 * rows, 40) * Math.sign(by - ay);
   const path = { a: { x: ax, y: ay }, bend: { x: (ax + bx) / 2 + aside, y: (ay + by) / 2 }, b: { x: bx, y: by } };
-  if (!arrow) return { path, arrow: null };
   const [a, b] = [{ x: from.x + from.w + 1, y: ay }, { x: to.x + to.w + 1, y: by }];
   return { path, arrow: { a, bend: { x: Math.max(a.x, b.x) + 2 * gapX + 6, y: (ay + by) / 2 }, b } };
 }
@@ -290,7 +287,7 @@ export function circleGeometry(data, width, height) {
   const packet = ranks <= FEW ? { w: Math.max(24, Math.min(40, node)), h: 15 } : { w: 7, h: 7 };
   const moves = (step) => data.messages[step].map((message) => {
     const path = linkPath({ nodes, centre, node }, message.source, message.dest);
-    return { path, arrow: path, from: packet, to: packet, held: data.route(message).held[0] ?? null };
+    return { path, arrow: path, from: packet, to: packet, held: data.route(message).held.slice(0, 1) };
   });
   return { width, height, centre, radius, node, inner, nodes, area, at, moves };
 }
@@ -312,66 +309,12 @@ export function pointAt({ a, bend, b }, t) {
   return { x: s * s * a.x + 2 * s * t * bend.x + t * t * b.x, y: s * s * a.y + 2 * s * t * bend.y + t * t * b.y };
 }
 
-// ---- colours
-
-export const FEW = 8; // so many ranks have a colour of their own
-
-function luminance(colour) {
-  const [r, g, b] = colour.map((one) => (one <= 10.3 ? one / 3294.6 : ((one / 255 + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-}
-
-// The contrast of two colours [r, g, b], from 1 to 21 (WCAG 2.2).
-export function contrast(one, other) {
-  const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
-  return (high + 0.05) / (low + 0.05);
-}
-
-export function mix(one, other, share) {
-  return one.map((value, i) => Math.round(value + (other[i] - value) * share));
-}
-
-// The nearest shade of a colour that has this contrast with every ground.
-export function readable(colour, grounds, least = 3) {
-  const end = luminance(grounds[0]) > 0.18 ? [0, 0, 0] : [255, 255, 255];
-  for (let share = 0; share < 1; share += 0.02) {
-    const shade = mix(colour, end, share);
-    if (grounds.every((ground) => contrast(shade, ground) >= least)) return shade;
-  }
-  return end;
-}
-
-// Black or white, whichever is easier to read on the colour: at least 4.5.
-export function inkOn(colour) {
-  return contrast(colour, [0, 0, 0]) >= contrast(colour, [255, 255, 255]) ? [0, 0, 0] : [255, 255, 255];
-}
-
 // ---- the program's text
 
-const TOKEN = new RegExp([
-  /(?<comment>#.*)/,
-  /(?<string>"""[^]*?"""|'''[^]*?'''|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')/,
-  /\b(?:and|as|break|class|continue|def|elif|else|for|from|if|import|in|is|lambda|not|or|pass|raise|return)\b/,
-  /\b(?:while|with|yield|False|None|True)\b/,
-].map((one) => one.source).join("|"), "g");
-
-// The lines of a Python text, without their common indentation, as [[kind, text], …].
-export function highlighted(text) {
+// The lines of a Python text, without their common indentation.
+export function programLines(text) {
   const indents = text.split("\n").filter((line) => line.trim()).map((line) => line.search(/\S/));
-  const code = text.replace(new RegExp(`^ {${Math.min(...indents, 80)}}`, "gm"), "").trimEnd();
-  const lines = [[]];
-  const add = (kind, words) => words.split("\n").forEach((part, i) => {
-    if (i) lines.push([]);
-    if (part) lines.at(-1).push([kind, part]);
-  });
-  let end = 0;
-  for (const { 0: words, index, groups } of code.matchAll(TOKEN)) {
-    add("", code.slice(end, index));
-    add(groups.comment ? "comment" : groups.string ? "string" : "keyword", words);
-    end = index + words.length;
-  }
-  add("", code.slice(end));
-  return lines;
+  return text.replace(new RegExp(`^ {${Math.min(...indents, 80)}}`, "gm"), "").trimEnd().split("\n");
 }
 
 // ---- sentences

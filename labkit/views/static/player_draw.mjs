@@ -1,32 +1,27 @@
 // Painting of the player: what each rank holds, and the messages of a step, as a grid or a circle.
-import { penOf, rgb, widthWith } from "./page.mjs";
-import { bytesText, cellName, FEW, inkOn, LANDED, linkPath, mix, pointAt, readable, travelled } from "./player_data.mjs";
-
-const SHADES = 24; // of cells on more ranks than have a colour of their own: from one contribution to all
+import { penOf, widthWith } from "./page.mjs";
+import { bytesText, cellName, FEW, LANDED, linkPath, pointAt, travelled } from "./player_data.mjs";
 
 // The colours of the style sheet. Whatever the theme, marks have a contrast of at least 3 with the
-// ground: colours that have less, such as yellow on white, get a darker edge.
+// ground: in the light one the edge of a rank's colour is a darker one.
 export function paletteOf(node) {
   const style = getComputedStyle(node);
-  const read = (name) => rgb(style.getPropertyValue(`--lk-${name}`).trim() || "gray");
-  const css = (colour) => `rgb(${colour.join(",")})`;
-  const grounds = [read("lane"), read("ground")];
-  const names = ["ink", "faint", "soft", "ground", "lane", "focus", "warn", "whole", "link"];
-  const palette = Object.fromEntries(names.map((name) => [name, css(read(name))]));
+  const read = (name) => style.getPropertyValue(`--lk-${name}`).trim();
+  const names = ["ink", "faint", "soft", "ground", "lane", "focus", "warn", "whole", "link", "some", "most", "family"];
+  const palette = Object.fromEntries(names.map((name) => [name, read(name)]));
   palette.ranks = Array.from({ length: FEW }, (_, rank) => {
     const fill = read(`rank-${rank}`);
-    return { fill: css(fill), edge: css(readable(fill, grounds)), ink: css(inkOn(fill)) };
+    return { fill, edge: `color-mix(in srgb, ${fill} ${read("edge-share")}, black)`, ink: read(`on-${rank}`) || "black" };
   });
-  const shade = (i) => readable(mix(read("some"), read("most"), i / (SHADES - 1)), grounds);
-  palette.shades = Array.from({ length: SHADES }, (_, i) => css(shade(i)));
-  palette.family = style.getPropertyValue("--lk-family").trim();
   return palette;
 }
 
+// Of a cell on more ranks than have a colour of their own: from one contribution to all.
 function shadeOf(held, ranks, palette) {
   if (!held) return palette.faint;
   if (held.whole) return palette.whole;
-  return palette.shades[Math.floor((SHADES * Math.max(held.ranks - 1, 0)) / ranks)];
+  const share = Math.round((100 * Math.max(held.ranks - 1, 0)) / ranks);
+  return `color-mix(in srgb, ${palette.most} ${share}%, ${palette.some})`;
 }
 
 function label(pen, text, x, y, { size = 11, weight = 400, align = "center", colour, palette }) {
@@ -210,9 +205,9 @@ export function drawMoves(canvas, scene) {
   const told = phase ? step + 1 : step;
   const thin = data.ranks > 24;
   if (geometry.told !== told) Object.assign(geometry, { told, moving: geometry.moves(told) });
-  for (const move of geometry.moving) if (!phase && move.arrow) {
-    if (!thin) curve(pen, move.arrow, palette.ground, { width: 4 });
-    curve(pen, move.arrow, palette.link, { width: thin ? 0.8 : 1.6, head: thin ? 3.5 : 7 });
+  for (const { arrow } of phase ? [] : geometry.moving) {
+    if (!thin) curve(pen, arrow, palette.ground, { width: 4 });
+    curve(pen, arrow, palette.link, { width: thin ? 0.8 : 1.6, head: thin ? 3.5 : 7 });
   }
   pen.globalAlpha = phase > LANDED ? Math.max(0, 1 - (phase - LANDED) / 0.12) : 1;
   if (phase && pen.globalAlpha) for (const move of geometry.moving) drawMoving(pen, scene, move, travelled(phase), thin);
@@ -228,8 +223,12 @@ function drawMoving(pen, { data, palette }, { path, from, to, held }, share, thi
   const { x, y } = pointAt(path, share);
   const [w, h] = [from.w + (to.w - from.w) * share, Math.min(from.h, 26)];
   const box = { x: x - w / 2, y: y - h / 2, w, h };
-  if (w > 7) drawHeld(pen, box, held, data.ranks, palette);
-  pen.fillStyle = shadeOf(held, data.ranks, palette);
-  if (w <= 7) pen.fillRect(box.x, box.y, w, h);
+  const each = w / held.length;
+  held.forEach((one, i) => {
+    const part = { ...box, x: box.x + each * i, w: each };
+    if (each > 7) drawHeld(pen, part, one, data.ranks, palette);
+    pen.fillStyle = shadeOf(one, data.ranks, palette);
+    if (each <= 7) pen.fillRect(part.x, part.y, each, h);
+  });
   outline(pen, box, palette.ink, thin ? 0.75 : 1.25, 0.5);
 }

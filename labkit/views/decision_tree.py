@@ -1,4 +1,4 @@
-"""Footprints as stacked bars, and the questions of `choose` as a decision tree."""
+"""The questions of `labkit.memory.choose` as a decision tree."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from labkit.kinds import bytes_text, modelled
-from labkit.views.figure import Picture, style
+from labkit.kinds import modelled
+from labkit.views.figure import Picture
 from labkit.views.sketch import Sketch
 
-__all__ = ["bars", "bars_board", "decision_tree", "tree_alt", "tree_board"]
+__all__ = ["decision_tree", "tree_alt", "tree_board"]
 
 # The upper left corner of each box of the tree. An answer leads to a box beside or below.
 QUESTION_AT = {
@@ -28,15 +28,6 @@ CHOICE_AT = {
 }  # fmt: skip
 
 
-def bars(footprints: Mapping[str, Any], device_memory: float | None = None) -> Picture:
-    """One stacked bar of bytes per footprint, under its name, against a device's memory."""
-    totals = "; ".join(f"{name} {bytes_text(one.total)}" for name, one in footprints.items())
-    limit = "" if device_memory is None else f", against a device of {bytes_text(device_memory)}"
-    alt = f"Bytes on one device in a training step{limit}: {totals}."
-    with style():
-        return bars_board(footprints, device_memory).picture(alt)
-
-
 def decision_tree(
     questions: Mapping[str, Any], choices: Mapping[str, Any], answers: Mapping[str, bool]
 ) -> Picture:
@@ -45,48 +36,7 @@ def decision_tree(
     last, yes = list(answers.items())[-1]
     end = choices[questions[last].yes if yes else questions[last].no].name
     alt = f"The path through the decision tree: {'; '.join(said)}: {end}."
-    with style():
-        return tree_board(questions, choices, answers).picture(alt)
-
-
-def bars_board(footprints: Mapping[str, Any], device_memory: float | None) -> Sketch:
-    """The drawing of `bars`."""
-    names = [part.name for part in next(iter(footprints.values())).parts]
-    looks = dict(zip(names, (0, 1, 2, 4, 3), strict=False))
-    full = max(*(one.total for one in footprints.values()), 1, device_memory or 0)
-    bottom = 118.0 + 74 * len(footprints)
-    board = Sketch(
-        "Memory of one training step",
-        bottom + (30 if device_memory else 6),
-        "Bytes on one device, by what holds them.",
-        kind=modelled("bytes per parameter and per example, counted, not timed"),
-    )
-    left, wide = 24.0, 672.0
-    x = left
-    for name in names:
-        if any(one[name] for one in footprints.values()):
-            board.box(x, 79, 20, 12, series=looks[name], hatch=True, corner=1.5)
-            board.text(x + 27, 85, name, size=9)
-            x += 56 + 7.6 * len(name)
-    for row, (name, one) in enumerate(footprints.items()):
-        y = 120.0 + 74 * row
-        board.text(left, y, name, bold=True, size=9.5)
-        x = left
-        for part in one.parts:
-            width = wide * part.bytes / full
-            if width >= 1:
-                board.box(
-                    x, y + 14, width, 34, bytes_text(part.bytes) if width > 64 else "",
-                    series=looks[part.name], hatch=True, size=8.5, corner=min(1.5, width / 4),
-                )  # fmt: skip
-            x += width
-        board.text(x + 10, y + 31, bytes_text(one.total), size=9.5)
-    if device_memory:
-        x = left + wide * device_memory / full
-        board.line((x, 108), (x, bottom - 2), dashed=True, above=True)
-        words = f"memory of the device, {bytes_text(device_memory)}"
-        board.text(x, bottom + 12, words, size=9.5, align="right" if x > 260 else "left")
-    return board
+    return tree_board(questions, choices, answers).picture(alt)
 
 
 def tree_board(

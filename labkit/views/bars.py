@@ -1,0 +1,109 @@
+"""Stacked bars, each under its name: bytes on a device, hours until done, the parts of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from labkit.kinds import Kind, bytes_text, modelled, seconds_text
+from labkit.views.figure import Picture
+from labkit.views.sketch import WIDTH, Sketch
+
+__all__ = ["footprints", "footprints_board", "parts_of_a_step", "stacked", "until_done"]
+
+LEFT, TOP, PITCH, HIGH = 24.0, 120.0, 66.0, 28.0
+
+
+def stacked(
+    title: str, subtitle: str, rows: Mapping[str, Mapping[str, float]],
+    text: Callable[[float], str], kind: Kind, *, bold: str = "", limit: float = 0.0,
+    limit_name: str = "",
+) -> Sketch:  # fmt: skip
+    """`rows[name][part]` as bars, with their amounts in words, against a dashed `limit`."""
+    bottom = TOP + PITCH * len(rows)
+    board = Sketch(title, bottom + (22 if limit else -4), subtitle, kind=kind)
+    totals = {name: sum(row.values()) for name, row in rows.items()}
+    scale = (WIDTH - LEFT - 104) / max(*totals.values(), limit, 1e-300)
+    parts = [part for part in next(iter(rows.values())) if any(row[part] for row in rows.values())]
+    x = LEFT
+    for series, part in enumerate(parts):
+        board.box(x, 79, 20, 12, series=series, hatch=True, corner=1.5)
+        board.text(x + 27, 85, part, size=9)
+        x += 56 + 7.6 * len(part)
+    for number, (name, row) in enumerate(rows.items()):
+        x, y = LEFT, TOP + PITCH * number
+        board.text(x, y, name, bold=True, size=9.5)
+        for series, part in enumerate(parts):
+            wide, words = row[part] * scale, text(row[part])
+            if wide >= 1:
+                fits = 7 * len(words) + 10 < wide
+                board.box(x, y + 13, wide, HIGH, words if fits else "", series=series, hatch=True,
+                          size=8.5, corner=min(1.5, wide / 4))  # fmt: skip
+            x += wide
+        board.text(x + 10, y + 13 + HIGH / 2, text(totals[name]), size=9.5, bold=name == bold)
+    if limit:
+        x = LEFT + limit * scale
+        board.line((x, TOP - 12), (x, bottom - 8), dashed=True, above=True)
+        board.text(x, bottom + 6, limit_name, size=9.5, align="right" if x > 260 else "left")
+    return board
+
+
+def footprints(found: Mapping[str, Any], device_memory: float | None = None) -> Picture:
+    """Bytes per footprint, against a device's memory."""
+    totals = "; ".join(f"{name} {bytes_text(one.total)}" for name, one in found.items())
+    limit = "" if device_memory is None else f", against a device of {bytes_text(device_memory)}"
+    alt = f"Bytes on one device in a training step{limit}: {totals}."
+    return footprints_board(found, device_memory).picture(alt)
+
+
+def footprints_board(found: Mapping[str, Any], device_memory: float | None) -> Sketch:
+    """The drawing of `footprints`."""
+    return stacked(
+        "Memory of one training step",
+        "Bytes on one device, by what holds them.",
+        {name: {part.name: part.bytes for part in one.parts} for name, one in found.items()},
+        bytes_text,
+        modelled("bytes per parameter and per example, counted, not timed"),
+        limit=device_memory or 0,
+        limit_name=f"memory of the device, {bytes_text(device_memory or 0)}",
+    )
+
+
+def until_done(result: Any) -> Picture:
+    """Hours of waiting and of running for several numbers of devices."""
+    rows = {
+        f"{devices} device{'s' * (devices > 1)}": {
+            "in the queue": wait, "running": result.runs[devices],
+        }
+        for devices, wait in result.waits.items()
+    }  # fmt: skip
+    soonest = list(rows)[list(result.waits).index(result.soonest)]
+    said = "; ".join(
+        f"{name}: {hours['in the queue']:.1f} h in the queue and {hours['running']:.1f} h running"
+        for name, hours in rows.items()
+    )
+    board = stacked(
+        "Until you are done", "More devices run for a shorter time, and wait for a longer one.",
+        rows, "{:.1f} h".format, result.kind, bold=soonest,
+    )  # fmt: skip
+    return board.picture(f"Hours until done: {said}. Done first with {result.soonest}.")
+
+
+def parts_of_a_step(found: Any) -> Picture:
+    """One bar for one device, one for the replicas: seconds for 1000 images, part by part."""
+    rows = {
+        # A part whose interval holds zero is noise: it gets no bar.
+        f"{step.who}, steps of {step.global_batch}": {
+            part.name: 1000 * part.seconds / step.global_batch if part.measurable else 0.0
+            for part in step.parts
+        }
+        for step in (found.alone, found.together)
+    }
+    said = "; ".join(
+        f"{name}: "
+        + ", ".join(f"{part} {seconds_text(time)}" for part, time in row.items() if time)
+        for name, row in rows.items()
+    )
+    title = "The parts of a training step, for 1000 images"
+    board = stacked(title, found.title, rows, seconds_text, found.kind)
+    return board.picture(f"{found.title}, for 1000 images. {said}. {found.reason}")
