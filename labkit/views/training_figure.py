@@ -77,7 +77,7 @@ def parts_of_a_step(found: Any) -> Picture:
         axes.set_ylim(1.5, -0.5)
         axes.tick_params(axis="y", length=0)
         axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.22), ncols=4)
-        alt = f"{found.title}, for 1000 images. {said}. {found.reason}"
+        alt = f"{found.title}, for 1000 images. {said}. {found.verdict}."
         return picture(chart, alt, found.kind)
 
 
