@@ -6,7 +6,7 @@ import pytest
 
 from labkit.kinds import LabError
 from labkit.training import classic_benchmark, diagnose
-from labkit.training.classic_benchmark import DEFECTS, AblationStep
+from labkit.training.classic_benchmark import DEFECTS, AblationStep, Cost, Half
 
 
 @pytest.mark.parametrize("fixed", [[], *([defect] for defect in DEFECTS), list(DEFECTS)[::-1]])
@@ -23,39 +23,39 @@ def test_an_unknown_defect_is_refused():
         classic_benchmark.program(["clocks"])
 
 
-@pytest.fixture(scope="module")
-def fewer_images(four):
-    """So that the programs of these tests are short, and one round is enough."""
-    with pytest.MonkeyPatch.context() as patch:
-        text = classic_benchmark.PREPARATION
-        patch.setattr(classic_benchmark, "PREPARATION", text.replace("2048", "512"))
-        patch.setattr(classic_benchmark, "DEFECTS", dict(list(DEFECTS.items())[:4]))
-        patch.setenv("LABKIT_ROUNDS", "1")
-        yield
-
-
-def test_it_prints_cpu_seconds_and_says_on_what(fewer_images):
-    result = classic_benchmark.run()
+def test_it_runs_as_it_is_and_fixed(four, monkeypatch):
+    """As it is it prints CPU seconds, evaluation included, and two replicas learn nothing."""
+    text = classic_benchmark.PREPARATION.replace("2048", "512")
+    monkeypatch.setattr(classic_benchmark, "PREPARATION", text)
+    wrong, right = classic_benchmark.run(), classic_benchmark.run(DEFECTS)
+    spent = sum(cost.cpu_seconds for cost in wrong.costs[2:])
+    assert wrong.two.printed == pytest.approx(spent, rel=0.1)
+    assert right.two.printed == pytest.approx(right.two.fit.wall_seconds, rel=0.1)
+    assert wrong.two.accuracy < 0.3
+    assert right.two.accuracy > 0.4
     names = ["one fit", "one evaluate", "two fit", "two evaluate"]
-    assert [cost.what for cost in result.costs] == names
-    spent = sum(cost.cpu_seconds for cost in result.costs[2:])
-    assert result.two.printed == pytest.approx(spent, rel=0.1)
-    assert f"two replicas: {result.two.printed:.2f} seconds" in str(result)
-    assert "measured on" in str(result)
+    assert [cost.what for cost in wrong.costs] == names
+    assert f"two replicas: {wrong.two.printed:.2f} seconds" in str(wrong)
+    assert "measured on" in str(wrong)
 
 
-def test_the_wrong_loss_ruins_two_replicas_and_its_fix_saves_them(fewer_images):
-    """The three defects of timing, and the wrong loss."""
+def test_an_ablation_shows_what_each_fix_changed(four, monkeypatch):
+    """Each half takes 2 s and 0.5 s of evaluation, and no time at all when trained again."""
+
+    def half(text, name):
+        accuracy = 0.2 if '"categorical_crossentropy"' in text else 0.8
+        return Half(9.0, accuracy, Cost("fit", 2, 8), Cost("evaluate", 0.5, 1), lambda: None)
+
+    monkeypatch.setattr(classic_benchmark, "_run", half)
+    monkeypatch.delenv("LABKIT_ROUNDS", raising=False)
     ablation = classic_benchmark.ablation()
-    assert [step.fixed for step in ablation.steps] == ["nothing", *list(DEFECTS)[:4]]
-    before, after = ablation.steps[3:]
-    assert before.accuracy["two"] < 0.3
-    assert after.accuracy["two"] > 0.4
-    assert ablation.mattered == ("loss",)  # one round is too few to call a time changed
-    assert after.accuracy["one"] == before.accuracy["one"] > 0.4  # the fix is in the other half
+    assert [step.fixed for step in ablation.steps] == ["nothing", *DEFECTS]
+    seconds = [step.seconds["two"][0] for step in ablation.steps[:4]]
+    assert seconds == pytest.approx([9.0, 2.5, 0.5, 0], abs=0.1)
+    assert ablation.mattered[:4] == ("clock", "first epoch", "timed evaluation", "loss")
     shown = ablation._repr_mimebundle_()
-    assert "measured on" in shown["text/plain"]
-    assert "<table" in shown["text/html"]
+    assert "two replicas: +60 points of accuracy" in shown["text/plain"]
+    assert "measured on" in shown["text/html"]
 
 
 @pytest.mark.parametrize(
