@@ -12,7 +12,7 @@ from labkit.progress import progress
 from labkit.telemetry.spans import mark
 from labkit.training.history import Epoch, History, Score
 from labkit.training.inputs import Inputs, batch_sizes, epoch_order, in_memory, scale_images
-from labkit.training.models import MODELS, separate_dropout
+from labkit.training.models import MODELS
 from labkit.training.optimizers import Optimizer, SharedUpdate
 from labkit.training.step import loss_per_image, sum_over_replicas, training_step
 
@@ -85,7 +85,8 @@ class Job:
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.SUM,
             )
-        separate_dropout(self.model, self.strategy, getattr(replicas, "index", 0))
+        # Workers are processes, and all have this seed: dropout must differ between them.
+        tf.random.set_seed(seed + 1_000_003 * getattr(replicas, "index", 0))
         # CIFAR's labels have the shape (n, 1), as Keras gives them.
         self._test_labels = data.y_test.ravel().astype("int32")
         train = data.x_train[: self._count], data.y_train[: self._count].ravel()
