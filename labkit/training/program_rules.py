@@ -60,6 +60,11 @@ def _tail(node: ast.AST | None) -> str:
     return getattr(node, "attr", getattr(node, "id", ""))
 
 
+def _last_word(node: ast.expr | None) -> str:
+    """`softmax`, whether it is written "softmax" or tf.nn.softmax."""
+    return ast.unparse(node).strip("'\"").rpartition(".")[2] if node else ""
+
+
 def _calls(nodes: Iterable[ast.AST], *names: str) -> list[ast.Call]:
     return [n for n in nodes if isinstance(n, ast.Call) and (not names or _tail(n.func) in names)]
 
@@ -243,11 +248,12 @@ class Program(ast.NodeVisitor):
         for call in _calls(self.nodes, "compile"):
             given = _argument(call, "loss", 1)
             loss = self.value(given)
-            name, flag = str(getattr(loss, "value", "")), None
+            named, flag = loss, None
             if isinstance(loss, ast.Call):
-                name, flag = _tail(loss.func), _argument(loss, "from_logits", 0)
-            known = flag is None or isinstance(flag, ast.Constant)
-            if known and mismatch(self._activation(call), name, getattr(flag, "value", False)):
+                named, flag = loss.func, _argument(loss, "from_logits", 0)
+            known = isinstance(flag, (ast.Constant, type(None))) and not isinstance(loss, ast.Name)
+            name, logits = _last_word(named), getattr(flag, "value", False)
+            if known and mismatch(self._activation(call), name, logits):
                 yield "loss", given or call
         if _calls(self.nodes, "ParameterServerStrategy"):
             return  # its workers' gradients are applied one by one, not summed
@@ -276,7 +282,7 @@ class Program(ast.NodeVisitor):
         if not isinstance(layer, ast.Call) or _tail(layer.func) != "Dense":
             return ""
         activation = _argument(layer, "activation", 1)
-        return str(getattr(activation, "value", "")) if activation else "linear"
+        return _last_word(activation) or "linear"
 
     def _is_scaled(self, body: Sequence[ast.AST]) -> bool:
         """Whether something divides by the global batch or by the number of replicas."""

@@ -25,16 +25,10 @@ x_test = x_test.astype("float32") / 255
 
 
 def build():
-    model = keras.Sequential([
-        keras.Input((28, 28)),
-        keras.layers.Flatten(),
-        keras.layers.Dense(128, activation="relu"),
-        keras.layers.Dense(10),
-    ])
+    model = keras.Sequential([keras.Input((28, 28)), keras.layers.Flatten(), keras.layers.Dense(10)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer="adam", loss=loss, metrics=["accuracy"])
     return model
-
 
 train = tf.data.Dataset.from_tensor_slices((x_train, y_train))
 train = train.cache().shuffle(len(y_train)).batch(GLOBAL_BATCH).prefetch(tf.data.AUTOTUNE)
@@ -105,7 +99,6 @@ WRONG = [
     ("clock", WARM + START.replace("perf_counter", "process_time") + WARM + "t = time.process_time()\nprint(t - start)"),
     ("clock", "from time import process_time\n" + WARM + "t = process_time()\n" + WARM + "print(process_time() - t)"),
     ("wall clock", WARM + "start = time.time()\n" + WARM + "print(time.time() - start)"),
-    ("wall clock", "from time import time\n" + WARM + "start = time()\n" + WARM + "print(time() - start)"),
     ("wall clock", "from datetime import datetime\n" + WARM + "a = datetime.now()\n" + WARM + "print(datetime.now() - a)"),
     ("first epoch", BUILD + COMPILE + START + WARM + STOP),
     ("first epoch", BUILD + COMPILE + START + "for _ in range(5):\n    " + WARM + STOP),
@@ -119,13 +112,14 @@ WRONG = [
     ("loss", classifier(LOGITS + ", keras.layers.Dropout(0.2)", "keras.losses.SparseCategoricalCrossentropy()")),
     ("loss", "loss = 'binary_crossentropy'\n" + classifier("keras.layers.Dense(1)", "loss")),
     ("loss", classifier(SOFTMAX, FROM_LOGITS)),
+    ("loss", classifier("keras.layers.Dense(10, tf.nn.softmax)", FROM_LOGITS)),
+    ("loss", classifier(LOGITS, "keras.losses.categorical_crossentropy")),
     ("loss", "x = keras.Input((9,))\nout = keras.layers.Dense(10)(x)\nm = keras.Model(x, out)\nm.compile('adam', 'categorical_crossentropy')"),
     ("loss", "m = keras.Sequential()\nm.add(keras.layers.Dense(10))\nm.compile('adam', 'categorical_crossentropy')"),
     ("batch", TWO + "G = BATCH * s.num_replicas_in_sync\n" + DATA + ".shuffle(5000).batch(64)\ntwo.fit(ds)"),
     ("batch", TWO + "n = s.num_replicas_in_sync\nG = n * BATCH\n" + DATA + ".shuffle(5000)\nds = ds.batch(BATCH).prefetch(2)\ntwo.fit(ds)"),
     ("different batch", TWO + "one.fit(x, y, batch_size=BATCH)\ntwo.fit(x, y, batch_size=2 * BATCH)"),
     ("different batch", TWO + DATA + ".shuffle(5000).batch(64)\none.fit(x, y)\ntwo.fit(ds)"),
-    ("different batch", TWO + "one.fit(x, y)\ntwo.fit(x, y, batch_size=BATCH * s.num_replicas_in_sync)"),
     ("pipeline", TWO + DATA + ".cache().batch(32)\none.fit(x, y)\ntwo.fit(ds)"),
     ("pipeline", TWO + DATA + ".shuffle(5000).batch(32)\none.fit(x, y, shuffle=False)\ntwo.fit(ds)"),
     ("shuffle", DATA + ".batch(32).shuffle(5000)"),
@@ -133,7 +127,6 @@ WRONG = [
     ("shuffle", DATA + ".shuffle(10).batch(32)"),
     ("shuffle", "BUFFER = 100\n" + DATA + ".shuffle(buffer_size=BUFFER).batch(32)"),
     ("float64", LOAD + "x = x / 255.0\nmodel.fit(x, y)"),
-    ("float64", LOAD + "x = x.reshape(-1, 784) / 255\nmodel.fit(x, y)"),
     ("float64", "x_train, x_test = x_train / 255, x_test / 255"),
     ("float64", "data = labkit.datasets.mnist()\nmodel.fit(data.x_train / 255.0, data.y_train)"),
     ("scope", "s = tf.distribute.MirroredStrategy()\n" + BUILD + COMPILE + WARM),
@@ -157,8 +150,8 @@ RIGHT = [
     BUILD + COMPILE + "labkit.measure(lambda: model.fit(x, y))",
     "@tf.function\ndef step(x):\n    return x\nstep(x)\n" + START + "step(x)\n" + STOP,
     classifier(LOGITS, FROM_LOGITS),
+    classifier(LOGITS, "my_crossentropy"),
     classifier(SOFTMAX, "'categorical_crossentropy'"),
-    classifier("keras.layers.Dense(1)", "'mse'"),
     classifier("head", "'categorical_crossentropy'"),
     classifier(LOGITS, "keras.losses.CategoricalCrossentropy(from_logits=flag)"),
     TWO + "G = BATCH * s.num_replicas_in_sync\n" + DATA + ".shuffle(5000).batch(G)\ntwo.fit(ds)",
@@ -168,7 +161,6 @@ RIGHT = [
     DATA + ".batch(1000).map(f).unbatch().shuffle(5000).batch(32)",
     LOAD + "x = x.astype('float32') / 255.0\nmodel.fit(x, y)",
     LOAD + "x = (x / 255.0).astype('float32')\nmodel.fit(x, y)",
-    "share = done / 255.0",
     loop("tf.nn.compute_average_loss(losses, global_batch_size=GLOBAL_BATCH)"),
     loop("tf.reduce_sum(losses) / GLOBAL_BATCH"),
     loop("losses / strategy.num_replicas_in_sync", ""),
