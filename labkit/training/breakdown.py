@@ -126,7 +126,7 @@ class Breakdown:
 
     def _footer(self) -> str:
         sure = percent(self.verdict.estimate.confidence or 0)
-        return f"{self.verdict}.\n{self.kind}; intervals of {sure}."
+        return f"{self.verdict}.\nIntervals of {sure}; {self.kind}."
 
     def __repr__(self) -> str:
         from labkit.views.table import text_table
