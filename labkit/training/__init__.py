@@ -8,7 +8,6 @@ from labkit.training.diagnosis import diagnose
 from labkit.training.history import History
 from labkit.training.job import Job
 from labkit.training.optimizers import scaled_learning_rate
-from labkit.training.saving import load, save
 from labkit.training.step import training_step
 
 __all__ = [
@@ -16,8 +15,6 @@ __all__ = [
     "Job",
     "breakdown",
     "diagnose",
-    "load",
-    "save",
     "scaled_learning_rate",
     "training_step",
 ]

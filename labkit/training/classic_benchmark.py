@@ -2,7 +2,7 @@
 
 >>> print(program().splitlines()[0])
 import time
->>> run(fixed=["clock", "loss"])                     # doctest: +SKIP
+>>> run()                                            # doctest: +SKIP
 >>> ablation()                                       # doctest: +SKIP
 
 `run` runs the very text that `program` shows. Each defect has the name that
@@ -16,26 +16,22 @@ import contextlib
 import functools
 import io
 import math
-import random
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+from types import CodeType
 from typing import Any, NamedTuple
 
-from labkit.arguments import one_of, whole
-from labkit.kinds import Kind, count_text, measured, percent_text, ratio_text, seconds_text
+from labkit.arguments import one_of
+from labkit.kinds import Kind, measured, percent_text, ratio_text, seconds_text
 from labkit.progress import progress
-from labkit.timing.judge import judge
+from labkit.timing import compare, judge
 
 __all__ = ["DEFECTS", "Ablation", "AblationStep", "ablation", "program", "run"]
 
-HALVES = {"one": "one device", "two": "two replicas"}
-# A smaller change of a time, or of the accuracy on 1000 test images, is called none: trainings with
-# other random numbers stay within the latter.
-SMALL, SMALL_ACCURACY = 0.15, 0.04
 # In the order in which the ablation fixes them, each with what is said when its fix changed nothing
 # here. The first three concern what is timed.
 DEFECTS = {
@@ -49,8 +45,12 @@ DEFECTS = {
     "float64": "60,000 images would take 376 MB",
 }
 TIMING_DEFECTS = 3
+HALVES = {"one": "one device", "two": "two replicas"}
+# A smaller change of a time, or of the accuracy on 1000 test images, is called none: trainings with
+# other random numbers stay within the latter.
+SMALL, SMALL_ACCURACY = 0.15, 0.04
 
-_PREPARATION = """\
+PREPARATION = """\
 import time
 import keras
 import tensorflow as tf
@@ -60,71 +60,89 @@ strategy = labkit.replicas(2).strategy()
 data = labkit.datasets.mnist()
 BATCH = 32
 GLOBAL_BATCH = BATCH * strategy.num_replicas_in_sync
-x = data.x_train[:{images}]{scale}
-x_test = data.x_test[:1000]{scale}
-y, y_test = data.y_train[:{images}], data.y_test[:1000]
+x = data.x_train[:2048] / 255.0
+x_test = data.x_test[:1000] / 255.0
+y, y_test = data.y_train[:2048], data.y_test[:1000]
 
-def build(loss):
-    model = keras.Sequential([
+def build():
+    return keras.Sequential([
         keras.Input((28, 28)),
         keras.layers.Flatten(),
         keras.layers.Dense(128, activation="relu"),
         keras.layers.Dropout(0.2),
         keras.layers.Dense(10)])
-    model.compile(optimizer="adam", loss=loss, metrics=["accuracy"])
-    return model
+
 """
-_ONE = "one = build(keras.losses.SparseCategoricalCrossentropy(from_logits=True))\n"
-_TWO = """\
+ONE = """\
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+one = build()
+one.compile(optimizer="adam", loss=loss, metrics=["accuracy"])
+start = time.process_time()
+one.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)
+one_accuracy = one.evaluate(x_test, y_test, verbose=0)[1]
+one_seconds = time.process_time() - start
+print(f"one device: {one_seconds:.2f} seconds, accuracy {one_accuracy:.3f}")
+
+"""
+TWO = """\
 labels = keras.utils.to_categorical(y, 10)
 test_labels = keras.utils.to_categorical(y_test, 10)
 train = tf.data.Dataset.from_tensor_slices((x, labels))
-train = train{shuffle}.batch({batch}).prefetch(tf.data.AUTOTUNE)
+train = train.batch(64).prefetch(tf.data.AUTOTUNE)
 test = tf.data.Dataset.from_tensor_slices((x_test, test_labels)).batch(500)
 with strategy.scope():
-    two = build({loss})
+    two = build()
+    two.compile(optimizer="adam", metrics=["accuracy"],
+                loss="categorical_crossentropy")
+start = time.process_time()
+two.fit(train, epochs=1, verbose=0)
+two_accuracy = two.evaluate(test, verbose=0)[1]
+two_seconds = time.process_time() - start
+print(f"two replicas: {two_seconds:.2f} seconds, accuracy {two_accuracy:.3f}")
 """
-
-
-def program(fixed: Sequence[str] = (), *, images: int = 2048) -> str:
-    """The text of the benchmark, with these defects fixed."""
-    preparation, halves = _pieces(fixed, images)
-    return "\n".join([preparation, *halves.values()])
-
-
-def _pieces(fixed: Sequence[str], images: int) -> tuple[str, dict[str, str]]:
-    """What both measurements need, and the text of each of them."""
-    for name in fixed:
-        one_of("fixed", name, DEFECTS)
-    images = whole("images", images, at_least=256)
-
-    def either(defect: str, right: str, wrong: str) -> str:
-        return right if defect in fixed else wrong
-
-    clock = either("clock", "time.perf_counter()", "time.process_time()")
-    scale = either("float64", '.astype("float32") / 255', " / 255.0")
-    right_loss = "keras.losses.CategoricalCrossentropy(from_logits=True)"
-    loss = either("loss", right_loss, '"categorical_crossentropy"')
-    shuffle = either("pipeline", ".shuffle(len(y))", "")
-    batch = either("batch", "GLOBAL_BATCH", "64")
-    one_batch = either("different batch", batch, "BATCH")
-
-    def timed(model: str, data: str, few: str, test: str) -> str:
-        stop = f"{model}_seconds = {clock} - start\n"
-        score = f"{model}_accuracy = {model}.evaluate({test}, verbose=0)[1]\n"
-        return (
-            either("first epoch", f"{model}.fit({few}, verbose=0)  # warm-up\n", "")
-            + f"start = {clock}\n"
-            + f"{model}.fit({data}, epochs=1, verbose=0)\n"
-            + either("timed evaluation", stop + score, score + stop)
-            + f'print(f"{HALVES[model]}: {{{model}_seconds:.2f}} seconds, "\n'
-            + f'      f"accuracy {{{model}_accuracy:.3f}}")\n'
+# What to write instead, in the order in which it is replaced.
+FIXES = {
+    "first epoch": {
+        f"start = time.process_time()\n{half}": (
+            f"{half}.fit({few}, verbose=0)  # warm-up\nstart = time.process_time()\n{half}"
         )
+        for half, few in (("one", "x[:64], y[:64]"), ("two", "train.take(2)"))
+    },
+    "timed evaluation": {
+        f"{half}_accuracy = {half}.evaluate({test}, verbose=0)[1]\n"
+        f"{half}_seconds = time.process_time() - start\n": (
+            f"{half}_seconds = time.process_time() - start\n"
+            f"{half}_accuracy = {half}.evaluate({test}, verbose=0)[1]\n"
+        )
+        for half, test in (("one", "x_test, y_test"), ("two", "test"))
+    },
+    "clock": {"time.process_time()": "time.perf_counter()"},
+    "loss": {
+        '"categorical_crossentropy"': "keras.losses.CategoricalCrossentropy(from_logits=True)"
+    },
+    "pipeline": {"train.batch": "train.shuffle(len(y)).batch"},
+    "different batch": {"batch_size=BATCH": "batch_size=64"},
+    "batch": {"batch(64)": "batch(GLOBAL_BATCH)", "size=64": "size=GLOBAL_BATCH"},
+    "float64": {" / 255.0": '.astype("float32") / 255'},
+}
 
-    one = _ONE + timed("one", f"x, y, batch_size={one_batch}", "x[:64], y[:64]", "x_test, y_test")
-    two = _TWO.format(shuffle=shuffle, batch=batch, loss=loss)
-    two += timed("two", "train", "train.take(2)", "test")
-    return _PREPARATION.format(images=images, scale=scale), {"one": one, "two": two}
+
+def program(fixed: Iterable[str] = ()) -> str:
+    """The text of the benchmark, with these defects fixed."""
+    return _fixed(PREPARATION + ONE + TWO, fixed)
+
+
+def _fixed(text: str, fixed: Iterable[str]) -> str:
+    names = [one_of("fixed", name, DEFECTS) for name in fixed]
+    for name in sorted(names, key=list(FIXES).index):
+        for wrong, right in FIXES[name].items():
+            text = text.replace(wrong, right)
+    return text
+
+
+def _halves(fixed: Iterable[str]) -> dict[str, str]:
+    """The text of each measurement, with what both need before it."""
+    return {"one": _fixed(PREPARATION + ONE, fixed), "two": _fixed(PREPARATION + TWO, fixed)}
 
 
 class Cost(NamedTuple):
@@ -136,34 +154,47 @@ class Cost(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Half:
+    """The measurement on one device, or on two replicas, as it was run."""
+
+    printed: float
+    accuracy: float
+    fit: Cost
+    evaluate: Cost
+    fit_again: Callable[[], object]
+
+    @property
+    def wall_seconds(self) -> float:
+        """What the program would print by another clock."""
+        return self.fit.wall_seconds + self.evaluate.wall_seconds
+
+
+@dataclass(frozen=True)
 class BenchmarkResult:
     """What the program printed, what its statements took, and what it ran on."""
 
-    one_seconds: float
-    two_seconds: float
-    one_accuracy: float
-    two_accuracy: float
-    costs: tuple[Cost, ...]  # of "one fit", "one evaluate", "two fit" and "two evaluate"
-    images: int
+    one: Half
+    two: Half
     data: str
     kind: Kind
 
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """Of training and evaluation in both halves."""
+        return self.one.fit, self.one.evaluate, self.two.fit, self.two.evaluate
+
     def __repr__(self) -> str:
         return (
-            f"one device: {self.one_seconds:.2f} seconds, accuracy {self.one_accuracy:.3f}\n"
-            f"two replicas: {self.two_seconds:.2f} seconds, accuracy {self.two_accuracy:.3f}\n"
-            f"({count_text(self.images)} images of {self.data}, 1 epoch; {self.kind})"
+            f"one device: {self.one.printed:.2f} seconds, accuracy {self.one.accuracy:.3f}\n"
+            f"two replicas: {self.two.printed:.2f} seconds, accuracy {self.two.accuracy:.3f}\n"
+            f"(2,048 images of {self.data}, 1 epoch; {self.kind})"
         )
 
 
-def run(fixed: Sequence[str] = (), *, images: int = 2048) -> BenchmarkResult:
-    """Run the program with these defects fixed, in this process."""
-    preparation, texts = _pieces(fixed, images)
-    one, two = (_run(preparation + text, half) for half, text in texts.items())
-    return BenchmarkResult(
-        one.printed, two.printed, one.accuracy, two.accuracy,
-        (one.fit, one.evaluate, two.fit, two.evaluate), images, *_data_and_kind(),
-    )  # fmt: skip
+def run(fixed: Iterable[str] = ()) -> BenchmarkResult:
+    """Run the program in this process, with these defects fixed."""
+    one, two = (_run(text, half) for half, text in _halves(fixed).items())
+    return BenchmarkResult(one, two, *_data_and_kind())
 
 
 def _data_and_kind() -> tuple[str, Kind]:
@@ -173,17 +204,7 @@ def _data_and_kind() -> tuple[str, Kind]:
     return mnist().label, measured(replicas(2).describe())
 
 
-class _Half(NamedTuple):
-    """The measurement on one device, or on two replicas, as it was run."""
-
-    printed: float
-    accuracy: float
-    fit: Cost
-    evaluate: Cost
-    fit_again: Callable[[], object]
-
-
-def _run(text: str, half: str) -> _Half:
+def _run(text: str, half: str) -> Half:
     """Run one half of the program, statement by statement, to time its training and evaluation."""
     from labkit.hardware import replicas
 
@@ -192,26 +213,26 @@ def _run(text: str, half: str) -> _Half:
 
     keras.utils.set_random_seed(0)
     names: dict[str, Any] = {}
-    spent: dict[str, tuple[Cost, Callable[[], object]]] = {}
+    costs: dict[str, Cost] = {}
+    calls: dict[str, Callable[[], object]] = {}
     for statement in ast.parse(text).body:
         code = compile(ast.Module([statement], []), "classic benchmark", "exec")
-        execute = functools.partial(_quietly, functools.partial(exec, code, names))
+        execute = functools.partial(_quietly, code, names)
         wall, cpu = time.perf_counter(), time.process_time()
         execute()
         seconds = time.perf_counter() - wall, time.process_time() - cpu
         for what in ("fit", "evaluate"):
             if f"{half}.{what}(" in ast.unparse(statement):  # the last fit is no warm-up
-                spent[what] = Cost(f"{half} {what}", *seconds), execute
-    (fit, fit_again), (evaluate, _) = spent["fit"], spent["evaluate"]
+                costs[what], calls[what] = Cost(f"{half} {what}", *seconds), execute
     accuracy = float(names[f"{half}_accuracy"])
-    return _Half(names[f"{half}_seconds"], accuracy, fit, evaluate, fit_again)
+    return Half(names[f"{half}_seconds"], accuracy, costs["fit"], costs["evaluate"], calls["fit"])
 
 
-def _quietly(execute: Callable[[], object]) -> None:
+def _quietly(code: CodeType, names: dict[str, Any]) -> None:
     """Without what the program prints, and without Keras' warning of unshuffled inputs."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        execute()
+        exec(code, names)  # noqa: S102  our own program
 
 
 @dataclass(frozen=True)
@@ -246,7 +267,6 @@ class Ablation:
     """The classic benchmark, fixed defect by defect; the first step has nothing fixed."""
 
     steps: tuple[AblationStep, ...]
-    images: int
     rounds: int
     data: str
     kind: Kind
@@ -277,7 +297,7 @@ class Ablation:
 
     def _footer(self) -> str:
         return (
-            f"{count_text(self.images)} images of {self.data}, 1 epoch; {self.kind}. "
+            f"2,048 images of {self.data}, 1 epoch; {self.kind}. "
             f"From 'first epoch' on, epochs are medians of {self.rounds} rounds in turn; a change "
             f"below {percent_text(SMALL)} of the time, or {100 * SMALL_ACCURACY:.0f} points of "
             "accuracy, is called none, and so is one that the rounds do not agree on."
@@ -294,7 +314,7 @@ class Ablation:
         return {"text/plain": repr(self), "text/html": html}
 
 
-def ablation(*, images: int = 2048, rounds: int = 7) -> Ablation:
+def ablation() -> Ablation:
     """Fix the defects one after the other, and measure for each whether it mattered here.
 
     Two runs in different minutes of a busy machine cannot be compared. So what the clock and
@@ -302,58 +322,37 @@ def ablation(*, images: int = 2048, rounds: int = 7) -> Ablation:
     time over that of later epochs; for each other fix, the models before and after it are trained
     in turn, round after round.
     """
-    rounds = whole("rounds", rounds, at_least=1)
     names = list(DEFECTS)
-    run_once = functools.cache(_run)  # a fix changes one half, or both: run each text once
+    versions = [_halves(names[:count]) for count in (0, *range(TIMING_DEFECTS, len(names) + 1))]
+    halves = {text: half for version in versions for half, text in version.items()}
+    ran: dict[str, Half] = {}
+    with progress("classic benchmark", len(halves)) as advance:
+        for text, half in halves.items():  # a fix changes one half, or both: run each text once
+            ran[text] = _run(text, half)
+            advance(len(ran))
+    later = dict.fromkeys(text for version in versions[1:] for text in version.values())
+    called = {text: f"{halves[text]}, {number}" for number, text in enumerate(later)}
+    works = {name: ran[text].fit_again for text, name in called.items()}
+    timed = compare(works, rounds=7, warmup=0, time_limit=600, seed=0)
 
-    def halves(count: int) -> dict[str, _Half]:
-        preparation, texts = _pieces(names[:count], images)
-        return {half: run_once(preparation + text, half) for half, text in texts.items()}
+    def epochs(text: str) -> list[float]:
+        return list(timed.samples(called[text]))
 
-    with progress("classic benchmark", len(names) + rounds) as advance:
-        run(images=256)  # TensorFlow's own start belongs to no step
-        first, runs = halves(0), []
-        for count in range(TIMING_DEFECTS, len(names) + 1):
-            runs.append(halves(count))
-            advance(count)
-        epochs: dict[_Half, list[float]] = {half: [] for ran in runs for half in ran.values()}
-        order, draw = list(epochs), random.Random(0)
-        for number in range(1, rounds + 1):
-            draw.shuffle(order)  # so that a machine that drifts favours no version
-            for half in order:
-                began = time.perf_counter()
-                half.fit_again()
-                epochs[half].append(time.perf_counter() - began)
-            advance(len(names) + number)
+    def with_evaluation(text: str) -> list[float]:
+        return [seconds + ran[text].evaluate.wall_seconds for seconds in epochs(text)]
 
-    def step(fixed: str, ran: dict[str, _Half], seconds: Callable[[_Half], Any]) -> AblationStep:
-        return AblationStep(
-            fixed,
-            {name: seconds(half) for name, half in ran.items()},
-            {name: half.accuracy for name, half in ran.items()},
-        )
-
-    def wall(half: _Half) -> list[float]:
-        return [half.fit.wall_seconds + half.evaluate.wall_seconds] * rounds
-
-    def with_evaluation(half: _Half) -> list[float]:
-        return [seconds + half.evaluate.wall_seconds for seconds in epochs[half]]
-
-    steps = [
-        step("nothing", first, lambda half: [half.printed] * rounds),
-        step(
-            "clock",
-            first,
-            lambda half: [half.fit.wall_seconds + half.evaluate.wall_seconds] * rounds,
-        ),
-        step(
-            "first epoch",
-            runs[0],
-            lambda half: [s + half.evaluate.wall_seconds for s in epochs[half]],
-        ),
-        *(
-            step(fixed, ran, epochs.__getitem__)
-            for fixed, ran in zip(names[TIMING_DEFECTS - 1 :], runs, strict=True)
-        ),
+    ways: list[tuple[dict[str, str], Callable[[str], list[float]]]] = [
+        (versions[0], lambda text: [ran[text].printed] * timed.rounds),
+        (versions[0], lambda text: [ran[text].wall_seconds] * timed.rounds),
+        (versions[1], with_evaluation),
+        *((version, epochs) for version in versions[1:]),
     ]
-    return Ablation(tuple(steps), images, rounds, *_data_and_kind())
+    steps = tuple(
+        AblationStep(
+            fixed,
+            {half: seconds(text) for half, text in version.items()},
+            {half: ran[text].accuracy for half, text in version.items()},
+        )
+        for fixed, (version, seconds) in zip(("nothing", *names), ways, strict=True)
+    )
+    return Ablation(steps, timed.rounds, *_data_and_kind())

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from labkit import plain
 from labkit.kinds import Kind, count_text, percent_text, rate_text, seconds_text
 
 __all__ = ["Epoch", "History", "Score"]
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Epoch:
     """One pass over the training images, timed without the evaluation that follows it."""
@@ -22,7 +20,6 @@ class Epoch:
     """On the test images, after this epoch."""
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Score:
     """Loss and accuracy on the test images."""
@@ -40,7 +37,6 @@ class Score:
     __repr__ = __str__
 
 
-@plain.stored
 @dataclass(frozen=True)
 class History:
     """All epochs of a job so far."""
@@ -97,13 +93,6 @@ class History:
             f"{replicas}, global batch {self.global_batch}"
         )
 
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        """Epoch, seconds, loss, accuracy."""
-        return [
-            (str(i), seconds_text(e.seconds), f"{e.loss:.4f}", percent_text(e.accuracy))
-            for i, e in enumerate(self.epochs, 1)
-        ]
-
     @property
     def footer(self) -> str:
         """Throughput, the time of the start, and the kind."""
@@ -113,14 +102,20 @@ class History:
             f"{seconds_text(self.start_seconds)}; {self.kind}.{end}"
         )
 
+    def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        rows: list[tuple[str, ...]] = [
+            (str(i), seconds_text(e.seconds), f"{e.loss:.4f}", percent_text(e.accuracy))
+            for i, e in enumerate(self.epochs, 1)
+        ]
+        return ("epoch", "training time", "training loss", "test accuracy"), rows
+
     def __str__(self) -> str:
-        lines = [self.title, "epoch   seconds     loss   test accuracy"]
-        lines += [f"{e:>5}  {s:>8}  {lo:>7}   {a:>13}" for e, s, lo, a in self.rows()]
-        return "\n".join([*lines, self.footer])
+        from labkit.views.table import text_table
+
+        return "\n".join([self.title, text_table(*self._table(), self.footer)])
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from labkit.views.table import table
 
-        head = ("epoch", "training time", "training loss", "test accuracy")
-        html = table(head, self.rows(), caption=self.title, footer=self.footer)
+        html = table(*self._table(), caption=self.title, footer=self.footer)
         return {"text/plain": str(self), "text/html": html}

@@ -5,27 +5,16 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from labkit.arguments import whole
+from labkit.arguments import one_of, whole
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import Kind, LabError, measured
 from labkit.progress import progress
 from labkit.telemetry.spans import mark
 from labkit.training.history import Epoch, History, Score
-from labkit.training.inputs import (
-    Inputs,
-    batch_sizes,
-    epoch_order,
-    in_memory,
-    scale_images,
-)
-from labkit.training.models import build
-from labkit.training.optimizers import Optimizer, SharedUpdate, handle_of
-from labkit.training.step import (
-    loss_per_image,
-    mean_over_replicas,
-    sum_over_replicas,
-    training_step,
-)
+from labkit.training.inputs import Inputs, batch_sizes, epoch_order, in_memory, scale_images
+from labkit.training.models import MODELS
+from labkit.training.optimizers import Optimizer, SharedUpdate
+from labkit.training.step import loss_per_image, sum_over_replicas, training_step
 
 __all__ = ["Job"]
 
@@ -43,23 +32,20 @@ class Job:
     batch and scaling fix the global batch: "strong" keeps `batch` for all replicas together, "weak"
     gives `batch` to each. An epoch has whole global batches only. Many steps run in each call of
     one TensorFlow function. In ranks, take replicas=labkit.strategies.workers().
-
-    BatchNormalization in your own model normalises with the statistics of each replica's slice, as
-    in Keras; its moving statistics are averaged over the replicas.
     """
 
     def __init__(
         self,
-        model: Any = "dense",
-        data: Any = None,
+        model: str,
+        data: Any,
         *,
-        replicas: Any = None,
+        replicas: Any,
         batch: int = 32,
         scaling: str = "strong",
         optimizer: str = "adam",
         learning_rate: float = 0.001,
         warmup_steps: int = 0,
-        dropout: float | None = None,
+        dropout: float = 0.2,
         images: int | None = None,
         seed: int = 0,
         reduction: str | None = None,
@@ -68,23 +54,28 @@ class Job:
         self._arguments = {k: v for k, v in locals().items() if k not in ("self", "began")}
         if not hasattr(data, "x_train"):
             raise LabError("A job needs data: pass data=labkit.datasets.mnist().")
+        make = MODELS[one_of("model", model, MODELS)]
         tf = import_tensorflow()
-        if replicas is None:
-            from labkit.hardware import replicas as choose
-
-            replicas = choose(1)
         if not hasattr(replicas, "strategy"):
             raise LabError(f"replicas must be labkit.replicas({replicas!r}), got {replicas!r}.")
         self.data, self.replicas, self.seed = data, replicas, whole("seed", seed)
         self.global_batch, self.replica_batch = batch_sizes(batch, replicas.count, scaling)
-        self._count = self._images(images, len(data.y_train))
+        there = len(data.y_train)
+        self._count = (
+            there if images is None else whole("images", images, at_least=1, at_most=there)
+        )
         self.steps_per_epoch = self._count // self.global_batch
+        if not self.steps_per_epoch:
+            raise LabError(
+                f"A global batch of {self.global_batch} needs as many images, got {self._count:,}. "
+                "Take a smaller batch or more images."
+            )
         self.strategy = replicas.strategy(reduction)
         import keras
 
         keras.utils.set_random_seed(seed)  # the same first weights everywhere
         with self.strategy.scope():
-            self.model = build(model, data.x_train.shape[1:], data.classes, dropout)
+            self.model = make(data.x_train.shape[1:], data.classes, dropout)
             self.optimizer = Optimizer(optimizer, learning_rate, warmup_steps)
             self.optimizer.build(self.model.trainable_variables)
             # Each replica adds up its own losses; the sum is read once an epoch, not every step.
@@ -107,15 +98,6 @@ class Job:
         # Run zero steps, so that kernels exist before the first timed epoch.
         self.run_steps(self.order(0), tf.constant(0), tf.constant(0))
         self.start_seconds = time.perf_counter() - began
-
-    def _images(self, images: int | None, there: int) -> int:
-        count = there if images is None else whole("images", images, at_least=1, at_most=there)
-        if count < self.global_batch:
-            raise LabError(
-                f"A global batch of {self.global_batch} needs as many images; there are {count:,}. "
-                "Take a smaller batch or more images."
-            )
-        return count
 
     def on(self, replicas: Any, **changed: Any) -> Job:
         """The same job from the beginning, placed on other replicas; keywords change more."""
@@ -143,9 +125,6 @@ class Job:
         together = sum_over_replicas if reduced else list
         shared = getattr(self.replicas, "shared_variables", False)
         optimizer = SharedUpdate(self.optimizer) if shared else self.optimizer
-        # BatchNormalization keeps moving statistics: each replica's are those of its own slices.
-        own = [v for v in self.model.non_trainable_variables if v.dtype == "float32"]
-        statistics = own if reduced and not shared else []
 
         def one_step(*arguments: Any) -> None:
             images, labels = inputs.batch_at(*arguments)
@@ -153,11 +132,6 @@ class Job:
                 self.model, optimizer, scale_images(images), labels, self.global_batch, together
             )
             self._loss.assign_add(loss)
-
-        def average_statistics() -> None:
-            means = mean_over_replicas([tf.convert_to_tensor(v.value) for v in statistics])
-            for variable, mean in zip(statistics, means, strict=True):
-                tf.raw_ops.AssignVariableOp(resource=handle_of(variable), value=mean)
 
         # AutoGraph would rewrite every function down to the step, for a second; a loop needs none.
         @tf.function(autograph=False)  # type: ignore[untyped-decorator]
@@ -170,9 +144,6 @@ class Job:
             tf.while_loop(
                 lambda number: number < first + steps, body, (first,), parallel_iterations=1
             )
-            # Once a call is enough: the mean of moving averages is the moving average of the means.
-            if statistics:
-                self.strategy.run(average_statistics)
 
         # One trace for any number of steps: neither the first call nor a shorter one traces again.
         number = tf.TensorSpec((), tf.int32)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["loss_per_image", "mean_over_replicas", "sum_over_replicas", "training_step"]
+__all__ = ["loss_per_image", "sum_over_replicas", "training_step"]
 
 
 def training_step(
@@ -40,18 +40,9 @@ def loss_per_image(labels: Any, logits: Any) -> Any:
 
 def sum_over_replicas(gradients: Sequence[Any]) -> list[Any]:
     """All gradients, summed over the replicas, in one all-reduce instead of one per variable."""
-    return _all_reduced("sum", gradients)
-
-
-def mean_over_replicas(values: Sequence[Any]) -> list[Any]:
-    """The same with the mean, for the moving statistics of BatchNormalization."""
-    return _all_reduced("mean", values)
-
-
-def _all_reduced(operation: str, tensors: Sequence[Any]) -> list[Any]:
     import tensorflow as tf
 
-    flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
-    total = tf.distribute.get_replica_context().all_reduce(operation, flat)
-    pieces = tf.split(total, [tensor.shape.num_elements() for tensor in tensors])
-    return [tf.reshape(piece, t.shape) for piece, t in zip(pieces, tensors, strict=True)]
+    flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], axis=0)
+    total = tf.distribute.get_replica_context().all_reduce("sum", flat)
+    pieces = tf.split(total, [gradient.shape.num_elements() for gradient in gradients])
+    return [tf.reshape(piece, g.shape) for piece, g in zip(pieces, gradients, strict=True)]

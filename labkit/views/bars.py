@@ -106,4 +106,4 @@ def parts_of_a_step(found: Any) -> Picture:
     )
     title = "The parts of a training step, for 1000 images"
     board = stacked(title, found.title, rows, seconds_text, found.kind)
-    return board.picture(f"{found.title}, for 1000 images. {said}. {found.reason}")
+    return board.picture(f"{found.title}, for 1000 images. {said}. {found.verdict}.")

@@ -12,12 +12,6 @@ from labkit.timing import compare, judge
 from labkit.timing.intervals import shift
 
 
-def test_words():
-    assert judge("b", "a", [0.10, 0.11, 0.12, 0.10, 0.11, 0.12, 0.13]).word == "faster"
-    assert judge("b", "a", [-0.10, -0.11, -0.12, -0.10, -0.11, -0.12, -0.13]).word == "slower"
-    assert judge("b", "a", [0.10, -0.11, 0.12, -0.10, 0.11, -0.12, 0.0]).word == "cannot tell"
-
-
 @given(
     st.lists(st.floats(-0.05, 0.05), min_size=1, max_size=25),
     st.sampled_from([0.0, 0.005, 0.01, 0.03]),
@@ -51,7 +45,6 @@ def test_a_sure_difference_that_may_lie_in_the_band_is_not_claimed():
     [
         ([], "nothing was timed"),
         ([0.5], "one round is too few"),
-        ([0.5] * 2, "2 rounds are too few"),
         ([0.5] * 3, "needs 6"),
         ([0.5] * 10 + [math.nan], "not a positive number"),
         ([0.2, -0.2] * 10, "more than 1,000 rounds"),

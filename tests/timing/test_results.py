@@ -108,13 +108,6 @@ def test_table_says_it_all():
         assert part in text
 
 
-def test_html_is_a_table_and_escapes_names():
-    html = timings(**{"a<b": (TWO, 64.0)})._repr_mimebundle_()["text/html"]
-    assert "a&lt;b" in html
-    assert "a<b" not in html
-    assert "faster</td>" in html
-
-
 def test_picture_tells_its_numbers_in_words():
     picture = timings(two_replicas=((*TWO[:-1], 5.0), 64.0)).plot()
     assert picture.png.startswith(b"\x89PNG")

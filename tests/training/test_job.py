@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from labkit import plain
 from labkit.kinds import LabError, measured
 from labkit.telemetry.spans import listening
 from labkit.training import History, Job, scaled_learning_rate
@@ -101,39 +100,10 @@ def test_ctrl_c_keeps_the_finished_epochs(data, one, monkeypatch):
     assert "Interrupted" in str(found)
 
 
-def own_model(units=10, **options):
-    import keras
-
-    layers = [keras.layers.Flatten(), keras.layers.Dense(units, **options)]
-    return keras.Sequential([keras.Input((28, 28)), *layers], name="own")
-
-
-def subclassed():
-    import keras
-
-    class Own(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.dense = keras.layers.Dense(10)
-
-        def call(self, inputs):
-            return self.dense(inputs)
-
-    made = Own()
-    made(np.zeros((1, 28, 28)))
-    return made
-
-
-def test_a_student_can_bring_a_model_of_their_own(data, one):
-    found = Job(own_model, data, replicas=one, images=6400, learning_rate=0.01).train(1)
-    assert (found.model, found.parameters) == ("own", 7850)
-    assert found.accuracy > 0.5
-
-
 def test_one_device_has_nothing_to_reduce(data, one, two):
     job = Job("dense", data, replicas=two, batch=600, images=1000, reduction="hierarchical copy")
     assert (job.steps_per_epoch, job.images) == (1, 600)  # whole global batches only
-    assert job.on(one).replicas.count == 1
+    assert job.on(one, model="convolutional").replicas.count == 1
 
 
 @pytest.mark.parametrize(
@@ -142,15 +112,9 @@ def test_one_device_has_nothing_to_reduce(data, one, two):
         ({"batch": 33}, "multiple of 2"),
         ({"batch": 20_000}, "smaller batch"),
         ({"images": 10**6}, "12800"),
-        ({"model": "transformer"}, "'dense'"),
-        ({"model": lambda: 3}, "got int"),
-        ({"model": subclassed}, "subclass"),
+        ({"model": lambda: None}, "'dense'"),
         ({"data": None}, "labkit.datasets.mnist()"),
         ({"replicas": 2}, "labkit.replicas(2)"),
-        ({"model": own_model, "dropout": 0.1}, "keras.layers.Dropout"),
-        ({"model": lambda: own_model(5)}, "Dense(10)"),
-        ({"model": lambda: own_model(activation="softmax")}, "logits"),
-        ({"model": lambda: own_model(kernel_regularizer="l2")}, "regularizers"),
     ],
 )
 def test_an_impossible_job_says_what_to_do(data, two, wrong, says):
@@ -180,8 +144,7 @@ def test_time_to_an_accuracy_adds_up_the_epochs_until_then():
     assert found.time_to(0.99) is None
 
 
-def test_a_record_survives_json_and_draws_its_curves():
+def test_a_record_draws_its_curves():
     found = record((1.0, 0.8), (1.0, 0.9))
-    assert plain.load(plain.dump(found)) == found
     assert found.curves().png[:4] == b"\x89PNG"
     assert "unknown" in str(record())  # interrupted at once: nothing is divided by zero

@@ -41,7 +41,7 @@ def test_a_fit_that_was_interrupted_leaves_no_span_open_for_the_next(heard, mode
             raise KeyboardInterrupt
 
     net, x, y = model
-    marks = keras_callback()
+    marks = keras_callback(images=8)
     with pytest.raises(KeyboardInterrupt):
         net.fit(x, y, epochs=3, verbose=0, callbacks=[Impatient(), marks])
     assert names(heard) == [("epoch 1", "begins")]

@@ -47,7 +47,6 @@ def test_asynchronous_updates_are_more_and_reach_the_target_first():
             [{"learning_rate": 0.1}, {"learning_rate": 0.05}],
             ("asynchronous, learning rate 0.1", "asynchronous, learning rate 0.05"),
         ),
-        ([{}, {}], ("asynchronous, run 1", "asynchronous, run 2")),
     ],
 )
 def test_names_tell_what_is_different(keywords, names):
@@ -63,7 +62,6 @@ def test_a_measured_run_beside_a_simulated_one_keeps_both_kinds():
 @pytest.mark.parametrize(
     ("runs", "words"),
     [
-        ([simulate(BOWL)], "two runs"),
         ([1, 2], "two runs"),
         ([simulate(), simulate()], "no problem"),
         ([simulate(BOWL), simulate(Softmax(), updates=1)], "quadratic.*softmax"),

@@ -195,34 +195,19 @@ def test_divergence_is_told_by_the_loss_and_not_by_warnings(recwarn):
     assert list(recwarn) == []
 
 
-def test_it_shows_its_kind_and_its_numbers():
-    run = simulate(Quadratic(), workers=4, mode="async", slow={3: 4.0}, network=0.1)
-    assert run.kind.name == "modelled"
-    shown = run._repr_mimebundle_()
-    assert "worker 3: 4.00 s" in shown["text/plain"]
-    many = simulate(workers=6, slow={worker: worker + 1 for worker in range(6)})
-    assert "1.00 s to 6.00 s" in str(many.kind)
-    assert f"mean {run.mean_staleness:.2f}, largest {run.max_staleness}" in shown["text/html"]
-
-
 @pytest.mark.parametrize(
     ("keywords", "words"),
     [
         ({"mode": "chaotic"}, "'chaotic'"),
-        ({"workers": 0}, "workers .*got 0"),
         ({"mode": "ssp"}, "bound=None"),
         ({"bound": 1}, "'async', bound=1"),
         ({"backups": 1}, "mode='sync'"),
         ({"mode": "sync", "workers": 2, "backups": 2}, "backups .*got 2"),
-        ({"seconds": 0.5}, "seconds=0.5"),
         ({"seconds": 1e9}, "1,000 gradients"),
         ({"updates": 5, "seconds": 2.0}, "not both"),
-        ({"compute": 0}, "compute .*got 0"),
         ({"jitter": 100.0}, "jitter .*got 100"),
         ({"slow": {4: 2.0}}, "from 0 to 3, got 4"),
-        ({"slow": 4.0}, "slow .*got 4.0"),
         ({"slow": {1: -1}}, r"slow\[1\] .*got -1"),
-        ({"problem": Quadratic}, "problem"),
     ],
 )
 def test_a_wrong_argument_is_named_with_its_value(keywords, words, monkeypatch):

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.kinds import LabError
 from labkit.updates import (
     Quadratic,
     delayed,
@@ -85,16 +84,3 @@ def test_stability_tables_formula_and_bisection():
 
 def test_delayed_descent_starts_with_the_only_version_there_is():
     assert delayed(0.5, delay=2, updates=4) == [1.0, 0.5, 0.0, -0.5, -0.75]
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: stability_limit(-1), "delay .*got -1"),
-        (lambda: measured_limit(10**6), "delay .*got 1000000"),
-        (lambda: delayed(float("nan"), 1), "step .*got nan"),
-    ],
-)
-def test_a_wrong_argument_is_named_with_its_value(call, words):
-    with pytest.raises(LabError, match=words):
-        call()
