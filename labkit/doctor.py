@@ -121,9 +121,7 @@ def check_driver() -> Line:
         return Line("pass", notes)
     if here.state == "broken":
         return Line("fail", notes, "Do what the line says, or run lessons on CPUs.")
-    names = [gpu.name for gpu in here.gpus]
-    counted = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
-    found = f"{here.version}: {counted or 'no GPU'}. {notes}".removesuffix(". ")
+    found = f"{here.version}: {gpus.names_text(here.gpus) or 'no GPU'}. {notes}".removesuffix(". ")
     if "is lost" in notes:
         return Line("fail", found, "Restart the machine.")
     if not here.gpus:
