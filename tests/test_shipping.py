@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from labkit.kinds import LabError
-from labkit.shipping import pack, pack_program, unpack, unpack_program
+from labkit.shipping import pack, pack_program, unpack
 
 OFFSET = 3
 
