@@ -27,7 +27,7 @@ __all__ = ["CHECKS", "Check", "Line", "answer", "examine", "main"]
 
 @dataclass(frozen=True)
 class Line:
-    """What one check found, and what to do about it; `do` is empty when there is nothing to do."""
+    """What one check found, and what to do about it unless it passed."""
 
     status: Literal["pass", "warn", "fail"]
     found: str
@@ -36,7 +36,7 @@ class Line:
 
     def __str__(self) -> str:
         text = f"{self.status}  {self.check:<15}  {self.found}"
-        return f"{text}\n      {'':<15}  do: {self.do}" if self.do else text
+        return text if self.status == "pass" else f"{text}\n      {'':<15}  do: {self.do}"
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,8 @@ CHECKS = (
     Check("Slurm", "labkit.doctor:check_slurm"),
 )
 _RENEW = "Run `make lab`; if that changes nothing, `make clean` and then `make lab`."
-# TensorFlow and a lesson's data take about 2 GB; below 1 GB the kernel dies in the middle.
-_MEMORY_GOOD, _MEMORY_LEAST = 3_000_000_000, 1_000_000_000
-# MNIST, CIFAR-100 and saved models.
-_DISK_GOOD, _DISK_LEAST = 2_000_000_000, 500_000_000
+_MEMORY = 3_000_000_000  # TensorFlow and a lesson's data take about 2 GB
+_DISK = 2_000_000_000  # MNIST, CIFAR-100 and saved models
 
 
 def main() -> int:
@@ -172,7 +170,7 @@ def check_memory() -> Line:
     here = read_memory()
     found = f"{bytes_text(here.available)} available of {bytes_text(here.limit or here.total)}"
     do = "End other programs and other notebooks' kernels."
-    return _enough(here.available, _MEMORY_GOOD, _MEMORY_LEAST, found, do)
+    return Line("pass" if here.available >= _MEMORY else "warn", found, do)
 
 
 def check_disk() -> Line:
@@ -183,7 +181,7 @@ def check_disk() -> Line:
     free = {name: shutil.disk_usage(_existing(path)).free for name, path in places.items()}
     found = ", ".join(f"{bytes_text(count)} free for {name}" for name, count in free.items())
     do = "Make room, or set LABKIT_CACHE to a folder on another disk."
-    return _enough(min(free.values()), _DISK_GOOD, _DISK_LEAST, found, do)
+    return Line("pass" if min(free.values()) >= _DISK else "warn", found, do)
 
 
 def check_data() -> Line:
@@ -193,10 +191,8 @@ def check_data() -> Line:
     names = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar100": "CIFAR-100"}
     here = [title for name, title in names.items() if datasets.is_here(name)]
     found = f"{' and '.join(here) or 'none'} on this machine"
-    if {"MNIST", "CIFAR-100"} <= set(here):
-        return Line("pass", found)
     do = "Call labkit.datasets.mnist() and .cifar100() with network access, before class."
-    return Line("warn", found, do)
+    return Line("pass" if {"MNIST", "CIFAR-100"} <= set(here) else "warn", found, do)
 
 
 def check_ranks() -> Line:
@@ -209,10 +205,10 @@ def check_ranks() -> Line:
     with Cluster(ranks=2, network=network, keep_warm=False) as cluster:
         cluster.run(abs, show=False)
         found = f"two processes {cluster.engine.describe()}"
-    if not refused:
-        return Line("pass", found)
-    do = "Read what labkit.cluster says before you write network='shared'."
-    return Line("warn", f"{found}; no private network: {refused}", do)
+    if refused:
+        do = "Read what labkit.cluster says before you write network='shared'."
+        return Line("warn", f"{found}; no private network: {refused}", do)
+    return Line("pass", found)
 
 
 def check_mpi() -> Line:
@@ -226,19 +222,12 @@ def check_mpi() -> Line:
 
 
 def check_slurm() -> Line:
-    """None is fine: lecture 10 then shows what was recorded."""
+    """None is fine: the lecture on Slurm then shows what was recorded."""
     from labkit.cluster.slurm_queue import partitions, slurm_version, why_no_slurm
 
     missing = why_no_slurm()
-    if missing:
-        return Line("pass", f"none used: {missing}")
-    return Line("pass", f"{slurm_version()}, partitions {partitions()}")
-
-
-def _enough(free: int, good: int, least: int, found: str, do: str) -> Line:
-    if free < least:
-        return Line("fail", found, do)
-    return Line("warn", found, do) if free < good else Line("pass", found)
+    found = f"none used: {missing}" if missing else f"{slurm_version()}, partitions {partitions()}"
+    return Line("pass", found)
 
 
 def _existing(path: Path) -> Path:

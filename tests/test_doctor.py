@@ -93,7 +93,7 @@ def test_the_driver(monkeypatch, state, notes, names, status):
     assert all(note in line.found for note in notes)
 
 
-@pytest.mark.parametrize(("gigabytes", "status"), [(0.5, "fail"), (2, "warn"), (8, "pass")])
+@pytest.mark.parametrize(("gigabytes", "status"), [(2, "warn"), (8, "pass")])
 def test_memory(monkeypatch, gigabytes, status):
     free = Memory(10**10, int(gigabytes * 1e9), None)
     monkeypatch.setattr(machine, "read_memory", lambda: free)
@@ -105,7 +105,7 @@ def test_data_is_looked_for_and_not_downloaded(monkeypatch, tmp_path):
     line = doctor.check_data()
     assert line.status == "warn"
     assert "labkit.datasets.mnist()" in line.do
-    assert doctor.check_disk().status in ("pass", "warn", "fail")
+    assert doctor.check_disk().status in ("pass", "warn")
     assert list(tmp_path.iterdir()) == []
 
 
