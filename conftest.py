@@ -42,7 +42,7 @@ SLOWEST_FIRST = (
     "notebooks/10_on_a_cluster.ipynb",
     "notebooks/07_ring_all_reduce.ipynb",
     "tests/test_readme.py",
-    "tests/hardware/test_replicas.py",
+    "tests/hardware/test_tensorflow.py",
     "tests/datasets/test_datasets.py",
     "tests/cluster/test_engines.py",
     "tests/strategies/test_table.py",

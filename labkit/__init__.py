@@ -19,86 +19,53 @@ __version__ = "0.1.0"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
-# Where each public name lives; a name alone is a room.
+# Public names that live in a room; a room itself is found by its name.
 _NAMES = {
-    "LabError": "labkit.kinds",
-    "compare": "labkit.timing",
-    "measure": "labkit.timing",
-    "picture": "labkit.views.images",
-    "panel": "labkit.telemetry.panel",
-    "predict": "labkit.timing",
-    "replay": "labkit.telemetry",
-    "replicas": "labkit.hardware",
-    "cluster": None,
-    "collectives": None,
-    "datasets": None,
-    "exercises": None,
-    "hardware": None,
-    "kinds": None,
-    "memory": None,
-    "strategies": None,
-    "telemetry": None,
-    "timing": None,
-    "training": None,
-    "updates": None,
+    "LabError": "kinds",
+    "compare": "timing",
+    "measure": "timing",
+    "panel": "telemetry.panel",
+    "picture": "views.images",
+    "predict": "timing",
+    "replay": "telemetry",
+    "replicas": "hardware",
 }
-
-__all__ = [
-    "LabError",
-    "cluster",
-    "collectives",
-    "compare",
-    "datasets",
-    "exercises",
-    "hardware",
-    "kinds",
-    "measure",
-    "memory",
-    "panel",
-    "picture",
-    "predict",
-    "replay",
-    "replicas",
-    "strategies",
-    "telemetry",
-    "timing",
-    "training",
-    "updates",
-]
+_ROOMS = (
+    "cluster", "collectives", "datasets", "exercises", "hardware", "kinds", "memory", "strategies",
+    "telemetry", "timing", "training", "updates",
+)  # fmt: skip
 
 if TYPE_CHECKING:
-    from labkit import (
-        cluster,
-        collectives,
-        datasets,
-        exercises,
-        hardware,
-        kinds,
-        memory,
-        strategies,
-        telemetry,
-        timing,
-        training,
-        updates,
-    )
-    from labkit.hardware import replicas
-    from labkit.kinds import LabError
-    from labkit.telemetry import replay
-    from labkit.telemetry.panel import panel
-    from labkit.timing import compare, measure, predict
-    from labkit.views.images import picture
+    from labkit import cluster as cluster
+    from labkit import collectives as collectives
+    from labkit import datasets as datasets
+    from labkit import exercises as exercises
+    from labkit import hardware as hardware
+    from labkit import memory as memory
+    from labkit import strategies as strategies
+    from labkit import telemetry as telemetry
+    from labkit import timing as timing
+    from labkit import training as training
+    from labkit import updates as updates
+    from labkit.hardware import replicas as replicas
+    from labkit.kinds import LabError as LabError
+    from labkit.telemetry import replay as replay
+    from labkit.telemetry.panel import panel as panel
+    from labkit.timing import compare as compare
+    from labkit.timing import measure as measure
+    from labkit.timing import predict as predict
+    from labkit.views.images import picture as picture
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"labkit.{name}")
     if name not in _NAMES:
         raise AttributeError(f"module 'labkit' has no attribute {name!r}")
-    room = _NAMES[name]
-    if room is None:
-        return importlib.import_module(f"labkit.{name}")
-    value = getattr(importlib.import_module(room), name)
+    value = getattr(importlib.import_module(f"labkit.{_NAMES[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_NAMES])
+    return sorted([*globals(), *_NAMES, *_ROOMS])

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from labkit import __version__
 from labkit.kinds import LabError
@@ -26,26 +23,18 @@ _FIRST = "00_start_here.ipynb"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and give its exit code: 2 for a mistake that a message explains."""
-    arguments = sys.argv[1:] if argv is None else list(argv)
     parser = _parser()
-    # What follows `lab` belongs to JupyterLab, dashes and all.
-    if arguments[:1] == ["lab"] and arguments[1:2] not in (["-h"], ["--help"]):
-        extra = arguments[2:] if arguments[1:2] == ["--"] else arguments[1:]
-        chosen = argparse.Namespace(command="lab", extra=extra)
-    else:
-        chosen = parser.parse_args(arguments)
+    chosen, extra = parser.parse_known_args(argv)
+    if extra and chosen.command != "lab":
+        parser.error(f"unrecognized arguments: {' '.join(extra)}")
     if chosen.command is None:
         parser.print_help()
         return 0
     try:
-        return _run(chosen)
+        return _run(chosen, extra)
     except LabError as fault:
         print(f"labkit {chosen.command}: {fault}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        # Whoever reads us has seen enough, as in `labkit doctor | head`.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except KeyboardInterrupt:
         print("\nStopped.", file=sys.stderr)
         return 130
@@ -67,8 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"labkit {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")
     commands.add_parser("doctor", help="check this machine before class")
-    lab = commands.add_parser("lab", help="open the course in JupyterLab")
-    lab.add_argument("extra", nargs="*", help="passed on to JupyterLab, such as --port 9000")
+    lab_help = "open the course in JupyterLab; takes its options, such as --port 9000"
+    commands.add_parser("lab", help=lab_help)
     record = commands.add_parser("record", help="sample the devices while a program runs")
     record.add_argument("--to", type=Path, metavar="FILE", help="where to write; a new file")
     record.add_argument("--every", type=float, default=0.1, help="seconds between two samples")
@@ -107,10 +96,10 @@ def _add_slurm(parser: argparse.ArgumentParser) -> None:
     run.add_argument("target", metavar="FILE.py:NAME", help="the function, called with its rank")
 
 
-def _run(chosen: argparse.Namespace) -> int:
+def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
     """Each command's room is imported only for its own command."""
     if chosen.command == "lab":
-        return _lab(chosen.extra)
+        return _lab(extra)
     if chosen.command == "doctor":
         return int(importlib.import_module("labkit.doctor").main())
     if chosen.command == "notebooks":
@@ -120,14 +109,10 @@ def _run(chosen: argparse.Namespace) -> int:
     if chosen.command == "slurm":
         return int(importlib.import_module("labkit.cluster.batch").main(chosen))
     recordings = importlib.import_module("labkit.telemetry.cli")
-    if chosen.command == "record":
-        program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
-        return int(recordings.record(program, to=chosen.to, every=chosen.every))
-    out: Any = sys.stdout
-    out.reconfigure(errors="replace")  # a terminal that knows no "–" shows "?"
-    code = int(recordings.replay(chosen.file, html=chosen.html, show=chosen.html is None))
-    out.flush()  # here, where it is known what to do when nobody reads it
-    return code
+    if chosen.command == "replay":
+        return int(recordings.replay(chosen.file, html=chosen.html, show=chosen.html is None))
+    program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
+    return int(recordings.record(program, to=chosen.to, every=chosen.every))
 
 
 def _lab(extra: Sequence[str]) -> int:
@@ -137,35 +122,15 @@ def _lab(extra: Sequence[str]) -> int:
             f"The course's notebooks are not in {Path.cwd()} or above it. "
             "Go to the folder that you cloned, where notebooks/ lies, and try again."
         )
-    if importlib.util.find_spec("jupyterlab") is None:
-        raise LabError(
-            "JupyterLab is not installed beside this labkit. Run `make lab`, "
-            "which installs the course's environment and opens it."
-        )
-    _check_runtime_folder()
-    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]
-    command.append("--ServerApp.contents_manager_class=labkit.contents.Contents")
-    command.append(f"--LabApp.default_url=/lab/tree/notebooks/{_FIRST}")
+    command = [
+        sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}",
+        "--ServerApp.contents_manager_class=labkit.contents.Contents",
+        f"--LabApp.default_url=/lab/tree/notebooks/{_FIRST}",
+    ]  # fmt: skip
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
-    # JupyterLab takes our place: Ctrl-C reaches it, and nothing is left between you and it.
-    sys.stdout.flush()
+    # JupyterLab replaces this process, so that Ctrl-C reaches it.
     os.execv(sys.executable, [*command, *extra])
-
-
-def _check_runtime_folder() -> None:
-    """JupyterLab cannot start without a folder for its sockets, and ends in a long traceback."""
-    from jupyter_core.paths import jupyter_runtime_dir
-
-    folder = Path(jupyter_runtime_dir())
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as fault:
-        raise LabError(
-            f"JupyterLab cannot write in {folder} ({fault.strerror}). Start it with a home folder "
-            "that is yours, such as: make lab HOME=/tmp/$USER"
-        ) from fault
 
 
 if __name__ == "__main__":

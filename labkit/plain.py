@@ -14,7 +14,6 @@ import json
 import os
 import types
 import typing
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,23 +57,13 @@ def load(text: str) -> Any:
     """The object that `dump` wrote."""
     try:
         content = json.loads(text)
-        version, name, value = content["labkit"], content["type"], content["value"]
-    except (ValueError, TypeError, KeyError) as fault:
-        raise LabError(
-            "This is not a file that labkit wrote, or it is cut short. "
-            "Save it again with .save(path), or give the path of another file."
-        ) from fault
-    if version != FORMAT or name not in _stored:
-        raise LabError(
-            f"This file holds a {name!r} in format {version}, which this labkit does not read "
-            f"(its format is {FORMAT}). Save it again with this version."
-        )
-    try:
-        return _typed(_stored[name], value)
+        if content["labkit"] != FORMAT:
+            raise ValueError(f"format {content['labkit']}, not {FORMAT}")
+        return _typed(_stored[content["type"]], content["value"])
     except (AttributeError, KeyError, TypeError, ValueError) as fault:
         raise LabError(
-            f"The {name.rpartition('.')[2]} in this file is damaged: {fault}. "
-            "Save it again, or use another copy."
+            "This is not a file that this version of labkit wrote, or it is damaged or cut short "
+            f"({type(fault).__name__}: {fault}). Save it again, or use another copy."
         ) from fault
 
 
@@ -98,15 +87,12 @@ def write_text(path: str | Path, text: str) -> Path:
 
 def atomic_write(path: Path, content: str | bytes) -> None:
     """Write a file so that every reader sees the old one or the whole new one."""
-    if path.exists() and not path.is_file():
-        raise OSError("it is not a regular file")  # root could replace a device
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
         draft.replace(path)
     finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
 
 
 def read(path: str | Path, types: tuple[type, ...], what: str) -> Any:
@@ -118,10 +104,7 @@ def read(path: str | Path, types: tuple[type, ...], what: str) -> Any:
             f"{str(path)!r} cannot be read: {fault}. Give the path that you gave to .save(path)."
         ) from fault
     if not isinstance(found, types):
-        raise LabError(
-            f"{str(path)!r} holds a {type(found).__name__}, not {what}. "
-            f"Give a file into which {what} was saved."
-        )
+        raise LabError(f"{str(path)!r} holds a {type(found).__name__}, not {what}.")
     return found
 
 

@@ -49,22 +49,14 @@ def main(names: Sequence[str] = (), course: Path | None = None) -> int:
 
 
 def _chosen(names: Sequence[str], folder: Path) -> list[Path]:
-    present = sorted(folder.glob("*.ipynb"))
-    if not present:
+    present = sorted(folder.glob("[0-9]*.ipynb"))
+    chosen = [p for p in present if not names or p.stem in names or p.stem.split("_")[0] in names]
+    if not chosen:
         raise LabError(
-            f"There are no notebooks in {folder}. "
-            "Run this in a clone of the course, after `make lab`."
+            f"No notebook in {folder} is called {' or '.join(names)!r}. "
+            f"There are: {', '.join(p.stem for p in present)}."
         )
-    chosen: dict[Path, None] = {}
-    for name in names:
-        stem = Path(name).name.removesuffix(".ipynb")
-        found = [p for p in present if p.stem == stem or p.stem.startswith(f"{stem}_")]
-        if not found:
-            raise LabError(
-                f"No notebook is called {name!r}. There are: {', '.join(p.stem for p in present)}."
-            )
-        chosen.update(dict.fromkeys(found))
-    return list(chosen) if names else present
+    return chosen
 
 
 def _run(notebook: Any, path: Path) -> None:
@@ -72,10 +64,6 @@ def _run(notebook: Any, path: Path) -> None:
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     running: list[Any] = []
-
-    def remember(cell: Any, cell_index: int) -> None:
-        running.append(cell)
-
     # The kernel of this environment, not one of the user's that has the same name.
     os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
     with tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True) as private:
@@ -87,24 +75,18 @@ def _run(notebook: Any, path: Path) -> None:
             timeout_func=seconds_of,
             raise_on_iopub_timeout=True,
             store_widget_state=False,
-            on_cell_execute=remember,
+            on_cell_execute=lambda cell, cell_index: running.append(cell),
             resources={"metadata": {"path": str(path.parent)}},
         )
         try:
             client.execute(env=environment)
-        except CellExecutionError as fault:
-            what = f"{fault.ename}: {fault.evalue}"
-        except CellTimeoutError:
-            seconds = seconds_of(running[-1])
-            what = f"not done after {seconds} s (a tag such as timeout-600 gives it longer)"
-        except DeadKernelError:
-            what = "its kernel died, most often because memory ran out"
-        else:
-            return
-    raise LabError(
-        f"{path.name}, code cell {len(running)}: {what}. "
-        "The file has not been changed: correct the cell and try again."
-    )
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as fault:
+            failed = isinstance(fault, CellExecutionError)
+            what = f"{fault.ename}: {fault.evalue}" if failed else str(fault)
+            raise LabError(
+                f"{path.name}, code cell {len(running)}: {what}. "
+                "The file has not been changed: correct the cell and try again."
+            ) from fault
 
 
 def seconds_of(cell: Any, usual: int = CELL_SECONDS) -> int:

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from labkit.kinds import LabError
@@ -35,46 +35,29 @@ __all__ = [
 ]
 
 
-def pack(value: object, what: str, then: str = "") -> bytes:
+ADVICE = "Send plain values, arrays or functions, and make such things where they are needed."
+
+
+def pack(value: object, what: str, then: str = ADVICE) -> bytes:
     """The value as bytes. `what` names it in the sentence of a LabError; `then` says what to do."""
-    try:
-        return _dumped(value)
-    except Exception as fault:
-        # Any __reduce__ of the user's own may have run, and raised anything.
-        advice = (
-            then or "Send plain values, arrays or functions, and make such things where needed."
-        )
-        raise LabError(
-            f"{what} cannot be sent to other processes: {type(fault).__name__}: {fault}. {advice}"
-        ) from fault
-
-
-def _dumped(value: object) -> bytes:
     import cloudpickle
-
-    checked: set[str] = {"__main__"}
-    by_value: list[ModuleType] = []
 
     class Packer(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, part: Any) -> Any:
             # A room of labkit is a module that can be called, a class that cloudpickle refuses.
             if isinstance(part, ModuleType) and type(part) is not ModuleType:
                 return importlib.import_module, (part.__name__,)
-            if isinstance(part, (FunctionType, type)) and part.__module__ not in checked:
-                checked.add(part.__module__)
-                module = sys.modules.get(part.__module__)
-                if module is not None and not _is_on_path(module.__name__):
-                    cloudpickle.register_pickle_by_value(module)
-                    by_value.append(module)
             return super().reducer_override(part)
 
-    out = io.BytesIO()
+    packed = io.BytesIO()
     try:
-        Packer(out).dump(value)
-    finally:
-        for module in by_value:
-            cloudpickle.unregister_pickle_by_value(module)
-    return out.getvalue()
+        Packer(packed).dump(value)
+        return packed.getvalue()
+    except Exception as fault:
+        # Any __reduce__ of the user's own may have run, and raised anything.
+        raise LabError(
+            f"{what} cannot be sent to other processes: {type(fault).__name__}: {fault}. {then}"
+        ) from fault
 
 
 def unpack(data: bytes | memoryview) -> Any:
@@ -91,16 +74,13 @@ def pack_program(program: Callable[..., Any], args: tuple[Any, ...] = ()) -> byt
     try:
         call = pack((program, args), f"The program {name}")
     except LabError:
+        # Find the part that cannot be sent, and name it.
+        for number, value in enumerate(args):
+            pack(value, f"Argument {number + 1} of {name} ({reprlib.repr(value)})")
         for function in functions_of(program):
             for used, value in names_used(function):
                 if not isinstance(value, (FunctionType, ModuleType, type)):
-                    pack(
-                        value,
-                        f"The program {name} uses `{used}`, and {used} ({reprlib.repr(value)})",
-                        f"Make {used} inside the program, or give what it is made from.",
-                    )
-        for number, value in enumerate(args):
-            pack(value, f"Argument {number + 1} of {name} ({reprlib.repr(value)})")
+                    pack(value, f"The program {name} uses `{used}`, and {used}")
         raise
     paths = [path or str(Path.cwd()) for path in sys.path]
     # linecache keeps the source of cells, which no file holds, without a time stamp.
@@ -129,23 +109,20 @@ def unpack_program(data: bytes) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return unpack(call)  # type: ignore[no-any-return]
 
 
-def functions_of(program: Callable[..., Any]) -> Iterator[FunctionType]:
-    """The function, and those that it uses and that no other process can import."""
-    seen: set[int] = set()
-    unseen: list[Any] = [program]
+def functions_of(program: Callable[..., Any]) -> list[FunctionType]:
+    """The function, and those of the same module that it uses."""
+    found: list[FunctionType] = []
+    unseen: list[Any] = [getattr(program, "func", program)]  # a partial calls its `func`
     while unseen:
         part = unseen.pop()
-        part = part.__func__ if isinstance(part, MethodType) else getattr(part, "func", part)
-        if id(part) in seen or not isinstance(part, (FunctionType, type)):
-            continue
-        seen.add(id(part))
-        if len(seen) > 1 and _is_importable(part):
-            continue
-        if isinstance(part, FunctionType):
-            yield part
-            unseen.extend(value for _, value in names_used(part) if callable(value))
-        else:
-            unseen.extend(value for value in vars(part).values() if callable(value))
+        if (
+            isinstance(part, FunctionType)
+            and part not in found
+            and (not found or part.__module__ == found[0].__module__)
+        ):
+            found.append(part)
+            unseen += [value for _, value in names_used(part)]
+    return found
 
 
 def names_used(function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -162,30 +139,3 @@ def names_in(code: CodeType) -> set[str]:
     """Every name in the code of a function, and of those that are defined in it."""
     inner = (names_in(part) for part in code.co_consts if isinstance(part, CodeType))
     return set(code.co_names).union(*inner)
-
-
-def _is_importable(part: FunctionType | type) -> bool:
-    """Whether a process with the same sys.path finds this function or class by its name."""
-    module = sys.modules.get(part.__module__)
-    if module is None or module.__name__ == "__main__" or "<locals>" in part.__qualname__:
-        return False
-    found: Any = module
-    for name in part.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is part and _is_on_path(module.__name__)
-
-
-def _is_on_path(name: str) -> bool:
-    """Whether `import name` gives this module: pytest makes modules to which no path leads."""
-    parent = name.rpartition(".")[0]
-    if parent and not _is_on_path(parent):
-        return False
-    path = getattr(sys.modules.get(parent), "__path__", None) if parent else None
-    for finder in sys.meta_path:
-        if type(finder).__module__.startswith("_pytest") or not hasattr(finder, "find_spec"):
-            continue
-        spec = finder.find_spec(name, path)
-        if spec is not None:
-            file = getattr(sys.modules.get(name), "__file__", None)
-            return file is None or spec.origin == file
-    return False

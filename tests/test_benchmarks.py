@@ -1,6 +1,5 @@
 """Every benchmark keeps its promise about --quick and --json."""
 
-import importlib.util
 import json
 import math
 import os
@@ -18,17 +17,6 @@ needs_stand_in = pytest.mark.skipif(
     sys.platform != "linux" or not (shutil.which("gcc") or shutil.which("cc")),
     reason="benchmarks/telemetry.py needs Linux and a C compiler",
 )
-
-
-def load(name, monkeypatch):
-    """A benchmark as a module; its neighbours are found as when it is run."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    spec = importlib.util.spec_from_file_location(Path(name).stem, BENCHMARKS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their own module up.
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
 
 
 def rows_and_table(done, written):
@@ -112,41 +100,3 @@ def test_launch_is_the_quickest_to_start_processes(tmp_path):
     assert all(
         row["ratio"] > 1 for row in rows if "warm" in row["what"] and "ipyp" not in row["against"]
     )
-
-
-def test_the_tenth_is_taken_of_the_cheapest_that_keeps_a_history(monkeypatch, capsys):
-    telemetry = load("telemetry", monkeypatch)
-    milliseconds = {
-        "labkit_panel": 4.0, "nvitop_statistics": 44.0, "nvitop_kept": 80.0,
-        "nvdashboard_handler": 6.0,
-    }  # fmt: skip
-    seen = {name: [{"cpu": cost / 1000, "rate": 10.0}] * 8 for name, cost in milliseconds.items()}
-    rows = telemetry.cost_rows(seen)
-    assert [round(row.ratio, 6) for row in rows] == [11.0, 20.0, 1.5]
-    said = capsys.readouterr().out
-    assert "history of readings (nvitop, each result kept, 20.0 to 20.0 times): reached" in said
-    assert "keeps anything (nvitop, statistics, 11.0 to 11.0 times): reached" in said
-    seen["labkit_panel"] = [{"cpu": 0.005, "rate": 10.0}] * 8
-    telemetry.cost_rows(seen)
-    said = capsys.readouterr().out
-    assert "16.0 to 16.0 times): reached" in said
-    assert "8.8 to 8.8 times): MISSED" in said
-    seen["labkit_panel"] = [{"cpu": cost, "rate": 10.0} for cost in [0.004, 0.0048] * 4]
-    telemetry.cost_rows(seen)
-    assert "times): cannot tell" in capsys.readouterr().out
-    seen["labkit_panel"] = [{"cpu": 0.001, "rate": 5.0}] * 8  # half the looks are no bargain
-    telemetry.cost_rows(seen)
-    assert "reached" not in capsys.readouterr().out
-
-
-@needs_stand_in
-def test_the_cpu_time_of_other_processes_counts_while_they_live_and_afterwards(monkeypatch):
-    worker = load("telemetry_parts/worker", monkeypatch)
-    burn = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
-    before = worker._cpu_seconds([])
-    with subprocess.Popen(
-        [sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        child.stdout.readline()
-        assert worker._cpu_seconds([child.pid]) - before >= 0.3
-    assert worker._cpu_seconds([child.pid]) - before >= 0.3

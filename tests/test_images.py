@@ -82,19 +82,6 @@ def test_one_changed_letter_makes_a_picture_stale(tmp_path):
     assert not draw.is_current(path, lettered("1", alt="Two boxes."))
 
 
-def test_a_slightly_softer_rendering_is_the_same_picture(tmp_path):
-    path, picture = tmp_path / "one.png", lettered("1")
-    picture.save(path)
-    with Image.open(path) as file:
-        soft, words = file.convert("RGB").point(lambda value: min(255, value + 6)), file.info
-    from PIL.PngImagePlugin import PngInfo
-
-    info = PngInfo()
-    info.add_itxt("Description", words["Description"])
-    soft.save(path, pnginfo=info)
-    assert draw.is_current(path, picture)
-
-
 def test_an_unknown_picture_lists_the_known_ones():
     with pytest.raises(LabError, match=r"'horse'.*course_map"):
         labkit.picture("horse")

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -62,8 +61,6 @@ def package(install, name):
     ("change", "reason"),
     [
         ({"system": "Darwin", "machine": "x86_64"}, "runs on Intel"),
-        ({"system": "Linux", "machine": "riscv64"}, "runs on Linux riscv64"),
-        ({"system": "FreeBSD", "machine": "x86_64"}, "runs on FreeBSD"),
         ({"system": "Linux", "machine": "x86_64", "libc_ver": ("", "")}, "musl"),
         ({"python_implementation": "PyPy"}, "not the usual CPython"),
     ],
@@ -73,11 +70,6 @@ def test_a_machine_without_tensorflow_gets_the_reason(install, monkeypatch, chan
     for name, value in change.items():
         monkeypatch.setattr(platform, name, lambda value=value: value)
     assert reason in install.misfit()
-
-
-def test_a_debian_without_its_venv_package_gets_the_command(install, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ensurepip", None)
-    assert "sudo apt install python3" in install.misfit()
 
 
 @pytest.mark.parametrize(
@@ -112,15 +104,6 @@ def test_cuda_is_for_gpus_and_what_is_there_stays(install, monkeypatch, asked, p
     assert install.tensorflow_build(asked, present) == build
 
 
-def test_there_is_no_cuda_on_a_mac_and_no_third_build(main, monkeypatch, capsys):
-    assert main(tensorflow="rocm") == (1, [])
-    assert "rocm is neither" in capsys.readouterr().err
-    monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    monkeypatch.setattr(platform, "machine", lambda: "arm64")
-    assert main(tensorflow="cuda") == (1, [])
-    assert "Linux x86_64 only" in capsys.readouterr().err
-
-
 LAB = ["install pip", "install lab.txt", "install labkit", "compile"]
 
 
@@ -153,12 +136,6 @@ def test_an_environment_of_another_kind_is_built_from_scratch(
     assert main("lab") == (0, [])
 
 
-def test_a_new_lock_is_added_to_the_environment_that_is_there(install, main):
-    main("lab")
-    install.write_stamp({**install.wanted("cpu", ["lab"]), "locks": {"lab": "older"}})
-    assert main("lab") == (0, LAB)
-
-
 def test_a_package_that_has_gone_is_put_back_and_a_students_own_stays(install, main, capsys):
     main("lab")
     numpy = package(install, "numpy-2.4.6")
@@ -183,12 +160,6 @@ def test_an_installation_that_was_not_finished_starts_afresh(install, main, monk
     assert main("lab")[0] == (130 if fault is KeyboardInterrupt else 1)
     monkeypatch.setattr(install, "run", whole)
     assert main("lab") == (0, ["make a virtual environment", *LAB])
-
-
-def test_a_full_disk_is_noticed_before_anything_is_loaded(install, main, monkeypatch, capsys):
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1e9))
-    assert main("lab") == (1, [])
-    assert "1.0 GB free" in capsys.readouterr().err
 
 
 # The Makefile's choice of an interpreter, with commands that stand for Pythons.
@@ -225,7 +196,6 @@ def make_setup(clone, *arguments):
 
 
 FAILS = "echo 'pyenv: python: command not found' >&2; exit 127"
-SAYS_WHY = "echo 'This Python cannot make virtual environments.'; exit 1"
 FITS = 'case "$*" in *--fits) ;; *) echo "with $0" ;; esac'
 
 
@@ -242,13 +212,8 @@ def test_the_first_python_that_runs_and_fits_is_taken(clone):
     assert refused.stdout == ""
 
 
-@pytest.mark.parametrize(
-    ("answer", "sentence"), [(FAILS, "make lab PYTHON="), (SAYS_WHY, "cannot make")]
-)
-def test_one_sentence_says_that_no_python_fits(clone, answer, sentence):
-    pretend(clone / "bin" / "python3", answer)
+def test_one_sentence_says_that_no_python_fits(clone):
+    pretend(clone / "bin" / "python3", FAILS)
     done = make_setup(clone)
     assert done.returncode != 0
-    first, *rest = done.stderr.splitlines()
-    assert sentence in first
-    assert all(line.startswith("make: ***") for line in rest)
+    assert "make lab PYTHON=" in done.stderr.splitlines()[0]

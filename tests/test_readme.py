@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
+from tests import forked
 
 README = Path(__file__).parent.parent / "README.md"
 PROGRAMS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
-def test_a_program_of_the_readme_runs_by_itself(program, tmp_path):
+def test_each_program_of_the_readme_runs_by_itself(tmp_path):
     """On fewer images: that it runs is the promise, not how well it learns."""
-    program = program.replace("batch=64", "batch=64, images=1_280")
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_readme_has_programs():
     assert len(PROGRAMS) >= 4
+    scripts = [tmp_path / f"program{number}.py" for number in range(len(PROGRAMS))]
+    for script, program in zip(scripts, PROGRAMS, strict=True):
+        script.write_text(program.replace("batch=64", "batch=64, images=1_280"))
+    for ended in forked.run(scripts, tmp_path).values():
+        assert ended.code == 0, ended.err

@@ -1,13 +1,12 @@
 """notebooks/programs/: the lectures' programs as files, which run where labkit is not installed."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import forked
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 PROGRAMS = sorted((NOTEBOOKS / "programs").glob("*.py"))
@@ -33,18 +32,14 @@ def test_a_program_is_the_text_of_its_lecture(path):
     assert "\n".join(taught).split() == written.split()
 
 
-@each
-def test_a_program_runs_without_labkit_and_without_a_network(path, tmp_path):
+def test_a_program_runs_without_labkit_and_without_a_network(tmp_path):
     (tmp_path / "labkit.py").write_text("raise ImportError('not installed')", encoding="utf-8")
-    environment = {
-        **os.environ, "KERAS_HOME": str(tmp_path), "https_proxy": "http://127.0.0.1:9",
-        "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(tmp_path),
+    alone = {
+        "KERAS_HOME": str(tmp_path), "PYTHONPATH": str(tmp_path),
+        "https_proxy": "http://127.0.0.1:9",
     }  # fmt: skip
-    run = subprocess.run(
-        [sys.executable, str(path)],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines()[-1].endswith("True")
-    accuracies = re.findall(r"accuracy ([\d.]+)%", run.stdout)
-    assert all(float(accuracy) > 50 for accuracy in accuracies[-1:])
+    for name, ended in forked.run(PROGRAMS, tmp_path, **alone).items():
+        assert ended.code == 0, f"{name}: {ended.err}"
+        assert ended.out.splitlines()[-1].endswith("True"), name
+        accuracies = re.findall(r"accuracy ([\d.]+)%", ended.out)
+        assert all(float(accuracy) > 50 for accuracy in accuracies[-1:]), name

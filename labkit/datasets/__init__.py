@@ -5,29 +5,28 @@
 >>> data                                               # doctest: +SKIP
 MNIST: 60,000 train, 10,000 test, 28×28, 10 classes
 
-The published files from this machine, or else a download in bounded time, or else synthetic data
-of the same shapes, whose label says so.
+Real images wherever they can be had: from this machine, or else by download within a timeout.
+Without MNIST, `mnist()` gives the Fashion-MNIST of this machine. Synthetic data come last.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import cache
 
-from labkit.arguments import one_of
-from labkit.datasets import download
-from labkit.datasets.dataset import Dataset
-from labkit.datasets.download import cache_folder, offline
+from labkit.datasets.dataset import Dataset, Origin
+from labkit.datasets.download import cache_folder, download_files, local_files
 from labkit.datasets.published import PUBLISHED
 from labkit.datasets.synthetic import synthetic_images
 
-__all__ = ["Dataset", "cache_folder", "cifar100", "fashion_mnist", "mnist", "offline", "state"]
-
-_loaded: dict[str, Dataset] = {}
+__all__ = ["Dataset", "cache_folder", "cifar100", "fashion_mnist", "is_here", "mnist"]
 
 
 def mnist() -> Dataset:
-    """Handwritten digits: 60,000 + 10,000 grey images of 28×28 in 10 classes."""
-    return _load("mnist")
+    """60,000 + 10,000 grey images of 28×28 in 10 classes: MNIST's digits, if they can be had.
+
+    Else the clothes of Fashion-MNIST, if they are on this machine; else synthetic data.
+    """
+    return _load("mnist", instead="fashion_mnist")
 
 
 def fashion_mnist() -> Dataset:
@@ -43,34 +42,34 @@ def cifar100() -> Dataset:
     return _load("cifar100")
 
 
-def state(name: str) -> Literal["cached", "download", "synthetic"]:
-    """What the next call of `mnist()` and the others will give; this does not use the network.
-
-    "cached": the published files are here. "download": they are not, a download will be tried.
-    "synthetic": neither, because LABKIT_OFFLINE is set or a download failed within the last hour.
-    """
-    source = PUBLISHED[one_of("name", name, PUBLISHED)]
-    if download.cached_files(source):
-        return "cached"
-    return "synthetic" if download.obstacle(source) else "download"
+def is_here(name: str) -> bool:
+    """Whether the published files of "mnist", "fashion_mnist" or "cifar100" are on this machine."""
+    return bool(local_files(PUBLISHED[name]))
 
 
-def _load(key: str) -> Dataset:
+@cache
+def _load(name: str, instead: str = "") -> Dataset:
     """The data set, loaded once a process."""
-    if key not in _loaded:
-        source = PUBLISHED[key]
-        origin, arrays, note = download.find(source)
-        if arrays is None:
-            digits = key == "mnist"
-            arrays = (
-                *synthetic_images(source.train, source.shape, source.classes, digits, test=False),
-                *synthetic_images(source.test, source.shape, source.classes, digits, test=True),
-            )
-        x_train, y_train, x_test, y_test = arrays
-        for array in arrays:
-            array.setflags(write=False)
-        y_train, y_test = (y.reshape(-1, *source.label_shape) for y in (y_train, y_test))
-        _loaded[key] = Dataset(
-            source.name, origin, x_train, y_train, x_test, y_test, source.classes, note
+    source, note = PUBLISHED[name], ""
+    origin: Origin = "cache"
+    files = local_files(source)
+    if not files:
+        origin, note = "download", download_files(source)
+        files = local_files(source)
+    if not files and instead and is_here(instead):
+        source, origin = PUBLISHED[instead], "cache"
+        files = local_files(source)
+        note = f"{note} So these are the images of {source.name}."
+    if files:
+        arrays = source.read(*files)
+    else:
+        origin = "synthetic"
+        arrays = (
+            *synthetic_images(source.train, source.shape, source.classes, test=False),
+            *synthetic_images(source.test, source.shape, source.classes, test=True),
         )
-    return _loaded[key]
+    for array in arrays:
+        array.setflags(write=False)
+    x_train, y_train, x_test, y_test = arrays
+    y_train, y_test = (y.reshape(-1, *source.label_shape) for y in (y_train, y_test))
+    return Dataset(source.name, origin, x_train, y_train, x_test, y_test, source.classes, note)

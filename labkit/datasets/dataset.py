@@ -58,13 +58,11 @@ class Dataset:
         yield self.x_test, self.y_test
 
     def __repr__(self) -> str:
+        size = "×".join(map(str, self.x_train.shape[1:]))
         return (
             f"{self.label}: {len(self.x_train):,} train, {len(self.x_test):,} test, "
-            f"{self._size()}, {self.classes} classes"
+            f"{size}, {self.classes} classes"
         )
-
-    def _size(self) -> str:
-        return "×".join(map(str, self.x_train.shape[1:]))
 
     def picture(self, rows: int = 4, columns: int = 10) -> Picture:
         """The first training images in a grid, each with its label above.
@@ -92,14 +90,7 @@ class Dataset:
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from labkit.views.table import table
 
-        rows = [
-            ("data", self.label),
-            ("origin", ORIGINS[self.origin]),
-            ("training images", f"{len(self.x_train):,}"),
-            ("test images", f"{len(self.x_test):,}"),
-            ("one image", f"{self._size()}, whole numbers 0 to 255"),
-            ("classes", f"{self.classes}"),
-        ]
         # The note is this machine's: it stays out of repr, which notebooks keep and compare.
-        rows += [("note", self.note)] if self.note else []
-        return {"text/plain": repr(self), "text/html": table((), rows, prose=True)}
+        rows = [("data", repr(self)), ("origin", ORIGINS[self.origin]), ("note", self.note)]
+        html = table((), [row for row in rows if row[1]], prose=True)
+        return {"text/plain": repr(self), "text/html": html}

@@ -1,4 +1,4 @@
-"""Find a data set's files on this machine, or download them in bounded time."""
+"""Find a data set's files on this machine, or download them within a timeout."""
 
 from __future__ import annotations
 
@@ -13,61 +13,24 @@ from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 
-from labkit.datasets.dataset import Origin
-from labkit.datasets.published import Arrays, Published
-from labkit.plain import atomic_write
+from labkit.datasets.published import Published
 from labkit.progress import progress
 
-__all__ = ["cache_folder", "cached_files", "find", "obstacle", "offline"]
+__all__ = ["cache_folder", "download_files", "local_files"]
 
-STALL_SECONDS = 10.0  # the longest wait for the server: its first answer, and any byte after it
-SLOWEST = 100_000  # bytes per second of a download that is worth waiting for
+ANSWER_SECONDS = 2.0  # until the server's first answer
+STALL_SECONDS = 10.0  # without a byte, once it has answered
 AGAIN_SECONDS = 3600.0  # after a failure, how long no download is tried
 
 
 def cache_folder() -> Path:
     """Where data sets are kept: LABKIT_CACHE, or Keras' own folder. It need not exist yet."""
     keras = os.environ.get("KERAS_HOME") or "~/.keras"
-    chosen = os.environ.get("LABKIT_CACHE", "").strip() or f"{keras}/datasets"
+    chosen = os.environ.get("LABKIT_CACHE") or f"{keras}/datasets"
     return Path(chosen).expanduser().absolute()
 
 
-def offline() -> bool:
-    """Whether LABKIT_OFFLINE forbids downloads."""
-    return os.environ.get("LABKIT_OFFLINE", "").strip().lower() not in ("", "0", "no", "false")
-
-
-def find(source: Published) -> tuple[Origin, Arrays | None, str]:
-    """Where the published arrays come from, the arrays, and a note; None if they cannot be had."""
-    paths = cached_files(source)
-    if paths:
-        return "cache", source.read(*paths), ""
-    note = obstacle(source)
-    if note:
-        return "synthetic", None, note
-    with tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True) as folder:
-        reason = _download(source, Path(folder))
-        if reason:
-            with suppress(OSError):
-                cache_folder().mkdir(parents=True, exist_ok=True)
-                _failure(source).touch()
-            return "synthetic", None, f"{source.name} could not be downloaded: {reason}."
-        paths = [Path(folder) / name for name in source.files]
-        arrays = source.read(*paths)
-        try:
-            kept = cache_folder() / source.folder
-            kept.mkdir(parents=True, exist_ok=True)
-            for path in paths:
-                atomic_write(kept / path.name, path.read_bytes())
-        except OSError as fault:
-            note = (
-                f"The files could not be kept ({fault.strerror or fault}). "
-                "Set LABKIT_CACHE to a folder with space that you may write to."
-            )
-    return "download", arrays, note
-
-
-def cached_files(source: Published) -> list[Path]:
+def local_files(source: Published) -> list[Path]:
     """The published files on this machine, their checksums verified; empty if they are not here."""
     if source.package and all((source.package / name).is_file() for name in source.files):
         return [source.package / name for name in source.files]
@@ -85,33 +48,39 @@ def _is_published(path: Path, source: Published) -> bool:
         return False
 
 
-def obstacle(source: Published) -> str:
-    """Why no download is tried now, as a sentence; empty if one is."""
-    if offline():
+def download_files(source: Published) -> str:
+    """Bring the files into the cache folder; why that was not possible, or an empty string."""
+    if os.environ.get("LABKIT_OFFLINE", "0") not in ("", "0"):
         return "LABKIT_OFFLINE is set, so nothing was downloaded."
     if os.environ.get("LABKIT_NETWORK") == "own":
-        return (
-            "This rank has a network of its own, without internet. Load the data in the notebook "
-            "first: then the ranks find them in the cache."
-        )
-    failure = _failure(source)
+        return "This rank has a network of its own, without internet: load the data before it runs."
+    failed = cache_folder() / f"{source.name}.download-failed"  # its time says when
     with suppress(OSError):
-        if 0 <= time.time() - failure.stat().st_mtime < AGAIN_SECONDS:
+        if 0 <= time.time() - failed.stat().st_mtime < AGAIN_SECONDS:
             return (
-                "A download failed less than an hour ago. To try again now, delete "
-                f"{failure.name} in labkit.datasets.cache_folder() and restart the kernel."
+                f"A download of {source.name} failed less than an hour ago. To try again now, "
+                f"delete {failed.name} in {failed.parent} and restart the kernel."
             )
+    target = cache_folder() / source.folder
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target, ignore_cleanup_errors=True) as folder:
+            reason = _load(source, Path(folder))
+            if not reason:
+                for name in source.files:
+                    Path(folder, name).replace(target / name)
+    except OSError as fault:
+        return f"{target} cannot be written ({fault}): set LABKIT_CACHE to a folder of yours."
+    if reason:
+        failed.touch()
+        return f"{source.name} could not be downloaded: {reason}."
     return ""
 
 
-def _failure(source: Published) -> Path:
-    """An empty file whose time says when a download failed."""
-    return cache_folder() / f"{source.name}.download-failed"
-
-
-def _download(source: Published, folder: Path) -> str:
-    """Load the files into the folder; why that failed, as the end of a sentence."""
-    faults: list[Exception] = []
+def _load(source: Published, folder: Path) -> str:
+    """Load the files into a folder; why that failed, or an empty string."""
+    answered = threading.Event()
+    faults: list[object] = []
 
     def load() -> None:
         try:
@@ -121,24 +90,23 @@ def _download(source: Published, folder: Path) -> str:
                     urllib.request.urlopen(url, timeout=STALL_SECONDS) as answer,  # noqa: S310 (https)
                     (folder / name).open("wb") as file,
                 ):
+                    answered.set()
                     shutil.copyfileobj(answer, file)
         except (OSError, HTTPException) as fault:
-            faults.append(fault)
+            faults.append(getattr(fault, "reason", fault))
+            answered.set()
 
-    # A thread can be left behind, whatever it waits for: a name server knows no timeout.
+    # In a thread, because a name server that does not answer knows no timeout, and because a
+    # firewall may drop each of a server's many addresses.
     loader = threading.Thread(target=load, daemon=True)
     loader.start()
-    began = time.monotonic()
+    if not answered.wait(ANSWER_SECONDS):
+        return f"no answer within {ANSWER_SECONDS:g} s"
     with progress(f"downloading {source.name}", source.size) as advance:
         while loader.is_alive():
-            files = list(folder.iterdir())  # the first one exists when the server has answered
-            # A firewall may drop each of a server's many addresses: one limit for all of them.
-            limit = source.size / SLOWEST if files else STALL_SECONDS
-            if time.monotonic() - began > limit:
-                return f"it took longer than {limit:g} s"
             loader.join(0.1)
-            advance(sum(path.stat().st_size for path in files))
+            advance(sum(path.stat().st_size for path in folder.iterdir()))
     if faults:
-        return str(getattr(faults[0], "reason", faults[0]))
+        return str(faults[0])
     wrong = [name for name in source.files if not _is_published(folder / name, source)]
     return f"{wrong[0]} is not the published file" if wrong else ""

@@ -16,7 +16,6 @@ __all__ = [
     "import_tensorflow",
     "logical_cpus",
     "logical_gpus",
-    "logical_names",
     "make_strategy",
     "one_core_each",
     "short_name",
@@ -64,11 +63,11 @@ class LogicalGpu:
 
 def logical_gpus() -> list[LogicalGpu]:
     """TensorFlow's GPUs as they are, or will be once it is initialised."""
-    tf = import_tensorflow()
+    config = import_tensorflow().config
     found: list[LogicalGpu] = []
-    for physical, gpu in enumerate(tf.config.get_visible_devices("GPU")):
-        name = tf.config.experimental.get_device_details(gpu).get("device_name", "unknown GPU")
-        pieces = len(tf.config.get_logical_device_configuration(gpu) or [None])
+    for physical, gpu in enumerate(config.get_visible_devices("GPU")):
+        name = config.experimental.get_device_details(gpu).get("device_name", "unknown GPU")
+        pieces = len(config.get_logical_device_configuration(gpu) or [None])
         found += [LogicalGpu(name, physical, number, pieces) for number in range(pieces)]
     return found
 
@@ -78,11 +77,6 @@ def logical_cpus() -> int:
     config = import_tensorflow().config
     cpu = config.list_physical_devices("CPU")[0]
     return len(config.get_logical_device_configuration(cpu) or [None])
-
-
-def logical_names() -> list[str]:
-    """All logical devices, as "/cpu:0". This call initialises TensorFlow."""
-    return [short_name(device.name) for device in import_tensorflow().config.list_logical_devices()]
 
 
 def short_name(device: str) -> str:
@@ -98,28 +92,10 @@ def split_cpu(pieces: int) -> bool:
     """Split the CPU into logical ones. False: TensorFlow is initialised, and it is too late."""
     config = import_tensorflow().config
     cpu = config.list_physical_devices("CPU")[0]
-    # TensorFlow has no public question "are you initialised?", but it refuses a change.
     with suppress(RuntimeError):
         config.set_logical_device_configuration(cpu, [config.LogicalDeviceConfiguration()] * pieces)
         return True
     return False
-
-
-def one_core_each(count: int, cores: int) -> bool:
-    """Give every logical CPU one core. False: TensorFlow's threads have been set otherwise.
-
-    By default one logical CPU uses all cores, and a second one can only take some of them away:
-    then two replicas cannot be compared with one. So each operation gets one thread (intra-op),
-    and the pool that runs operations (inter-op) a thread for each replica, at least two: with one,
-    a step that waits for its input would block the thread that must make it.
-    """
-    threads = import_tensorflow().config.threading
-    with suppress(RuntimeError):  # initialised: then it stays as it is
-        if threads.get_intra_op_parallelism_threads() in (0, 1):
-            threads.set_intra_op_parallelism_threads(1)
-            wanted = max(2, min(count, cores), threads.get_inter_op_parallelism_threads())
-            threads.set_inter_op_parallelism_threads(wanted)
-    return bool(threads.get_intra_op_parallelism_threads() == 1)
 
 
 def split_gpu(pieces: int, megabytes: int) -> bool:
@@ -149,6 +125,22 @@ def use_memory_growth() -> None:
             config.experimental.set_memory_growth(gpu, True)
 
 
+def one_core_each(count: int, cores: int) -> bool:
+    """Give every logical CPU one core. False: TensorFlow's threads have been set otherwise.
+
+    By default one logical CPU uses all cores, and two replicas cannot be compared with one. So each
+    operation gets one thread (intra-op), and the pool that runs operations (inter-op) a thread for
+    each replica, at least two: a step that waits for its input must not block what makes it.
+    """
+    threads = import_tensorflow().config.threading
+    with suppress(RuntimeError):  # initialised: then it stays as it is
+        if threads.get_intra_op_parallelism_threads() in (0, 1):
+            threads.set_intra_op_parallelism_threads(1)
+            wanted = max(2, min(count, cores), threads.get_inter_op_parallelism_threads())
+            threads.set_inter_op_parallelism_threads(wanted)
+    return bool(threads.get_intra_op_parallelism_threads() == 1)
+
+
 def make_strategy(devices: Sequence[str], reduction: str) -> Any:
     """TensorFlow's strategy over these devices."""
     tf = import_tensorflow()
@@ -167,10 +159,8 @@ def make_strategy(devices: Sequence[str], reduction: str) -> Any:
 def _one_core_strategy(tf: Any, device: str) -> Any:
     """A OneDeviceStrategy whose steps run one operation at a time.
 
-    TensorFlow's pool has a thread for each replica, and all devices share it. One device would use
-    both threads wherever two operations are independent, such as the two matrix products of a
-    layer's backward pass: it took 1.31 cores (CPU time by wall time, a dense network, two cores);
-    with this executor about 1.0.
+    All devices share TensorFlow's pool of threads, so one device would run two independent
+    operations on two cores: 1.31 cores with a dense network, with this executor about 1.0.
     """
     # TensorFlow documents the executor for tests and servers, but exports no name for it.
     from tensorflow.python.eager import context
@@ -178,13 +168,7 @@ def _one_core_strategy(tf: Any, device: str) -> Any:
     autograph = tf.__internal__.autograph
 
     class OneDeviceStrategy(tf.distribute.OneDeviceStrategy):  # type: ignore[misc]
-        def run(
-            self,
-            fn: Callable[..., Any],
-            args: tuple[Any, ...] = (),
-            kwargs: dict[str, Any] | None = None,
-            options: Any = None,
-        ) -> Any:
+        def run(self, fn: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
             if not tf.executing_eagerly():
                 # The executor belongs to a call of a function: give the step a call of its own,
                 # which TensorFlow must not inline.
@@ -193,6 +177,6 @@ def _one_core_strategy(tf: Any, device: str) -> Any:
                 apart = {"_noinline": True}
                 fn = tf.function(step, autograph=False, experimental_attributes=apart)
             with context.function_executor_type("SINGLE_THREADED_EXECUTOR"):
-                return super().run(fn, args, kwargs, options)
+                return super().run(fn, *args, **keywords)
 
     return OneDeviceStrategy(device)

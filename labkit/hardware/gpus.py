@@ -7,11 +7,12 @@ A GPU may fail (no memory counter, or it no longer answers): the failure becomes
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-__all__ = ["Driver", "Gpu", "Opened", "open_driver", "read_gpus"]
+__all__ = ["Driver", "Gpu", "Opened", "names_text", "open_driver", "read_gpus"]
 
 # Why NVML does not start, by the name of its error.
 _FAULTS = {
@@ -46,7 +47,7 @@ class Gpu:
     uuid: str | None = None
     memory_total: int | None = None
     memory_used: int | None = None
-    visible: bool | None = None
+    visible: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,8 @@ class Opened:
 
 def open_driver() -> Opened:
     """NVML, initialised. Whoever opens it calls `pynvml.nvmlShutdown()` in the end."""
-    try:
-        import pynvml
-    except ImportError:
-        note = "nvidia-ml-py is missing, so GPUs cannot be shown. Run `make lab` to install it."
-        return Opened(None, "MISSING", note)
+    import pynvml
+
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as fault:
@@ -92,11 +90,11 @@ def read_gpus() -> Driver:
     if pynvml is None:
         absent = opened.fault == "LIBRARY_NOT_FOUND"
         return Driver(None, "none" if absent else "broken", notes=(opened.says,))
+    notes: list[str] = []
     try:
         version = pynvml.nvmlSystemGetDriverVersion()
-        notes: list[str] = []
-        gpus = [_gpu(pynvml, index, notes) for index in range(pynvml.nvmlDeviceGetCount())]
-        return Driver(version, "working", _with_visible(gpus), tuple(notes))
+        gpus = tuple(_gpu(pynvml, index, notes) for index in range(pynvml.nvmlDeviceGetCount()))
+        return Driver(version, "working", gpus, tuple(notes))
     except pynvml.NVMLError as fault:
         return Driver(None, "broken", notes=(_SILENT.format(fault=fault),))
     finally:
@@ -110,7 +108,8 @@ def _gpu(pynvml: Any, index: int, notes: list[str]) -> Gpu:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         gpu = replace(gpu, name=pynvml.nvmlDeviceGetName(handle))
-        gpu = replace(gpu, uuid=pynvml.nvmlDeviceGetUUID(handle))
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+        gpu = replace(gpu, uuid=uuid, visible=_is_visible(index, uuid))
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         return replace(gpu, memory_total=int(memory.total), memory_used=int(memory.used))
     except pynvml.NVMLError as fault:
@@ -118,24 +117,22 @@ def _gpu(pynvml: Any, index: int, notes: list[str]) -> Gpu:
         return gpu
 
 
-def _with_visible(gpus: list[Gpu]) -> tuple[Gpu, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES lets through: by the start of a UUID, or by number.
+def _is_visible(index: int, uuid: str) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES lets it through: by number, or by the start of its UUID.
 
-    CUDA may number different GPUs in another order than nvidia-smi, unless CUDA_DEVICE_ORDER says
-    otherwise; then, and where MIG instances are named, it is not known which GPU is meant.
+    Which GPU a MIG instance belongs to is not looked up: it lets all through.
     """
-    value = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if value is None:
-        return tuple(replace(gpu, visible=True) for gpu in gpus)
+    value = os.environ.get("CUDA_VISIBLE_DEVICES", str(index))
     tokens = [token.strip() for token in value.split(",")]
-    if tokens[0] in ("", "-1"):
-        return tuple(replace(gpu, visible=False) for gpu in gpus)
-    alike = len({gpu.name for gpu in gpus}) == 1
-    numbered = alike or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    if not all(token.startswith("GPU-") or (token.isdecimal() and numbered) for token in tokens):
-        return tuple(gpus)
+    return any(
+        token == str(index) or (token.startswith("GPU-") and uuid.startswith(token))
+        or token.startswith("MIG-")
+        for token in tokens
+    )  # fmt: skip
 
-    def visible(gpu: Gpu) -> bool:
-        return any(t == str(gpu.index) or (gpu.uuid or "?").startswith(t) for t in tokens)
 
-    return tuple(replace(gpu, visible=visible(gpu)) for gpu in gpus)
+def names_text(gpus: Sequence[Gpu]) -> str:
+    """The models, each with its number where there are several: "8 × NVIDIA H100"."""
+    names = [gpu.name for gpu in gpus]
+    counts = {name: names.count(name) for name in names}
+    return ", ".join(f"{n} × {name}" if n > 1 else name for name, n in counts.items())

@@ -30,7 +30,6 @@ class Cores:
     """Processor cores: those of the machine, and those that this process may use."""
 
     name: str
-    physical: int | None
     logical: int
     affinity: int
     quota: float | None  # cores' worth of time that a container allows, where it limits it
@@ -74,20 +73,15 @@ def limits(root: Path = Path("/")) -> Limits:
 
 
 def _groups(root: Path) -> list[Path]:
-    """The folder of this process's control group, and those of the groups above it."""
-    found = []
-    for line in _text(root / "proc/self/mountinfo").splitlines():
-        left, _, right = line.partition(" - ")
-        if not right.startswith("cgroup2 "):
-            continue
-        mounted, mount = left.split()[3:5]
-        for group in _text(root / "proc/self/cgroup").splitlines():
-            if group.startswith("0::"):
-                # A container may mount only its own group and still name it as the host does.
-                inner = group.removeprefix("0::").removeprefix(mounted.rstrip("/")).strip("/")
-                folder = root / mount.lstrip("/") / inner
-                found += [folder, *folder.parents][: len(Path(inner).parts) + 1]
-    return found
+    """The folder of this process's control group, and those of the groups above it.
+
+    A container may show only its own group, at the top, and still name it as the host does.
+    """
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        if line.startswith("0::"):
+            inner = Path(line.removeprefix("0::/"))
+            return [root / "sys/fs/cgroup" / group for group in (inner, *inner.parents)]
+    return []
 
 
 def _memory_used(group: Path) -> int | None:
@@ -111,7 +105,6 @@ def read_cores(allowed: Limits | None = None) -> Cores:
     affinity = len(usable_cores())
     return Cores(
         name=_processor(),
-        physical=psutil.cpu_count(logical=False),
         logical=psutil.cpu_count() or affinity,
         affinity=affinity,
         quota=allowed.cores if allowed.cores is not None and allowed.cores < affinity else None,

@@ -13,13 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.hardware.devices import import_tensorflow, logical_names, short_name
+from labkit.hardware.devices import import_tensorflow, short_name
 from labkit.kinds import count_text, measured
 
 __all__ = ["DeviceWork", "work_by_device"]
 
-_HEAD = ("device", "operations", "matrix products")
-_ABOUT = "Each operation of the graphs that ran is counted once, however often it was repeated."
 # Operations that only pass values along.
 _PASSING = frozenset(
     {"_Arg", "_DeviceArg", "_Retval", "_DeviceRetval", "_Send", "_Recv", "_HostSend", "_HostRecv"}
@@ -40,34 +38,40 @@ class DeviceWork:
         """The devices that have at least one operation."""
         return tuple(device for device, count in self.operations.items() if count)
 
+    def _table(self) -> tuple[Any, ...]:
+        head = ("device", "operations", "matrix products")
+        rows = [
+            (device, count_text(count), count_text(self.products[device]))
+            for device, count in self.operations.items()
+        ]
+        about = "Each operation of the graphs that ran is counted once, however often it ran."
+        devices = f"{len(rows)} logical device{'s' if len(rows) > 1 else ''}"
+        return head, rows, f"{about}\n{measured(devices)}"
+
     def __str__(self) -> str:
         from labkit.views.table import text_table
 
-        return text_table(_HEAD, self._rows(), self._footer())
+        return text_table(*self._table())
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from labkit.views.table import table
 
-        html = table(_HEAD, self._rows(), "Work by device", self._footer())
+        head, rows, footer = self._table()
+        html = table(head, rows, "Work by device", footer)
         return {"text/plain": str(self), "text/html": html}
-
-    def _rows(self) -> list[tuple[str, str, str]]:
-        return [
-            (device, count_text(count), count_text(self.products[device]))
-            for device, count in self.operations.items()
-        ]
-
-    def _footer(self) -> str:
-        plural = "s" if len(self.operations) > 1 else ""
-        return f"{_ABOUT}\n{measured(f'{len(self.operations)} logical device{plural}')}"
 
 
 def work_by_device(function: Callable[[], object]) -> DeviceWork:
     """Call the function once and count the operations that TensorFlow ran on each device."""
     placed = _placed_operations(function)
     operations = Counter(device for device, _ in placed)
-    products = Counter(device for device, operation in placed if _is_product(operation))
-    names = logical_names()
+    products = Counter(
+        device
+        for device, operation in placed
+        if "MatMul" in operation or "Conv2D" in operation or operation == "Einsum"
+    )
+    devices = import_tensorflow().config.list_logical_devices()
+    names = [short_name(device.name) for device in devices]
     return DeviceWork({n: operations[n] for n in names}, {n: products[n] for n in names})
 
 
@@ -94,7 +98,3 @@ def _placed_operations(function: Callable[[], object]) -> list[tuple[str, str]]:
         for node in part.node
         if node.op not in _PASSING
     ]
-
-
-def _is_product(operation: str) -> bool:
-    return "MatMul" in operation or "Conv2D" in operation or operation == "Einsum"

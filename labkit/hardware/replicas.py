@@ -18,7 +18,7 @@ from labkit.hardware import devices as tf_devices
 from labkit.hardware import gpus as nvidia
 from labkit.hardware.devices import LogicalGpu
 from labkit.hardware.machine import read_cores
-from labkit.kinds import LabError, bytes_text, recorded
+from labkit.kinds import LabError, bytes_text
 
 __all__ = ["Replicas", "replicas"]
 
@@ -30,10 +30,6 @@ _SMALLEST_PIECE = 512 * 1000**2
 _SHARE_FOR_PIECES = 0.8
 _FREE_WHEN_UNKNOWN = 5 * 1000**3
 _BASELINE = "One device: the baseline that more replicas are compared with."
-_SLOWER = (
-    "2 logical CPUs ran at 0.67 to 0.88 times the speed of one device that had all cores; "
-    f"{recorded('a 2-core machine without a GPU', 'November 2026')}"
-)
 
 
 @dataclass(frozen=True)
@@ -54,8 +50,7 @@ class Replicas:
     def strategy(self, reduction: str | None = None) -> Any:
         """TensorFlow's strategy over these replicas; `reduction` is one of `reductions()`."""
         options = self.reductions()
-        chosen = options[0] if reduction is None else reduction
-        chosen = one_of(f"reduction for {self.summary}", chosen, options)
+        chosen = one_of(f"reduction for {self.summary}", reduction or options[0], options)
         return tf_devices.make_strategy(self.devices, chosen)
 
     def reductions(self) -> tuple[str, ...]:
@@ -81,16 +76,17 @@ class Replicas:
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from labkit.views.table import table
 
-        replicas = enumerate(zip(self.devices, self.names, strict=True))
-        rows = [(str(number), device, name) for number, (device, name) in replicas]
-        added = f"; gradients are added by {self.reductions()[0]}" if self.count > 1 else ""
-        heads, caption = ("replica", "device", "what it is"), f"{self.summary}{added}"
-        html = table(heads, rows, caption, self.expectation, prose=True)
+        rows = [
+            (str(number), device, name)
+            for number, (device, name) in enumerate(zip(self.devices, self.names, strict=True))
+        ]
+        heads = ("replica", "device", "what it is")
+        html = table(heads, rows, self.summary, self.expectation, prose=True)
         return {"text/plain": str(self), "text/html": html}
 
 
-def replicas(n: int | None = None, devices: str | Sequence[str] | None = None) -> Replicas:
-    """The devices to train on: 2 unless you say otherwise, the best kind that this machine has.
+def replicas(n: int = 2, devices: str | Sequence[str] | None = None) -> Replicas:
+    """The devices to train on, the best kind that this machine has.
 
     >>> replicas(2, devices="cpu")                        # doctest: +SKIP
     >>> replicas(devices=["gpu:0", "gpu:1"])              # doctest: +SKIP
@@ -99,20 +95,18 @@ def replicas(n: int | None = None, devices: str | Sequence[str] | None = None) -
     anything else uses TensorFlow: a running TensorFlow cannot be split.
     """
     if devices is None or devices in ("cpu", "gpu"):
-        kind, numbers = devices, None
-        count = whole("n", 2 if n is None else n, at_least=1)
+        kind, numbers = devices, list(range(whole("n", n, at_least=1, at_most=1000)))
     else:
         kind, numbers = _named(devices)
-        count = len(numbers)
-        if n not in (None, count):
-            raise LabError(f"devices must name n={n} devices, got {devices!r}.")
     gpus = tf_devices.logical_gpus() if kind != "cpu" else []
     if kind == "gpu" and not gpus:
         raise LabError(
             f"TensorFlow has no GPU here, and you asked for devices={devices!r}. "
             '`labkit doctor` checks the driver; devices="cpu" takes CPUs.'
         )
-    return _on_gpus(count, numbers, gpus) if gpus else _on_cpus(numbers or list(range(count)))
+    if not gpus:
+        return _on_cpus(numbers)
+    return _on_gpus(len(numbers), gpus) if kind == devices else _on_chosen(numbers, gpus)
 
 
 def _named(devices: Any) -> tuple[str, list[int]]:
@@ -135,63 +129,55 @@ def _on_cpus(numbers: list[int]) -> Replicas:
     have = tf_devices.logical_cpus()
     if have < needed and not tf_devices.split_cpu(needed):
         raise _too_late(needed, have, "logical CPU")
-    own_core = tf_devices.one_core_each(needed, cores) and count <= cores
-    plural = "s" if count > 1 else ""
-    summary = f"{count} logical CPU{plural}"
-    expectation = _BASELINE
-    if own_core:
+    summary = f"{count} logical CPU{'s' if count > 1 else ''}"
+    if tf_devices.one_core_each(needed, cores) and count <= cores:
         summary += f" with one core{' each' if count > 1 else ''}"
-    elif count > 1:
-        summary += f" sharing {cores} core{'s' if cores > 1 else ''}"
-    if count > 1 and own_core:
         expectation = (
             f"Expect up to {count} times the speed of one core where a step computes much for each "
-            f"byte of gradients, and a loss where it computes little. (By default, {_SLOWER}.)"
+            "byte of gradients, and a loss where it computes little."
         )
-    elif count > 1:
-        expectation = (
-            f"Logical CPUs teach correctness, not speed: expect no speed-up here ({_SLOWER})."
-        )
+    else:
+        summary += f" sharing {cores} core{'s' if cores > 1 else ''}"
+        expectation = "Logical CPUs teach correctness, not speed: expect no speed-up here."
     devices = tuple(f"/cpu:{number}" for number in numbers)
     names = tuple(f"logical CPU {number}" for number in numbers)
-    return Replicas("cpus", devices, names, summary, expectation)
+    return Replicas("cpus", devices, names, summary, expectation if count > 1 else _BASELINE)
 
 
-def _on_gpus(count: int, numbers: list[int] | None, gpus: list[LogicalGpu]) -> Replicas:
-    if numbers is not None:
-        if max(numbers) >= len(gpus):
-            known = f"gpu:0 to gpu:{len(gpus) - 1}" if len(gpus) > 1 else "gpu:0"
-            raise LabError(f"You asked for gpu:{max(numbers)}. TensorFlow has {known}.")
-        return _on_chosen([(number, gpus[number]) for number in numbers])
-    placed = list(enumerate(gpus))
-    chips = [(number, gpu) for number, gpu in placed if gpu.piece == 0]
-    pieces = [(number, gpu) for number, gpu in placed if gpu.physical == 0]
+def _on_gpus(count: int, gpus: list[LogicalGpu]) -> Replicas:
+    chips = [number for number, gpu in enumerate(gpus) if gpu.piece == 0]
+    pieces = [number for number, gpu in enumerate(gpus) if gpu.physical == 0]
     for fitting in (chips, pieces):
         if count <= len(fitting):
-            return _on_chosen(fitting[:count])
+            return _on_chosen(fitting[:count], gpus)
     if not tf_devices.split_gpu(count, _megabytes_of_a_piece(count)):
         raise _too_late(count, max(len(chips), len(pieces)), "GPU")
-    return _on_chosen(list(enumerate(tf_devices.logical_gpus()))[:count])
+    return _on_chosen(list(range(count)), tf_devices.logical_gpus())
 
 
-def _on_chosen(chosen: list[tuple[int, LogicalGpu]]) -> Replicas:
+def _on_chosen(numbers: list[int], gpus: list[LogicalGpu]) -> Replicas:
+    if max(numbers) >= len(gpus):
+        known = f"gpu:0 to gpu:{len(gpus) - 1}" if len(gpus) > 1 else "gpu:0"
+        raise LabError(f"You asked for gpu:{max(numbers)}. TensorFlow has {known}.")
     tf_devices.use_memory_growth()
-    count, gpus = len(chosen), [gpu for _, gpu in chosen]
-    models = ", ".join(dict.fromkeys(gpu.name for gpu in gpus))
-    devices, names = tuple(f"/gpu:{number}" for number, _ in chosen), tuple(map(str, gpus))
-    if len({gpu.physical for gpu in gpus}) < count:
-        expectation = (
-            "The pieces share one chip, so expect no speed-up: they show that training on "
-            f"{count} replicas gives the right result."
-        )
-        summary = f"{count} pieces of 1 GPU ({models})"
-        return Replicas("one gpu, split", devices, names, summary, expectation)
+    count, chosen = len(numbers), [gpus[number] for number in numbers]
+    models = ", ".join(dict.fromkeys(gpu.name for gpu in chosen))
+    placement: Placement = "gpus"
     summary = f"{count} GPU{'s' if count > 1 else ''} ({models})"
     expectation = (
         f"At most {count} times as fast as one GPU. How much of that you get depends on how much a "
         "step computes for each byte of gradients it exchanges: measure it."
     )
-    return Replicas("gpus", devices, names, summary, expectation if count > 1 else _BASELINE)
+    if len({gpu.physical for gpu in chosen}) < count:
+        placement = "one gpu, split"
+        summary = f"{count} pieces of 1 GPU ({models})"
+        expectation = (
+            "The pieces share one chip, so expect no speed-up: they show that training on "
+            f"{count} replicas gives the right result."
+        )
+    devices = tuple(f"/gpu:{number}" for number in numbers)
+    expectation = expectation if count > 1 else _BASELINE
+    return Replicas(placement, devices, tuple(map(str, chosen)), summary, expectation)
 
 
 def _megabytes_of_a_piece(count: int) -> int:
@@ -201,9 +187,7 @@ def _megabytes_of_a_piece(count: int) -> int:
         (
             gpu.memory_total - gpu.memory_used
             for gpu in nvidia.read_gpus().gpus
-            if gpu.visible is not False
-            and gpu.memory_total is not None
-            and gpu.memory_used is not None
+            if gpu.visible and gpu.memory_total is not None and gpu.memory_used is not None
         ),
         default=_FREE_WHEN_UNKNOWN,
     )

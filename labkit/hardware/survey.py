@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from labkit.hardware.gpus import Driver, Gpu, read_gpus
+from labkit.hardware.gpus import Driver, Gpu, names_text, read_gpus
 from labkit.hardware.machine import Cores, Memory, limits, read_cores, read_memory
 from labkit.kinds import bytes_text, measured
 
@@ -33,6 +33,25 @@ class Hardware:
         """The GPUs that the driver reports."""
         return self.driver.gpus
 
+    def _rows(self) -> list[tuple[str, str]]:
+        cores, memory = self.cores, self.memory
+        quota = "" if cores.quota is None else f" (time for {cores.quota:g})"
+        limit = "" if memory.limit is None else f", limited to {bytes_text(memory.limit)}"
+        used = f"{bytes_text(memory.total)}, {bytes_text(memory.available)} available{limit}"
+        rows = [
+            ("System", self.system),
+            ("Processor", cores.name),
+            ("Cores", f"{cores.logical} logical; this process may use {cores.usable}{quota}"),
+            ("Memory", used),
+        ]
+        if self.driver.version:
+            rows.append(("NVIDIA driver", self.driver.version))
+        gpus = [(f"GPU {gpu.index}", _gpu_text(gpu)) for gpu in self.gpus]
+        return rows + (gpus or [("GPUs", "none")])
+
+    def _footer(self) -> str:
+        return "\n".join([*self.driver.notes, str(measured("this machine"))])
+
     def __str__(self) -> str:
         from labkit.views.table import text_table
 
@@ -44,20 +63,11 @@ class Hardware:
         html = table((), self._rows(), "This machine", self._footer(), prose=True)
         return {"text/plain": str(self), "text/html": html}
 
-    def _rows(self) -> list[tuple[str, str]]:
-        rows = [
-            ("System", self.system),
-            ("Processor", self.cores.name),
-            ("Cores", _cores_text(self.cores)),
-            ("Memory", _memory_text(self.memory)),
-        ]
-        if self.driver.version:
-            rows.append(("NVIDIA driver", self.driver.version))
-        gpus = [(f"GPU {gpu.index}", _gpu_text(gpu)) for gpu in self.gpus]
-        return rows + (gpus or [("GPUs", "none")])
 
-    def _footer(self) -> str:
-        return "\n".join([*self.driver.notes, str(measured("this machine"))])
+def _gpu_text(gpu: Gpu) -> str:
+    size = "memory unknown" if gpu.memory_total is None else bytes_text(gpu.memory_total)
+    used = "" if gpu.memory_used is None else f", {bytes_text(gpu.memory_used)} used"
+    return f"{gpu.name}, {size}{used}{'' if gpu.visible else ', hidden by CUDA_VISIBLE_DEVICES'}"
 
 
 def survey() -> Hardware:
@@ -75,31 +85,6 @@ def machine_text() -> str:
     'AMD EPYC, 2 cores, 25.2 GB, no GPU'
     """
     here = survey()
-    cores = here.cores.usable
-    names = [gpu.name for gpu in here.gpus]
-    gpus = [
-        f"{names.count(name)} × {name}" if names.count(name) > 1 else name
-        for name in dict.fromkeys(names)
-    ]
-    return (
-        f"{here.cores.name}, {cores} core{'s' if cores != 1 else ''}, "
-        f"{bytes_text(here.memory.total)}, {', '.join(gpus) or 'no GPU'}"
-    )
-
-
-def _cores_text(cores: Cores) -> str:
-    physical = "" if cores.physical is None else f"{cores.physical} physical, "
-    text = f"{physical}{cores.logical} logical; this process may use {cores.usable}"
-    return f"{text} (time for {cores.quota:g})" if cores.quota is not None else text
-
-
-def _memory_text(memory: Memory) -> str:
-    text = f"{bytes_text(memory.total)}, {bytes_text(memory.available)} available"
-    return f"{text}, limited to {bytes_text(memory.limit)}" if memory.limit is not None else text
-
-
-def _gpu_text(gpu: Gpu) -> str:
-    size = "memory unknown" if gpu.memory_total is None else bytes_text(gpu.memory_total)
-    used = "" if gpu.memory_used is None else f", {bytes_text(gpu.memory_used)} used"
-    words = {True: "", False: ", hidden by CUDA_VISIBLE_DEVICES", None: ", perhaps hidden"}
-    return f"{gpu.name}, {size}{used}{words[gpu.visible]}"
+    cores = f"{here.cores.usable} core{'s' if here.cores.usable != 1 else ''}"
+    gpus = names_text(here.gpus) or "no GPU"
+    return f"{here.cores.name}, {cores}, {bytes_text(here.memory.total)}, {gpus}"

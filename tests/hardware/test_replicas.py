@@ -1,233 +1,197 @@
-"""labkit.replicas with the real TensorFlow, in processes of their own: what TensorFlow was first
-asked for stays for a process's life. Starting it takes seconds, so there are two such lives."""
+"""labkit.replicas, on GPUs and CPUs that a fake plays, because this machine may have no GPUs. It
+keeps the rules of tf.config: nothing changes once initialised, growth excludes a split."""
 
-import os
-import subprocess
-import sys
-import textwrap
+from types import SimpleNamespace
 
 import pytest
 
+import labkit
+from labkit import LabError
+from labkit.hardware import devices, gpus, replicas
+from labkit.hardware.gpus import Driver, Gpu
+
+GB = 10**9
+
+
+class Config:
+    """The part of tf.config that replicas are made with."""
+
+    LogicalDeviceConfiguration = SimpleNamespace
+
+    def __init__(self, gpus):
+        self.gpus = [SimpleNamespace(name=f"GPU:{n}") for n in range(gpus)]
+        self.pieces, self.growth, self.initialised = {}, {}, False
+        self.experimental = self.threading = self
+        self.threads = {"intra": 0, "inter": 0}
+
+    def get_visible_devices(self, kind):
+        return self.gpus
+
+    def list_physical_devices(self, kind):
+        return self.gpus if kind == "GPU" else [SimpleNamespace(name="CPU:0")]
+
+    def get_device_details(self, device):
+        return {"device_name": "NVIDIA H100"}
+
+    def get_logical_device_configuration(self, device):
+        return self.pieces.get(device.name)
+
+    def set_logical_device_configuration(self, device, pieces):
+        if self.initialised:
+            raise RuntimeError("Virtual devices cannot be modified after being initialized")
+        assert not self.growth.get(device.name), "growth and a memory limit exclude each other"
+        self.pieces[device.name] = pieces
+
+    def set_memory_growth(self, device, enable):
+        if device.name in self.pieces:
+            raise ValueError("Cannot set memory growth on device when virtual devices configured")
+        if self.growth.get(device.name, False) != enable and self.initialised:
+            raise RuntimeError("Physical devices cannot be modified after being initialized")
+        self.growth[device.name] = enable
+
+    def get_intra_op_parallelism_threads(self):
+        return self.threads["intra"]
+
+    def get_inter_op_parallelism_threads(self):
+        return self.threads["inter"]
+
+    def set_intra_op_parallelism_threads(self, count):
+        self.set_threads("intra", count)
+
+    def set_inter_op_parallelism_threads(self, count):
+        self.set_threads("inter", count)
+
+    def set_threads(self, what, count):
+        if self.initialised:
+            raise RuntimeError("Threads cannot be modified after initialization")
+        self.threads[what] = count
+
 
 @pytest.fixture
-def story(tmp_path):
-    def story(*parts, **environment):
-        opening = """
-            import os, sys, threading
-            import pytest
-            import labkit
-            from labkit import LabError
-            from labkit.hardware.devices import import_tensorflow
+def machine(monkeypatch):
+    def machine(count, free=70 * GB, cores=2):
+        config = Config(count)
+        monkeypatch.setattr(devices, "import_tensorflow", lambda: SimpleNamespace(config=config))
+        used = None if free is None else 80 * GB - free
+        known = tuple(Gpu(n, "H100", f"GPU-{n}", 80 * GB, used) for n in range(count))
+        monkeypatch.setattr(gpus, "read_gpus", lambda: Driver("1", "working", known))
+        room = labkit.hardware.replicas.__globals__
+        monkeypatch.setitem(room, "read_cores", lambda: SimpleNamespace(usable=cores))
+        return config
 
-            def refused(*arguments, **keywords):
-                with pytest.raises(LabError) as fault:
-                    labkit.replicas(*arguments, **keywords)
-                return str(fault.value)
-        """
-        # A file and not -c: TensorFlow reads the source of the functions that it compiles.
-        path = tmp_path / "story.py"
-        path.write_text("".join(map(textwrap.dedent, (opening, *parts))))
-        paths = {"CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(
-            [sys.executable, path], env={**os.environ, **paths, **environment},
-            capture_output=True, text=True, timeout=240,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    return story
+    return machine
 
 
-LOGICAL_CPUS = """
-        sys.ps1 = ">>> "  # as in a notebook, where TensorFlow turns its log to INFO
-        two = labkit.replicas(2)
-        assert two.placement == "cpus"
-        assert two.devices == ("/cpu:0", "/cpu:1")
-        assert two.names == ("logical CPU 0", "logical CPU 1")
-        assert two.reductions()[0] == "reduction to one device"
-        many = labkit.hardware().cores.usable > 1
-        assert two.describe().startswith("2 logical CPUs " + ("with one core each" if many else ""))
-        assert ("up to 2 times" if many else "correctness, not speed") in two.expectation
-        assert "recorded" in two._repr_mimebundle_()["text/html"]
-        assert two == labkit.replicas()
-
-        for n in (0, True, 2.0, "2"):
-            message = refused(n)
-            assert message.startswith("n must be a whole number") and repr(n) in message
-        assert "got 1000" in refused(1000)
-        for names in (["cpu:-1"], ["cpu:0", "/cpu:0"], ["cpu:0", "gpu:0"], [], 3):
-            assert "different devices" in refused(devices=names)
-        assert "no GPU here" in refused(2, "gpu")
-        assert "n=3" in refused(3, ["cpu:0", "cpu:1"])
-
-        # None of it has initialised TensorFlow: two can still become four.
-        four = labkit.replicas(4)
-        assert "correctness, not speed" in labkit.replicas(8).expectation or many
-        chosen = labkit.replicas(devices=["/cpu:3", "CPU:1"])
-        assert chosen.devices == ("/cpu:3", "/cpu:1")
-        one = labkit.replicas(devices=[two.devices[0]])
-        assert (one.count, one.reductions()) == (1, ("none",))
-        assert one.describe() == "1 logical CPU with one core"
-
-        tf = import_tensorflow()
-
-        def added(strategy):
-            def one():
-                return tf.distribute.get_replica_context().all_reduce("sum", tf.ones([2]))
-
-            @tf.function(autograph=False)
-            def run():
-                return strategy.run(one)
-
-            return [v.numpy().tolist() for v in strategy.experimental_local_results(run())]
-
-        # Groups of two, four and two again in one process: collectives would fail.
-        for group in (two, four, chosen, two):
-            for reduction in (None, *group.reductions()):
-                strategy = group.strategy(reduction)
-                assert isinstance(strategy, tf.distribute.MirroredStrategy)
-                assert added(strategy) == [[float(group.count)] * 2] * group.count
-        assert isinstance(one.strategy(), tf.distribute.OneDeviceStrategy)
-        assert added(one.strategy()) == [[1.0, 1.0]]
-
-        # Now TensorFlow runs: fewer still work, more do not.
-        assert labkit.replicas(3).devices == ("/cpu:0", "/cpu:1", "/cpu:2")
-        message = refused(9) if labkit.hardware().cores.usable > 2 else "Restart"
-        assert "Restart" in message
-        for asked in ("nccl", "none", "ring"):
-            with pytest.raises(LabError, match="'hierarchical copy'"):
-                two.strategy(asked)
-    """
-
-# Two independent operations wait for each other: they meet only where both run at once.
-ONE_CORE_EACH = """
-        def at_once(strategy, operations, seconds=60):
-            barrier = threading.Barrier(2)
-
-            def meet(x):
-                try:
-                    barrier.wait(timeout=seconds)
-                except threading.BrokenBarrierError:
-                    return x * 0
-                return x
-
-            def step(x):
-                calls = [tf.numpy_function(meet, [x], tf.float32, stateful=False)
-                         for _ in range(operations)]
-                return tf.add_n(calls)
-
-            @tf.function
-            def run(x):
-                return strategy.run(step, args=(x,))
-
-            results = strategy.experimental_local_results(run(tf.constant(1.0)))
-            return sum(float(result) for result in results)
-
-        assert at_once(one.strategy(), 2, seconds=1) == 0
-        assert labkit.hardware().cores.usable == 1 or at_once(two.strategy(), 1) == 2
-        # The test sees threads: TensorFlow's own strategy for one device uses both.
-        assert at_once(tf.distribute.OneDeviceStrategy("/cpu:0"), 2) == 2
-    """
-
-# A step on one device may be whatever TensorFlow allows.
-STEPS = """
-        import keras, numpy as np
-
-        strategy = labkit.replicas(1).strategy()
-        plain_strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-        images, labels = np.ones([64, 4], "float32"), np.arange(64) % 3
-        losses = []
-        for chosen in (strategy, plain_strategy):
-            keras.utils.set_random_seed(1)
-            with chosen.scope():  # not built: its variables are made in the first step
-                model = keras.Sequential([keras.layers.Dense(8), keras.layers.Dropout(0.5),
-                                          keras.layers.BatchNormalization(), keras.layers.Dense(3)])
-                model.compile("adam", "sparse_categorical_crossentropy")
-            losses.append(model.fit(images, labels, 16, epochs=2, verbose=0).history["loss"])
-        assert losses[0] == losses[1]
-
-        data = tf.data.Dataset.range(6).map(lambda i: i * 2, num_parallel_calls=2).prefetch(1)
-
-        @tf.function
-        def total(batches):
-            added = tf.constant(0, tf.int64)
-            for i in tf.range(6):
-                def step(batch):
-                    for _ in tf.range(2):  # AutoGraph sees the step, too
-                        batch += tf.cast(batch > 100, tf.int64)
-                    return batch
-                added += strategy.run(step, args=(next(batches),))
-            return added
-
-        assert int(total(iter(strategy.experimental_distribute_dataset(data)))) == 30
-        assert float(strategy.run(tf.function(lambda: tf.constant(2.0)))) == 2.0
-    """
+def test_real_gpus_come_first_and_grow_and_may_use_nccl(machine):
+    config = machine(4)
+    two = labkit.replicas()
+    assert two.placement == "gpus"
+    assert two.devices == ("/gpu:0", "/gpu:1")
+    assert two.describe() == "2 GPUs (NVIDIA H100)"
+    assert "At most 2 times" in two.expectation
+    assert "NVIDIA H100 (GPU 1)" in two._repr_mimebundle_()["text/html"]
+    assert two.reductions() == ("nccl", "hierarchical copy", "reduction to one device")
+    assert config.growth == {f"GPU:{n}": True for n in range(4)}
+    assert labkit.replicas(devices=["gpu:3", "/gpu:1"]).devices == ("/gpu:3", "/gpu:1")
+    assert labkit.replicas(4, "gpu").count == 4
+    assert labkit.replicas(1).describe() == "1 GPU (NVIDIA H100)"
+    with pytest.raises(LabError, match="'hierarchical copy'"):
+        two.strategy("ring")
+    with pytest.raises(LabError, match=r"gpu:7.*gpu:0 to gpu:3"):
+        labkit.replicas(devices=["gpu:0", "gpu:7"])
 
 
-def test_logical_cpus(story):
-    noise = story(LOGICAL_CPUS, ONE_CORE_EACH, STEPS)
-    assert "INFO" not in noise
-    assert "MirroredStrategy" not in noise
+def test_one_gpu_is_split_with_room_to_spare(machine):
+    config = machine(1)
+    assert labkit.replicas(1).devices == ("/gpu:0",)
+    two = labkit.replicas(2)  # growth was on; the split must turn it off
+    assert two.placement == "one gpu, split"
+    assert two.devices == ("/gpu:0", "/gpu:1")
+    assert two.reductions() == ("reduction to one device", "hierarchical copy")
+    assert "no speed-up" in two.expectation
+    limits = [piece.memory_limit * 1024**2 for piece in config.pieces["GPU:0"]]
+    assert len(limits) == 2
+    assert 0.7 * 70 * GB < sum(limits) <= 0.8 * 70 * GB
+    assert "piece 2 of 2 of NVIDIA H100 (GPU 0)" in two.names
+    # Asked again, for more, before TensorFlow starts.
+    assert labkit.replicas(4).count == 4
+    config.initialised = True
+    assert labkit.replicas(3).names[0].startswith("piece 1 of 4")
+    with pytest.raises(LabError, match=r"running with 4.*Restart.*labkit.replicas\(4\)"):
+        labkit.replicas(5)
 
 
-def test_after_tensorflow_is_initialised_and_what_each_device_did(story):
-    story("""
-        from labkit.hardware import work_by_device
-
-        tf = import_tensorflow()
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        three = [tf.config.LogicalDeviceConfiguration()] * 3
-        tf.config.set_logical_device_configuration(cpu, three)
-        x = tf.random.normal([8, 8])
-        two = labkit.replicas(2)
-        assert two.devices == ("/cpu:0", "/cpu:1")
-        assert "sharing" in two.describe()  # its threads could not be set any more
-        message = refused(4)
-        assert "already running with 3" in message and "labkit.replicas(3)" in message
-
-        @tf.function
-        def forward():
-            return tf.reduce_sum(tf.nn.relu(x @ x))
-
-        forward()  # a second call must be counted as well
-        for function in (forward, lambda: tf.reduce_sum(tf.nn.relu(x @ x))):
-            work = work_by_device(function)
-            assert work.operations == {"/cpu:0": 3, "/cpu:1": 0, "/cpu:2": 0}
-            assert work.products == {"/cpu:0": 1, "/cpu:1": 0, "/cpu:2": 0}
-            assert work.busy == ("/cpu:0",)
-        assert "measured on 3 logical devices" in str(work)
-
-        strategy = two.strategy()
-        with strategy.scope():
-            weights = tf.Variable(x)
-
-        @tf.function
-        def step():
-            def one():
-                with tf.GradientTape() as tape:
-                    loss = tf.reduce_sum(x @ weights)
-                gradient = tape.gradient(loss, weights)
-                here = tf.distribute.get_replica_context()
-                weights.assign_sub(here.all_reduce("sum", gradient))
-                return loss
-            return strategy.run(one)
-
-        work = work_by_device(step)
-        assert work.busy == ("/cpu:0", "/cpu:1")
-        assert list(work.products.values()) == [2, 2, 0]
-        with pytest.raises(ZeroDivisionError):
-            work_by_device(lambda: 1 / 0)
-        assert work_by_device(step).busy == ("/cpu:0", "/cpu:1")
-    """)
+def test_more_replicas_than_gpus_share_the_first(machine):
+    machine(2)
+    three = labkit.replicas(3)
+    assert three.placement == "one gpu, split"
+    assert all("(GPU 0)" in name for name in three.names)
+    # Two still find two chips, although the second is TensorFlow's GPU 3 by now.
+    two = labkit.replicas(2)
+    assert (two.placement, two.devices) == ("gpus", ("/gpu:0", "/gpu:3"))
 
 
-def test_without_tensorflow_the_message_says_how_to_get_it(story, tmp_path):
-    broken = tmp_path / "tensorflow"
-    broken.mkdir()
-    (broken / "__init__.py").write_text("raise ImportError('no TensorFlow for this test')")
-    program = """
-        message = refused(2)
-        assert "no TensorFlow for this test" in message
-        assert "make lab" in message
-    """
-    story(program, PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
+@pytest.mark.parametrize(("free", "count"), [(GB, 2), (None, 100)])
+def test_a_gpu_without_room_is_not_split(machine, free, count):
+    config = machine(1, free=free)
+    with pytest.raises(LabError, match=f"{count:,} replicas.*free GPU memory"):
+        labkit.replicas(count)
+    assert config.pieces == {}
+
+
+def test_cpus_can_be_chosen_where_there_are_gpus(machine):
+    config = machine(2)
+    two = labkit.replicas(2, devices="cpu")
+    assert two.devices == ("/cpu:0", "/cpu:1")
+    assert len(config.pieces["CPU:0"]) == 2
+    assert config.growth == {}
+
+
+@pytest.mark.parametrize(
+    ("cores", "summary", "expected"),
+    [(2, "2 logical CPUs with one core each", "up to 2 times"),
+     (1, "2 logical CPUs sharing 1 core", "correctness, not speed")],
+)  # fmt: skip
+def test_logical_cpus_promise_what_the_cores_allow(machine, cores, summary, expected):
+    config = machine(0, cores=cores)
+    two = labkit.replicas(2)
+    assert (two.placement, two.devices) == ("cpus", ("/cpu:0", "/cpu:1"))
+    assert two.describe() == summary
+    assert expected in str(two)
+    assert config.threads["intra"] == 1
+    assert two.reductions()[0] == "reduction to one device"
+    chosen = labkit.replicas(devices=["/cpu:3", "CPU:1"])
+    assert chosen.devices == ("/cpu:3", "/cpu:1")
+    assert len(config.pieces["CPU:0"]) == 4
+    one = labkit.replicas(devices=[two.devices[0]])
+    assert (one.describe(), one.reductions()) == ("1 logical CPU with one core", ("none",))
+
+
+def test_a_running_tensorflow_keeps_its_devices_and_threads(machine):
+    config = machine(0)
+    config.pieces["CPU:0"] = [None] * 3
+    config.initialised = True
+    two = labkit.replicas(2)
+    assert two.devices == ("/cpu:0", "/cpu:1")
+    assert "sharing" in two.describe()
+    with pytest.raises(LabError, match=r"already running with 3.*labkit.replicas\(3\)"):
+        labkit.replicas(4)
+
+
+@pytest.mark.parametrize(
+    ("n", "names", "words"),
+    [
+        (0, None, "n must be a whole number .* got 0"),
+        (2.0, None, "n must be a whole number .* got 2.0"),
+        (100, None, "got 100"),
+        (2, "gpu", "no GPU here"),
+        (2, ["cpu:-1"], "different devices"),
+        (2, ["cpu:0", "/cpu:0"], "different devices"),
+        (2, ["cpu:0", "gpu:0"], "different devices"),
+        (2, [], "different devices"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_with_the_users_value(machine, n, names, words):
+    machine(0)
+    with pytest.raises(LabError, match=words):
+        replicas(n, names)

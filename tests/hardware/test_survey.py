@@ -7,12 +7,12 @@ from labkit.hardware.machine import Cores, Memory
 
 MACHINE = Hardware(
     system="Linux x86_64",
-    cores=Cores("A <fast> processor", 4, 8, 8, 2.5),
+    cores=Cores("A <fast> processor", 8, 8, 2.5),
     memory=Memory(64 * 10**9, 10 * 10**9, 16 * 10**9),
     driver=Driver(
         "580.65.06",
         "working",
-        (Gpu(0, "T4", "GPU-1", 16 * 10**9, None, True), Gpu(1)),
+        (Gpu(0, "T4", "GPU-1", 16 * 10**9, None), Gpu(1)),
         ("A note with <angles>.",),
     ),
 )

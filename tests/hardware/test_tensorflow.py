@@ -1,0 +1,156 @@
+"""Replicas with the real TensorFlow, in a process of its own: what it was first asked for stays for
+a process's life. Starting TensorFlow takes seconds, so there is one such life."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+PARTS = (
+    # Strategies over logical CPUs: the sums are right, also for groups of several sizes.
+    """
+    import sys, threading
+    import pytest
+    import labkit
+    from labkit import LabError
+    from labkit.hardware import work_by_device
+    from labkit.hardware.devices import import_tensorflow
+
+    sys.ps1 = ">>> "  # as in a notebook, where TensorFlow turns its log to INFO
+    two, four = labkit.replicas(2), labkit.replicas(4)
+    one = labkit.replicas(devices=[two.devices[0]])
+    many = labkit.hardware().cores.usable > 1
+    tf = import_tensorflow()
+
+    def added(strategy):
+        def one():
+            return tf.distribute.get_replica_context().all_reduce("sum", tf.ones([2]))
+
+        @tf.function(autograph=False)
+        def run():
+            return strategy.run(one)
+
+        return [v.numpy().tolist() for v in strategy.experimental_local_results(run())]
+
+    # Groups of two, four and two again in one process: collectives would fail.
+    for group in (two, four, two):
+        for reduction in group.reductions():
+            strategy = group.strategy(reduction)
+            assert isinstance(strategy, tf.distribute.MirroredStrategy)
+            assert added(strategy) == [[float(group.count)] * 2] * group.count
+    assert isinstance(one.strategy(), tf.distribute.OneDeviceStrategy)
+    assert added(one.strategy()) == [[1.0, 1.0]]
+    """,
+    # One core each: two operations that wait for each other meet only where both run at once.
+    """
+    def at_once(strategy, operations, seconds=60):
+        barrier = threading.Barrier(2)
+
+        def meet(x):
+            try:
+                barrier.wait(timeout=seconds)
+            except threading.BrokenBarrierError:
+                return x * 0
+            return x
+
+        def step(x):
+            calls = [tf.numpy_function(meet, [x], tf.float32, stateful=False)
+                     for _ in range(operations)]
+            return tf.add_n(calls)
+
+        @tf.function
+        def run(x):
+            return strategy.run(step, args=(x,))
+
+        results = strategy.experimental_local_results(run(tf.constant(1.0)))
+        return sum(float(result) for result in results)
+
+    assert at_once(one.strategy(), 2, seconds=1) == 0
+    assert not many or at_once(two.strategy(), 1) == 2
+    # The test sees threads: TensorFlow's own strategy for one device uses both.
+    assert at_once(tf.distribute.OneDeviceStrategy("/cpu:0"), 2) == 2
+    """,
+    # A step on one device may be whatever TensorFlow allows.
+    """
+    data = tf.data.Dataset.range(6).map(lambda i: i * 2, num_parallel_calls=2).prefetch(1)
+    strategy = one.strategy()
+
+    @tf.function
+    def total(batches):
+        added = tf.constant(0, tf.int64)
+        for i in tf.range(6):
+            def step(batch):
+                for _ in tf.range(2):  # AutoGraph sees the step, too
+                    batch += tf.cast(batch > 100, tf.int64)
+                return batch
+            added += strategy.run(step, args=(next(batches),))
+        return added
+
+    assert int(total(iter(strategy.experimental_distribute_dataset(data)))) == 30
+    assert float(strategy.run(tf.function(lambda: tf.constant(2.0)))) == 2.0
+    """,
+    # Which device did what.
+    """
+    x = tf.random.normal([8, 8])
+    idle = {"/cpu:1": 0, "/cpu:2": 0, "/cpu:3": 0}
+
+    @tf.function
+    def forward():
+        return tf.reduce_sum(tf.nn.relu(x @ x))
+
+    forward()  # a second call must be counted as well
+    for function in (forward, lambda: tf.reduce_sum(tf.nn.relu(x @ x))):
+        work = work_by_device(function)
+        assert work.operations == {"/cpu:0": 3, **idle}
+        assert work.products == {"/cpu:0": 1, **idle}
+        assert work.busy == ("/cpu:0",)
+    assert "measured on 4 logical devices" in str(work)
+
+    strategy = two.strategy()
+    with strategy.scope():
+        weights = tf.Variable(x)
+
+    @tf.function
+    def step():
+        def one():
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(x @ weights)
+            gradient = tape.gradient(loss, weights)
+            here = tf.distribute.get_replica_context()
+            weights.assign_sub(here.all_reduce("sum", gradient))
+            return loss
+        return strategy.run(one)
+
+    work = work_by_device(step)
+    assert work.busy == ("/cpu:0", "/cpu:1")
+    assert list(work.products.values()) == [2, 2, 0, 0]
+    with pytest.raises(ZeroDivisionError):
+        work_by_device(lambda: 1 / 0)
+    assert work_by_device(step).busy == ("/cpu:0", "/cpu:1")
+    """,
+)
+
+
+def run(tmp_path, program, *folders):
+    # A file and not -c: TensorFlow reads the source of the functions that it compiles.
+    path = tmp_path / "story.py"
+    path.write_text(program)
+    paths = {"CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": os.pathsep.join([*folders, *sys.path])}
+    return subprocess.run(
+        [sys.executable, path], env={**os.environ, **paths},
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+
+
+def test_strategies_on_logical_cpus(tmp_path):
+    done = run(tmp_path, "".join(map(textwrap.dedent, PARTS)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    for noise in ("INFO", "MirroredStrategy"):
+        assert noise not in done.stdout + done.stderr
+
+
+def test_without_tensorflow_the_message_says_how_to_get_it(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('no TensorFlow for this test')")
+    done = run(tmp_path, "import labkit\nlabkit.replicas(2)", str(tmp_path))
+    assert "LabError: TensorFlow cannot be loaded here (no TensorFlow for this test)" in done.stderr
+    assert "make lab" in done.stderr
