@@ -10,11 +10,8 @@ program called for one part of the buffer after the other, so that a chunk stays
 - gloo (torch.distributed, where torch is installed) and TensorFlow's own ring run in processes of
   their own, in turns with ours; the ratio is taken between medians of the same turn. There are
   four turns, whose whole span is the interval (87.5 %; the others are 95 %).
-- TensorFlow's usual cross-device operation is shown as well, and is another thing: its replicas
-  live in one process, it adds up once and hands out one total that all share. No copy is sent, so
-  there is no bus whose bandwidth could be compared; the ratio is one of times.
 
-The promise: at least 0.9 of the bus bandwidth of the best library that leaves each rank a copy.
+The promise: at least 0.9 of the bus bandwidth of the best library.
 """
 
 from __future__ import annotations
@@ -36,7 +33,6 @@ BUCKET = 4 << 20
 PROMISED = 0.9
 CONFIDENCE = 0.95
 LIBRARIES = ("mpi", "tensorflow_ring", "gloo")
-SHARED = "tensorflow_hierarchical"  # leaves one total for all
 
 
 def in_buckets(comm: Any, buffer: Any) -> None:
@@ -48,7 +44,7 @@ def in_buckets(comm: Any, buffer: Any) -> None:
 
 
 OURS = {"ring_all_reduce": "ring all-reduce", "in_buckets": "ring all-reduce in 4 MB buckets"}
-CONTENDERS = (programs.ring_all_reduce, in_buckets, *LIBRARIES, SHARED)
+CONTENDERS = (programs.ring_all_reduce, in_buckets, *LIBRARIES)
 
 
 def results(quick: bool) -> list[Row]:
@@ -88,7 +84,7 @@ def rows_of(turns: list[bench.Bench], ours: str, nbytes: int) -> list[Row]:
     what = f"{OURS[ours]}, {size_text(nbytes)}"
     return [
         Row(what, title(name, turns[0]), *ratio(turns, ours, name, nbytes))
-        for name in (*LIBRARIES, SHARED)
+        for name in LIBRARIES
         if name in turns[0].contenders
     ]
 
@@ -114,11 +110,7 @@ def ratio(
 def judge(turns: list[bench.Bench], rows: list[Row], nbytes: int) -> None:
     """Whether the plain ring keeps the promise against the best library, and how surely."""
     what = f"{OURS['ring_all_reduce']}, {size_text(nbytes)}"
-    shared = title(SHARED, turns[0])
-    best = min(
-        (row for row in rows if row.what == what and row.against != shared),
-        key=lambda row: row.ratio,
-    )
+    best = min((row for row in rows if row.what == what), key=lambda row: row.ratio)
     word = "reached" if best.ratio >= PROMISED else "MISSED"
     print(
         f"  at least {PROMISED} of the best library ({best.against}): {word}, "
@@ -129,12 +121,8 @@ def judge(turns: list[bench.Bench], rows: list[Row], nbytes: int) -> None:
 def title(name: str, turn: bench.Bench) -> str:
     if name in OURS:
         return OURS[name]
-    words = {
-        "tensorflow_ring": "its ring, in one process",
-        SHARED: "one total shared by all, no copies",
-    }
     library = turn.libraries[name]
-    return f"{library}, {words[name]}" if name in words else library
+    return f"{library}, its ring, in one process" if name == "tensorflow_ring" else library
 
 
 def size_text(nbytes: int) -> str:

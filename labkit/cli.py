@@ -116,7 +116,7 @@ def _run(chosen: argparse.Namespace) -> int:
     if chosen.command == "notebooks":
         return int(importlib.import_module("labkit.publish").main(chosen.names))
     if chosen.command == "bench":
-        return int(importlib.import_module("labkit.collectives.bench.measurement").main(chosen))
+        return int(importlib.import_module("labkit.collectives.bench").main(chosen))
     if chosen.command == "slurm":
         return int(importlib.import_module("labkit.cluster.batch").main(chosen))
     recordings = importlib.import_module("labkit.telemetry.cli")

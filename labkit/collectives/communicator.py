@@ -15,10 +15,16 @@ from typing import Any
 import numpy as np
 
 from labkit.collectives import errors
-from labkit.collectives.messages import ANY_SOURCE, ANY_TAG, PROC_NULL, End, OpenCall
+from labkit.collectives.messages import (
+    ANY_SOURCE,
+    ANY_TAG,
+    PROC_NULL,
+    End,
+    OpenCall,
+    function_of,
+)
 from labkit.collectives.records import Array
 from labkit.collectives.scheduler import Scheduler
-from labkit.collectives.source import function_of
 from labkit.kinds import LabError
 
 __all__ = ["Communicator", "Request", "Status", "lent_to_mpi4py"]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from labkit.collectives.messages import ANY_SOURCE, End, Mailboxes, OpenCall
+from labkit.collectives.messages import ANY_SOURCE, End, Lines, Mailboxes, OpenCall
 from labkit.collectives.records import counted
-from labkit.collectives.source import Lines
-from labkit.kinds import LabError
 
 CALLS = "Send, Recv, Sendrecv, Isend, Irecv, Barrier, Get_rank and Get_size"
 NAMED = 4  # ranks of a ring that are named one by one
@@ -97,11 +95,11 @@ def left_over(mail: Mailboxes, calls: Sequence[OpenCall]) -> str | None:
     return None
 
 
-def rank_raised(rank: int, fault: BaseException, lines: Lines) -> LabError:
+def rank_raised(rank: int, fault: BaseException, lines: Lines) -> str:
     """A rank's own exception."""
     text = f": {fault}" if str(fault) else ""
     where = lines.of_exception(fault.__traceback__)
-    return LabError(f"Rank {rank} raised {type(fault).__name__}{text} ({where}).")
+    return f"Rank {rank} raised {type(fault).__name__}{text} ({where})."
 
 
 def out_of_time(seconds: float, where: str) -> str:

@@ -179,14 +179,6 @@ class Record:
         """Messages that each rank sent."""
         return self._per_rank((m.source, 1) for m in self.messages)
 
-    def links(self) -> dict[tuple[int, int], int]:
-        """Bytes that went over each pair (source, dest)."""
-        total: dict[tuple[int, int], int] = {}
-        for message in self.messages:
-            pair = message.source, message.dest
-            total[pair] = total.get(pair, 0) + message.nbytes
-        return dict(sorted(total.items()))
-
     def _per_rank(self, parts: Iterable[tuple[int, int]]) -> tuple[int, ...]:
         total = [0] * self.ranks
         for rank, amount in parts:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from labkit.collectives import cost
-from labkit.collectives.buckets import overlap
+from labkit.collectives import cost, overlap
 from labkit.kinds import LabError
 
 LAYERS = [(1e-3, 4e6)] * 12

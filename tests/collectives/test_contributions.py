@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from labkit import LabError
 from labkit.collectives import Trace, programs, run, topology
-from labkit.collectives.probes import Code
+from labkit.collectives.contributions import Code
 from tests.collectives.wrong_programs import numbers, ring
 
 REDUCING = [*programs.ALL_REDUCES, "reduce", "reduce_scatter"]

@@ -12,7 +12,7 @@ from labkit import collectives
 from labkit.collectives import compare_costs, cost, crossover, formula, programs
 from labkit.collectives.clock import timed
 from labkit.collectives.known_links import MEASURED
-from labkit.collectives.rounds import SCHEDULES
+from labkit.collectives.formulas import SCHEDULES
 from labkit.collectives.topology import Link, fully_connected, nodes, ring, slow_link, straggler
 from labkit.kinds import LabError
 

@@ -5,7 +5,7 @@ import pytest
 
 from labkit import LabError, collectives
 from labkit.collectives import programs
-from labkit.collectives.mpi.run import mpiexec
+from labkit.mpi.run import mpiexec
 from tests.collectives.numpy_oracle import OPS, REDUCING, assert_done, exact_inputs
 
 try:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.collectives import Trace, buffer_log, programs, run
+from labkit.collectives import Trace, programs, run, scheduler
 from labkit.kinds import LabError
 
 
@@ -229,7 +229,7 @@ def test_a_nan_that_stays_is_no_change():
 
 
 def test_a_run_that_changes_too_much_says_that_it_kept_no_states(monkeypatch):
-    monkeypatch.setattr(buffer_log, "KEEP", 15)
+    monkeypatch.setattr(scheduler, "KEEP", 15)
     large = run(pass_on, np.arange(8.0).reshape(2, 4)[::-1])
     assert (large.complete, large.states) == (False, ())
     assert run(pass_on, ranks=2).complete is True
