@@ -7,18 +7,11 @@
 """
 
 from labkit.collectives import bench, known_links, programs, topology
-from labkit.collectives.communicator import Request, Status
 from labkit.collectives.costs import compare_costs, cost, crossover, overlap
 from labkit.collectives.formulas import formula
-from labkit.collectives.messages import ANY_SOURCE, ANY_TAG, PROC_NULL
 from labkit.collectives.trace import Trace, run, run_mpi
 
 __all__ = [
-    "ANY_SOURCE",
-    "ANY_TAG",
-    "PROC_NULL",
-    "Request",
-    "Status",
     "Trace",
     "bench",
     "compare_costs",

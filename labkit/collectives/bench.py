@@ -1,4 +1,4 @@
-"""Real all-reduces on this machine: MPI, programs, TensorFlow, torch, all timed in the same way.
+"""Real all-reduces on this machine: the MPI library's own and programs, timed in the same way.
 
 >>> bench = measure(ranks=4, sizes="1k:16M")            # doctest: +SKIP
 >>> bench.fit("ring_all_reduce")                        # doctest: +SKIP
@@ -12,7 +12,6 @@ It can be compared with the link's own speed, whatever the number of ranks
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import math
@@ -31,7 +30,7 @@ import numpy as np
 
 from labkit import plain
 from labkit.arguments import number, one_of, whole
-from labkit.collectives.bench_rank import MARK, MOST_RANKS, time_mpi, time_tensorflow, time_torch
+from labkit.collectives.bench_rank import MARK, MOST_RANKS, time_mpi
 from labkit.collectives.formulas import FORMULAS, find_program
 from labkit.collectives.programs import ALL_REDUCES
 from labkit.collectives.trace import run_mpi
@@ -45,20 +44,15 @@ from labkit.kinds import (
     recorded,
     seconds_text,
 )
-from labkit.mpi.run import mpiexec
 from labkit.progress import progress
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
 
-__all__ = ["Bench", "Fit", "Timing", "bus_bandwidth", "bus_factor", "load", "main", "measure"]
-
-# What is not named here is a program, or MPI's own.
-LIBRARIES = {"tensorflow_ring": "tensorflow", "gloo": "torch"}
-PROGRAMS = {"mpi4py": time_mpi, "tensorflow": time_tensorflow, "torch": time_torch}
+KNOWN = ("mpi", *ALL_REDUCES)
 USUAL = (
     *("mpi", "ring_all_reduce", "tree_all_reduce"),
-    *("recursive_doubling_all_reduce", "rabenseifner_all_reduce", *LIBRARIES),
+    *("recursive_doubling_all_reduce", "rabenseifner_all_reduce"),
 )
 
 
@@ -73,70 +67,32 @@ def measure(
 ) -> Bench:
     """Time the all-reduce of float32 buffers on this machine, as nccl-tests does.
 
-    Contenders: `"mpi"` (the MPI library's own), labkit's programs by their name, your own
-    `program(comm, buffer)`, `"tensorflow_ring"` and `"gloo"` (torch.distributed). Those of MPI are
-    interleaved in one mpiexec. What is not installed is left out, and the result
-    says so. Each library has `timeout` seconds.
+    Contenders: `"mpi"` (the MPI library's own), labkit's programs by their name, and your own
+    `program(comm, buffer)`. They are interleaved in one mpiexec.
     """
+    own: dict[str, Callable[..., Any]] = {}
+    for one in contenders:
+        name = find_program(one)[0] if callable(one) else one_of("contender", one, KNOWN)
+        if callable(one):
+            own[name] = one
     plan = {
         "ranks": whole("ranks", ranks, at_least=2, at_most=MOST_RANKS),
         "sizes": sizes_of(sizes),
         "rounds": whole("rounds", rounds, at_least=1),
         "seconds_per_size": number("seconds_per_size", seconds_per_size, at_least=0),
+        "contenders": [find_program(one)[0] if callable(one) else one for one in contenders],
     }
-    own: dict[str, Callable[..., Any]] = {}
-    groups: dict[str, list[str]] = {}
-    left_out: dict[str, str] = {}
-    for one in contenders:
-        name = one if isinstance(one, str) else find_program(one)[0]
-        if callable(one) and name not in ALL_REDUCES:
-            own[name] = one
-        else:
-            one_of("contender", name, ("mpi", *ALL_REDUCES, *LIBRARIES))
-        library = LIBRARIES.get(name, "mpi4py")
-        if why := _reason_missing(library):
-            left_out[name] = why
-        else:
-            groups.setdefault(library, []).append(name)
-    if not groups:
-        reasons = dict.fromkeys(left_out.values())
-        raise LabError(f"No contender can be timed here. {' '.join(reasons)}")
-    timings: list[Timing] = []
-    libraries: dict[str, str] = {}
-    with progress("timing all-reduces", total=len(groups)) as advance:
-        for done, (library, names) in enumerate(groups.items()):
-            advance(done)
-            found = _run(library, {**plan, "contenders": names}, own, timeout)
-            timings += [Timing(name, n, c, tuple(s), w) for name, n, c, s, w in found["timings"]]
-            libraries |= dict.fromkeys(names, found["library"])
-    from labkit.hardware.survey import machine_text
-
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    when = datetime.now().astimezone().isoformat(timespec="seconds")
-    kind = measured(f"{ranks} ranks on {machine_text()}")
-    return Bench(ranks, tuple(timings), libraries, left_out, cores, when, kind)
+    return time_in_ranks(time_mpi, plan, ranks, timeout, own=own)
 
 
-def _reason_missing(library: str) -> str:
-    """Why it cannot be timed here, in a sentence; nothing if it can."""
-    try:
-        mpiexec()  # it starts the ranks of all libraries
-    except LabError as fault:
-        return str(fault)
-    if importlib.util.find_spec(library) is None:
-        return f"{library} is not installed here: pip install {library}."
-    return ""
-
-
-def _run(
-    library: str, plan: dict[str, Any], own: dict[str, Callable[..., Any]], timeout: float
-) -> dict[str, Any]:
-    """Time the contenders of one library, in processes that are gone afterwards."""
-    ranks = 1 if library == "tensorflow" else plan["ranks"]  # its replicas are in one process
+def time_in_ranks(
+    program: Callable[..., Any], plan: dict[str, Any], processes: int, timeout: float, **more: Any
+) -> Bench:
+    """What a program that ends with `bench_rank.time_all` has measured, in processes of its own."""
     printed = io.StringIO()
     try:
-        with redirect_stdout(printed):
-            run_mpi(PROGRAMS[library], ranks=ranks, timeout=timeout, plan=plan, own=own)
+        with redirect_stdout(printed), progress("timing all-reduces", total=1):
+            run_mpi(program, ranks=processes, timeout=timeout, plan=plan, **more)
     except LabError as fault:
         names = ", ".join(plan["contenders"])
         raise LabError(
@@ -144,7 +100,14 @@ def _run(
         ) from None
     text = printed.getvalue().partition(MARK)[2]
     found: dict[str, Any] = json.JSONDecoder().raw_decode(text)[0]
-    return found
+    from labkit.hardware.survey import machine_text
+
+    timings = tuple(Timing(name, n, c, tuple(s), w) for name, n, c, s, w in found["timings"])
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    when = datetime.now().astimezone().isoformat(timespec="seconds")
+    ranks = plan["ranks"]
+    kind = measured(f"{ranks} ranks on {machine_text()}")
+    return Bench(ranks, timings, found["library"], cores, when, kind)
 
 
 def sizes_of(sizes: str | Sequence[int]) -> list[int]:
@@ -190,23 +153,14 @@ def main(arguments: Any) -> int:
     return 0 if bench.correct else 1
 
 
-def bus_factor(collective: str, ranks: int) -> float:
-    """How many times S the busiest link carries.
-
-    >>> bus_factor("all_reduce", 4), bus_factor("all_gather", 4), bus_factor("broadcast", 4)
-    (1.5, 0.75, 1.0)
-    """
-    share = (ranks - 1) / ranks
-    factors = {
-        "all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0,
-        "all_gather": share, "reduce_scatter": share, "all_to_all": share,
-    }  # fmt: skip
-    return factors[one_of("collective", collective, factors)]
+def bus_factor(ranks: int) -> float:
+    """How many times S the busiest link of an all-reduce carries."""
+    return 2 * (ranks - 1) / ranks
 
 
-def bus_bandwidth(collective: str, ranks: int, nbytes: float, seconds: float) -> float:
-    """Bytes per second on the busiest link. For all-gather and the like S is the whole buffer."""
-    return nbytes / seconds * bus_factor(collective, ranks)
+def bus_bandwidth(ranks: int, nbytes: float, seconds: float) -> float:
+    """Bytes per second on the busiest link of an all-reduce."""
+    return nbytes / seconds * bus_factor(ranks)
 
 
 @dataclass(frozen=True)
@@ -291,8 +245,7 @@ class Bench:
 
     ranks: int
     timings: tuple[Timing, ...]
-    libraries: dict[str, str]  # contender -> the library that ran it, with the version
-    left_out: dict[str, str]  # contender -> why
+    library: str  # that ran it, with its version
     cores: int
     when: str
     kind: Kind
@@ -324,7 +277,7 @@ class Bench:
 
     def busbw(self, contender: str, nbytes: int) -> float:
         """Bytes per second on the busiest link, as nccl-tests counts."""
-        return bus_bandwidth("all_reduce", self.ranks, nbytes, self.seconds(contender, nbytes))
+        return bus_bandwidth(self.ranks, nbytes, self.seconds(contender, nbytes))
 
     def fit(self, contender: str) -> Fit:
         """The α and the B that explain its times best."""
@@ -334,7 +287,7 @@ class Bench:
                 "A fit of latency and bandwidth needs at least two sizes. "
                 'Measure several, such as sizes="1k:16M".'
             )
-        messages, share = 1.0, bus_factor("all_reduce", self.ranks)
+        messages, share = 1.0, bus_factor(self.ranks)
         form = "T = α + bus factor·S/B, α being the whole call's"
         if contender in FORMULAS:
             messages, share, _ = FORMULAS[contender].terms(self.ranks)
@@ -372,7 +325,7 @@ class Bench:
                 "columns with each other, not with a cluster."
             )
         notes.append("All ranks are on this machine: messages go through its memory, no network.")
-        return notes + [f"Left out: {label(name)}. {why}" for name, why in self.left_out.items()]
+        return notes
 
     def __repr__(self) -> str:
         from labkit.views.table import text_table

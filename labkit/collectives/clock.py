@@ -20,18 +20,6 @@ from labkit.collectives.records import Call, Record
 from labkit.collectives.topology import Topology, fully_connected
 from labkit.kinds import Kind, LabError, bytes_text, modelled, seconds_text
 
-__all__ = [
-    "Bytes",
-    "Seconds",
-    "Span",
-    "Timed",
-    "links_text",
-    "play",
-    "ticks",
-    "timed",
-    "topology_of",
-]
-
 
 class Seconds(float):
     """A modelled time with its formula; it computes like a float.

@@ -31,20 +31,6 @@ from labkit.collectives.programs.buffers import OPERATIONS
 from labkit.collectives.records import Array, Record, State, chunk_bounds
 from labkit.kinds import LabError
 
-__all__ = [
-    "Change",
-    "Code",
-    "Contributions",
-    "Counts",
-    "coded_runs",
-    "contributions",
-    "holds",
-    "number_text",
-    "precision",
-    "random_runs",
-    "run_again",
-]
-
 Counts = tuple[int, ...]
 
 CELLS = 256  # more pieces than this are not told apart
@@ -127,11 +113,9 @@ class Code:
             return None
         if op in ("max", "min"):
             return cls(op, dtype, ranks, 1, 1)
-        room, power = precision(dtype)
+        room, _ = precision(dtype)
         widths = [4, 3, 2]
-        if op == "prod":
-            room = (power + 1).bit_length() - 1
-        elif op == "mean":  # a total may be divided already or not yet, and both can be read
+        if op == "mean":  # a total may be divided already or not yet, and both can be read
             widths, room = [(4 * ranks - 1).bit_length()], room - 3 * (dtype.kind == "f")
         fitting = [cls(op, dtype, ranks, one, room // one) for one in widths if one <= room]
         return min(fitting, key=lambda code: code.runs, default=None)
@@ -141,15 +125,15 @@ class Code:
         """How many runs it takes until every rank has been read."""
         return -(-self.ranks // self.per_run)
 
-    def inputs(self, record: Record, run: int, where: Array | slice) -> list[Array]:
+    def inputs(self, record: Record, run: int, where: Array) -> list[Array]:
         """The flat buffers of one run; only the elements in `where` contribute."""
         given = []
         for rank, buffer in enumerate(record.inputs):
-            flat = np.full(buffer.size, self.op in ("prod", "min"), self.dtype)
+            flat = np.full(buffer.size, self.op == "min", self.dtype)
             if rank // self.per_run == run:
                 digit = 1 << self.width * (rank % self.per_run)
                 digit *= self.ranks if self.op == "mean" else 1
-                flat[where] = (1 << digit if self.op == "prod" else digit) * (self.op != "min")
+                flat[where[: flat.size]] = 0 if self.op == "min" else digit
             given.append(flat)
         return given
 
@@ -164,10 +148,7 @@ class Code:
 
     def _digits(self, values: Array) -> Array:
         number = values.astype(float)
-        if self.op == "prod":
-            mantissa, exponent = np.frexp(number)
-            number = np.where(mantissa == 0.5, exponent - 1.0, -1)
-        elif self.op == "min":
+        if self.op == "min":
             number = 1 - number
         whole = np.rint(number)
         with np.errstate(invalid="ignore"):
@@ -189,9 +170,10 @@ def coded_runs(
     calls = len(record.calls) * (1 + len(masks))
     if record.again is None or code is None or code.runs * calls > CALLS:
         return None, []
+    every = np.ones(max(buffer.size for buffer in record.inputs), bool)
     return code, [
         [run_again(record, code.inputs(record, run, where)) for run in range(code.runs)]
-        for where in (slice(None), *masks)
+        for where in (every, *masks)
     ]
 
 
@@ -207,10 +189,7 @@ def random_runs(record: Record, op: str | None) -> list[Record]:
         given = []
         for buffer in record.inputs:
             drawn = random.integers(0, max(spread, 2), size)
-            if op == "prod":
-                large = 3 if dtype.kind in "iu" else 2
-                drawn = random.choice([1, -1, large, -large], size)
-            elif dtype.kind != "u":  # of both signs; of a maximum below 0, so that no 0 may get in
+            if dtype.kind != "u":  # of both signs; of a maximum below 0, so that no 0 may get in
                 drawn = drawn - spread // 2 if op != "max" else drawn - spread - 1
             drawn = drawn + 1 if op == "min" else drawn  # and of a minimum above it
             drawn = drawn * ranks if op == "mean" else drawn
@@ -279,8 +258,9 @@ def _explained(record: Record, op: str, code: Code | None, runs: list[Record]) -
     except LabError:
         probes = []
     right: list[Array] = []
-    for probe in probes if code else ():
+    for probe in probes:
         for rank, held in enumerate(probe.outputs):
+            assert code is not None
             counts = code.read([run.outputs[rank].reshape(-1) for run in runs])
             at = np.arange(held.size)
             fits = holds(op, probe, rank, at, counts, np.broadcast_to(at, counts.shape))

@@ -1,4 +1,4 @@
-"""What our programs cost: closed forms where all links are alike, rounds in numpy where not.
+"""What our programs cost: closed forms where all links are alike, and rings in numpy.
 
 >>> print(formula("ring_all_reduce"))
 2(P-1)·α + 2(P-1)/P·S/B + (P-1)/P·S·γ
@@ -16,32 +16,15 @@ algorithms for clusters of workstations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from labkit.collectives import programs
-from labkit.collectives.programs.buffers import powers_of_two
-from labkit.collectives.records import Array
 from labkit.collectives.topology import Topology
 from labkit.kinds import LabError
-
-__all__ = [
-    "FORMULAS",
-    "SCHEDULES",
-    "Formula",
-    "Program",
-    "Round",
-    "Terms",
-    "core_of",
-    "duration",
-    "find_program",
-    "formula",
-    "share_links",
-]
 
 Program: TypeAlias = str | Callable[..., Any]
 
@@ -172,98 +155,50 @@ FORMULAS: dict[str, Formula] = {
     ),
 }  # fmt: skip
 
-# The clock in numpy, for many thousand ranks. In a round every rank sends at most one message and
-# receives at most one; ranks do not wait for one another between rounds, only for the messages of
-# their own. With `time` as the vector of the ranks' clocks, a round from src[i] to dst[i] gives
-#     end = max(time[src], time[dst]) + duration,  time[src] = end,  time[dst] = end + work
-# One shortcut: no clock can advance in a round by more than the slowest rank of that round needs,
-# so a rank that is among the slowest in every round is the critical path, and its sum the answer.
+# Rings on many thousand ranks. In a round every rank sends to its right neighbour; ranks do not
+# wait for one another between rounds, only for the messages of their own. With `time` as the vector
+# of the ranks' clocks, a round gives
+#     end = max(time, time of the right) + duration,  time = max(end, end of the left) + work
 
 
-class Round(NamedTuple):
-    """Messages of a share of the buffer from `src[i]` to `dst[i]`, all at once, `times` times over.
+class Rounds(NamedTuple):
+    """So many rounds of a ring; what is `added` costs the receiver local work."""
 
-    What is `added` costs the receiver local work.
-    """
-
-    src: Array
-    dst: Array
-    share: float
-    added: bool = False
-    times: int = 1
+    times: int
+    added: bool
 
 
-def duration(rounds: list[Round], nbytes: float, topology: Topology, reduction: float) -> float:
-    """Seconds until the last rank is done, on links on which no two messages meet."""
-    lasts = [topology.durations(one.src, one.dst, one.share * nbytes) for one in rounds]
-    factors = reduction * nbytes * topology.factors()
-    work = [one.share * one.added * factors[one.dst] for one in rounds]
+RINGS: dict[str, Callable[[int], list[Rounds]]] = {
+    "all_gather": lambda ranks: [Rounds(ranks - 1, added=False)],
+    "reduce_scatter": lambda ranks: [Rounds(ranks - 1, added=True)],
+    "ring_all_reduce": lambda ranks: [
+        Rounds(ranks - 1, added=True),
+        Rounds(ranks - 1, added=False),
+    ],
+}
+
+
+def ring_seconds(
+    rounds: list[Rounds], nbytes: float, topology: Topology, reduction: float
+) -> float:
+    """Seconds until the last rank is done, on any links."""
+    here = np.arange(topology.ranks)
+    right, left = np.roll(here, -1), np.roll(here, 1)
+    chunk = nbytes / topology.ranks
+    sent = topology.durations(here, right, chunk)
+    work = reduction * chunk * topology.factors()
+    # No clock can advance in a round by more than the slowest rank of that round needs: a rank that
+    # is among the slowest in every round is the critical path, and its sum is the answer.
     time, bound = topology.starts(), float(topology.starts().max())
-    for one, sent, added in zip(rounds, lasts, work, strict=True):
-        needed = np.zeros(topology.ranks)  # by each rank for its message out and its message in
-        needed[one.src] = sent
-        needed[one.dst] = np.maximum(needed[one.dst], sent) + added
-        time += needed * one.times
-        bound += float(needed.max()) * one.times
+    for times, added in rounds if topology.ranks > 1 else ():
+        needed = np.maximum(sent, sent[left]) + added * work
+        time += needed * times
+        bound += float(needed.max()) * times
     if time.max() >= bound * (1 - 1e-12):
         return float(time.max())
     time = topology.starts()
-    for one, sent, added in zip(rounds, lasts, work, strict=True):
-        for _ in range(one.times):
-            end = np.maximum(time[one.src], time[one.dst]) + sent
-            time[one.src] = end
-            time[one.dst] = np.maximum(time[one.dst], end) + added
+    for times, added in rounds:
+        for _ in range(times):
+            end = np.maximum(time, time[right]) + sent
+            time = np.maximum(end, end[left]) + added * work
     return float(time.max())
-
-
-def share_links(rounds: list[Round], topology: Topology) -> bool:
-    """Whether messages of several ranks may meet on a link: then their order matters."""
-    return topology.is_ring and any((topology.hops(r.src, r.dst) > 1).any() for r in rounds)
-
-
-def _circle(ranks: int, added: bool) -> Iterator[Round]:
-    """Every chunk one rank further, until it has been everywhere."""
-    here = np.arange(ranks)
-    yield Round(here, (here + 1) % ranks, 1 / ranks, added, ranks - 1)
-
-
-def _ring(ranks: int) -> Iterator[Round]:
-    yield from _circle(ranks, added=True)
-    yield from _circle(ranks, added=False)
-
-
-def _tree(ranks: int, root: int = 0, up: bool = False) -> Iterator[Round]:
-    powers = powers_of_two(ranks)
-    for have in reversed(powers) if up else powers:
-        near = np.arange(min(have, ranks - have))
-        parent, child = (near + root) % ranks, (near + have + root) % ranks
-        yield Round(child, parent, 1.0, added=True) if up else Round(parent, child, 1.0)
-
-
-def _tree_all_reduce(ranks: int) -> Iterator[Round]:
-    yield from _tree(ranks, up=True)
-    yield from _tree(ranks)
-
-
-def _levels_in_rounds(ranks: int, per_node: int = 2) -> Iterator[Round]:
-    per_node = min(per_node, ranks)
-    core = ranks - ranks % per_node
-    here, nodes, extra = np.arange(core), core // per_node, np.arange(ranks - core)
-    first = here - here % per_node
-    inside = Round(here, first + (here - first + 1) % per_node, 1 / per_node, True, per_node - 1)
-    across = Round(here, (here + per_node) % core, 1 / per_node / nodes, True, nodes - 1)
-    # The ranks of an incomplete node send their data in first and get the total at the end.
-    yield Round(extra + core, extra, 1.0, added=True)
-    yield from (inside, across, across._replace(added=False), inside._replace(added=False))
-    yield Round(extra, extra + core, 1.0)
-
-
-SCHEDULES: dict[str, Callable[..., Iterable[Round]]] = {
-    "broadcast": _tree,
-    "reduce": partial(_tree, up=True),
-    "all_gather": partial(_circle, added=False),
-    "reduce_scatter": partial(_circle, added=True),
-    "tree_all_reduce": _tree_all_reduce,
-    "ring_all_reduce": _ring,
-    "hierarchical_all_reduce": _levels_in_rounds,
-}

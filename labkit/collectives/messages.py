@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,18 +13,6 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple
 
 from labkit.collectives.records import Array, Place, Source
-
-__all__ = [
-    "ANY_SOURCE",
-    "ANY_TAG",
-    "PROC_NULL",
-    "End",
-    "Lines",
-    "Mailboxes",
-    "OpenCall",
-    "SourceLine",
-    "function_of",
-]
 
 # Calls come from the program by way of these.
 _MACHINERY = {
@@ -115,26 +101,7 @@ def _is_of_program(code: CodeType) -> bool:
 
 
 # No MPI library has these numbers: in MPICH PROC_NULL is -1, as is rank - 1 of rank 0.
-OURS = {"ANY_SOURCE": -9001, "PROC_NULL": -9002, "ANY_TAG": -9003}
-# What mpiexec of MPICH and of Open MPI, and srun, tell a rank about itself.
-STARTED_BY_MPI = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"}
-
-
-class Constant(int):
-    """A number that becomes that of a real MPI when it comes to one of its ranks."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return constant, (next(name for name, number in OURS.items() if number == self),)
-
-
-def constant(name: str) -> int:
-    """ANY_SOURCE, PROC_NULL or ANY_TAG: MPI's own number in a rank that mpiexec has started."""
-    if STARTED_BY_MPI & os.environ.keys() and importlib.util.find_spec("mpi4py"):
-        return int(getattr(importlib.import_module("mpi4py.MPI"), name))
-    return Constant(OURS[name])
-
-
-ANY_SOURCE, PROC_NULL, ANY_TAG = map(constant, OURS)
+ANY_SOURCE, PROC_NULL, ANY_TAG = -9001, -9002, -9003
 
 
 @dataclass(slots=True, eq=False)

@@ -14,20 +14,6 @@ import numpy.typing as npt
 from labkit.kinds import count_text
 from labkit.plain import stored
 
-__all__ = [
-    "Array",
-    "Call",
-    "Message",
-    "Place",
-    "Record",
-    "Source",
-    "State",
-    "Values",
-    "chunk_bounds",
-    "counted",
-    "listed",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 
 

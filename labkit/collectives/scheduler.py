@@ -19,8 +19,6 @@ from labkit.collectives.records import Array
 from labkit.kinds import LabError
 from labkit.time_limit import TimeLimit, time_limit
 
-__all__ = ["BufferLog", "Scheduler"]
-
 KEEP = 16_000_000  # bytes; a run that changes more keeps no states
 POLLS = 10_000  # Tests in a row, of ranks that do nothing else: no message will come
 # Stacks of programs that no exception ends; a stack that is garbage would run again.
@@ -65,7 +63,10 @@ class Scheduler:
                     self._clean_up()
         except TimeLimit as late:
             where = self.lines.of_exception(late.__traceback__)
-            self._fault = self._fault or LabError(errors.out_of_time(timeout, where))
+            self._fault = self._fault or LabError(
+                f"The program had not ended after {timeout:g} s; it was at {where}. Look for a "
+                "loop that does not end, or give run more time with timeout=."
+            )
         if self._fault is None and (text := errors.left_over(self.mail, self.calls)):
             self._fault = LabError(text)
         if self._fault is not None:
@@ -112,12 +113,19 @@ class Scheduler:
     def enter(self, rank: int, name: str) -> OpenCall:
         """A rank makes a call."""
         if self._current() is not self._stacks[rank]:
-            raise self.fault(errors.wrong_place(rank, name))
+            raise self.fault(
+                f"Rank {rank}'s {name} was called after the run had ended, from a thread, or by "
+                "another rank. Use a communicator only in the function that was given it."
+            )
         if self._over or self._fault is not None:
             self._hub.switch()  # the program has caught what ended the run
         call = OpenCall(rank, name, self.lines.here())
         if call.at.in_tensors:
-            raise self.fault(errors.inside_tensors(call))
+            raise self.fault(
+                f"{call.words} is inside a call of TensorFlow or a library like it, such as a "
+                "custom gradient. Simulated ranks take turns in one process, and cannot do that "
+                "there: communicate between tapes, with the gradients that tape.gradient returns."
+            )
         self.log.observe(rank, self._last[rank], self._receiving[rank])
         return call
 
@@ -270,21 +278,15 @@ _NUMBERS = 1 << 22
 
 def poison(memory: Array, number: int) -> None:
     """Fill memory with what no program can take for a result; numbers count from 1."""
-    words, kind = _float_words(memory), memory.dtype.kind
-    if words is not None:
+    if (words := _float_words(memory)) is not None:
         words[...] = _SIGNALLING[words.itemsize] + number % _NUMBERS
-    elif kind in "fcV":
-        memory.view("u1")[...] = 0x7D  # in a float16 a signalling NaN too
-    elif kind == "b":
-        memory[...] = ~memory
     else:
-        memory[...] = np.iinfo(memory.dtype).max - 1
+        memory.view("u1")[...] = 0x7D
 
 
 def poisoned_by(memory: Array) -> int:
     """The number of the first such NaN in memory, or 0; other dtypes have no room for one."""
-    words = _float_words(memory)
-    if words is None:
+    if (words := _float_words(memory)) is None:
         return 0
     numbers = words[np.isnan(words.view(f"f{words.itemsize}"))] % _NUMBERS
     return int(next(iter(numbers[numbers > 0]), 0))
@@ -293,6 +295,6 @@ def poisoned_by(memory: Array) -> int:
 def _float_words(memory: Array) -> Array | None:
     """The bits of floats of 4 and 8 bytes, and of the two halves of complex numbers."""
     width = memory.itemsize // (2 if memory.dtype.kind == "c" else 1)
-    if memory.dtype.kind not in "fc" or width not in _SIGNALLING or not memory.dtype.isnative:
+    if memory.dtype.kind not in "fc" or width not in _SIGNALLING:
         return None
     return memory.view(f"u{width}")

@@ -20,8 +20,6 @@ from labkit.arguments import number, whole
 from labkit.collectives.records import Array, counted
 from labkit.kinds import LabError, bytes_text, seconds_text
 
-__all__ = ["Link", "Topology", "fully_connected", "nodes", "ring", "slow_link", "straggler"]
-
 
 @dataclass(frozen=True)
 class Link:

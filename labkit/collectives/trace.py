@@ -37,8 +37,6 @@ from labkit.kinds import LabError, bytes_text, seconds_text
 from labkit.mpi.run import MOST_PROCESSES, run_processes
 from labkit.plain import read, stored, write, write_text
 
-__all__ = ["MOST_RANKS", "Player", "Trace", "check_program", "run", "run_mpi", "simulate"]
-
 MOST_RANKS = 256  # a ring of them makes 130,000 calls, in 10 s
 # The player's links where none are given, a network between machines: 5 µs, 10 GB/s.
 LINKS = {"latency": 5e-6, "bandwidth": 10e9}

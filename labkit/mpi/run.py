@@ -21,8 +21,6 @@ from labkit.kinds import LabError, bytes_text
 from labkit.mpi.gforker import clear, command_for
 from labkit.shipping import pack_program
 
-__all__ = ["MOST_PROCESSES", "environment", "memory_advice", "mpiexec", "run_processes"]
-
 MOST_PROCESSES = 64  # processes on one machine
 START = 60.0  # seconds that mpiexec may take to start the ranks
 REPORT = 2.0  # seconds that the other ranks have to say where they are, after the first did

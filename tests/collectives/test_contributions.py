@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from labkit.collectives.contributions import Code
 from tests.collectives.wrong_programs import numbers, ring
 
 REDUCING = [*programs.ALL_REDUCES, "reduce", "reduce_scatter"]
-DTYPES = ["float64", "float32", "float16", "int64", "int32", "int8", "uint8", "complex64"]
+DTYPES = ["float64", "float32", "float16", "int64", "int32", "int8", "uint8"]
 
 
 def counts_at(held, step):
@@ -31,11 +29,11 @@ def keep(comm, buffer):
 def read(code, counts, *, divided=False):
     """What the code reads from results that have every contribution so often."""
     trace = run(keep, [np.zeros(1, code.dtype)] * code.ranks)
-    ufunc = {"prod": np.multiply, "max": np.maximum, "min": np.minimum}.get(code.op, np.add)
+    ufunc = {"max": np.maximum, "min": np.minimum}.get(code.op, np.add)
     results = []
     for turn in range(code.runs):
-        total = np.full(1, code.op in ("prod", "min"), code.dtype)
-        for buffer, count in zip(code.inputs(trace, turn), counts, strict=True):
+        total = np.full(1, code.op == "min", code.dtype)
+        for buffer, count in zip(code.inputs(trace, turn, np.ones(1, bool)), counts, strict=True):
             for _ in range(count):
                 ufunc(total, buffer, out=total)
         results.append((total / code.ranks).astype(code.dtype) if divided else total)
@@ -43,11 +41,11 @@ def read(code, counts, *, divided=False):
 
 
 @settings(deadline=None)
-@given(st.data(), st.sampled_from(DTYPES), st.sampled_from(["sum", "mean", "prod", "max", "min"]))
+@given(st.data(), st.sampled_from(DTYPES), st.sampled_from(["sum", "mean", "max", "min"]))
 def test_the_digits_of_a_result_say_how_often_each_rank_is_in_it(data, dtype, op):
     ranks = data.draw(st.integers(1, 9))
     code = Code.of(op, np.dtype(dtype), ranks)
-    most = min(3, 2**code.width - 1) if op in ("sum", "prod") else 1
+    most = min(3, 2**code.width - 1) if op == "sum" else 1
     counts = tuple(data.draw(st.lists(st.integers(0, most), min_size=ranks, max_size=ranks)))
     assert read(code, counts) == counts
     if op == "mean":
@@ -74,7 +72,7 @@ def test_the_ring_of_four_adds_one_rank_with_each_step():
     assert [held.at(3)[rank][(rank + 1) % 4].text for rank in range(4)] == ["32", "36", "40", "28"]
 
 
-@pytest.mark.parametrize("op", ["sum", "mean", "max", "min", "prod"])
+@pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
 @pytest.mark.parametrize("dtype", ["float64", "int8"])
 def test_every_rank_ends_with_every_contribution_once(op, dtype):
     inputs = [(np.arange(1, 13) % (3 + rank)).astype(dtype) for rank in range(5)]
@@ -97,7 +95,7 @@ def test_counting_twice_is_seen_from_the_step_on_in_which_it_happens():
 
 
 @pytest.mark.parametrize(("ufunc", "op"), [
-    (np.add, "sum"), (np.maximum, "max"), (np.minimum, "min"), (np.multiply, "prod"),
+    (np.add, "sum"), (np.maximum, "max"), (np.minimum, "min"),
 ])  # fmt: skip
 @pytest.mark.parametrize("value", [0.0, 3.0])
 def test_the_reduction_is_found_also_on_inputs_that_are_all_equal(ufunc, op, value):
@@ -245,15 +243,3 @@ def test_the_player_is_saved_as_a_page_of_its_own(player, tmp_path):
     assert player.html() in text
     with pytest.raises(LabError, match=r"cannot be written.*folder that exists"):
         player.save(tmp_path / "nowhere" / "ring.html")
-
-
-def test_neither_matplotlib_nor_ipython_is_loaded_for_it():
-    program = (
-        "import sys; from labkit import collectives\n"
-        "collectives.run(collectives.programs.broadcast, ranks=2).player()._repr_mimebundle_()\n"
-        "print(sorted({'matplotlib', 'IPython', 'tensorflow'} & set(sys.modules)))"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
-    )
-    assert answer.stdout.strip() == "[]", answer.stderr

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from labkit import time_limit
-from labkit.collectives import Request, run
+from labkit.collectives import run
+from labkit.collectives.communicator import Request
 from labkit.kinds import LabError
 
 PAIR = [[1.0, 2.0], [3.0, 4.0]]

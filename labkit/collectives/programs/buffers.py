@@ -17,18 +17,6 @@ import numpy.typing as npt
 from labkit.arguments import one_of
 from labkit.kinds import LabError
 
-__all__ = [
-    "OPERATIONS",
-    "Array",
-    "Comm",
-    "Group",
-    "combine",
-    "finish",
-    "powers_of_two",
-    "split",
-    "undivided",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 # labkit's simulated communicator, a Group of its ranks, or MPI.COMM_WORLD of mpi4py.
 Comm: TypeAlias = Any
@@ -39,7 +27,6 @@ OPERATIONS: dict[str, np.ufunc] = {
     "mean": np.add,
     "max": np.maximum,
     "min": np.minimum,
-    "prod": np.multiply,
 }
 
 
