@@ -10,7 +10,7 @@ rank 2, chunk 1 (element 1): rank 0's contribution is counted 2 times, and must 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -20,7 +20,6 @@ import numpy as np
 
 from labkit.arguments import one_of, whole
 from labkit.collectives.contributions import (
-    Code,
     coded_runs,
     holds,
     number_text,
@@ -34,6 +33,7 @@ from labkit.plain import stored
 
 Wanted: TypeAlias = list[tuple[int, int, int | None, int]]
 SHOWN = 5
+ALL, OPEN = -1, -2  # in place of the rank whose contribution must be in an element
 NOUNS = {"sum": "sum", "mean": "mean", "max": "maximum", "min": "minimum"}
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 # By collective, of `ranks` and `root`: a rank, its chunk, the rank whose contribution must be in
@@ -112,33 +112,27 @@ def check(
     if collective == "barrier":
         faults, proof = list(_left_early(record)), "no rank leaves before every rank has arrived."
     else:
-        pieces = _postcondition(collective, record, center)
-        faults, proof = _judge(record, name, pieces, notes)
+        faults, proof = _judge(record, name, *_targets(collective, record, center), notes)
         proof = proof or _proof(collective, name, center)
     return Verdict(
         record.program, collective, name, record.ranks, proof, tuple(faults), tuple(notes)
     )
 
 
-def _postcondition(collective: str, record: Record, root: int) -> list[Piece]:
-    """What must be where in the end."""
+def _targets(collective: str, record: Record, root: int) -> tuple[Array, Array]:
+    """By rank and element: whose contribution must be there in the end, and from which element."""
     sizes, ranks = sorted({buffer.size for buffer in record.inputs}), record.ranks
-    if len(sizes) > 1:
+    if len(sizes) > 1 or (collective == "all_to_all" and sizes[0] % ranks):
         raise LabError(
-            f"The ranks' buffers have {listed(sizes)} elements. "
-            f"Run {record.program} on buffers of one size to check it as {collective}."
-        )
-    if collective == "all_to_all" and sizes[0] % ranks:
-        raise LabError(
-            f"all_to_all swaps chunks of one size, but {sizes[0]} elements cannot be cut into "
-            f"{ranks} equal chunks. Take a multiple of {ranks} elements."
+            f"{collective} is checked on buffers of one size, that of all_to_all a multiple of the "
+            f"ranks; the buffers of the {ranks} ranks have {listed(sizes)} elements."
         )
     cut = chunk_bounds(sizes[0], ranks)
-    return [
-        Piece(rank, chunk, *cut[chunk], owner, cut[origin][0] - cut[chunk][0])
-        for rank, chunk, owner, origin in POSTCONDITIONS[collective](range(ranks), root)
-        if cut[chunk][0] < cut[chunk][1]
-    ]
+    owners, origins = np.full((ranks, *sizes), OPEN), np.tile(np.arange(*sizes), (ranks, 1))
+    for rank, chunk, owner, source in POSTCONDITIONS[collective](range(ranks), root):
+        owners[rank, slice(*cut[chunk])] = ALL if owner is None else owner
+        origins[rank, slice(*cut[chunk])] = np.arange(*cut[source])
+    return owners, origins
 
 
 def _proof(collective: str, op: str | None, root: int) -> str:
@@ -152,48 +146,27 @@ def _proof(collective: str, op: str | None, root: int) -> str:
     return f"{holds} every rank's contribution exactly once."
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Elements of one rank's buffer, in one chunk, and what must be in them at the end.
-
-    The `owner`'s elements, `shift` further on; without an owner, the reduction of all ranks'
-    elements at the same place.
-    """
-
-    rank: int
-    chunk: int
-    start: int
-    stop: int
-    owner: int | None
-    shift: int
-
-
 class _Run:
-    """What every rank put in and what it ended with, flat, and what must come out."""
+    """What every rank put in, what it ended with, and what it must hold, by rank and element."""
 
-    def __init__(self, record: Record, op: str | None, random: bool) -> None:
-        self.record, self.random = record, random
-        self.given = [buffer.reshape(-1) for buffer in record.inputs]
-        self.left = [buffer.reshape(-1) for buffer in record.outputs]
+    def __init__(
+        self, record: Record, op: str | None, owners: Array, origins: Array, random: bool
+    ) -> None:
+        self.random = random
+        self.given = np.stack([buffer.reshape(-1) for buffer in record.inputs])
+        self.held = np.stack([buffer.reshape(-1) for buffer in record.outputs])
+        self.wanted, bound = self.given[np.maximum(owners, 0), origins], np.zeros(owners.shape)
         if op is not None:
-            self.total, self.bound = _reduced(op, self.given, random)
-
-    def wanted(self, piece: Piece) -> tuple[Array, Array]:
-        """What must be in a piece, and how far from it each element may be."""
-        if piece.owner is not None:
-            moved = slice(piece.start + piece.shift, piece.stop + piece.shift)
-            return self.given[piece.owner][moved], np.zeros(piece.stop - piece.start)
-        part = slice(piece.start, piece.stop)
-        return self.total[part], self.bound[part]
-
-    def wrong(self, piece: Piece) -> Array:
-        """Which elements of a piece hold something else than they must."""
-        wanted, bound = self.wanted(piece)
-        held = self.left[piece.rank][piece.start : piece.stop]
+            total, allowed = _reduced(op, list(self.given), random)
+            self.wanted = np.where(owners == ALL, total, self.wanted)
+            bound = np.where(owners == ALL, allowed, 0.0)
         with np.errstate(all="ignore"):
-            far = np.abs(held.astype(complex) - wanted.astype(complex))
-            same = (held == wanted) | ((held != held) & (wanted != wanted))
-        return np.asarray(~(same | np.isinf(bound) | ((bound > 0) & (far <= bound))))
+            far = np.abs(self.held.astype(complex) - self.wanted.astype(complex))
+            same = (self.held == self.wanted) | (
+                (self.held != self.held) & (self.wanted != self.wanted)
+            )
+        same |= np.isinf(bound) | ((bound > 0) & (far <= bound))
+        self.wrong: Array = ~same & (owners != OPEN)
 
 
 def _reduced(op: str, inputs: list[Array], random: bool) -> tuple[Array, Array]:
@@ -219,129 +192,121 @@ def _reduced(op: str, inputs: list[Array], random: bool) -> tuple[Array, Array]:
 
 
 def _judge(
-    record: Record, op: str | None, pieces: list[Piece], notes: list[str]
+    record: Record, op: str | None, owners: Array, origins: Array, notes: list[str]
 ) -> tuple[list[Fault], str]:
     """What is wrong with the numbers of this run and of others; what is proved, if not all."""
-    if not pieces:
+    if not owners.size:
         return [], "its buffers are empty."
-    this, proof, faults = _Run(record, op, random=False), "", []
-    bad, wrong = [piece for piece in pieces if this.wrong(piece).any()], []
+    this = _Run(record, op, owners, origins, random=False)
+    runs, wrong, proof = [this], np.zeros_like(this.wrong), ""
     if record.again is None or record.inputs[0].dtype.kind not in "fiu":
         proof = "the numbers of this run are right; it was not run again on others."
     else:
         try:
-            probes = [_Run(run, op, random=True) for run in random_runs(record, op)]
+            runs += [_Run(o, op, owners, origins, random=True) for o in random_runs(record, op)]
             code, coded = coded_runs(record, op or "sum")
         except LabError as fault:
             text = f"on other numbers of the same shape it does not come to its end: {fault}"
             return [Fault(None, None, 0, 0, (), text.rstrip("."))], ""
-        counts = {rank: _counts(code, coded, rank) for rank in {piece.rank for piece in pieces}}
-        masks = [_mask(piece, op, probes, counts[piece.rank]) for piece in pieces]
-        wrong = [piece for piece, mask in zip(pieces, masks, strict=True) if mask.any()]
-        if wrong:
-            faults = list(_explain(record, op, [this, *probes], pieces, masks))
-        if wrong and not bad:
+        wrong = np.any([run.wrong for run in runs[1:]], axis=0)
+        if op is not None and code is not None:
+            counts = code.read([_outputs(run) for run in coded[0]]).reshape(-1, *owners.shape)
+            miscounted = counts != 1 if op in ("sum", "mean") else counts == 0
+            wrong |= miscounted.any(axis=0) & (owners == ALL)
+        if wrong.any() and not this.wrong.any():
             notes.append("The numbers of this run are right, but only for these inputs.")
-        elif code is None and op in ("max", "min"):
-            notes.append("Too many ranks to look for each of them in each element.")
-    faults += [_value_fault(op, piece, [this]) for piece in bad if piece not in wrong]
-    return sorted(faults, key=lambda one: (-1 if one.rank is None else one.rank, one.start)), proof
+    faults = list(_explain(record, op, runs, wrong, owners, origins)) if wrong.any() else []
+    for rank, chunk, start, stop in _pieces(this.wrong & ~wrong):
+        faults.append(_value_fault(op, runs, owners, rank, chunk, start, stop))
+    return sorted(faults, key=lambda one: (one.rank or 0, one.start)), proof
 
 
-def _mask(piece: Piece, op: str | None, probes: Sequence[_Run], counts: Array | None) -> Array:
-    """Which elements of a piece are wrong: their numbers, or whose contributions are in them."""
-    wrong = np.any([probe.wrong(piece) for probe in probes], axis=0)
-    if op is not None and counts is not None:
-        part = counts[:, piece.start : piece.stop]
-        wrong |= (part == 0).any(axis=0) | ((part > 1).any(axis=0) & (op not in ("max", "min")))
-    return np.asarray(wrong)
+def _outputs(record: Record) -> Array:
+    return np.concatenate([buffer.reshape(-1) for buffer in record.outputs])
 
 
-def _counts(code: Code | None, coded: list[list[Record]], rank: int) -> Array | None:
-    """How often each rank is in each element of a rank's buffer, a row for each rank."""
-    return code.read([run.outputs[rank].reshape(-1) for run in coded[0]]) if code else None
+def _pieces(mask: Array) -> Iterator[tuple[int, int, int, int]]:
+    """Rank, chunk, start and stop of what is marked in each chunk."""
+    for rank, row in enumerate(mask):
+        for chunk, (start, stop) in enumerate(chunk_bounds(row.size, len(mask))):
+            if (at := np.flatnonzero(row[start:stop])).size:
+                yield rank, chunk, start + int(at[0]), start + int(at[-1]) + 1
 
 
 VALUE, READ, UNDIVIDED, CONSTANT = range(4)
 
 
 def _explain(
-    record: Record, op: str | None, runs: list[_Run], pieces: list[Piece], masks: list[Array]
+    record: Record, op: str | None, runs: list[_Run], wrong: Array, owners: Array, origins: Array
 ) -> Iterator[Fault]:
-    """The faults of all ranks: one for neighbouring elements with the same thing wrong."""
-    whole, size, probes = op or "sum", record.inputs[0].size, runs[1:]
+    """One fault for neighbouring elements with the same thing wrong."""
+    kind, (ranks, size) = op or "sum", wrong.shape
+    where = np.flatnonzero(wrong)
+    rank, at = np.divmod(where, size)
     # Runs in which only the elements whose number has bit 0, bit 1, … set contribute.
     bits = [np.arange(size) >> bit & 1 == 1 for bit in range((size - 1).bit_length())]
-    code, coded = coded_runs(record, whole, bits)
-    for rank in sorted({piece.rank for piece in pieces}):
-        chosen = [pair for pair in zip(pieces, masks, strict=True) if pair[0].rank == rank]
-        mine = [piece for piece, _ in chosen]
-        at = np.concatenate([piece.start + np.flatnonzero(mask) for piece, mask in chosen])
-        if not at.size:
-            continue
-        number = np.repeat(np.arange(len(mine)), [mask.sum() for _, mask in chosen])
-        counts = origins = np.full((record.ranks, at.size), -1)
-        if code is not None:
-            counts, origins = _read(code, coded, rank, at)
-        case, shifts = np.full(at.size, VALUE), origins - at
-        held = [probe.left[rank][at] for probe in probes]
-        case[np.all([one == held[0] for one in held], axis=0)] = CONSTANT
-        for kind, reduction in ((UNDIVIDED, "sum"), (READ, whole)):
-            fits = [holds(reduction, probe.record, rank, at, counts, origins) for probe in probes]
-            case[np.all(fits, axis=0) & (kind == READ or op == "mean")] = kind
-        goals = np.array([(-1 if one.owner is None else one.owner, one.shift) for one in mine])
-        key = np.vstack([case, np.where(case == READ, [*counts, *shifts], 0), goals[number].T])
-        groups = _groups(key, at)
-        everywhere = len(groups) == 1 and at.size == size and case[0] != VALUE
-        for first, last in groups if everywhere else _groups(np.vstack([key, number]), at):
-            piece, start, stop = mine[number[first]], int(at[first]), int(at[last]) + 1
-            chunk = None if everywhere else piece.chunk
+    code, coded = coded_runs(record, kind, bits)
+    counts = sources = np.full((ranks, where.size), -1)
+    if code is not None:
+        counts, *each = [code.read([_outputs(run)[where] for run in some]) for some in coded]
+        sources = np.zeros_like(counts)  # from which elements the contributions come; -1: unknown
+        for bit, there in enumerate(each):
+            sources += (there == counts) << bit
+            sources[(there != counts) & (there != 0)] = -(1 << len(each))
+        sources[sources >= size] = -1
+        sources = np.where(counts > 0, np.maximum(sources, -1), at)
+    case, shifts = np.full(where.size, VALUE), sources - at
+    held = [run.held.reshape(-1)[where] for run in runs[1:]]
+    case[np.all([one == held[0] for one in held], axis=0)] = CONSTANT
+    for found, reduction in ((UNDIVIDED, "sum"), (READ, kind)):
+        fits = [holds(reduction, run.given, one, counts, sources)
+                for run, one in zip(runs[1:], held, strict=True)]  # fmt: skip
+        case[np.all(fits, axis=0) & (found == READ or op == "mean")] = found
+    goal = owners.reshape(-1)[where], origins.reshape(-1)[where] - at
+    key = np.vstack([case, np.where(case == READ, [*counts, *shifts], 0), *goal, rank])
+    chunks = np.searchsorted([stop for _, stop in chunk_bounds(size, ranks)], at, side="right")
+    for left, right in _groups(key, where):
+        everywhere = right - left == size - 1 and case[left] != VALUE
+        inner = [(0, right - left)]
+        if not everywhere:
+            inner = _groups(chunks[None, left : right + 1], where[left : right + 1])
+        for first, last in ((left + one, left + other) for one, other in inner):
+            start, stop = int(at[first]), int(at[last]) + 1
+            place = int(rank[first]), None if everywhere else int(chunks[first]), start, stop
             if case[first] == VALUE:
-                yield _value_fault(op, piece, runs, slice(start - piece.start, stop - piece.start))
-            elif case[first] != READ:
-                text = f"it holds a sum that no rank has divided by {record.ranks}"
-                if case[first] == CONSTANT:
-                    text = "it holds the same whatever the ranks put in"
-                yield _fault(rank, chunk, start, stop, (), text)
+                yield _value_fault(op, runs, owners, *place)
+            elif case[first] == UNDIVIDED:
+                yield _fault(*place, (), f"it holds a sum that no rank has divided by {ranks}")
+            elif case[first] == CONSTANT:
+                yield _fault(*place, (), "it holds the same whatever the ranks put in")
             else:
-                found = [
-                    (int(c[first]), int(s[first])) for c, s in zip(counts, shifts, strict=True)
-                ]
-                yield _fault(rank, chunk, start, stop, *_misread(found, op, piece, start, stop))
-
-
-def _read(code: Code, coded: list[list[Record]], rank: int, at: Array) -> tuple[Array, Array]:
-    """How often each rank is in each element, and from which elements; -1: not known."""
-    counts, *each = [
-        code.read([run.outputs[rank].reshape(-1)[at] for run in some]) for some in coded
-    ]
-    origins = np.zeros_like(counts)
-    for bit, there in enumerate(each):
-        origins += (there == counts) << bit
-        origins[(there != counts) & (there != 0)] = -(1 << len(each))
-    return counts, np.where(counts > 0, np.maximum(origins, -1), at)
-
-
-def _value_fault(
-    op: str | None, piece: Piece, runs: Sequence[_Run], part: slice = slice(None)
-) -> Fault:
-    """A fault of which only the values are known, in the first run in which they are wrong."""
-    for run in runs:
-        wrong = np.flatnonzero(run.wrong(piece)[part]) + (part.start or 0)
-        if wrong.size:
-            break
-    first, last = piece.start + int(wrong[0]), piece.start + int(wrong[-1])
-    held, right = run.left[piece.rank][first], run.wanted(piece)[0][wrong[0]]
-    whose = f"the {NOUNS[op]}" if op else f"rank {piece.owner}'s element there"
-    text = f"element {first} is {number_text(held, 12)}, and {whose} is {number_text(right, 12)}"
-    text += ", in a run on other numbers" * run.random
-    return _fault(piece.rank, piece.chunk, first, last + 1, (), text)
+                read = list(zip(counts[:, first].tolist(), shifts[:, first].tolist(), strict=True))
+                aim = int(goal[0][first]), int(goal[1][first])
+                yield _fault(*place, *_misread(read, op, place[0], aim, start, stop))
 
 
 def _groups(key: Array, at: Array) -> list[tuple[int, int]]:
     """The first and the last column of each run of equal columns of neighbouring elements."""
     cuts = np.flatnonzero((key[:, 1:] != key[:, :-1]).any(axis=0) | (np.diff(at) != 1)) + 1
     return [(first, end - 1) for first, end in pairwise([0, *cuts.tolist(), at.size])]
+
+
+def _value_fault(
+    op: str | None,
+    runs: list[_Run],
+    owners: Array,
+    rank: int,
+    chunk: int | None,
+    start: int,
+    stop: int,
+) -> Fault:
+    """A fault of which only the values are known, in the first run in which they are wrong."""
+    run = next(run for run in runs if run.wrong[rank, start:stop].any())
+    first = start + int(np.flatnonzero(run.wrong[rank, start:stop])[0])
+    held, right = (number_text(one[rank, first], 12) for one in (run.held, run.wanted))
+    whose = f"the {NOUNS[op]}" if op else f"rank {owners[rank, first]}'s element there"
+    text = f"element {first} is {held}, and {whose} is {right}"
+    return _fault(rank, chunk, start, stop, (), text + ", in a run on other numbers" * run.random)
 
 
 def _fault(
@@ -353,10 +318,15 @@ def _fault(
 
 
 def _misread(
-    held: list[tuple[int, int]], op: str | None, piece: Piece, start: int, stop: int
+    held: list[tuple[int, int]],
+    op: str | None,
+    rank: int,
+    aim: tuple[int, int],
+    start: int,
+    stop: int,
 ) -> tuple[tuple[int, ...], str]:
     """The ranks to blame, and how what was found of each rank differs from what must be there."""
-    present = tuple(rank for rank, (count, _) in enumerate(held) if count)
+    present = tuple(other for other, (count, _) in enumerate(held) if count)
     if op is None:
         text = (
             f"it holds the sum of what ranks {listed(present)} put in" if present else "it holds 0"
@@ -365,19 +335,16 @@ def _misread(
             count, shift = held[present[0]]
             text = f"it holds rank {present[0]}'s {_elements(start + shift, stop + shift)}"
             text += f" {count} times" if count > 1 else ""
-            if present == (piece.rank,) and (count, shift) == (1, 0):
-                text = f"it still holds what rank {piece.rank} began with"
-        goal = _elements(start + piece.shift, stop + piece.shift)
-        return present, f"{text}, and must hold rank {piece.owner}'s {goal}"
-    blamed = tuple(rank for rank, found in enumerate(held) if found != (1, 0))
+            if present == (rank,) and (count, shift) == (1, 0):
+                text = f"it still holds what rank {rank} began with"
+        goal = _elements(start + aim[1], stop + aim[1])
+        return present, f"{text}, and must hold rank {aim[0]}'s {goal}"
+    blamed = tuple(other for other, found in enumerate(held) if found != (1, 0))
     if len(present) == 1 < len(blamed) and held[present[0]] == (1, 0):
         return blamed, f"it holds only rank {present[0]}'s contribution, and no other rank's"
-    alike: dict[tuple[int, int], list[int]] = {}
-    for rank, found in enumerate(held):
-        if found != (1, 0):
-            alike.setdefault(found, []).append(rank)
     parts = []
-    for (count, shift), ranks in sorted(alike.items()):
+    for count, shift in sorted({held[other] for other in blamed}):
+        ranks = [other for other in blamed if held[other] == (count, shift)]
         whose, its = f"the contributions of ranks {listed(ranks)} are", "their"
         if len(ranks) == 1:
             whose, its = f"rank {ranks[0]}'s contribution is", "its"

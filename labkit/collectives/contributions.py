@@ -198,21 +198,19 @@ def random_runs(record: Record, op: str | None) -> list[Record]:
     return probes
 
 
-def holds(op: str, run: Record, rank: int, at: Array, counts: Array, origins: Array) -> Array:
-    """Which elements of a rank have every other rank's element `origins[other]` so many times.
+def holds(op: str, given: Array, held: Array, counts: Array, sources: Array) -> Array:
+    """Which elements hold every rank's element `sources[rank]` so many times.
 
-    `counts` and `origins` have a row for each rank and a column for each element in `at`.
+    `given` has a row for each rank; `counts` and `sources` too, and a column for each element.
     """
-    held = run.outputs[rank].reshape(-1)[at]
-    values, begun = np.zeros(at.size, held.dtype), np.zeros(at.size, bool)
-    for other, buffer in enumerate(run.inputs):
-        mine = np.resize(buffer, max(buffer.size, origins.max(initial=0) + 1))[origins[other]]
-        for often in range(1, counts[other].max(initial=0) + 1):
-            here = counts[other] >= often
-            values[here] = np.where(begun, OPERATIONS[op](values, mine), mine)[here]
+    values, begun = np.zeros(held.size, held.dtype), np.zeros(held.size, bool)
+    for mine, count, source in zip(given, counts, sources, strict=True):
+        for often in range(1, count.max(initial=0) + 1):
+            here = count >= often
+            values[here] = np.where(begun, OPERATIONS[op](values, mine[source]), mine[source])[here]
             begun |= here
-    total = values.astype(float) / (run.ranks if op == "mean" else 1)
-    known = (counts >= 0).all(axis=0) & (origins >= 0).all(axis=0)
+    total = values.astype(float) / (len(given) if op == "mean" else 1)
+    known = (counts >= 0).all(axis=0) & (sources >= 0).all(axis=0)
     return np.asarray(known & (np.abs(held - total) <= 0.25))
 
 
@@ -258,15 +256,16 @@ def _explained(record: Record, op: str, code: Code | None, runs: list[Record]) -
     except LabError:
         probes = []
     right: list[Array] = []
+    size = max(buffer.size for buffer in record.inputs)
     for probe in probes:
-        for rank, held in enumerate(probe.outputs):
+        given = np.stack([np.resize(buffer, size) for buffer in probe.inputs])  # some are shorter
+        for rank, held in enumerate(buffer.reshape(-1) for buffer in probe.outputs):
             assert code is not None
             counts = code.read([run.outputs[rank].reshape(-1) for run in runs])
-            at = np.arange(held.size)
-            fits = holds(op, probe, rank, at, counts, np.broadcast_to(at, counts.shape))
+            fits = holds(op, given, held, counts, np.tile(np.arange(held.size), (len(given), 1)))
             for owner in np.flatnonzero(counts.any(axis=1)):  # copies, perhaps from elsewhere
                 alone = (counts.sum(axis=0) == 1) & (counts[owner] == 1)
-                fits |= alone & np.isin(held.reshape(-1), probe.inputs[owner])
+                fits |= alone & np.isin(held, given[owner])
             right.append(fits)
     share = np.concatenate(right) if right else np.zeros(1)
     return float(share.mean()) if share.size else 1.0

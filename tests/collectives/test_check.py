@@ -298,7 +298,7 @@ def test_a_barrier_does_not_hear_what_its_partner_learned_after_sending():
         ("allreduce", {}, "one of 'all_reduce', .*got 'allreduce'"),
         ("all_reduce", {"op": "average"}, "op must be one of 'sum', 'mean'"),
         ("reduce", {"root": 9}, "root must be .*from 0 to 3, got 9"),
-        ("all_to_all", {}, "Take a multiple of 4"),
+        ("all_to_all", {}, "all_to_all a multiple of the ranks.*4 ranks have 5"),
     ],
 )
 def test_a_mistake_in_the_question_is_explained(collective, check, sentence):

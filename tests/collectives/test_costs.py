@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from labkit import collectives
 from labkit.collectives import compare_costs, cost, crossover, formula, programs
 from labkit.collectives.clock import timed
-from labkit.collectives.known_links import MEASURED
 from labkit.collectives.formulas import RINGS
+from labkit.collectives.known_links import MEASURED
 from labkit.collectives.topology import Link, fully_connected, nodes, ring, slow_link, straggler
 from labkit.kinds import LabError
 

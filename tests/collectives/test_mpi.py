@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from labkit.collectives import run, run_mpi
+from labkit.kinds import LabError
 from labkit.mpi.gforker import command_for, memory_of
 from labkit.mpi.run import memory_advice, mpiexec
-from labkit.kinds import LabError
 
 MEMORY = Path("/dev/shm")
 GFORKER = Path(sys.executable).with_name("mpiexec.gforker")

@@ -9,8 +9,8 @@ from hypothesis.extra.numpy import array_shapes
 
 from labkit import LabError, collectives
 from labkit.collectives import programs
-from labkit.collectives.programs.reductions import family
 from labkit.collectives.programs.buffers import OPERATIONS
+from labkit.collectives.programs.reductions import family
 from tests.collectives.numpy_oracle import DTYPES, REDUCING, assert_done, exact_inputs
 
 ROOTED = {"broadcast", "reduce", "scatter", "gather"}
