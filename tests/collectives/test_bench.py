@@ -139,14 +139,6 @@ def test_a_barrier_comes_before_each_sample_and_the_order_changes():
     assert len({tuple(one) for one in rounds}) > 2
 
 
-def test_timed_calls_work_on_zeros_so_that_sums_stay_what_they_are():
-    (timing,), log = timed(names="a", rounds=50, seconds=0.0)
-    assert len(timing.seconds) == 3, "time over means fewer rounds, but never fewer"
-    held = [one[1] for one in log if one != "barrier"]
-    assert (held[0], held[-1], any(held[1:-1])) == (True, True, False)
-    assert timing.calls > 1, "a call that is too short for the clock"
-
-
 @pytest.mark.parametrize(("broken_from", "wrong"), [(1, 2), (6, 1)])
 def test_a_wrong_result_is_counted_at_the_beginning_and_at_the_end(broken_from, wrong):
     calls = []
@@ -159,15 +151,6 @@ def test_a_wrong_result_is_counted_at_the_beginning_and_at_the_end(broken_from, 
 
 
 # --- the fit
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_link_that_follows_the_model_is_found(name):
-    fit = made_up(latency=12e-6, bandwidth=3e9).fit(name)
-    assert fit.latency == pytest.approx(12e-6, rel=1e-5)
-    assert fit.bandwidth == pytest.approx(3e9, rel=1e-5)
-    assert fit.typical < 1e-5
-    assert fit.kind.name == "modelled"
 
 
 def test_the_fit_is_never_negative():
@@ -200,14 +183,6 @@ def test_the_fit_of_a_published_table_is_the_least_squares_of_logarithms():
 
 
 # --- the result
-
-
-def test_bandwidths_come_from_the_median():
-    bench = made_up(times={MIB: 1e-3, 2 * MIB: 2e-3})
-    assert bench.seconds("mpi", MIB) == 1e-3
-    assert bench.busbw("mpi", MIB) == 1.5 * MIB / 1e-3
-    with pytest.raises(LabError, match=r"'mpi', 'ring_all_reduce'.*'gloo'"):
-        bench.seconds("gloo", MIB)
 
 
 def test_it_comes_back_from_its_file_and_is_recorded(tmp_path):
@@ -323,28 +298,12 @@ def test_the_library_the_programs_and_your_own_are_timed_and_checked_together():
     assert found.kind.name == "measured"
 
 
-def raises(comm, buffer):
-    raise ValueError("no such chunk")
-
-
-@with_mpi
-def test_a_program_that_raises_is_named_with_its_fault():
-    with pytest.raises(LabError, match=r"raises: Rank . raised ValueError: no such chunk"):
-        room.measure(ranks=2, sizes="1k", contenders=[raises], **QUICK)
-
-
 @pytest.mark.stress
 def test_tensorflow_is_timed_in_a_process_of_its_own(benchmark):
     plan = {"ranks": 2, "sizes": [4096, 8192], "rounds": 3, "seconds_per_size": 0.0}
     found = benchmark.libraries.measure("tensorflow_ring", **plan)
     assert found.correct
     assert found.library.startswith("TensorFlow 2.")
-
-
-def test_what_is_not_installed_is_said(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None)
-    with pytest.raises(LabError, match="mpi4py is not inst"):
-        room.measure(contenders=["mpi"])
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,5 @@
 """The calls of a simulated rank mean what mpi4py's mean."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -17,13 +13,6 @@ PAIR = [[1.0, 2.0], [3.0, 4.0]]
 
 def outputs(program, inputs=PAIR, **options):
     return [output.tolist() for output in run(program, inputs, **options).outputs]
-
-
-def test_a_rank_knows_itself_and_the_others():
-    def program(comm, buffer):
-        buffer[:] = comm.Get_rank(), comm.Get_size(), comm.rank, comm.size
-
-    assert outputs(program, np.zeros((2, 4))) == [[0, 2, 0, 2], [1, 2, 1, 2]]
 
 
 def test_messages_of_one_pair_do_not_overtake_one_another():
@@ -227,16 +216,6 @@ def test_a_program_may_import_mpi4py_in_any_way(form):
     before = mpi.Request, mpi.Status, mpi.PROC_NULL
     assert outputs(written(PROGRAM.format(**FORMS[form]))) == [[3, 4], [1, 2]]
     assert (mpi.Request, mpi.Status, mpi.PROC_NULL) == before
-
-
-def test_a_program_may_be_the_first_to_load_mpi4py():
-    pytest.importorskip("mpi4py.MPI")
-    text = PROGRAM.format(**FORMS["names in it"])
-    text += f"{PAIR=}\nfrom labkit.collectives import run\nprint(run(program, PAIR).outputs)"
-    done = subprocess.run(
-        [sys.executable, "-c", text], cwd=Path(__file__).parents[2], capture_output=True, text=True
-    )
-    assert "array([3., 4.])" in done.stdout, done.stderr
 
 
 def test_rank_minus_one_is_no_rank_also_in_a_program_that_has_loaded_mpi():

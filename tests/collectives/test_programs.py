@@ -1,4 +1,3 @@
-import inspect
 import math
 
 import numpy as np
@@ -7,7 +6,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
-from labkit import LabError, collectives
+from labkit import collectives
 from labkit.collectives import programs
 from labkit.collectives.programs.buffers import OPERATIONS
 from labkit.collectives.programs.reductions import family
@@ -51,15 +50,6 @@ def test_a_program_does_what_numpy_does(name, data):
         trace = run(name, inputs, **options)
     wanted = {key: value for key, value in options.items() if key in ("op", "root")}
     assert_done(meaning, inputs, trace.outputs, **wanted)
-
-
-@each_program
-def test_a_program_proves_itself_on_any_number_of_ranks(name):
-    meaning = programs.MEANING[name]
-    for ranks in (*range(1, 10), 16, 17):
-        trace = run(name, exact_inputs(ranks, (2 * ranks,), "i8"))
-        assert_done(meaning, trace.inputs, trace.outputs)
-        assert ranks > 6 or trace.check(meaning), str(trace.check(meaning))
 
 
 @each_all_reduce
@@ -117,14 +107,6 @@ def test_every_rank_of_a_ring_sends_the_same_and_hardly_more_than_twice_the_buff
     for name in ("ring_all_reduce", "parameter_server_all_reduce"):
         assert run(name, inputs).bytes_sent == (2 * part,) * ranks
     assert run("naive_all_reduce", inputs).bytes_received[0] == (ranks - 1) * nbytes
-
-
-@pytest.mark.parametrize("ranks", [2, 4, 16])
-def test_rabenseifner_sends_as_little_as_a_ring_in_fewer_steps(ranks):
-    inputs = exact_inputs(ranks, (ranks * 3,), "f4")
-    short, ring = run("rabenseifner_all_reduce", inputs), run("ring_all_reduce", inputs)
-    assert short.bytes_sent == ring.bytes_sent
-    assert short.steps == 2 * math.log2(ranks)
 
 
 def test_the_ring_passes_through_the_published_states():
@@ -186,45 +168,7 @@ def test_two_trees_share_the_work(ranks):
     assert not inner[0] & inner[1]
 
 
-@pytest.mark.parametrize("ranks", [4, 7, 16, 33])
-def test_two_trees_keep_every_rank_below_twice_the_buffer(ranks):
-    trace = run("double_binary_tree_all_reduce", exact_inputs(ranks, (64,), "f4"))
-    assert max(trace.bytes_sent) <= 2 * 64 * 4
-    assert max(trace.bytes_received) <= 2 * 64 * 4
-
-
-def test_more_pieces_fill_the_trees():
-    inputs = exact_inputs(16, (1024,), "f4")
-    costs = [
-        run("double_binary_tree_all_reduce", inputs, pieces=pieces).steps / (2 * pieces)
-        for pieces in (1, 4, 16)
-    ]
-    assert costs == sorted(costs, reverse=True)  # in sendings of the whole buffer
-    assert costs[-1] < run("tree_all_reduce", inputs).steps / 2
-
-
 def test_a_mean_of_whole_numbers_rounds_down_and_that_once():
     inputs = [np.array([-1, 0, 2]), np.array([0, 1, 3]), np.array([-1, 1, 3])]
     for name in programs.ALL_REDUCES:
         assert run(name, inputs, op="mean").outputs[2].tolist() == [-1, 0, 2]
-
-
-@pytest.mark.parametrize("op", ["average", np.negative, 3])
-def test_an_unknown_reduction_is_named(op):
-    with pytest.raises(LabError, match=r"op must be one of .*sum.*mean.*max"):
-        run("ring_all_reduce", exact_inputs(2, (2,), "f4"), op=op)
-
-
-def test_a_mean_of_booleans_is_refused():
-    with pytest.raises(LabError, match="convert the arrays to numbers"):
-        run("reduce", exact_inputs(2, (2,), "?"), op="mean")
-
-
-def test_every_program_is_there_and_says_in_one_sentence_what_it_does():
-    functions = dict(inspect.getmembers(programs, inspect.isfunction))
-    assert set(functions) == set(programs.MEANING)
-    assert set(programs.__all__) == {*functions, "ALL_REDUCES", "MEANING"}
-    for function in functions.values():
-        assert function.__doc__.count("\n") == 0
-        assert function.__doc__.endswith(".")
-        assert len(inspect.getsource(function).splitlines()) <= 40
