@@ -20,15 +20,12 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
-from datetime import datetime
-from pathlib import Path
+from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from labkit import plain
 from labkit.arguments import number, one_of, whole
 from labkit.collectives.bench_rank import MARK, MOST_RANKS, time_mpi
 from labkit.collectives.formulas import FORMULAS, find_program
@@ -41,7 +38,6 @@ from labkit.kinds import (
     measured,
     modelled,
     percent_text,
-    recorded,
     seconds_text,
 )
 from labkit.progress import progress
@@ -104,10 +100,9 @@ def time_in_ranks(
 
     timings = tuple(Timing(name, n, c, tuple(s), w) for name, n, c, s, w in found["timings"])
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    when = datetime.now().astimezone().isoformat(timespec="seconds")
     ranks = plan["ranks"]
     kind = measured(f"{ranks} ranks on {machine_text()}")
-    return Bench(ranks, timings, found["library"], cores, when, kind)
+    return Bench(ranks, timings, found["library"], cores, kind)
 
 
 def sizes_of(sizes: str | Sequence[int]) -> list[int]:
@@ -133,11 +128,7 @@ def sizes_of(sizes: str | Sequence[int]) -> list[int]:
 
 
 def main(arguments: Any) -> int:
-    """`labkit bench collectives`: measure, print the table, write the file; 1 if it was wrong."""
-    path: Path | None = arguments.json
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        # Before the minutes are spent.
-        raise LabError(f"--json must be a file in a folder that exists, got {str(path)!r}.")
+    """`labkit bench collectives`: measure, print the table; 1 if a result was wrong."""
     named = arguments.contenders
     bench = measure(
         ranks=arguments.ranks,
@@ -147,8 +138,6 @@ def main(arguments: Any) -> int:
         seconds_per_size=0.5 if arguments.quick else 4.0,
         timeout=60.0 if arguments.quick else 600.0,
     )
-    if path is not None:
-        bench.save(path)
     print(bench)
     return 0 if bench.correct else 1
 
@@ -238,7 +227,6 @@ def fit_link(
     return latency, math.inf if ratio < 1.01 * first else float(f"{1 / per_byte:.7g}")
 
 
-@plain.stored
 @dataclass(frozen=True, repr=False)
 class Bench:
     """All-reduces timed on this machine. Name it in a cell to see its table."""
@@ -247,7 +235,6 @@ class Bench:
     timings: tuple[Timing, ...]
     library: str  # that ran it, with its version
     cores: int
-    when: str
     kind: Kind
 
     @property
@@ -305,10 +292,6 @@ class Bench:
         from labkit.views.bench_figure import times
 
         return times(self, {label(name): self.fit(name) for name in self.contenders})
-
-    def save(self, path: str | Path) -> None:
-        """Write everything, raw samples included, to a JSON file for `collectives.bench.load`."""
-        plain.write(path, self)
 
     def notes(self) -> list[str]:
         """What a reader of the numbers must know, most important first."""
@@ -375,9 +358,3 @@ def label(contender: str) -> str:
     if contender == "mpi":
         return "MPI library"
     return contender.removesuffix("_all_reduce").replace("_", " ")
-
-
-def load(path: str | Path) -> Bench:
-    """What `save` wrote; its numbers are *recorded*."""
-    found: Bench = plain.read(path, (Bench,), "measured collectives")
-    return replace(found, kind=recorded(found.kind.source, found.when[:10]))
