@@ -97,8 +97,7 @@ def _priced(
         per_byte = share / links.link.bandwidth + added * reduction
         return _Price(lambda nbytes: start + nbytes * per_byte, FORMULAS[name].text, text)
     if name in RINGS:
-        rounds = RINGS[name](ranks)
-        by_rounds = partial(ring_seconds, rounds, topology=links, reduction=reduction)
+        by_rounds = partial(ring_seconds, name, topology=links, reduction=reduction)
         return _Price(by_rounds, f"the rounds of {name}", text)
     whole("ranks of a program that is run", ranks, at_most=MOST_RANKS)
     elements = _even_elements(ranks, options)

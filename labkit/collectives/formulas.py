@@ -161,27 +161,13 @@ FORMULAS: dict[str, Formula] = {
 #     end = max(time, time of the right) + duration,  time = max(end, end of the left) + work
 
 
-class Rounds(NamedTuple):
-    """So many rounds of a ring; what is `added` costs the receiver local work."""
-
-    times: int
-    added: bool
+# Whether what each round brings is added up, by rounds: as many as there are other ranks.
+RINGS = {"all_gather": (False,), "reduce_scatter": (True,), "ring_all_reduce": (True, False)}
 
 
-RINGS: dict[str, Callable[[int], list[Rounds]]] = {
-    "all_gather": lambda ranks: [Rounds(ranks - 1, added=False)],
-    "reduce_scatter": lambda ranks: [Rounds(ranks - 1, added=True)],
-    "ring_all_reduce": lambda ranks: [
-        Rounds(ranks - 1, added=True),
-        Rounds(ranks - 1, added=False),
-    ],
-}
-
-
-def ring_seconds(
-    rounds: list[Rounds], nbytes: float, topology: Topology, reduction: float
-) -> float:
-    """Seconds until the last rank is done, on any links."""
+def ring_seconds(name: str, nbytes: float, topology: Topology, reduction: float) -> float:
+    """Seconds until the last rank of a ring program is done, on any links."""
+    times = topology.ranks - 1
     here = np.arange(topology.ranks)
     right, left = np.roll(here, -1), np.roll(here, 1)
     chunk = nbytes / topology.ranks
@@ -190,14 +176,14 @@ def ring_seconds(
     # No clock can advance in a round by more than the slowest rank of that round needs: a rank that
     # is among the slowest in every round is the critical path, and its sum is the answer.
     time, bound = topology.starts(), float(topology.starts().max())
-    for times, added in rounds if topology.ranks > 1 else ():
+    for added in RINGS[name] if times else ():
         needed = np.maximum(sent, sent[left]) + added * work
         time += needed * times
         bound += float(needed.max()) * times
     if time.max() >= bound * (1 - 1e-12):
         return float(time.max())
     time = topology.starts()
-    for times, added in rounds:
+    for added in RINGS[name]:
         for _ in range(times):
             end = np.maximum(time, time[right]) + sent
             time = np.maximum(end, end[left]) + added * work
