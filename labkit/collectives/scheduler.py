@@ -44,7 +44,6 @@ class Scheduler:
         self._poisoned: list[End] = []  # all Irecvs, by the number in their memory
         self._fault: LabError | None = None
         self._over = False
-        self._current: Callable[[], Any] = lambda: None  # greenlet's, when it is loaded
         self._hub: Any = None
         self._stacks: list[Any] = []
 
@@ -52,7 +51,6 @@ class Scheduler:
         """Call `work(rank)` on every rank, to its end; what went wrong is raised."""
         import greenlet
 
-        self._current = greenlet.getcurrent
         self._hub = greenlet.getcurrent()
         self._stacks = [greenlet.greenlet(partial(self._rank, work, r)) for r in range(self.ranks)]
         try:
@@ -112,7 +110,9 @@ class Scheduler:
 
     def enter(self, rank: int, name: str) -> OpenCall:
         """A rank makes a call."""
-        if self._current() is not self._stacks[rank]:
+        import greenlet
+
+        if greenlet.getcurrent() is not self._stacks[rank]:
             raise self.fault(
                 f"Rank {rank}'s {name} was called after the run had ended, from a thread, or by "
                 "another rank. Use a communicator only in the function that was given it."
