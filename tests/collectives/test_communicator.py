@@ -86,19 +86,6 @@ def test_a_message_to_proc_null_is_done_at_once_and_needs_no_buffer():
     assert {(s.source, s.tag, s.count) for s in statuses} == {(PROC_NULL, ANY_TAG, 0)}
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (2, 0), (2, 3)])
-def test_an_array_of_any_shape_is_sent_as_it_lies(shape):
-    def program(comm, buffer):
-        if comm.rank == 0:
-            comm.Send(np.asfortranarray(buffer), 1)
-        else:
-            comm.Recv(buffer.T, 0)
-
-    given = np.arange(np.prod(shape, dtype=int), dtype="i4").reshape(shape)
-    received = run(program, [given, np.zeros_like(given)]).outputs[1]
-    assert np.array_equal(received.reshape(-1), given.T.reshape(-1))
-
-
 def test_an_array_may_have_a_count_and_its_own_datatype():
     MPI = pytest.importorskip("mpi4py.MPI")
 

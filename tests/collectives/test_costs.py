@@ -271,13 +271,6 @@ def test_buckets_of_four_layers_start_when_their_last_gradient_is_there():
     assert plan.buckets[0].start == pytest.approx(4e-3)
 
 
-def test_only_one_bucket_travels_at_a_time():
-    plan = overlap(LAYERS, bucket=0, **WIRE)
-    assert len(plan.buckets) == 12
-    for before, after in zip(plan.buckets, plan.buckets[1:], strict=False):
-        assert after.start == max(1e-3 * (after.last + 1), before.end)
-
-
 def test_a_plan_is_drawn_and_says_its_kind():
     plan = overlap(LAYERS, bucket=16e6, **WIRE)
     data, _ = plan._repr_mimebundle_()
