@@ -233,9 +233,6 @@ def _pieces(mask: Array) -> Iterator[tuple[int, int, int, int]]:
                 yield rank, chunk, start + int(at[0]), start + int(at[-1]) + 1
 
 
-VALUE, READ, UNDIVIDED, CONSTANT = range(4)
-
-
 def _explain(
     record: Record, op: str | None, runs: list[_Run], wrong: Array, owners: Array, origins: Array
 ) -> Iterator[Fault]:
@@ -255,34 +252,28 @@ def _explain(
             sources[(there != counts) & (there != 0)] = -(1 << len(each))
         sources[sources >= size] = -1
         sources = np.where(counts > 0, np.maximum(sources, -1), at)
-    case, shifts = np.full(where.size, VALUE), sources - at
-    held = [run.held.reshape(-1)[where] for run in runs[1:]]
-    case[np.all([one == held[0] for one in held], axis=0)] = CONSTANT
-    for found, reduction in ((UNDIVIDED, "sum"), (READ, kind)):
-        fits = [holds(reduction, run.given, one, counts, sources)
-                for run, one in zip(runs[1:], held, strict=True)]  # fmt: skip
-        case[np.all(fits, axis=0) & (found == READ or op == "mean")] = found
+    shifts, held = sources - at, [run.held.reshape(-1)[where] for run in runs[1:]]
+    pairs = zip(runs[1:], held, strict=True)
+    read = np.all([holds(kind, run.given, one, counts, sources) for run, one in pairs], axis=0)
+    # What no run shows to be wrong, only the codes do.
+    read |= ~np.any([run.wrong.reshape(-1)[where] for run in runs], axis=0)
     goal = owners.reshape(-1)[where], origins.reshape(-1)[where] - at
-    key = np.vstack([case, np.where(case == READ, [*counts, *shifts], 0), *goal, rank])
+    key = np.vstack([read, np.where(read, [*counts, *shifts], 0), *goal, rank])
     chunks = np.searchsorted([stop for _, stop in chunk_bounds(size, ranks)], at, side="right")
     for left, right in _groups(key, where):
-        everywhere = right - left == size - 1 and case[left] != VALUE
+        everywhere = right - left == size - 1 and read[left]
         inner = [(0, right - left)]
         if not everywhere:
             inner = _groups(chunks[None, left : right + 1], where[left : right + 1])
         for first, last in ((left + one, left + other) for one, other in inner):
             start, stop = int(at[first]), int(at[last]) + 1
             place = int(rank[first]), None if everywhere else int(chunks[first]), start, stop
-            if case[first] == VALUE:
+            if not read[first]:
                 yield _value_fault(op, runs, owners, *place)
-            elif case[first] == UNDIVIDED:
-                yield _fault(*place, (), f"it holds a sum that no rank has divided by {ranks}")
-            elif case[first] == CONSTANT:
-                yield _fault(*place, (), "it holds the same whatever the ranks put in")
-            else:
-                read = list(zip(counts[:, first].tolist(), shifts[:, first].tolist(), strict=True))
-                aim = int(goal[0][first]), int(goal[1][first])
-                yield _fault(*place, *_misread(read, op, place[0], aim, start, stop))
+                continue
+            found = list(zip(counts[:, first].tolist(), shifts[:, first].tolist(), strict=True))
+            aim = int(goal[0][first]), int(goal[1][first])
+            yield _fault(*place, *_misread(found, op, place[0], aim, start, stop))
 
 
 def _groups(key: Array, at: Array) -> list[tuple[int, int]]:

@@ -124,8 +124,9 @@ def test_a_mean_may_be_divided_before_or_after_adding_but_exactly_once():
 
     mean = {"op": "mean"}
     assert verdict_on(early, ranks=3, check=mean)
-    fault = first_fault(undivided, check=mean)
-    assert fault.startswith("rank 2, all chunks (elements 0–7): it holds a sum that no rank has")
+    assert first_fault(undivided, check=mean).startswith(
+        "rank 2, chunk 0 (elements 0–1): element 0"
+    )
     assert "and the mean is" in first_fault(twice, check=mean)
     assert "ranks 0 and 1 are counted 2 times" in first_fault(counted, check=mean)
 
@@ -136,7 +137,7 @@ def test_right_numbers_that_are_written_into_the_program_are_no_reduction():
 
     verdict = run(lucky, ranks=4).check("all_reduce")
     assert not verdict
-    assert "rank 0, all chunks (elements 0–3): it holds the same whatever" in str(verdict)
+    assert "rank 0, chunk 0 (element 0): element 0 is 28, and the sum is" in str(verdict)
     assert "only for these inputs" in str(verdict)
 
 
