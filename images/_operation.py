@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from labkit.collectives import Trace, programs, run
+from labkit.collectives import programs
+from labkit.collectives.trace import Trace, run
 from labkit.views.cells import draw_cells, ink_on, rank_color, size_of_values
 from labkit.views.collective_figure import COUNTED
 from labkit.views.figure import tint
