@@ -51,7 +51,7 @@ SLOWEST_FIRST = (
     "tests/training/test_classic_benchmark.py",
     "tests/test_images.py",
     "tests/collectives/test_errors.py",
-    "tests/collectives/test_bench_measure.py",
+    "tests/collectives/test_bench.py",
     "tests/cluster/test_slurm.py",
     "tests/cluster/test_failures.py",
     "tests/telemetry/test_panel.py",

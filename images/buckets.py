@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labkit.collectives.buckets import overlap
+from labkit.collectives import overlap
 from labkit.views.cost_figure import buckets_board
 from labkit.views.sketch import Sketch
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from _operation import buffer_bytes, buffers_text, ran, rank_chip
 
-from labkit.collectives.trace import Trace
+from labkit.collectives import Trace
 from labkit.views.collective_figure import COUNTED
 from labkit.views.sketch import Box, Sketch
 

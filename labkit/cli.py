@@ -71,7 +71,6 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--sizes", metavar="1k:16M", help="bytes in each rank's buffer, doubling")
     bench.add_argument("--contenders", metavar="mpi,gloo", help="who; the usual ones if not given")
     bench.add_argument("--quick", action="store_true", help="under a minute on 2 cores")
-    bench.add_argument("--json", type=Path, metavar="FILE", help="write the result there too")
     _add_slurm(commands.add_parser("slurm", help="batch scripts for a cluster with Slurm"))
     notebooks = commands.add_parser("notebooks", help="run notebooks and keep their results")
     notebooks.add_argument("names", nargs="*", help="which ones; all if none is named")
@@ -105,7 +104,7 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
     if chosen.command == "notebooks":
         return int(importlib.import_module("labkit.publish").main(chosen.names))
     if chosen.command == "bench":
-        return int(importlib.import_module("labkit.collectives.bench.measurement").main(chosen))
+        return int(importlib.import_module("labkit.collectives.bench").main(chosen))
     if chosen.command == "slurm":
         return int(importlib.import_module("labkit.cluster.batch").main(chosen))
     recordings = importlib.import_module("labkit.telemetry.cli")

@@ -213,7 +213,7 @@ def check_ranks() -> Line:
 
 def check_mpi() -> Line:
     """None is fine: only what runs under mpiexec needs it."""
-    from labkit.collectives.mpi.run import mpiexec
+    from labkit.mpi.run import mpiexec
 
     try:
         return Line("pass", mpiexec())

@@ -21,7 +21,7 @@ HOUSE = ROOT / "labkit"
 FLOORS = (
     {"arguments", "kinds", "plain", "progress", "shipping", "time_limit"},
     {"views"},  # reads objects; rooms import it only where they draw
-    {"hardware", "datasets", "memory"},
+    {"hardware", "datasets", "memory", "mpi"},
     {"timing", "telemetry", "collectives", "pipelines"},
     {"training", "cluster"},
     {"strategies", "updates"},

@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 import labkit
 from labkit.kinds import LabError

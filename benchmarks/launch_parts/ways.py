@@ -126,8 +126,8 @@ def ipyparallel_way() -> Iterator[Seconds]:
 
 
 def mpiexec_way() -> Iterator[Seconds]:
-    from labkit.collectives.mpi.run import environment as mpi_environment
-    from labkit.collectives.mpi.run import mpiexec
+    from labkit.mpi.run import environment as mpi_environment
+    from labkit.mpi.run import mpiexec
 
     return command_way([mpiexec(), "-n", str(RANKS), sys.executable, PROGRAM], mpi_environment())
 

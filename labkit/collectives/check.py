@@ -1,7 +1,7 @@
 """Does a run do what it is called? Each output must hold each contribution once, and it is proved.
 
-The numbers of the run are compared with NumPy's; then the program is run again on random numbers,
-because right numbers may be luck.
+The numbers of the run are compared with NumPy's; then the program is run again, on random numbers,
+because right numbers may be luck, and on codes that say whose contribution is where.
 
 >>> print(check(record, "all_reduce"))                              # doctest: +SKIP
 my_ring is no all_reduce (sum) on 4 ranks:
@@ -10,24 +10,31 @@ rank 2, chunk 1 (element 1): rank 0's contribution is counted 2 times, and must 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import reduce
+from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 
-from labkit.arguments import whole
-from labkit.collectives.diagnosis import NOUNS, Fault, explain, value_fault
-from labkit.collectives.probes import Code, Piece, RunBuffers, random_runs, run_again
-from labkit.collectives.programs.reduction import OPERATIONS, operation_name
-from labkit.collectives.records import Record, chunk_bounds, counted, listed
+from labkit.arguments import one_of, whole
+from labkit.collectives.contributions import (
+    coded_runs,
+    holds,
+    number_text,
+    precision,
+    random_runs,
+)
+from labkit.collectives.programs.buffers import OPERATIONS
+from labkit.collectives.records import Array, Record, chunk_bounds, counted, listed
 from labkit.kinds import LabError
 from labkit.plain import stored
 
-__all__ = ["Fault", "Verdict", "check"]
-
 Wanted: TypeAlias = list[tuple[int, int, int | None, int]]
 SHOWN = 5
+ALL, OPEN = -1, -2  # in place of the rank whose contribution must be in an element
+NOUNS = {"sum": "sum", "mean": "mean", "max": "maximum", "min": "minimum"}
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 # By collective, of `ranks` and `root`: a rank, its chunk, the rank whose contribution must be in
 # there (None: all of them), and from which chunk. What a collective leaves open is not mentioned.
@@ -41,6 +48,22 @@ POSTCONDITIONS: dict[str, Callable[[range, int], Wanted]] = {
     "all_gather": lambda ranks, root: [(r, c, c, c) for r in ranks for c in ranks],
     "all_to_all": lambda ranks, root: [(r, c, c, r) for r in ranks for c in ranks],
 }
+
+
+@stored
+@dataclass(frozen=True)
+class Fault:
+    """Elements of a rank's buffer that are wrong, and whose contributions are to blame.
+
+    `chunk` is None where it is all of the buffer, and rank None where no rank is to blame.
+    """
+
+    rank: int | None
+    chunk: int | None
+    start: int
+    stop: int
+    contributors: tuple[int, ...]
+    text: str
 
 
 @stored
@@ -73,50 +96,43 @@ class Verdict:
         return "\n".join([*lines, *self.notes])
 
 
-def check(record: Record, collective: str, op: Any = None, root: int | None = None) -> Verdict:
+def check(
+    record: Record, collective: str, op: str | None = None, root: int | None = None
+) -> Verdict:
     """Whether each rank ends with what the collective must leave there: each contribution, once.
 
     Without `op` and `root`, those that the run was given are taken, else a sum and rank 0. What a
     collective leaves open, such as the other ranks' buffers after a reduce, is not looked at.
     """
-    if collective not in (names := (*POSTCONDITIONS, "barrier")):
-        raise LabError(f"collective must be one of {', '.join(names)}, got {collective!r}.")
-    if op is not None and operation_name(op) is None:
-        raise LabError(f"op must be one of {', '.join(OPERATIONS)}, got {op!r}.")
-    name = (operation_name(op) or record.op or "sum") if collective in REDUCTIONS else None
+    one_of("collective", collective, (*POSTCONDITIONS, "barrier"))
+    name = one_of("op", op or record.op or "sum", OPERATIONS) if collective in REDUCTIONS else None
     center = int(record.options.get("root", "0")) if root is None else root
     whole("root", center, at_most=record.ranks - 1)
     notes = [record.note] if record.note else []
     if collective == "barrier":
         faults, proof = list(_left_early(record)), "no rank leaves before every rank has arrived."
     else:
-        pieces = _postcondition(collective, record, center)
-        faults, proof = _judge(record, name, pieces, notes)
+        faults, proof = _judge(record, name, *_targets(collective, record, center), notes)
         proof = proof or _proof(collective, name, center)
     return Verdict(
         record.program, collective, name, record.ranks, proof, tuple(faults), tuple(notes)
     )
 
 
-def _postcondition(collective: str, record: Record, root: int) -> list[Piece]:
-    """What must be where in the end."""
+def _targets(collective: str, record: Record, root: int) -> tuple[Array, Array]:
+    """By rank and element: whose contribution must be there in the end, and from which element."""
     sizes, ranks = sorted({buffer.size for buffer in record.inputs}), record.ranks
-    if len(sizes) > 1:
+    if len(sizes) > 1 or (collective == "all_to_all" and sizes[0] % ranks):
         raise LabError(
-            f"The ranks' buffers have {listed(sizes)} elements. "
-            f"Run {record.program} on buffers of one size to check it as {collective}."
-        )
-    if collective == "all_to_all" and sizes[0] % ranks:
-        raise LabError(
-            f"all_to_all swaps chunks of one size, but {sizes[0]} elements cannot be cut into "
-            f"{ranks} equal chunks. Take a multiple of {ranks} elements."
+            f"{collective} is checked on buffers of one size, that of all_to_all a multiple of the "
+            f"ranks; the buffers of the {ranks} ranks have {listed(sizes)} elements."
         )
     cut = chunk_bounds(sizes[0], ranks)
-    return [
-        Piece(rank, chunk, *cut[chunk], owner, cut[origin][0] - cut[chunk][0])
-        for rank, chunk, owner, origin in POSTCONDITIONS[collective](range(ranks), root)
-        if cut[chunk][0] < cut[chunk][1]
-    ]
+    owners, origins = np.full((ranks, *sizes), OPEN), np.tile(np.arange(*sizes), (ranks, 1))
+    for rank, chunk, owner, source in POSTCONDITIONS[collective](range(ranks), root):
+        owners[rank, slice(*cut[chunk])] = ALL if owner is None else owner
+        origins[rank, slice(*cut[chunk])] = np.arange(*cut[source])
+    return owners, origins
 
 
 def _proof(collective: str, op: str | None, root: int) -> str:
@@ -130,47 +146,210 @@ def _proof(collective: str, op: str | None, root: int) -> str:
     return f"{holds} every rank's contribution exactly once."
 
 
+class _Run:
+    """What every rank put in, what it ended with, and what it must hold, by rank and element."""
+
+    def __init__(
+        self, record: Record, op: str | None, owners: Array, origins: Array, random: bool
+    ) -> None:
+        self.random = random
+        self.given = np.stack([buffer.reshape(-1) for buffer in record.inputs])
+        self.held = np.stack([buffer.reshape(-1) for buffer in record.outputs])
+        self.wanted, bound = self.given[np.maximum(owners, 0), origins], np.zeros(owners.shape)
+        if op is not None:
+            total, allowed = _reduced(op, list(self.given), random)
+            self.wanted = np.where(owners == ALL, total, self.wanted)
+            bound = np.where(owners == ALL, allowed, 0.0)
+        with np.errstate(all="ignore"):
+            far = np.abs(self.held.astype(complex) - self.wanted.astype(complex))
+            same = (self.held == self.wanted) | (
+                (self.held != self.held) & (self.wanted != self.wanted)
+            )
+        same |= np.isinf(bound) | ((bound > 0) & (far <= bound))
+        self.wrong: Array = ~same & (owners != OPEN)
+
+
+def _reduced(op: str, inputs: list[Array], random: bool) -> tuple[Array, Array]:
+    """NumPy's reduction of all ranks' buffers, and how far from it each element may be.
+
+    A floating-point sum depends on its order. Where it may overflow, or NaN takes part, any value
+    is right. Our random numbers are reduced exactly in any order, but for the division of a mean.
+    """
+    dtype, ranks = inputs[0].dtype, len(inputs)
+    if dtype.kind not in "fc":
+        total = reduce(OPERATIONS[op], inputs)
+        bound = np.full(total.shape, 0.999 if op == "mean" else 0.0)  # rounded down or up
+    else:
+        wide = [part.astype(complex if dtype.kind == "c" else float) for part in inputs]
+        bits, power = precision(dtype)
+        with np.errstate(all="ignore"):
+            total = reduce(OPERATIONS[op], wide)
+            sizes = reduce(np.add, [np.abs(part) for part in wide])
+            bound = 4 * (ranks + 1) * 2.0**-bits * sizes * (op not in ("max", "min"))
+            bound = np.full_like(bound, 0.25 if op in ("sum", "mean") else 0.0) if random else bound
+            bound[~(sizes < 2.0**power) | ~np.isfinite(sizes)] = np.inf
+    return (total / ranks, bound) if op == "mean" else (total, bound)
+
+
 def _judge(
-    record: Record, op: str | None, pieces: list[Piece], notes: list[str]
+    record: Record, op: str | None, owners: Array, origins: Array, notes: list[str]
 ) -> tuple[list[Fault], str]:
     """What is wrong with the numbers of this run and of others; what is proved, if not all."""
-    if not pieces:
+    if not owners.size:
         return [], "its buffers are empty."
-    this, proof, faults = RunBuffers(record, random=False), "", []
-    bad, wrong = _wrong([this], op, pieces), []
-    if record.again is None or Code.of(op or "sum", this.given[0].dtype, record.ranks) is None:
-        proof = "the numbers of this run are right; the program could not run again on others."
+    this = _Run(record, op, owners, origins, random=False)
+    runs, wrong, proof = [this], np.zeros_like(this.wrong), ""
+    if record.again is None or record.inputs[0].dtype.kind not in "fiu":
+        proof = "the numbers of this run are right; it was not run again on others."
     else:
         try:
-            probes = random_runs(record, op)
-            wrong = _wrong(probes, op, pieces)
-            faults = list(explain(record, op, probes, wrong)) if wrong else []
-            if wrong or bad:
-                notes += _luck(record, bool(bad))
-            elif op in ("max", "min") and len(probes) < record.ranks:
-                notes.append(f"{len(probes)} runs do not look for each rank in each element.")
+            runs += [_Run(o, op, owners, origins, random=True) for o in random_runs(record, op)]
+            # On random numbers a maximum does not show who has not been asked.
+            code, coded = coded_runs(record, op) if op in ("max", "min") else (None, [])
         except LabError as fault:
             text = f"on other numbers of the same shape it does not come to its end: {fault}"
             return [Fault(None, None, 0, 0, (), text.rstrip("."))], ""
-    for piece in set(bad) - set(wrong):
-        faults.append(value_fault(op, piece, [this], np.arange(piece.start, piece.stop)))
-    return sorted(faults, key=lambda one: (-1 if one.rank is None else one.rank, one.start)), proof
+        wrong = np.any([run.wrong for run in runs[1:]], axis=0)
+        if code is not None:
+            counts = code.read([_outputs(run) for run in coded[0]]).reshape(-1, *owners.shape)
+            wrong |= (counts == 0).any(axis=0) & (owners == ALL)
+        if wrong.any() and not this.wrong.any():
+            notes.append("The numbers of this run are right, but only for these inputs.")
+    faults = list(_explain(record, op, runs, wrong, owners, origins)) if wrong.any() else []
+    for rank, chunk, start, stop in _pieces(this.wrong & ~wrong):
+        faults.append(_value_fault(op, runs, owners, rank, chunk, start, stop))
+    return sorted(faults, key=lambda one: (one.rank or 0, one.start)), proof
 
 
-def _wrong(probes: Sequence[RunBuffers], op: str | None, pieces: list[Piece]) -> list[Piece]:
-    return [piece for piece in pieces if any(probe.wrong(piece, op).any() for probe in probes)]
+def _outputs(record: Record) -> Array:
+    return np.concatenate([buffer.reshape(-1) for buffer in record.outputs])
 
 
-def _luck(record: Record, bad: bool) -> Iterator[str]:
-    """Why this run may differ from those on other numbers."""
-    again = run_again(record, [buffer.reshape(-1) for buffer in record.inputs])
-    if (again.left, again.messages) != (record.left, record.messages):
-        yield (
-            "Run again on the same inputs, it does something else: it draws random numbers, "
-            "remembers earlier runs, or reads memory that it has not written."
+def _pieces(mask: Array) -> Iterator[tuple[int, int, int, int]]:
+    """Rank, chunk, start and stop of what is marked in each chunk."""
+    for rank, row in enumerate(mask):
+        for chunk, (start, stop) in enumerate(chunk_bounds(row.size, len(mask))):
+            if (at := np.flatnonzero(row[start:stop])).size:
+                yield rank, chunk, start + int(at[0]), start + int(at[-1]) + 1
+
+
+def _explain(
+    record: Record, op: str | None, runs: list[_Run], wrong: Array, owners: Array, origins: Array
+) -> Iterator[Fault]:
+    """One fault for neighbouring elements with the same thing wrong."""
+    kind, (ranks, size) = op or "sum", wrong.shape
+    where = np.flatnonzero(wrong)
+    rank, at = np.divmod(where, size)
+    # Runs in which only the elements whose number has bit 0, bit 1, … set contribute.
+    bits = [np.arange(size) >> bit & 1 == 1 for bit in range((size - 1).bit_length())]
+    code, coded = coded_runs(record, kind, bits)
+    counts = sources = np.full((ranks, where.size), -1)
+    if code is not None:
+        counts, *each = [code.read([_outputs(run)[where] for run in some]) for some in coded]
+        sources = np.zeros_like(counts)  # from which elements the contributions come; -1: unknown
+        for bit, there in enumerate(each):
+            sources += (there == counts) << bit
+            sources[(there != counts) & (there != 0)] = -(1 << len(each))
+        sources[sources >= size] = -1
+        sources = np.where(counts > 0, np.maximum(sources, -1), at)
+    shifts, held = sources - at, [run.held.reshape(-1)[where] for run in runs[1:]]
+    pairs = zip(runs[1:], held, strict=True)
+    read = np.all([holds(kind, run.given, one, counts, sources) for run, one in pairs], axis=0)
+    # What no run shows to be wrong, only the codes do.
+    read |= ~np.any([run.wrong.reshape(-1)[where] for run in runs], axis=0)
+    goal = owners.reshape(-1)[where], origins.reshape(-1)[where] - at
+    key = np.vstack([read, np.where(read, [*counts, *shifts], 0), *goal, rank])
+    chunks = np.searchsorted([stop for _, stop in chunk_bounds(size, ranks)], at, side="right")
+    for left, right in _groups(key, where):
+        everywhere = right - left == size - 1 and read[left]
+        inner = [(0, right - left)]
+        if not everywhere:
+            inner = _groups(chunks[None, left : right + 1], where[left : right + 1])
+        for first, last in ((left + one, left + other) for one, other in inner):
+            start, stop = int(at[first]), int(at[last]) + 1
+            place = int(rank[first]), None if everywhere else int(chunks[first]), start, stop
+            if not read[first]:
+                yield _value_fault(op, runs, owners, *place)
+                continue
+            found = list(zip(counts[:, first].tolist(), shifts[:, first].tolist(), strict=True))
+            aim = int(goal[0][first]), int(goal[1][first])
+            yield _fault(*place, *_misread(found, op, place[0], aim, start, stop))
+
+
+def _groups(key: Array, at: Array) -> list[tuple[int, int]]:
+    """The first and the last column of each run of equal columns of neighbouring elements."""
+    cuts = np.flatnonzero((key[:, 1:] != key[:, :-1]).any(axis=0) | (np.diff(at) != 1)) + 1
+    return [(first, end - 1) for first, end in pairwise([0, *cuts.tolist(), at.size])]
+
+
+def _value_fault(
+    op: str | None,
+    runs: list[_Run],
+    owners: Array,
+    rank: int,
+    chunk: int | None,
+    start: int,
+    stop: int,
+) -> Fault:
+    """A fault of which only the values are known, in the first run in which they are wrong."""
+    run = next(run for run in runs if run.wrong[rank, start:stop].any())
+    first = start + int(np.flatnonzero(run.wrong[rank, start:stop])[0])
+    held, right = (number_text(one[rank, first], 12) for one in (run.held, run.wanted))
+    whose = f"the {NOUNS[op]}" if op else f"rank {owners[rank, first]}'s element there"
+    text = f"element {first} is {held}, and {whose} is {right}"
+    return _fault(rank, chunk, start, stop, (), text + ", in a run on other numbers" * run.random)
+
+
+def _fault(
+    rank: int, chunk: int | None, start: int, stop: int, blamed: tuple[int, ...], text: str
+) -> Fault:
+    where = "all chunks" if chunk is None else f"chunk {chunk}"
+    text = f"rank {rank}, {where} ({_elements(start, stop)}): {text}"
+    return Fault(rank, chunk, start, stop, blamed, text)
+
+
+def _misread(
+    held: list[tuple[int, int]],
+    op: str | None,
+    rank: int,
+    aim: tuple[int, int],
+    start: int,
+    stop: int,
+) -> tuple[tuple[int, ...], str]:
+    """The ranks to blame, and how what was found of each rank differs from what must be there."""
+    present = tuple(other for other, (count, _) in enumerate(held) if count)
+    if op is None:
+        text = (
+            f"it holds the sum of what ranks {listed(present)} put in" if present else "it holds 0"
         )
-    elif not bad:
-        yield "The numbers of this run are right, but only for these inputs."
+        if len(present) == 1:
+            count, shift = held[present[0]]
+            text = f"it holds rank {present[0]}'s {_elements(start + shift, stop + shift)}"
+            text += f" {count} times" if count > 1 else ""
+            if present == (rank,) and (count, shift) == (1, 0):
+                text = f"it still holds what rank {rank} began with"
+        goal = _elements(start + aim[1], stop + aim[1])
+        return present, f"{text}, and must hold rank {aim[0]}'s {goal}"
+    blamed = tuple(other for other, found in enumerate(held) if found != (1, 0))
+    if len(present) == 1 < len(blamed) and held[present[0]] == (1, 0):
+        return blamed, f"it holds only rank {present[0]}'s contribution, and no other rank's"
+    parts = []
+    for count, shift in sorted({held[other] for other in blamed}):
+        ranks = [other for other in blamed if held[other] == (count, shift)]
+        whose, its = f"the contributions of ranks {listed(ranks)} are", "their"
+        if len(ranks) == 1:
+            whose, its = f"rank {ranks[0]}'s contribution is", "its"
+        if count != 1:
+            often = f"counted {count} times, and must be once" if count else "missing"
+            parts.append(f"{whose} {often}")
+        if shift:
+            found_at, here = _elements(start + shift, stop + shift), _elements(start, stop)
+            parts.append(f"{whose} {its} {found_at}, and must be {its} {here}")
+    return blamed, "; ".join(parts)
+
+
+def _elements(start: int, stop: int) -> str:
+    return f"element {start}" if stop == start + 1 else f"elements {start}–{stop - 1}"
 
 
 def _left_early(record: Record) -> Iterator[Fault]:

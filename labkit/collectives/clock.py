@@ -20,8 +20,6 @@ from labkit.collectives.records import Call, Record
 from labkit.collectives.topology import Topology, fully_connected
 from labkit.kinds import Kind, LabError, bytes_text, modelled, seconds_text
 
-__all__ = ["Bytes", "Seconds", "Span", "Timed", "links_text", "play", "timed", "topology_of"]
-
 
 class Seconds(float):
     """A modelled time with its formula; it computes like a float.
@@ -69,7 +67,7 @@ class Timed:
     """When everything in a run would happen, in seconds from the start.
 
     `starts` and `ends` are of the messages, in the order of `record.messages`; `finished` is when
-    each rank came to its end.
+    each rank came to its end, `returned` when each call did.
     """
 
     seconds: Seconds
@@ -77,6 +75,7 @@ class Timed:
     ends: tuple[float, ...]
     work: tuple[Span, ...]
     finished: tuple[float, ...]
+    returned: tuple[float, ...]
     kind: Kind
 
     def __repr__(self) -> str:
@@ -128,11 +127,16 @@ def play(
     record: Record, topology: Topology, reduction: float, kind: Kind, scale: float = 1.0
 ) -> Timed:
     """The run on these links, with every message `scale` times as long."""
-    clock = _Clock(record, topology, reduction, scale)
-    clock.run()
-    work = sorted(clock.work, key=lambda span: (span.start, span.rank))
-    times = (tuple(one) for one in (clock.starts, clock.ends, work, clock.now))
-    return Timed(Seconds(max(clock.now), kind), *times, kind)  # type: ignore[arg-type, call-arg]
+    src, dst = np.array([(m.source, m.dest) for m in record.messages], int).reshape(-1, 2).T
+    nbytes = scale * np.array([m.nbytes for m in record.messages], float)
+    lasts = topology.durations(src, dst, nbytes).tolist()
+    return _Clock(record, topology, reduction, scale, lasts).run(kind)
+
+
+def ticks(record: Record) -> Timed:
+    """The run on a clock on which each message takes one tick, whatever its size."""
+    alike = fully_connected(record.ranks, 1.0, math.inf)
+    return _Clock(record, alike, 0.0, 0.0, [1.0] * len(record.messages)).run(modelled("steps"))
 
 
 READY, FREED, ENDED = range(3)  # a message can start, has left a link, is complete
@@ -141,8 +145,15 @@ READY, FREED, ENDED = range(3)  # a message can start, has left a link, is compl
 class _Clock:
     """The state of one pass: ports, links, the ranks' times, and the messages that wait."""
 
-    def __init__(self, record: Record, topology: Topology, reduction: float, scale: float) -> None:
-        self.messages, self.reduction = record.messages, reduction
+    def __init__(
+        self,
+        record: Record,
+        topology: Topology,
+        reduction: float,
+        scale: float,
+        lasts: list[float],
+    ) -> None:
+        self.messages, self.reduction, self.lasts = record.messages, reduction, lasts
         self.index = {message.number: i for i, message in enumerate(record.messages)}
         self.factors = topology.factors().tolist()
         self.now: list[float] = topology.starts().tolist()
@@ -151,14 +162,13 @@ class _Clock:
         self.posts = [1 if m.sent_by == m.received_by else 2 for m in record.messages]  # missing
         self.done = [False] * count
         self.work: list[Span] = []
+        self.returned = [0.0] * len(record.calls)
         self.events: list[tuple[float, int, int]] = []
         self.free: dict[object, float] = {}
         self.queues: dict[object, list[int]] = {}
-        src, dst = np.array([(m.source, m.dest) for m in record.messages], int).reshape(-1, 2).T
         self.nbytes = [scale * m.nbytes for m in record.messages]
         # What comes into the buffer itself is not added up.
         self.to_add = [scale * m.nbytes if m.into is None else 0.0 for m in record.messages]
-        self.lasts = topology.durations(src, dst, np.array(self.nbytes)).tolist()
         self.needs = [self._needs(topology, i) for i in range(count)]
         self.at_barrier = self.barriers = 0
         calls: list[list[Call]] = [[] for _ in self.now]
@@ -183,7 +193,7 @@ class _Clock:
             needs += [(link, taken * slower.get(link, 1.0)) for link in route]
         return needs
 
-    def run(self) -> None:
+    def run(self, kind: Kind) -> Timed:
         """Handle all events in order of time."""
         for rank in self.ranks:
             next(rank, None)
@@ -197,6 +207,11 @@ class _Clock:
             ]
             for *_, index in sorted(ready):
                 self._start(index, moment)
+        work = sorted(self.work, key=lambda span: (span.start, span.rank))
+        return Timed(
+            Seconds(max(self.now), kind), tuple(self.starts), tuple(self.ends), tuple(work),
+            tuple(self.now), tuple(self.returned), kind,
+        )  # fmt: skip
 
     def _settle(self, moment: float) -> list[int]:
         """All that ends or becomes ready now; returns the messages that may start."""
@@ -251,6 +266,7 @@ class _Clock:
                 self.work.append(Span(rank, start, self.now[rank]))
             for index in received:
                 self.to_add[index] = 0.0
+            self.returned[call.number] = self.now[rank]
 
     def _arrive(self, rank: int) -> None:
         """At a barrier; the last one lets all go on."""

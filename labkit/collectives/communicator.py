@@ -14,16 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from labkit.collectives import errors
-from labkit.collectives.messages import ANY_SOURCE, ANY_TAG, PROC_NULL, End, OpenCall
+from labkit.collectives.messages import (
+    ANY_SOURCE,
+    ANY_TAG,
+    PROC_NULL,
+    End,
+    OpenCall,
+    function_of,
+)
 from labkit.collectives.records import Array
 from labkit.collectives.scheduler import Scheduler
-from labkit.collectives.source import function_of
 from labkit.kinds import LabError
 
-__all__ = ["Communicator", "Request", "Status", "lent_to_mpi4py"]
-
 LENT = ("ANY_SOURCE", "ANY_TAG", "PROC_NULL", "Request", "Status")
+CALLS = ("Send", "Recv", "Sendrecv", "Isend", "Irecv", "Barrier", "Get_rank", "Get_size")
 UNDEFINED = -32766  # what Waitany returns when there is nothing to wait for, as in every MPI
 
 
@@ -83,16 +87,12 @@ class Request:
     @classmethod
     def Waitall(cls, requests: Sequence[Any], statuses: Sequence[Status] | None = None) -> bool:
         """Return when all messages are complete."""
-        if theirs := _real_class(requests):
-            return bool(theirs.Waitall(requests, statuses))
         _wait("Waitall", requests, statuses or [])
         return True
 
     @classmethod
     def Waitany(cls, requests: Sequence[Any], status: Status | None = None) -> int:
         """Return when one of the messages is complete, with its place among the requests."""
-        if theirs := _real_class(requests):
-            return int(theirs.Waitany(requests, status))
         active = [one for one in requests if _is_active(one)]
         if not active:
             return UNDEFINED
@@ -108,12 +108,6 @@ class Request:
             raise AttributeError(name)
         text = f"A request has no {name}. There are Wait, Test, Waitall and Waitany."
         raise self._run.fault(text)
-
-
-def _real_class(requests: Sequence[Any]) -> Any:
-    """The class of mpi4py's requests, for a program that runs under a real MPI."""
-    ours = not requests or any(isinstance(one, Request) for one in requests)
-    return None if ours else type(requests[0])
 
 
 def _is_active(request: Any) -> bool:
@@ -199,7 +193,12 @@ class Communicator:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise self._run.fault(errors.no_such_call(name))
+        advice = f"There are {', '.join(CALLS)}. Write a collective from these."
+        if name.capitalize() in CALLS:
+            advice = (
+                f"Use comm.{name.capitalize()}, which sends numpy arrays as they lie in memory."
+            )
+        raise self._run.fault(f"The simulated communicator has no comm.{name}. {advice}")
 
     def _begin(self, name: str, buf: Any, peer: Any, tag: Any, *, sends: bool) -> Request:
         call = self._run.enter(self._rank, name)
@@ -223,7 +222,12 @@ class Communicator:
             raise self._wrong(call, f"would receive into the memory that it sends. {into_an_own}")
         anyone, anything = not sends and peer == ANY_SOURCE, not sends and tag == ANY_TAG
         if not (anyone or (_is_whole(peer) and 0 <= peer < self._run.ranks)):
-            raise self._run.fault(errors.bad_rank(call, peer, self._run.ranks))
+            raise self._wrong(
+                call,
+                f"names rank {peer!r}. Ranks count from 0 to {self._run.ranks - 1}: the neighbour "
+                "of the last is (rank + 1) % size; divide with //, and a rank without a neighbour "
+                "names MPI.PROC_NULL.",
+            )
         if not (anything or (_is_whole(tag) and tag >= 0)):
             raise self._wrong(call, f"needs a whole number ≥ 0 as its tag, got {tag!r}.")
         return self._run.post(call, memory, int(peer), int(tag), sends=sends, late=late)

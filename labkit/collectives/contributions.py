@@ -3,32 +3,41 @@
 >>> held = contributions(record).at(3)                              # doctest: +SKIP
 >>> held[2][0].counts  # rank 2, piece 0: not yet rank 3            # doctest: +SKIP
 (1, 1, 1, 0)
+
+The program is run again on numbers that say whose they are. A sum over ranks that put in 1, 16, 256
+and so on has a digit for each rank, which is how often it was counted:
+
+>>> code = Code.of("sum", np.dtype("float64"), ranks=3)
+>>> code.read([np.array([1 + 2 * 16 + 0 * 256.0])])[:, 0].tolist()
+[1, 2, 0]
 """
 
 from __future__ import annotations
 
+import warnings
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise, product
+from io import StringIO
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from labkit.collectives.probes import Code, holds, number_text, random_runs, run_again
-from labkit.collectives.programs.reduction import OPERATIONS
+from labkit.collectives.programs.buffers import OPERATIONS
 from labkit.collectives.records import Array, Record, State, chunk_bounds
 from labkit.kinds import LabError
-
-__all__ = ["Change", "Contributions", "Counts", "contributions"]
 
 Counts = tuple[int, ...]
 
 CELLS = 256  # more pieces than this are not told apart
 FEW_ELEMENTS = 8  # up to here every element is a cell
-CALLS = 150_000  # how many calls the runs may make that find out about the contributions
+CALLS = 150_000  # how many calls the coded runs may make
+RANDOM_RUNS = 2
+SEED = 20261121  # the random numbers are the same every time
 
 
 @dataclass(frozen=True)
@@ -66,14 +75,156 @@ class Contributions:
         return [[held[cell] for cell in sorted(held)] for _, held in sorted(grid.items())]
 
 
+# The program, run again on inputs of ours.
+
+
+def run_again(record: Record, inputs: list[Array]) -> Record:
+    """The same program on other flat inputs, without what it prints."""
+    assert record.again is not None
+    shaped = [flat.reshape(own.shape) for flat, own in zip(inputs, record.inputs, strict=True)]
+    with warnings.catch_warnings(), redirect_stdout(StringIO()):
+        warnings.simplefilter("ignore")  # about numbers that are ours
+        return record.again(shaped)
+
+
+def precision(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Up to which power of two whole numbers are exact, and which power of two is the largest."""
+    if dtype.kind in "iu":
+        bits = 8 * dtype.itemsize - (dtype.kind == "i")
+        return min(bits, 50), bits - 1
+    facts = np.finfo(dtype)
+    return facts.nmant + 1, min(facts.maxexp - 1, 1023)
+
+
+@dataclass(frozen=True)
+class Code:
+    """What each rank puts in, a few ranks in each run, so that results can be read."""
+
+    op: str
+    dtype: np.dtype[Any]
+    ranks: int
+    width: int  # bits of a digit
+    per_run: int
+
+    @classmethod
+    def of(cls, op: str, dtype: np.dtype[Any], ranks: int) -> Code | None:
+        """The code that needs the fewest runs; None where the dtype has no room for any."""
+        if dtype.kind not in "fiu":
+            return None
+        if op in ("max", "min"):
+            return cls(op, dtype, ranks, 1, 1)
+        room, _ = precision(dtype)
+        widths = [4, 3, 2]
+        if op == "mean":  # a total may be divided already or not yet, and both can be read
+            widths, room = [(4 * ranks - 1).bit_length()], room - 3 * (dtype.kind == "f")
+        fitting = [cls(op, dtype, ranks, one, room // one) for one in widths if one <= room]
+        return min(fitting, key=lambda code: code.runs, default=None)
+
+    @property
+    def runs(self) -> int:
+        """How many runs it takes until every rank has been read."""
+        return -(-self.ranks // self.per_run)
+
+    def inputs(self, record: Record, run: int, where: Array) -> list[Array]:
+        """The flat buffers of one run; only the elements in `where` contribute."""
+        given = []
+        for rank, buffer in enumerate(record.inputs):
+            flat = np.full(buffer.size, self.op == "min", self.dtype)
+            if rank // self.per_run == run:
+                digit = 1 << self.width * (rank % self.per_run)
+                digit *= self.ranks if self.op == "mean" else 1
+                flat[where[: flat.size]] = 0 if self.op == "min" else digit
+            given.append(flat)
+        return given
+
+    def read(self, results: list[Array]) -> Array:
+        """How often each rank is in each element, from one array a run; -1: cannot be read."""
+        counts = np.concatenate([self._digits(values) for values in results])[: self.ranks]
+        counts[:, (counts < 0).any(axis=0)] = -1
+        if self.op == "mean":  # not divided yet: every rank is in there so many times
+            undivided = (counts % self.ranks == 0).all(axis=0)
+            counts[:, undivided] //= self.ranks
+        return counts
+
+    def _digits(self, values: Array) -> Array:
+        number = values.astype(float)
+        if self.op == "min":
+            number = 1 - number
+        whole = np.rint(number)
+        with np.errstate(invalid="ignore"):
+            valid = (np.abs(number - whole) < 0.1) & (whole >= 0)
+        valid &= whole < 2.0 ** (self.width * self.per_run)
+        places = self.width * np.arange(self.per_run)[:, None]
+        digits = np.where(valid, whole, 0).astype(np.int64) >> places & (1 << self.width) - 1
+        return np.where(valid, digits, -1)
+
+
+def coded_runs(
+    record: Record, op: str, masks: Sequence[Array] = ()
+) -> tuple[Code | None, list[list[Record]]]:
+    """The runs that tell the contributions; none where they cannot be told.
+
+    First with all elements, then with those of each mask alone.
+    """
+    code = Code.of(op, record.inputs[0].dtype, record.ranks)
+    calls = len(record.calls) * (1 + len(masks))
+    if record.again is None or code is None or code.runs * calls > CALLS:
+        return None, []
+    every = np.ones(max(buffer.size for buffer in record.inputs), bool)
+    return code, [
+        [run_again(record, code.inputs(record, run, where)) for run in range(code.runs)]
+        for where in (every, *masks)
+    ]
+
+
+def random_runs(record: Record, op: str | None) -> list[Record]:
+    """The program on random whole numbers, so small that it is exact in any order of adding."""
+    dtype, ranks = record.inputs[0].dtype, record.ranks
+    size = max(buffer.size for buffer in record.inputs)
+    spread = (1 << precision(dtype)[0]) // 2
+    spread //= {"sum": ranks, "mean": ranks * ranks}.get(op or "", 1)
+    random = np.random.default_rng(SEED)
+    probes = []
+    for _ in range(RANDOM_RUNS):
+        given = []
+        for buffer in record.inputs:
+            drawn = random.integers(0, max(spread, 2), size)
+            if dtype.kind != "u":  # of both signs; of a maximum below 0, so that no 0 may get in
+                drawn = drawn - spread // 2 if op != "max" else drawn - spread - 1
+            drawn = drawn + 1 if op == "min" else drawn  # and of a minimum above it
+            drawn = drawn * ranks if op == "mean" else drawn
+            given.append(drawn[: buffer.size].astype(dtype))
+        probes.append(run_again(record, given))
+    return probes
+
+
+def holds(op: str, given: Array, held: Array, counts: Array, sources: Array) -> Array:
+    """Which elements hold every rank's element `sources[rank]` so many times.
+
+    `given` has a row for each rank; `counts` and `sources` too, and a column for each element.
+    """
+    values, begun = np.zeros(held.size, held.dtype), np.zeros(held.size, bool)
+    for mine, count, source in zip(given, counts, sources, strict=True):
+        for often in range(1, count.max(initial=0) + 1):
+            here = count >= often
+            values[here] = np.where(begun, OPERATIONS[op](values, mine[source]), mine[source])[here]
+            begun |= here
+    total = values.astype(float) / (len(given) if op == "mean" else 1)
+    known = (counts >= 0).all(axis=0) & (sources >= 0).all(axis=0)
+    return np.asarray(known & (np.abs(held - total) <= 0.25))
+
+
+# Step by step.
+
+
 def contributions(record: Record, op: str | None = None) -> Contributions:
     """Who holds what after each step, read from further runs on numbers that say whose they are."""
     if op or record.op:
-        return _replay(record, op or record.op, *_coded(record, op or record.op or "sum"))
+        return _replay(record, op or record.op, *_same_way(record, op or record.op or "sum"))
     # Nothing says which reduction it is: take the one that explains results on random numbers.
     best, most = _replay(record, None, None, []), 0.0
     for candidate in OPERATIONS if record.again else ():
-        code, runs = _coded(record, candidate)
+        code, runs = _same_way(record, candidate)
         share = _explained(record, candidate, code, runs)
         if share > most:
             best, most = _replay(record, candidate, code, runs), share
@@ -83,18 +234,15 @@ def contributions(record: Record, op: str | None = None) -> Contributions:
     return replace(best, op=None)
 
 
-def _coded(record: Record, op: str) -> tuple[Code | None, list[Record]]:
-    """The runs that tell the contributions; none where they cannot be told."""
-    code = Code.of(op, record.inputs[0].dtype, record.ranks)
-    if record.again is None or code is None or code.runs * len(record.calls) > CALLS:
-        return None, []
+def _same_way(record: Record, op: str) -> tuple[Code | None, list[Record]]:
+    """The coded runs, if the program sends the same messages in them."""
     try:
-        runs = [run_again(record, code.inputs(record, run)) for run in range(code.runs)]
+        code, runs = coded_runs(record, op)
     except LabError:
         return None, []  # it refuses these numbers: then nothing is claimed
-    if any(_messages(run) != _messages(record) for run in runs):
+    if code is None or any(_messages(run) != _messages(record) for run in runs[0]):
         return None, []
-    return code, runs
+    return code, runs[0]
 
 
 def _messages(record: Record) -> list[tuple[int, ...]]:
@@ -103,24 +251,24 @@ def _messages(record: Record) -> list[tuple[int, ...]]:
 
 def _explained(record: Record, op: str, code: Code | None, runs: list[Record]) -> float:
     """The share of elements whose contributions give their values on random numbers, too."""
-    total = sum(buffer.size for buffer in record.inputs)
     try:
-        probes = random_runs(record, op, most=2) if code else []
+        probes = random_runs(record, op) if code else []
     except LabError:
         probes = []
-    if code is None or not probes or not total:
-        return float(not total)
-    size, right = max(buffer.size for buffer in record.inputs), 0
-    for probe, (rank, own) in product(probes, enumerate(record.inputs)):
-        probe.given = [np.resize(buffer, size) for buffer in probe.given]  # some may be longer
-        counts = code.read([run.outputs[rank].reshape(-1) for run in runs])
-        at = np.arange(own.size)
-        fits = holds(op, probe, rank, at, counts, np.broadcast_to(at, counts.shape))
-        for owner in np.flatnonzero(counts.any(axis=1)):  # copies, perhaps from elsewhere
-            alone = (counts.sum(axis=0) == 1) & (counts[owner] == 1)
-            fits |= alone & np.isin(probe.left[rank], probe.given[owner])
-        right += int(fits.sum())
-    return right / (2 * total)
+    right: list[Array] = []
+    size = max(buffer.size for buffer in record.inputs)
+    for probe in probes:
+        given = np.stack([np.resize(buffer, size) for buffer in probe.inputs])  # some are shorter
+        for rank, held in enumerate(buffer.reshape(-1) for buffer in probe.outputs):
+            assert code is not None
+            counts = code.read([run.outputs[rank].reshape(-1) for run in runs])
+            fits = holds(op, given, held, counts, np.tile(np.arange(held.size), (len(given), 1)))
+            for owner in np.flatnonzero(counts.any(axis=1)):  # copies, perhaps from elsewhere
+                alone = (counts.sum(axis=0) == 1) & (counts[owner] == 1)
+                fits |= alone & np.isin(held, given[owner])
+            right.append(fits)
+    share = np.concatenate(right) if right else np.zeros(1)
+    return float(share.mean()) if share.size else 1.0
 
 
 def _replay(record: Record, op: str | None, code: Code | None, runs: list[Record]) -> Contributions:
@@ -196,3 +344,11 @@ def _text(values: Array) -> str:
         return ""
     first, last = number_text(values[0]), number_text(values[-1])
     return first if first == last and (values == values[0]).all() else f"{first} … {last}"
+
+
+def number_text(value: Any, digits: int = 6) -> str:
+    """A number of any dtype in a sentence or a cell."""
+    if isinstance(value, (np.bool_, np.integer)):
+        return str(value.item())
+    value = complex(value) if isinstance(value, np.complexfloating) else float(value)
+    return f"{value:.{digits}g}"

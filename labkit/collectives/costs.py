@@ -18,25 +18,28 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from labkit.arguments import number, one_of, whole
 from labkit.collectives.clock import Bytes, Seconds, links_text, play, topology_of
-from labkit.collectives.formulas import FORMULAS, Program, core_of, find_program
+from labkit.collectives.formulas import (
+    FORMULAS,
+    RINGS,
+    Program,
+    core_of,
+    find_program,
+    ring_seconds,
+)
 from labkit.collectives.records import counted
-from labkit.collectives.rounds import SCHEDULES, duration, share_links
-from labkit.collectives.simulator import MOST_RANKS, simulate
 from labkit.collectives.topology import Topology
-from labkit.collectives.trace import check_program
-from labkit.kinds import Kind, LabError, bytes_text, modelled
+from labkit.collectives.trace import MOST_RANKS, check_program, simulate
+from labkit.kinds import Kind, LabError, bytes_text, modelled, seconds_text
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
-
-__all__ = ["Costs", "Crossover", "compare_costs", "cost", "crossover"]
 
 POINTS = 49  # sizes of a figure
 SMALLEST, LARGEST = 1.0, 1e15  # sizes between which a crossover is searched
@@ -93,12 +96,9 @@ def _priced(
         start = messages * links.link.latency
         per_byte = share / links.link.bandwidth + added * reduction
         return _Price(lambda nbytes: start + nbytes * per_byte, FORMULAS[name].text, text)
-    if name in SCHEDULES:
-        every = SCHEDULES[name](ranks, **_accepted(SCHEDULES[name], options))
-        rounds = [one for one in every if len(one.src) and one.times]
-        if not share_links(rounds, links):
-            by_rounds = partial(duration, rounds, topology=links, reduction=reduction)
-            return _Price(by_rounds, f"the rounds of {name}", text)
+    if name in RINGS:
+        by_rounds = partial(ring_seconds, name, topology=links, reduction=reduction)
+        return _Price(by_rounds, f"the rounds of {name}", text)
     whole("ranks of a program that is run", ranks, at_most=MOST_RANKS)
     elements = _even_elements(ranks, options)
     record = simulate(function, [np.ones(elements) for _ in range(ranks)], options)
@@ -204,15 +204,8 @@ class Costs:
     kind: Kind
 
     def __repr__(self) -> str:
-        words = f"{self.title}: {self.fastest} is the fastest"
-        for crossing in self.crossovers:
-            if self.by == "bytes":
-                words += f" up to {self.position(crossing.at)}, then {crossing.faster}"
-            else:  # only these counts were priced
-                last = max(count for count in self.along if count < crossing.at)
-                words += f" up to {self.position(last)}, {crossing.faster} from "
-                words += f"{self.position(crossing.at)} on"
-        return f"{words}."
+        words = [f"{one.faster} from {self.position(one.at)} on" for one in self.crossovers]
+        return f"{self.title}: {', '.join([f'{self.fastest} is the fastest', *words])}."
 
     def position(self, value: float) -> str:
         """A position along the axis in words."""
@@ -240,54 +233,116 @@ def compare_costs(
 
     >>> fast = {"latency": 1e-6, "bandwidth": 100e9}
     >>> compare_costs(["ring_all_reduce", "tree_all_reduce"], 64, (1e3, 1e9), **fast)
-    Cost for 64 ranks: tree_all_reduce is the fastest up to 1.14 MB, then ring_all_reduce.
+    Cost for 64 ranks: tree_all_reduce is the fastest, ring_all_reduce from 1.14 MB on.
     """
     by_size = np.ndim(nbytes) == 1
-    if by_size == (np.ndim(ranks) == 1) or not programs:
+    ends: Any = nbytes if by_size else ranks
+    other: Any = ranks if by_size else nbytes
+    if by_size == (np.ndim(ranks) == 1) or not programs or ends[1] < 2 * ends[0]:
         raise LabError(
-            "A figure needs at least one program, and has one axis along the bottom. Give one of "
-            "ranks= and nbytes= as a number, and the other as its two ends, such as (2, 512)."
+            "A figure has one axis along the bottom. Give one of ranks= and nbytes= as a number, "
+            "and the other as its two ends, such as (2, 512)."
         )
-    counts: list[Any] = [ranks]
+    low, high = (float(end) for end in ends)
     if by_size:
-        low, high = _ends("nbytes", nbytes)
         along = [low * (high / low) ** (i / (POINTS - 1)) for i in range(POINTS)]
-        points = [(0, size) for size in along]
-        fixed = counted(whole("ranks", ranks, at_least=1), "rank")
+        points = [(other, size) for size in along]
     else:
-        low, high = _ends("ranks", ranks)
         # Between powers of two, trees jump: their costs would cross and cross again.
         along = [2.0**i for i in range(31) if low <= 2**i <= high]
-        counts = [int(count) for count in along]
-        points = [(i, number("nbytes", nbytes, at_least=0)) for i in range(len(counts))]
-        fixed = bytes_text(points[0][1])
-    prices = {
-        find_program(program)[0]: [_priced(program, count, **mine) for count in counts]
-        for program, mine in _with_options(programs, links_and_options)
-    }
+        points = [(int(count), other) for count in along]
+    prices: dict[str, list[_Price]] = {}
+    for program, options in _with_options(programs, links_and_options):
+        price = cache(partial(_priced, program, **options))
+        prices[find_program(program)[0]] = [price(count) for count, _ in points]
     seconds = {
-        name: tuple(price[i].seconds(size) for i, size in points) for name, price in prices.items()
+        name: tuple(one.seconds(size) for one, (_, size) in zip(some, points, strict=True))
+        for name, some in prices.items()
     }
     fastest = [min(seconds, key=lambda name: seconds[name][i]) for i in range(len(along))]
     leader, crossovers = fastest[0], []
     for i, name in enumerate(fastest):
         if seconds[name][i] >= seconds[leader][i] * (1 - SAME):
             continue
-        at, cheapest = along[i], seconds[name][i]
+        at = along[i]
         if by_size:
-            gap = _gap(prices[leader][0].seconds, prices[name][0].seconds)
+            gap = _gap(prices[leader][i].seconds, prices[name][i].seconds)
             at = min(_meeting(gap, along[i - 1], at), at)
-            cheapest = prices[name][0].seconds(at)
-        crossovers.append(Crossover(at, cheapest, name))
+        crossovers.append(Crossover(at, prices[name][i].seconds(at if by_size else other), name))
         leader = name
+    fixed = counted(other, "rank") if by_size else bytes_text(other)
     return Costs(
         "bytes" if by_size else "ranks", tuple(along), seconds, fastest[0], tuple(crossovers),
         f"Cost for {fixed}", modelled(f"{fixed}, {next(iter(prices.values()))[0].links}"),
     )  # fmt: skip
 
 
-def _ends(name: str, given: Any) -> tuple[float, float]:
-    low, high = min(given, default=1), max(given, default=1)
-    if number(name, high) < 2 * number(name, low, at_least=1):
-        raise LabError(f"{name} must be the two ends of an axis, such as (2, 512), got {given!r}.")
-    return float(low), float(high)
+class Bucket(NamedTuple):
+    """Gradients that travel together: layers as they come out of the backward pass, from 0."""
+
+    first: int
+    last: int
+    nbytes: float
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, repr=False)
+class Overlap:
+    """One backward pass with its all-reduces, in seconds from its start."""
+
+    backward: tuple[tuple[float, float], ...]  # start and end of each layer, last layer first
+    buckets: tuple[Bucket, ...]
+    seconds: float
+    kind: Kind
+
+    @property
+    def exposed(self) -> float:
+        """Seconds of communication after the backward pass, when nothing hides them."""
+        return self.seconds - self.backward[-1][1]
+
+    def __repr__(self) -> str:
+        count = counted(len(self.buckets), "bucket")
+        after = f"{seconds_text(self.exposed)} after the backward pass"
+        return f"Overlap({seconds_text(self.seconds)}, {count}, {after})"
+
+    def _repr_mimebundle_(self, **_: object) -> Any:
+        from labkit.views.cost_figure import buckets
+
+        return buckets(self)._repr_mimebundle_()
+
+
+def overlap(
+    layers: Sequence[tuple[float, float]],
+    ranks: int,
+    bucket: float,
+    latency: float,
+    bandwidth: float,
+) -> Overlap:
+    """The ring all-reduces for layers of (seconds of the backward pass, bytes of gradient).
+
+    The backward pass makes gradients from the last layer to the first, and `layers` are in that
+    order. A bucket is closed as soon as it holds `bucket` bytes, and sent when its last gradient is
+    there and the bucket before it has gone: 0 sends every layer alone, `float("inf")` sends all of
+    them at the end.
+
+    >>> overlap([(1e-3, 4e6)] * 12, ranks=8, bucket=16e6, latency=100e-6, bandwidth=10e9)
+    Overlap(16.6 ms, 3 buckets, 4.60 ms after the backward pass)
+    """
+    if not layers:
+        raise LabError("layers must hold (seconds, bytes) of at least one layer, got none.")
+    ends = list(accumulate(seconds for seconds, _ in layers))
+    buckets: list[Bucket] = []
+    first, held, free = 0, 0.0, 0.0
+    for layer, (_, nbytes) in enumerate(layers):
+        held += nbytes
+        if held < bucket and layer < len(layers) - 1:
+            continue
+        start = max(ends[layer], free)
+        free = start + cost("ring_all_reduce", ranks, held, latency=latency, bandwidth=bandwidth)
+        buckets.append(Bucket(first, layer, held, start, free))
+        first, held = layer + 1, 0.0
+    link = f"α = {seconds_text(latency)}, {bytes_text(bandwidth)}/s"
+    kind = modelled(f"ring on {ranks} ranks, {link}; the backward pass is not slowed by it")
+    backward = tuple(zip([0.0, *ends[:-1]], ends, strict=True))
+    return Overlap(backward, tuple(buckets), max(ends[-1], free), kind)

@@ -3,54 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from labkit.collectives.messages import ANY_SOURCE, End, Mailboxes, OpenCall
+from labkit.collectives.messages import ANY_SOURCE, End, Lines, Mailboxes, OpenCall
 from labkit.collectives.records import counted
-from labkit.collectives.source import Lines
-from labkit.kinds import LabError
 
-CALLS = "Send, Recv, Sendrecv, Isend, Irecv, Barrier, Get_rank and Get_size"
 NAMED = 4  # ranks of a ring that are named one by one
-
-
-def bad_rank(call: OpenCall, other: Any, ranks: int) -> str:
-    """A message to or from a rank that does not exist."""
-    advice = "; divide with //" if isinstance(other, float) else ""
-    if isinstance(other, int) and other < 0:
-        advice = ", and a rank without a neighbour names MPI.PROC_NULL"
-    return (
-        f"{call.words} names rank {other!r}. Ranks count from 0 to {ranks - 1}: the neighbour of "
-        f"the last is (rank + 1) % size{advice}."
-    )
-
-
-def no_such_call(name: str) -> str:
-    """A call of mpi4py that programs of this course do not use."""
-    buffered = name.capitalize()
-    advice = (
-        f"There are {CALLS}. Write a collective from these, or take one of collectives.programs."
-    )
-    if buffered in CALLS.replace(",", "").split():
-        advice = f"Use comm.{buffered}, which sends numpy arrays as they lie in memory."
-    return f"The simulated communicator has no comm.{name}. {advice}"
-
-
-def wrong_place(rank: int, name: str) -> str:
-    """A communicator that was kept after the run, or went to another rank or a thread."""
-    return (
-        f"Rank {rank}'s {name} was called after the run had ended, from a thread, or by another "
-        "rank. Use a communicator only in the function that was given it."
-    )
-
-
-def inside_tensors(call: OpenCall) -> str:
-    """A call from inside a call of TensorFlow: changing ranks there would end the process."""
-    return (
-        f"{call.words} is inside a call of TensorFlow or a library like it, such as a custom "
-        "gradient. Simulated ranks take turns in one process, and cannot do that there: "
-        "communicate between tapes, with the gradients that tape.gradient returns."
-    )
 
 
 def unlike_ends(send: End, receive: End) -> str | None:
@@ -97,19 +55,11 @@ def left_over(mail: Mailboxes, calls: Sequence[OpenCall]) -> str | None:
     return None
 
 
-def rank_raised(rank: int, fault: BaseException, lines: Lines) -> LabError:
+def rank_raised(rank: int, fault: BaseException, lines: Lines) -> str:
     """A rank's own exception."""
     text = f": {fault}" if str(fault) else ""
     where = lines.of_exception(fault.__traceback__)
-    return LabError(f"Rank {rank} raised {type(fault).__name__}{text} ({where}).")
-
-
-def out_of_time(seconds: float, where: str) -> str:
-    """A program that takes too long."""
-    return (
-        f"The program had not ended after {seconds:g} s; it was at {where}. Look for a loop that "
-        "does not end, or give run more time with timeout=."
-    )
+    return f"Rank {rank} raised {type(fault).__name__}{text} ({where})."
 
 
 class Wait(NamedTuple):

@@ -1,4 +1,4 @@
-"""Closed forms of what our programs cost when all links are alike: α a message, β = 1/B a byte.
+"""What our programs cost: closed forms where all links are alike, and rings in numpy.
 
 >>> print(formula("ring_all_reduce"))
 2(P-1)·α + 2(P-1)/P·S/B + (P-1)/P·S·γ
@@ -20,10 +20,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from labkit.collectives import programs
-from labkit.kinds import LabError
+import numpy as np
 
-__all__ = ["FORMULAS", "Formula", "Program", "Terms", "core_of", "find_program", "formula"]
+from labkit.collectives import programs
+from labkit.collectives.topology import Topology
+from labkit.kinds import LabError
 
 Program: TypeAlias = str | Callable[..., Any]
 
@@ -153,3 +154,37 @@ FORMULAS: dict[str, Formula] = {
         "in each of N nodes; an incomplete node adds 2α + 2·S/B + S·γ", _two_levels,
     ),
 }  # fmt: skip
+
+# Rings on many thousand ranks. In a round every rank sends to its right neighbour; ranks do not
+# wait for one another between rounds, only for the messages of their own. With `time` as the vector
+# of the ranks' clocks, a round gives
+#     end = max(time, time of the right) + duration,  time = max(end, end of the left) + work
+
+
+# Whether what each round brings is added up, by rounds: as many as there are other ranks.
+RINGS = {"all_gather": (False,), "reduce_scatter": (True,), "ring_all_reduce": (True, False)}
+
+
+def ring_seconds(name: str, nbytes: float, topology: Topology, reduction: float) -> float:
+    """Seconds until the last rank of a ring program is done, on any links."""
+    times = topology.ranks - 1
+    here = np.arange(topology.ranks)
+    right, left = np.roll(here, -1), np.roll(here, 1)
+    chunk = nbytes / topology.ranks
+    sent = topology.durations(here, right, chunk)
+    work = reduction * chunk * topology.factors()
+    # No clock can advance in a round by more than the slowest rank of that round needs: a rank that
+    # is among the slowest in every round is the critical path, and its sum is the answer.
+    time, bound = topology.starts(), float(topology.starts().max())
+    for added in RINGS[name] if times else ():
+        needed = np.maximum(sent, sent[left]) + added * work
+        time += needed * times
+        bound += float(needed.max()) * times
+    if time.max() >= bound * (1 - 1e-12):
+        return float(time.max())
+    time = topology.starts()
+    for added in RINGS[name]:
+        for _ in range(times):
+            end = np.maximum(time, time[right]) + sent
+            time = np.maximum(end, end[left]) + added * work
+    return float(time.max())

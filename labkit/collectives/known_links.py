@@ -10,16 +10,13 @@ For when you cannot measure yourself. They are recorded; a time computed from th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from labkit.arguments import one_of, whole
 from labkit.collectives.clock import Seconds
 from labkit.collectives.records import counted
 from labkit.collectives.topology import Link
-from labkit.kinds import Kind, bytes_text, modelled, recorded, seconds_text
-
-__all__ = ["LINKS", "MEASURED", "KnownLink", "Measured", "nccl_latency", "table"]
+from labkit.kinds import Kind, modelled, recorded
 
 # The day on which a page without a date of its own was read.
 READ = "read 2026-11"
@@ -27,18 +24,15 @@ _D2L = "Dive into Deep Learning, parameterserver.md"
 _ML_ENGINEERING = "Bekman, ml-engineering, network/README.md"
 
 
-@dataclass(frozen=True)
-class KnownLink:
+class KnownLink(NamedTuple):
     """What one rank can send in one direction, and where that is from."""
 
-    name: str
     link: Link
     about: str
     kind: Kind
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """A published timing of a collective: bytes of each buffer, and seconds."""
 
     what: str
@@ -49,64 +43,56 @@ class Measured:
     kind: Kind
 
 
-LINKS: dict[str, KnownLink] = {
-    one.name: one
-    for one in (
-        KnownLink(
-            "NVLink 3, 8 A100", Link(56.3e-6 / 14, 234.89e9),
-            "all-reduce of 16 GiB, 78 % of 300 GB/s; latency fitted as a ring's 14 steps, and a "
-            "straight line is up to 36 % off between",
-            recorded(f"8 A100 ({_ML_ENGINEERING})", READ),
-        ),
-        KnownLink(
-            "NVLink 4, 8 H200", Link(41.4e-6 / 14, 482.26e9),
-            "all-reduce of 16 GiB with the switch adding up (NVLS), 107 % of 450 GB/s; latency "
-            "fitted as a ring's 14 steps, up to 21 % off between",
-            recorded(f"8 H200, NCCL 2.27.7 ({_ML_ENGINEERING})", READ),
-        ),
-        KnownLink(
-            "NVSwitch, HGX H100", Link(936.25e-9, 400e9),
-            "validated input of a simulator, with ring collectives",
-            recorded("HGX H100 (astra-sim, HGX-H100-validated.yml)", READ),
-        ),
-        KnownLink(
-            "TPU v5e, one axis", Link(1e-6, 45e9),
-            "about 1 µs a hop: below 45 kB a message is latency",
-            recorded("TPU v5e (scaling-book, TPU v5e)", READ),
-        ),
-        KnownLink(
-            "PCIe 3 x16", Link(5.7e-6, 16e9),
-            "16 GB/s; the latency is NCCL's Simple ring step over PCIe",
-            recorded(f"PCIe 3 ({_D2L}; NCCL src/graph/tuning.cc)", "2026-06"),
-        ),
-        KnownLink(
-            "Ethernet 25 Gbit/s", Link(14e-6, 3.125e9),
-            "the cable's rate; the latency is NCCL's Simple step over a network",
-            recorded("25 Gbit/s Ethernet (NCCL src/graph/tuning.cc)", "2026-06"),
-        ),
-    )
+LINKS = {
+    "NVLink 3, 8 A100": KnownLink(
+        Link(56.3e-6 / 14, 234.89e9),
+        "all-reduce of 16 GiB, 78 % of 300 GB/s; latency fitted as a ring's 14 steps, and a "
+        "straight line is up to 36 % off between",
+        recorded(f"8 A100 ({_ML_ENGINEERING})", READ),
+    ),
+    "NVLink 4, 8 H200": KnownLink(
+        Link(41.4e-6 / 14, 482.26e9),
+        "all-reduce of 16 GiB with the switch adding up (NVLS), 107 % of 450 GB/s; latency "
+        "fitted as a ring's 14 steps, up to 21 % off between",
+        recorded(f"8 H200, NCCL 2.27.7 ({_ML_ENGINEERING})", READ),
+    ),
+    "NVSwitch, HGX H100": KnownLink(
+        Link(936.25e-9, 400e9),
+        "validated input of a simulator, with ring collectives",
+        recorded("HGX H100 (astra-sim, HGX-H100-validated.yml)", READ),
+    ),
+    "TPU v5e, one axis": KnownLink(
+        Link(1e-6, 45e9),
+        "about 1 µs a hop: below 45 kB a message is latency",
+        recorded("TPU v5e (scaling-book, TPU v5e)", READ),
+    ),
+    "PCIe 3 x16": KnownLink(
+        Link(5.7e-6, 16e9),
+        "16 GB/s; the latency is NCCL's Simple ring step over PCIe",
+        recorded(f"PCIe 3 ({_D2L}; NCCL src/graph/tuning.cc)", "2026-06"),
+    ),
+    "Ethernet 25 Gbit/s": KnownLink(
+        Link(14e-6, 3.125e9),
+        "the cable's rate; the latency is NCCL's Simple step over a network",
+        recorded("25 Gbit/s Ethernet (NCCL src/graph/tuning.cc)", "2026-06"),
+    ),
 }  # fmt: skip
 
-# For a ring on one node: microseconds before anything moves, and for each step over a link.
-_NCCL = {
-    "LL": {"base": 6.6, "nvlink": 0.6, "pci": 1.0},
-    "LL128": {"base": 14.0, "nvlink": 1.9, "pci": 2.5},
-    "Simple": {"base": 8.4, "nvlink": 3.4, "pci": 5.7},
-}
+# For a ring on one node over NVLink: microseconds before anything moves, and for each step.
+_NCCL = {"LL": (6.6, 0.6), "LL128": (14.0, 1.9), "Simple": (8.4, 3.4)}
 
 
-def nccl_latency(algorithm: str, protocol: str, ranks: int, over: str = "nvlink") -> Seconds:
+def nccl_latency(algorithm: str, protocol: str, ranks: int) -> Seconds:
     """What NCCL takes a ring all-reduce to cost on one node before the first byte counts.
 
     >>> [str(nccl_latency("ring", name, ranks=8)) for name in ("LL", "LL128", "Simple")]
     ['15.0 µs', '40.6 µs', '56.0 µs']
     """
     one_of("algorithm", algorithm, ["ring"])  # the tree's needs a number of nodes
-    row = _NCCL[one_of("protocol", protocol, _NCCL)]
+    base, step = _NCCL[one_of("protocol", protocol, _NCCL)]
     steps = 2 * (whole("ranks", ranks, at_least=1) - 1)
-    total = row["base"] + steps * row[one_of("over", over, ["nvlink", "pci"])]
-    source = f"NCCL's own cost model (src/graph/tuning.cc, 2026-06), {steps} steps over {over}"
-    return Seconds(1e-6 * total, modelled(source))
+    source = f"NCCL's own cost model (src/graph/tuning.cc, 2026-06), {steps} steps over NVLink"
+    return Seconds(1e-6 * (base + steps * step), modelled(source))
 
 
 _H100 = recorded("nodes of 8 H100 (Ultra-Scale Playbook, pp_comm_bandwidth)", READ)
@@ -137,22 +123,20 @@ MEASURED: tuple[Measured, ...] = (
 )  # fmt: skip
 
 
-class _Table(tuple[KnownLink, ...]):
-    __slots__ = ()
+class _Table:
+    """The known links with their sources, for a notebook to show."""
 
     def __repr__(self) -> str:
-        return "\n".join(f"{one.name}: {one.link}; {one.about}; {one.kind}" for one in self)
+        lines = [f"{name}: {one.link}; {one.about}; {one.kind}" for name, one in LINKS.items()]
+        return "\n".join(lines)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from labkit.views.table import table
 
         rows = [
-            (
-                one.name, seconds_text(one.link.latency), f"{bytes_text(one.link.bandwidth)}/s",
-                one.about, str(one.kind),
-            )
-            for one in self
-        ]  # fmt: skip
+            (name, *str(one.link).split(" and "), one.about, str(one.kind))
+            for name, one in LINKS.items()
+        ]
         head = ("link", "latency", "bandwidth", "what it is", "kind")
         shown = table(head, rows, "Known links, one direction", prose=True)
         return {"text/plain": repr(self), "text/html": shown}
@@ -160,4 +144,4 @@ class _Table(tuple[KnownLink, ...]):
 
 def table() -> Any:
     """The known links with their sources, for a notebook to show."""
-    return _Table(LINKS.values())
+    return _Table()

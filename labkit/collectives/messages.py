@@ -1,55 +1,112 @@
-"""Messages under way: their ends, the calls that post them, and the step in which each travels."""
+"""Calls and messages under way: who made them at which line, and which ends belong together."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+import inspect
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
-from typing import Any
+from pathlib import Path
+from textwrap import dedent
+from traceback import extract_tb
+from types import CodeType, FrameType, TracebackType
+from typing import Any, NamedTuple
 
-from labkit.collectives.records import Array, Call, Message
-from labkit.collectives.source import SourceLine
+from labkit.collectives.records import Array, Place, Source
 
-__all__ = [
-    "ANY_SOURCE",
-    "ANY_TAG",
-    "PROC_NULL",
-    "End",
-    "Mailboxes",
-    "OpenCall",
-    "count_steps",
-]
+# Calls come from the program by way of these.
+_MACHINERY = {
+    str(Path(__file__).parent / f"{name}.py")
+    for name in ("messages", "communicator", "scheduler", "trace", "programs/buffers")
+}
+# Their C++ calls Python, and two ranks must not take turns inside of it.
+_TENSOR_LIBRARIES = {"jax", "keras", "tensorflow", "torch"}
+
+
+class SourceLine(NamedTuple):
+    """A line of the program; its place in the record is None when the source cannot be read."""
+
+    text: str  # `line 7`
+    place: Place | None = None
+    in_tensors: bool = False  # whether TensorFlow, or a library like it, called the function
+
+
+class Lines:
+    """The program's functions, each kept when it first makes a call."""
+
+    def __init__(self, program: Callable[..., Any]) -> None:
+        self.sources: list[Source] = []
+        code = getattr(function_of(program), "__code__", None)
+        self._file = code.co_filename if code else ""
+        # By identity: equal functions of two cells are equal codes.
+        self._known: dict[int, tuple[CodeType, int | None]] = {}
+
+    def here(self) -> SourceLine:
+        """The line of the program's innermost function that is running now."""
+        found, in_tensors = None, False
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if found is None and _is_of_program(frame.f_code):
+                found = frame
+            in_tensors |= frame.f_globals.get("__name__", "").split(".")[0] in _TENSOR_LIBRARIES
+            frame = frame.f_back
+        if found is None:
+            return SourceLine("a line that cannot be read")
+        code, line = found.f_code, found.f_lineno
+        index, place = self._index(code), None
+        if index is not None:
+            place = Place(index, line - self.sources[index].first + 1)
+        return SourceLine(self._words(code.co_filename, line, code.co_name), place, in_tensors)
+
+    def of_exception(self, traceback: TracebackType | None) -> str:
+        """The program's innermost line in a traceback, with its text."""
+        steps = [step for step in extract_tb(traceback) if step.filename not in _MACHINERY]
+        own = [step for step in steps if step.filename == self._file]
+        for step in (own or steps)[-1:]:
+            where = self._words(step.filename, step.lineno or 0, step.name)
+            return f"{where}: {step.line}" if step.line else where
+        return "a line that cannot be read"
+
+    def _words(self, file: str, line: int, function: str) -> str:
+        """`line 7`; with its file, or with its function, as cells of a notebook have no names."""
+        if file == self._file:
+            return f"line {line}"
+        return f"line {line} of {Path(file).name if Path(file).exists() else function}"
+
+    def _index(self, code: CodeType) -> int | None:
+        if id(code) not in self._known:
+            index = None
+            try:
+                lines, first = inspect.getsourcelines(code)
+            except (OSError, TypeError, IndexError, SyntaxError):
+                pass
+            else:
+                index = len(self.sources)
+                name = code.co_qualname.rpartition("<locals>.")[2]
+                self.sources.append(Source(name, first, dedent("".join(lines))))
+            self._known[id(code)] = code, index
+        return self._known[id(code)][1]
+
+
+def function_of(program: Any) -> Any:
+    """The function behind a decorator, a functools.partial, or an object that can be called."""
+    inner = inspect.unwrap(getattr(program, "func", program))
+    return inner if hasattr(inner, "__code__") else type(inner).__call__
+
+
+def _is_of_program(code: CodeType) -> bool:
+    """In Python 3.11 a comprehension has a frame of its own, and is no function of the program."""
+    is_function = not code.co_name.startswith("<") or code.co_name == "<lambda>"
+    return is_function and code.co_filename not in _MACHINERY
 
 
 # No MPI library has these numbers: in MPICH PROC_NULL is -1, as is rank - 1 of rank 0.
-OURS = {"ANY_SOURCE": -9001, "PROC_NULL": -9002, "ANY_TAG": -9003}
-# What mpiexec of MPICH and of Open MPI, and srun, tell a rank about itself.
-STARTED_BY_MPI = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"}
-
-
-class Constant(int):
-    """A number that becomes that of a real MPI when it comes to one of its ranks."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return constant, (next(name for name, number in OURS.items() if number == self),)
-
-
-def constant(name: str) -> int:
-    """ANY_SOURCE, PROC_NULL or ANY_TAG: MPI's own number in a rank that mpiexec has started."""
-    if STARTED_BY_MPI & os.environ.keys() and importlib.util.find_spec("mpi4py"):
-        return int(getattr(importlib.import_module("mpi4py.MPI"), name))
-    return Constant(OURS[name])
-
-
-ANY_SOURCE, PROC_NULL, ANY_TAG = map(constant, OURS)
+ANY_SOURCE, PROC_NULL, ANY_TAG = -9001, -9002, -9003
 
 
 @dataclass(slots=True, eq=False)
 class OpenCall:
-    """A call that a rank has made; `number` is known when it returns, `step` after the run."""
+    """A call that a rank has made; `number` is known when it returns."""
 
     rank: int
     name: str
@@ -59,21 +116,11 @@ class OpenCall:
     pending: list[End] = field(default_factory=list)  # ends that it waits for, all or one
     barrier: int | None = None
     number: int = -1
-    step: int = 0
 
     @property
     def words(self) -> str:
         """`Rank 0's Send (line 7)`."""
         return f"Rank {self.rank}'s {self.name} ({self.at.text})"
-
-    def recorded(self) -> Call:
-        """The call as plain data."""
-        begins = tuple(end.message.number for end in self.posts)
-        awaits = tuple(end.message.number for end in self.awaits)
-        return Call(
-            self.number, self.rank, self.name, self.at.place, self.step,
-            begins, awaits, self.barrier,
-        )  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -95,8 +142,7 @@ class End:
     late: bool = False  # of Isend or Irecv, to be waited for
     waited: bool = False
     other: End | None = None  # the end that it was matched with
-    number: int = -1  # of the message, here and below in its send
-    step: int = 0
+    number: int = -1  # of the message, in its send
 
     @property
     def rank(self) -> int:
@@ -118,16 +164,6 @@ class End:
         """`Send to rank 1 (line 7)`."""
         other = f"rank {self.peer}" if self.peer >= 0 else "any rank"
         return f"{self.call.name} {'to' if self.sends else 'from'} {other} ({self.call.at.text})"
-
-    def recorded(self) -> Message:
-        """A matched send as plain data."""
-        assert self.other is not None
-        into = self.other.region
-        return Message(
-            self.number, self.rank, self.other.rank, self.tag, self.nbytes, self.count,
-            self.step, self.region, into and (into[0], into[0] + self.count),
-            self.call.number, self.other.call.number,
-        )  # fmt: skip
 
 
 class Mailboxes:
@@ -153,66 +189,3 @@ class Mailboxes:
                 return send, receive
         mine.append(end)
         return None
-
-
-def count_steps(calls: Sequence[OpenCall], ranks: int) -> None:
-    """Give every message its step, and every call the step at which it returns.
-
-    A clock on which each message takes one step: it travels as soon as both ends are posted, its
-    sender sends nothing else and its receiver receives nothing else; first posted, first served,
-    of those posted together the lowest sender's first. So the steps do not depend on the order in
-    which the simulator happens to run the ranks.
-    """
-    todo: list[list[OpenCall]] = [[] for _ in range(ranks)]
-    for call in reversed(calls):
-        todo[call.rank].append(call)
-    now = [0] * ranks
-    posted: Counter[End] = Counter()  # how many ends of each message, until it has both
-    arrived: defaultdict[int | None, list[int]] = defaultdict(list)  # when ranks came to a barrier
-    waiting: list[End] = []
-
-    def enter(rank: int) -> None:
-        for call in todo[rank][-1:]:
-            posted.update(end.message for end in call.posts)
-            if call.barrier is not None:
-                arrived[call.barrier].append(now[rank])
-
-    def returns(call: OpenCall) -> bool:
-        complete = all(end.message.step for end in call.awaits)
-        return complete and len(arrived[call.barrier]) in (0, ranks)
-
-    def advance(rank: int) -> bool:
-        """Let a rank go on as far as it gets; whether it did."""
-        before = len(todo[rank])
-        while todo[rank] and returns(todo[rank][-1]):
-            call = todo[rank].pop()
-            steps = [end.message.step for end in call.awaits]
-            call.step = now[rank] = max([now[rank], *steps, *arrived[call.barrier]])
-            enter(rank)
-        return len(todo[rank]) < before
-
-    for rank in range(ranks):
-        enter(rank)
-    for step in count(1):
-        while sum(advance(rank) for rank in range(ranks)):
-            pass
-        ready = [send for send, ends in posted.items() if ends == 2]
-        posted.subtract(ready + ready)
-        posted += Counter()  # forgets what is at 0
-        waiting += sorted(ready, key=lambda send: (send.rank, send.call.number))
-        if not waiting:
-            return
-        waiting = _travel(waiting, step)
-
-
-def _travel(waiting: list[End], step: int) -> list[End]:
-    """Give the step to the messages that can travel together; returns the others."""
-    sending, receiving, rest = set(), set(), []
-    for send in waiting:
-        if send.rank in sending or send.peer in receiving:
-            rest.append(send)
-        else:
-            sending.add(send.rank)
-            receiving.add(send.peer)
-            send.step = step
-    return rest

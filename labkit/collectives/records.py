@@ -14,20 +14,6 @@ import numpy.typing as npt
 from labkit.kinds import count_text
 from labkit.plain import stored
 
-__all__ = [
-    "Array",
-    "Call",
-    "Message",
-    "Place",
-    "Record",
-    "Source",
-    "State",
-    "Values",
-    "chunk_bounds",
-    "counted",
-    "listed",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 
 
@@ -178,14 +164,6 @@ class Record:
     def messages_sent(self) -> tuple[int, ...]:
         """Messages that each rank sent."""
         return self._per_rank((m.source, 1) for m in self.messages)
-
-    def links(self) -> dict[tuple[int, int], int]:
-        """Bytes that went over each pair (source, dest)."""
-        total: dict[tuple[int, int], int] = {}
-        for message in self.messages:
-            pair = message.source, message.dest
-            total[pair] = total.get(pair, 0) + message.nbytes
-        return dict(sorted(total.items()))
 
     def _per_rank(self, parts: Iterable[tuple[int, int]]) -> tuple[int, ...]:
         total = [0] * self.ranks

@@ -1,7 +1,8 @@
 """N ranks in one process: each has a stack of its own, and they take turns.
 
 A rank runs until it has to wait; then the next that can go on does, in the order of ranks. Nothing
-depends on time or chance, so the same program always leaves the same record.
+depends on time or chance, so the same program always leaves the same record. Whenever a rank makes
+a call, what has changed in its buffer is kept.
 """
 
 from __future__ import annotations
@@ -10,18 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-import greenlet
+import numpy as np
 
 from labkit.collectives import errors
-from labkit.collectives.buffer_log import BufferLog, poison, poisoned_by
-from labkit.collectives.messages import End, Mailboxes, OpenCall
+from labkit.collectives.messages import End, Lines, Mailboxes, OpenCall
 from labkit.collectives.records import Array
-from labkit.collectives.source import Lines
 from labkit.kinds import LabError
 from labkit.time_limit import TimeLimit, time_limit
 
-__all__ = ["Scheduler"]
-
+KEEP = 16_000_000  # bytes; a run that changes more keeps no states
 POLLS = 10_000  # Tests in a row, of ranks that do nothing else: no message will come
 # Stacks of programs that no exception ends; a stack that is garbage would run again.
 _KEPT: list[Any] = []
@@ -51,6 +49,8 @@ class Scheduler:
 
     def run(self, work: Callable[[int], None], timeout: float) -> None:
         """Call `work(rank)` on every rank, to its end; what went wrong is raised."""
+        import greenlet
+
         self._hub = greenlet.getcurrent()
         self._stacks = [greenlet.greenlet(partial(self._rank, work, r)) for r in range(self.ranks)]
         try:
@@ -61,7 +61,10 @@ class Scheduler:
                     self._clean_up()
         except TimeLimit as late:
             where = self.lines.of_exception(late.__traceback__)
-            self._fault = self._fault or LabError(errors.out_of_time(timeout, where))
+            self._fault = self._fault or LabError(
+                f"The program had not ended after {timeout:g} s; it was at {where}. Look for a "
+                "loop that does not end, or give run more time with timeout=."
+            )
         if self._fault is None and (text := errors.left_over(self.mail, self.calls)):
             self._fault = LabError(text)
         if self._fault is not None:
@@ -100,20 +103,29 @@ class Scheduler:
             self._fault = self._fault or fault
         except (Exception, SystemExit) as fault:  # noqa: BLE001 (it is raised with its rank)
             if self._fault is None:
-                self._fault = errors.rank_raised(rank, fault, self.lines)
+                self._fault = LabError(errors.rank_raised(rank, fault, self.lines))
                 self._fault.__cause__ = fault
 
     # What the calls of a communicator are made of.
 
     def enter(self, rank: int, name: str) -> OpenCall:
         """A rank makes a call."""
+        import greenlet
+
         if greenlet.getcurrent() is not self._stacks[rank]:
-            raise self.fault(errors.wrong_place(rank, name))
+            raise self.fault(
+                f"Rank {rank}'s {name} was called after the run had ended, from a thread, or by "
+                "another rank. Use a communicator only in the function that was given it."
+            )
         if self._over or self._fault is not None:
             self._hub.switch()  # the program has caught what ended the run
         call = OpenCall(rank, name, self.lines.here())
         if call.at.in_tensors:
-            raise self.fault(errors.inside_tensors(call))
+            raise self.fault(
+                f"{call.words} is inside a call of TensorFlow or a library like it, such as a "
+                "custom gradient. Simulated ranks take turns in one process, and cannot do that "
+                "there: communicate between tapes, with the gradients that tape.gradient returns."
+            )
         self.log.observe(rank, self._last[rank], self._receiving[rank])
         return call
 
@@ -204,3 +216,85 @@ class Scheduler:
         number = poisoned_by(memory) if self._poisoned else 0
         if 0 < number <= len(self._poisoned):
             raise self.fault(errors.not_waited(self._poisoned[number - 1], "read"))
+
+
+class BufferLog:
+    """What changes in each rank's buffer, seen whenever the rank makes a call and when it ends."""
+
+    def __init__(self, buffers: list[Array]) -> None:
+        self.complete = True
+        self._buffers = buffers
+        self._addresses = [_address(buffer) for buffer in buffers]
+        self._live = [_words(buffer) for buffer in buffers]
+        self._seen = [words.copy() for words in self._live]
+        # After which call, on which rank, from which element on, what.
+        self.found: list[tuple[OpenCall | None, int, int, bytes]] = []
+        self._bytes = 0
+
+    def region(self, rank: int, memory: Array) -> tuple[int, int] | None:
+        """The elements (start, stop) of the rank's buffer that some memory is, if it is any."""
+        buffer = self._buffers[rank]
+        offset = _address(memory) - self._addresses[rank]
+        if not 0 <= offset <= buffer.nbytes - memory.nbytes:
+            return None
+        start = offset // buffer.itemsize
+        return start, start - -memory.nbytes // buffer.itemsize
+
+    def observe(self, rank: int, last: OpenCall | None, receiving: Iterable[End]) -> None:
+        """Keep what has changed since the last time, after the last call that returned."""
+        live, seen = self._live[rank], self._seen[rank]
+        if not self.complete:
+            return
+        differs = live != seen
+        for end in receiving:
+            if end.region is not None:
+                differs[slice(*end.region)] = False
+        changed = differs.nonzero()[0]
+        if changed.size:
+            start, stop = int(changed[0]), int(changed[-1]) + 1
+            np.copyto(seen, live, where=differs)
+            data = seen[start:stop].tobytes()
+            self.found.append((last, rank, start, data))
+            self._bytes += len(data)
+        if self._bytes > KEEP:
+            self.complete, self.found = False, []
+
+
+def _words(buffer: Array) -> Array:
+    """The buffer's bits as whole numbers, a row for each element: NaN is not equal to itself."""
+    width = min(8, buffer.itemsize)
+    return buffer.reshape(-1).view(f"u{width}").reshape(buffer.size, -1 if buffer.size else 1)
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+# Memory that is receiving is filled with a signalling NaN that has a number. Arithmetic makes it
+# quiet, so that a write is seen, and passes the number on, which says what receive it comes from.
+_SIGNALLING = {4: 0x7F800000, 8: 0x7FF0000000000000}
+_NUMBERS = 1 << 22
+
+
+def poison(memory: Array, number: int) -> None:
+    """Fill memory with what no program can take for a result; numbers count from 1."""
+    if (words := _float_words(memory)) is not None:
+        words[...] = _SIGNALLING[words.itemsize] + number % _NUMBERS
+    else:
+        memory.view("u1")[...] = 0x7D
+
+
+def poisoned_by(memory: Array) -> int:
+    """The number of the first such NaN in memory, or 0; other dtypes have no room for one."""
+    if (words := _float_words(memory)) is None:
+        return 0
+    numbers = words[np.isnan(words.view(f"f{words.itemsize}"))] % _NUMBERS
+    return int(next(iter(numbers[numbers > 0]), 0))
+
+
+def _float_words(memory: Array) -> Array | None:
+    """The bits of floats of 4 and 8 bytes, and of the two halves of complex numbers."""
+    width = memory.itemsize // (2 if memory.dtype.kind == "c" else 1)
+    if memory.dtype.kind not in "fc" or width not in _SIGNALLING:
+        return None
+    return memory.view(f"u{width}")

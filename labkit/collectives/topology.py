@@ -20,8 +20,6 @@ from labkit.arguments import number, whole
 from labkit.collectives.records import Array, counted
 from labkit.kinds import LabError, bytes_text, seconds_text
 
-__all__ = ["Link", "Topology", "fully_connected", "nodes", "ring", "slow_link", "straggler"]
-
 
 @dataclass(frozen=True)
 class Link:
@@ -98,43 +96,20 @@ class Topology:
         stops = [(src + way * hop) % self.ranks for hop in range(min(ahead, back) + 1)]
         return list(pairwise(stops))
 
-    def hops(self, src: Array, dst: Array) -> Array:
-        """How many links the routes have."""
-        hops: Array = src != dst
-        if self.is_ring:
-            hops = np.minimum((dst - src) % self.ranks, (src - dst) % self.ranks)
-        return hops.astype(int)
-
     def durations(self, src: Array, dst: Array, nbytes: Array | float) -> Array:
         """Seconds of each message alone on its route: all latencies, and the narrowest link."""
-        hops = self.hops(src, dst)
+        slower = {(slow.src, slow.dst): slow.factor for slow in self.slow}
+        pairs = zip(src.tolist(), dst.tolist(), strict=True)
+        routes = [[slower.get(link, 1.0) for link in self.route(*pair)] for pair in pairs]
         latency = np.full(src.shape, self.link.latency)
         bandwidth = np.full(src.shape, self.link.bandwidth)
         if self.between is not None:
             across = src // self.per_node != dst // self.per_node
             latency[across], bandwidth[across] = self.between.latency, self.between.bandwidth
-        slowest, latencies = np.ones(src.shape), hops.astype(float)
-        for slow in self.slow:
-            over = self._over(slow, src, dst)
-            slowest[over] = np.maximum(slowest[over], slow.factor)
-            latencies[over] += slow.factor - 1
-        seconds: Array = np.where(hops > 0, latency * latencies + nbytes * slowest / bandwidth, 0.0)
-        if self.stragglers:
-            factors = self.factors()
-            seconds = seconds * np.maximum(factors[src], factors[dst])
-        return seconds
-
-    def _over(self, slow: SlowLink, src: Array, dst: Array) -> Array:
-        """Which messages cross a slow link."""
-        ahead, back = (dst - src) % self.ranks, (src - dst) % self.ranks
-        over: Array
-        if not self.is_ring:
-            over = (src == slow.src) & (dst == slow.dst)
-        elif (slow.dst - slow.src) % self.ranks == 1:
-            over = (ahead <= back) & ((slow.src - src) % self.ranks < ahead)
-        else:
-            over = (ahead > back) & ((src - slow.src) % self.ranks < back)
-        return over
+        slowest = np.array([max(route, default=0.0) for route in routes])
+        seconds: Array = latency * [sum(route) for route in routes] + nbytes * slowest / bandwidth
+        factors = self.factors()
+        return seconds * np.maximum(factors[src], factors[dst])
 
     def factors(self) -> Array:
         """How many times slower each rank is."""

@@ -13,31 +13,31 @@ from __future__ import annotations
 
 import base64
 import inspect
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from labkit.arguments import number, whole
-from labkit.collectives import clock
+from labkit.collectives import clock, errors
 from labkit.collectives.check import Verdict, check
+from labkit.collectives.communicator import Communicator, lent_to_mpi4py
 from labkit.collectives.contributions import Contributions, contributions
-from labkit.collectives.records import Array, Record, counted
-from labkit.collectives.simulator import MOST_RANKS, simulate
+from labkit.collectives.messages import End, Lines, OpenCall
+from labkit.collectives.programs.buffers import OPERATIONS
+from labkit.collectives.records import Array, Call, Message, Record, State, Values, counted
+from labkit.collectives.scheduler import Scheduler
 from labkit.kinds import LabError, bytes_text, seconds_text
+from labkit.mpi.run import MOST_PROCESSES, run_processes
 from labkit.plain import read, stored, write, write_text
 
-__all__ = ["Player", "Trace", "check_program", "make_buffers", "run"]
-
-LANES = ("sends", "receives", "works")  # of a rank, in chrome://tracing
-STEPS = "modelled: no links were given, so each step is drawn as 1 µs"
-
+MOST_RANKS = 256  # a ring of them makes 130,000 calls, in 10 s
 # The player's links where none are given, a network between machines: 5 µs, 10 GB/s.
 LINKS = {"latency": 5e-6, "bandwidth": 10e9}
 
@@ -61,9 +61,147 @@ def run(
     check_program(program, options)
     number("timeout", timeout, above=0)
     whole("eager", eager)
-    buffers = make_buffers(inputs, ranks, MOST_RANKS)
-    record = simulate(program, buffers, options, eager=eager, timeout=timeout)
-    return Trace(**{one.name: getattr(record, one.name) for one in fields(record)})
+    buffers = _make_buffers(inputs, ranks, MOST_RANKS)
+    return simulate(program, buffers, options, eager=eager, timeout=timeout)
+
+
+def run_mpi(
+    program: Callable[..., Any],
+    inputs: Sequence[Any] | None = None,
+    *,
+    ranks: int | None = None,
+    timeout: float = 60.0,
+    **options: Any,
+) -> list[Array]:
+    """What `run` does, in a process per rank: the buffers that `program(comm, buffer)` leaves.
+
+    `comm` is mpi4py's COMM_WORLD. Programs that wait for ever are stopped after `timeout` seconds.
+    """
+    check_program(program, options)
+    number("timeout", timeout, above=0, at_most=1e6)
+    buffers = _make_buffers(inputs, ranks, MOST_PROCESSES)
+    return run_processes(program, buffers, options, timeout, _raised)
+
+
+def _raised(rank: int, fault: BaseException, program: Callable[..., Any]) -> str:
+    return errors.rank_raised(rank, fault, Lines(program))
+
+
+def simulate(
+    program: Callable[..., Any],
+    inputs: Sequence[Array],
+    options: dict[str, Any],
+    *,
+    eager: int = 0,
+    timeout: float = 60.0,
+) -> Trace:
+    """Run the program on a copy of each input; raise what went wrong."""
+    buffers = [np.array(one, order="C", copy=True) for one in inputs]
+    given = tuple(Values.of(buffer) for buffer in buffers)
+    ranks = Scheduler(program, buffers, eager)
+    returned: list[Any] = [None] * len(buffers)
+
+    def work(rank: int) -> None:
+        returned[rank] = program(Communicator(ranks, rank), buffers[rank], **options)
+
+    with lent_to_mpi4py(program):
+        ranks.run(work, timeout)
+    left = tuple(Values.of(buffer) for buffer in buffers)
+    keywords = {**getattr(program, "keywords", {}), **options}  # those of a functools.partial too
+    inner = getattr(program, "func", program)
+    sends = ranks.mail.messages
+    for index, send in enumerate(sends):
+        send.number = index
+    trace = Trace(
+        program=str(getattr(inner, "__name__", type(inner).__name__)),
+        ranks=len(buffers),
+        options={name: repr(value) for name, value in keywords.items()},
+        sources=tuple(ranks.lines.sources),
+        calls=tuple(_call(call) for call in ranks.calls),
+        messages=tuple(_message(send) for send in sends),
+        given=given,
+        left=left,
+        states=(),
+        steps=0,
+        complete=ranks.log.complete,
+        op=_operation(program, keywords),
+        note=_note(ranks, returned, unchanged=given == left),
+        _again=partial(simulate, program, options=options, eager=eager, timeout=timeout),
+    )
+    return _with_steps(trace, ranks.log.found)
+
+
+def _call(call: OpenCall) -> Call:
+    begins = tuple(end.message.number for end in call.posts)
+    awaits = tuple(end.message.number for end in call.awaits)
+    place, barrier = call.at.place, call.barrier
+    return Call(call.number, call.rank, call.name, place, 0, begins, awaits, barrier)
+
+
+def _message(send: End) -> Message:
+    receive = send.other
+    assert receive is not None
+    into = receive.region and (receive.region[0], receive.region[0] + send.count)
+    return Message(
+        send.number, send.rank, receive.rank, send.tag, send.nbytes, send.count, 0, send.region,
+        into, send.call.number, receive.call.number,
+    )  # fmt: skip
+
+
+def _with_steps(trace: Trace, changes: list[tuple[OpenCall | None, int, int, bytes]]) -> Trace:
+    """Number steps: the ticks of a clock on which each message takes one, whatever its size.
+
+    So they do not depend on the order in which the simulator happens to run the ranks.
+    """
+    ticks = clock.ticks(trace)
+    arrived, returned = [int(end) for end in ticks.ends], [int(at) for at in ticks.returned]
+    order = sorted(trace.messages, key=lambda one: (arrived[one.number], one.source))
+    renumbered = {one.number: number for number, one in enumerate(order)}
+    return replace(
+        trace,
+        messages=tuple(
+            replace(one, number=renumbered[one.number], step=arrived[one.number]) for one in order
+        ),
+        calls=tuple(
+            replace(
+                call,
+                step=returned[call.number],
+                begins=tuple(renumbered[number] for number in call.begins),
+                awaits=tuple(renumbered[number] for number in call.awaits),
+            )
+            for call in trace.calls
+        ),
+        states=tuple(
+            State(returned[last.number] if last else 0, rank, start, data)
+            for last, rank, start, data in changes
+        ),
+        steps=max(arrived, default=0),
+    )
+
+
+def _operation(program: Callable[..., Any], keywords: dict[str, Any]) -> str | None:
+    """The name of the program's option `op`, or of its default."""
+    try:
+        default = inspect.signature(program).parameters["op"].default
+    except (KeyError, ValueError):
+        default = None
+    op = keywords.get("op", default)
+    return op if isinstance(op, str) and op in OPERATIONS else None
+
+
+def _note(run: Scheduler, returned: list[Any], *, unchanged: bool) -> str:
+    """What is odd about a run that came to its end."""
+    if unchanged and any(isinstance(value, np.ndarray) for value in returned):
+        return (
+            "The program returned an array and left its buffer as it was: a program works in "
+            "place, so write into the buffer (buffer[:] = result)."
+        )
+    if run.ranks > 1 and not run.calls and "mpi4py.MPI" in sys.modules:
+        return (
+            "No rank has sent anything: in a simulated run MPI.COMM_WORLD is a world of one rank. "
+            "Use the comm that the program is given."
+        )
+    return ""
 
 
 @stored
@@ -106,13 +244,6 @@ class Trace(Record):
         """
         links = links if "topology" in links else LINKS | links
         return Player(self, self.contributions(op), self.timed(**links))
-
-    def to_chrome(self, path: str | Path, **links: Any) -> Path:
-        """Write the run as a trace that chrome://tracing and Perfetto open.
-
-        With latency=, bandwidth=, … as for `timed`; without, in steps of 1 µs.
-        """
-        return write_text(path, _chrome_text(self, self.timed(**links) if links else None))
 
     def save(self, path: str | Path) -> Path:
         """Write the trace to a JSON file; `Trace.load(path)` reads it back."""
@@ -196,17 +327,16 @@ class Player:
 
 def check_program(program: Callable[..., Any], options: dict[str, Any]) -> None:
     """Refuse what is no program, or cannot take these options."""
-    inner = inspect.unwrap(getattr(program, "func", program))  # functools.partial
-    if not callable(program) or inspect.isgeneratorfunction(inner):
+    if not callable(program):
         raise LabError(
             f"program must be a function of (comm, buffer), such as "
-            f"collectives.programs.ring_all_reduce, and no generator, got {program!r}."
+            f"collectives.programs.ring_all_reduce, got {program!r}."
         )
     with suppress(ValueError):  # it has no signature to look at
         try:
             inspect.signature(program).bind(None, None, **options)
         except TypeError as fault:
-            name = getattr(inner, "__name__", type(inner).__name__)
+            name = getattr(program, "__name__", type(program).__name__)
             given = "".join(f", {option}=..." for option in options)
             raise LabError(
                 f"{name} cannot be called as program(comm, buffer{given}): {fault}. Write "
@@ -214,80 +344,25 @@ def check_program(program: Callable[..., Any], options: dict[str, Any]) -> None:
             ) from None
 
 
-def make_buffers(inputs: Sequence[Any] | None, ranks: int | None, most: int) -> list[Array]:
+def _make_buffers(inputs: Sequence[Any] | None, ranks: int | None, most: int) -> list[Array]:
     """A buffer per rank: a copy of each input, or whole numbers that count through the ranks."""
+    if inputs is None and ranks is None:
+        raise LabError("A run needs its data: give inputs=[one array per rank], or ranks=8.")
+    count = whole("ranks", ranks, at_least=1) if inputs is None else len(inputs)
+    if count > most:
+        raise LabError(
+            f"At most {most} ranks run on one machine, got {count:,}. What labkit's own programs "
+            "cost on many thousand ranks, collectives.cost computes."
+        )
     if inputs is None:
-        if ranks is None:
-            raise LabError("A run needs its data: give inputs=[one array per rank], or ranks=8.")
-        _check_count(whole("ranks", ranks, at_least=1), most)
-        return [np.arange(1.0, ranks + 1) + rank * ranks for rank in range(ranks)]
-    try:
-        given = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
-    except TypeError:
-        raise LabError(f"inputs must be a list of one array per rank, got {inputs!r}.") from None
-    if not given or ranks not in (None, len(given)):
-        have = f"has {len(given)} arrays" if given else "is empty"
+        return [np.arange(1.0, count + 1) + rank * count for rank in range(count)]
+    if not count or ranks not in (None, count):
+        have = f"has {count} arrays" if count else "is empty"
         raise LabError(f"ranks={ranks}, but inputs {have}. Give one array per rank, and no ranks.")
-    _check_count(len(given), most)
-    buffers = []
-    for rank, item in enumerate(given):
-        try:
-            buffers.append(np.array(item, order="C", copy=True))
-        except (TypeError, ValueError) as fault:
-            raise LabError(f"The input of rank {rank} is no array of numbers: {fault}.") from None
+    buffers = [np.array(item, order="C", copy=True) for item in inputs]
     dtypes = sorted({str(buffer.dtype) for buffer in buffers})
     if len(dtypes) > 1 or buffers[0].dtype.kind in "OSUmM" or buffers[0].dtype.names:
         raise LabError(
             f"inputs must be arrays of numbers, all of one dtype, got {' and '.join(dtypes)}."
         )
     return buffers
-
-
-def _check_count(ranks: int, most: int) -> None:
-    if ranks > most:
-        raise LabError(
-            f"At most {most} ranks run on one machine, got {ranks:,}. What labkit's own programs "
-            "cost on many thousand ranks, collectives.cost computes."
-        )
-
-
-def _chrome_text(record: Record, timed: clock.Timed | None = None) -> str:
-    """The JSON that chrome://tracing opens, with the times of a clock; else in steps of 1 µs."""
-    times = STEPS if timed is None else str(timed.kind)
-    about = {"program": record.program, **record.options, "times": times}
-    content = {"traceEvents": list(_events(record, timed)), "otherData": about}
-    return json.dumps(content | {"displayTimeUnit": "ns"}, ensure_ascii=False)
-
-
-def _events(record: Record, timed: clock.Timed | None) -> Iterator[dict[str, Any]]:
-    """Names of lanes, a bar at both ends of each message, an arrow between them, and the work."""
-    for rank in range(record.ranks):
-        name: dict[str, Any] = {"ph": "M", "pid": rank + 1}
-        yield {**name, "name": "process_name", "args": {"name": f"rank {rank}"}}
-        yield {**name, "name": "process_sort_index", "args": {"sort_index": rank}}
-        for lane in LANES:
-            yield {**name, **_lane(rank, lane), "name": "thread_name", "args": {"name": lane}}
-    for index, message in enumerate(record.messages):
-        start, end = message.step - 1.0, float(message.step)
-        if timed is not None:
-            start, end = timed.starts[index] * 1e6, timed.ends[index] * 1e6
-        flow = {"cat": "message", "name": "message", "id": message.number}
-        sends, receives = _lane(message.source, "sends"), _lane(message.dest, "receives")
-        about = {"bytes": message.nbytes, "elements": message.count, "step": message.step}
-        sent, received = record.calls[message.sent_by], record.calls[message.received_by]
-        yield _bar(sends, f"to {message.dest}", start, end, call=sent.name, **about)
-        yield _bar(receives, f"from {message.source}", start, end, call=received.name, **about)
-        # Well inside its bar: at its very end an arrow would hang on the next one.
-        yield {"ph": "s", **flow, **sends, "ts": start + 0.25 * (end - start)}
-        yield {"ph": "f", "bp": "e", **flow, **receives, "ts": start + 0.75 * (end - start)}
-    for work in () if timed is None else timed.work:
-        yield _bar(_lane(work.rank, "works"), "reduce", work.start * 1e6, work.end * 1e6)
-
-
-def _lane(rank: int, lane: str) -> dict[str, int]:
-    """A rank is a process, what it does at once are its threads; 0 is the system's own process."""
-    return {"pid": rank + 1, "tid": len(LANES) * rank + LANES.index(lane) + 1}
-
-
-def _bar(lane: dict[str, int], name: str, start: float, end: float, **about: Any) -> dict[str, Any]:
-    return {"ph": "X", **lane, "name": name, "ts": start, "dur": end - start, "args": about}

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 REDUCING = {"all_reduce", "reduce", "reduce_scatter"}
-OPS = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+OPS = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum}
 DTYPES = ["f2", "f4", "f8", "c8", "c16", "i1", "i2", "i4", "i8", "u1", "u4", "u8", "?"]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit import LabError
-from labkit.collectives import Trace, programs, run, topology
-from labkit.collectives.probes import Code
+from labkit.collectives import Trace, programs, run
+from labkit.collectives.contributions import Code
 from tests.collectives.wrong_programs import numbers, ring
 
 REDUCING = [*programs.ALL_REDUCES, "reduce", "reduce_scatter"]
-DTYPES = ["float64", "float32", "float16", "int64", "int32", "int8", "uint8", "complex64"]
+DTYPES = ["float64", "float32", "float16", "int64", "int32", "int8", "uint8"]
 
 
 def counts_at(held, step):
@@ -30,11 +28,11 @@ def keep(comm, buffer):
 def read(code, counts, *, divided=False):
     """What the code reads from results that have every contribution so often."""
     trace = run(keep, [np.zeros(1, code.dtype)] * code.ranks)
-    ufunc = {"prod": np.multiply, "max": np.maximum, "min": np.minimum}.get(code.op, np.add)
+    ufunc = {"max": np.maximum, "min": np.minimum}.get(code.op, np.add)
     results = []
     for turn in range(code.runs):
-        total = np.full(1, code.op in ("prod", "min"), code.dtype)
-        for buffer, count in zip(code.inputs(trace, turn), counts, strict=True):
+        total = np.full(1, code.op == "min", code.dtype)
+        for buffer, count in zip(code.inputs(trace, turn, np.ones(1, bool)), counts, strict=True):
             for _ in range(count):
                 ufunc(total, buffer, out=total)
         results.append((total / code.ranks).astype(code.dtype) if divided else total)
@@ -42,22 +40,15 @@ def read(code, counts, *, divided=False):
 
 
 @settings(deadline=None)
-@given(st.data(), st.sampled_from(DTYPES), st.sampled_from(["sum", "mean", "prod", "max", "min"]))
+@given(st.data(), st.sampled_from(DTYPES), st.sampled_from(["sum", "mean", "max", "min"]))
 def test_the_digits_of_a_result_say_how_often_each_rank_is_in_it(data, dtype, op):
     ranks = data.draw(st.integers(1, 9))
     code = Code.of(op, np.dtype(dtype), ranks)
-    most = min(3, 2**code.width - 1) if op in ("sum", "prod") else 1
+    most = min(3, 2**code.width - 1) if op == "sum" else 1
     counts = tuple(data.draw(st.lists(st.integers(0, most), min_size=ranks, max_size=ranks)))
     assert read(code, counts) == counts
     if op == "mean":
         assert read(code, counts, divided=True) == counts
-
-
-def test_what_no_counts_give_is_not_read():
-    code = Code.of("sum", np.dtype("float64"), 4)
-    values = np.array([2.0**60, 0.5, np.nan, np.inf, -1.0])
-    assert (code.read([values]) == -1).all()
-    assert Code.of("mean", np.dtype("int8"), 200) is None
 
 
 # What is told of a run.
@@ -73,19 +64,13 @@ def test_the_ring_of_four_adds_one_rank_with_each_step():
     assert [held.at(3)[rank][(rank + 1) % 4].text for rank in range(4)] == ["32", "36", "40", "28"]
 
 
-@pytest.mark.parametrize("op", ["sum", "mean", "max", "min", "prod"])
+@pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
 @pytest.mark.parametrize("dtype", ["float64", "int8"])
 def test_every_rank_ends_with_every_contribution_once(op, dtype):
     inputs = [(np.arange(1, 13) % (3 + rank)).astype(dtype) for rank in range(5)]
     trace = run(programs.ring_all_reduce, inputs, op=op)
     assert trace.contributions().op == op
     assert counts_at(trace.contributions(), trace.steps) == [[(1,) * 5] * 5] * 5
-
-
-@pytest.mark.parametrize("name", REDUCING)
-def test_no_contribution_is_ever_counted_twice_by_our_programs(name):
-    held = run(getattr(programs, name), numbers(6), op="mean").contributions()
-    assert all(change.counts and max(change.counts) == 1 for change in held.changes)
 
 
 def test_counting_twice_is_seen_from_the_step_on_in_which_it_happens():
@@ -96,7 +81,7 @@ def test_counting_twice_is_seen_from_the_step_on_in_which_it_happens():
 
 
 @pytest.mark.parametrize(("ufunc", "op"), [
-    (np.add, "sum"), (np.maximum, "max"), (np.minimum, "min"), (np.multiply, "prod"),
+    (np.add, "sum"), (np.maximum, "max"), (np.minimum, "min"),
 ])  # fmt: skip
 @pytest.mark.parametrize("value", [0.0, 3.0])
 def test_the_reduction_is_found_also_on_inputs_that_are_all_equal(ufunc, op, value):
@@ -118,32 +103,6 @@ def test_a_reduction_that_is_not_known_is_not_named():
     assert run(hypot, [np.zeros(4)] * 2).contributions().op is None
     assert run(programs.broadcast, ranks=4).contributions().op is None
     assert run(keep, ranks=1).contributions().op is None
-
-
-def test_copies_are_told_by_whose_they_are():
-    trace = run(programs.all_to_all, ranks=3)
-    rows = counts_at(trace.contributions(), trace.steps)
-    assert rows == [[(1, 0, 0), (0, 1, 0), (0, 0, 1)]] * 3
-
-
-def test_a_mean_is_told_before_and_after_the_division():
-    held = run(programs.naive_all_reduce, numbers(8, per_chunk=1), op="mean").contributions()
-    counts = [change.counts for change in held.changes if (change.rank, change.cell) == (0, 0)]
-    assert [sum(count) for count in counts] == [1, 2, 3, 4, 5, 6, 7, 8]
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.sampled_from(REDUCING), st.integers(1, 9), st.integers(0, 20))
-def test_the_texts_at_the_end_are_the_outputs(name, ranks, size):
-    inputs = [np.arange(size) + 100 * rank for rank in range(ranks)]
-    trace = run(getattr(programs, name), inputs)
-    held = trace.contributions()
-    for row, output in zip(held.at(trace.steps), trace.outputs, strict=False):
-        for change in row:
-            start, stop = held.cells[change.cell]
-            values = [str(value) for value in output[start:stop]]
-            assert change.text in (values[0], f"{values[0]} … {values[-1]}")
-    assert [stop for _, stop in held.cells][-1:] == ([size] if size else [])
 
 
 def test_cells_are_the_pieces_that_travel():
@@ -181,25 +140,6 @@ def test_nothing_is_claimed_for_a_program_that_goes_another_way_on_other_numbers
     assert run(picky, [np.full(6, 3.0)] * 3).contributions().op is None
 
 
-def test_buffers_of_different_lengths_have_cells_that_are_empty_somewhere():
-    def longer(comm, buffer):
-        if comm.Get_rank() == 0:
-            comm.Send(buffer, dest=1)
-        else:
-            comm.Recv(buffer[:2], source=0)
-
-    held = run(longer, [np.ones(2), np.zeros(5)]).contributions()
-    rows = [[change.text for change in row] for row in held.at(1)]
-    assert rows == [["1", "1", "", "", ""], ["1", "1", "0", "0", "0"]]
-
-
-def test_more_ranks_than_one_run_can_tell_apart_are_told_in_several():
-    trace = run(programs.recursive_doubling_all_reduce, ranks=32)
-    assert {counts for row in counts_at(trace.contributions(), trace.steps) for counts in row} == {
-        (1,) * 32
-    }
-
-
 # The player.
 
 
@@ -231,28 +171,9 @@ def test_a_notebook_gets_the_animation_and_a_printed_one_the_picture(
         assert metadata["image/png"]["alt"] == player.alt
 
 
-def test_the_links_of_the_player_can_be_chosen():
-    trace = run(programs.broadcast, ranks=4)
-    assert trace.player(latency=1.0).timed.seconds == pytest.approx(2.0)
-    slow = topology.ring(4, latency=3.0, bandwidth=1e9)
-    assert trace.player(topology=slow).timed.seconds > 3.0
-
-
 def test_the_player_is_saved_as_a_page_of_its_own(player, tmp_path):
     text = player.save(tmp_path / "ring.html").read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")
     assert player.html() in text
     with pytest.raises(LabError, match=r"cannot be written.*folder that exists"):
         player.save(tmp_path / "nowhere" / "ring.html")
-
-
-def test_neither_matplotlib_nor_ipython_is_loaded_for_it():
-    program = (
-        "import sys; from labkit import collectives\n"
-        "collectives.run(collectives.programs.broadcast, ranks=2).player()._repr_mimebundle_()\n"
-        "print(sorted({'matplotlib', 'IPython', 'tensorflow'} & set(sys.modules)))"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
-    )
-    assert answer.stdout.strip() == "[]", answer.stderr

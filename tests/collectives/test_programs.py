@@ -1,4 +1,3 @@
-import inspect
 import math
 
 import numpy as np
@@ -7,10 +6,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
-from labkit import LabError, collectives
+from labkit import collectives
 from labkit.collectives import programs
-from labkit.collectives.programs.double_tree import family
-from labkit.collectives.programs.reduction import OPERATIONS
+from labkit.collectives.programs.buffers import OPERATIONS
+from labkit.collectives.programs.reductions import family
 from tests.collectives.numpy_oracle import DTYPES, REDUCING, assert_done, exact_inputs
 
 ROOTED = {"broadcast", "reduce", "scatter", "gather"}
@@ -51,15 +50,6 @@ def test_a_program_does_what_numpy_does(name, data):
         trace = run(name, inputs, **options)
     wanted = {key: value for key, value in options.items() if key in ("op", "root")}
     assert_done(meaning, inputs, trace.outputs, **wanted)
-
-
-@each_program
-def test_a_program_proves_itself_on_any_number_of_ranks(name):
-    meaning = programs.MEANING[name]
-    for ranks in (*range(1, 10), 16, 17):
-        trace = run(name, exact_inputs(ranks, (2 * ranks,), "i8"))
-        assert_done(meaning, trace.inputs, trace.outputs)
-        assert ranks > 6 or trace.check(meaning), str(trace.check(meaning))
 
 
 @each_all_reduce
@@ -119,14 +109,6 @@ def test_every_rank_of_a_ring_sends_the_same_and_hardly_more_than_twice_the_buff
     assert run("naive_all_reduce", inputs).bytes_received[0] == (ranks - 1) * nbytes
 
 
-@pytest.mark.parametrize("ranks", [2, 4, 16])
-def test_rabenseifner_sends_as_little_as_a_ring_in_fewer_steps(ranks):
-    inputs = exact_inputs(ranks, (ranks * 3,), "f4")
-    short, ring = run("rabenseifner_all_reduce", inputs), run("ring_all_reduce", inputs)
-    assert short.bytes_sent == ring.bytes_sent
-    assert short.steps == 2 * math.log2(ranks)
-
-
 def test_the_ring_passes_through_the_published_states():
     # The worked example of four ranks that hold 1 to 16, row by row.
     trace = collectives.run(programs.ring_all_reduce, ranks=4)
@@ -139,8 +121,9 @@ def test_the_ring_passes_through_the_published_states():
 
 
 def test_a_ring_only_talks_to_its_neighbours():
-    links = run("ring_all_reduce", exact_inputs(6, (12,), "f4")).links()
-    assert list(links) == sorted((rank, (rank + 1) % 6) for rank in range(6))
+    trace = run("ring_all_reduce", exact_inputs(6, (12,), "f4"))
+    links = {(message.source, message.dest) for message in trace.messages}
+    assert links == {(rank, (rank + 1) % 6) for rank in range(6)}
 
 
 @pytest.mark.parametrize(("ranks", "per_node"), [(8, 4), (8, 2), (12, 3), (16, 8)])
@@ -150,10 +133,10 @@ def test_between_the_nodes_each_rank_only_sends_its_chunk(ranks, per_node):
         "hierarchical_all_reduce", exact_inputs(ranks, (elements,), "f8"), per_node=per_node
     )
     between = [0] * ranks
-    for (source, dest), nbytes in trace.links().items():
-        if source // per_node != dest // per_node:
-            assert source % per_node == dest % per_node
-            between[source] += nbytes
+    for one in trace.messages:
+        if one.source // per_node != one.dest // per_node:
+            assert one.source % per_node == one.dest % per_node
+            between[one.source] += one.nbytes
     chunk = 8 * elements // per_node
     assert between == [2 * chunk * (nodes - 1) // nodes] * ranks
 
@@ -185,45 +168,7 @@ def test_two_trees_share_the_work(ranks):
     assert not inner[0] & inner[1]
 
 
-@pytest.mark.parametrize("ranks", [4, 7, 16, 33])
-def test_two_trees_keep_every_rank_below_twice_the_buffer(ranks):
-    trace = run("double_binary_tree_all_reduce", exact_inputs(ranks, (64,), "f4"))
-    assert max(trace.bytes_sent) <= 2 * 64 * 4
-    assert max(trace.bytes_received) <= 2 * 64 * 4
-
-
-def test_more_pieces_fill_the_trees():
-    inputs = exact_inputs(16, (1024,), "f4")
-    costs = [
-        run("double_binary_tree_all_reduce", inputs, pieces=pieces).steps / (2 * pieces)
-        for pieces in (1, 4, 16)
-    ]
-    assert costs == sorted(costs, reverse=True)  # in sendings of the whole buffer
-    assert costs[-1] < run("tree_all_reduce", inputs).steps / 2
-
-
 def test_a_mean_of_whole_numbers_rounds_down_and_that_once():
     inputs = [np.array([-1, 0, 2]), np.array([0, 1, 3]), np.array([-1, 1, 3])]
     for name in programs.ALL_REDUCES:
         assert run(name, inputs, op="mean").outputs[2].tolist() == [-1, 0, 2]
-
-
-@pytest.mark.parametrize("op", ["average", np.negative, 3])
-def test_an_unknown_reduction_is_named(op):
-    with pytest.raises(LabError, match=r"op must be one of .*sum.*mean.*max"):
-        run("ring_all_reduce", exact_inputs(2, (2,), "f4"), op=op)
-
-
-def test_a_mean_of_booleans_is_refused():
-    with pytest.raises(LabError, match="convert the arrays to numbers"):
-        run("reduce", exact_inputs(2, (2,), "?"), op="mean")
-
-
-def test_every_program_is_there_and_says_in_one_sentence_what_it_does():
-    functions = dict(inspect.getmembers(programs, inspect.isfunction))
-    assert set(functions) == set(programs.MEANING)
-    assert set(programs.__all__) == {*functions, "ALL_REDUCES", "MEANING"}
-    for function in functions.values():
-        assert function.__doc__.count("\n") == 0
-        assert function.__doc__.endswith(".")
-        assert len(inspect.getsource(function).splitlines()) <= 40

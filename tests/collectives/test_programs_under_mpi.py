@@ -5,7 +5,7 @@ import pytest
 
 from labkit import LabError, collectives
 from labkit.collectives import programs
-from labkit.collectives.mpi.run import mpiexec
+from labkit.mpi.run import mpiexec
 from tests.collectives.numpy_oracle import OPS, REDUCING, assert_done, exact_inputs
 
 try:
@@ -14,9 +14,9 @@ except LabError as fault:
     pytest.skip(str(fault), allow_module_level=True)
 
 # numpy's half has no counterpart in this MPI.
-DTYPES = ["f4", "f8", "c16", "i1", "i8", "u4", "?"]
-# On 2 cores they take turns, which takes 15 s.
-FOUR = pytest.param(4, marks=pytest.mark.stress)
+DTYPES = ["f4", "c16", "i8", "?"]
+# On 2 cores they take turns.
+COUNTS = [3, *(pytest.param(count, marks=pytest.mark.stress) for count in (2, 4))]
 
 
 def cases(ranks):
@@ -26,7 +26,7 @@ def cases(ranks):
             for dtype in DTYPES:
                 if op == "mean" and dtype == "?":
                     continue
-                for size in {0, 1, 5, ranks, 12 * ranks + 1, 12 * ranks}:
+                for size in {0, 1, ranks, 12 * ranks + 1}:
                     if meaning == "all_to_all" and size % ranks:
                         continue
                     options = {} if op is None else {"op": op}
@@ -53,7 +53,7 @@ def all_cases(comm, buffer, folder):
     np.savez(f"{folder}/{rank}.npz", **arrays)
 
 
-@pytest.fixture(scope="module", params=[2, 3, FOUR], ids="{} processes".format)
+@pytest.fixture(scope="module", params=COUNTS, ids="{} processes".format)
 def left(request, tmp_path_factory):
     """What every rank was left with, for each case."""
     folder = tmp_path_factory.mktemp("mpi")

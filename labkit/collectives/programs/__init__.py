@@ -17,15 +17,13 @@ from labkit.collectives.programs.data_movement import (
     naive_broadcast,
     scatter,
 )
-from labkit.collectives.programs.double_tree import double_binary_tree_all_reduce
-from labkit.collectives.programs.hierarchical import hierarchical_all_reduce
-from labkit.collectives.programs.recursive_doubling import (
-    rabenseifner_all_reduce,
-    recursive_doubling_all_reduce,
-)
 from labkit.collectives.programs.reductions import (
+    double_binary_tree_all_reduce,
+    hierarchical_all_reduce,
     naive_all_reduce,
     parameter_server_all_reduce,
+    rabenseifner_all_reduce,
+    recursive_doubling_all_reduce,
     reduce,
     reduce_scatter,
     ring_all_reduce,
@@ -56,22 +54,20 @@ __all__ = [
 
 # Which collective each program is.
 MEANING = {
-    "broadcast": "broadcast",
-    "naive_broadcast": "broadcast",
-    "reduce": "reduce",
-    "scatter": "scatter",
-    "gather": "gather",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "all_to_all": "all_to_all",
-    "barrier": "barrier",
-    "naive_all_reduce": "all_reduce",
-    "parameter_server_all_reduce": "all_reduce",
-    "tree_all_reduce": "all_reduce",
-    "recursive_doubling_all_reduce": "all_reduce",
-    "rabenseifner_all_reduce": "all_reduce",
-    "ring_all_reduce": "all_reduce",
-    "hierarchical_all_reduce": "all_reduce",
-    "double_binary_tree_all_reduce": "all_reduce",
+    function.__name__: function.__name__.removeprefix("naive_")
+    for function in (
+        *(broadcast, naive_broadcast, reduce, scatter, gather),
+        *(all_gather, reduce_scatter, all_to_all, barrier),
+    )
 }
-ALL_REDUCES = tuple(name for name, meaning in MEANING.items() if meaning == "all_reduce")
+ALL_REDUCES = (
+    "naive_all_reduce",
+    "parameter_server_all_reduce",
+    "tree_all_reduce",
+    "recursive_doubling_all_reduce",
+    "rabenseifner_all_reduce",
+    "ring_all_reduce",
+    "hierarchical_all_reduce",
+    "double_binary_tree_all_reduce",
+)
+MEANING |= dict.fromkeys(ALL_REDUCES, "all_reduce")

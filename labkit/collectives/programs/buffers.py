@@ -1,17 +1,33 @@
-"""How programs cut up a buffer, and how they count in powers of two."""
+"""What programs share: chunks of a buffer, powers of two, reductions, and groups of ranks.
+
+>>> mine, received = np.array([1.0, 5.0]), np.array([3.0, 4.0])
+>>> combine("max", mine, received)
+>>> mine
+array([3., 5.])
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Comm", "powers_of_two", "split"]
+from labkit.arguments import one_of
+from labkit.kinds import LabError
 
 Array: TypeAlias = npt.NDArray[Any]
 # labkit's simulated communicator, a Group of its ranks, or MPI.COMM_WORLD of mpi4py.
 Comm: TypeAlias = Any
+
+# A mean is a sum that the rank with the total divides, once, by the number of ranks.
+OPERATIONS: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "mean": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+}
 
 
 def split(buffer: Array, parts: int) -> list[Array]:
@@ -22,3 +38,48 @@ def split(buffer: Array, parts: int) -> list[Array]:
 def powers_of_two(below: int) -> list[int]:
     """The powers of two below a number: for 6 they are 1, 2, 4."""
     return [1 << bit for bit in range((below - 1).bit_length())]
+
+
+def combine(op: str, mine: Array, received: Array) -> None:
+    """Add what was received to what is here, in place."""
+    OPERATIONS[one_of("op", op, OPERATIONS)](mine, received, out=mine)
+
+
+def finish(op: str, total: Array, ranks: int) -> None:
+    """Divide the total by the number of ranks if a mean is wanted; whole numbers round down."""
+    if op != "mean":
+        return
+    if total.dtype.kind == "b":
+        raise LabError('op="mean" of True and False: convert the arrays to numbers first.')
+    whole = total.dtype.kind in "iu"
+    (np.floor_divide if whole else np.divide)(total, total.dtype.type(ranks), out=total)
+
+
+def undivided(op: str) -> str:
+    """The operation for a part of the ranks, whose total is not to be divided yet."""
+    return "sum" if op == "mean" else op
+
+
+class Group:
+    """The listed ranks of a communicator as one of their own, for programs that only Sendrecv.
+
+    `Group(comm, [4, 5, 6, 7])` lets such a program run on the second node of four ranks.
+    """
+
+    def __init__(self, comm: Comm, members: Sequence[int]) -> None:
+        self.comm = comm
+        self.members = list(members)
+
+    def Get_rank(self) -> int:  # noqa: N802
+        """My number in the group."""
+        return self.members.index(self.comm.Get_rank())
+
+    def Get_size(self) -> int:  # noqa: N802
+        """How many ranks the group has."""
+        return len(self.members)
+
+    def Sendrecv(self, sendbuf: Any, dest: int, *, recvbuf: Any, source: int) -> None:  # noqa: N802
+        """Send to a member and receive from a member at the same time."""
+        self.comm.Sendrecv(
+            sendbuf, dest=self.members[dest], recvbuf=recvbuf, source=self.members[source]
+        )

@@ -1,4 +1,4 @@
-"""The collectives that add up: reduce, reduce-scatter, and all-reduce in four ways.
+"""The collectives that add up: reduce, reduce-scatter, and all-reduce in eight ways.
 
 "Add" stands for any reduction: a sum, a maximum, a product.
 """
@@ -7,9 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from labkit.collectives.programs.buffers import Array, Comm, powers_of_two, split
-from labkit.collectives.programs.data_movement import broadcast
-from labkit.collectives.programs.reduction import combine, finish
+from labkit.collectives.programs.buffers import (
+    Array,
+    Comm,
+    Group,
+    combine,
+    finish,
+    powers_of_two,
+    split,
+    undivided,
+)
+from labkit.collectives.programs.data_movement import all_gather, broadcast
 
 
 def reduce(comm: Comm, buffer: Array, op: str = "sum", root: int = 0) -> None:
@@ -92,3 +100,144 @@ def ring_all_reduce(comm: Comm, buffer: Array, op: str = "sum") -> None:
     for step in range(ranks - 1):  # all-gather
         out, into = chunks[right - step], chunks[rank - step]
         comm.Sendrecv(out, dest=right, recvbuf=into, source=left)
+
+
+# Recursive doubling and halving are made for powers of two. With any other number of ranks, those
+# beyond the core hand their data in first and get the total back at the end.
+
+
+def fold_in(comm: Comm, buffer: Array, op: str, core: int) -> None:
+    """Each rank from `core` on hands its data to the rank `core` below, which adds it."""
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    if rank >= core:
+        comm.Send(buffer, dest=rank - core)
+    elif rank + core < ranks:
+        received = np.empty_like(buffer)
+        comm.Recv(received, source=rank + core)
+        combine(op, buffer, received)
+
+
+def fold_out(comm: Comm, buffer: Array, core: int) -> None:
+    """Each rank from `core` on gets the total from the rank `core` below."""
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    if rank >= core:
+        comm.Recv(buffer, source=rank - core)
+    elif rank + core < ranks:
+        comm.Send(buffer, dest=rank + core)
+
+
+def recursive_doubling_all_reduce(comm: Comm, buffer: Array, op: str = "sum") -> None:
+    """Swap everything with a partner and add it: a sum covers 2, 4, 8, … ranks."""
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    core = powers_of_two(ranks + 1)[-1]  # the largest power of two
+    fold_in(comm, buffer, op, core)
+    if rank < core:
+        received = np.empty_like(buffer)
+        for distance in powers_of_two(core):
+            partner = rank ^ distance
+            comm.Sendrecv(buffer, dest=partner, recvbuf=received, source=partner)
+            combine(op, buffer, received)
+        finish(op, buffer, ranks)
+    fold_out(comm, buffer, core)
+
+
+def rabenseifner_all_reduce(comm: Comm, buffer: Array, op: str = "sum") -> None:
+    """Give a partner half of what is left and add up the other half; then take the halves back."""
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    core = powers_of_two(ranks + 1)[-1]  # the largest power of two
+    fold_in(comm, buffer, op, core)
+    if rank < core:
+        (kept,) = split(buffer, 1)
+        received, swaps = np.empty_like(kept), []
+        for distance in reversed(powers_of_two(core)):
+            partner = rank ^ distance
+            lower, upper = split(kept, 2)
+            kept, given = (lower, upper) if rank < partner else (upper, lower)
+            comm.Sendrecv(given, dest=partner, recvbuf=received[: kept.size], source=partner)
+            combine(op, kept, received[: kept.size])
+            swaps.append((partner, kept, given))
+        finish(op, kept, ranks)
+        for partner, kept, given in reversed(swaps):
+            comm.Sendrecv(kept, dest=partner, recvbuf=given, source=partner)
+    fold_out(comm, buffer, core)
+
+
+def hierarchical_all_reduce(comm: Comm, buffer: Array, op: str = "sum", per_node: int = 2) -> None:
+    """Add up inside each node, then between the nodes, one chunk per rank; then copy inside."""
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    per_node = min(per_node, ranks)
+    core = ranks - ranks % per_node  # an incomplete last node hands its data in first
+    fold_in(comm, buffer, op, core)
+    if rank < core:
+        place, first = rank % per_node, rank - rank % per_node
+        node = Group(comm, range(first, first + per_node))
+        peers = Group(comm, range(place, core, per_node))
+        mine = split(buffer, per_node)[place]
+        reduce_scatter(node, buffer, undivided(op))
+        ring_all_reduce(peers, mine, undivided(op))
+        finish(op, mine, ranks)
+        all_gather(node, buffer)
+    fold_out(comm, buffer, core)
+
+
+# Two binary trees at once: a leaf of one is an inner rank of the other.
+
+
+def parent_of(place: int, ranks: int) -> int | None:
+    """The parent of a place 1, 2, … in a tree in which the odd places are the leaves.
+
+    Places with one more trailing zero in binary are one level higher: of 1 to 7, the root is 4,
+    its children are 2 and 6, and theirs are 1, 3, 5 and 7. Parents that are missing are skipped.
+    """
+    level = place & -place
+    while level <= ranks:
+        place = (place - level) | (2 * level)
+        level *= 2
+        if place <= ranks:
+            return place
+    return None
+
+
+def family(rank: int, ranks: int, shift: int) -> tuple[int | None, list[int]]:
+    """Parent and children of a rank in the tree that is turned by `shift` ranks."""
+    parents = {}
+    for other in range(ranks):
+        parent = parent_of((other + shift) % ranks + 1, ranks)
+        parents[other] = None if parent is None else (parent - 1 - shift) % ranks
+    return parents[rank], [other for other, parent in parents.items() if parent == rank]
+
+
+def double_binary_tree_all_reduce(
+    comm: Comm, buffer: Array, op: str = "sum", pieces: int = 4
+) -> None:
+    """Each tree adds up one half of the data, piece by piece, and hands the total down again."""
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    halves = [split(half, pieces) for half in split(buffer, 2)]
+    received = np.empty_like(halves[0][0])  # no piece is longer than the first
+    trees = [(tree, *family(rank, ranks, shift=tree)) for tree in (0, 1)]
+    trees.sort(key=lambda family: len(family[2]))  # a leaf need not wait, so that tree is first
+    sends = []
+    for tree, parent, children in trees:  # reduce
+        for piece in halves[tree]:
+            for child in children:
+                comm.Recv(received[: piece.size], source=child, tag=tree)
+                combine(op, piece, received[: piece.size])
+            if parent is None:
+                finish(op, piece, ranks)
+            else:
+                sends.append(comm.Isend(piece, dest=parent, tag=tree))
+    for send in sends:
+        send.Wait()
+    trees.reverse()  # now a leaf has nothing to pass on, so that tree is last
+    arrivals = [
+        comm.Irecv(piece, source=parent, tag=tree)
+        for tree, parent, _ in trees
+        if parent is not None
+        for piece in halves[tree]
+    ]
+    for tree, parent, children in trees:  # broadcast
+        for piece in halves[tree]:
+            if parent is not None:
+                arrivals.pop(0).Wait()
+            for child in children:
+                comm.Send(piece, dest=child, tag=tree)

@@ -1,56 +1,155 @@
-"""What was measured, raw, and what follows from it: bandwidths, a fit, a table, a figure, JSON.
+"""Real all-reduces on this machine: the MPI library's own and programs, timed in the same way.
+
+>>> bench = measure(ranks=4, sizes="1k:16M")            # doctest: +SKIP
+>>> bench.fit("ring_all_reduce")                        # doctest: +SKIP
+ring_all_reduce: α = 30.4 µs, B = 3.18 GB/s. Half of the medians are within 12.2 % of the model; ...
 
 The algorithm's bandwidth is S/t: how much of your data is done in a second. The bus bandwidth is
 that times a factor, the share of S that the busiest link must carry: 2(n-1)/n for an all-reduce.
 It can be compared with the link's own speed, whatever the number of ranks
 (nccl-tests, doc/PERFORMANCE.md, read in 2026-11).
-
->>> round(bus_bandwidth("all_reduce", 4, 16e6, 0.012) / 1e9, 3)
-2.0
 """
 
 from __future__ import annotations
 
+import io
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from labkit import plain
-from labkit.arguments import one_of
-from labkit.collectives.formulas import FORMULAS
-from labkit.kinds import Kind, LabError, bytes_text, modelled, percent_text, recorded, seconds_text
+from labkit.arguments import number, one_of, whole
+from labkit.collectives.bench_rank import MARK, MOST_RANKS, time_mpi
+from labkit.collectives.formulas import FORMULAS, find_program
+from labkit.collectives.programs import ALL_REDUCES
+from labkit.collectives.trace import run_mpi
+from labkit.kinds import (
+    Kind,
+    LabError,
+    bytes_text,
+    measured,
+    modelled,
+    percent_text,
+    seconds_text,
+)
+from labkit.progress import progress
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
 
-__all__ = ["Bench", "Fit", "Timing", "bus_bandwidth", "bus_factor", "fit_link", "label", "load"]
+KNOWN = ("mpi", *ALL_REDUCES)
+USUAL = (
+    *("mpi", "ring_all_reduce", "tree_all_reduce"),
+    *("recursive_doubling_all_reduce", "rabenseifner_all_reduce"),
+)
 
 
-MOST_RANKS = 64  # the sum of what so many hold is exact in float32
+def measure(
+    *,
+    ranks: int = 4,
+    sizes: str | Sequence[int] = "1k:16M",
+    contenders: Sequence[str | Callable[..., Any]] = USUAL,
+    rounds: int = 10,
+    seconds_per_size: float = 2.0,
+    timeout: float = 300.0,
+) -> Bench:
+    """Time the all-reduce of float32 buffers on this machine, as nccl-tests does.
 
-
-def bus_factor(collective: str, ranks: int) -> float:
-    """How many times S the busiest link carries.
-
-    >>> bus_factor("all_reduce", 4), bus_factor("all_gather", 4), bus_factor("broadcast", 4)
-    (1.5, 0.75, 1.0)
+    Contenders: `"mpi"` (the MPI library's own), labkit's programs by their name, and your own
+    `program(comm, buffer)`. They are interleaved in one mpiexec.
     """
-    share = (ranks - 1) / ranks
-    factors = {
-        "all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0,
-        "all_gather": share, "reduce_scatter": share, "all_to_all": share,
-    }  # fmt: skip
-    return factors[one_of("collective", collective, factors)]
+    own: dict[str, Callable[..., Any]] = {}
+    for one in contenders:
+        name = find_program(one)[0] if callable(one) else one_of("contender", one, KNOWN)
+        if callable(one):
+            own[name] = one
+    plan = {
+        "ranks": whole("ranks", ranks, at_least=2, at_most=MOST_RANKS),
+        "sizes": sizes_of(sizes),
+        "rounds": whole("rounds", rounds, at_least=1),
+        "seconds_per_size": number("seconds_per_size", seconds_per_size, at_least=0),
+        "contenders": [find_program(one)[0] if callable(one) else one for one in contenders],
+    }
+    return time_in_ranks(time_mpi, plan, ranks, timeout, own=own)
 
 
-def bus_bandwidth(collective: str, ranks: int, nbytes: float, seconds: float) -> float:
-    """Bytes per second on the busiest link. For all-gather and the like S is the whole buffer."""
-    return nbytes / seconds * bus_factor(collective, ranks)
+def time_in_ranks(
+    program: Callable[..., Any], plan: dict[str, Any], processes: int, timeout: float, **more: Any
+) -> Bench:
+    """What a program that ends with `bench_rank.time_all` has measured, in processes of its own."""
+    printed = io.StringIO()
+    try:
+        with redirect_stdout(printed), progress("timing all-reduces", total=1):
+            run_mpi(program, ranks=processes, timeout=timeout, plan=plan, **more)
+    except LabError as fault:
+        names = ", ".join(plan["contenders"])
+        raise LabError(
+            f"{names}: {fault} Try programs of your own with collectives.run first."
+        ) from None
+    text = printed.getvalue().partition(MARK)[2]
+    found: dict[str, Any] = json.JSONDecoder().raw_decode(text)[0]
+    from labkit.hardware.survey import machine_text
+
+    timings = tuple(Timing(name, n, c, tuple(s), w) for name, n, c, s, w in found["timings"])
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    ranks = plan["ranks"]
+    kind = measured(f"{ranks} ranks on {machine_text()}")
+    return Bench(ranks, timings, found["library"], cores, kind)
+
+
+def sizes_of(sizes: str | Sequence[int]) -> list[int]:
+    """Bytes: several numbers, or a range as text that doubles; as in nccl-tests, 1k is 1024.
+
+    >>> sizes_of("1k:8k")
+    [1024, 2048, 4096, 8192]
+    """
+    if isinstance(sizes, str):
+        found = re.findall(r"(\d+)([kmg]?)", sizes.lower())
+        if not re.fullmatch(r"\d+[kmg]?(:\d+[kmg]?)?", sizes.lower()):
+            raise LabError(
+                "sizes must be a size or a range with k, M or G (1k is 1024 bytes), such as "
+                f"'1k:16M', got {sizes!r}."
+            )
+        ends = [int(count) << {"": 0, "k": 10, "m": 20, "g": 30}[unit] for count, unit in found]
+        sizes = [ends[0] << i for i in range(40) if ends[0] << i <= ends[-1]]
+    # Whole elements of 4 bytes.
+    checked = {whole("sizes", size, at_least=4, at_most=4 << 30) // 4 * 4 for size in sizes}
+    if not checked:
+        raise LabError('sizes must name at least one, such as sizes="1k:16M", got none.')
+    return sorted(checked)
+
+
+def main(arguments: Any) -> int:
+    """`labkit bench collectives`: measure, print the table; 1 if a result was wrong."""
+    named = arguments.contenders
+    bench = measure(
+        ranks=arguments.ranks,
+        sizes=arguments.sizes or ("1k:1M" if arguments.quick else "1k:16M"),
+        contenders=named.replace(" ", "").split(",") if named else USUAL,
+        rounds=5 if arguments.quick else 20,
+        seconds_per_size=0.5 if arguments.quick else 4.0,
+        timeout=60.0 if arguments.quick else 600.0,
+    )
+    print(bench)
+    return 0 if bench.correct else 1
+
+
+def bus_factor(ranks: int) -> float:
+    """How many times S the busiest link of an all-reduce carries."""
+    return 2 * (ranks - 1) / ranks
+
+
+def bus_bandwidth(ranks: int, nbytes: float, seconds: float) -> float:
+    """Bytes per second on the busiest link of an all-reduce."""
+    return nbytes / seconds * bus_factor(ranks)
 
 
 @dataclass(frozen=True)
@@ -128,17 +227,14 @@ def fit_link(
     return latency, math.inf if ratio < 1.01 * first else float(f"{1 / per_byte:.7g}")
 
 
-@plain.stored
 @dataclass(frozen=True, repr=False)
 class Bench:
     """All-reduces timed on this machine. Name it in a cell to see its table."""
 
     ranks: int
     timings: tuple[Timing, ...]
-    libraries: dict[str, str]  # contender -> the library that ran it, with the version
-    left_out: dict[str, str]  # contender -> why
+    library: str  # that ran it, with its version
     cores: int
-    when: str
     kind: Kind
 
     @property
@@ -168,7 +264,7 @@ class Bench:
 
     def busbw(self, contender: str, nbytes: int) -> float:
         """Bytes per second on the busiest link, as nccl-tests counts."""
-        return bus_bandwidth("all_reduce", self.ranks, nbytes, self.seconds(contender, nbytes))
+        return bus_bandwidth(self.ranks, nbytes, self.seconds(contender, nbytes))
 
     def fit(self, contender: str) -> Fit:
         """The α and the B that explain its times best."""
@@ -178,7 +274,7 @@ class Bench:
                 "A fit of latency and bandwidth needs at least two sizes. "
                 'Measure several, such as sizes="1k:16M".'
             )
-        messages, share = 1.0, bus_factor("all_reduce", self.ranks)
+        messages, share = 1.0, bus_factor(self.ranks)
         form = "T = α + bus factor·S/B, α being the whole call's"
         if contender in FORMULAS:
             messages, share, _ = FORMULAS[contender].terms(self.ranks)
@@ -197,10 +293,6 @@ class Bench:
 
         return times(self, {label(name): self.fit(name) for name in self.contenders})
 
-    def save(self, path: str | Path) -> None:
-        """Write everything, raw samples included, to a JSON file for `collectives.bench.load`."""
-        plain.write(path, self)
-
     def notes(self) -> list[str]:
         """What a reader of the numbers must know, most important first."""
         notes = [
@@ -216,7 +308,7 @@ class Bench:
                 "columns with each other, not with a cluster."
             )
         notes.append("All ranks are on this machine: messages go through its memory, no network.")
-        return notes + [f"Left out: {label(name)}. {why}" for name, why in self.left_out.items()]
+        return notes
 
     def __repr__(self) -> str:
         from labkit.views.table import text_table
@@ -266,9 +358,3 @@ def label(contender: str) -> str:
     if contender == "mpi":
         return "MPI library"
     return contender.removesuffix("_all_reduce").replace("_", " ")
-
-
-def load(path: str | Path) -> Bench:
-    """What `save` wrote; its numbers are *recorded*."""
-    found: Bench = plain.read(path, (Bench,), "measured collectives")
-    return replace(found, kind=recorded(found.kind.source, found.when[:10]))

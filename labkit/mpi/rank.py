@@ -1,4 +1,4 @@
-"""One rank of `run_mpi`: python -m labkit.collectives.mpi.rank FOLDER PID, started by mpiexec.
+"""One rank: python -m labkit.mpi.rank FOLDER PID, started by mpiexec.
 
 PID is the process that waits for the result.
 """
@@ -10,7 +10,7 @@ import pickle
 import sys
 from pathlib import Path
 
-from labkit.collectives.mpi.gforker import exit_with_parent
+from labkit.mpi.gforker import exit_with_parent
 
 
 def main(folder: Path, parent: int) -> None:
@@ -18,18 +18,15 @@ def main(folder: Path, parent: int) -> None:
     exit_with_parent(parent, folder)
     from mpi4py import MPI
 
-    from labkit.collectives.errors import rank_raised
-    from labkit.collectives.source import Lines
     from labkit.kinds import LabError
     from labkit.plain import atomic_write
     from labkit.shipping import unpack_program
 
     comm = MPI.COMM_WORLD
     rank = comm.Get_rank()
-    lines = None
+    describe = None
     try:
-        program, (options, timeout) = unpack_program((folder / "job").read_bytes())
-        lines = Lines(program)
+        program, (options, timeout, describe) = unpack_program((folder / "job").read_bytes())
         buffer = pickle.loads((folder / f"input{rank}").read_bytes())  # noqa: S301 (our own)
         comm.Barrier()  # the timeout is the program's, not the start's
         with (folder / f"report{rank}").open("w") as report:
@@ -38,11 +35,12 @@ def main(folder: Path, parent: int) -> None:
             faulthandler.cancel_dump_traceback_later()
     except (Exception, SystemExit) as fault:  # noqa: BLE001 (whatever the program raises is shown)
         faulthandler.cancel_dump_traceback_later()
-        if lines is None:
-            fault = LabError(f"Rank {rank} did not start: {fault}")
+        text = str(fault)
+        if describe is None:
+            text = f"Rank {rank} did not start: {fault}"
         elif not isinstance(fault, LabError):
-            fault = rank_raised(rank, fault, lines)
-        atomic_write(folder / f"fault{rank}", str(fault))
+            text = describe(rank, fault, program)
+        atomic_write(folder / f"fault{rank}", text)
         comm.Abort(1)
     comm.Barrier()  # a rank that raises ends all, also those that are done
     MPI.Finalize()

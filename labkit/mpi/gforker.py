@@ -25,8 +25,6 @@ try:
 except ImportError:  # no POSIX, no gforker
     _posixshmem = None
 
-__all__ = ["clear", "command_for", "exit_with_parent", "memory_of"]
-
 
 def command_for(mpiexec: str) -> list[str]:
     """The command that starts this mpiexec: gforker by way of this file, others as they are.

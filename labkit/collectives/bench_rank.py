@@ -8,34 +8,20 @@ several at a time. At the end every contender is checked once more.
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
-import os
 import random
-import sys
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from labkit.collectives import programs
-from labkit.collectives.bench.results import MOST_RANKS
 from labkit.collectives.records import Array
 
-__all__ = [
-    "MARK",
-    "Prepared",
-    "inputs_of",
-    "time_mpi",
-    "time_size",
-    "time_tensorflow",
-    "time_torch",
-]
-
+MOST_RANKS = 64  # the sum of what so many hold is exact in float32
 MARK = "labkit bench: "  # before the result in what the ranks print
 WARM_UP = 3  # calls
 SAMPLE = 1e-3  # seconds that one sample should last at least
@@ -59,9 +45,10 @@ class Prepared(NamedTuple):
 Contenders = dict[str, Prepared]
 
 
-def _time_all(
+def time_all(
     comm: Any, plan: dict[str, Any], library: str, prepare: Callable[[int], Contenders]
 ) -> None:
+    """Time all sizes; rank 0 prints the result."""
     draw, timings = random.Random(1), []
     for nbytes in plan["sizes"]:
         timings += time_size(comm, plan, nbytes, prepare(nbytes // 4), draw)
@@ -147,98 +134,4 @@ def time_mpi(comm: Any, buffer: Array, plan: dict[str, Any], own: dict[str, Any]
         return {name: Prepared(fill, call_of(name), lambda: [held]) for name in plan["contenders"]}
 
     vendor, version = MPI.get_vendor()
-    _time_all(comm, plan, f"{vendor} {'.'.join(map(str, version))}, mpi4py", prepare)
-
-
-def time_torch(comm: Any, buffer: Array, plan: dict[str, Any], own: dict[str, Any]) -> None:
-    """torch.distributed: gloo between processes on loopback, nccl between GPUs."""
-    os.environ.update(GLOO_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo")
-    # By name: it is an extra that most readers of this file do not have.
-    torch: Any = importlib.import_module("torch")
-    dist: Any = importlib.import_module("torch.distributed")
-    (name,) = plan["contenders"]
-    rank = comm.Get_rank()
-    torch.set_num_threads(1)
-    device = torch.device("cuda", rank) if name == "nccl" else torch.device("cpu")
-    if name == "nccl":
-        torch.cuda.set_device(device)
-    dist.init_process_group(
-        name,
-        init_method=f"file://{sys.argv[1]}/store",  # in the run's folder: no port for other users
-        rank=rank,
-        world_size=plan["ranks"],
-        timeout=timedelta(seconds=60),
-    )
-
-    def prepare(count: int) -> Contenders:
-        tensor = torch.zeros(count, dtype=torch.float32, device=device)
-
-        def call() -> None:
-            dist.all_reduce(tensor)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-
-        def fill(values: Callable[[int], Array]) -> None:
-            tensor.copy_(torch.from_numpy(values(rank)))
-
-        return {name: Prepared(fill, call, lambda: [tensor.cpu().numpy()])}
-
-    _time_all(comm, plan, f"torch {torch.__version__}, {name}", prepare)
-    dist.destroy_process_group()
-
-
-def time_tensorflow(comm: Any, buffer: Array, plan: dict[str, Any], own: dict[str, Any]) -> None:
-    """Cross-device operations on logical CPUs, all replicas in one process.
-
-    These replicas share one memory. TensorFlow adds up where the tensors lie and gives the same
-    total to all of them: no copy is sent anywhere, except by its ring.
-    """
-    # Without the GPUs: this process would take seconds and memory for them.
-    os.environ.update(CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="3")
-    import tensorflow as tf
-    from tensorflow.python.distribute import collective_util, cross_device_ops
-
-    count = plan["ranks"]
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    logical = [tf.config.LogicalDeviceConfiguration()] * count
-    tf.config.set_logical_device_configuration(cpu, logical)
-    # Its ring blocks a thread for each replica: with fewer it would wait for ever.
-    tf.config.threading.set_inter_op_parallelism_threads(max(2 * count, os.cpu_count() or 1))
-    devices = [f"/device:CPU:{number}" for number in range(count)]
-
-    def replica(value: Any) -> Any:
-        return tf.distribute.get_replica_context().all_reduce("SUM", value)
-
-    # The ring that MultiWorkerMirroredStrategy uses; TensorFlow has no public name for it alone.
-    ring = cross_device_ops.CollectiveAllReduce(
-        devices=[f"/job:localhost/replica:0/task:0{device}" for device in devices],
-        group_size=count,
-        options=collective_util.Options(
-            timeout_seconds=60,
-            implementation=tf.distribute.experimental.CommunicationImplementation.RING,
-        ),
-    )
-    ways = {
-        "tensorflow_ring": ring,
-        "tensorflow_hierarchical": tf.distribute.HierarchicalCopyAllReduce(),
-    }
-
-    def contender(name: str) -> Prepared:
-        strategy = tf.distribute.MirroredStrategy(devices, ways[name])
-        step = tf.function(lambda values: strategy.run(replica, args=(values,)))
-        held: dict[str, Any] = {}
-
-        def fill(values: Callable[[int], Array]) -> None:
-            held["in"] = strategy.experimental_distribute_values_from_function(
-                lambda context: np.array(values(context.replica_id_in_sync_group))
-            )
-
-        def call() -> None:
-            held["out"] = strategy.experimental_local_results(step(held["in"]))
-            for one in held["out"]:
-                one[:1].numpy()  # the call returns before its work is done: wait for it
-
-        return Prepared(fill, call, lambda: [one.numpy() for one in held["out"]])
-
-    made = {name: contender(name) for name in plan["contenders"]}
-    _time_all(comm, plan, f"TensorFlow {tf.__version__}", lambda _: made)
+    time_all(comm, plan, f"{vendor} {'.'.join(map(str, version))}, mpi4py", prepare)

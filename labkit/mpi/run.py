@@ -1,8 +1,4 @@
-"""Run a program under a real MPI: N processes on this machine, started by mpiexec.
-
->>> run_mpi(programs.ring_all_reduce, ranks=2)      # doctest: +SKIP
-[array([4., 6.]), array([4., 6.])]
-"""
+"""Start a program in a process per rank, under mpiexec, and bring back what the ranks leave."""
 
 from __future__ import annotations
 
@@ -21,16 +17,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from labkit.arguments import number
-from labkit.collectives.mpi.gforker import clear, command_for
-from labkit.collectives.records import Array
-from labkit.collectives.trace import check_program, make_buffers
 from labkit.kinds import LabError, bytes_text
+from labkit.mpi.gforker import clear, command_for
 from labkit.shipping import pack_program
 
-__all__ = ["environment", "memory_advice", "mpiexec", "run_mpi"]
-
-MOST_RANKS = 64  # processes on one machine
+MOST_PROCESSES = 64  # processes on one machine
 START = 60.0  # seconds that mpiexec may take to start the ranks
 REPORT = 2.0  # seconds that the other ranks have to say where they are, after the first did
 SHARED = Path("/dev/shm")  # noqa: S108 (where MPI's ranks share memory, not ours to choose)
@@ -89,44 +80,45 @@ def memory_advice(ranks: int) -> str:
     )
 
 
-def run_mpi(
+def run_processes(
     program: Callable[..., Any],
-    inputs: Sequence[Any] | None = None,
-    *,
-    ranks: int | None = None,
-    timeout: float = 60.0,
-    **options: Any,
-) -> list[Array]:
-    """What `run` does, in a process per rank: the buffers that `program(comm, buffer)` leaves.
+    buffers: Sequence[Any],
+    options: dict[str, Any],
+    timeout: float,
+    describe: Callable[[int, BaseException, Callable[..., Any]], str],
+) -> list[Any]:
+    """What `program(comm, buffer, **options)` leaves in each rank's buffer.
 
-    `comm` is mpi4py's COMM_WORLD. Programs that wait for ever are stopped after `timeout` seconds.
+    `comm` is mpi4py's COMM_WORLD. Programs that wait for ever are stopped after `timeout` seconds;
+    `describe(rank, exception, program)` is the sentence for one that raises.
     """
-    check_program(program, options)
-    number("timeout", timeout, above=0, at_most=1e6)
-    buffers = make_buffers(inputs, ranks, MOST_RANKS)
     ranks = len(buffers)
-    job = pack_program(program, (options, timeout))
+    job = pack_program(program, (options, timeout, describe))
     with tempfile.TemporaryDirectory(prefix="labkit-mpi-") as name:
         folder = Path(name)
         (folder / "job").write_bytes(job)
         for rank, buffer in enumerate(buffers):
             (folder / f"input{rank}").write_bytes(pickle.dumps(buffer))
-        module = ["-m", "labkit.collectives.mpi.rank", name, str(os.getpid())]
+        results = [folder / f"output{rank}" for rank in range(ranks)]
+        module = ["-m", "labkit.mpi.rank", name, str(os.getpid())]
         command = [*command_for(mpiexec()), "-n", str(ranks), sys.executable, *module]
-        stuck: list[float] = []  # when a rank first said where it was at its timeout
-
-        def over() -> bool:
-            reports = [bool(_position(folder, rank)) for rank in range(ranks)]
-            if any(reports) and not stuck:
-                stuck.append(time.monotonic())
-            # Results are enough: mpiexec itself may take seconds more to see that ranks have ended.
-            return (
-                all(reports)
-                or all((folder / f"output{rank}").exists() for rank in range(ranks))
-                or (bool(stuck) and time.monotonic() > stuck[0] + REPORT)
-            )
-
-        output = _run(command, folder, over, timeout + START)
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                env=environment(), start_new_session=True,
+            )  # fmt: skip
+        try:
+            until = time.monotonic() + timeout + START
+            while process.poll() is None and time.monotonic() < until:
+                at = [_position(folder, rank) for rank in range(ranks)]
+                # Results are enough: mpiexec may take seconds more to see that ranks have ended.
+                if all(at) or all(path.exists() for path in results):
+                    break
+                if any(at):
+                    until = min(until, time.monotonic() + REPORT)
+                time.sleep(0.02)
+        finally:
+            _stop(process)
         for fault in sorted(folder.glob("fault*")):
             raise LabError(fault.read_text(encoding="utf-8"))
         positions = {rank: _position(folder, rank) for rank in range(ranks)}
@@ -137,32 +129,14 @@ def run_mpi(
                 "collectives.run with the same program names the ranks that wait for each other; "
                 "a long program needs more time with timeout=."
             )
-        results = [folder / f"output{rank}" for rank in range(ranks)]
+        output = (folder / "log").read_text(encoding="utf-8", errors="replace")
         if not all(path.exists() for path in results):
             raise LabError(
                 f"mpiexec ended, or was stopped, without a result from every rank."
-                f"{memory_advice(ranks)} "
-                f"Its output: {output.strip()[-600:] or 'none'}"
+                f"{memory_advice(ranks)} Its output: {output.strip()[-600:] or 'none'}"
             )
         print(output, end="")
         return [pickle.loads(path.read_bytes()) for path in results]  # noqa: S301 (our own)
-
-
-def _run(command: list[str], folder: Path, over: Callable[[], bool], timeout: float) -> str:
-    """Start the ranks, wait until it is over, and end them; returns what they printed."""
-    log = folder / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            env=environment(), start_new_session=True,
-        )  # fmt: skip
-        try:
-            until = time.monotonic() + timeout
-            while process.poll() is None and not over() and time.monotonic() < until:
-                time.sleep(0.02)
-        finally:
-            _stop(process)
-    return log.read_text(encoding="utf-8", errors="replace")
 
 
 def _stop(process: subprocess.Popen[Any]) -> None:

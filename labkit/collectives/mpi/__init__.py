@@ -1,1 +1,0 @@
-"""The same programs under a real MPI: a process per rank, started by mpiexec."""
