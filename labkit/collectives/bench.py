@@ -18,16 +18,18 @@ import math
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from labkit.arguments import number, one_of, whole
-from labkit.collectives.bench_rank import MARK, MOST_RANKS, time_mpi
+from labkit.collectives.bench_rank import MOST_RANKS, time_mpi
 from labkit.collectives.formulas import FORMULAS, find_program
 from labkit.collectives.programs import ALL_REDUCES
 from labkit.collectives.trace import run_mpi
@@ -85,17 +87,18 @@ def time_in_ranks(
     program: Callable[..., Any], plan: dict[str, Any], processes: int, timeout: float, **more: Any
 ) -> Bench:
     """What a program that ends with `bench_rank.time_all` has measured, in processes of its own."""
-    printed = io.StringIO()
-    try:
-        with redirect_stdout(printed), progress("timing all-reduces", total=1):
-            run_mpi(program, ranks=processes, timeout=timeout, plan=plan, **more)
-    except LabError as fault:
-        names = ", ".join(plan["contenders"])
-        raise LabError(
-            f"{names}: {fault} Try programs of your own with collectives.run first."
-        ) from None
-    text = printed.getvalue().partition(MARK)[2]
-    found: dict[str, Any] = json.JSONDecoder().raw_decode(text)[0]
+    with tempfile.TemporaryDirectory(prefix="labkit-bench-") as folder:
+        plan = {**plan, "file": f"{folder}/result"}
+        try:
+            # What the ranks print is not shown.
+            with redirect_stdout(io.StringIO()), progress("timing all-reduces", total=1):
+                run_mpi(program, ranks=processes, timeout=timeout, plan=plan, **more)
+        except LabError as fault:
+            names = ", ".join(plan["contenders"])
+            raise LabError(
+                f"{names}: {fault} Try programs of your own with collectives.run first."
+            ) from None
+        found: dict[str, Any] = json.loads(Path(plan["file"]).read_text(encoding="utf-8"))
     from labkit.hardware.survey import machine_text
 
     timings = tuple(Timing(name, n, c, tuple(s), w) for name, n, c, s, w in found["timings"])

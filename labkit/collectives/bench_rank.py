@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,6 @@ from labkit.collectives import programs
 from labkit.collectives.records import Array
 
 MOST_RANKS = 64  # the sum of what so many hold is exact in float32
-MARK = "labkit bench: "  # before the result in what the ranks print
 WARM_UP = 3  # calls
 SAMPLE = 1e-3  # seconds that one sample should last at least
 MOST_CALLS = 200  # in one sample
@@ -48,12 +48,13 @@ Contenders = dict[str, Prepared]
 def time_all(
     comm: Any, plan: dict[str, Any], library: str, prepare: Callable[[int], Contenders]
 ) -> None:
-    """Time all sizes; rank 0 prints the result."""
+    """Time all sizes; rank 0 writes the result into the file of the plan."""
     draw, timings = random.Random(1), []
     for nbytes in plan["sizes"]:
         timings += time_size(comm, plan, nbytes, prepare(nbytes // 4), draw)
     if comm.Get_rank() == 0:
-        print(MARK + json.dumps({"timings": timings, "library": library}), flush=True)
+        result = json.dumps({"timings": timings, "library": library})
+        Path(plan["file"]).write_text(result, encoding="utf-8")
 
 
 def time_size(

@@ -23,6 +23,7 @@ from labkit.shipping import pack_program
 
 MOST_PROCESSES = 64  # processes on one machine
 START = 60.0  # seconds that mpiexec may take to start the ranks
+DRAIN = 0.5  # seconds for mpiexec to pass on the last of the output
 REPORT = 2.0  # seconds that the other ranks have to say where they are, after the first did
 SHARED = Path("/dev/shm")  # noqa: S108 (where MPI's ranks share memory, not ours to choose)
 PER_RANK = 600_000  # bytes of it that MPICH takes for each rank (measured: 530,000)
@@ -111,8 +112,10 @@ def run_processes(
             until = time.monotonic() + timeout + START
             while process.poll() is None and time.monotonic() < until:
                 at = [_position(folder, rank) for rank in range(ranks)]
-                # Results are enough: mpiexec may take seconds more to see that ranks have ended.
-                if all(at) or all(path.exists() for path in results):
+                if all(path.exists() for path in results):
+                    # mpiexec may take seconds more to end, but has soon passed on what was printed.
+                    until = min(until, time.monotonic() + DRAIN)
+                if all(at):
                     break
                 if any(at):
                     until = min(until, time.monotonic() + REPORT)
