@@ -22,13 +22,17 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 # Where each public name lives; a name alone is a room.
 _NAMES = {
     "LabError": "labkit.kinds",
+    "check": "labkit.exercises",
     "compare": "labkit.timing",
+    "hint": "labkit.exercises",
     "measure": "labkit.timing",
+    "my_progress": "labkit.exercises",
     "picture": "labkit.views.images",
     "panel": "labkit.telemetry.panel",
     "predict": "labkit.timing",
     "replay": "labkit.telemetry",
     "replicas": "labkit.hardware",
+    "solution": "labkit.exercises",
     "cluster": None,
     "collectives": None,
     "datasets": None,
@@ -45,20 +49,24 @@ _NAMES = {
 
 __all__ = [
     "LabError",
+    "check",
     "cluster",
     "collectives",
     "compare",
     "datasets",
     "exercises",
     "hardware",
+    "hint",
     "kinds",
     "measure",
     "memory",
+    "my_progress",
     "panel",
     "picture",
     "predict",
     "replay",
     "replicas",
+    "solution",
     "strategies",
     "telemetry",
     "timing",
@@ -81,6 +89,7 @@ if TYPE_CHECKING:
         training,
         updates,
     )
+    from labkit.exercises import check, hint, my_progress, solution
     from labkit.hardware import replicas
     from labkit.kinds import LabError
     from labkit.telemetry import replay

@@ -69,6 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("doctor", help="check this machine before class")
     lab = commands.add_parser("lab", help="open the course in JupyterLab")
     lab.add_argument("extra", nargs="*", help="passed on to JupyterLab, such as --port 9000")
+    progress = commands.add_parser("progress", help="the tasks that you have solved, by lecture")
+    progress.add_argument("folder", nargs="?", type=Path, help="of the notebooks")
     record = commands.add_parser("record", help="sample the devices while a program runs")
     record.add_argument("--to", type=Path, metavar="FILE", help="where to write; a new file")
     record.add_argument("--every", type=float, default=0.1, help="seconds between two samples")
@@ -113,6 +115,8 @@ def _run(chosen: argparse.Namespace) -> int:
         return _lab(chosen.extra)
     if chosen.command == "doctor":
         return int(importlib.import_module("labkit.doctor").main())
+    if chosen.command == "progress":
+        return _progress(chosen.folder)
     if chosen.command == "notebooks":
         return int(importlib.import_module("labkit.publish").main(chosen.names))
     if chosen.command == "bench":
@@ -128,6 +132,13 @@ def _run(chosen: argparse.Namespace) -> int:
     code = int(recordings.replay(chosen.file, html=chosen.html, show=chosen.html is None))
     out.flush()  # here, where it is known what to do when nobody reads it
     return code
+
+
+def _progress(folder: Path | None) -> int:
+    exercises = importlib.import_module("labkit.exercises")
+    course = course_folder()
+    print(exercises.my_progress(folder or (course / "notebooks" if course else ".")))
+    return 0
 
 
 def _lab(extra: Sequence[str]) -> int:
