@@ -71,7 +71,7 @@ def read(file: Path) -> tuple[Progress, str]:
         found = plain.read(file, (Progress,), "progress")
         for one in found.tasks.values():
             whole("a number in it", one.tries + one.solved + one.hints)
-    except LabError:
+    except (LabError, TypeError):
         names = (file.with_name(f"{file.stem}-damaged-{n}.json") for n in count(1))
         kept = next(name for name in names if not name.exists())
         with suppress(OSError):

@@ -88,7 +88,8 @@ def worker_loop() -> Callable[[Any], None]:
 
 
 def _run(c: Cluster, my_train: Any, folders: list[Path]) -> list[Report]:
-    outcome = c.start(_work, my_train, list(map(str, folders)), show=False).finish(TIME_LIMIT)
+    started = c.start(_work, my_train, list(map(str, folders)), TIMEOUT, show=False)
+    outcome = started.finish(TIME_LIMIT)
     found: dict[int, Report] = outcome.results
     faults = {rank: report.fault for rank, report in found.items() if report.fault}
     # A worker that lost the other one is not the cause.
@@ -106,12 +107,12 @@ def _run(c: Cluster, my_train: Any, folders: list[Path]) -> list[Report]:
     return [found[rank] for rank in range(REPLICAS)]
 
 
-def _work(rank: int, my_train: Callable[..., Any], folders: list[str]) -> Report:
+def _work(rank: int, my_train: Callable[..., Any], folders: list[str], timeout: float) -> Report:
     """On a worker."""
     from labkit.strategies.workers import workers
 
     tf = import_tensorflow()
-    strategy = workers(timeout=TIMEOUT).strategy()
+    strategy = workers(timeout=timeout).strategy()
     made, report = Models(strategy), Report()
     dataset = tf.data.Dataset.from_tensor_slices(make_data())
 

@@ -20,7 +20,7 @@ from labkit.exercises.task import Wrong
 
 __all__ = [
     "ADAM_RATE", "BATCH", "CLASSES", "CLOSE", "RATE", "REPLICAS", "SIZE", "STEPS", "Gradients",
-    "Rule", "clip", "compare", "first_weights", "make_data", "scaled", "total", "train",
+    "Rule", "clip", "compare", "first_weights", "make_data", "norm", "scaled", "total", "train",
     "train_with_adam", "whole_batches",
 ]  # fmt: skip
 
@@ -71,10 +71,15 @@ def scaled(factor: float) -> Rule:
     return lambda parts: [factor * gradient for gradient in total(parts)]
 
 
+def norm(gradients: Gradients) -> float:
+    """The global norm."""
+    return float(sum((gradient**2).sum() for gradient in gradients) ** 0.5)
+
+
 def clip(gradients: Gradients, limit: float, factor: float = 1.0) -> Gradients:
     """The gradients, multiplied by a factor, then clipped by their global norm."""
-    norm = factor * sum(float((gradient**2).sum()) for gradient in gradients) ** 0.5
-    return [factor * min(1.0, limit / norm) * gradient for gradient in gradients]
+    scale = factor * min(1.0, limit / (factor * norm(gradients)))
+    return [scale * gradient for gradient in gradients]
 
 
 def train(
