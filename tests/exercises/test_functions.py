@@ -1,12 +1,17 @@
 """What is handed in is tried, and told by example what it does wrong: functions and TF_CONFIGs."""
 
+import time
+from contextlib import suppress
+
+import nbformat
 import numpy as np
 import pytest
+from nbclient import NotebookClient
 
 from labkit.exercises import check, judges
 from labkit.exercises.parameter_server import run_with_processes
 from labkit.kinds import LabError
-from tests.exercises.cells import WRITTEN, value
+from tests.exercises.cells import value
 
 WORKERS = {"worker": ["node1:23450", "node2:23450", "node3:23450"]}
 
@@ -97,21 +102,52 @@ def _config(cluster=WORKERS, **task):
 def test_what_is_wrong_is_refused_with_the_reason(task, answer, told):
     if task == "09.count_primes":
         # Of a notebook: ranks would import this module to find a function of it.
-        answer = value(f"def my_count(rank):\n    {answer}\n", "my_count")
+        answer = value(f"def my_count(rank):\n    {answer}\n")
     outcome = check(task, answer)
     assert outcome.state == "wrong"
     for words in told:
         assert words in outcome.text
 
 
-def test_a_loop_that_does_not_end_is_stopped():
-    def my_step(delay):
-        while True:
+def _loops(delay):
+    while True:
+        delay += 1
+
+
+def _loops_and_swallows_errors(delay):
+    while True:
+        with suppress(Exception):
             delay += 1
 
-    judge = judges.function(lambda called: called(1), seconds=0.2)
-    with pytest.raises(LabError, match="not done after"):
-        judge(my_step)
+
+def _sleeps(delay):
+    time.sleep(1000)
+
+
+@pytest.mark.parametrize("never_ends", [_loops, _loops_and_swallows_errors, _sleeps])
+def test_a_function_that_does_not_end_is_stopped_and_what_runs_next_is_not(never_ends):
+    judge = judges.function(lambda called: called(1), seconds=0.1)
+    with pytest.raises(LabError, match="was not done"):
+        judge(never_ends)
+    assert sum(range(100_000)) == 4_999_950_000
+
+
+def test_the_kernel_outlives_exceptions_and_waiting_for_ever(tmp_path):
+    cells = [
+        "import time, labkit\nfrom labkit.exercises import judges",
+        "labkit.check('08.my_step', lambda delay: 1 / 0)",
+        "judge = judges.function(lambda called: called(1), seconds=0.1)",
+        "try:\n    judge(time.sleep)\nexcept labkit.LabError as fault:\n    print(fault)",
+        "try:\n    judge(lambda _: time.sleep(1000))\nexcept labkit.LabError as fault:\n    print(fault)",
+        "labkit.my_progress()",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": tmp_path}}).execute()
+    verdict, stopped, progress = (notebook.cells[n].outputs[0] for n in (1, 3, 4))
+    assert "It raised ZeroDivisionError" in verdict.data["text/plain"]
+    assert "was not done" in stopped.text
+    rows = [line.split() for line in progress.data["text/plain"].splitlines()]
+    assert ["08", "0", "1", "16"] in rows
 
 
 def test_arrays_of_numpy_are_lists_of_numbers():
@@ -182,10 +218,8 @@ def test_a_server_that_works_in_place_is_right():
     assert check("08.my_server", my_server)
 
 
-def test_the_server_of_the_lecture_serves_processes():
-    (one,) = (one for one in WRITTEN if one.task == "08.my_server")
-    (solution,) = one.solutions
-    text = run_with_processes(value(solution, one.name), workers=2, updates=30, compute=0.001)
+def test_a_right_server_serves_processes():
+    text = run_with_processes(server(wrong=""), workers=2, updates=30, compute=0.001)
     assert "2 workers and your server: 30 pushes" in text
     assert "measured on" in text
 
