@@ -137,8 +137,7 @@ def test_the_kernel_outlives_exceptions_and_waiting_for_ever(tmp_path):
         "import time, labkit\nfrom labkit.exercises import judges",
         "labkit.check('08.my_step', lambda delay: 1 / 0)",
         "judge = judges.function(lambda called: called(1), seconds=0.1)",
-        "try:\n    judge(time.sleep)\nexcept labkit.LabError as fault:\n    print(fault)",
-        "try:\n    judge(lambda _: time.sleep(1000))\nexcept labkit.LabError as fault:\n    print(fault)",
+        "try: judge(lambda _: time.sleep(99))\nexcept labkit.LabError as fault: print(fault)",
         "labkit.my_progress()",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
