@@ -36,13 +36,6 @@ def _newest(step, delay, updates):
     return x
 
 
-def _from_the_end(step, delay, updates):
-    x = [1.0]
-    for k in range(updates):
-        x.append(x[-1] - step * x[k - delay])
-    return x
-
-
 def _whole_parts(rank, ranks, images):
     each = images // ranks
     return range(rank * each, (rank + 1) * each)
@@ -62,21 +55,16 @@ def _config(cluster=WORKERS, **task):
     ("task", "answer", "told"),
     [
         ("08.my_step", 3, ["3 is not a function"]),
-        ("08.my_step", lambda: 1.0, ["TypeError", "0 positional arguments"]),
         ("08.my_step", _calls_exit, ["SystemExit at line", "raise SystemExit"]),
         ("08.my_step", _lab_error, ["Something of the user's world."]),
         ("08.my_step", lambda delay: 1.0, ["At delay 1 and step 1, after 24 updates x is 1."]),
         ("08.my_step", lambda delay: 0.07, ["At delay 0 and step 0.07", "too slowly"]),
         ("08.my_step", lambda delay: 1 / (delay + 1), ["oscillates"]),
-        ("08.my_step", lambda delay: -1, ["larger than 0"]),
         ("08.my_step", lambda delay: "small", ["'small'", "a number"]),
         ("08.my_staleness", _key_error, ["KeyError: 0 at line", "[seen[worker] for"]),
-        ("08.my_staleness", lambda log: None, ["None", "whole number"]),
         ("08.my_staleness", lambda log: [0] * len(log), ["The log 0 pulls", "[0, 1]; yours"]),
         ("08.my_descent", _newest, ["At step 0.5, delay 1, after 6 updates: x[2] is"]),
-        ("08.my_descent", _from_the_end, ["IndexError"]),
         ("09.second_of_three", _config(type="worker", index=2), ["it is that of worker 2"]),
-        ("09.second_of_three", _config(type="worker", index=3), ["worker 3"]),
         ("09.second_of_three", _config(type="workers", index=1), ["workers"]),
         (
             "09.second_of_three",
@@ -90,13 +78,10 @@ def _config(cluster=WORKERS, **task):
             lambda rank, ranks, images: range(0 if rank else images),
             ["one rank has 0 images"],
         ),
-        ("09.my_share", lambda rank, ranks, images: "all", ["'all'", "numbers of images"]),
         ("09.count_primes", "return 1200", ["4800 together, too many"]),
         ("09.count_primes", "return 1 / (rank - 2)", ["ank 2", "ZeroDivisionError"]),
         ("10.hosts", ["gpu5", "node01", "node02", "node03", "node07"], ["in the order"]),
-        ("10.hosts", ["node1"], ["'node1' is not in"]),
         ("10.my_config", _one_each, ["it names 2 tasks"]),
-        ("10.my_config", lambda environ: None, ["TF_CONFIG"]),
     ],
 )
 def test_what_is_wrong_is_refused_with_the_reason(task, answer, told):
