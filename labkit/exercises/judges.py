@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import re
 import reprlib
 import signal
 import textwrap
@@ -90,8 +91,7 @@ def function(
             except (Exception, SystemExit) as fault:  # noqa: BLE001 (also exit() ends no lecture)
                 if has_blanks(answer):
                     raise Unanswered from None
-                last = str(fault).strip().rpartition("\n")[2]  # TensorFlow writes a page
-                said = f": {last[:300]}" if last else ""
+                said = f": {text}" if (text := _last_line(fault)) else ""
                 where = _line(fault, answer)
                 raise Wrong(f"It raised {type(fault).__name__}{said}{where}") from None
             if result is ... or (result is None and has_blanks(answer)):
@@ -156,6 +156,12 @@ def numbers_in(result: Any, what: str) -> list[float]:
         return [float(one) for one in result]
     except (TypeError, ValueError, OverflowError):
         raise Wrong(f"It returned {reprlib.repr(result)}: return {what}.") from None
+
+
+def _last_line(fault: BaseException) -> str:
+    """TensorFlow and Keras write a page: what went wrong is its last line but for a list."""
+    text = re.sub(r"\x1b\[\d*m", "", str(fault).partition("\nArguments received")[0])
+    return text.strip().rpartition("\n")[2].strip()[:300]
 
 
 def _line(fault: BaseException, function: Any) -> str:

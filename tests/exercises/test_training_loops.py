@@ -303,6 +303,8 @@ WRONG = [
     (LOOP, loop(training=False), "training=True"),
     (LOOP, one_replica, "strategy.run"),
     (LOOP, lambda strategy, make_model, dataset, batch: 1 / 0, "ZeroDivisionError"),
+    (LOOP, lambda strategy, make_model, *_: make_model()(tf.zeros((3, 5))), "was called outside"),
+    (ACCUMULATE, lambda make_model, *_: make_model()(tf.zeros((3, 5))), "incompatible"),
     (ACCUMULATE, accumulate(divide=lambda batch, k: batch // k), "4 times too large"),
     (ACCUMULATE, accumulate(divide=lambda batch, k: batch * k), "4 times too small"),
     (ACCUMULATE, accumulate(combine="last"), "Only the last micro-batch"),
