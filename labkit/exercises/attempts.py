@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -92,11 +93,16 @@ def change(task: str, by: Callable[[Attempts], Attempts]) -> tuple[Attempts, str
 
 
 def summary(names: Iterable[str], file: Path) -> Summary:
-    """The table of these tasks."""
+    """The table of these tasks; a lecture is the notebook beside the file that asks them."""
     progress, note = read(file)
+    lectures = {
+        name: notebook.stem
+        for notebook in sorted(file.parent.glob("*.ipynb"))
+        for name in re.findall(r'check\(\\"([\w.]+)\\"', notebook.read_text(encoding="utf-8"))
+    }
     rows: dict[str, list[int]] = {}
     for name in names:
-        row = rows.setdefault(name.partition(".")[0], [0, 0, 0])
+        row = rows.setdefault(lectures.get(name, name.partition(".")[0]), [0, 0, 0])
         done = progress.tasks.get(name, Attempts())
         for column, counts in enumerate((done.solved, done.tries > 0, 1)):
             row[column] += counts

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import nbformat
 import pytest
 
 import labkit
@@ -78,6 +79,15 @@ def test_the_command_prints_the_progress_of_a_folder(file, capsys):
     )
     bundle = labkit.my_progress(file.parent)._repr_mimebundle_()
     assert "<table" in bundle["text/html"]
+
+
+def test_a_lecture_has_the_name_of_the_notebook_that_asks_its_tasks(file):
+    cells = [nbformat.v4.new_code_cell(f'check("{name}", answer)') for name in (NAME, "09.files")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), file.parent / "21_new.ipynb")
+    labkit.check(NAME, 48)
+    rows = {row[0]: row[1:] for row in labkit.my_progress(file.parent).rows}
+    assert rows["21_new"] == (1, 1, 2)
+    assert rows["01"] == (0, 0, 5)
 
 
 @pytest.mark.parametrize(
