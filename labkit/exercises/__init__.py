@@ -61,9 +61,10 @@ def solution(name: str) -> Outcome:
     return Outcome("solution", task.why, task.solution.strip())
 
 
-def my_progress(folder: str | Path = ".") -> Summary:
-    """What you have solved and tried, by lecture."""
-    return attempts.summary(tasks(), Path(folder) / attempts.FILE)
+def my_progress(folder: str | Path | None = None) -> Summary:
+    """What you have solved and tried, by lecture; of the notebooks in another folder if given."""
+    file = attempts.FILE if folder is None else Path(folder, attempts.FILE.name)
+    return attempts.summary(tasks(), file)
 
 
 def _task(name: str) -> Task:

@@ -19,7 +19,8 @@ from labkit.kinds import LabError
 
 __all__ = ["FILE", "Attempts", "Progress", "Summary", "change", "read", "summary"]
 
-FILE = Path("labkit-progress.json")  # in the folder of the notebook, where its kernel runs
+# In the folder of the notebook: there its kernel starts.
+FILE = Path("labkit-progress.json").absolute()
 
 
 @plain.stored
@@ -88,7 +89,7 @@ def change(task: str, by: Callable[[Attempts], Attempts]) -> tuple[Attempts, str
     try:
         plain.write(FILE, Progress({**progress.tasks, task: after}))
     except LabError:
-        note = f"{note} Your progress is not kept: {FILE} cannot be written here.".strip()
+        note = f"{note} Your progress is not kept: {FILE} cannot be written.".strip()
     return after, note
 
 
