@@ -34,7 +34,6 @@ DRAIN = 30.0  # seconds for steps that still run after the function has returned
 LOST_A_PEER = ("Unavailable", "DeadlineExceeded", "Aborted", "Cancelled", "Internal")
 UPDATES = 300
 cpu_only = {"CUDA_VISIBLE_DEVICES": ""}  # the question is what is computed, not how fast
-PRELOAD = ("tensorflow", "keras")
 
 
 def _check_written(answer: Any) -> None:
@@ -68,7 +67,7 @@ def worker_loop() -> Callable[[Any], None]:
         _check_written(my_train)
         with (
             tempfile.TemporaryDirectory(prefix="labkit-worker-") as home,
-            Cluster(REPLICAS, environment=cpu_only, preload=PRELOAD) as c,
+            Cluster(REPLICAS, environment=cpu_only) as c,
         ):
             # A folder each, so that it is seen who writes what; before the second run they are one.
             folders = [Path(home, str(rank), "shared") for rank in range(REPLICAS)]
@@ -196,7 +195,7 @@ def coordinator_loop() -> Callable[[Any], None]:
         from labkit.strategies.parameter_server import ROLES
 
         _check_written(lead)
-        with Cluster(roles=ROLES, environment=cpu_only, preload=PRELOAD) as c:
+        with Cluster(roles=ROLES, environment=cpu_only) as c:
             outcome = c.start(_lead, lead, until={0}, show=False).finish(TIME_LIMIT)
         outcome.raise_errors()
         if (says := outcome.results[0]) is ...:

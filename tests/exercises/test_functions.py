@@ -118,9 +118,10 @@ def test_a_function_that_does_not_end_is_stopped_and_what_runs_next_is_not(never
 
 
 def test_the_kernel_outlives_exceptions_and_waiting_for_ever(tmp_path):
+    name = "08.my_step"
     cells = [
         "import time, labkit\nfrom labkit.exercises import judges",
-        "labkit.check('08.my_step', lambda delay: 1 / 0)",
+        f"labkit.check('{name}', lambda delay: 1 / 0)",
         "judge = judges.function(lambda called: called(1), seconds=0.1)",
         "try: judge(lambda _: time.sleep(99))\nexcept labkit.LabError as fault: print(fault)",
         "labkit.my_progress()",
@@ -131,7 +132,7 @@ def test_the_kernel_outlives_exceptions_and_waiting_for_ever(tmp_path):
     assert "It raised ZeroDivisionError" in verdict.data["text/plain"]
     assert "was not done" in stopped.text
     rows = [line.split() for line in progress.data["text/plain"].splitlines()]
-    assert ["08", "0", "1", "16"] in rows
+    assert [name[:2], "0", "1"] in [row[:3] for row in rows]
 
 
 def test_arrays_of_numpy_are_lists_of_numbers():
