@@ -22,13 +22,17 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 # Public names that live in a room; a room itself is found by its name.
 _NAMES = {
     "LabError": "kinds",
+    "check": "exercises",
     "compare": "timing",
+    "hint": "exercises",
     "measure": "timing",
+    "my_progress": "exercises",
     "panel": "telemetry.panel",
     "picture": "views.images",
     "predict": "timing",
     "replay": "telemetry",
     "replicas": "hardware",
+    "solution": "exercises",
 }
 _ROOMS = (
     "cluster", "collectives", "datasets", "exercises", "hardware", "kinds", "memory", "strategies",
@@ -47,6 +51,10 @@ if TYPE_CHECKING:
     from labkit import timing as timing
     from labkit import training as training
     from labkit import updates as updates
+    from labkit.exercises import check as check
+    from labkit.exercises import hint as hint
+    from labkit.exercises import my_progress as my_progress
+    from labkit.exercises import solution as solution
     from labkit.hardware import replicas as replicas
     from labkit.kinds import LabError as LabError
     from labkit.telemetry import replay as replay

@@ -58,6 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("doctor", help="check this machine before class")
     lab_help = "open the course in JupyterLab; takes its options, such as --port 9000"
     commands.add_parser("lab", help=lab_help)
+    progress = commands.add_parser("progress", help="the tasks that you have solved, by lecture")
+    progress.add_argument("folder", nargs="?", type=Path, help="of the notebooks")
     record = commands.add_parser("record", help="sample the devices while a program runs")
     record.add_argument("--to", type=Path, metavar="FILE", help="where to write; a new file")
     record.add_argument("--every", type=float, default=0.1, help="seconds between two samples")
@@ -101,6 +103,8 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
         return _lab(extra)
     if chosen.command == "doctor":
         return int(importlib.import_module("labkit.doctor").main())
+    if chosen.command == "progress":
+        return _progress(chosen.folder)
     if chosen.command == "notebooks":
         return int(importlib.import_module("labkit.publish").main(chosen.names))
     if chosen.command == "bench":
@@ -112,6 +116,13 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
         return int(recordings.replay(chosen.file, html=chosen.html, show=chosen.html is None))
     program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
     return int(recordings.record(program, to=chosen.to, every=chosen.every))
+
+
+def _progress(folder: Path | None) -> int:
+    exercises = importlib.import_module("labkit.exercises")
+    course = course_folder()
+    print(exercises.my_progress(folder or (course / "notebooks" if course else ".")))
+    return 0
 
 
 def _lab(extra: Sequence[str]) -> int:

@@ -25,7 +25,8 @@ FLOORS = (
     {"timing", "telemetry", "collectives", "pipelines"},
     {"training", "cluster"},
     {"strategies", "updates"},
-    {"cli", "doctor", "publish", "contents", "exercises"},
+    {"exercises"},
+    {"cli", "doctor", "publish", "contents"},
 )
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 GROUND, COMMANDS = FLOORS[0], {"cli", "doctor", "publish"}

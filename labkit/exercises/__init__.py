@@ -1,39 +1,76 @@
 """Questions in the notebooks that are answered in a cell and judged at once.
 
->>> print(check("01.bytes_per_step", 4_799_528))
+>>> print(tasks()["01.bytes_per_step"].check(4_799_528))
 ✓ Right. One gradient per parameter, four bytes each. The batch size does not matter.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
+from dataclasses import replace
+from pathlib import Path
 
+from labkit.exercises import attempts
+from labkit.exercises.attempts import Attempts, Summary
 from labkit.exercises.task import Outcome, Task
 from labkit.kinds import LabError
 
-__all__ = ["Outcome", "Task", "check", "tasks"]
+__all__ = ["Outcome", "Task", "check", "hint", "my_progress", "solution", "tasks"]
 
 
-def tasks(lecture: str) -> dict[str, Task]:
-    """All tasks of a lecture, by name."""
-    module = f"labkit.exercises.lectures.lecture{lecture}"
-    if find_spec(module) is None:
-        raise LabError(
-            f"There are no exercises for lecture {lecture!r}. "
-            "The name of a task begins with two digits, as in '01.bytes_per_step'."
-        )
-    found: dict[str, Task] = import_module(module).TASKS
-    return found
+def tasks() -> dict[str, Task]:
+    """All tasks by name; the name begins with the two digits of a lecture."""
+    from labkit.exercises.lectures import basics, collectives, workers
+
+    return {**basics.TASKS, **collectives.TASKS, **workers.TASKS}
 
 
 def check(name: str, answer: object = ...) -> Outcome:
-    """Judge an answer. `...` stands for "not answered yet" and shows the question."""
-    if not isinstance(name, str):
-        raise LabError(
-            f"check needs a task's name, as in check('01.adam_memory', answer), got {name!r}."
-        )
-    known = tasks(name.partition(".")[0])
-    if name not in known:
-        raise LabError(f"There is no task {name!r}. This lecture has: {', '.join(known)}.")
-    return known[name].check(answer)
+    """Judge an answer, and note the attempt. `...` stands for "not answered yet"."""
+    task = _task(name)
+    outcome = task.check(answer)
+    if outcome.state == "open" or task.is_given(answer):
+        return outcome
+
+    def tried(before: Attempts) -> Attempts:
+        return replace(before, tries=before.tries + 1, solved=before.solved or bool(outcome))
+
+    after, note = attempts.change(name, tried)
+    if not outcome:
+        more = after.hints < len(task.hints)
+        next_step = f'labkit.hint("{name}") gives a hint' if more else "You have seen all hints"
+        note = f'{next_step}; labkit.solution("{name}") shows a solution.\n{note}'.strip()
+    return replace(outcome, text=f"{outcome.text}\n{note}".strip())
+
+
+def hint(name: str) -> Outcome:
+    """The next hint of a task, below those that it has given already."""
+    task = _task(name)
+    most = len(task.hints)
+    after, note = attempts.change(name, lambda old: replace(old, hints=min(old.hints + 1, most)))
+    lines = [f"{after.hints} of {most}.", *task.hints[: after.hints]]
+    return Outcome("hint", "\n".join([*lines, note]).strip())
+
+
+def solution(name: str) -> Outcome:
+    """A worked solution, once there was an answer."""
+    task = _task(name)
+    progress, note = attempts.read(attempts.FILE)
+    if not progress.tasks.get(name, Attempts()).tries:
+        text = f'First check an answer of your own. labkit.hint("{name}") helps.'
+        return Outcome("closed", f"{text} {note}".strip())
+    return Outcome("solution", task.why, task.solution.strip())
+
+
+def my_progress(folder: str | Path | None = None) -> Summary:
+    """What you have solved and tried, by lecture; of the notebooks in another folder if given."""
+    file = attempts.FILE if folder is None else Path(folder, attempts.FILE.name)
+    return attempts.summary(tasks(), file)
+
+
+def _task(name: str) -> Task:
+    known = tasks()
+    if name in known:
+        return known[name]
+    same = [one for one in known if one.partition(".")[0] == str(name).partition(".")[0]]
+    names = f"This lecture has: {', '.join(same)}." if same else "The first is 00.kind."
+    raise LabError(f"There is no task {name!r}. {names}")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import reprlib
 import shlex
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from labkit.exercises.task import Unanswered, Wrong
 
 __all__ = ["batch_script", "options_of", "seconds_of"]
 
-SHORT = {"N": "nodes", "n": "ntasks", "c": "cpus-per-task", "t": "time", "p": "partition"}
 NAMES = {
     "nodes": "nodes", "ranks": "ranks in all", "gpus": "GPUs on each node", "minutes": "minutes",
     "cores": "cores for each rank", "memory": "GB on each node", "partition": "partition",
@@ -38,54 +38,64 @@ def batch_script(**wanted: object) -> Callable[[Any], None]:
     return judge
 
 
-def _asked(options: dict[str, str]) -> dict[str, float | str]:
-    nodes = _whole(options, "nodes", 1)
-    ranks = _whole(options, "ntasks", nodes * _whole(options, "ntasks-per-node", 1))
+def _asked(options: argparse.Namespace) -> dict[str, float | str]:
+    nodes = options.nodes
+    ranks = options.ntasks or nodes * options.ntasks_per_node
     gpus = 0.0
-    per_node = {"gpus": 1 / nodes, "gpus-per-task": ranks / nodes, "gpus-per-node": 1, "gres": 1}
+    per_node = {"gpus": 1 / nodes, "gpus_per_task": ranks / nodes, "gpus_per_node": 1, "gres": 1}
     for name, share in per_node.items():
-        if name in options:
-            count = options[name].rpartition(":")[2]
+        if given := getattr(options, name):
+            count = given.rpartition(":")[2]
             gpus = share * (int(count) if count.isdigit() else 1)
-    if not options.get("gres", "gpu").startswith("gpu"):
-        raise Wrong(f"--gres={options['gres']} asks for no GPU. Write --gres=gpu:1.")
-    memory = re.fullmatch(r"(\d+)([MGT]?)B?", options.get("mem", "0").upper())
+    if not (options.gres or "gpu").startswith("gpu"):
+        raise Wrong(f"--gres={options.gres} asks for no GPU. Write --gres=gpu:1.")
+    memory = re.fullmatch(r"(\d+)([MG]?)B?", options.mem.upper())
     if memory is None:
-        raise Wrong(f"--mem={options['mem']} is not an amount of memory. Write --mem=64G.")
-    size, unit = int(memory[1]), memory[2] or "M"
+        raise Wrong(f"--mem={options.mem} is not an amount of memory. Write --mem=64G.")
+    size = int(memory[1])
     mega = 1000 if size % 1000 == 0 else 1024  # 64000 and 65536 are both written for 64G
     return {
         "nodes": nodes,
         "ranks": ranks,
         "gpus": gpus,
-        "cores": _whole(options, "cpus-per-task", 1),
-        "memory": size * {"M": 1 / mega, "G": 1, "T": 1024}[unit],
-        "minutes": seconds_of(options["time"]) / 60 if "time" in options else "no limit",
-        "partition": options.get("partition", "none"),
+        "cores": options.cpus_per_task,
+        "memory": size if memory[2] == "G" else size / mega,
+        "minutes": seconds_of(options.time) / 60 if options.time else "no limit",
+        "partition": options.partition,
     }
 
 
-def options_of(script: str) -> dict[str, str]:
-    r"""The options of a script by their long names; what follows the first command is ignored.
+class _Sbatch(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Wrong(f"sbatch would refuse an option: {message}.")
 
-    >>> options_of("#!/bin/bash\n#SBATCH -N 2\necho hi\n#SBATCH --time=5")
-    {'nodes': '2'}
+
+def options_of(script: str) -> argparse.Namespace:
+    r"""The options of a script; what follows the first command is ignored.
+
+    >>> options_of("#!/bin/bash\n#SBATCH -N 2\necho hi\n#SBATCH --time=5").nodes
+    2
     """
-    options = {}
+    words: list[str] = []
     for line in script.splitlines():
         if line.strip() and not line.startswith("#"):
             break
-        if not re.match(r"#SBATCH\s", line):
-            continue
-        try:
-            words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
-        except ValueError:
-            raise Wrong(f"A quote in {line!r} is not closed.") from None
-        for word, following in zip(words, [*words[1:], ""], strict=True):
-            if option := re.fullmatch(r"--([\w-]+)=?(.*)|-([A-Za-z])=?(.*)", word):
-                name = option[1] or SHORT.get(option[3], option[3])
-                options[name] = option[2] or option[4] or following
-    return options
+        if re.match(r"#SBATCH\s", line):
+            try:
+                words += shlex.split(line.removeprefix("#SBATCH"), comments=True)
+            except ValueError:
+                raise Wrong(f"A quote in {line!r} is not closed.") from None
+    sbatch = _Sbatch("sbatch", add_help=False, allow_abbrev=False)
+    sbatch.add_argument("-N", "--nodes", type=_whole, default=1)
+    sbatch.add_argument("-n", "--ntasks", type=_whole)
+    sbatch.add_argument("--ntasks-per-node", type=_whole, default=1)
+    sbatch.add_argument("-c", "--cpus-per-task", type=_whole, default=1)
+    sbatch.add_argument("-p", "--partition", default="none")
+    sbatch.add_argument("-t", "--time")
+    sbatch.add_argument("--mem", default="0")
+    for name in ("--gpus", "--gpus-per-task", "--gpus-per-node", "--gres"):
+        sbatch.add_argument(name)
+    return sbatch.parse_known_args(words)[0]
 
 
 def seconds_of(time: str) -> int:
@@ -104,6 +114,12 @@ def seconds_of(time: str) -> int:
     return int(days or 0) * 86_400 + inside
 
 
+def _whole(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text} must be a whole number from 1 on")
+    return int(text)
+
+
 def _check_lines(text: str) -> None:
     if not text.startswith("#!"):
         raise Wrong("sbatch must know which shell reads the script: its first line is #!/bin/bash.")
@@ -118,33 +134,24 @@ def _check_start(text: str, ranks: str, cores: str) -> None:
     commands = [line for line in lines if line and line[0] != "#"]
     if not commands:
         raise Wrong("It asks for nodes and starts nothing on them. Its last line is the program's.")
-    sruns = [line for line in commands if re.match(r"(\w+=\S* +|exec +|time +)*srun\b", line)]
-    if not sruns:
-        text = f"{commands[-1]!r} runs once, on the first node, while the others idle."
-        raise Wrong(f"{text} srun starts it once for each rank.")
-    fewer = re.search(r" (?:-n *|--ntasks[= ])(\d+)\b", sruns[-1])
+    srun = commands[-1]
+    if not re.match(r"(\w+=\S* +)*srun\b", srun):
+        raise Wrong(
+            f"{srun!r} runs once, on the first node, while the others idle. srun starts it once "
+            "for each rank."
+        )
+    fewer = re.search(r" (?:-n *|--ntasks[= ])(\d+)\b", srun)
     if fewer and fewer[1] != ranks:
-        raise Wrong(f"{sruns[-1]!r} starts {fewer[1]} of {ranks} ranks. srun alone starts all.")
-    _check_cores(commands[: commands.index(sruns[-1])], sruns[-1], cores)
-
-
-def _check_cores(before: list[str], srun: str, cores: str) -> None:
-    """Since Slurm 22.05 srun ignores the --cpus-per-task of the job: it must be passed on."""
+        raise Wrong(f"{srun!r} starts {fewer[1]} of {ranks} ranks. srun alone starts all.")
+    # Since Slurm 22.05 srun ignores the --cpus-per-task of the job: it must be passed on.
     options = re.split(r"\spython[\d.]*\s", srun)[0]
     found = re.findall(r"\s(?:-c[ =]*|--cpus-per-task[= ])(\S+)", options)
-    found += re.findall(r"\bSRUN_CPUS_PER_TASK=(\S+)", "\n".join([*before, options]))
-    if not found and cores != "1":
+    found += re.findall(r"\bSRUN_CPUS_PER_TASK=(\S+)", "\n".join([*commands[:-1], options]))
+    if not found:
         raise Wrong(
             f"{srun!r} asks for one core for each rank: since Slurm 22.05 srun does not inherit "
             "--cpus-per-task. Write srun --cpus-per-task=$SLURM_CPUS_PER_TASK."
         )
     inherited = ("$SLURM_CPUS_PER_TASK", "${SLURM_CPUS_PER_TASK}")
-    if found and found[0].strip("\"'") not in (cores, *inherited):
+    if found[0].strip("\"'") not in (cores, *inherited):
         raise Wrong(f"{srun!r} passes on {found[0]} cores for each rank, and {cores} are wanted.")
-
-
-def _whole(options: dict[str, str], name: str, default: int) -> int:
-    value = options.get(name, str(default))
-    if not value.isdigit() or value == "0":
-        raise Wrong(f"--{name}={value} must be a whole number from 1 on.")
-    return int(value)

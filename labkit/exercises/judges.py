@@ -10,17 +10,22 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import re
 import reprlib
+import signal
 import textwrap
+import threading
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from labkit.exercises.task import Unanswered, Wrong
 from labkit.kinds import LabError
 from labkit.time_limit import TimeLimit, time_limit
 
-__all__ = ["check_callable", "function", "has_blanks", "number", "numbers_in", "word"]
+__all__ = ["check_callable", "function", "has_blanks", "number", "numbers_in", "stopped", "word"]
 
 UNITS: tuple[dict[str, float], ...] = (
     {"bits": 1 / 8, "bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "MiB": 2**20, "GiB": 2**30},
@@ -30,6 +35,7 @@ UNITS: tuple[dict[str, float], ...] = (
     {"J": 1, "Wh": 3600, "kWh": 3.6e6},
 )
 TIME_LIMIT = 10.0  # seconds; a function of an exercise is done in milliseconds
+GRACE = 3.0  # seconds for what was interrupted to end
 
 
 def number(truth: float, unit: str = "", *, within: float = 1e-6) -> Callable[[Any], None]:
@@ -47,7 +53,7 @@ def number(truth: float, unit: str = "", *, within: float = 1e-6) -> Callable[[A
         sizes = next((one for one in UNITS if unit in one), {})
         for other, size in sizes.items():
             if math.isclose(given * size, truth * sizes[unit], rel_tol=within):
-                raise Wrong(f"You gave {other}; the question asks for {unit}.", hint=False)
+                raise Wrong(f"You gave {other}; the question asks for {unit}.")
         raise Wrong(f"{given:g} is too {'large' if given > truth else 'small'}.")
 
     return judge
@@ -85,22 +91,45 @@ def function(
             except (Exception, SystemExit) as fault:  # noqa: BLE001 (also exit() ends no lecture)
                 if has_blanks(answer):
                     raise Unanswered from None
-                last = str(fault).strip().rpartition("\n")[2]  # TensorFlow writes a page
-                said = f": {last[:300]}" if last else ""
+                said = f": {text}" if (text := _last_line(fault)) else ""
                 where = _line(fault, answer)
                 raise Wrong(f"It raised {type(fault).__name__}{said}{where}") from None
             if result is ... or (result is None and has_blanks(answer)):
                 raise Unanswered
             return result
 
-        try:
-            with time_limit(seconds):
-                examine(called)
-        except TimeLimit:
-            text = f"It was not done after {seconds:g} s. Look for a loop that does not end."
-            raise Wrong(text) from None
+        with stopped(seconds):
+            examine(called)
 
     return judge
+
+
+@contextmanager
+def stopped(seconds: float) -> Iterator[None]:
+    """End what takes longer, as Ctrl-C would: also time.sleep or a lock, which wait in C.
+
+    What swallows that is ended by a time limit. A kernel of TensorFlow that never ends cannot be
+    ended from its own process.
+    """
+    began, done, main = time.monotonic(), threading.Event(), threading.main_thread()
+    signals = threading.current_thread() is main and hasattr(signal, "pthread_kill")
+
+    def interrupt() -> None:
+        if not done.wait(seconds):
+            signal.pthread_kill(main.ident or 0, signal.SIGINT)
+        if not done.wait(2 * GRACE):
+            print("It cannot be interrupted. Restart the kernel: your progress is kept.")
+
+    if signals:
+        threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        with time_limit(seconds + GRACE * signals):
+            yield
+    except (TimeLimit, KeyboardInterrupt):
+        text = f"It was stopped after {time.monotonic() - began:.0f} s and was not done."
+        raise Wrong(f"{text} Look for a loop that does not end.") from None
+    finally:
+        done.set()
 
 
 def has_blanks(function: Any) -> bool:
@@ -127,6 +156,12 @@ def numbers_in(result: Any, what: str) -> list[float]:
         return [float(one) for one in result]
     except (TypeError, ValueError, OverflowError):
         raise Wrong(f"It returned {reprlib.repr(result)}: return {what}.") from None
+
+
+def _last_line(fault: BaseException) -> str:
+    """TensorFlow and Keras write a page: what went wrong is its last line but for a list."""
+    text = re.sub(r"\x1b\[\d*m", "", str(fault).partition("\nArguments received")[0])
+    return text.strip().rpartition("\n")[2].strip()[:300]
 
 
 def _line(fault: BaseException, function: Any) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from labkit.exercises.judges import check_callable, has_blanks
+from labkit.exercises.judges import check_callable, has_blanks, stopped
 from labkit.exercises.task import Unanswered, Wrong
 from labkit.kinds import LabError
 
@@ -35,9 +35,10 @@ def program(
 
     def judge(answer: Any) -> Trace:
         check_callable(answer)
-        for count in ranks:
-            for size in elements(count):
-                _prove(answer, collective, count, size)
+        with stopped(6 * TIME_LIMIT):
+            for count in ranks:
+                for size in elements(count):
+                    _prove(answer, collective, count, size)
         trace = _run(answer, shown, elements(shown)[0])
         if faults := list(too_much(trace)):
             raise Wrong(f"It is correct. But on {shown} ranks {' And '.join(faults)}", trace)

@@ -1,27 +1,32 @@
-"""A task is a question, a judge of its answers, a hint, and the reason that a right answer gets.
+"""A task is a question, a judge of its answers, hints, and a worked solution.
 
 >>> from labkit.exercises.judges import number
->>> task = Task("How many bits has a byte?", number(8), "A power of two.", "Since about 1964.")
+>>> task = Task("How many bits has a byte?", number(8), ("A power of two.",), "answer = 2**3",
+...             why="Since about 1964.")
 >>> task.check(8)
 ✓ Right. Since about 1964.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any, Literal
+from typing import Any
 
 from labkit.kinds import LabError
 
 __all__ = ["Outcome", "Task", "Unanswered", "Wrong"]
 
-# Sign, word, and the border on the left: its colour is at least 3:1 on white and on black.
+# Sign, first words, and the border on the left: at least 3:1 on white and on black.
 LOOKS = {
     "right": ("✓", "Right.", "solid #009E73"),
     "wrong": ("✗", "Not yet.", "double #D55E00"),
     "open": ("○", "Not answered yet.", "dotted #808080"),
+    "hint": ("→", "Hint", "dashed #0072B2"),
+    "solution": ("★", "Solution.", "solid #0072B2"),
+    "closed": ("○", "Not open yet.", "dotted #808080"),
 }
 
 
@@ -32,9 +37,9 @@ class Unanswered(Exception):
 class Wrong(LabError):
     """What is wrong with an answer; `trace` shows it."""
 
-    def __init__(self, text: str, trace: Any = None, *, hint: bool = True) -> None:
+    def __init__(self, text: str, trace: Any = None) -> None:
         super().__init__(text)
-        self.trace, self.hint = trace, hint
+        self.trace = trace
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,14 @@ class Task:
 
     question: str
     judge: Callable[[Any], Any]
-    hint: str
+    hints: tuple[str, ...]
+    solution: str
+    """Code as it would stand in the cell, with the computation."""
     why: str
+    difficulty: int = 1
+    """From 1 to 3."""
+    given: str = ""
+    """What the cell came with, where that is no `...` but something to fix."""
 
     def check(self, answer: object) -> Outcome:
         """What the judge says to an answer; `...` stands for none."""
@@ -56,37 +67,50 @@ class Task:
                 raise Unanswered
             trace = self.judge(answer)
         except Unanswered:
-            return Outcome("open", self.question)
+            return Outcome("open", f"Difficulty {self.difficulty} of 3. {self.question}")
         except LabError as fault:
-            hint = f"Hint: {self.hint}\n" if getattr(fault, "hint", True) else ""
-            text = f"{fault}\n{hint}Question: {self.question}"
-            return Outcome("wrong", text, getattr(fault, "trace", None))
-        return Outcome("right", self.why, trace)
+            text = f"{fault}\nQuestion: {self.question}"
+            return Outcome("wrong", text, trace=getattr(fault, "trace", None))
+        except Exception as fault:  # noqa: BLE001 (a kernel survives any answer)
+            text = f"This answer cannot be read: {type(fault).__name__}: {fault}"
+            return Outcome("wrong", f"{text}\nQuestion: {self.question}")
+        return Outcome("right", self.why, trace=trace)
+
+    def is_given(self, answer: object) -> bool:
+        """Whether the answer is what the cell came with."""
+        try:
+            text = answer if isinstance(answer, str) else inspect.getsource(answer)  # type: ignore[arg-type]
+        except (OSError, TypeError):
+            return False
+        return text.strip() == self.given.strip() != ""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an answer, with the run of a program that shows it; true when it was right."""
+    """What became of an answer, or a hint, or a solution; true when an answer was right."""
 
-    state: Literal["open", "right", "wrong"]
+    state: str
     text: str
+    code: str = ""
     trace: Any = field(default=None, compare=False)
+    """The run of a program."""
 
     def __bool__(self) -> bool:
         return self.state == "right"
 
     def __repr__(self) -> str:
-        sign, word, _ = LOOKS[self.state]
-        return f"{sign} {word} {self.text}"
+        sign, words, _ = LOOKS[self.state]
+        return f"{sign} {words} {self.text}" + (f"\n\n{self.code}" if self.code else "")
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        sign, word, border = LOOKS[self.state]
+        sign, words, border = LOOKS[self.state]
         html = (
             f'<div role="status" style="border-left: 6px {border}; padding-left: 0.8em">'
-            f'<span aria-hidden="true">{sign}</span> <strong>{word}</strong> '
-            f"{escape(self.text).replace(chr(10), '<br>')}</div>"
+            f'<span aria-hidden="true">{sign}</span> <strong>{words}</strong> '
+            f"{escape(self.text).replace(chr(10), '<br>')}"
+            f"{f'<pre>{escape(self.code)}</pre>' if self.code else ''}</div>"
         )
         display({"text/plain": repr(self), "text/html": html}, raw=True)  # type: ignore[no-untyped-call]
         if self.trace is not None:

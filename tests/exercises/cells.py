@@ -1,4 +1,4 @@
-"""What the notebooks ask for: each `check(...)` with its cell, and the solutions after it."""
+"""Source of a cell run as in a notebook, and the cells of the notebooks that ask for an answer."""
 
 import itertools
 import linecache
@@ -17,10 +17,9 @@ NUMBERS = itertools.count()
 
 
 class Asked(NamedTuple):
-    """One exercise: the task, the name of what is handed in, its cell, and the solutions."""
+    """One `check(...)`: the task, the cell above it, and the solutions folded in below it."""
 
     task: str
-    name: str
     source: str
     solutions: list[str]
 
@@ -29,9 +28,9 @@ def _asked():
     for path in NOTEBOOKS:
         one = None
         for cell in nbformat.read(path, as_version=4).cells:
-            call = re.search(r'^check\("([\w.]+)", (\w+)\)$', cell.source, re.MULTILINE)
+            call = re.search(r'^check\("([\w.]+)", \w+\)$', cell.source, re.MULTILINE)
             if cell.cell_type == "code" and call:
-                one = Asked(*call.groups(), cell.source[: call.start()], [])
+                one = Asked(call[1], cell.source[: call.start()], [])
                 yield one
             elif one and "<details>" in cell.source:
                 folded, _, _ = cell.source.partition("</details>")
@@ -40,11 +39,10 @@ def _asked():
 
 
 ASKED = list(_asked())
-WRITTEN = [one for one in ASKED if one.name.startswith("my_")]
 
 
-def value(source, name):
-    """What a cell defines; Python can read its source again, as in a notebook."""
+def value(source):
+    """What a cell defines last; Python can read its source again, as in a notebook."""
     file = f"<cell {next(NUMBERS)}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     space = {"__name__": "__main__", "np": np, "programs": programs, "updates": updates}
@@ -54,4 +52,4 @@ def value(source, name):
 
         space |= {"keras": keras, "tf": tf}
     exec(compile(source, file, "exec"), space)
-    return space[name]
+    return next(reversed(space.values()))

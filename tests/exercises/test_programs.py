@@ -7,12 +7,12 @@ import pytest
 
 from labkit.collectives import programs
 from labkit.exercises import check, program
-from tests.exercises.cells import WRITTEN, value
+from labkit.exercises.lectures.collectives import DEADLOCK
+from tests.exercises.cells import value
 
 
 def test_a_deadlock_is_told_with_the_number_of_ranks_and_with_who_waits():
-    (one,) = (one for one in WRITTEN if one.task == "06.fix_the_deadlock")
-    text = str(check(one.task, value(one.source, one.name)))
+    text = str(check("06.fix_the_deadlock", value(DEADLOCK.strip() + "\n")))
     assert "On 2 ranks: " in text
     assert re.search(r"eadlock.*rank 0 waits in Send to rank 1", text)
 
@@ -77,12 +77,6 @@ def _for_powers_of_two(comm, buffer):
         distance *= 2
 
 
-def _never_alone(comm, buffer):
-    if comm.Get_size() == 1:
-        buffer[:] = 0
-    programs.ring_all_reduce(comm, buffer)
-
-
 def _even_chunks_only(comm, buffer):
     size = buffer.size // comm.Get_size() * comm.Get_size()
     programs.ring_all_reduce(comm, buffer[:size])
@@ -92,21 +86,14 @@ def _breaks(comm, buffer):
     raise ZeroDivisionError("oh")
 
 
-def _known_by_heart(comm, buffer):
-    buffer[:] = np.arange(1.0, buffer.size + 1)
-
-
 @pytest.mark.parametrize(
     ("task", "answer", "told"),
     [
         ("06.all_reduce_from_two", _for_powers_of_two, ["on 3 ranks"]),
-        ("07.ring", _never_alone, ["on 1 rank:"]),
         ("07.ring", _even_chunks_only, ["on 4 ranks:", "Each rank had 9 elements."]),
         ("07.ring", _breaks, ["On 4 ranks", "ank 0", "ZeroDivisionError: oh"]),
-        ("06.tree_broadcast", _known_by_heart, ["no broadcast on 2 ranks"]),
         ("06.tree_broadcast", lambda comm: None, ["program(comm, buffer)"]),
         ("06.tree_broadcast", 3, ["3 is not a function"]),
-        ("06.tree_broadcast", None, ["None is not a function"]),
     ],
 )
 def test_a_wrong_program_is_refused_with_the_reason(task, answer, told):
@@ -116,24 +103,9 @@ def test_a_wrong_program_is_refused_with_the_reason(task, answer, told):
         assert words in str(outcome)
 
 
-REBINDING = {
-    "alone": "buffer = buffer + 1",
-    "above the dots of the cell": "buffer = buffer + 1\n    ...",
-    "after messages": """if comm.Get_rank() == 0:
-        for other in range(1, comm.Get_size()):
-            comm.Send(buffer, dest=other)
-    else:
-        received = np.empty_like(buffer)
-        comm.Recv(received, source=0)
-        buffer = received""",
-    "and returned": "return buffer * 2",
-}
-
-
-@pytest.mark.parametrize("body", REBINDING.values(), ids=REBINDING)
+@pytest.mark.parametrize("body", ["buffer = buffer + 1", "buffer = buffer + 1\n    ..."])
 def test_a_program_that_never_writes_into_its_buffer_is_told_how(body):
-    source = f"def my_broadcast(comm, buffer):\n    {body}\n"
-    outcome = check("06.tree_broadcast", value(source, "my_broadcast"))
+    outcome = check("06.tree_broadcast", value(f"def my_broadcast(comm, buffer):\n    {body}\n"))
     assert outcome.state == "wrong"
     assert outcome.text.count("buffer[:] =") == 1
 

@@ -11,12 +11,6 @@ import labkit
 
 
 @pytest.fixture(scope="session")
-def four():
-    """Four replicas: asked for before anything else uses TensorFlow in this process."""
-    return labkit.replicas(4, devices="cpu")
-
-
-@pytest.fixture(scope="session")
 def one(four):
     return labkit.replicas(devices=["cpu:0"])
 

@@ -1,1 +1,1 @@
-"""The questions of each lecture, by name, in `TASKS`."""
+"""The tasks of the lectures, in a file for each part of the course."""

@@ -1,0 +1,113 @@
+"""What a student has tried and solved: a file beside the notebooks, and a table by lecture.
+
+>>> Progress({"01.adam_memory": Attempts(tries=2, solved=True)}).tasks["01.adam_memory"].tries
+2
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from labkit import plain
+from labkit.arguments import whole
+from labkit.kinds import LabError
+
+__all__ = ["FILE", "Attempts", "Progress", "Summary", "change", "read", "summary"]
+
+# In the folder of the notebook: there its kernel starts.
+FILE = Path("labkit-progress.json").absolute()
+
+
+@plain.stored
+@dataclass(frozen=True)
+class Attempts:
+    """Of one task: how often it was tried, whether it is solved, how many hints were shown."""
+
+    tries: int = 0
+    solved: bool = False
+    hints: int = 0
+
+
+@plain.stored
+@dataclass(frozen=True)
+class Progress:
+    """All tasks that were tried, or of which a hint was shown, by name."""
+
+    tasks: dict[str, Attempts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The tasks solved, tried and there, by lecture."""
+
+    rows: tuple[tuple[str, int, int, int], ...]
+    file: str
+
+    def _table(self) -> tuple[list[str], list[list[str]], str]:
+        total = ("all", *map(sum, list(zip(*self.rows, strict=True))[1:]))
+        rows = [[str(cell) for cell in row] for row in (*self.rows, total)]
+        return ["lecture", "solved", "tried", "tasks"], rows, f"From {self.file}."
+
+    def __repr__(self) -> str:
+        from labkit.views.table import text_table
+
+        return text_table(*self._table())
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        from labkit.views.table import table
+
+        head, rows, footer = self._table()
+        return {"text/plain": repr(self), "text/html": table(head, rows, footer=footer)}
+
+
+def read(file: Path) -> tuple[Progress, str]:
+    """The progress in a file; of a damaged one what was done with it."""
+    if not file.exists():
+        return Progress(), ""
+    try:
+        found = plain.read(file, (Progress,), "progress")
+        for one in found.tasks.values():
+            whole("a number in it", one.tries + one.solved + one.hints)
+    except (LabError, TypeError):
+        names = (file.with_name(f"{file.stem}-damaged-{n}.json") for n in count(1))
+        kept = next(name for name in names if not name.exists())
+        with suppress(OSError):
+            file.replace(kept)
+        return Progress(), f"{file.name} was damaged: it is now {kept.name}, and a new one begins."
+    return found, ""
+
+
+def change(task: str, by: Callable[[Attempts], Attempts]) -> tuple[Attempts, str]:
+    """Write what has become of a task; returns it, and what the student should know."""
+    progress, note = read(FILE)
+    after = by(progress.tasks.get(task, Attempts()))
+    try:
+        plain.write(FILE, Progress({**progress.tasks, task: after}))
+    except LabError:
+        note = f"{note} Your progress is not kept: {FILE} cannot be written.".strip()
+    return after, note
+
+
+def summary(names: Iterable[str], file: Path) -> Summary:
+    """The table of these tasks; a lecture is the notebook beside the file that asks them."""
+    progress, note = read(file)
+    lectures = {
+        name: notebook.stem
+        for notebook in sorted(file.parent.glob("*.ipynb"))
+        for name in re.findall(r'check\(\\"([\w.]+)\\"', notebook.read_text(encoding="utf-8"))
+    }
+    rows: dict[str, list[int]] = {}
+    for name in names:
+        row = rows.setdefault(lectures.get(name, name.partition(".")[0]), [0, 0, 0])
+        done = progress.tasks.get(name, Attempts())
+        for column, counts in enumerate((done.solved, done.tries > 0, 1)):
+            row[column] += counts
+    return Summary(
+        tuple((lecture, *row) for lecture, row in sorted(rows.items())),  # type: ignore[misc]
+        note or (str(file) if file.exists() else f"{file}, which does not exist yet"),
+    )

@@ -1,0 +1,163 @@
+"""The serial program in numpy, which every judge of a training loop compares weights with.
+
+The network is small, its gradients are written out, and a rule says what a step does with the
+gradients of its parts. So the program of a known mistake is the serial program with another rule.
+
+>>> weights, losses = train()
+>>> losses.shape == (STEPS, BATCH)
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from labkit.exercises.task import Wrong
+
+__all__ = [
+    "ADAM_RATE", "BATCH", "CLASSES", "CLOSE", "RATE", "REPLICAS", "SIZE", "STEPS", "Gradients",
+    "Rule", "clip", "compare", "first_weights", "make_data", "norm", "scaled", "total", "train",
+    "train_with_adam", "whole_batches",
+]  # fmt: skip
+
+REPLICAS, BATCH, STEPS, RATE, ADAM_RATE = 2, 16, 6, 0.1, 0.01
+SIZE, CLASSES, HIDDEN = (8, 8), 5, 16
+CLOSE = 1e-5
+
+Gradients = list[Any]
+# From the gradients of the parts of a step, each of the loss summed over the part and divided by
+# BATCH, it makes what is subtracted from the weights.
+Rule = Callable[[list[Gradients]], Gradients]
+
+
+@cache
+def make_data() -> tuple[Any, Any]:
+    """Images that can be learnt; the number of an image is in its first pixel, as its share."""
+    random = np.random.default_rng(3)
+    labels = random.integers(0, CLASSES, BATCH * STEPS).astype("int32")
+    patterns = random.random((CLASSES, *SIZE))
+    images = 0.5 * patterns[labels] + 0.5 * random.random((len(labels), *SIZE))
+    images[:, 0, 0] = np.arange(len(labels)) / len(labels)
+    return images.astype("float32"), labels
+
+
+@cache
+def first_weights() -> tuple[Any, ...]:
+    """Kernel and bias of the hidden layer, then of the last one."""
+    random, weights = np.random.default_rng(1), list[Any]()
+    for inputs, outputs in ((SIZE[0] * SIZE[1], HIDDEN), (HIDDEN, CLASSES)):
+        limit = (6 / (inputs + outputs)) ** 0.5
+        kernel = random.uniform(-limit, limit, (inputs, outputs))
+        weights += [kernel.astype("float32"), np.zeros(outputs, "float32")]
+    return tuple(weights)
+
+
+def whole_batches() -> list[list[range]]:
+    """Each step has one part: the global batch."""
+    return [[range(first, first + BATCH)] for first in range(0, BATCH * STEPS, BATCH)]
+
+
+def total(parts: list[Gradients]) -> Gradients:
+    """The right rule: the sum."""
+    return [sum(each[1:], each[0]) for each in zip(*parts, strict=True)]
+
+
+def scaled(factor: float) -> Rule:
+    """The sum, multiplied."""
+    return lambda parts: [factor * gradient for gradient in total(parts)]
+
+
+def norm(gradients: Gradients) -> float:
+    """The global norm."""
+    return float(sum((gradient**2).sum() for gradient in gradients) ** 0.5)
+
+
+def clip(gradients: Gradients, limit: float, factor: float = 1.0) -> Gradients:
+    """The gradients, multiplied by a factor, then clipped by their global norm."""
+    scale = factor * min(1.0, limit / (factor * norm(gradients)))
+    return [scale * gradient for gradient in gradients]
+
+
+def train(
+    rule: Rule = total, steps: Sequence[Sequence[Any]] | None = None, passes: int = 1
+) -> tuple[list[Any], Any]:
+    """The weights after SGD with rate RATE; and, with whole batches, the loss of every image."""
+    images, labels = make_data()
+    weights, losses = [one.astype(float) for one in first_weights()], []
+    for parts in list(steps or whole_batches()) * passes:
+        found = [_gradients(weights, images[list(part)], labels[list(part)]) for part in parts]
+        losses.append(found[0][1])
+        changes = rule([gradients for gradients, _ in found])
+        weights = [one - RATE * change for one, change in zip(weights, changes, strict=True)]
+    return weights, np.array(losses)
+
+
+def train_with_adam(
+    restarts: Sequence[int] = (), *, weights_kept: bool = True, state_kept: bool = True
+) -> list[Any]:
+    """The weights after one pass with Adam; at a restart weights or Adam's state begin anew."""
+    images, labels = make_data()
+    weights = [one.astype(float) for one in first_weights()]
+    state = [(np.zeros_like(one), np.zeros_like(one)) for one in weights]
+    count = 0
+    for step, (part,) in enumerate(whole_batches()):
+        if step in restarts and not weights_kept:
+            weights = [one.astype(float) for one in first_weights()]
+        if step in restarts and not state_kept:
+            count, state = 0, [(0 * first, 0 * second) for first, second in state]
+        gradients, _ = _gradients(weights, images[list(part)], labels[list(part)])
+        count += 1
+        rate = ADAM_RATE * (1 - 0.999**count) ** 0.5 / (1 - 0.9**count)
+        state = [
+            (0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2)
+            for (first, second), gradient in zip(state, gradients, strict=True)
+        ]
+        weights = [
+            one - rate * first / (second**0.5 + 1e-7)
+            for one, (first, second) in zip(weights, state, strict=True)
+        ]
+    return weights
+
+
+def compare(
+    weights: Sequence[Any],
+    right: Sequence[Any],
+    mistakes: Mapping[str, Sequence[Any]],
+    program: str = f"keras.optimizers.SGD({RATE}) and the mean cross-entropy of logits",
+    close: float = CLOSE,
+) -> None:
+    """Refuse other weights than the right ones; if they are those of a known mistake, say which."""
+
+    def distance(other: Sequence[Any]) -> float:
+        return max(float(abs(a - b).max()) for a, b in zip(weights, other, strict=True))
+
+    if (apart := distance(right)) <= close:
+        return
+    for says, wrong in mistakes.items():
+        if distance(wrong) <= close * max(1.0, *(float(abs(one).max()) for one in wrong)):
+            raise Wrong(says)
+    raise Wrong(
+        f"The weights differ from those of the serial program by up to {apart:.1g}. It uses "
+        f"{program}."
+    )
+
+
+def _gradients(weights: Sequence[Any], images: Any, labels: Any) -> tuple[Gradients, Any]:
+    """Of the cross-entropy, summed and divided by BATCH; and the loss of each image."""
+    kernel, bias, last_kernel, last_bias = weights
+    pixels = images.reshape(len(images), -1).astype(float)
+    hidden = np.maximum(pixels @ kernel + bias, 0)
+    logits = hidden @ last_kernel + last_bias
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares = exponentials / exponentials.sum(axis=1, keepdims=True)
+    losses = -np.log(shares[np.arange(len(labels)), labels])
+    of_logits = (shares - np.eye(CLASSES)[labels]) / BATCH
+    of_hidden = of_logits @ last_kernel.T * (hidden > 0)
+    gradients = [
+        pixels.T @ of_hidden, of_hidden.sum(axis=0), hidden.T @ of_logits, of_logits.sum(axis=0)
+    ]  # fmt: skip
+    return gradients, losses

@@ -1,0 +1,22 @@
+"""What rooms share: the CPU is split once in a process of pytest, and progress is its own."""
+
+from __future__ import annotations
+
+import pytest
+
+import labkit
+from labkit.exercises import attempts
+
+
+@pytest.fixture(scope="session")
+def four():
+    """Four replicas, split before anything else uses TensorFlow: afterwards it is too late."""
+    return labkit.replicas(4, devices="cpu")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _progress_of_the_tests(tmp_path_factory):
+    """Where a test answers a task, nobody's progress changes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attempts, "FILE", tmp_path_factory.mktemp("progress") / "progress.json")
+        yield

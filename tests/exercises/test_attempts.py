@@ -1,0 +1,147 @@
+"""Hints come one by one, a solution opens after an attempt, and a file keeps what was solved."""
+
+import json
+import subprocess
+import sys
+
+import nbformat
+import pytest
+
+import labkit
+from labkit import cli
+from labkit.exercises import attempts
+
+NAME, OTHER = "01.adam_memory", "06.star_steps"
+
+
+def row_of(name, solved, tried):
+    """The row of its lecture, as it is printed."""
+    tasks = [one for one in labkit.exercises.tasks() if one[:2] == name[:2]]
+    return [name[:2], str(solved), str(tried), str(len(tasks))]
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(attempts, "FILE", tmp_path / "labkit-progress.json")
+    return attempts.FILE
+
+
+def test_hints_come_one_by_one_up_to_the_last():
+    task = labkit.exercises.tasks()[NAME]
+    first, second, again = (str(labkit.hint(NAME)) for _ in range(3))
+    assert task.hints[0] in first
+    assert task.hints[1] not in first
+    assert task.hints[0] in second
+    assert task.hints[1] in second
+    assert again == second
+
+
+def test_a_verdict_names_the_next_step_and_gives_no_hint_by_itself():
+    task = labkit.exercises.tasks()[NAME]
+    text = str(labkit.check(NAME, 12))
+    assert f'labkit.hint("{NAME}")' in text
+    assert not any(hint in text for hint in task.hints)
+    for _ in task.hints:
+        labkit.hint(NAME)
+    assert f'labkit.hint("{NAME}")' not in str(labkit.check(NAME, 12))
+
+
+def test_a_solution_opens_after_an_attempt():
+    task = labkit.exercises.tasks()[NAME]
+    labkit.check(NAME, ...)
+    labkit.hint(NAME)
+    closed = labkit.solution(NAME)
+    assert closed.state == "closed"
+    assert task.why not in str(closed)
+    labkit.check(NAME, 12)
+    opened = labkit.solution(NAME)
+    assert opened.code == task.solution.strip()
+    assert opened.code in str(opened)
+    assert not opened  # a solution that is read is not solved
+
+
+def test_what_was_solved_stays_solved_in_another_process(file):
+    for answer in (48, 12):
+        labkit.check(NAME, answer)
+    labkit.hint(OTHER)
+    program = f"import labkit; print(labkit.my_progress()); print(labkit.solution({NAME!r}).state)"
+    environment = {"PYTHONPATH": str(labkit.__path__[0] + "/..")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=file.parent, env=environment, capture_output=True,
+        text=True, timeout=60, check=True,
+    )  # fmt: skip
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert row_of(NAME, 1, 1) in lines
+    assert row_of(OTHER, 0, 0) in lines
+    assert lines[-1] == ["solution"]
+
+
+def test_the_command_prints_the_progress_of_a_folder(file, capsys):
+    labkit.check(NAME, 48)
+    assert cli.main(["progress", str(file.parent)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert row_of(NAME, 1, 1) in lines
+    bundle = labkit.my_progress(file.parent)._repr_mimebundle_()
+    assert "<table" in bundle["text/html"]
+
+
+def test_a_lecture_has_the_name_of_the_notebook_that_asks_its_tasks(file):
+    cells = [nbformat.v4.new_code_cell(f'check("{name}", answer)') for name in (NAME, OTHER)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), file.parent / "21_new.ipynb")
+    labkit.check(NAME, 48)
+    rows = {row[0]: row[1:] for row in labkit.my_progress(file.parent).rows}
+    assert rows["21_new"] == (1, 1, 2)
+    assert rows[NAME[:2]] == (0, 0, int(row_of(NAME, 0, 0)[3]) - 1)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[:40],
+        lambda text: "",
+        lambda text: "[1, 2]",
+        lambda text: text.replace('"tries": 1', '"tries": "many"'),
+        lambda text: text.replace('"tries": 1', '"tries": null'),
+        lambda text: text.replace('"solved"', '"saved"'),
+        lambda text: json.dumps({"labkit": 1, "type": "exercises.Progress", "value": 3}),
+    ],
+)
+def test_a_damaged_file_is_kept_beside_a_new_one(file, damage):
+    labkit.check(NAME, 48)
+    damaged = damage(file.read_text())
+    for kept in ("labkit-progress-damaged-1.json", "labkit-progress-damaged-2.json"):
+        file.write_text(damaged)
+        outcome = labkit.check("01.steps_per_epoch", 1000)
+        assert outcome
+        assert kept in outcome.text
+        assert file.with_name(kept).read_text() == damaged
+    assert set(attempts.read(file)[0].tasks) == {"01.steps_per_epoch"}
+
+
+def test_a_folder_that_cannot_be_written_costs_no_verdict(file, monkeypatch):
+    monkeypatch.setattr(attempts, "FILE", file / "no folder" / "progress.json")
+    outcome = labkit.check(NAME, 48)
+    assert outcome
+    assert "not kept" in outcome.text
+
+
+def test_right_wrong_and_open_differ_in_sign_word_and_border(monkeypatch):
+    seen = []
+    monkeypatch.setattr("IPython.display.display", lambda item, raw: seen.append(item))
+    shown = [labkit.check(NAME, 48), labkit.check(NAME, "<b>"), labkit.check(NAME)]
+    shown += [labkit.hint(NAME), labkit.solution("10.header"), labkit.solution(NAME)]
+    for outcome in shown:
+        outcome._ipython_display_()
+    texts, pages = ([one[f"text/{kind}"] for one in seen] for kind in ("plain", "html"))
+    assert len({text[0] for text in texts[:3]}) == 3
+    assert len({page.partition("border-left: ")[2].split()[1] for page in pages[:3]}) == 3
+    for word, text, page in zip(
+        ("Right.", "Not yet.", "Not answered yet.", "Hint", "Not open yet.", "Solution."),
+        texts, pages, strict=True,
+    ):  # fmt: skip
+        assert word in text
+        assert f"<strong>{word}</strong>" in page
+        assert f'aria-hidden="true">{text[0]}<' in page  # a screen reader says the word alone
+    assert "<b>" not in pages[1]
+    assert "<pre>" in pages[-1]

@@ -1,0 +1,344 @@
+"""Training loops in one process: correct ones pass in any style, each fault is named.
+
+Most loops run eagerly: a graph traced for each would take most of the time.
+"""
+
+from contextlib import nullcontext
+
+import keras
+import pytest
+import tensorflow as tf
+
+from labkit.exercises.serial import BATCH
+from labkit.exercises.task import Unanswered, Wrong
+from labkit.exercises.training_loops import accumulation, clipping, resuming, training_loop
+
+pytestmark = pytest.mark.usefixtures("four")
+LOOP, ACCUMULATE, CLIP, RESUME = training_loop(), accumulation(), clipping(), resuming()
+SUM, MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
+
+
+def entropy(labels, logits):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+
+def gradients_of(model, images, labels, divide_by):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(entropy(labels, model(images, training=True))) / divide_by
+    return tape.gradient(loss, model.trainable_variables)
+
+
+# Under a strategy.
+
+
+def by_batch(losses, global_batch):
+    return tf.nn.compute_average_loss(losses, global_batch_size=global_batch)
+
+
+def by_sum(strategy, each):
+    return strategy.reduce(SUM, each, axis=None)
+
+
+def loop(*, batch=lambda b: b, shuffle=False, scope=True, loss=by_batch, reduce=by_sum, apply=True,
+         distribute=True, rate=0.1, training=True):  # fmt: skip
+    """A loop of one's own, right unless told otherwise."""
+
+    def train(strategy, make_model, dataset, global_batch):
+        with strategy.scope() if scope else nullcontext():
+            model, optimizer = make_model(), keras.optimizers.SGD(rate)
+
+        def step(images, labels):
+            with tf.GradientTape() as tape:
+                losses = entropy(labels, model(images, training=training))
+                value = loss(losses, global_batch)
+            gradients = tape.gradient(value, model.trainable_variables)
+            if apply:
+                optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            return value
+
+        def train_step(images, labels):
+            each = strategy.run(step, args=(images, labels))
+            return reduce(strategy, each)
+
+        if shuffle:
+            dataset = dataset.shuffle(1000, seed=1)
+        batches = dataset.batch(batch(global_batch))
+        if distribute:
+            batches = strategy.experimental_distribute_dataset(batches)
+        losses = [train_step(images, labels) for images, labels in batches]
+        return model, losses
+
+    return train
+
+
+def from_function(strategy, make_model, dataset, global_batch):
+    """Each replica's batches come from a function; the whole pass is one tf.function."""
+    share = global_batch // strategy.num_replicas_in_sync
+    batches = strategy.distribute_datasets_from_function(lambda context: dataset.batch(share))
+    with strategy.scope():
+        model, optimizer = make_model(), keras.optimizers.SGD(0.1)
+        total = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+
+    def step(images, labels):
+        with tf.GradientTape() as tape:
+            loss = total(labels, model(images, training=True)) / global_batch
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
+
+    @tf.function
+    def one_pass():
+        losses, number = tf.TensorArray(tf.float32, 0, dynamic_size=True), 0
+        for images, labels in batches:
+            each = strategy.run(step, args=(images, labels))
+            losses = losses.write(number, strategy.reduce("SUM", each, axis=None))
+            number = number + 1
+        return losses.stack()
+
+    return model, one_pass().numpy()
+
+
+def own_update(strategy, make_model, dataset, global_batch):
+    """Without an optimizer: the gradients are all-reduced and subtracted by hand."""
+    with strategy.scope():
+        model = make_model()
+
+    def step(images, labels):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(entropy(labels, model(images, training=True)))
+            loss /= strategy.num_replicas_in_sync
+        gradients = tape.gradient(loss, model.trainable_variables)
+        context = tf.distribute.get_replica_context()
+        gradients = context.all_reduce("sum", gradients)
+
+        def update(strategy, *gradients):
+            for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
+                strategy.extended.update(
+                    variable.value, lambda v, g: v.assign_sub(0.1 * g), args=(gradient,)
+                )
+
+        context.merge_call(update, args=tuple(gradients))
+        return loss
+
+    run = tf.function(lambda x, y: strategy.run(step, args=(x, y)))
+    batches = strategy.experimental_distribute_dataset(dataset.batch(global_batch))
+    return model, [float(strategy.reduce("SUM", run(x, y), axis=None)) for x, y in batches]
+
+
+def keras_fit(strategy, make_model, dataset, global_batch):
+    with strategy.scope():
+        model = make_model()
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.optimizer.learning_rate = 0.1
+    losses = []
+    for images, labels in dataset.batch(global_batch):
+        step = tf.data.Dataset.from_tensors((images, labels))
+        losses += model.fit(step, shuffle=False, verbose=0).history["loss"]
+    return model, losses
+
+
+def one_replica(strategy, make_model, dataset, global_batch):
+    with strategy.scope():
+        model = make_model()
+    losses = []
+    for images, labels in dataset.batch(global_batch):
+        losses.append(float(tf.reduce_mean(entropy(labels, model(images, training=True)))))
+    return model, losses
+
+
+# Accumulated, clipped, resumed.
+
+
+def accumulate(*, divide=lambda batch, k: batch, combine=None, reset=True, each=False, parts=None):
+    """A loop of one's own, right unless told otherwise."""
+
+    def train(make_model, dataset, batch, micro_batches):
+        model, optimizer = make_model(), keras.optimizers.SGD(0.1)
+        variables = model.trainable_variables
+        total = None
+        for images, labels in dataset.batch(batch):
+            if reset:
+                total = None
+            k = parts or micro_batches
+            for micro in zip(tf.split(images, k), tf.split(labels, k), strict=True):
+                found = gradients_of(model, *micro, divide(batch, micro_batches))
+                if each:
+                    optimizer.apply(found, variables)
+                if total is None or combine == "last":
+                    total = found
+                else:
+                    total = [a + b for a, b in zip(total, found, strict=True)]
+            if not each:
+                optimizer.apply(total, variables)
+        return model
+
+    return train
+
+
+def accumulated_by_keras(make_model, dataset, batch, micro_batches):
+    model = make_model()
+    optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=micro_batches)
+    size = batch // micro_batches
+    for images, labels in dataset.batch(size):
+        optimizer.apply(gradients_of(model, images, labels, size), model.trainable_variables)
+    return model
+
+
+def each_replica(found, limit):
+    return tf.clip_by_global_norm(found, limit)[0]
+
+
+def clip(*, before=lambda found, limit: found, after=each_replica, divide=lambda batch: batch,
+         again=True, reduce=True):  # fmt: skip
+    def train(strategy, make_model, dataset, global_batch, clip_norm):
+        with strategy.scope():
+            model, optimizer = make_model(), keras.optimizers.SGD(0.1)
+
+        def step(images, labels):
+            found = gradients_of(model, images, labels, divide(global_batch))
+            found = before(found, clip_norm)
+            if reduce:
+                found = tf.distribute.get_replica_context().all_reduce("sum", found)
+                found = after(found, clip_norm)
+                if again:
+                    found = [gradient / strategy.num_replicas_in_sync for gradient in found]
+            optimizer.apply(found, model.trainable_variables)
+
+        batches = strategy.experimental_distribute_dataset(dataset.batch(global_batch))
+        for images, labels in batches:
+            strategy.run(step, args=(images, labels))
+        return model
+
+    return train
+
+
+def clipped_across_replicas(strategy, make_model, dataset, global_batch, clip_norm):
+    """The replicas return gradients; one sum, one clip, one update from outside."""
+    with strategy.scope():
+        model = make_model()
+
+    def local(images, labels):
+        return gradients_of(model, images, labels, global_batch)
+
+    for pair in strategy.experimental_distribute_dataset(dataset.batch(global_batch)):
+        each = strategy.run(local, args=pair)
+        total = [strategy.reduce("SUM", one, axis=None) for one in each]
+        factor = tf.minimum(1.0, clip_norm / tf.linalg.global_norm(total))
+        with strategy.scope():
+            for variable, gradient in zip(model.trainable_variables, total, strict=True):
+                variable.value.assign_sub(0.1 * factor * gradient)
+    return model
+
+
+def resume(*, optimizer_too=True, position=True, weights=True, late=False):
+    def train(make_model, dataset, batch, folder, after_step):
+        model, optimizer = make_model(), keras.optimizers.Adam(0.01)
+        optimizer.build(model.trainable_variables)
+        done = tf.Variable(0)
+        kept = {"done": done}
+        if optimizer_too:
+            kept["optimizer"] = optimizer
+        if weights:
+            kept["model"] = model
+        else:  # a checkpoint of the optimizer alone would hold the weights as well
+            kept["optimizer"] = tf.train.Checkpoint(all=[one.value for one in optimizer.variables])
+        manager = tf.train.CheckpointManager(tf.train.Checkpoint(**kept), folder, max_to_keep=1)
+        manager.restore_or_initialize()
+        for images, labels in dataset.batch(batch).skip(int(done) if position else 0):
+            found = gradients_of(model, images, labels, batch)
+            optimizer.apply(found, model.trainable_variables)
+            done.assign_add(1)
+            if late:
+                after_step(int(done))
+                manager.save()
+            else:
+                manager.save()
+                after_step(int(done))
+        return model
+
+    return train
+
+
+def resumed_with_an_iterator(make_model, dataset, batch, folder, after_step):
+    """The position is that of the dataset's iterator, in the checkpoint."""
+    model, optimizer = make_model(), keras.optimizers.Adam(0.01)
+    optimizer.build(model.trainable_variables)
+    iterator = iter(dataset.batch(batch))
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, iterator=iterator)
+    if path := tf.train.latest_checkpoint(folder):
+        checkpoint.restore(path)
+    for images, labels in iterator:
+        found = gradients_of(model, images, labels, batch)
+        optimizer.apply(found, model.trainable_variables)
+        checkpoint.save(f"{folder}/step")
+        after_step(int(optimizer.iterations.numpy()))
+    return model
+
+
+# The worked solutions, which test_tasks runs, are other styles still.
+RIGHT = [
+    (LOOP, loop(loss=lambda losses, batch: tf.reduce_sum(losses) / batch), "a sum over the batch"),
+    (LOOP, from_function, "dataset from a function"),
+    (LOOP, own_update, "an update of one's own"),
+    (LOOP, keras_fit, "model.fit"),
+    (ACCUMULATE, accumulate(parts=8), "smaller micro-batches"),
+    (ACCUMULATE, accumulated_by_keras, "gradient_accumulation_steps of Keras"),
+    (CLIP, clipped_across_replicas, "clipped outside the replicas"),
+    (RESUME, resume(), "a counter in the checkpoint"),
+    (RESUME, resumed_with_an_iterator, "the iterator in the checkpoint"),
+]
+WRONG = [
+    (LOOP, loop(loss=lambda losses, _: tf.reduce_mean(losses)), "2 times too large"),
+    (LOOP, loop(loss=lambda losses, b: tf.reduce_sum(losses) / b / 2), "2 times too small"),
+    (LOOP, loop(loss=lambda losses, _: tf.reduce_sum(losses)), "sum, not a mean"),
+    (LOOP, loop(scope=False), "outside strategy.scope()"),
+    (LOOP, loop(batch=lambda b: b // 2), "8 images in the first step"),
+    (LOOP, loop(reduce=lambda strategy, each: each), "strategy.reduce"),
+    (LOOP, loop(reduce=lambda strategy, each: strategy.experimental_local_results(each)[0]),
+     "one replica's share"),
+    (LOOP, loop(reduce=lambda strategy, each: strategy.reduce(MEAN, each, axis=None)), "0.5 times"),
+    (LOOP, loop(shuffle=True), "do not shuffle"),
+    (LOOP, loop(distribute=False), f"the same {BATCH} images"),
+    (LOOP, loop(apply=False), "have not changed"),
+    (LOOP, loop(rate=0.03), "differ from those of the serial program"),
+    (LOOP, loop(training=False), "training=True"),
+    (LOOP, one_replica, "strategy.run"),
+    (LOOP, lambda strategy, make_model, dataset, batch: 1 / 0, "ZeroDivisionError"),
+    (LOOP, lambda strategy, make_model, *_: make_model()(tf.zeros((3, 5))), "was called outside"),
+    (ACCUMULATE, lambda make_model, *_: make_model()(tf.zeros((3, 5))), "incompatible"),
+    (ACCUMULATE, accumulate(divide=lambda batch, k: batch // k), "4 times too large"),
+    (ACCUMULATE, accumulate(divide=lambda batch, k: batch * k), "4 times too small"),
+    (ACCUMULATE, accumulate(combine="last"), "Only the last micro-batch"),
+    (ACCUMULATE, accumulate(each=True), "after each micro-batch"),
+    (ACCUMULATE, accumulate(reset=False), "never reset"),
+    (ACCUMULATE, accumulate(parts=1), "got 16 images in one call"),
+    (CLIP, clip(after=lambda found, limit: found), "not clipped"),
+    (CLIP, clip(before=each_replica, reduce=False), "Each replica clips its own"),
+    (CLIP, clip(before=each_replica, reduce=False, divide=lambda batch: batch // 2),
+     "of its own mean loss, and then they are summed"),
+    (CLIP, clip(after=lambda found, limit: [tf.clip_by_norm(one, limit) for one in found]),
+     "by their own norm"),
+    (CLIP, clip(again=False), "summed over the replicas again"),
+    (CLIP, clip(divide=lambda batch: batch // 2), "before they are clipped"),
+    (RESUME, resume(optimizer_too=False), "state of the optimizer was not"),
+    (RESUME, resume(weights=False), "weights were not restored"),
+    (RESUME, resume(position=False), "first image of the dataset"),
+    (RESUME, resume(late=True), "save before after_step"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("judge", "train", "style"), RIGHT, ids=[style for *_, style in RIGHT])
+def test_a_correct_loop_passes_in_any_style(judge, train, style):
+    judge(train)
+
+
+@pytest.mark.parametrize(("judge", "train", "words"), WRONG, ids=[words for *_, words in WRONG])
+def test_a_wrong_loop_is_told_what_is_wrong(judge, train, words):
+    with pytest.raises(Wrong) as fault:
+        judge(train)
+    assert words in str(fault.value)
+
+
+@pytest.mark.parametrize("judge", [LOOP, ACCUMULATE, CLIP, RESUME])
+def test_an_unfinished_loop_is_not_answered(judge):
+    with pytest.raises(Unanswered):
+        judge(lambda *_: ...)
