@@ -31,7 +31,6 @@ from labkit.cluster.network import enter_private_network, hold_port
 DEATH_OF_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 ENDING = 5.0  # seconds for killed processes to be gone
 SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP}
-_exit = os._exit  # in a rank, os._exit leaves a stack where the program calls it
 
 
 class _Server:
@@ -208,7 +207,7 @@ def _be_rank(
     except BaseException:  # noqa: BLE001 (nothing above could catch it)
         sys.excepthook(*sys.exc_info())
     finally:
-        _exit(code)
+        os._exit(code)
 
 
 def _be_fresh(environment: Mapping[str, str]) -> None:

@@ -172,8 +172,9 @@ class LocalEngine:
             for message in server.receive():
                 found += self._from_server(run, *message)
         if server.channel.closed:
+            why = server.obituary()
             for pipes in run.ranks:
-                found += _end_of(pipes, -9, server.obituary())
+                found += _end_of(pipes, -9, why)
         return found
 
     def ask_stacks(self, ranks: Collection[int]) -> None:

@@ -54,8 +54,7 @@ def coordinator_loop() -> Callable[[Any], None]:
             raise Unanswered
         from labkit.strategies.parameter_server import ROLES
 
-        modules = ("tensorflow", "keras")
-        with Cluster(roles=ROLES, environment=cpu_only, preload=modules) as c:
+        with Cluster(roles=ROLES, environment=cpu_only) as c:
             outcome = c.start(_lead, lead, until={0}, show=False).finish(TIME_LIMIT)
         outcome.raise_errors()
         _judge(outcome.results[0])

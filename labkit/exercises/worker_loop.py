@@ -84,7 +84,7 @@ def worker_loop() -> Callable[[Any], None]:
         serial = Serial(Models(None).make_plain, *make_data())
         with (
             tempfile.TemporaryDirectory(prefix="labkit-worker-") as folder,
-            Cluster(REPLICAS, environment=cpu_only, preload=("tensorflow", "keras")) as c,
+            Cluster(REPLICAS, environment=cpu_only) as c,
         ):
             first = _run(c, train, folder)
             shares = check_images([each for report in first for each in report.seen])

@@ -3,7 +3,6 @@
 import os
 import sys
 import threading
-import time
 
 import pytest
 
@@ -15,8 +14,20 @@ from labkit.kinds import LabError
 
 
 def waits(_rank):
-    while True:
-        time.sleep(1)
+    threading.Event().wait()
+
+
+class NotHere:
+    """An argument that ranks cannot unpack, or not in time."""
+
+    def __init__(self, waits=()):
+        self.waits = waits
+
+    def __setstate__(self, state):
+        if int(os.environ["RANK"]) in state["waits"]:
+            threading.Event().wait()
+        if not state["waits"]:
+            raise RuntimeError("not here")
 
 
 def fault_of(c, program, *args, **keywords):
@@ -38,39 +49,32 @@ def test_ranks_at_the_same_line_are_named_together(four):
     assert set(fault.errors) == {0, 1, 2, 3}
 
 
-def test_exceptions_that_cannot_be_sent_or_whose_library_is_not_loaded_here_come_as_words(
+def test_exceptions_come_as_words_and_a_library_is_not_loaded_here_for_them(
     four, tmp_path, monkeypatch
 ):
     """To load TensorFlow for its exception would hold up the sentence for seconds."""
     (tmp_path / "some_library.py").write_text("class SomeError(Exception): pass")
     monkeypatch.syspath_prepend(tmp_path)
 
-    class Mine(Exception):
-        def __init__(self, what, how):
-            super().__init__(f"{what} {how}")  # its __reduce__ forgets `how`
-
     def raises(rank):
         import some_library
 
-        raise Mine("too", "big") if rank else some_library.SomeError("why")
+        if rank == 1:
+            raise LabError("The sentence of labkit.")
+        raise some_library.SomeError("\x1b[1mwhy\n  File of a node")
 
     fault = fault_of(four, raises)
-    assert "raised SomeError: why" in fault.errors[0].text
-    assert "raised Mine: too big" in fault.errors[1].text
-    assert fault.errors[0].exception is fault.errors[1].exception is None
+    assert "raised SomeError: why, in line" in fault.errors[0].text
+    assert (fault.errors[0].kind, fault.errors[1].kind) == ("SomeError", "LabError")
+    assert fault.errors[1].text.endswith("`): The sentence of labkit.")
     assert "some_library" not in sys.modules
 
 
-def test_a_program_that_cannot_be_loaded_in_the_ranks_says_why(four):
-    class Refuses:
-        def __setstate__(self, state):
-            raise RuntimeError("not here")
-
-        def __getstate__(self):
-            return {"some": "state"}
-
-    fault = fault_of(four, lambda rank, thing: rank, Refuses())
+def test_what_cannot_be_loaded_in_the_ranks_or_sent_back_is_named(four):
+    fault = fault_of(four, lambda rank, thing: rank, NotHere())
     assert "raised RuntimeError: not here" in str(fault)
+    fault = fault_of(four, lambda rank: (x for x in range(rank)))
+    assert "what it returned (type generator) cannot be sent" in str(fault)
 
 
 def test_a_crash_in_a_library_says_where(four):
@@ -112,17 +116,10 @@ def test_waiting_for_words_that_never_come_has_an_end(four):
 
 
 def test_ranks_that_do_not_start_in_time_are_named():
-    class Slow:
-        def __setstate__(self, state):
-            time.sleep(60 if os.environ["RANK"] == "1" else 0)
-
-        def __getstate__(self):
-            return {"some": "state"}
-
     with labkit.cluster(ranks=2, keep_warm=True):
         pass  # its fork server has started
     with labkit.cluster(ranks=2, start=1) as c:
-        fault = fault_of(c, lambda rank, slow: rank, Slow())
+        fault = fault_of(c, lambda rank, slow: rank, NotHere(waits={1}))
     assert "Rank 1 has not started in 1 s" in str(fault)
     assert "start=180" in str(fault)
 

@@ -71,9 +71,9 @@ def rows(table, strategy, what):
     ("strategy", "what", "places"),
     [
         ("one device", "one step", 1),
-        ("Mirrored", "one step", 4),
+        ("Mirrored", "one step", 3),
         ("Mirrored", "model.fit", 1),
-        ("MultiWorkerMirrored", "one step", 3),
+        ("MultiWorkerMirrored", "one step", 2),
         ("MultiWorkerMirrored", "model.train_step", 1),
         ("CentralStorage", "one step", 1),
         ("CentralStorage", "model.fit", 1),
