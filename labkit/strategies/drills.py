@@ -27,7 +27,7 @@ from labkit.strategies.workers import workers
 
 __all__ = ["DrillEvent", "DrillRecord", "drill"]
 
-STEPS, EVERY, FATAL = 60, 10, 23  # the fault comes between two checkpoints
+STEPS, EVERY, FATAL = 40, 10, 23  # the fault comes between two checkpoints
 SLOW = 0.05  # seconds that a slow worker takes more for each step
 INPUT = 0.01  # seconds that images take to come, so that a fault finds the workers at work
 HOLD = 60.0  # seconds that the victim waits for its fault

@@ -7,8 +7,6 @@ import threading
 import pytest
 
 import labkit
-from labkit.cluster import run
-from labkit.cluster.engine import Event
 from labkit.cluster.failures import RankError, cause_of, died, failure, line_of_stack
 from labkit.kinds import LabError
 
@@ -148,36 +146,3 @@ Current thread 0x02 (most recent call first):
 """
     assert line_of_stack(stack) == "line 12 of train"
     assert line_of_stack("nothing of the kind") == ""
-
-
-class Events:
-    """An engine that has only these events."""
-
-    private_network = False
-
-    def __init__(self, *events):
-        self.coming = list(events)
-
-    def events(self, timeout):
-        coming, self.coming = self.coming, []
-        return coming
-
-    def ask_stacks(self, ranks):
-        """No answer."""
-
-    def stop(self):
-        """Nothing to stop."""
-
-
-def test_what_is_known_of_a_rank_that_did_not_return_is_in_its_error(monkeypatch):
-    monkeypatch.setattr(run, "ANSWERING", 0.0)
-    events = (
-        *(Event(rank, "started", 10) for rank in range(2)),
-        Event(2, "ended", 3),
-        Event(0, "returned", b""),
-        Event(1, "out", b"begins\n"),
-    )
-    outcome = run.RunHandle(Events(*events), 3, show=False).finish()
-    assert outcome.errors[2].text.endswith("It had not begun the program.")
-    assert "cannot be read here: Ran out of input" in outcome.errors[0].text
-    assert outcome.errors[1].where == "an unknown line, after it wrote 'begins'"

@@ -79,9 +79,12 @@ def test_an_interrupt_at_any_moment_leaves_a_cluster_that_works(four, moment):
         print("x" * 1000)
         threading.Event().wait()
 
-    with pytest.raises(KeyboardInterrupt):
+    def interrupted():
         threading.Timer(moment, os.kill, (os.getpid(), signal.SIGINT)).start()
         four.run(program, show=False)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert four.run(lambda rank: rank) == [0, 1, 2, 3]
 
 
