@@ -63,6 +63,15 @@ def run(rank: int, job: Job, node: Mapping[str, str | None], stacks: int, link: 
     return 0 if how == "returned" else 1
 
 
+def ask_stack(pid: int) -> bool:
+    """Ask a rank for its stack; only its parent may. False: it is stopped, and cannot answer."""
+    stat = Path(f"/proc/{pid}/stat")  # with the letter that `ps` shows; only Linux has it
+    if stat.exists() and stat.read_text(errors="replace").rpartition(")")[2].split()[0] == "T":
+        return False
+    os.kill(pid, signal.SIGUSR1)
+    return True
+
+
 def load_program(program: bytes) -> Callable[[int], Any] | tuple[How, bytes]:
     """The function of a rank, or why it cannot be loaded."""
     try:

@@ -35,7 +35,6 @@ REASONS = {
     errno.ENOSPC: "the number of namespaces is limited "
     "(user.max_user_namespaces or user.max_net_namespaces, often 0)",
     errno.EINVAL: "this kernel is built without user or network namespaces",
-    errno.ENOSYS: "this kernel is built without namespaces",
 }
 
 

@@ -111,7 +111,7 @@ class RunHandle:
         """The first line of a rank, or of any, that has this text in it."""
         until = time.monotonic() + timeout
         while True:
-            line = self.output.find(text, rank, self.seconds)
+            line = self.output.find(text, rank)
             if line is not None:
                 return line
             who = "no rank has" if rank is None else f"rank {rank} has not"

@@ -133,10 +133,8 @@ def _report_stack(file: int, partial: bytes) -> bytes:
 def _do(what: str, pid: int) -> None:
     if what != "stacks":
         os.kill(pid, SIGNALS[what])
-    elif Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "T":
+    elif not in_rank.ask_stack(pid):
         _report("paused")
-    else:
-        os.kill(pid, signal.SIGUSR1)
 
 
 def _report(what: str, value: Any = None, reason: str = "", files: tuple[int, ...] = (1,)) -> None:
