@@ -4,7 +4,6 @@ import ctypes
 import json
 import os
 import select
-import threading
 import time
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 import labkit
 from labkit.cluster import this_rank
 from labkit.kinds import LabError
+from tests.cluster.programs import LateOnRank1, waits
 
 
 @pytest.fixture(scope="module", params=["local", "slurm"])
@@ -24,21 +24,6 @@ def three(request):
         environment = {"GIVEN": 7, "HOME": None}
         with labkit.cluster(ranks=3, engine=request.param, environment=environment) as c:
             yield c
-
-
-def waits(_rank):
-    threading.Event().wait()
-
-
-class Slow:
-    """Rank 1 unpacks it later than the others, and all leave a file when they have."""
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def __setstate__(self, state):
-        time.sleep(0.3 if os.environ["RANK"] == "1" else 0)
-        (state["folder"] / os.environ["RANK"]).touch()
 
 
 def test_every_rank_is_a_new_process_that_knows_who_it_is_and_begins_with_all_others(
@@ -54,7 +39,7 @@ def test_every_rank_is_a_new_process_that_knows_who_it_is_and_begins_with_all_ot
     pids = {os.getpid()}
     for run in range(2):
         for rank, (array, me, found, pid, begun) in enumerate(
-            three.run(program, large, Slow(tmp_path))
+            three.run(program, large, LateOnRank1(tmp_path))
         ):
             np.testing.assert_array_equal(array, large * rank)
             assert (me.rank, me.ranks, me.role, me.index) == (rank, 3, "worker", rank)

@@ -1,6 +1,5 @@
 """Ranks that fail: who, where, what the others did; and the cause before its consequences."""
 
-import os
 import sys
 import threading
 
@@ -9,23 +8,7 @@ import pytest
 import labkit
 from labkit.cluster.failures import RankError, cause_of, died, failure, line_of_stack
 from labkit.kinds import LabError
-
-
-def waits(_rank):
-    threading.Event().wait()
-
-
-class NotHere:
-    """An argument that ranks cannot unpack, or not in time."""
-
-    def __init__(self, waits=()):
-        self.waits = waits
-
-    def __setstate__(self, state):
-        if int(os.environ["RANK"]) in state["waits"]:
-            threading.Event().wait()
-        if not state["waits"]:
-            raise RuntimeError("not here")
+from tests.cluster.programs import NotHere, waits
 
 
 def fault_of(c, program, *args, **keywords):

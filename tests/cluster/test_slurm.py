@@ -1,12 +1,9 @@
 """engine="slurm" on a real Slurm of two nodes, which are this machine."""
 
 import ast
-import json
-import os
 import socket
 import subprocess
 import sys
-import threading
 from itertools import islice
 from pathlib import Path
 
@@ -17,20 +14,9 @@ import labkit
 from labkit import LabError, cli, cluster
 from labkit.cluster import slurm_queue, tf_config
 from tests.cluster.private_slurm import wait_for
+from tests.cluster.programs import says_its_pid_and_waits, who
 
 ROOT = Path(labkit.__file__).parent.parent
-
-
-def who(rank):
-    me = cluster.this_rank()
-    print(f"{me.role} {me.index} on {os.environ['SLURMD_NODENAME']}", flush=True)
-    names = ("SLURM_PROCID", "LOCAL_RANK", "OMP_NUM_THREADS", "MASTER_ADDR")
-    return me.addresses[rank], json.loads(me.text()), *(os.environ.get(n) for n in names)
-
-
-def waits(rank):
-    print("pid", os.getpid(), flush=True)
-    threading.Event().wait()
 
 
 @pytest.fixture
@@ -81,7 +67,7 @@ def test_runs_of_one_block(block, slurm):
             assert (loaded, text) == (True, "")
             assert {*c.output(rank).split("\n")} >= {"begun", "no end of a line"}
             wait_for(lambda pid=pid: not psutil.pid_exists(pid), "the end of what a rank started")
-        run = c.start(waits, show=False)
+        run = c.start(says_its_pid_and_waits, show=False)
         run.wait_for("pid", rank=0)
         slurm.ask("scancel", c.engine.job)
         with pytest.raises(LabError, match=r"it was cancelled \(scancel\)"):
@@ -108,9 +94,9 @@ def test_a_job_that_gets_no_nodes_is_cancelled_with_a_sentence(slurm, block, key
 def test_a_killed_notebook_leaves_no_job_no_rank_and_no_folder(slurm, tmp_path):
     program = (
         "import labkit\n"
-        "from tests.cluster.test_slurm import waits\n"
+        "from tests.cluster.programs import says_its_pid_and_waits\n"
         f"with labkit.cluster(ranks=2, engine='slurm', time=5, folder={str(tmp_path)!r}) as c:\n"
-        "    c.run(waits)\n"
+        "    c.run(says_its_pid_and_waits)\n"
     )
     client = subprocess.Popen(
         [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True
