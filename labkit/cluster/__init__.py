@@ -15,10 +15,10 @@ from labkit.cluster.batch import batch_script
 from labkit.cluster.cluster import Cluster
 from labkit.cluster.failures import RankError
 from labkit.cluster.fork_client import shutdown
-from labkit.cluster.in_rank import ThisRank, this_rank
 from labkit.cluster.output import Line
 from labkit.cluster.run import Outcome, RunHandle
 from labkit.cluster.session import SlurmSession, slurm_session
+from labkit.cluster.tf_config import this_rank
 
 __all__ = [
     "Cluster",
@@ -27,7 +27,6 @@ __all__ = [
     "RankError",
     "RunHandle",
     "SlurmSession",
-    "ThisRank",
     "batch_script",
     "shutdown",
     "slurm_session",

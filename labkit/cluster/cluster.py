@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Self
 
-from labkit.arguments import one_of
+from labkit.arguments import number, one_of
 from labkit.cluster.engine import Engine, Job
-from labkit.cluster.environment import index_of, rank_environment, roles_of, texts_of
-from labkit.cluster.in_rank import ThisRank, modules_of
+from labkit.cluster.environment import rank_environment, roles_of
+from labkit.cluster.in_rank import modules_of
 from labkit.cluster.local import LocalEngine
-from labkit.cluster.run import RunHandle, checked_seconds
+from labkit.cluster.run import RunHandle
 from labkit.cluster.slurm import SlurmEngine
 from labkit.kinds import LabError
 from labkit.shipping import pack_program
@@ -38,20 +38,19 @@ class Cluster:
         *,
         roles: Mapping[str, int] | None = None,
         environment: Mapping[str, Any] | None = None,
-        preload: Collection[str] = (),
         start: float = 60.0,
         **engine_keywords: Any,
     ) -> None:
-        """`preload`: modules to import before the ranks start. `start`: seconds for that.
+        """`environment`: variables of the ranks; None removes one. `start`: seconds to start them.
 
         engine="local" has `network` ("own", the default, or "shared") and `keep_warm`;
         engine="slurm" has what a job can ask for: `nodes`, `partition`, `time` and so on.
         """
         self.roles = roles_of(ranks, roles)
         self.ranks = len(self.roles)
-        self._environment = texts_of(environment)
-        self._preload = tuple(preload)
-        self._start = checked_seconds("start", start)
+        given = (environment or {}).items()
+        self._environment = {name: None if value is None else str(value) for name, value in given}
+        self._start = number("start", start, above=0)
         make = ENGINES[one_of("engine", engine, ENGINES)]
         self.engine = make(**engine_keywords)
         self._run: RunHandle | None = None
@@ -89,7 +88,7 @@ class Cluster:
         `until={0}`: over when these have returned; the others are then stopped. `tolerate={2}`:
         these may fail. Their place in the list is None.
         """
-        timeout = checked_seconds("timeout", timeout)
+        timeout = number("timeout", timeout, above=0)
         run = self.start(program, *args, until=until, tolerate=tolerate, show=show)
         outcome = run.finish(timeout)
         outcome.raise_errors()
@@ -116,15 +115,12 @@ class Cluster:
             for rank in chosen:
                 one_of(f"each rank in {name}", rank, range(self.ranks))
         packed = pack_program(program, args)
-        addresses, roles, engine = self.engine.addresses(), self.roles, self.engine.name
-        environments = []
-        for rank, role in enumerate(roles):
-            index = index_of(roles, rank)
-            me = ThisRank(rank, self.ranks, role, index, addresses.ranks, engine)
-            found = rank_environment(roles, addresses, rank) | me.variable()
-            environments.append(found | self._environment)
-        modules = (*self._preload, *modules_of(program))
-        job = Job(packed, tuple(environments), modules, addresses.ranks)
+        addresses = self.engine.addresses()
+        environments = (
+            {**rank_environment(self.roles, addresses, rank), **self._environment}
+            for rank in range(self.ranks)
+        )
+        job = Job(packed, tuple(environments), modules_of(program), addresses.ranks)
         self._run = run = RunHandle(
             self.engine,
             self.ranks,

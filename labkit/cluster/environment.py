@@ -1,8 +1,4 @@
-"""The environment of a rank: who and where all are, which cores and GPUs it has. All in one place.
-
->>> tf_config_of(("chief", "worker"), ("a:1", "b:2"), 1)["task"]
-{'type': 'worker', 'index': 0}
-"""
+"""The environment of a rank: who and where all ranks are, which cores and GPUs it has."""
 
 from __future__ import annotations
 
@@ -14,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from labkit.arguments import one_of, whole
 from labkit.cluster.engine import Addresses
 from labkit.kinds import LabError
 
-ROLES = ("chief", "worker", "ps", "evaluator")
+ROLES = ("chief", "worker", "ps")
 MOST = 64
 THREADS = (
     "OMP_NUM_THREADS",
@@ -45,35 +40,24 @@ def roles_of(ranks: int | None, roles: Mapping[str, int] | None) -> tuple[str, .
     return tuple(found)
 
 
-def index_of(roles: Sequence[str], rank: int) -> int:
-    """The number of a rank within its role.
+def rank_environment(roles: Sequence[str], addresses: Addresses, rank: int) -> dict[str, str]:
+    """What every rank finds in its environment, under every engine.
 
-    >>> index_of(("chief", "worker", "worker", "ps"), 2)
-    1
+    >>> where = Addresses(("a:1", "b:2"), "a:3")
+    >>> rank_environment(("chief", "worker"), where, 1)["TF_CONFIG"]
+    '{"cluster": {"chief": ["a:1"], "worker": ["b:2"]}, "task": {"type": "worker", "index": 0}}'
     """
-    return list(roles[:rank]).count(roles[rank])
-
-
-def tf_config_of(roles: Sequence[str], addresses: Sequence[str], rank: int) -> dict[str, Any]:
-    """The TF_CONFIG of a rank."""
-    cluster: dict[str, list[str]] = {}
-    for role, address in zip(roles, addresses, strict=True):
-        if role != "evaluator":  # it reads checkpoints and is no part of the cluster
-            cluster.setdefault(role, []).append(address)
-    return {"cluster": cluster, "task": {"type": roles[rank], "index": index_of(roles, rank)}}
-
-
-def rank_environment(
-    roles: Sequence[str], addresses: Addresses, rank: int
-) -> dict[str, str | None]:
-    """What every rank finds in its environment, under every engine."""
     host, _, port = addresses.master.rpartition(":")
+    cluster: dict[str, list[str]] = {}
+    for role, address in zip(roles, addresses.ranks, strict=True):
+        cluster.setdefault(role, []).append(address)
+    task = {"type": roles[rank], "index": list(roles[:rank]).count(roles[rank])}
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(len(roles)),
         "MASTER_ADDR": host,
         "MASTER_PORT": port,
-        "TF_CONFIG": json.dumps(tf_config_of(roles, addresses.ranks, rank)),
+        "TF_CONFIG": json.dumps({"cluster": cluster, "task": task}),
         # The port of a rank is held until its program takes it; so it may be shared with itself.
         "TF_GRPC_REUSE_PORT": "1",
         "PYTHONUNBUFFERED": "1",
@@ -100,12 +84,6 @@ def share_of_gpus(names: Sequence[str], rank: int, ranks: int) -> str:
     ('B,D', 'A')
     """
     return ",".join(names[rank::ranks] or [names[rank % len(names)]])
-
-
-def texts_of(environment: Mapping[str, Any] | None) -> dict[str, str | None]:
-    """The user's own variables as texts; None removes a variable."""
-    given = (environment or {}).items()
-    return {name: value if value is None else str(value) for name, value in given}
 
 
 def set_threads() -> None:

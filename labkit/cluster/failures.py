@@ -8,7 +8,7 @@ import signal
 import site
 import sysconfig
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,8 +31,13 @@ LOST_A_PEER = re.compile(
     "UnavailableError|AbortedError|CancelledError|DeadlineExceeded|Connection|Socket closed|"
     "EOFError|BrokenPipe|Broken pipe"
 )
-# Lines of a message that tell where a node of a graph was made, or what gRPC adds to it.
-ASIDES = ("  ", "File ", "Detected at node", "Additional GRPC error", ":UNKNOWN:", "\t")
+# In a message: colours, and names and attributes of nodes, which change from run to run.
+NOISE = re.compile(
+    r"\x1b\[[0-9;]*m| used by \{\{node .*?\}\}| with these attrs: .*|\{\{\S+ \S+\}\} ?"
+)
+# Lines that tell where a node or layer was made or called, or what gRPC adds.
+ASIDES = (" ", "\t", "File ", "Detected at node", "Graph execution error",
+          "Exception encountered", "Additional GRPC error", ":UNKNOWN:")  # fmt: skip
 LONGEST = 300  # characters of an exception, in a sentence
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 THREAD = re.compile(r"\n\s*\n|(?=^(?:Current thread|Thread) 0x)", re.MULTILINE)
@@ -55,9 +60,10 @@ class RankError:
     what: What
     words: str
     """What follows "Rank 2" in the sentence."""
+    kind: str = ""
+    """The type of what the program raised; "" if it raised nothing."""
+    message: str = ""
     traceback: str = ""
-    exception: BaseException | None = field(default=None, compare=False)
-    """What was raised; None where it cannot be sent, or its library is not loaded here."""
     stack: str = ""
     """Where all threads of the rank were, as faulthandler saw it."""
     seconds: float = 0.0
@@ -75,12 +81,12 @@ def raised(rank: int, report: Report, seconds: float) -> RankError:
     """The program has raised on this rank."""
     where = _line(report.frames)
     at = f", in {where}" if where else ""
-    if report.is_lab_error:
-        words = f"stopped{at}: {report.sentence}"
+    if report.kind == "LabError":
+        words = f"stopped{at}: {report.message}"
     else:
-        words = f"raised {_shortened(report.sentence)}{at}."
-    exception = report.exception()
-    return RankError(rank, "raised", words, report.traceback, exception, "", seconds, where)
+        words = f"raised {_sentence(report)}{at}."
+    said = (report.kind, report.message, report.traceback)
+    return RankError(rank, "raised", words, *said, seconds=seconds, where=where)
 
 
 def died(
@@ -96,9 +102,7 @@ def died(
     else:
         known = -code in {*signal.Signals}
         name = signal.Signals(-code).name if known else "unknown to Python"
-        # Memory is not the reason where the program killed itself.
-        hint = "" if where and name == "SIGKILL" else HINTS.get(name, "")
-        words = f"was killed by signal {-code} ({name}) {when}. {hint}".rstrip()
+        words = f"was killed by signal {-code} ({name}) {when}. {HINTS.get(name, '')}".rstrip()
     if not begun:
         words += " It had not begun the program."
     return RankError(rank, "died", words, stack=stack, seconds=seconds, where=where)
@@ -184,13 +188,19 @@ def _lost_a_peer(error: RankError) -> bool:
     return error.what == "raised" and LOST_A_PEER.search(error.words) is not None
 
 
-def _shortened(sentence: str) -> str:
-    """TensorFlow's messages are pages long, with a stack inside; all of it is in the traceback."""
-    text = re.sub(r"\{\{\S+ \S+\}\}", "", sentence).replace("Graph execution error:", "")
-    lines = text.splitlines()
+def lines_of_message(text: str) -> list[str]:
+    """What a message says, without the stack and the nodes of a graph that TensorFlow adds."""
+    text = re.sub(r"\{\n.*?\n\}", "{…}", NOISE.sub("", text), flags=re.DOTALL)  # whole tensors
+    lines = [line for line in text.splitlines() if line.strip()]
     kept = [line for line in lines if not line.startswith(ASIDES)]
-    text = " ".join(" ".join(kept or lines).split())
-    return f"{text[:LONGEST].rstrip()}..." if len(text) > LONGEST else text.rstrip(".")
+    return [" ".join(line.split()) for line in kept or lines]
+
+
+def _sentence(report: Report) -> str:
+    """Kind and message, shortened; the traceback has all of it."""
+    text = " ".join(lines_of_message(report.message))
+    text = f"{text[:LONGEST].rstrip()}..." if len(text) > LONGEST else text.rstrip(".")
+    return f"{report.kind}: {text}" if text else report.kind
 
 
 def _line(frames: Sequence[tuple[str, int, str]]) -> str:

@@ -31,7 +31,6 @@ from labkit.cluster.network import enter_private_network, hold_port
 DEATH_OF_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 ENDING = 5.0  # seconds for killed processes to be gone
 SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP}
-_exit = os._exit  # in a rank, os._exit leaves a stack where the program calls it
 
 
 class _Server:
@@ -83,7 +82,6 @@ class _Server:
             set_threads()  # what it looks up, ranks need not
             gc.collect()
             gc.freeze()  # a collection in a rank would copy every page of these objects
-        self.send("preloaded", run)
 
     def do_fork(self, rank: int) -> None:
         """Fork a rank."""
@@ -111,15 +109,8 @@ class _Server:
         """Ask ranks where they are, and report which cannot answer because they are paused."""
         for rank in ranks:
             for pid in self.pids(rank):
-                stat = Path(f"/proc/{pid}/stat")
-                # The letter that `ps` shows: T when it is stopped.
-                if (
-                    stat.exists()
-                    and stat.read_text(errors="replace").rpartition(")")[2].split()[0] in "Tt"
-                ):
+                if not in_rank.ask_stack(pid):
                     self.send("paused", self.run, rank)
-                else:
-                    os.kill(pid, signal.SIGUSR1)
 
     def do_stop(self, run: int) -> None:
         """End all that the run has started."""
@@ -208,7 +199,7 @@ def _be_rank(
     except BaseException:  # noqa: BLE001 (nothing above could catch it)
         sys.excepthook(*sys.exc_info())
     finally:
-        _exit(code)
+        os._exit(code)
 
 
 def _be_fresh(environment: Mapping[str, str]) -> None:

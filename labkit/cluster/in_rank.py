@@ -1,15 +1,9 @@
-"""One rank, in its own process: load the program, run it, report. The same under every engine.
-
->>> from labkit.cluster import this_rank          # doctest: +SKIP
->>> this_rank().rank, this_rank().role            # doctest: +SKIP
-(2, 'worker')
-"""
+"""One rank, in its own process: load the program, run it, report. The same under every engine."""
 
 from __future__ import annotations
 
 import faulthandler
 import importlib
-import json
 import os
 import pickle
 import signal
@@ -17,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, Protocol
@@ -27,41 +21,9 @@ from labkit.cluster.engine import Job
 from labkit.cluster.environment import set_threads
 from labkit.kinds import LabError
 
-VARIABLE = "LABKIT_RANK"  # all of ThisRank, in the environment of each rank
 # What takes seconds to import and starts no threads when imported.
 HEAVY = ("numpy", "tensorflow", "keras", "torch")
 How = Literal["returned", "raised"]
-
-
-@dataclass(frozen=True)
-class ThisRank:
-    """Who this process is among the ranks."""
-
-    rank: int
-    ranks: int
-    role: str
-    """Its role in TF_CONFIG: "worker", unless the cluster was given roles."""
-    index: int
-    """Its number within its role."""
-    addresses: tuple[str, ...]
-    """Where each rank may listen."""
-    engine: str
-
-    def variable(self) -> dict[str, str]:
-        """The variable that `this_rank` reads."""
-        return {VARIABLE: json.dumps(asdict(self))}
-
-
-def this_rank() -> ThisRank:
-    """In a program that a cluster runs: which rank this is, and where the others are."""
-    text = os.environ.get(VARIABLE)
-    if text is None:
-        raise LabError(
-            "This process is no rank of a cluster. Call this_rank() in a program that "
-            "c.run(program) runs."
-        )
-    found = json.loads(text)
-    return ThisRank(**{**found, "addresses": tuple(found["addresses"])})
 
 
 class Link(Protocol):
@@ -88,7 +50,6 @@ def run(rank: int, job: Job, node: Mapping[str, str | None], stacks: int, link: 
             os.environ[name] = value
     sys.modules["__main__"] = ModuleType("__main__")  # programs of a notebook live there
     sys.argv[:] = [""]
-    _leave_a_stack_at_exit(stacks)
     preload(job.modules)
     set_threads()
     loaded = load_program(job.program)
@@ -100,6 +61,15 @@ def run(rank: int, job: Job, node: Mapping[str, str | None], stacks: int, link: 
             stream.flush()
     link.finished(how, payload)
     return 0 if how == "returned" else 1
+
+
+def ask_stack(pid: int) -> bool:
+    """Ask a rank for its stack; only its parent may. False: it is stopped, and cannot answer."""
+    stat = Path(f"/proc/{pid}/stat")  # with the letter that `ps` shows; only Linux has it
+    if stat.exists() and stat.read_text(errors="replace").rpartition(")")[2].split()[0] == "T":
+        return False
+    os.kill(pid, signal.SIGUSR1)
+    return True
 
 
 def load_program(program: bytes) -> Callable[[int], Any] | tuple[How, bytes]:
@@ -129,18 +99,14 @@ def call_program(function: Callable[[int], Any], rank: int) -> tuple[How, bytes]
 
 @dataclass(frozen=True)
 class Report:
-    """What a rank reports of the exception that ended its program."""
+    """What a rank reports of the exception that ended its program: words, of whatever library."""
 
-    sentence: str
-    """Type and message; of a LabError, the message."""
+    kind: str
+    """The name of its type; LabError also for a subclass."""
+    message: str
     traceback: str
     frames: tuple[tuple[str, int, str], ...]
     """File, line and function, the innermost last; without labkit's own machinery."""
-    is_lab_error: bool
-    packed: bytes = b""
-    """The exception; empty when it cannot be sent."""
-    library: str = ""
-    """Where the class of the exception comes from."""
 
     @staticmethod
     def of(fault: BaseException) -> Report:
@@ -149,28 +115,12 @@ class Report:
         machinery = (__file__, shipping.__file__)
         theirs = [frame for frame in lines.stack if frame.filename not in machinery]
         lines.stack[:] = theirs or lines.stack
-        packed = b""
-        with suppress(Exception):
-            # Some exceptions can be packed and not unpacked: their __init__ takes more arguments.
-            packed = shipping.pack(fault, "The exception")
-            shipping.unpack(packed)
-        kind = "" if isinstance(fault, LabError) else f"{type(fault).__name__}: "
         return Report(
-            sentence=f"{kind}{fault}".removesuffix(": "),
+            kind="LabError" if isinstance(fault, LabError) else type(fault).__name__,
+            message=str(fault),
             traceback="".join(lines.format()).rstrip(),
             frames=tuple((frame.filename, frame.lineno or 0, frame.name) for frame in theirs),
-            is_lab_error=isinstance(fault, LabError),
-            packed=packed,
-            library=type(fault).__module__.partition(".")[0],
         )
-
-    def exception(self) -> BaseException | None:
-        """The exception itself, unless a library would have to be loaded here for it."""
-        if self.library in sys.modules:
-            with suppress(Exception):  # the user's own class may raise anything
-                found = shipping.unpack(self.packed)
-                return found if isinstance(found, BaseException) else None
-        return None
 
 
 def modules_of(program: Callable[..., Any]) -> tuple[str, ...]:
@@ -198,19 +148,3 @@ def preload(modules: Iterable[str]) -> None:
         with suppress(BaseException):
             module = importlib.import_module(name)
             preload(vars(module).get("PRELOAD", ()))
-
-
-def _leave_a_stack_at_exit(stacks: int) -> None:
-    """A program that ends its own process without an exception leaves its stack."""
-    mine = os.getpid()
-
-    def traced(call: Callable[..., Any], ends_me: Callable[..., bool]) -> Callable[..., Any]:
-        def tracing(*args: Any, **keywords: Any) -> Any:
-            if os.getpid() == mine and ends_me(*args, **keywords):  # not a fork of it
-                faulthandler.dump_traceback(stacks, all_threads=False)
-            return call(*args, **keywords)
-
-        return tracing
-
-    os._exit = traced(os._exit, lambda *_, **__: True)
-    os.kill = traced(os.kill, lambda pid, number: pid in (0, mine) and number != 0)

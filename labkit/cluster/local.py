@@ -20,8 +20,7 @@ from labkit.cluster.fork_client import MARK, ForkServer
 from labkit.cluster.network import HOST, PORTS, free_ports
 from labkit.kinds import LabError
 
-STOPPING = 8.0  # seconds for the fork server to report that all is gone
-IMPORTING = 0.5  # after an interrupt while it imports: then a new one is cheaper than to wait
+STOPPING = 4.0  # seconds for the fork server to report that all is gone; it may be importing
 CHUNK = 1 << 20  # bytes: more than a pipe holds
 # The fork server imports NumPy with one thread; each rank then makes its own.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -87,7 +86,6 @@ class RankPipes:
 class _Run:
     number: int
     ranks: list[RankPipes] = field(default_factory=list)
-    imported: bool = False
     begun: bool = False
 
 
@@ -172,8 +170,9 @@ class LocalEngine:
             for message in server.receive():
                 found += self._from_server(run, *message)
         if server.channel.closed:
+            why = server.obituary()
             for pipes in run.ranks:
-                found += _end_of(pipes, -9, server.obituary())
+                found += _end_of(pipes, -9, why)
         return found
 
     def ask_stacks(self, ranks: Collection[int]) -> None:
@@ -190,12 +189,8 @@ class LocalEngine:
         if run is None:
             return
         try:
-            if self._server is not None:
-                imported = run.imported or ("preloaded", run.number) in self._server.receive()
-                # While it imports there are no ranks, and it cannot answer.
-                timeout = STOPPING if imported else IMPORTING
-                if not self._server.stop(run.number, timeout):
-                    self._server.close(timeout=0.0)  # without it, no rank stays
+            if self._server is not None and not self._server.stop(run.number, STOPPING):
+                self._server.close(timeout=0.0)  # without it, no rank stays
         finally:
             for pipes in run.ranks:
                 for file in list(pipes.files):
@@ -230,8 +225,6 @@ class LocalEngine:
     def _from_server(self, run: _Run, what: str, number: int, *rest: int) -> list[Event]:
         if number != run.number:
             return []  # of a run that was stopped
-        if what == "preloaded":
-            run.imported = True
         if what == "paused":
             return [Event(rest[0], "paused")]
         return _end_of(run.ranks[rest[0]], rest[1]) if what == "ended" else []

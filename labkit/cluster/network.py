@@ -35,7 +35,6 @@ REASONS = {
     errno.ENOSPC: "the number of namespaces is limited "
     "(user.max_user_namespaces or user.max_net_namespaces, often 0)",
     errno.EINVAL: "this kernel is built without user or network namespaces",
-    errno.ENOSYS: "this kernel is built without namespaces",
 }
 
 
@@ -92,18 +91,18 @@ def free_ports(count: int) -> tuple[int, ...]:
     return found
 
 
-def is_free(port: int, host: str = HOST) -> bool:
+def is_free(port: int) -> bool:
     """Whether a server could listen there."""
     # Not SO_REUSEADDR: what another program has only bound counts as taken.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         try:
-            probe.bind((host, port))
+            probe.bind((HOST, port))
         except OSError:
             return False
     # A server on all addresses would let us bind where its own option allows it.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as caller:
         caller.settimeout(0.2)
-        return caller.connect_ex((host or HOST, port)) != 0
+        return caller.connect_ex((HOST, port)) != 0
 
 
 def hold_port(address: str) -> socket.socket | None:

@@ -71,15 +71,9 @@ class Output:
         every = (line for kept in self._ranks for line in kept.lines)
         return tuple(sorted(every, key=lambda line: line.seconds))
 
-    def find(self, text: str, rank: int | None, seconds: float) -> Line | None:
-        """The first line of a rank, or of any, with this text in it; it need not have ended."""
-        partial = (
-            _line(seconds, number, stream, data)
-            for number, kept in enumerate(self._ranks)
-            for stream, data in kept.partial.items()
-        )
-        every = (*self.lines(), *partial)
-        return next((x for x in every if text in x.text and rank in (None, x.rank)), None)
+    def find(self, text: str, rank: int | None) -> Line | None:
+        """The first line of a rank, or of any, with this text in it."""
+        return next((x for x in self.lines() if text in x.text and rank in (None, x.rank)), None)
 
     def last(self, rank: int) -> Line | None:
         """The latest line of a rank."""

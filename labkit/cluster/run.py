@@ -33,7 +33,7 @@ from labkit.cluster.failures import (
 from labkit.cluster.output import Line, Output
 from labkit.kinds import LabError
 
-__all__ = ["Outcome", "RunHandle", "checked_seconds"]
+__all__ = ["Outcome", "RunHandle"]
 
 GRACE = 0.5  # seconds for the other ranks to report their own errors, after the first
 ANSWERING = 1.0  # seconds for ranks to report where they are
@@ -45,11 +45,6 @@ NO_INTERNET = (
     "The ranks have a private network, without the internet: get the data before, or write "
     "labkit.cluster(..., network='shared')."
 )
-
-
-def checked_seconds(name: str, seconds: Any) -> float:
-    """A number of seconds above 0."""
-    return number(name, seconds, above=0)
 
 
 @dataclass(frozen=True)
@@ -116,7 +111,7 @@ class RunHandle:
         """The first line of a rank, or of any, that has this text in it."""
         until = time.monotonic() + timeout
         while True:
-            line = self.output.find(text, rank, self.seconds)
+            line = self.output.find(text, rank)
             if line is not None:
                 return line
             who = "no rank has" if rank is None else f"rank {rank} has not"
@@ -142,7 +137,7 @@ class RunHandle:
 
     def finish(self, timeout: float = 60.0) -> Outcome:
         """Wait at most so many seconds for the end. A fault of the run is in the outcome."""
-        timeout = checked_seconds("timeout", timeout)
+        timeout = number("timeout", timeout, above=0)
         called = time.monotonic()
         try:
             while self._outcome is None:
@@ -245,9 +240,8 @@ class RunHandle:
             cause = cause_of(errors.values(), self._tolerate)
             shut_in = self._engine.private_network and found_no_internet(errors.values())
             fault = failure(cause, errors, self._results, NO_INTERNET if shut_in else "")
-            if cause.exception is not None:
-                cause.exception.add_note(f"On rank {cause.rank}:\n{cause.traceback}")
-                fault.__cause__ = cause.exception
+            if cause.traceback:
+                fault.add_note(f"On rank {cause.rank}:\n{cause.traceback}")
         elif any(error.what == "hung" for error in errors.values()):
             # Otherwise all have returned while they were asked.
             fault = failure(late, errors, self._results, advice)

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit.cluster import in_rank, tf_config
-from labkit.cluster.engine import Job
-from labkit.cluster.environment import THREADS, share_of_gpus
+from labkit.cluster.engine import Addresses, Job
+from labkit.cluster.environment import THREADS, rank_environment, share_of_gpus
 from labkit.cluster.network import hold_port
 from labkit.kinds import LabError
 
@@ -58,14 +58,14 @@ def main(folder: str) -> None:
     ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)
     pid = os.fork()
     if pid == 0:
-        leave, code = os._exit, 1
+        code = 1
         try:
             for file in (commands, our_go, our_stacks):
                 os.close(file)
             link = _SrunLink(Path(folder, f"result{rank}"), go, reports)
             code = in_rank.run(rank, job, variables_of_node(os.environ), stacks, link)
         finally:
-            leave(code)
+            os._exit(code)
     os.close(stacks)
     os.set_blocking(our_stacks, False)
     _obey(rank, pid, commands, our_go, our_stacks)
@@ -133,10 +133,8 @@ def _report_stack(file: int, partial: bytes) -> bytes:
 def _do(what: str, pid: int) -> None:
     if what != "stacks":
         os.kill(pid, SIGNALS[what])
-    elif Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "T":
+    elif not in_rank.ask_stack(pid):
         _report("paused")
-    else:
-        os.kill(pid, signal.SIGUSR1)
 
 
 def _report(what: str, value: Any = None, reason: str = "", files: tuple[int, ...] = (1,)) -> None:
@@ -181,17 +179,9 @@ def run_target(target: str) -> int:
 def environment_of_batch_rank(environ: Mapping[str, str]) -> dict[str, str]:
     """TF_CONFIG, RANK, WORLD_SIZE, MASTER_ADDR and the like, from what srun has set."""
     config = tf_config.from_slurm(environ)
-    me = in_rank.ThisRank(
-        config.rank, config.ranks, config.role, config.index, config.addresses, "slurm"
-    )
     host, _, port = config.addresses[0].rpartition(":")
-    return {
-        **variables_of_node(environ),
-        **me.variable(),
-        "TF_CONFIG": config.text(),
-        "RANK": str(config.rank),
-        "WORLD_SIZE": str(config.ranks),
-        "MASTER_ADDR": host,
-        # The last port of this step: ranks have the first ones.
-        "MASTER_PORT": str(int(port) + tf_config.STEP_PORTS - 1),
-    }
+    # The last port of this step: ranks have the first ones.
+    master = f"{host}:{int(port) + tf_config.STEP_PORTS - 1}"
+    addresses = Addresses(config.addresses, master)
+    common = rank_environment(["worker"] * config.ranks, addresses, config.rank)
+    return variables_of_node(environ) | common

@@ -15,19 +15,26 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from labkit.arguments import number, one_of
-from labkit.cluster.environment import ROLES
-from labkit.cluster.network import is_free
-from labkit.kinds import LabError, seconds_text
+from labkit.arguments import one_of
+from labkit.kinds import LabError
 
-__all__ = ["TfConfig", "check", "counts_of", "from_hosts", "from_slurm", "hosts_of", "step_ports"]
+__all__ = [
+    "TfConfig",
+    "check",
+    "counts_of",
+    "from_hosts",
+    "from_slurm",
+    "hosts_of",
+    "step_ports",
+    "this_rank",
+]
 
+ROLES = ("chief", "worker", "ps", "evaluator")
 SHAPE = '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
 # No scheme, blank or list; an address of IPv6 in brackets; 0.0.0.0 names no machine.
 ADDRESS = re.compile(r"(?!0\.0\.0\.0:)([^\s,;/:\[\]]+|\[[\da-f:]+\]):(\d{1,5})", re.IGNORECASE)
@@ -89,12 +96,17 @@ class TfConfig:
         return "\n".join([f"TF_CONFIG of {self.task}, of {self.ranks} tasks", *rows])
 
 
-def check(config: Any = None, *, reach: bool = False, timeout: float = 3.0) -> TfConfig:
-    """A TF_CONFIG (dictionary or JSON text; without one, this process's own), if it can work.
+def this_rank() -> TfConfig:
+    """In a program that a cluster runs: which rank this is, of how many, and where all are.
 
-    With `reach`, also ask the network, each host for at most `timeout` seconds: do the others'
-    machines answer, and is this task's own port free?
+    >>> this_rank().rank, this_rank().ranks, this_rank().role          # doctest: +SKIP
+    (2, 4, 'worker')
     """
+    return check()
+
+
+def check(config: Any = None) -> TfConfig:
+    """A TF_CONFIG (dictionary or JSON text; without one, this process's own), if it can work."""
     if config is None:
         config = os.environ.get("TF_CONFIG", "").strip()
         if not config:
@@ -110,11 +122,7 @@ def check(config: Any = None, *, reach: bool = False, timeout: float = 3.0) -> T
     for key in content:
         one_of("An entry of TF_CONFIG", key, ("cluster", "task", "environment", "rpc_layer"))
     cluster = _checked_cluster(content.get("cluster"))
-    checked = TfConfig(cluster, *_checked_task(content.get("task"), cluster))
-    timeout = number("timeout", timeout, above=0)
-    if reach:
-        _check_network(checked, timeout)
-    return checked
+    return TfConfig(cluster, *_checked_task(content.get("task"), cluster))
 
 
 def from_hosts(hosts: str | Sequence[str], index: int = 0, *, port: int = PORT) -> TfConfig:
@@ -285,44 +293,3 @@ def _checked_task(task: Any, cluster: Mapping[str, tuple[str, ...]]) -> tuple[st
             "process has an index of its own."
         )
     return role, index
-
-
-def _check_network(config: TfConfig, timeout: float) -> None:
-    """Raise the first thing that would keep this task from meeting the others."""
-    for task, address in config.by_task.items():
-        host, _, port = address.rpartition(":")
-        host = host.strip("[]")
-        if task != config.task:
-            if why := _why_unreachable(host, int(port), timeout):
-                raise LabError(
-                    f"{task.capitalize()} is said to be at {address}, and that machine cannot be "
-                    f"reached: {why}. Correct the address, or see that the machine is up."
-                )
-            continue
-        try:
-            socket.create_server((host, 0)).close()
-        except OSError:
-            raise LabError(
-                f"This process is {task} at {address}, which is no address of this machine. Is "
-                "the index right?"
-            ) from None
-        # TensorFlow listens on every address of the machine, whatever TF_CONFIG says.
-        if not is_free(int(port), ""):
-            raise LabError(
-                f"This process is {task} at {address}, and port {port} is taken (address already "
-                "in use). Choose another port for it in every TF_CONFIG, or end what listens there."
-            )
-
-
-def _why_unreachable(host: str, port: int, timeout: float) -> str:
-    try:
-        socket.create_connection((host, port), timeout).close()
-    except ConnectionRefusedError:
-        return ""  # the machine is there; its task may just not have started
-    except TimeoutError:
-        return f"no answer within {seconds_text(timeout)}"
-    except socket.gaierror as fault:
-        return f"its name {host!r} is not known here ({fault.strerror})"
-    except OSError as fault:
-        return os.strerror(fault.errno or 0)
-    return ""

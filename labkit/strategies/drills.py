@@ -27,7 +27,7 @@ from labkit.strategies.workers import workers
 
 __all__ = ["DrillEvent", "DrillRecord", "drill"]
 
-STEPS, EVERY, FATAL = 60, 10, 23  # the fault comes between two checkpoints
+STEPS, EVERY, FATAL = 40, 10, 23  # the fault comes between two checkpoints
 SLOW = 0.05  # seconds that a slow worker takes more for each step
 INPUT = 0.01  # seconds that images take to come, so that a fault finds the workers at work
 HOLD = 60.0  # seconds that the victim waits for its fault
@@ -104,13 +104,13 @@ def drill(fault: str, strategy: str = "multi_worker", *, timeout: float = 3.0) -
     """Cause a fault in a running training, and record what comes of it.
 
     fault: "kill" (SIGKILL), "hang" (SIGSTOP), "slow" or "restart"; strategy: "multi_worker" or
-    "parameter_server", which has no "restart". Worker 1 is the victim. `timeout`: seconds without
+    "parameter_server", which has "kill" only. Worker 1 is the victim. `timeout`: seconds without
     an answer after which the others give up; TensorFlow's own is endless.
     """
     if (strategy, fault) not in DRILLS:
         raise LabError(
             f"There is no drill({fault!r}, strategy={strategy!r}). multi_worker has "
-            "kill, hang, slow and restart; parameter_server has kill, hang and slow."
+            "kill, hang, slow and restart; parameter_server has kill."
         )
     timeout = number("timeout", timeout, above=0, below=LIMIT)
     return DRILLS[strategy, fault](_Scene(fault, strategy), timeout)
@@ -261,50 +261,33 @@ def _slow_together(scene: _Scene, timeout: float) -> DrillRecord:
     return scene.record(None, True, result, step_before=before, step_after=after)
 
 
-def _with_server(scene: _Scene, timeout: float) -> DrillRecord:
-    """Kill, stop or slow one of two workers of a parameter server."""
-    delays = {0: INPUT, 1: INPUT + (SLOW if scene.fault == "slow" else 0.0)}
+def _kill_with_server(scene: _Scene, timeout: float) -> DrillRecord:
+    """Kill one of two workers of a parameter server."""
     with scene.ranks() as ranks:
-        run = scene.start(ranks, _train_with_server, delays, timeout)
-        if scene.fault == "slow":
-            scene.note(0.0, scene.victim, f"{TAKES}{seconds_text(SLOW)} more for each step")
-        else:
-            run.wait_for(" done", 0, LIMIT)
-            scene.signal(run)
+        run = scene.start(ranks, _train_with_server)
+        run.wait_for(" done", 0, LIMIT)
+        scene.signal(run)
         outcome = run.finish(LIMIT)
     noticed = scene.reports(outcome)
-    if 0 not in outcome.results:
-        error = outcome.errors[0]
-        return scene.record(noticed, False, str(error.exception or error.text))
-    trained, total = outcome.results[0], 2 * STEPS
+    trained, total = _result(outcome), 2 * STEPS
     shares = ", ".join(
         f"worker {n} did {count} ({percent_text(count / total)})"
         for n, count in trained.by_worker.items()
     )
-    if scene.fault == "slow":
-        late = [update.staleness for update in trained.updates if update.worker == 1]
-        behind = statistics.fmean(late or [0])
-        result = (
-            f"No worker waited for it: {shares}. Its gradients missed {behind:.1f} updates on "
-            "average."
-        )
-    else:
-        again = f"{trained.repeated} had to be" if trained.repeated else "none was"
-        result = (
-            f"The lost worker's step went to another: {total} steps were handed out, and {again} "
-            f"done twice. {shares}. Loss {trained.updates[0].loss:.2f} at the first step, "
-            f"{trained.updates[-1].loss:.2f} at the last."
-        )
-    counts = {f"steps_of_worker_{n}": float(count) for n, count in trained.by_worker.items()}
-    return scene.record(noticed, True, result, **counts)
+    again = f"{trained.repeated} had to be" if trained.repeated else "none was"
+    result = (
+        f"The lost worker's step went to another: {total} steps were handed out, and {again} "
+        f"done twice. {shares}. Loss {trained.updates[0].loss:.2f} at the first step, "
+        f"{trained.updates[-1].loss:.2f} at the last."
+    )
+    return scene.record(noticed, True, result)
 
 
-def _result(outcome: Outcome) -> tuple[int, list[float], list[Any]]:
-    """What rank 0 of a run without a fault returned."""
+def _result(outcome: Outcome) -> Any:
+    """What rank 0 of a run returned that should have had no fault."""
     if 0 not in outcome.results:
         raise LabError(f"The drill itself failed: {next(iter(outcome.errors.values())).text}")
-    result: tuple[int, list[float], list[Any]] = outcome.results[0]
-    return result
+    return outcome.results[0]
 
 
 def _train_together(
@@ -335,9 +318,9 @@ def _train_together(
     return first, seconds, job.weights()
 
 
-def _train_with_server(rank: int, delays: dict[int, float], timeout: float) -> Any:
+def _train_with_server(rank: int) -> Any:
     """On the chief: asynchronous steps with a parameter server."""
-    chief, printed = Chief(join(), delays=delays, stalled=timeout), 0
+    chief, printed = Chief(join(), delays={0: INPUT, 1: INPUT}), 0
 
     def progress(done: int) -> None:
         nonlocal printed
@@ -367,7 +350,5 @@ DRILLS: dict[tuple[str, str], Callable[[_Scene, float], DrillRecord]] = {
     ("multi_worker", "hang"): _together,
     ("multi_worker", "slow"): _slow_together,
     ("multi_worker", "restart"): _restart,
-    ("parameter_server", "kill"): _with_server,
-    ("parameter_server", "hang"): _with_server,
-    ("parameter_server", "slow"): _with_server,
+    ("parameter_server", "kill"): _kill_with_server,
 }

@@ -176,17 +176,11 @@ def join() -> Any:
 class Chief:
     """The model on the parameter server, its images on the workers, and the steps between them."""
 
-    def __init__(
-        self,
-        coordinator: Any,
-        *,
-        delays: Mapping[int, float] | None = None,
-        stalled: float = STALLED,
-    ) -> None:
+    def __init__(self, coordinator: Any, *, delays: Mapping[int, float] | None = None) -> None:
         tf = import_tensorflow()
         import keras
 
-        self.coordinator, self.stalled = coordinator, stalled
+        self.coordinator = coordinator
         self.workers = len(tf_config.check().cluster["worker"])
         keras.utils.set_random_seed(SEED)
         with coordinator.strategy.scope():
@@ -285,10 +279,10 @@ class Chief:
             if now != done:
                 done, since = now, time.monotonic()
                 progress(done)
-            elif time.monotonic() - since > self.stalled:
+            elif time.monotonic() - since > STALLED:
                 raise LabError(
                     f"{done} of {count} steps are done, and no update has come for "
-                    f"{seconds_text(self.stalled)}. The chief waits without end for a worker that "
+                    f"{seconds_text(STALLED)}. The chief waits without end for a worker that "
                     "hangs; a dead one it would replace. End that process."
                 )
             time.sleep(POLL)

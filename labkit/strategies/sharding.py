@@ -17,7 +17,7 @@ from labkit.cluster import Cluster
 from labkit.hardware import machine_text
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import Kind, measured
-from labkit.strategies.tf_errors import call, explain
+from labkit.strategies.tf_errors import explain
 from labkit.strategies.workers import workers
 
 __all__ = ["Shard", "Sharding", "sharding"]
@@ -106,7 +106,7 @@ def sharding(ranks: int = 2, images: int = 16, batch: int = 8, files: int = 2) -
             Path(path).write_text("".join(f"{image}\n" for image in numbers), encoding="utf-8")
         for policy in POLICIES:
             # Fresh processes for each: a worker that finds no file breaks every later collective.
-            run = c.start(call, _read, policy, paths, images, batch, show=False)
+            run = c.start(_read, policy, paths, images, batch, show=False)
             outcome = run.finish(TIMEOUT)
             why = explain(outcome, TIMEOUT)
             read = {} if why else outcome.results

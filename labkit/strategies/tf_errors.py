@@ -7,21 +7,14 @@ r"""What TensorFlow or Keras reported, in one short sentence, and what it means 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 from labkit.cluster import Outcome
+from labkit.cluster.failures import lines_of_message
 from labkit.kinds import seconds_text
 
-__all__ = ["PlainError", "call", "explain", "short_error"]
+__all__ = ["explain", "short_error"]
 
 LONGEST = 140  # characters of a message
-# Colours, and names and attributes of nodes, which change from run to run.
-NOISE = (
-    r"\x1b\[[0-9;]*m|\{\{function_node .*?\}\} ?| used by \{\{node .*?\}\}| with these attrs: .*"
-)
-# Keras begins with the layer and TensorFlow with the node: the fault comes below.
-HEADINGS = ("Exception encountered", "Graph execution error", "Detected at node")
 
 # The meaning of a message in which all of these words stand.
 KNOWN = (
@@ -53,31 +46,12 @@ KNOWN = (
 )
 
 
-class PlainError(Exception):
-    """Kind and text of an exception, without the library that made it."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(kind, text)
-        self.kind, self.text = kind, text
-
-
-def call(rank: int, program: Callable[..., Any], *arguments: Any) -> Any:
-    """On a rank: program(rank, *arguments), whose errors can be read without TensorFlow.
-
-    >>> c.start(call, program, 1, 2)                          # doctest: +SKIP
-    """
-    try:
-        return program(rank, *arguments)
-    except Exception as fault:  # noqa: BLE001 (whatever it is, the table shows it)
-        raise PlainError(type(fault).__name__, str(fault)) from None
-
-
 def explain(outcome: Outcome, timeout: float) -> str:
-    """The first error of a run of `call`, in a sentence; "" if there is none."""
+    """The first error of a run, in a sentence; "" if there is none."""
     errors = sorted(outcome.errors.values(), key=lambda error: error.seconds)
     for error in errors:
-        if isinstance(error.exception, PlainError):
-            return short_error(error.exception.kind, error.exception.text)
+        if error.kind:
+            return short_error(error.kind, error.message)
     if any(error.what == "hung" for error in errors):
         return f"It had not ended after {seconds_text(timeout)}, and was stopped."
     return errors[0].text if errors else ""
@@ -85,10 +59,7 @@ def explain(outcome: Outcome, timeout: float) -> str:
 
 def short_error(kind: str, text: str) -> str:
     """The first sentence of a message that says something, after its meaning."""
-    text = re.sub(NOISE, "", text)
-    text = re.sub(r"\{\n.*?\n\}", "{…}", text, flags=re.DOTALL)  # whole tensors
-    lines = [line for line in text.splitlines() if not line.startswith((*HEADINGS, " ", "\t"))]
-    first = next((" ".join(line.split()) for line in lines if line.strip()), "no message")
+    first = next(iter(lines_of_message(text)), "no message")
     sentence = re.match(r".*?[.!?](?=\s|$)", first)
     first = sentence.group() if sentence else first
     if len(first) > LONGEST:

@@ -36,7 +36,7 @@ def run_with_workers(serve: Serve[T], settings: Settings, problem: Problem, time
 
     with (
         tempfile.TemporaryDirectory(prefix="labkit-") as folder,
-        Cluster(ranks=settings.workers + 1, preload=("numpy",)) as ranks,
+        Cluster(ranks=settings.workers + 1) as ranks,
     ):
         run = ranks.start(_rank, serve, settings, problem, f"{folder}/server")
         outcome = run.finish(timeout)

@@ -1,22 +1,14 @@
 """Ranks that fail: who, where, what the others did; and the cause before its consequences."""
 
-import os
 import sys
 import threading
-import time
 
 import pytest
 
 import labkit
-from labkit.cluster import run
-from labkit.cluster.engine import Event
 from labkit.cluster.failures import RankError, cause_of, died, failure, line_of_stack
 from labkit.kinds import LabError
-
-
-def waits(_rank):
-    while True:
-        time.sleep(1)
+from tests.cluster.programs import NotHere, waits
 
 
 def fault_of(c, program, *args, **keywords):
@@ -38,39 +30,32 @@ def test_ranks_at_the_same_line_are_named_together(four):
     assert set(fault.errors) == {0, 1, 2, 3}
 
 
-def test_exceptions_that_cannot_be_sent_or_whose_library_is_not_loaded_here_come_as_words(
+def test_exceptions_come_as_words_and_a_library_is_not_loaded_here_for_them(
     four, tmp_path, monkeypatch
 ):
     """To load TensorFlow for its exception would hold up the sentence for seconds."""
     (tmp_path / "some_library.py").write_text("class SomeError(Exception): pass")
     monkeypatch.syspath_prepend(tmp_path)
 
-    class Mine(Exception):
-        def __init__(self, what, how):
-            super().__init__(f"{what} {how}")  # its __reduce__ forgets `how`
-
     def raises(rank):
         import some_library
 
-        raise Mine("too", "big") if rank else some_library.SomeError("why")
+        if rank == 1:
+            raise LabError("The sentence of labkit.")
+        raise some_library.SomeError("\x1b[1mwhy\n  File of a node")
 
     fault = fault_of(four, raises)
-    assert "raised SomeError: why" in fault.errors[0].text
-    assert "raised Mine: too big" in fault.errors[1].text
-    assert fault.errors[0].exception is fault.errors[1].exception is None
+    assert "raised SomeError: why, in line" in fault.errors[0].text
+    assert (fault.errors[0].kind, fault.errors[1].kind) == ("SomeError", "LabError")
+    assert fault.errors[1].text.endswith("`): The sentence of labkit.")
     assert "some_library" not in sys.modules
 
 
-def test_a_program_that_cannot_be_loaded_in_the_ranks_says_why(four):
-    class Refuses:
-        def __setstate__(self, state):
-            raise RuntimeError("not here")
-
-        def __getstate__(self):
-            return {"some": "state"}
-
-    fault = fault_of(four, lambda rank, thing: rank, Refuses())
+def test_what_cannot_be_loaded_in_the_ranks_or_sent_back_is_named(four):
+    fault = fault_of(four, lambda rank, thing: rank, NotHere())
     assert "raised RuntimeError: not here" in str(fault)
+    fault = fault_of(four, lambda rank: (x for x in range(rank)))
+    assert "what it returned (type generator) cannot be sent" in str(fault)
 
 
 def test_a_crash_in_a_library_says_where(four):
@@ -112,17 +97,10 @@ def test_waiting_for_words_that_never_come_has_an_end(four):
 
 
 def test_ranks_that_do_not_start_in_time_are_named():
-    class Slow:
-        def __setstate__(self, state):
-            time.sleep(60 if os.environ["RANK"] == "1" else 0)
-
-        def __getstate__(self):
-            return {"some": "state"}
-
     with labkit.cluster(ranks=2, keep_warm=True):
         pass  # its fork server has started
     with labkit.cluster(ranks=2, start=1) as c:
-        fault = fault_of(c, lambda rank, slow: rank, Slow())
+        fault = fault_of(c, lambda rank, slow: rank, NotHere(waits={1}))
     assert "Rank 1 has not started in 1 s" in str(fault)
     assert "start=180" in str(fault)
 
@@ -151,36 +129,3 @@ Current thread 0x02 (most recent call first):
 """
     assert line_of_stack(stack) == "line 12 of train"
     assert line_of_stack("nothing of the kind") == ""
-
-
-class Events:
-    """An engine that has only these events."""
-
-    private_network = False
-
-    def __init__(self, *events):
-        self.coming = list(events)
-
-    def events(self, timeout):
-        coming, self.coming = self.coming, []
-        return coming
-
-    def ask_stacks(self, ranks):
-        """No answer."""
-
-    def stop(self):
-        """Nothing to stop."""
-
-
-def test_what_is_known_of_a_rank_that_did_not_return_is_in_its_error(monkeypatch):
-    monkeypatch.setattr(run, "ANSWERING", 0.0)
-    events = (
-        *(Event(rank, "started", 10) for rank in range(2)),
-        Event(2, "ended", 3),
-        Event(0, "returned", b""),
-        Event(1, "out", b"begins\n"),
-    )
-    outcome = run.RunHandle(Events(*events), 3, show=False).finish()
-    assert outcome.errors[2].text.endswith("It had not begun the program.")
-    assert "cannot be read here: Ran out of input" in outcome.errors[0].text
-    assert outcome.errors[1].where == "an unknown line, after it wrote 'begins'"

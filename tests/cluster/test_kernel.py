@@ -14,7 +14,7 @@ BOTH_HAVE_BEGUN = r"(?s)begun as \d+.*begun as \d+\n"
 WAITS = """
 def waits(rank):
     print("begun as", os.getpid())
-    time.sleep(1000)
+    threading.Event().wait()
 with labkit.cluster(ranks=2) as c:
     c.run(waits, timeout=1000)
 """
@@ -61,7 +61,7 @@ class Kernel:
 @pytest.fixture(scope="module")
 def kernel():
     started = Kernel()
-    started.run("import os, time, labkit")
+    started.run("import os, threading, labkit")
     yield started
     started.close()
     assert gone(started.mark)
@@ -99,13 +99,8 @@ def test_an_interrupt_ends_the_ranks_and_the_next_cell_works(kernel):
     assert (text, fault) == ("[0, 1]\n", None)
 
 
-def test_a_restart_in_the_middle_of_a_run_leaves_nothing():
-    kernel = Kernel()
-    try:
-        kernel.run("import os, time, labkit")
-        kernel.run(WAITS, until=BOTH_HAVE_BEGUN)
-        before = marked(kernel.mark)
-        kernel.manager.restart_kernel(now=True)
-        assert gone(kernel.mark, *(marked(kernel.mark) - before))
-    finally:
-        kernel.close()
+def test_a_restart_in_the_middle_of_a_run_leaves_nothing(kernel):
+    kernel.run(WAITS, until=BOTH_HAVE_BEGUN)
+    before = marked(kernel.mark)
+    kernel.manager.restart_kernel(now=True)
+    assert gone(kernel.mark, *(marked(kernel.mark) - before))

@@ -80,8 +80,7 @@ def test_a_download_in_a_private_network_is_told_how_to_reach_the_internet():
         c.run(downloads)
 
 
-@pytest.mark.parametrize("listening", [False, True])
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize(("host", "listening"), [("127.0.0.1", False), ("0.0.0.0", True)])
 def test_a_taken_port_is_not_free(listening, host):
     port, *others = free_ports(5)
     assert len({port, *others}) == 5

@@ -34,15 +34,6 @@ def test_a_progress_bar_counts_as_its_last_state_and_an_endless_line_is_cut():
     assert [len(text) for text in lines_of(b"x" * (3 * output.LONGEST))] == [output.LONGEST] * 3
 
 
-def test_a_line_is_found_before_it_has_an_end():
-    kept = Output(2, show=False)
-    kept.take(1, "out", b"step 1\nstep", 0.5)
-    kept.take(1, "out", b" 2", 0.5)
-    assert kept.find("step 2", None, 1.0).rank == 1
-    assert kept.find("step 2", 0, 1.0) is None
-    assert kept.find("step", 1, 1.0).text == "step 1"
-
-
 def test_a_flood_is_kept_in_part_and_not_shown(capsys):
     shown = Output(2, show=True)
     line = b"x" * 99 + b"\n"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.cluster import tf_config
-from labkit.cluster.network import free_ports
 from labkit.cluster.slurm_rank import environment_of_batch_rank
 from labkit.kinds import LabError
 
@@ -50,22 +47,17 @@ def test_it_is_read_from_a_dictionary_from_text_and_from_the_environment(monkeyp
     [
         ("", "not JSON"),
         ("{'cluster': {}}", "single quote"),
-        ("[1, 2]", "must be a dictionary"),
         (changed(workers=2), "'workers'"),
         ({"task": TWO["task"]}, "needs a cluster"),
         ({"cluster": TWO["cluster"]}, "needs a task"),
-        (changed(task={"type": "worker"}), "needs a task"),
         (changed(task={"type": "worker", "index": 2}), "worker 0 to worker 1"),
-        (changed(task={"type": "worker", "index": -1}), "worker -1"),
         (changed(task={"type": "worker", "index": True}), "whole number"),
         (changed(task={"type": "chief", "index": 0}), "has 0 chief"),
         (changed(task={"type": "Worker", "index": 0}), "'Worker'"),
-        (changed(cluster={"gpu": ["a:1"]}), "'gpu'"),
         (changed(cluster={"worker": "a:1"}), "must be a list"),
         (changed(cluster={"worker": ["a:1"], "ps": ["b:1"]}), "need a chief"),
         (changed(cluster={"chief": ["a:1"], "worker": ["A:1"]}), "twice"),
         (workers("node1"), "'node1', must be a host and a port"),
-        (workers("node1:http"), "must be a host and a port"),
         (workers("node1:70000"), "must be a host and a port"),
         (workers("http://node1:80"), "must be a host and a port"),
         (workers("fe80::1:80"), "must be a host and a port"),
@@ -92,19 +84,16 @@ def test_hosts_get_a_worker_each_and_a_host_named_twice_two_ports():
 @pytest.mark.parametrize(
     ("text", "hosts"),
     [
-        ("node1", ["node1"]),
         ("node[01-03,07],gpu5", ["node01", "node02", "node03", "node07", "gpu5"]),
-        ("n[8-11]", ["n8", "n9", "n10", "n11"]),
         ("r[1-2]n[3-4].lan", ["r1n3.lan", "r1n4.lan", "r2n3.lan", "r2n4.lan"]),
         ("127.0.0.[2-3]", ["127.0.0.2", "127.0.0.3"]),
-        ("a,b[1,3]", ["a", "b1", "b3"]),
     ],
 )
 def test_node_lists_are_expanded_as_slurm_means_them(text, hosts):
     assert list(tf_config.hosts_of(text)) == hosts
 
 
-@pytest.mark.parametrize("text", ["", "n[1-", "n]1[", "n[a-b]", "n[3-1]", "n[[1]]"])
+@pytest.mark.parametrize("text", ["", "n[1-", "n[a-b]", "n[3-1]"])
 def test_a_broken_node_list_is_named(text):
     with pytest.raises(LabError, match="node list"):
         tf_config.hosts_of(text)
@@ -155,33 +144,3 @@ def test_two_steps_of_a_job_share_no_port_also_not_that_of_the_master(job, step,
 def test_what_slurm_has_not_set_is_named(environment, message):
     with pytest.raises(LabError, match=message):
         tf_config.from_slurm(environment)
-
-
-@pytest.fixture
-def silent():
-    """An address where every packet is lost: the queue of a listener that accepts no caller."""
-    with socket.socket() as listener, contextlib.ExitStack() as queued:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        for _ in range(4):
-            caller = queued.enter_context(socket.socket())
-            caller.setblocking(False)
-            caller.connect_ex(listener.getsockname())
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-
-
-def test_the_network_is_asked_for_other_machines_and_the_own_port(silent):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        taken = listener.getsockname()[1]
-        free = free_ports(1)[0]
-        # The other task listens already, or not yet: its machine answers either way.
-        other = workers(f"127.0.0.1:{free}", f"127.0.0.1:{taken}", "localhost:1")
-        assert tf_config.check(other, reach=True).ranks == 3
-        for others, message in (
-            ([f"127.0.0.1:{taken}"], f"port {taken} is taken"),
-            (["192.0.2.1:9"], "no address of this machine"),
-            ([f"127.0.0.1:{free}", "no-such-machine.invalid:5000"], "Worker 1 .*no-such-machine"),
-            ([f"127.0.0.1:{free}", silent], f"{silent}.*no answer within 300 ms"),
-        ):
-            with pytest.raises(LabError, match=message):
-                tf_config.check(workers(*others), reach=True, timeout=0.3)

@@ -54,7 +54,6 @@ def test_a_hanging_worker_is_noticed_when_the_timeout_is_over():
     assert not record.went_on
     [complaint] = events(record, "gives up")
     assert "DeadlineExceededError: Collective has timed out" in complaint.what
-    assert record.noticed >= 1.4
 
 
 def test_a_synchronous_step_takes_as_long_as_its_slowest_worker():
@@ -70,24 +69,15 @@ def test_a_parameter_server_survives_a_killed_worker():
     assert record.went_on
     assert record.noticed is None
     assert events(record, "SIGKILL")[0].who == "worker 1"
-    assert "120 steps were handed out" in record.result
-
-
-def test_a_hanging_worker_of_a_parameter_server_stops_the_chief():
-    record = drill("hang", "parameter_server", timeout=2.0)
-    assert not record.went_on
-    assert events(record, "gives up")[0].who == "chief"
-    # Mostly 119: the other worker goes on. Now and then the server stalls, too.
-    assert "of 120 steps are done" in record.result
+    assert f"{2 * STEPS} steps were handed out" in record.result
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         ({"fault": "flood"}, "kill, hang, slow"),
-        ({"fault": "kill", "strategy": "mirrored"}, "parameter_server"),
+        ({"fault": "hang", "strategy": "parameter_server"}, "parameter_server has kill"),
         ({"fault": "kill", "timeout": 100.0}, "timeout .*< 60, got 100"),
-        ({"fault": "kill", "timeout": "long"}, "timeout .*'long'"),
     ],
 )
 def test_a_drill_that_does_not_exist_is_refused(arguments, says):

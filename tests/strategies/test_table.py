@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 
 import labkit
 from labkit import plain
-from labkit.strategies.table import SAME, Case, run_case
+from labkit.strategies.table import CASES, SAME, Case, run_case
 from labkit.strategies.tf_errors import short_error
 
 
@@ -59,8 +61,14 @@ def test_an_update_made_by_each_replica_on_shared_weights_is_noticed():
 
 @pytest.fixture(scope="module")
 def table():
-    """Every strategy of the lectures, each in processes of its own."""
-    return labkit.strategies()
+    """The strategies of the lectures, each in processes of its own.
+
+    test_workers and test_parameter_server train with two workers, and asynchronously.
+    """
+    elsewhere = ("2 workers", "one step"), ("chief, 2 workers, 1 server, asynchronous", "one step")
+    cases = [case for case in CASES if (case.placed, case.what) not in elsewhere]
+    with mock.patch("labkit.strategies.table.CASES", cases):
+        return labkit.strategies()
 
 
 def rows(table, strategy, what):
@@ -71,13 +79,13 @@ def rows(table, strategy, what):
     ("strategy", "what", "places"),
     [
         ("one device", "one step", 1),
-        ("Mirrored", "one step", 4),
+        ("Mirrored", "one step", 3),
         ("Mirrored", "model.fit", 1),
-        ("MultiWorkerMirrored", "one step", 3),
+        ("MultiWorkerMirrored", "one step", 1),
         ("MultiWorkerMirrored", "model.train_step", 1),
         ("CentralStorage", "one step", 1),
         ("CentralStorage", "model.fit", 1),
-        ("ParameterServer", "one step", 2),
+        ("ParameterServer", "one step", 1),
     ],
 )
 def test_training_gives_the_result_of_one_device_wherever_it_is_placed(
@@ -85,9 +93,7 @@ def test_training_gives_the_result_of_one_device_wherever_it_is_placed(
 ):
     found = [row for row in rows(table, strategy, what) if not row.why]
     assert len(found) == places
-    for row in found:
-        free = row.placed.endswith("asynchronous")
-        assert row.difference is None if free else row.difference <= SAME
+    assert all(row.difference <= SAME for row in found)
 
 
 @pytest.mark.parametrize(

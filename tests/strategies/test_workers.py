@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
+import os
+import sys
+import types
+
 import pytest
 
 import labkit
@@ -11,14 +16,15 @@ from labkit.strategies import workers
 
 @pytest.fixture(scope="module")
 def two():
-    with labkit.cluster(ranks=2) as ranks:
+    with labkit.cluster(ranks=2, start=180) as ranks:
         yield ranks
 
 
-def test_two_workers_train_one_model(two, tmp_path):
+def test_two_workers_train_one_model_and_find_tensorflow_loaded(two, tmp_path):
     """With Adam and Dropout; saved once, and it loads."""
 
     def train(rank, folder):
+        loaded = {"tensorflow", "keras"} <= set(sys.modules)
         import keras
         import numpy as np
 
@@ -37,14 +43,51 @@ def test_two_workers_train_one_model(two, tmp_path):
         sums = [float(w.astype("float64").sum()) for w in job.weights()]
         mine = (me.index, me.count, me.chief, str(me), there, same, me.total(rank + 1.0))
         dropped = job.model.layers[2](np.ones((1, 64), "float32"), training=True).numpy().tolist()
-        return mine, dropped, sums, str(job.evaluate())
+        return loaded, mine, dropped, sums, str(job.evaluate())
 
-    first, second = two.run(train, str(tmp_path), show=False)
-    assert first[0] == (0, 2, True, "worker 0 of 2 workers", True, True, 3.0)
-    assert second[0] == (1, 2, False, "worker 1 of 2 workers", True, True, 3.0)
-    assert first[1] != second[1]  # workers drop different units
-    assert first[2:] == second[2:]
+    first, second = two.run(train, str(tmp_path), timeout=120, show=False)
+    assert first[:2] == (True, (0, 2, True, "worker 0 of 2 workers", True, True, 3.0))
+    assert second[:2] == (True, (1, 2, False, "worker 1 of 2 workers", True, True, 3.0))
+    assert first[2] != second[2]  # workers drop different units
+    assert first[3:] == second[3:]
     assert [path.name for path in tmp_path.iterdir()] == ["model.keras"]
+
+
+def test_a_worker_that_is_killed_is_the_cause_and_not_the_one_that_notices(two):
+    def dies(rank):
+        from labkit.strategies import workers
+
+        me = workers()
+        for number in range(10_000):
+            me.total(1.0)
+            if rank == 1 and number == 20:
+                os.kill(os.getpid(), 9)
+
+    outcome = two.start(dies, show=False).finish(timeout=120)
+    assert str(outcome.fault).startswith("Rank 1 was killed by signal 9 (SIGKILL) after")
+    assert outcome.errors[0].what in ("raised", "stopped")
+    assert "of dies (`me.total(1.0)`)" in str(outcome.fault)
+
+
+def test_a_notebooks_condition_on_tensors_is_understood(two):
+    text = """
+def program(rank):
+    import tensorflow as tf
+
+    @tf.function
+    def limited(x):
+        if x > 0:
+            return x
+        else:
+            return -x
+
+    return float(limited(tf.constant(rank - 1.0)))
+"""
+    # AutoGraph reads the source of the cell, which no file holds.
+    linecache.cache["cell_7.py"] = (len(text), None, text.splitlines(keepends=True), "cell_7.py")
+    cell = types.ModuleType("__main__")
+    exec(compile(text, "cell_7.py", "exec"), cell.__dict__)
+    assert two.run(cell.program, timeout=120) == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("config", ["", "{}", "not JSON"])
