@@ -94,6 +94,7 @@ images: setup ## redraw images/ with their scripts (NAMES="one_step kinds" for s
 .PHONY: notebooks
 notebooks: setup ## run the notebooks and save their outputs (NAMES="01 03" for some)
 	@$(BIN)/labkit notebooks $(NAMES)
+	@$(BIN)/python notebooks/glossary.py
 
 # The newest versions that pyproject.toml allows, with hashes, for every supported platform, and the
 # same on every supported Python (--fork-strategy fewest).

@@ -27,23 +27,29 @@ from labkit.cluster.network import private_network_refused
 from labkit.publish import CELL_SECONDS, seconds_of
 
 ROOT = Path(__file__).parent
+collect_ignore = ["notebooks/glossary.ipynb"]  # it has no code
 # In the order of their seconds, so that no process is left with a long file at the end.
 SLOWEST_FIRST = (
     "tests/browser/test_notebooks_in_lab.py",
     "notebooks/03_mirrored_strategy.ipynb",
-    "notebooks/11_custom_loops.ipynb",
+    "notebooks/04_scaling.ipynb",
+    "notebooks/07_custom_loops.ipynb",
     "tests/test_take_home_programs.py",
-    "notebooks/04_what_went_wrong.ipynb",
-    "notebooks/09_many_workers.ipynb",
-    "notebooks/05_utilisation_and_energy.ipynb",
-    "notebooks/08_sync_and_async.ipynb",
+    "notebooks/05_what_went_wrong.ipynb",
+    "notebooks/14_several_workers.ipynb",
+    "notebooks/15_parameter_servers.ipynb",
+    "notebooks/06_utilisation_and_energy.ipynb",
+    "notebooks/12_sync_and_async.ipynb",
+    "notebooks/13_stale_gradients.ipynb",
     "tests/strategies/test_drills.py",
     "notebooks/02_one_device.ipynb",
     "tests/exercises/test_tasks.py",
     "tests/exercises/test_cluster_loops.py",
     "tests/exercises/test_training_loops.py",
-    "notebooks/10_on_a_cluster.ipynb",
-    "notebooks/07_ring_all_reduce.ipynb",
+    "notebooks/16_on_a_cluster.ipynb",
+    "notebooks/17_queues.ipynb",
+    "notebooks/10_ring_all_reduce.ipynb",
+    "notebooks/11_all_reduce_in_practice.ipynb",
     "tests/test_readme.py",
     "tests/hardware/test_tensorflow.py",
     "tests/datasets/test_datasets.py",

@@ -2,64 +2,74 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from labkit.views.sketch import Box, Sketch
 
 ALT = (
-    "Map of the course. Lectures 00 start here, 01 why distribute, 02 one device, 03 "
-    "MirroredStrategy and 04 what went wrong follow each other. After 03 four branches "
-    "begin: 05 utilisation and energy; 06 collectives and 07 ring all-reduce; 08 sync and async, "
-    "09 many workers and 10 on a cluster; 11 custom training loops."
+    "Map of the course in three columns. Part 1, basics: 00 start here, 01 why distribute, 02 one "
+    "device, 03 MirroredStrategy, 04 scaling, 05 what went wrong, 06 utilisation and energy, 07 "
+    "custom training loops. Part 2, collectives, after 03: 08 collectives, 09 all-reduce, 10 ring "
+    "all-reduce, 11 all-reduce in practice. Part 3, several workers, after 03: 12 sync and async, "
+    "13 stale gradients, 14 several workers, 15 parameter servers, 16 on a cluster, 17 waiting in "
+    "the queue."
 )
 
-# Number: title on the map, and the lecture that it builds on.
-LECTURES = {
-    "00": ("Start here", ""),
-    "01": ("Why distribute", "00"),
-    "02": ("One device", "01"),
-    "03": ("MirroredStrategy", "02"),
-    "04": ("What went wrong", "03"),
-    "05": ("Utilisation\nand energy", "03"),
-    "06": ("Collectives", "03"),
-    "07": ("Ring\nall-reduce", "06"),
-    "08": ("Sync\nand async", "03"),
-    "09": ("Many\nworkers", "08"),
-    "10": ("On a\ncluster", "09"),
-    "11": ("Custom\nloops", "03"),
+PARTS = {
+    "Part 1 · Basics": (
+        "Start here",
+        "Why distribute",
+        "One device",
+        "MirroredStrategy",
+        "Scaling",
+        "What went wrong",
+        "Utilisation, energy",
+        "Custom loops",
+    ),
+    "Part 2 · Collectives": (
+        "Collectives",
+        "All-reduce",
+        "Ring all-reduce",
+        "All-reduce in practice",
+    ),
+    "Part 3 · Several workers": (
+        "Sync and async",
+        "Stale gradients",
+        "Several workers",
+        "Parameter servers",
+        "On a cluster",
+        "Waiting in the queue",
+    ),
 }
-
-BRANCHES = (("05",), ("06", "07"), ("08", "09", "10"), ("11",))
 
 
 def draw() -> Sketch:
     board = Sketch(
         "The course",
-        420,
-        "Follow the left column first. After lecture 03 you can take any branch.",
+        500,
+        "Follow the first column to lecture 03. After it you can begin any part.",
     )
-    boxes: dict[str, Box] = {}
-    spine = [number for number in LECTURES if all(number not in branch for branch in BRANCHES)]
-    for row, number in enumerate(spine):
-        boxes[number] = _lecture(board, number, 24, 86 + 66 * row, 244, 46)
-    for row, branch in enumerate(BRANCHES):
-        for column, number in enumerate(branch):
-            boxes[number] = _lecture(board, number, 356 + 148 * column, 86 + 82 * row, 124, 66)
-    trunk = 312.0
-    for number, (_, before) in LECTURES.items():
-        if not before:
-            continue
-        start, end = boxes[before], boxes[number]
-        if end.x == start.x:
-            board.arrow(start.bottom, end.top)
-        elif end.y == start.y:
-            board.arrow(start.right, end.left)
-        else:
-            board.arrow(start.right, (trunk, start.right[1]), (trunk, end.left[1]), end.left)
+    number, columns = 0, []
+    for column, (part, titles) in enumerate(PARTS.items()):
+        x = 24 + 260 * column
+        board.text(x, 92, part, size=10, bold=True)
+        boxes = []
+        for row, title in enumerate(titles):
+            boxes.append(_lecture(board, f"{number:02d}", title, x, 108 + 46 * row))
+            number += 1
+        for above, below in pairwise(boxes):
+            board.arrow(above.bottom, below.top)
+        columns.append(boxes)
+    mirrored, collectives, updates = columns[0][3], columns[1][0], columns[2][0]
+    left, right, below = collectives.x - 26, updates.x - 26, columns[0][4].middle[1]
+    begin = (mirrored.right, (left, mirrored.right[1]))
+    board.arrow(*begin, (left, collectives.left[1]), collectives.left)
+    board.arrow(*begin, (left, below), (right, below), (right, updates.left[1]), updates.left)
     return board
 
 
-def _lecture(board: Sketch, number: str, x: float, y: float, width: float, height: float) -> Box:
-    title, _ = LECTURES[number]
-    made = board.box(x, y, width, height, series=0)
+def _lecture(board: Sketch, number: str, title: str, x: float, y: float) -> Box:
+    made = board.box(x, y, 206, 32, series=0)
     board.text(x + 14, made.middle[1], number, size=10, bold=True, inside=made)
     board.text(x + 44, made.middle[1], title, size=9.5, inside=made)
     return made

@@ -16,7 +16,7 @@ from nbformat.v4 import new_markdown_cell
 from labkit import publish
 
 ROOT = Path(__file__).parent.parent
-PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PATHS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 LARGEST = 2_000_000  # bytes; more is slow to open and to show on a web page
 LONGEST = 25  # lines of a code cell
 PICTURE = re.compile(r'labkit\.picture\("(\w+)"\)')

@@ -17,7 +17,7 @@ each = pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 
 @each
 def test_a_program_is_the_text_of_its_lecture(path):
-    """A lecture's first program is in cells tagged `program`; 11_unet.py in `program-unet`."""
+    """A lecture's first program is in cells tagged `program`; 07_unet.py in `program-unet`."""
     digits, _, name = path.stem.partition("_")
     (lecture,) = NOTEBOOKS.glob(f"{digits}_*.ipynb")
     cells = json.loads(lecture.read_text(encoding="utf-8"))["cells"]

@@ -144,6 +144,19 @@ def has_blanks(function: Any) -> bool:
     return any(id(node) not in inside for node in dots)
 
 
+def same_as(right: Callable[..., float], *cases: tuple[Any, ...]) -> Callable[[Any], None]:
+    """A function that must return the same number as `right` in each of these cases."""
+
+    def examine(mine: Callable[..., Any]) -> None:
+        for case in cases:
+            (found,) = numbers_in([mine(*case)], "a number")
+            if not math.isclose(found, right(*case), rel_tol=1e-6, abs_tol=1e-9):
+                given = ", ".join(map(reprlib.repr, case))
+                raise Wrong(f"Called with {given} it returned {found:g}.")
+
+    return function(examine)
+
+
 def check_callable(answer: Any) -> None:
     """Refuse what is not a function."""
     if not callable(answer):

@@ -1,4 +1,4 @@
-"""The server that lecture 08 writes, judged with simulated workers and run with real ones.
+"""The server that lecture 12 writes, judged with simulated workers and run with real ones.
 
 >>> print(run_with_processes(my_server, workers=3, slow={2: 3.0}))          # doctest: +SKIP
 3 workers and your server: 60 pushes, staleness 1.93 on average and 4 at most, ...

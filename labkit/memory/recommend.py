@@ -256,7 +256,7 @@ CHOICES = {
         "Parameter server",
         "Workers fetch weights and send gradients at their own pace, without waiting.",
         "tf.distribute.ParameterServerStrategy",
-        8,
+        15,
     ),
     "mirrored": Choice(
         "Mirrored, one machine",
@@ -268,7 +268,7 @@ CHOICES = {
         "Mirrored, several machines",
         "As mirrored on one machine; the all-reduce also crosses the network.",
         "tf.distribute.MultiWorkerMirroredStrategy",
-        9,
+        14,
     ),
     "accumulate": Choice(
         "Smaller batch, accumulated",

@@ -1,4 +1,4 @@
-"""Record notebook 10's session on a private Slurm: python -m tests.cluster.record_session
+"""Record notebook 16's session on a private Slurm: python -m tests.cluster.record_session
 
 It runs the program of the notebook's own cell, so that what is shown where there is no Slurm is
 what the cell does where there is one.
@@ -21,7 +21,7 @@ from labkit.kinds import recorded
 from labkit.plain import write
 from tests.cluster.private_slurm import PrivateSlurm
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "10_on_a_cluster.ipynb"
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "16_on_a_cluster.ipynb"
 
 
 def lecture_cell() -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from labkit import updates
 from labkit.collectives import programs
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9]*.ipynb"))
 NUMBERS = itertools.count()
 
 

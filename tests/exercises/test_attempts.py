@@ -11,7 +11,7 @@ import labkit
 from labkit import cli
 from labkit.exercises import attempts
 
-NAME, OTHER = "01.adam_memory", "06.star_steps"
+NAME, OTHER = "01.adam_memory", "08.star_steps"
 
 
 def row_of(name, solved, tried):
@@ -130,7 +130,7 @@ def test_right_wrong_and_open_differ_in_sign_word_and_border(monkeypatch):
     seen = []
     monkeypatch.setattr("IPython.display.display", lambda item, raw: seen.append(item))
     shown = [labkit.check(NAME, 48), labkit.check(NAME, "<b>"), labkit.check(NAME)]
-    shown += [labkit.hint(NAME), labkit.solution("10.header"), labkit.solution(NAME)]
+    shown += [labkit.hint(NAME), labkit.solution("16.header"), labkit.solution(NAME)]
     for outcome in shown:
         outcome._ipython_display_()
     texts, pages = ([one[f"text/{kind}"] for one in seen] for kind in ("plain", "html"))

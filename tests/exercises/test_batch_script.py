@@ -40,7 +40,7 @@ srun python train.py
     ],
 )
 def test_several_ways_to_ask_for_the_same_are_right(script):
-    assert check("10.header", script), str(check("10.header", script))
+    assert check("16.header", script), str(check("16.header", script))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_several_ways_to_ask_for_the_same_are_right(script):
 )
 def test_each_mistake_is_named(before, after, told):
     assert before in GOOD
-    assert told in str(check("10.header", GOOD.replace(before, after)))
+    assert told in str(check("16.header", GOOD.replace(before, after)))
 
 
 @pytest.mark.parametrize(

@@ -54,38 +54,38 @@ def _config(cluster=WORKERS, **task):
 @pytest.mark.parametrize(
     ("task", "answer", "told"),
     [
-        ("08.my_step", 3, ["3 is not a function"]),
-        ("08.my_step", _calls_exit, ["SystemExit at line", "raise SystemExit"]),
-        ("08.my_step", _lab_error, ["Something of the user's world."]),
-        ("08.my_step", lambda delay: 1.0, ["At delay 1 and step 1, after 24 updates x is 1."]),
-        ("08.my_step", lambda delay: 0.07, ["At delay 0 and step 0.07", "too slowly"]),
-        ("08.my_step", lambda delay: 1 / (delay + 1), ["oscillates"]),
-        ("08.my_step", lambda delay: "small", ["'small'", "a number"]),
-        ("08.my_staleness", _key_error, ["KeyError: 0 at line", "[seen[worker] for"]),
-        ("08.my_staleness", lambda log: [0] * len(log), ["The log 0 pulls", "[0, 1]; yours"]),
-        ("08.my_descent", _newest, ["At step 0.5, delay 1, after 6 updates: x[2] is"]),
-        ("09.second_of_three", _config(type="worker", index=2), ["it is that of worker 2"]),
-        ("09.second_of_three", _config(type="workers", index=1), ["workers"]),
+        ("13.my_step", 3, ["3 is not a function"]),
+        ("13.my_step", _calls_exit, ["SystemExit at line", "raise SystemExit"]),
+        ("13.my_step", _lab_error, ["Something of the user's world."]),
+        ("13.my_step", lambda delay: 1.0, ["At delay 1 and step 1, after 24 updates x is 1."]),
+        ("13.my_step", lambda delay: 0.07, ["At delay 0 and step 0.07", "too slowly"]),
+        ("13.my_step", lambda delay: 1 / (delay + 1), ["oscillates"]),
+        ("13.my_step", lambda delay: "small", ["'small'", "a number"]),
+        ("13.my_staleness", _key_error, ["KeyError: 0 at line", "[seen[worker] for"]),
+        ("13.my_staleness", lambda log: [0] * len(log), ["The log 0 pulls", "[0, 1]; yours"]),
+        ("13.my_descent", _newest, ["At step 0.5, delay 1, after 6 updates: x[2] is"]),
+        ("14.second_of_three", _config(type="worker", index=2), ["it is that of worker 2"]),
+        ("14.second_of_three", _config(type="workers", index=1), ["workers"]),
         (
-            "09.second_of_three",
+            "14.second_of_three",
             _config({"worker": ["a:1", "b:2"]}, type="worker", index=1),
             ["a:1"],
         ),
-        ("09.my_share", lambda rank, ranks, images: range(images), ["is given to 3 ranks"]),
-        ("09.my_share", _whole_parts, ["image 8 is given to 0 ranks"]),
+        ("14.my_share", lambda rank, ranks, images: range(images), ["is given to 3 ranks"]),
+        ("14.my_share", _whole_parts, ["image 8 is given to 0 ranks"]),
         (
-            "09.my_share",
+            "14.my_share",
             lambda rank, ranks, images: range(0 if rank else images),
             ["one rank has 0 images"],
         ),
-        ("09.count_primes", "return 1200", ["4800 together, too many"]),
-        ("09.count_primes", "return 1 / (rank - 2)", ["ank 2", "ZeroDivisionError"]),
-        ("10.hosts", ["gpu5", "node01", "node02", "node03", "node07"], ["in the order"]),
-        ("10.my_config", _one_each, ["it names 2 tasks"]),
+        ("14.count_primes", "return 1200", ["4800 together, too many"]),
+        ("14.count_primes", "return 1 / (rank - 2)", ["ank 2", "ZeroDivisionError"]),
+        ("16.hosts", ["gpu5", "node01", "node02", "node03", "node07"], ["in the order"]),
+        ("16.my_config", _one_each, ["it names 2 tasks"]),
     ],
 )
 def test_what_is_wrong_is_refused_with_the_reason(task, answer, told):
-    if task == "09.count_primes":
+    if task == "14.count_primes":
         # Of a notebook: ranks would import this module to find a function of it.
         answer = value(f"def my_count(rank):\n    {answer}\n")
     outcome = check(task, answer)
@@ -118,7 +118,7 @@ def test_a_function_that_does_not_end_is_stopped_and_what_runs_next_is_not(never
 
 
 def test_the_kernel_outlives_exceptions_and_waiting_for_ever(tmp_path):
-    name = "08.my_step"
+    name = "13.my_step"
     cells = [
         "import time, labkit\nfrom labkit.exercises import judges",
         f"labkit.check('{name}', lambda delay: 1 / 0)",
@@ -139,7 +139,7 @@ def test_arrays_of_numpy_are_lists_of_numbers():
     def shares(rank, ranks, images):
         return np.array_split(np.arange(images), ranks)[rank]
 
-    assert check("09.my_share", shares)
+    assert check("14.my_share", shares)
 
 
 def server(*, wrong):
@@ -183,7 +183,7 @@ def server(*, wrong):
     ],
 )
 def test_a_faulty_server_is_told_what_its_workers_saw(wrong, told):
-    outcome = check("08.my_server", server(wrong=wrong))
+    outcome = check("12.my_server", server(wrong=wrong))
     assert outcome.state == "wrong"
     assert told in outcome.text
 
@@ -200,7 +200,7 @@ def test_a_server_that_works_in_place_is_right():
                 version += 1
         return weights, staleness
 
-    assert check("08.my_server", my_server)
+    assert check("12.my_server", my_server)
 
 
 def test_a_right_server_serves_processes():

@@ -12,7 +12,7 @@ from tests.exercises.cells import value
 
 
 def test_a_deadlock_is_told_with_the_number_of_ranks_and_with_who_waits():
-    text = str(check("06.fix_the_deadlock", value(DEADLOCK.strip() + "\n")))
+    text = str(check("09.fix_the_deadlock", value(DEADLOCK.strip() + "\n")))
     assert "On 2 ranks: " in text
     assert re.search(r"eadlock.*rank 0 waits in Send to rank 1", text)
 
@@ -27,12 +27,12 @@ def _everywhere(comm, buffer):
 @pytest.mark.parametrize(
     ("task", "answer", "told", "not_told"),
     [
-        ("06.tree_broadcast", programs.naive_broadcast, "takes 7 steps; 3 are enough", "messages;"),
-        ("06.tree_broadcast", _everywhere, "sends 15 messages; 7 are enough", "? steps;"),
-        ("07.ring", programs.tree_all_reduce, "sends 64 B; 48 B are enough", "steps;"),
-        ("07.both_targets", programs.ring_all_reduce, "28.0 µs, modelled; the target", "busiest"),
+        ("08.tree_broadcast", programs.naive_broadcast, "takes 7 steps; 3 are enough", "messages;"),
+        ("08.tree_broadcast", _everywhere, "sends 15 messages; 7 are enough", "? steps;"),
+        ("10.ring", programs.tree_all_reduce, "sends 64 B; 48 B are enough", "steps;"),
+        ("11.both_targets", programs.ring_all_reduce, "28.0 µs, modelled; the target", "busiest"),
         (
-            "07.both_targets",
+            "11.both_targets",
             programs.recursive_doubling_all_reduce,
             "sends 1.54 kB; 896 B are enough",
             "steps;",
@@ -61,7 +61,7 @@ def test_a_contribution_that_is_missing_is_named():
             comm.Send(buffer, dest=0)
         programs.broadcast(comm, buffer)
 
-    outcome = check("06.all_reduce_from_two", one_rank_short)
+    outcome = check("09.all_reduce_from_two", one_rank_short)
     assert outcome.state == "wrong"
     assert outcome.trace.ranks == 4
     assert "rank 3's contribution is missing" in str(outcome)
@@ -89,11 +89,11 @@ def _breaks(comm, buffer):
 @pytest.mark.parametrize(
     ("task", "answer", "told"),
     [
-        ("06.all_reduce_from_two", _for_powers_of_two, ["on 3 ranks"]),
-        ("07.ring", _even_chunks_only, ["on 4 ranks:", "Each rank had 9 elements."]),
-        ("07.ring", _breaks, ["On 4 ranks", "ank 0", "ZeroDivisionError: oh"]),
-        ("06.tree_broadcast", lambda comm: None, ["program(comm, buffer)"]),
-        ("06.tree_broadcast", 3, ["3 is not a function"]),
+        ("09.all_reduce_from_two", _for_powers_of_two, ["on 3 ranks"]),
+        ("10.ring", _even_chunks_only, ["on 4 ranks:", "Each rank had 9 elements."]),
+        ("10.ring", _breaks, ["On 4 ranks", "ank 0", "ZeroDivisionError: oh"]),
+        ("08.tree_broadcast", lambda comm: None, ["program(comm, buffer)"]),
+        ("08.tree_broadcast", 3, ["3 is not a function"]),
     ],
 )
 def test_a_wrong_program_is_refused_with_the_reason(task, answer, told):
@@ -105,7 +105,7 @@ def test_a_wrong_program_is_refused_with_the_reason(task, answer, told):
 
 @pytest.mark.parametrize("body", ["buffer = buffer + 1", "buffer = buffer + 1\n    ..."])
 def test_a_program_that_never_writes_into_its_buffer_is_told_how(body):
-    outcome = check("06.tree_broadcast", value(f"def my_broadcast(comm, buffer):\n    {body}\n"))
+    outcome = check("08.tree_broadcast", value(f"def my_broadcast(comm, buffer):\n    {body}\n"))
     assert outcome.state == "wrong"
     assert outcome.text.count("buffer[:] =") == 1
 
@@ -116,13 +116,13 @@ def test_a_program_that_never_writes_into_its_buffer_is_told_how(body):
 def test_a_notebook_shows_the_verdict_and_then_the_students_own_run(answer, ranks, monkeypatch):
     seen = []
     monkeypatch.setattr("IPython.display.display", lambda item, raw=False: seen.append(item))
-    check("06.tree_broadcast", answer)._ipython_display_()
+    check("08.tree_broadcast", answer)._ipython_display_()
     assert "text/html" in seen[0]
     assert [trace.ranks for trace in seen[1:]] == ([ranks] if ranks else [])
 
 
 def test_a_wrong_ring_is_shown_on_four_ranks_like_the_pictures_of_the_lecture():
-    assert check("07.ring", programs.reduce_scatter).trace.ranks == 4
+    assert check("10.ring", programs.reduce_scatter).trace.ranks == 4
 
 
 # The interrupt may come inside a destructor, where Python drops it; another follows a second later.
@@ -134,6 +134,6 @@ def test_messages_in_a_loop_that_does_not_end_are_told_with_their_line(monkeypat
             comm.Sendrecv(buffer, dest=other, recvbuf=buffer.copy(), source=other)
 
     monkeypatch.setattr(program, "TIME_LIMIT", 0.2)
-    text = str(check("06.tree_broadcast", never_doubled))
+    text = str(check("08.tree_broadcast", never_doubled))
     first = never_doubled.__code__.co_firstlineno
     assert re.search(rf"line ({first + 2}|{first + 3})\b", text), text

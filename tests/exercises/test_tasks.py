@@ -97,10 +97,10 @@ def _crossover():
 
 COMPUTED = {
     "01.adam_memory": lambda: memory.footprint(3e9, convention="float32 adam").state / 1e9,
-    "07.crossover": _crossover,
-    "08.limit_by_hand": lambda: updates.stability_limit(2),
-    "08.slow_staleness": _slow_staleness,
-    "08.bounded_staleness": _bounded,
+    "11.crossover": _crossover,
+    "13.limit_by_hand": lambda: updates.stability_limit(2),
+    "13.slow_staleness": _slow_staleness,
+    "13.bounded_staleness": _bounded,
 }
 
 

@@ -1,6 +1,9 @@
-"""The tasks of the basics: lectures 00 to 05, and custom training loops (11)."""
+"""The tasks of the basics: lectures 00 to 07."""
 
-from labkit.exercises.judges import number, word
+from collections.abc import Sequence
+from statistics import median
+
+from labkit.exercises.judges import number, same_as, word
 from labkit.exercises.task import Task
 from labkit.exercises.training_loops import accumulation, clipping, resuming, training_loop
 
@@ -27,6 +30,20 @@ def my_train(strategy, make_model, dataset, global_batch):
     return model, [train_step(images, labels) for images, labels in batches]
 """
 
+
+def _utilisation(kernels: Sequence[tuple[float, float]], seconds: float) -> float:
+    busy = end = 0.0
+    for start, stop in sorted(kernels):
+        busy += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    return 100 * busy / seconds
+
+
+def _energy(times: Sequence[float], watts: Sequence[float]) -> float:
+    spans = zip(times, times[1:], watts, watts[1:], strict=False)
+    return sum((after - before) * (one + two) / 2 for before, after, one, two in spans)
+
+
 LECTURE_00 = {
     "00.efficiency_words": Task(
         "Two replicas have 1.5 times the throughput of one. The efficiency is the speed-up divided "
@@ -46,6 +63,38 @@ answer = 100 * speed_up / replicas  # 100 × a share of 1 is per cent
         ("Was it timed, here or elsewhere?", "It is the result of a formula."),
         'answer = "modelled"  # nobody timed it: a formula gave it',
         "A formula gave it. A time that you take is measured; kept with place and date, recorded.",
+    ),
+    "00.my_median": Task(
+        "Write my_median(times): the median of a list of times. Of an even number of times it is "
+        "the mean of the two in the middle.",
+        same_as(median, ([3, 1, 2],), ([5.0],), ([4, 1, 3, 2],), ([9, 1, 1, 1, 2, 30],)),
+        ("Sort the times first.", "Of n sorted times, number n // 2 is in the middle."),
+        """
+def my_median(times):
+    ordered, half = sorted(times), len(times) // 2
+    if len(times) % 2:
+        return ordered[half]
+    return (ordered[half - 1] + ordered[half]) / 2
+""",
+        "One very long time changes the mean, and hardly changes the median.",
+    ),
+    "00.my_speed_up": Task(
+        "Write my_speed_up(baseline, program): two lists of times. Return the median of the "
+        "baseline divided by the median of the program.",
+        same_as(
+            lambda baseline, program: median(baseline) / median(program),
+            ([2, 2, 2], [1, 1, 1]),
+            ([3, 1, 2], [4, 4, 4]),
+            ([1.0, 5.0], [1.0, 2.0, 9.0]),
+        ),
+        ("A program that takes half of the time has a speed-up of 2.", "statistics.median helps."),
+        """
+from statistics import median
+
+def my_speed_up(baseline, program):
+    return median(baseline) / median(program)
+""",
+        "Above 1 the program is faster than the baseline, below 1 it is slower.",
     ),
 }
 
@@ -125,6 +174,45 @@ answer = "MirroredStrategy"  # so data parallelism; one machine with equal devic
 """,
         "The step fits, the devices are equal, and all are in one machine.",
     ),
+    "01.my_memory": Task(
+        "Write my_memory(parameters, batch, activation_bytes): the bytes of one training step in "
+        "float32 with Adam: weights, gradients, two moments, and activation_bytes of each example.",
+        same_as(
+            lambda parameters, batch, activations: 16 * parameters + batch * activations,
+            (101_770, 64, 1_064),
+            (1_000_000, 1, 0),
+            (0, 32, 5),
+        ),
+        ("Four numbers for each parameter.", "A float32 has four bytes."),
+        """
+def my_memory(parameters, batch, activation_bytes):
+    numbers = 4  # weight, gradient, and Adam's two moments
+    return 4 * numbers * parameters + batch * activation_bytes
+""",
+        "The first part grows with the model, the second with the batch.",
+    ),
+    "01.my_gradient": Task(
+        "Write my_gradient(gradients, examples): the mean gradient of the global batch, from the "
+        "mean gradient and the number of examples of each replica.",
+        same_as(
+            lambda gradients, examples: (
+                sum(g * n for g, n in zip(gradients, examples, strict=True)) / sum(examples)
+            ),
+            ([1, 5], [30, 10]),
+            ([2, 4, 6], [8, 8, 8]),
+            ([-1.5], [3]),
+        ),
+        (
+            "A replica with more examples has more weight.",
+            "gradient × examples is the sum over the examples of a replica.",
+        ),
+        """
+def my_gradient(gradients, examples):
+    sums = [gradient * count for gradient, count in zip(gradients, examples)]
+    return sum(sums) / sum(examples)
+""",
+        "With equal parts it is the plain average.",
+    ),
 }
 
 LECTURE_02 = {
@@ -150,26 +238,51 @@ answer = 0.40 - of_32_images
         "0.24 ms for 32 images, and 0.16 ms of overhead in every step.",
         difficulty=2,
     ),
+    "02.my_step_seconds": Task(
+        "A step has overhead, the same for every batch, and each image takes the same time. Write "
+        "my_step_seconds(small, large, batch): small and large are measured pairs "
+        "(batch, seconds). Return the seconds of a step with this batch.",
+        same_as(
+            lambda small, large, batch: (
+                small[1] + (batch - small[0]) * (large[1] - small[1]) / (large[0] - small[0])
+            ),
+            ((32, 0.40), (64, 0.64), 128),
+            ((32, 0.40), (64, 0.64), 0),
+            ((10, 1.0), (20, 1.0), 500),
+        ),
+        (
+            "The difference of the two times belongs to the additional images.",
+            "A batch of 0 images takes the overhead.",
+        ),
+        """
+def my_step_seconds(small, large, batch):
+    for_an_image = (large[1] - small[1]) / (large[0] - small[0])
+    overhead = small[1] - small[0] * for_an_image
+    return overhead + batch * for_an_image
+""",
+        "A straight line: its height at 0 is the overhead, its slope the time of an image.",
+        difficulty=2,
+    ),
+    "02.my_throughput": Task(
+        "Write my_throughput(images, batch, step_seconds): the images per second of an epoch of "
+        "whole batches; the images that are left over are not used and do not count.",
+        same_as(
+            lambda images, batch, step_seconds: batch / step_seconds,
+            (60_000, 32, 0.001),
+            (1_000, 300, 0.5),
+            (64, 64, 2.0),
+        ),
+        ("How many steps has the epoch?", "Count only the images of whole batches."),
+        """
+def my_throughput(images, batch, step_seconds):
+    steps = images // batch
+    return steps * batch / (steps * step_seconds)
+""",
+        "The steps cancel: it is the batch divided by the seconds of a step.",
+    ),
 }
 
 LECTURE_03 = {
-    "03.batch_per_replica": Task(
-        "Strong scaling: a global batch of 256, 8 replicas. How many images does each get a step?",
-        number(32, "images"),
-        ("The strategy cuts the global batch into equal slices.",),
-        "answer = 256 / 8",
-        "256 images shared by 8 replicas.",
-    ),
-    "03.steps_weak": Task(
-        "Weak scaling: 4 replicas with 50 images each. How many steps has an epoch of 60,000?",
-        number(300, "steps"),
-        ("First the global batch: all replicas together.", "An epoch is all images / that batch."),
-        """
-global_batch = 4 * 50
-answer = 60_000 / global_batch
-""",
-        "A global batch of 200, so a quarter of the steps that one device would need.",
-    ),
     "03.fill": Task(
         "Fill in the blanks of my_train: the batch, the model, the loss and the reduced loss.",
         training_loop(),
@@ -200,7 +313,27 @@ answer = 60_000 / global_batch
         "Every image reached one replica, and the weights are those of the serial program.",
         difficulty=3,
     ),
-    "03.gradient_bytes": Task(
+}
+
+LECTURE_04 = {
+    "04.batch_per_replica": Task(
+        "Strong scaling: a global batch of 256, 8 replicas. How many images does each get a step?",
+        number(32, "images"),
+        ("The strategy cuts the global batch into equal slices.",),
+        "answer = 256 / 8",
+        "256 images shared by 8 replicas.",
+    ),
+    "04.steps_weak": Task(
+        "Weak scaling: 4 replicas with 50 images each. How many steps has an epoch of 60,000?",
+        number(300, "steps"),
+        ("First the global batch: all replicas together.", "An epoch is all images / that batch."),
+        """
+global_batch = 4 * 50
+answer = 60_000 / global_batch
+""",
+        "A global batch of 200, so a quarter of the steps that one device would need.",
+    ),
+    "04.gradient_bytes": Task(
         "The dense model has 101,770 float32 parameters. One replica brings its gradients to the "
         "all-reduce of every step. An epoch has 600 steps. How many MB does the replica bring?",
         number(244.248, "MB", within=0.01),
@@ -211,17 +344,64 @@ answer = 600 * one_step / 1e6
 """,
         "407,080 bytes a step. The batch does not matter, only the number of steps.",
     ),
-    "03.efficiency": Task(
+    "04.efficiency": Task(
         "Four replicas train 2.8 times as many images a second as one. Efficiency, in per cent?",
         number(70, "%", within=0.001),
         ("Speed-up divided by the number of devices.",),
         "answer = 100 * 2.8 / 4",
         "Three tenths of what was paid for went into communication and other overhead.",
     ),
+    "04.my_efficiency": Task(
+        "Write my_efficiency(one, several, devices, weak): the efficiency as a share of 1. one and "
+        "several are the seconds of an epoch on one device and on that many devices. With "
+        "weak=True the epoch on several devices has devices times as many images.",
+        same_as(
+            lambda one, several, devices, weak: one / several / (1 if weak else devices),
+            (10.0, 5.0, 2, False),
+            (10.0, 4.0, 4, False),
+            (10.0, 10.0, 8, True),
+            (10.0, 12.5, 2, True),
+        ),
+        (
+            "The speed-up is the ratio of the throughputs.",
+            "With weak scaling the throughput on several devices is devices × images / several.",
+        ),
+        """
+def my_efficiency(one, several, devices, weak):
+    images = devices if weak else 1  # of the epoch on several devices
+    speed_up = (images / several) / (1 / one)
+    return speed_up / devices
+""",
+        "Strong scaling: the time should fall. Weak scaling: the time should stay the same.",
+        difficulty=2,
+    ),
+    "04.my_rate": Task(
+        "Write my_rate(step, batch, warm_up_steps) by the linear scaling rule. A batch of 256 has "
+        "the rate 0.1. In the warm-up the rate grows in equal parts: step 0 has the first part, "
+        "and step warm_up_steps - 1 and all later steps have the whole rate.",
+        same_as(
+            lambda step, batch, warm_up: 0.1 * batch / 256 * min(1.0, (step + 1) / warm_up),
+            (0, 256, 5),
+            (4, 256, 5),
+            (99, 8192, 10),
+            (2, 1024, 4),
+        ),
+        (
+            "First the whole rate: k times the batch, k times the rate.",
+            "min(1, …) ends the warm-up.",
+        ),
+        """
+def my_rate(step, batch, warm_up_steps):
+    whole = 0.1 * batch / 256
+    return whole * min(1, (step + 1) / warm_up_steps)
+""",
+        "A batch of 8192 has a rate of 3.2, as in the paper of Goyal et al.",
+        difficulty=2,
+    ),
 }
 
-LECTURE_04 = {
-    "04.defects": Task(
+LECTURE_05 = {
+    "05.defects": Task(
         "How many different defects does labkit find in the classic benchmark?",
         number(9, "defects"),
         ("A defect that occurs twice counts once. diagnose counts in the same way.",),
@@ -232,7 +412,7 @@ answer = len(diagnose(classic_benchmark.program()).names)
 """,
         "labkit knows the classic defects only; your own program may have others.",
     ),
-    "04.accuracy": Task(
+    "05.accuracy": Task(
         "Which one defect made the accuracy on two replicas so low? Give its name.",
         word("loss"),
         (
@@ -242,7 +422,7 @@ answer = len(diagnose(classic_benchmark.program()).names)
         'answer = "loss"  # the accuracy rises in the step of the ablation that fixes the loss',
         "Without a meaningful loss the model learns almost nothing.",
     ),
-    "04.cpu_seconds": Task(
+    "05.cpu_seconds": Task(
         "Two threads compute for 3 s, side by side on two cores, and then wait 4 s for a GPU. "
         "How many seconds does time.process_time() count?",
         number(6, "s"),
@@ -254,7 +434,7 @@ answer = len(diagnose(classic_benchmark.program()).names)
         "The wall-clock time is 7 s. CPU time can be shorter or longer: it is another quantity.",
         difficulty=2,
     ),
-    "04.bytes": Task(
+    "05.bytes": Task(
         "Two replicas add up the gradients of 101,770 float32 parameters. "
         "How many bytes does each replica bring to a step?",
         number(407_080, "bytes"),
@@ -262,7 +442,7 @@ answer = len(diagnose(classic_benchmark.program()).names)
         "answer = 101_770 * 4",
         "407 kB. A link of 10 GB/s moves them in 41 microseconds (modelled).",
     ),
-    "04.fixed_cost": Task(
+    "05.fixed_cost": Task(
         "A step computes for 0.3 ms on one device. On two replicas each computes half of that, and "
         "communication and overhead add 0.6 ms. How many ms does the step take on two replicas?",
         number(0.75, "ms", within=0.01),
@@ -273,10 +453,48 @@ answer = computation + 0.6
 """,
         "0.75 ms against 0.3 ms: two devices take 2.5 times as long, without any defect.",
     ),
+    "05.my_cpu_seconds": Task(
+        "Write my_cpu_seconds(threads): what time.process_time() counts. threads has for each "
+        "thread a pair: the seconds in which it computes, and the seconds in which it waits.",
+        same_as(
+            lambda threads: sum(computes for computes, _ in threads),
+            ([(3, 4), (3, 4)],),
+            ([(1.5, 0)],),
+            ([(0, 9), (2, 1), (2, 1)],),
+        ),
+        ("A thread that waits uses no core.", "The threads are added up."),
+        """
+def my_cpu_seconds(threads):
+    return sum(computes for computes, waits in threads)
+""",
+        "Wall-clock time is another number: the threads compute side by side, and waiting counts.",
+    ),
+    "05.my_step": Task(
+        "Write my_step(compute, nbytes, bandwidth, overhead, replicas): the seconds of a step. The "
+        "replicas divide the computation; two or more also send nbytes over the link and have the "
+        "overhead.",
+        same_as(
+            lambda compute, nbytes, bandwidth, overhead, replicas: (
+                compute / replicas + (replicas > 1) * (nbytes / bandwidth + overhead)
+            ),
+            (0.0003, 407_080, 10e9, 0.0005, 1),
+            (0.0003, 407_080, 10e9, 0.0005, 2),
+            (0.5, 5e6, 1e9, 0.001, 8),
+        ),
+        ("One replica sends nothing.", "Bytes divided by bandwidth are seconds."),
+        """
+def my_step(compute, nbytes, bandwidth, overhead, replicas):
+    if replicas == 1:
+        return compute
+    return compute / replicas + nbytes / bandwidth + overhead
+""",
+        "Replicas gain only if the computation that they save is more than what they add.",
+        difficulty=2,
+    ),
 }
 
-LECTURE_05 = {
-    "05.float32_bytes": Task(
+LECTURE_06 = {
+    "06.float32_bytes": Task(
         "60,000 images have 28 × 28 pixels of one byte. You convert them to float32. How many MB "
         "does the new array take?",
         number(188.16, "MB", within=0.01),
@@ -287,7 +505,7 @@ answer = pixels * 4 / 1e6
 """,
         "47.04 MB as bytes, and four times that as float32. During the conversion you hold both.",
     ),
-    "05.one_of_four": Task(
+    "06.one_of_four": Task(
         "A processor has four cores. One computes during the whole span, the others are idle. "
         "What is the utilisation of the processor, in per cent?",
         number(25, "%"),
@@ -295,14 +513,14 @@ answer = pixels * 4 / 1e6
         "answer = (100 + 0 + 0 + 0) / 4",
         "One busy core of N adds 100/N per cent to the mean.",
     ),
-    "05.kilowatt_hours": Task(
+    "06.kilowatt_hours": Task(
         "A machine with eight GPUs drew 1,515 W, on average, for 84 hours. How many kWh is that?",
         number(127.26, "kWh", within=0.01),
         ("Power times time: watts times hours are watt-hours.", "1,000 Wh are 1 kWh."),
         "answer = 1515 * 84 / 1000",
         "127 kWh for one training of the large Transformer: recorded hours, estimated watts.",
     ),
-    "05.images_per_joule": Task(
+    "06.images_per_joule": Task(
         "An epoch of 60,000 images took 12 s at 250 W on average. How many images per joule?",
         number(20, "images/J", within=0.01),
         ("First the joules: watts times seconds.", "Then images divided by joules."),
@@ -312,7 +530,7 @@ answer = 60_000 / joules
 """,
         "3,000 J for 60,000 images.",
     ),
-    "05.which_metric": Task(
+    "06.which_metric": Task(
         "A GPU shows 100 % utilisation and trains slowly. Which metric can show that most of "
         "the GPU is unused: "
         '"temperature", "SM activity" or "memory used"?',
@@ -326,7 +544,7 @@ answer = 60_000 / joules
         "multiprocessors that had work. Where it is missing, power far below the limit is a sign.",
         difficulty=2,
     ),
-    "05.too_short": Task(
+    "06.too_short": Task(
         "An energy counter is updated every 0.1 s. labkit needs ten updates in a span. How many "
         "steps of 4 ms must the span hold at least?",
         number(250, "steps"),
@@ -337,10 +555,55 @@ answer = seconds / 0.004
 """,
         "One second of training is 250 steps. Then divide the joules by 250.",
     ),
+    "06.my_utilisation": Task(
+        "Write my_utilisation(kernels, seconds): the utilisation of a GPU in per cent. kernels is "
+        "a list of pairs (start, end); kernels may run at the same time.",
+        same_as(
+            _utilisation,
+            ([(0, 1), (2, 3)], 4),
+            ([(0, 2), (1, 3)], 4),
+            ([(0, 4), (1, 2), (1, 3)], 4),
+            ([(5, 6), (0, 1)], 10),
+            ([], 2),
+        ),
+        (
+            "A moment in which two kernels run counts once.",
+            "Sort by the start, and remember until when the GPU was busy.",
+        ),
+        """
+def my_utilisation(kernels, seconds):
+    busy, until = 0, 0
+    for start, end in sorted(kernels):
+        busy += max(0, end - max(start, until))
+        until = max(until, end)
+    return 100 * busy / seconds
+""",
+        "Many small kernels side by side and a single one give the same utilisation.",
+        difficulty=2,
+    ),
+    "06.my_energy": Task(
+        "Write my_energy(times, watts): the energy in joules from samples of the power. Between "
+        "two samples take the mean of both.",
+        same_as(
+            _energy,
+            ([0, 1, 2], [100, 100, 100]),
+            ([0, 0.5, 2.0], [50, 150, 250]),
+            ([3, 4], [0, 300]),
+        ),
+        ("Energy is power × time.", "Each pair of neighbouring samples gives one part."),
+        """
+def my_energy(times, watts):
+    energy = 0
+    for k in range(1, len(times)):
+        energy += (times[k] - times[k - 1]) * (watts[k] + watts[k - 1]) / 2
+    return energy
+""",
+        "It is the area under the power. A counter of energy needs no such sum.",
+    ),
 }
 
-LECTURE_11 = {
-    "11.warm_up": Task(
+LECTURE_07 = {
+    "07.warm_up": Task(
         "WarmUp(peak=0.4, warm_up_steps=10, steps=100): what is the rate of the step with number 4 "
         "(the first step has number 0)?",
         number(0.2),
@@ -354,7 +617,7 @@ answer = peak * (step + 1) / warm_up_steps
 """,
         "Step number 4 is the fifth of ten steps, so half of the peak.",
     ),
-    "11.micro_batches": Task(
+    "07.micro_batches": Task(
         "A global batch of 256, 2 replicas, and each device has memory for 32 images. How many "
         "micro-batches does each replica need in a step?",
         number(4, "micro-batches"),
@@ -365,7 +628,7 @@ answer = one_replica / 32
 """,
         "128 images for each replica, 32 at a time. The update happens once, after the fourth.",
     ),
-    "11.accumulate": Task(
+    "07.accumulate": Task(
         "Write my_train(make_model, dataset, batch, micro_batches): one pass with plain SGD, "
         "learning rate 0.1, one update for each batch, and never more than batch / micro_batches "
         "images on the device. Return the model.",
@@ -397,7 +660,7 @@ def my_train(make_model, dataset, batch, micro_batches):
         "The weights are those of the serial program with the whole batch.",
         difficulty=3,
     ),
-    "11.clip": Task(
+    "07.clip": Task(
         "Write my_train(strategy, make_model, dataset, global_batch, clip_norm): one pass with "
         "plain SGD, learning rate 0.1, the gradient of the mean loss clipped by its global norm. "
         "Return the model.",
@@ -438,7 +701,7 @@ def my_train(strategy, make_model, dataset, global_batch, clip_norm):
         "The norm is that of the sum over all replicas, so the weights are those of one device.",
         difficulty=3,
     ),
-    "11.underflow": Task(
+    "07.underflow": Task(
         "The smallest positive float16 is 2⁻²⁴. A gradient of 2⁻³⁰ must not become 0. What is the "
         "smallest power of two by which you must multiply the loss?",
         number(64),
@@ -447,7 +710,7 @@ def my_train(strategy, make_model, dataset, global_batch, clip_norm):
         "2⁶ = 64. LossScaleOptimizer begins with 2¹⁵ = 32,768.",
         difficulty=2,
     ),
-    "11.resume": Task(
+    "07.resume": Task(
         "Write my_train(make_model, dataset, batch, folder, after_step): one pass with "
         "keras.optimizers.Adam(0.01). After step s (1, 2, …) save a checkpoint in folder, then "
         "call after_step(s), which may end the job. Called again with the same folder, my_train "
@@ -486,4 +749,13 @@ def my_train(make_model, dataset, batch, folder, after_step):
     ),
 }
 
-TASKS = LECTURE_00 | LECTURE_01 | LECTURE_02 | LECTURE_03 | LECTURE_04 | LECTURE_05 | LECTURE_11
+TASKS = (
+    LECTURE_00
+    | LECTURE_01
+    | LECTURE_02
+    | LECTURE_03
+    | LECTURE_04
+    | LECTURE_05
+    | LECTURE_06
+    | LECTURE_07
+)

@@ -1,6 +1,6 @@
 """A U-Net for segmentation, on one and on two replicas: the weights of the serial program.
 
-    python 11_unet.py
+    python 07_unet.py
 
 It needs TensorFlow and nothing else. The lecture "Custom training loops" reads it part by part.
 """

@@ -1,6 +1,6 @@
 """A custom training loop on two replicas: warm-up, accumulation, clipping, and resuming.
 
-    python 11_custom_loops.py
+    python 07_custom_loops.py
 
 It needs TensorFlow and nothing else. The lecture "Custom training loops" reads it part by part.
 """

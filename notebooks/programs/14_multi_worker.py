@@ -1,9 +1,9 @@
 """One training on two workers: tf.distribute.MultiWorkerMirroredStrategy with a custom loop.
 
-    python 09_multi_worker.py
+    python 14_multi_worker.py
 
 starts two workers of itself on this machine. With TF_CONFIG in its environment, it is one worker.
-It needs TensorFlow and nothing else. The lecture "Many workers" reads it line by line.
+It needs TensorFlow and nothing else. The lecture "Several workers" reads it line by line.
 """
 
 # --- The program of the lecture begins here.

@@ -1,6 +1,6 @@
 """ResNet-56 on CIFAR-100, on one and on two replicas: the same weights as the serial program.
 
-    python 11_resnet.py
+    python 07_resnet.py
 
 It needs TensorFlow and nothing else. The lecture "Custom training loops" reads it part by part.
 """

@@ -1,10 +1,10 @@
 """One training with a parameter server: tf.distribute.ParameterServerStrategy, asynchronous.
 
-    python 09_parameter_server.py
+    python 15_parameter_server.py
 
 starts a chief, two workers and a parameter server, all of this file and on this machine. With
 TF_CONFIG in its environment, it is one of them. It needs TensorFlow and nothing else. The lecture
-"Many workers" reads it line by line.
+"Parameter servers and failures" reads it line by line.
 """
 
 # --- The program of the lecture begins here.
