@@ -1,4 +1,4 @@
-"""A parameter server holds the weights, workers compute gradients, a chief hands out the steps.
+"""A parameter server holds the weights, workers compute gradients, a chief schedules the steps.
 
 No worker waits for another: each fetches the weights, computes with its own batch, and sends its
 gradient to the server, which applies it at once.
@@ -61,7 +61,7 @@ class ParameterServerRun:
 
     workers: int
     scheduled: int
-    """Steps that the chief has handed out."""
+    """Steps that the chief has scheduled."""
     executed: int
     """Updates counted on the server by assign_add, which loses none."""
     applied: int
@@ -108,7 +108,7 @@ class ParameterServerRun:
         )
         rate = rate_text(self.executed * BATCH / self.seconds)
         return (
-            f"{self.workers} workers, 1 parameter server; {self.scheduled} steps handed out, "
+            f"{self.workers} workers, 1 parameter server; {self.scheduled} steps scheduled, "
             f"{self.executed} done ({shares}) in {seconds_text(self.seconds)} ({rate})\n"
             f"loss {first:.3f} → {last:.3f} (means of {part} updates)\n"
             f"staleness of the gradients: {stale}; {self.mean_staleness:.2f} on average\n"
@@ -272,7 +272,7 @@ class Chief:
         return one_step
 
     def _wait(self, count: int, progress: Callable[[int], None]) -> None:
-        """Wait for the steps handed out; TensorFlow's own join has no timeout."""
+        """Wait for the scheduled steps; TensorFlow's own join has no timeout."""
         done, since = 0, time.monotonic()
         while not self.coordinator.done():
             now = int(self.executed.numpy())
