@@ -255,8 +255,8 @@ def _slow_together(scene: _Scene, timeout: float) -> DrillRecord:
     after = statistics.median(seconds[STEPS // 2 + 1 :])
     result = (
         f"A step of worker 0 took {seconds_text(before)} before and {seconds_text(after)} after, "
-        "though nothing was done to it: a synchronous step takes as long as its slowest worker, "
-        "the straggler."
+        "though only worker 1 was slowed down: a synchronous step takes as long as its slowest "
+        "worker, the straggler."
     )
     return scene.record(None, True, result, step_before=before, step_after=after)
 

@@ -201,7 +201,7 @@ class Chief:
         one_at_a_time: bool = False,
         progress: Callable[[int], None] = lambda done: None,
     ) -> ParameterServerRun:
-        """Hand out so many steps, once, and wait until all are done.
+        """Schedule this number of steps, and wait until all are done.
 
         One at a time, the result is that of one device. `progress` is called with the number of
         updates that the server has counted, whenever it has changed.
@@ -283,7 +283,7 @@ class Chief:
                 raise LabError(
                     f"{done} of {count} steps are done, and no update has come for "
                     f"{seconds_text(STALLED)}. The chief waits without end for a worker that "
-                    "hangs; a dead one it would replace. End that process."
+                    "hangs; it would replace one that has ended. End that process."
                 )
             time.sleep(POLL)
         self.coordinator.join()

@@ -103,8 +103,8 @@ def _joined(timeout: float | None) -> Workers:
         if "program startup" not in str(fault):
             raise
         raise LabError(
-            "This program has used TensorFlow before it joined the other workers, and then it is "
-            "too late. Make labkit.strategies.workers() the first line of the program."
+            "This program used TensorFlow before it joined the other workers. "
+            "Make labkit.strategies.workers() the first line of the program."
         ) from fault
     return Workers(strategy.num_replicas_in_sync, index, processes, strategy)
 
