@@ -61,7 +61,7 @@ answer = 100 * speed_up / replicas  # 100 × a share of 1 is per cent
         'not timed it. Is that number "measured", "recorded" or "modelled"?',
         word("modelled"),
         ("Was it timed, here or elsewhere?", "It is the result of a formula."),
-        'answer = "modelled"  # nobody timed it: a formula gave it',
+        'answer = "modelled"  # a formula gave it; it was not timed',
         "A formula gave it. A time that you take is measured; kept with place and date, recorded.",
     ),
     "00.my_median": Task(
@@ -101,7 +101,7 @@ def my_speed_up(baseline, program):
 LECTURE_01 = {
     "01.bytes_per_step": Task(
         "A model has 1,199,882 parameters in float32. How many bytes of gradients does each "
-        "replica bring to the all-reduce in one step?",
+        "replica contribute to the all-reduce in one step?",
         number(4_799_528, "bytes"),
         ("Each parameter has one gradient, of the same type.", "A float32 has 32 bits: 4 bytes."),
         "answer = 1_199_882 * 4  # gradients × bytes of a float32",
@@ -334,8 +334,8 @@ answer = 60_000 / global_batch
         "A global batch of 200, so a quarter of the steps that one device would need.",
     ),
     "04.gradient_bytes": Task(
-        "The dense model has 101,770 float32 parameters. One replica brings its gradients to the "
-        "all-reduce of every step. An epoch has 600 steps. How many MB does the replica bring?",
+        "The dense model has 101,770 float32 parameters. One replica contributes its gradients to "
+        "the all-reduce of every step. An epoch has 600 steps. How many MB does it contribute?",
         number(244.248, "MB", within=0.01),
         ("One float32 is 4 bytes; first the bytes of one step.", "Then those of all 600 steps."),
         """
@@ -436,7 +436,7 @@ answer = len(diagnose(classic_benchmark.program()).names)
     ),
     "05.bytes": Task(
         "Two replicas add up the gradients of 101,770 float32 parameters. "
-        "How many bytes does each replica bring to a step?",
+        "How many bytes does each replica contribute to a step?",
         number(407_080, "bytes"),
         ("One gradient for each parameter, four bytes each.",),
         "answer = 101_770 * 4",
