@@ -207,27 +207,20 @@ class Fit:
 def fit_link(
     messages: float, share: float, nbytes: Sequence[float], seconds: Sequence[float]
 ) -> tuple[float, float]:
-    """α and B of T = messages·α + share·S/B for which the squares of log(model/T) are smallest.
+    """α and B of T = messages·α + share·S/B for which the squares of model/T - 1 are smallest.
 
-    A microsecond matters at 1 kB as ten milliseconds do at 16 MB, and twice too much counts as half
-    too little. For each ratio of 1/B to α the best α is a mean; the ratio is searched.
+    A microsecond matters at 1 kB as ten milliseconds do at 16 MB.
 
     >>> fit_link(2, 1, [1000, 100_000], [3e-6, 102e-6])
     (1e-06, 1000000000.0)
     """
-    sent, logs = share * np.asarray(nbytes, float), np.log(seconds)
-    # From where the bytes do not count to where the messages do not.
-    first, last = 1e-6 * messages / sent.max(), 1e6 * messages / sent.min()
-    low, high = first, last
-    for _ in range(8):
-        ratios = np.geomspace(low, high, 201)
-        gaps = logs - np.log(messages + ratios[:, None] * sent)
-        best = int(np.argmin(gaps.var(axis=1)))
-        low, high = ratios[max(best - 1, 0)], ratios[min(best + 1, 200)]
-    ratio, latency = float(ratios[best]), float(np.exp(gaps[best].mean()))
-    per_byte = latency * ratio
-    latency = 0.0 if ratio > 0.99 * last else float(f"{latency:.7g}")
-    return latency, math.inf if ratio < 1.01 * first else float(f"{1 / per_byte:.7g}")
+    parts = np.array([np.full(len(nbytes), messages), share * np.asarray(nbytes, float)])
+    parts /= seconds
+    latency, per_byte = np.linalg.lstsq(parts.T, np.ones(len(nbytes)))[0]
+    if min(latency, per_byte) < 0:  # then it is all one of them
+        latency, per_byte = parts.sum(axis=1) / np.square(parts).sum(axis=1)
+        latency, per_byte = (0.0, per_byte) if seconds[-1] > seconds[0] else (latency, 0.0)
+    return float(f"{latency:.7g}"), float(f"{1 / per_byte:.7g}") if per_byte else math.inf
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,7 +17,7 @@ from labkit.collectives.records import Array, Place, Source
 # Calls come from the program by way of these.
 _MACHINERY = {
     str(Path(__file__).parent / f"{name}.py")
-    for name in ("messages", "communicator", "scheduler", "trace", "programs/buffers")
+    for name in ("messages", "communicator", "scheduler", "trace", "buffers")
 }
 # Their C++ calls Python, and two ranks must not take turns inside of it.
 _TENSOR_LIBRARIES = {"jax", "keras", "tensorflow", "torch"}

@@ -26,11 +26,11 @@ import numpy as np
 
 from labkit.arguments import number, whole
 from labkit.collectives import clock, errors
+from labkit.collectives.buffers import OPERATIONS
 from labkit.collectives.check import Verdict, check
 from labkit.collectives.communicator import Communicator, lent_to_mpi4py
 from labkit.collectives.contributions import Contributions, contributions
 from labkit.collectives.messages import End, Lines, OpenCall
-from labkit.collectives.programs.buffers import OPERATIONS
 from labkit.collectives.records import Array, Call, Message, Record, State, Values, counted
 from labkit.collectives.scheduler import Scheduler
 from labkit.kinds import LabError, bytes_text, seconds_text
