@@ -346,7 +346,7 @@ def check_program(program: Callable[..., Any], options: dict[str, Any]) -> None:
 
 def _make_buffers(inputs: Sequence[Any] | None, ranks: int | None, most: int) -> list[Array]:
     """A buffer per rank: a copy of each input, or whole numbers that count through the ranks."""
-    if inputs is None and ranks is None:
+    if (inputs is None) == (ranks is None):
         raise LabError("A run needs its data: give inputs=[one array per rank], or ranks=8.")
     count = whole("ranks", ranks, at_least=1) if inputs is None else len(inputs)
     if count > most:
@@ -356,13 +356,11 @@ def _make_buffers(inputs: Sequence[Any] | None, ranks: int | None, most: int) ->
         )
     if inputs is None:
         return [np.arange(1.0, count + 1) + rank * count for rank in range(count)]
-    if not count or ranks not in (None, count):
-        have = f"has {count} arrays" if count else "is empty"
-        raise LabError(f"ranks={ranks}, but inputs {have}. Give one array per rank, and no ranks.")
     buffers = [np.array(item, order="C", copy=True) for item in inputs]
     dtypes = sorted({str(buffer.dtype) for buffer in buffers})
-    if len(dtypes) > 1 or buffers[0].dtype.kind in "OSUmM" or buffers[0].dtype.names:
+    if len(dtypes) != 1 or buffers[0].dtype.kind in "OSUmM" or buffers[0].dtype.names:
         raise LabError(
-            f"inputs must be arrays of numbers, all of one dtype, got {' and '.join(dtypes)}."
+            "inputs must be an array of numbers for each rank, all of one dtype, got "
+            f"{' and '.join(dtypes) or 'none'}."
         )
     return buffers
