@@ -354,9 +354,10 @@ def _left_early(record: Record) -> Iterator[Fault]:
     nothing: MPI may put a small message away and let the sender go on.
     """
     knows = [{rank} for rank in range(record.ranks)]
+    sent = {message.number: message for message in record.messages}
     before: dict[int, set[int]] = {}  # by call: what its rank knew when it was made
     for call in record.calls:  # in the order in which they came back
-        messages = [record.messages[number] for number in call.awaits]
+        messages = [sent[number] for number in call.awaits]
         heard = [(one.sent_by, one.source) for one in messages if one.dest == call.rank]
         if call.barrier is not None:
             heard += [(one.number, one.rank) for one in record.calls if one.barrier == call.barrier]

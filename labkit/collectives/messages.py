@@ -185,6 +185,7 @@ class Mailboxes:
             if receive.peer in (send.rank, ANY_SOURCE) and receive.tag in (send.tag, ANY_TAG):
                 del theirs[index]
                 send.other, receive.other = receive, send
+                send.number = len(self.messages)
                 self.messages.append(send)
                 return send, receive
         mine.append(end)

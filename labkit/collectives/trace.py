@@ -109,16 +109,13 @@ def simulate(
     left = tuple(Values.of(buffer) for buffer in buffers)
     keywords = {**getattr(program, "keywords", {}), **options}  # those of a functools.partial too
     inner = getattr(program, "func", program)
-    sends = ranks.mail.messages
-    for index, send in enumerate(sends):
-        send.number = index
     trace = Trace(
         program=str(getattr(inner, "__name__", type(inner).__name__)),
         ranks=len(buffers),
         options={name: repr(value) for name, value in keywords.items()},
         sources=tuple(ranks.lines.sources),
         calls=tuple(_call(call) for call in ranks.calls),
-        messages=tuple(_message(send) for send in sends),
+        messages=tuple(_message(send) for send in ranks.mail.messages),
         given=given,
         left=left,
         states=(),
@@ -155,22 +152,11 @@ def _with_steps(trace: Trace, changes: list[tuple[OpenCall | None, int, int, byt
     """
     ticks = clock.ticks(trace)
     arrived, returned = [int(end) for end in ticks.ends], [int(at) for at in ticks.returned]
-    order = sorted(trace.messages, key=lambda one: (arrived[one.number], one.source))
-    renumbered = {one.number: number for number, one in enumerate(order)}
+    messages = [replace(one, step=arrived[one.number]) for one in trace.messages]
     return replace(
         trace,
-        messages=tuple(
-            replace(one, number=renumbered[one.number], step=arrived[one.number]) for one in order
-        ),
-        calls=tuple(
-            replace(
-                call,
-                step=returned[call.number],
-                begins=tuple(renumbered[number] for number in call.begins),
-                awaits=tuple(renumbered[number] for number in call.awaits),
-            )
-            for call in trace.calls
-        ),
+        messages=tuple(sorted(messages, key=lambda one: (one.step, one.source))),
+        calls=tuple(replace(call, step=returned[call.number]) for call in trace.calls),
         states=tuple(
             State(returned[last.number] if last else 0, rank, start, data)
             for last, rank, start, data in changes

@@ -1,10 +1,8 @@
 """labkit bench collectives: the timing loop, the check, the fit, the report; then real ranks."""
 
 import dataclasses
-import importlib.util
 import random
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -205,32 +203,6 @@ def test_the_command_measures_prints_and_fails_where_results_are_wrong(monkeypat
     assert chosen[0]["ranks"] == 2
     assert "all-reduce, 4 ranks" in capsys.readouterr().out
     assert cli.main(["bench", "collectives"]) == 1
-
-
-@pytest.fixture
-def benchmark(monkeypatch):
-    folder = Path(__file__).parents[2] / "benchmarks"
-    monkeypatch.syspath_prepend(str(folder))
-    spec = importlib.util.spec_from_file_location("bench_collectives", folder / "collectives.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_benchmark_takes_ratios_within_rounds_and_judges_the_best_library(benchmark, capsys):
-    def turn(**seconds):
-        timings = tuple(Timing(name, 16 * MIB, 1, tuple(s), 0) for name, s in seconds.items())
-        return benchmark.Turn(made_up(timings=timings), {name: name.upper() for name in seconds})
-
-    # The machine was ten times slower in half of the rounds, for both alike.
-    ours = [0.010, 0.100] * 6
-    one = turn(ring_all_reduce=ours, mpi=[0.8 * seconds for seconds in ours])
-    ratio = benchmark.ratio([one], "ring_all_reduce", "mpi", 16 * MIB)
-    assert ratio == pytest.approx((0.8, 0.8, 0.8))
-    for mpi, word in ((0.95, "reached, 0.95"), (0.5, "MISSED, 0.50")):
-        one = turn(ring_all_reduce=[1.0] * 8, mpi=[mpi] * 8, tensorflow_ring=[9.0] * 8)
-        benchmark.judge([one], benchmark.rows_of([one], "ring_all_reduce", 16 * MIB), 16 * MIB)
-        assert f"of the best library (MPI): {word}" in capsys.readouterr().out
 
 
 # --- real ranks
