@@ -82,10 +82,6 @@ class SamplerClient:
             self._answered.wait_for(lambda: self._flushed >= number or not self.alive, timeout)
             return self._flushed >= number
 
-    def batch(self, samples: int) -> None:
-        """So many samples in one text from now on: few where a page shows them."""
-        self._ask(f"batch {samples}")
-
     def watch_process(self, pid: int) -> None:
         """From now on the process memory is that of `pid`; it begins with this process."""
         self._ask(f"process {pid}")

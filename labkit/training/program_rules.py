@@ -98,11 +98,10 @@ class Program:
         self.nodes.sort(key=lambda node: (_line(node), getattr(node, "col_offset", 0)))
         self.functions = {n.name: n for n in self.nodes if isinstance(n, ast.FunctionDef)}
         self.assigned: dict[str, list[ast.expr]] = {}
-        for node in self.nodes:
-            for target in node.targets if isinstance(node, ast.Assign) else ():
-                for name in ast.walk(target):
-                    if isinstance(name, ast.Name):
-                        self.assigned.setdefault(name.id, []).append(node.value)
+        for assign in (node for node in self.nodes if isinstance(node, ast.Assign)):
+            for name in ast.walk(ast.List(assign.targets)):
+                if isinstance(name, ast.Name):
+                    self.assigned.setdefault(name.id, []).append(assign.value)
 
     def place(self, node: ast.AST) -> tuple[str, str]:
         """Where a node stands, and what is written there."""

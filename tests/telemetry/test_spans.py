@@ -1,4 +1,4 @@
-"""A span is announced at both edges to every listener: by threads, cells, Keras, other programs."""
+"""A span is announced at both edges to every listener: by threads, cells, other programs."""
 
 import json
 import os
@@ -16,7 +16,6 @@ from labkit.telemetry.spans import (
     SPANS_TO,
     Cells,
     cell_name,
-    keras_callback,
     listening,
     mark,
 )
@@ -52,9 +51,8 @@ def test_both_edges_are_announced_once(heard):
 
 @pytest.mark.parametrize("images", [0, "many"])
 def test_images_must_be_a_number_above_zero(heard, images):
-    for begin in (lambda: mark("one", images), lambda: keras_callback(images)):
-        with pytest.raises(LabError, match="images"):
-            begin()
+    with pytest.raises(LabError, match="images"):
+        mark("one", images)
     with pytest.raises(LabError, match="images"), mark("two") as two:
         two.end(images)
     assert [(span.name, span.images) for span in heard] == [("two", None), ("two", None)]
