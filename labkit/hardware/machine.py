@@ -12,18 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = [
-    "Cores",
-    "Limits",
-    "Memory",
-    "core_times",
-    "limits",
-    "process_memory",
-    "read_cores",
-    "read_memory",
-    "usable_cores",
-]
-
 
 @dataclass(frozen=True)
 class Cores:

@@ -18,8 +18,6 @@ from labkit.telemetry.format import Span, line
 from labkit.telemetry.recording import read
 from labkit.telemetry.spans import SPANS_TO, one_line
 
-__all__ = ["record", "replay"]
-
 _NAME_LENGTH = 60
 
 

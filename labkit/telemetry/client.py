@@ -24,8 +24,6 @@ from labkit.hardware import machine_text
 from labkit.telemetry.format import Header, line
 from labkit.telemetry.metrics import State
 
-__all__ = ["UP_TO_NOW", "SamplerClient"]
-
 FIRST_SAMPLE = 2.0  # seconds that start() waits for it, so that nothing is missed
 APART = 0.06  # seconds between two samples that give a utilisation
 UP_TO_NOW = 0.3  # seconds to wait for the samples of this moment

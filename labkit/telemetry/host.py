@@ -21,8 +21,6 @@ from typing import Any, NamedTuple
 from labkit.hardware import machine
 from labkit.telemetry.metrics import Device, Row, State, Why
 
-__all__ = ["Host"]
-
 NAMES = ("utilisation", "memory", "process_memory", "power", "energy")
 SHORT = 0.045  # seconds: over less, counters tell nothing
 MEMORY = 0.45  # seconds between two samples of the memory, but for the edges of spans

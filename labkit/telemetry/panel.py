@@ -28,8 +28,6 @@ from labkit.telemetry.usage import SpanTable
 if TYPE_CHECKING:
     from labkit.views.live import Bridge
 
-__all__ = ["Panel", "panel"]
-
 CAPACITY = 12_000_000  # numbers that are kept of each source, 96 MB: an hour of 64 cores
 SHORT_CELL = 3  # samples: a cell that ends sooner has nothing to show
 

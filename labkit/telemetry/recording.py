@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-__all__ = ["Recorder", "Recording", "Series", "read"]
-
 _TOGETHER = 1000  # lines that are parsed at a time
 
 

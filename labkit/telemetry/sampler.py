@@ -33,8 +33,6 @@ from labkit.telemetry.gpus import Gpus
 from labkit.telemetry.host import Host
 from labkit.telemetry.metrics import State
 
-__all__ = ["Sampler", "main"]
-
 BATCH = 0.5  # seconds of samples in one write, and in one message to a page
 CLOSE = 0.005  # seconds; requests that come nearer than this share a sample
 PIPE, F_SETPIPE_SZ = 1 << 20, 1031  # fcntl has the name on Linux only

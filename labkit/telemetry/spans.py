@@ -26,10 +26,6 @@ from typing import Any, Self
 from labkit.arguments import number
 from labkit.telemetry.format import Span, line
 
-__all__ = [
-    "SPANS_TO", "Cells", "Mark", "cell_name", "listening", "mark", "one_line",
-]  # fmt: skip
-
 Listener = Callable[[Span], object]
 
 # `labkit record` names its file here, and the program that it runs appends its spans to it.

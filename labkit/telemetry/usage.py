@@ -16,8 +16,6 @@ from labkit.telemetry.metrics import Device
 if TYPE_CHECKING:
     from labkit.telemetry.recording import Numbers, Recording
 
-__all__ = ["SpanTable", "SpanUse", "joules_text", "table", "use"]
-
 TOO_SHORT, NOT_SEEN = "too short to measure", "not seen"
 # Of ten updates of a counter in a span, one that falls just outside is a tenth of the result.
 _UPDATES = 10

@@ -26,8 +26,6 @@ from labkit.timing.intervals import shift
 from labkit.training.inputs import cached_batch
 from labkit.training.job import Job
 
-__all__ = ["Breakdown", "Part", "StepTime", "breakdown", "step_time"]
-
 CONFIDENCE = 0.95
 CALL_SECONDS = 0.08  # of one timed call: long against the clock, short against a lesson
 

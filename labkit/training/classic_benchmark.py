@@ -29,8 +29,6 @@ from labkit.kinds import Kind, measured, percent_text, ratio_text, seconds_text
 from labkit.progress import progress
 from labkit.timing import compare, judge
 
-__all__ = ["DEFECTS", "Ablation", "AblationStep", "ablation", "program", "run"]
-
 HALVES = {"one": "one device", "two": "two replicas"}
 # A smaller change of a time, or of the accuracy on 1000 test images, is called none: trainings with
 # other random numbers stay within the latter.

@@ -21,8 +21,6 @@ from typing import Any
 from labkit.kinds import LabError
 from labkit.training.program_rules import PASSES_ON, Program, mismatch
 
-__all__ = ["DEFECTS", "Diagnosis", "Finding", "diagnose"]
-
 # The worst first: how bad it is, what it does, and how to fix it.
 DEFECTS = {
     "loss": (

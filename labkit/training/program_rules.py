@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 from labkit.kinds import LabError
 
-__all__ = ["PASSES_ON", "Program", "mismatch"]
-
 WRONG_CLOCKS = ("process_time", "thread_time", "time", "now")
 STEADY_CLOCKS = ("perf_counter", "monotonic")
 # Layers that leave the kind of their input as it is.

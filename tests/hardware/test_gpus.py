@@ -109,7 +109,7 @@ def test_what_cuda_may_use(monkeypatch, value, visible):
         nvmlDeviceGetUUID=lambda index: f"GPU-{index}",
         nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=2, used=1),
     )
-    monkeypatch.setattr(gpus, "open_driver", lambda: gpus.Opened(nvml))
+    monkeypatch.setattr(gpus, "open_driver", lambda: nvml)
     found = gpus.read_gpus().gpus
     assert [gpu.visible for gpu in found] == visible
     assert gpus.names_text(found) == "2 × H100"
