@@ -58,19 +58,6 @@ def test_images_must_be_a_number_above_zero(heard, images):
     assert [(span.name, span.images) for span in heard] == [("two", None), ("two", None)]
 
 
-@pytest.mark.parametrize(
-    ("name", "written"),
-    [
-        ("epoch\n1", "epoch 1"),
-        ("\x1b[31mred", "[31mred"),
-        ("lone \ud800 half", "lone half"),
-    ],
-)
-def test_a_name_can_be_written_anywhere(heard, name, written):
-    mark(name).end()
-    assert heard[0].name == written
-
-
 # Cells
 
 
@@ -106,7 +93,6 @@ def test_each_cell_is_a_span_until_that_is_ended(shell):
     ("source", "name"),
     [
         ("import labkit\n\n# three\njob.train(epochs=3)", "[4] job.train(epochs=3)"),
-        ("%time x = 1\ny = 2", "[4] y = 2"),
         ("# only a remark", "[4] # only a remark"),
         ("x" * 60, "[4] " + "x" * 39 + "…"),
     ],
