@@ -109,7 +109,8 @@ class Program:
         """What a name was last assigned above this line; anything else is its own value."""
         if not isinstance(node, ast.Name):
             return node
-        above = [value for value in self.assigned.get(node.id, []) if _line(value) < _line(node)]
+        values = self.assigned.get(node.id, [])
+        above = [value for value in values if (value.end_lineno or 0) < _line(node)]
         return self.value(above[-1]) if above else node
 
     def number(self, node: ast.expr | None) -> tuple[int, bool] | None:
@@ -242,9 +243,11 @@ class Program:
                 yield "unscaled loss", tapes[0].body[-1]
 
     def _activation(self, compiled: ast.Call) -> str:
-        """Of the last layer of the last Sequential above this compile, if that is Dense."""
-        models = [m for m in _calls(self.nodes, "Sequential") if _line(m) < _line(compiled)]
-        layers = self.value(_argument(models[-1], "layers", 0)) if models else None
+        """Of the last layer of the Sequential above this compile, if that is Dense."""
+        above = [node for node in self.nodes if _line(node) < _line(compiled)]
+        made = _calls(above, "Sequential", "Model", "add")[-1:]
+        # Only a list of layers shows the last one; diagnose(model=...) knows every model.
+        layers = self.value(_argument(made[0], "layers", 0)) if _calls(made, "Sequential") else None
         last = [one for one in getattr(layers, "elts", []) if not _calls([one], *PASSES_ON)][-1:]
         if not _calls(last, "Dense"):
             return ""

@@ -150,6 +150,9 @@ RIGHT = [
     classifier(LOGITS, "my_crossentropy"),
     classifier(SOFTMAX, "'categorical_crossentropy'"),
     classifier("head", "'categorical_crossentropy'"),
+    # The last layer is not in the list of a Sequential: only the model itself can tell.
+    "m = keras.Sequential([keras.layers.Dense(10)])\nm.add(keras.layers.Softmax())\nm.compile('adam', 'categorical_crossentropy')",
+    "base = keras.Sequential([keras.layers.Dense(10)])\nm = keras.Model(x, f(base(x)))\nm.compile('adam', 'categorical_crossentropy')",
     classifier(LOGITS, "keras.losses.CategoricalCrossentropy(from_logits=flag)"),
     TWO + "G = BATCH * s.num_replicas_in_sync\n" + DATA + ".shuffle(5000).batch(G)\ntwo.fit(ds)",
     TWO + "rate = 0.001 * s.num_replicas_in_sync\n" + DATA + ".shuffle(5000).batch(64)\ntwo.fit(ds)",
@@ -163,6 +166,7 @@ RIGHT = [
     loop("losses / strategy.num_replicas_in_sync", ""),
     # Programs of any kind must not trip it.
     "def f(): return f()\nf()",
+    "batch = (2 *\n    batch)\nds = ds.batch(batch)\nm.fit(x, y, batch_size=batch)",
     "a[b].c[d:e, ...] = f = g, *h = i",
     "model.fit()\nmodel.compile()\nds.batch()\nmodel.save()\nkeras.Sequential()()",
     "strategy.run()\nstrategy.scope()\ntf.function()\nx = x\nx = x + 1\nds = ds.batch(x)",
