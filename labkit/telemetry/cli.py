@@ -18,8 +18,6 @@ from labkit.telemetry.format import Span, line
 from labkit.telemetry.recording import read
 from labkit.telemetry.spans import SPANS_TO, one_line
 
-__all__ = ["record", "replay"]
-
 _NAME_LENGTH = 60
 
 
@@ -47,7 +45,6 @@ def record(program: list[str], to: Path | None = None, every: float = 0.1) -> in
         ) from fault
     try:
         client.start()
-        client.batch(1)  # each sample is in the file at once: a crash costs the last one
         began = time.monotonic()
         code = _run(program, {**os.environ, SPANS_TO: str(file.resolve())}, client)
         write(line(Span(name, began - clock, time.monotonic() - clock)))
