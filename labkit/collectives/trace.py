@@ -75,7 +75,7 @@ def run_mpi(
 ) -> list[Array]:
     """What `run` does, in a process per rank: the buffers that `program(comm, buffer)` leaves.
 
-    `comm` is mpi4py's COMM_WORLD. Programs that wait for ever are stopped after `timeout` seconds.
+    `comm` is mpi4py's COMM_WORLD. A program that does not end is stopped after `timeout` seconds.
     """
     check_program(program, options)
     number("timeout", timeout, above=0, at_most=1e6)

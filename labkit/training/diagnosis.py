@@ -87,7 +87,7 @@ DEFECTS = {
     "shuffle": (
         "advice",
         "The shuffle mixes less than it seems: a small buffer mixes neighbours only, a shuffle "
-        "after .batch mixes whole batches, and a .cache after .shuffle repeats one order for ever.",
+        "after .batch mixes whole batches, and a .cache after .shuffle repeats one order.",
         "Write .cache().shuffle(number of images).batch(...).",
     ),
     "one run": (
