@@ -70,7 +70,7 @@ def record(program: list[str], to: Path | None = None, every: float = 0.1) -> in
 
 def replay(file: Path, html: Path | None = None, *, show: bool = True) -> int:
     """Print the table, write the page, open it where there is a browser."""
-    from labkit.views.panel_page import document
+    from labkit.views.embed import document
 
     recording = read(file)
     target = html or Path(tempfile.mkdtemp(prefix="labkit-replay-")) / f"{file.stem}.html"
