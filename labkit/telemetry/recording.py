@@ -133,9 +133,10 @@ class Recording:
 
     def save(self, path: str | Path) -> None:
         """Write it to a file that `labkit.replay` reads. All of it, or nothing."""
-        write_text(path, "".join(f"{text}\n" for text in self._lines()))
+        write_text(path, "".join(f"{text}\n" for text in self.lines()))
 
-    def _lines(self) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
+        """The lines of a file of it."""
         import numpy as np
 
         yield line(self.header)
