@@ -7,11 +7,13 @@ compared with those of the serial program and of known mistakes.
 
 from __future__ import annotations
 
+import reprlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
+from unittest import mock
 
 from labkit.exercises import serial
 from labkit.exercises.judges import function
@@ -22,13 +24,14 @@ from labkit.hardware.devices import import_tensorflow
 
 __all__ = [
     "Models", "accumulation", "check_images", "check_losses", "check_weights", "clipping",
-    "make_layers", "resuming", "returned", "training_loop",
+    "each_loss", "make_layers", "resuming", "returned", "training_loop",
 ]  # fmt: skip
 
 TIME_LIMIT = 120.0  # seconds; TensorFlow traces for some of them
 CLOSE_ADAM = 2e-4  # Adam divides by the size of the gradient: rounding of a small one is enlarged
 MICRO_BATCHES = 4
 INTERRUPTED_AFTER = (2, 4)
+MOST = 10 * BATCH * STEPS  # calls of the model: more are an endless loop
 
 Seen = Sequence[tuple[int, tuple[int, ...], bool]]  # replica, images, training
 
@@ -46,7 +49,8 @@ def training_loop() -> Callable[[Any], None]:
             result = my_train(strategy, made.make, _dataset(), BATCH)
         model, losses = returned(result, made.models)
         shares = check_images(made.seen)
-        check_weights(_copies(strategy, model))
+        with made.naming(_sgd()):
+            check_weights(_copies(strategy, model))
         check_losses(losses, shares)
 
     return function(examine, seconds=TIME_LIMIT)
@@ -60,7 +64,8 @@ def accumulation() -> Callable[[Any], None]:
         with _exact(made):
             model = _model(my_train(made.make, _dataset(), BATCH, MICRO_BATCHES), made.models)
         _check_micro_batches(made.seen)
-        serial.compare(_numpy(model), serial.train()[0], _accumulation_mistakes())
+        with made.naming(_sgd(), but="accumulation"):
+            serial.compare(_numpy(model), serial.train()[0], _accumulation_mistakes())
 
     return function(examine, seconds=TIME_LIMIT)
 
@@ -78,7 +83,8 @@ def clipping() -> Callable[[Any], None]:
         right, _ = serial.train(lambda each: clip(total(each), limit), parts)
         rules = _clipping_mistakes(limit)
         mistakes = {says: serial.train(rule, parts)[0] for says, rule in rules.items()}
-        serial.compare(_first_copies(_copies(strategy, model)), right, mistakes)
+        with made.naming(_sgd(), but="clip"):
+            serial.compare(_first_copies(_copies(strategy, model)), right, mistakes)
 
     return function(examine, seconds=TIME_LIMIT)
 
@@ -99,12 +105,22 @@ def resuming() -> Callable[[Any], None]:
             raise Wrong(f"Call after_step(1), …, after_step({STEPS}), once after each step.")
         adam = f"keras.optimizers.Adam({serial.ADAM_RATE})"
         right = serial.train_with_adam()
-        serial.compare(_numpy(model), right, _resuming_mistakes(), adam, CLOSE_ADAM)
+        with made.naming(_adam()):
+            serial.compare(_numpy(model), right, _resuming_mistakes(), adam, CLOSE_ADAM)
 
     return function(examine, seconds=TIME_LIMIT)
 
 
 # The model, and what it has seen.
+
+ENDLESS = f"The model was called {MOST} times, and there are {STEPS} batches: the loop has no end."
+# What a student should know beside a sentence with these words.
+TENSORFLOW_SAYS = {
+    "PerReplica": "A PerReplica holds a value for each replica. Only a function that strategy.run "
+    "calls can compute with them, and strategy.reduce makes one value of them.",
+    "outside the replica context": "The step ran once, beside the replicas: the scope is for "
+    "making variables. Call the step with strategy.run(step, args=(images, labels)).",
+}
 
 
 class Models:
@@ -115,6 +131,7 @@ class Models:
         self._layer = _watch_layer(self._note)
         self._in_scope: list[bool] = []
         self.models: list[Any] = []
+        self.optimizers: list[Any] = []
         self.seen: list[tuple[int, tuple[int, ...], bool]] = []
 
     def make(self) -> Any:
@@ -124,16 +141,68 @@ class Models:
         self.models.append(make_layers(self._layer()))
         return self.models[-1]
 
+    @contextmanager
+    def following_optimizers(self) -> Iterator[None]:
+        """Note each optimizer of Keras that is applied."""
+        import keras
+
+        tf = import_tensorflow()
+        apply = keras.optimizers.Optimizer.apply
+
+        def noted(optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
+            if not any(optimizer is one for one in self.optimizers):
+                self.optimizers.append(optimizer)
+            return apply(optimizer, *arguments, **keywords)
+
+        noted = tf.autograph.experimental.do_not_convert(noted)
+        with mock.patch.object(keras.optimizers.Optimizer, "apply", noted):
+            yield
+
+    @contextmanager
+    def naming(self, right: Any, but: str = "-") -> Iterator[None]:
+        """If the weights are wrong and the optimizer is another one, say that."""
+        try:
+            yield
+        except Wrong:
+            expected = _settings(right)
+            for optimizer in self.optimizers:
+                found = _settings(optimizer)
+                other = [
+                    f"{name} = {found[name]}"
+                    for name, value in expected.items()
+                    if but not in name and name in found and found[name] != value
+                ]
+                if type(optimizer) is not type(right) or other:
+                    having = f" with {', '.join(other)}" if other else ""
+                    raise Wrong(
+                        f"Your optimizer is {type(optimizer).__name__}{having}. The task asks for "
+                        f"keras.optimizers.{type(right).__name__}({expected['learning_rate']:g})."
+                    ) from None
+            raise
+
     def check_scope(self) -> None:
-        """Every model must have been made inside the scope."""
+        """Every model and every optimizer must have been made inside the scope."""
         if not all(self._in_scope):
             raise Wrong(
                 "make_model() was called outside strategy.scope(): its variables lie on one "
                 "device, and the replicas have no copies. Write `with strategy.scope():` around it."
             )
 
+        if self._strategy is import_tensorflow().distribute.get_strategy():
+            return  # on one device there is no scope
+        in_scope = self._strategy.extended.variable_created_in_scope
+        if not all(in_scope(optimizer.iterations.value) for optimizer in self.optimizers):
+            raise Wrong(
+                "The optimizer was made outside strategy.scope(): every replica counts in its one "
+                "step counter, and an optimizer with moments fails. Make it (or call "
+                "model.compile) inside `with strategy.scope():`."
+            )
+
     def _note(self, replica: Any, numbers: Any, training: Any) -> Any:
         import numpy as np
+
+        if len(self.seen) >= MOST:
+            raise RuntimeError(ENDLESS)
 
         numbers = np.rint(numbers.numpy() * BATCH * STEPS).astype(int)
         self.seen.append((int(replica), tuple(numbers.tolist()), bool(training)))
@@ -151,6 +220,23 @@ def make_layers(*first: Any) -> Any:
         keras.layers.Dense(len(bias), "relu", kernel_initializer=constant(kernel)),
         keras.layers.Dense(len(last_bias), kernel_initializer=constant(last_kernel)),
     ])  # fmt: skip
+
+
+def _sgd() -> Any:
+    import keras
+
+    return keras.optimizers.SGD(serial.RATE)
+
+
+def _adam() -> Any:
+    import keras
+
+    return keras.optimizers.Adam(serial.ADAM_RATE)
+
+
+def _settings(optimizer: Any) -> dict[str, Any]:
+    rate = round(float(import_tensorflow().convert_to_tensor(optimizer.learning_rate)), 6)
+    return {**optimizer.get_config(), "name": "", "learning_rate": rate}
 
 
 def _watch_layer(note: Callable[..., Any]) -> Any:
@@ -192,9 +278,15 @@ def _exact(made: Models) -> Iterator[None]:
     before = tf32.tensor_float_32_execution_enabled()
     tf32.enable_tensor_float_32_execution(False)
     try:
-        yield
-    except Wrong:
+        with made.following_optimizers():
+            yield
+    except Wrong as fault:
         made.check_scope()  # TensorFlow's own sentence on this says little
+        if len(made.seen) >= MOST:
+            raise Wrong(ENDLESS) from None
+        for words, says in TENSORFLOW_SAYS.items():
+            if words in str(fault):
+                raise Wrong(f"{says} {fault}") from None
         raise
     finally:
         tf32.enable_tensor_float_32_execution(before)
@@ -215,6 +307,12 @@ def returned(
 def _model(result: Any, models: list[Any]) -> Any:
     if not any(result is one for one in models):
         raise Wrong("Return the model that make_model() made.")
+    count, made = len(result.trainable_variables), len(serial.first_weights())
+    if count != made:
+        raise Wrong(
+            f"The model has {count} trainable variables, and make_model() made {made}: do not "
+            "freeze or add a layer."
+        )
     return result
 
 
@@ -271,7 +369,8 @@ def check_images(seen: Seen) -> list[dict[int, Any]]:
             some = f"{', '.join(map(str, found[:3]))}, …, {found[-1]}"
             raise Wrong(
                 f"Step {number + 1} used the images {some}, and the serial program uses "
-                f"{expected[0]} to {expected[-1]}. Keep the order of the dataset: do not shuffle."
+                f"{expected[0]} to {expected[-1]}. Use each image once, in the order of the "
+                "dataset: do not shuffle or skip."
             )
     if steps != STEPS:
         raise Wrong(f"It took {steps} steps; one pass over the dataset has {STEPS}.")
@@ -358,7 +457,12 @@ FACTORS = {
     "its own share, and the gradients of the replicas are summed. Divide the summed loss by "
     "global_batch, as tf.nn.compute_average_loss does.",
     1 / REPLICAS: f"The gradients are {REPLICAS} times too small: they are summed over the "
-    "replicas, and were divided by their number once more.",
+    "replicas, and were divided by their number once more. (A Keras loss that takes the mean "
+    "divides by it already.)",
+    1 / BATCH: f"The gradients are {BATCH} times too small: a mean loss is divided by global_batch "
+    "once more. Divide the sum of the losses by it.",
+    REPLICAS / BATCH: f"The gradients are {BATCH / REPLICAS:g} times too small: the mean loss of "
+    "each share is divided by global_batch once more. Divide the sum of the losses by it.",
     BATCH: "The loss is a sum, not a mean: divide it by global_batch.",
     BATCH / REPLICAS: "The loss is divided by the number of replicas, and must be divided by "
     "global_batch.",
@@ -372,17 +476,38 @@ def check_weights(copies: Sequence[Sequence[Any]]) -> None:
     serial.compare(_first_copies(copies), serial.train()[0], mistakes)
 
 
+def each_loss(losses: Any) -> list[Any]:
+    """The losses that were returned."""
+    try:
+        return list(losses)
+    except TypeError:
+        text = reprlib.repr(losses)
+        raise Wrong(f"Return the list of the loss of each step, and not {text}.") from None
+
+
+def _loss(loss: Any) -> float:
+    try:
+        return float(loss)
+    except (TypeError, ValueError):
+        pass
+    if loss is None or "PerReplica" in type(loss).__name__:
+        raise Wrong(
+            "The loss of a step is no number: strategy.run returns one value for each replica. "
+            "Reduce them: strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)."
+        )
+    if import_tensorflow().is_symbolic_tensor(loss):
+        raise Wrong(
+            "A loss is a symbolic tensor: Python code in a tf.function, such as append, runs when "
+            "it is traced and not in each step. Return the loss, and append it outside."
+        )
+    raise Wrong(f"The loss of a step is no number, but {reprlib.repr(loss)}.")
+
+
 def check_losses(losses: Any, shares: Sequence[dict[int, Any]]) -> None:
     """The loss of each step must be the mean over the global batch."""
     import numpy as np
 
-    try:
-        found = np.array([float(loss) for loss in losses])
-    except (TypeError, ValueError):
-        raise Wrong(
-            "The loss of a step is no number: strategy.run returns one value for each replica. "
-            "Reduce them: strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)."
-        ) from None
+    found = np.array([_loss(loss) for loss in each_loss(losses)])
     if len(found) != STEPS:
         raise Wrong(f"You returned {len(found)} losses; there are {STEPS} steps.")
     _, each = serial.train()
@@ -400,12 +525,14 @@ def check_losses(losses: Any, shares: Sequence[dict[int, Any]]) -> None:
                 "These are the losses of one replica's share. Reduce them over the replicas: "
                 "strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)."
             )
-    for factor in (REPLICAS, 1 / REPLICAS, BATCH):
+    for factor, says in {
+        REPLICAS: "The mean of each replica is summed: divide the sum by their number.",
+        1 / REPLICAS: "Each replica's part is divided by global_batch (or, in a Keras loss, by the "
+        "number of replicas) already, so the parts are summed, not averaged.",
+        BATCH: "They are sums: divide them by global_batch.",
+    }.items():
         if is_(factor * right):
-            raise Wrong(
-                f"The losses are {factor:g} times those of the serial program. Each replica's part "
-                "is divided by global_batch already, so the parts are summed, not averaged."
-            )
+            raise Wrong(f"The losses are {factor:g} times those of the serial program. {says}")
     if is_(np.cumsum(right) / np.arange(1, STEPS + 1)):
         raise Wrong("These are means over all steps so far. Return the loss of each step alone.")
     raise Wrong(
