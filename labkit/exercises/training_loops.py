@@ -193,9 +193,9 @@ class Models:
         in_scope = self._strategy.extended.variable_created_in_scope
         if not all(in_scope(optimizer.iterations.value) for optimizer in self.optimizers):
             raise Wrong(
-                "The optimizer was made outside strategy.scope(): every replica counts in its one "
-                "step counter, and an optimizer with moments fails. Make it (or call "
-                "model.compile) inside `with strategy.scope():`."
+                "The optimizer was made outside strategy.scope(): its variables, such as the step "
+                "counter, have no copies on the replicas. Make it (or call model.compile) inside "
+                "`with strategy.scope():`."
             )
 
     def _note(self, replica: Any, numbers: Any, training: Any) -> Any:
@@ -421,6 +421,8 @@ def _run_until(
     """Train, interrupted after a step; the last step of all is not interrupted."""
 
     def after_step(step: Any) -> None:
+        if int(step) < 1:
+            raise Wrong(f"It called after_step({int(step)}). The first step has the number 1.")
         steps.append(int(step))
         if int(step) == end < STEPS:
             raise Preempted
@@ -597,7 +599,8 @@ def _clipping_mistakes(limit: float) -> dict[str, Rule]:
     n = REPLICAS
     first_sum = "Sum the gradients over the replicas first (all-reduce), and clip the sum."
     return {
-        "The gradients are not clipped.": total,
+        "The gradients are not clipped. (The norm of their mean over the replicas is too small: it "
+        "must be that of their sum.)": total,
         f"Each replica clips its own gradients before they are summed. {first_sum}": (
             lambda each: total([clip(one, limit) for one in each])
         ),
@@ -615,7 +618,8 @@ def _clipping_mistakes(limit: float) -> dict[str, Rule]:
             lambda each: [n * one for one in clip(total(each), limit)]
         ),
         f"The gradients are {n} times too large before they are clipped: each replica takes the "
-        "mean loss of its own share. Divide the summed loss by global_batch.": (
+        "mean loss of its own share. Divide the summed loss by global_batch. (Or those below "
+        "clip_norm are enlarged: the factor is at most tf.minimum(1.0, clip_norm / norm).)": (
             lambda each: clip(total(each), limit, n)
         ),
         NO_UPDATE: serial.scaled(0),

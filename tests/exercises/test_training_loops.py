@@ -232,6 +232,10 @@ def each_replica(found, limit):
     return tf.clip_by_global_norm(found, limit)[0]
 
 
+def normalised(found, limit):
+    return [gradient * limit / tf.linalg.global_norm(found) for gradient in found]
+
+
 def clip(*, before=lambda found, limit: found, after=each_replica, divide=lambda batch: batch,
          again=True, reduce=True):  # fmt: skip
     def train(strategy, make_model, dataset, global_batch, clip_norm):
@@ -274,7 +278,7 @@ def clipped_across_replicas(strategy, make_model, dataset, global_batch, clip_no
     return model
 
 
-def resume(*, optimizer_too=True, position=True, weights=True, late=False):
+def resume(*, optimizer_too=True, position=True, weights=True, late=False, first=1):
     def train(make_model, dataset, batch, folder, after_step):
         model, optimizer = make_model(), keras.optimizers.Adam(0.01)
         optimizer.build(model.trainable_variables)
@@ -297,7 +301,7 @@ def resume(*, optimizer_too=True, position=True, weights=True, late=False):
                 manager.save()
             else:
                 manager.save()
-                after_step(int(done))
+                after_step(int(done) - 1 + first)
         return model
 
     return train
@@ -381,12 +385,14 @@ WRONG = [
      "of its own mean loss, and then they are summed"),
     (CLIP, clip(after=lambda found, limit: [tf.clip_by_norm(one, limit) for one in found]),
      "by their own norm"),
+    (CLIP, clip(after=normalised), "are enlarged"),
     (CLIP, clip(again=False), "summed over the replicas again"),
     (CLIP, clip(divide=lambda batch: batch // 2), "before they are clipped"),
     (RESUME, resume(optimizer_too=False), "state of the optimizer was not"),
     (RESUME, resume(weights=False), "weights were not restored"),
     (RESUME, resume(position=False), "first image of the dataset"),
     (RESUME, resume(late=True), "save before after_step"),
+    (RESUME, resume(first=0), "It called after_step(0)"),
 ]  # fmt: skip
 
 
