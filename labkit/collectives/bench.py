@@ -1,6 +1,6 @@
 """Real all-reduces on this machine: the MPI library's own and programs, timed in the same way.
 
->>> bench = measure(ranks=4, sizes="1k:16M")            # doctest: +SKIP
+>>> bench = measure(ranks=4)                            # doctest: +SKIP
 >>> bench.fit("ring_all_reduce")                        # doctest: +SKIP
 ring_all_reduce: α = 30.4 µs, B = 3.18 GB/s. Half of the medians are within 12.2 % of the model; ...
 
@@ -16,7 +16,6 @@ import io
 import json
 import math
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -47,6 +46,7 @@ from labkit.progress import progress
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
 
+SIZES = tuple(1 << power for power in range(10, 25))  # 1 kB to 16 MB
 KNOWN = ("mpi", *ALL_REDUCES)
 USUAL = (
     *("mpi", "ring_all_reduce", "tree_all_reduce"),
@@ -57,7 +57,7 @@ USUAL = (
 def measure(
     *,
     ranks: int = 4,
-    sizes: str | Sequence[int] = "1k:16M",
+    sizes: Sequence[int] = SIZES,
     contenders: Sequence[str | Callable[..., Any]] = USUAL,
     rounds: int = 10,
     seconds_per_size: float = 2.0,
@@ -68,17 +68,17 @@ def measure(
     Contenders: `"mpi"` (the MPI library's own), labkit's programs by their name, and your own
     `program(comm, buffer)`. They are interleaved in one mpiexec.
     """
-    own: dict[str, Callable[..., Any]] = {}
-    for one in contenders:
-        name = find_program(one)[0] if callable(one) else one_of("contender", one, KNOWN)
-        if callable(one):
-            own[name] = one
+    own = {find_program(one)[0]: one for one in contenders if callable(one)}
     plan = {
         "ranks": whole("ranks", ranks, at_least=2, at_most=MOST_RANKS),
-        "sizes": sizes_of(sizes),
+        # Whole elements of 4 bytes.
+        "sizes": sorted({whole("sizes", n, at_least=4, at_most=4 << 30) // 4 * 4 for n in sizes}),
         "rounds": whole("rounds", rounds, at_least=1),
         "seconds_per_size": number("seconds_per_size", seconds_per_size, at_least=0),
-        "contenders": [find_program(one)[0] if callable(one) else one for one in contenders],
+        "contenders": [
+            find_program(one)[0] if callable(one) else one_of("contender", one, KNOWN)
+            for one in contenders
+        ],
     }
     return time_in_ranks(time_mpi, plan, ranks, timeout, own=own)
 
@@ -108,39 +108,9 @@ def time_in_ranks(
     return Bench(ranks, timings, found["library"], cores, kind)
 
 
-def sizes_of(sizes: str | Sequence[int]) -> list[int]:
-    """Bytes: several numbers, or a range as text that doubles; as in nccl-tests, 1k is 1024.
-
-    >>> sizes_of("1k:8k")
-    [1024, 2048, 4096, 8192]
-    """
-    if isinstance(sizes, str):
-        found = re.findall(r"(\d+)([kmg]?)", sizes.lower())
-        if not re.fullmatch(r"\d+[kmg]?(:\d+[kmg]?)?", sizes.lower()):
-            raise LabError(
-                "sizes must be a size or a range with k, M or G (1k is 1024 bytes), such as "
-                f"'1k:16M', got {sizes!r}."
-            )
-        ends = [int(count) << {"": 0, "k": 10, "m": 20, "g": 30}[unit] for count, unit in found]
-        sizes = [ends[0] << i for i in range(40) if ends[0] << i <= ends[-1]]
-    # Whole elements of 4 bytes.
-    checked = {whole("sizes", size, at_least=4, at_most=4 << 30) // 4 * 4 for size in sizes}
-    if not checked:
-        raise LabError('sizes must name at least one, such as sizes="1k:16M", got none.')
-    return sorted(checked)
-
-
 def main(arguments: Any) -> int:
     """`labkit bench collectives`: measure, print the table; 1 if a result was wrong."""
-    named = arguments.contenders
-    bench = measure(
-        ranks=arguments.ranks,
-        sizes=arguments.sizes or ("1k:1M" if arguments.quick else "1k:16M"),
-        contenders=named.replace(" ", "").split(",") if named else USUAL,
-        rounds=5 if arguments.quick else 20,
-        seconds_per_size=0.5 if arguments.quick else 4.0,
-        timeout=60.0 if arguments.quick else 600.0,
-    )
+    bench = measure(ranks=arguments.ranks, rounds=20, seconds_per_size=4.0, timeout=600.0)
     print(bench)
     return 0 if bench.correct else 1
 
@@ -196,38 +166,29 @@ class Fit:
 
     def __repr__(self) -> str:
         latency, bandwidth = self.numbers
-        nbytes, measured, model = max(self.times, key=lambda t: abs(math.log(t[2] / t[1])))
         return (
             f"{self.contender}: α = {latency}, B = {bandwidth}. Half of the medians are within "
-            f"{percent_text(self.typical)} of the model; the worst is {bytes_text(nbytes)}, "
-            f"modelled {seconds_text(model)}, measured {seconds_text(measured)}; {self.kind}."
+            f"{percent_text(self.typical)} of the model; {self.kind}."
         )
 
 
 def fit_link(
     messages: float, share: float, nbytes: Sequence[float], seconds: Sequence[float]
 ) -> tuple[float, float]:
-    """α and B of T = messages·α + share·S/B for which the squares of log(model/T) are smallest.
+    """α and B of T = messages·α + share·S/B for which the squares of model/T - 1 are smallest.
 
-    A microsecond matters at 1 kB as ten milliseconds do at 16 MB, and twice too much counts as half
-    too little. For each ratio of 1/B to α the best α is a mean; the ratio is searched.
+    A microsecond matters at 1 kB as ten milliseconds do at 16 MB.
 
     >>> fit_link(2, 1, [1000, 100_000], [3e-6, 102e-6])
     (1e-06, 1000000000.0)
     """
-    sent, logs = share * np.asarray(nbytes, float), np.log(seconds)
-    # From where the bytes do not count to where the messages do not.
-    first, last = 1e-6 * messages / sent.max(), 1e6 * messages / sent.min()
-    low, high = first, last
-    for _ in range(8):
-        ratios = np.geomspace(low, high, 201)
-        gaps = logs - np.log(messages + ratios[:, None] * sent)
-        best = int(np.argmin(gaps.var(axis=1)))
-        low, high = ratios[max(best - 1, 0)], ratios[min(best + 1, 200)]
-    ratio, latency = float(ratios[best]), float(np.exp(gaps[best].mean()))
-    per_byte = latency * ratio
-    latency = 0.0 if ratio > 0.99 * last else float(f"{latency:.7g}")
-    return latency, math.inf if ratio < 1.01 * first else float(f"{1 / per_byte:.7g}")
+    parts = np.array([np.full(len(nbytes), messages), share * np.asarray(nbytes, float)])
+    parts /= seconds
+    latency, per_byte = np.linalg.lstsq(parts.T, np.ones(len(nbytes)))[0]
+    if min(latency, per_byte) < 0:  # then it is all one of them
+        latency, per_byte = parts.sum(axis=1) / np.square(parts).sum(axis=1)
+        latency, per_byte = (0.0, per_byte) if seconds[-1] > seconds[0] else (latency, 0.0)
+    return float(f"{latency:.7g}"), float(f"{1 / per_byte:.7g}") if per_byte else math.inf
 
 
 @dataclass(frozen=True, repr=False)
@@ -258,7 +219,6 @@ class Bench:
     def timing(self, contender: str, nbytes: int) -> Timing:
         """The raw seconds of one contender at one size."""
         one_of("contender", contender, self.contenders)
-        one_of("nbytes", nbytes, self.sizes)
         return next(t for t in self.timings if (t.contender, t.nbytes) == (contender, nbytes))
 
     def seconds(self, contender: str, nbytes: int) -> float:
@@ -273,10 +233,7 @@ class Bench:
         """The α and the B that explain its times best."""
         times = {nbytes: self.seconds(contender, nbytes) for nbytes in self.sizes}
         if len(times) < 2:
-            raise LabError(
-                "A fit of latency and bandwidth needs at least two sizes. "
-                'Measure several, such as sizes="1k:16M".'
-            )
+            raise LabError("A fit of latency and bandwidth needs at least two sizes.")
         messages, share = 1.0, bus_factor(self.ranks)
         form = "T = α + bus factor·S/B, α being the whole call's"
         if contender in FORMULAS:
@@ -344,7 +301,6 @@ class Bench:
             fits = [self.fit(name) for name in self.contenders]
             lines.append(["fitted α", *(one.numbers[0] for one in fits)])
             lines.append(["fitted B", *(one.numbers[1] for one in fits)])
-            lines.append(["half within", *(percent_text(one.typical) for one in fits)])
             footer.append(
                 "α and B are fitted to each column: T = messages·α + bytes·S/B of the program's "
                 "closed form; for a library, whose algorithm is unknown, T = α + bus factor·S/B."

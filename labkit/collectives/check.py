@@ -19,6 +19,7 @@ from typing import TypeAlias
 import numpy as np
 
 from labkit.arguments import one_of, whole
+from labkit.collectives.buffers import OPERATIONS
 from labkit.collectives.contributions import (
     coded_runs,
     holds,
@@ -26,7 +27,6 @@ from labkit.collectives.contributions import (
     precision,
     random_runs,
 )
-from labkit.collectives.programs.buffers import OPERATIONS
 from labkit.collectives.records import Array, Record, chunk_bounds, counted, listed
 from labkit.kinds import LabError
 from labkit.plain import stored
@@ -205,13 +205,12 @@ def _judge(
         try:
             runs += [_Run(o, op, owners, origins, random=True) for o in random_runs(record, op)]
             # On random numbers a maximum does not show who has not been asked.
-            code, coded = coded_runs(record, op) if op in ("max", "min") else (None, [])
+            counts = _counts(record, op) if op in ("max", "min") else None
         except LabError as fault:
             text = f"on other numbers of the same shape it does not come to its end: {fault}"
             return [Fault(None, None, 0, 0, (), text.rstrip("."))], ""
         wrong = np.any([run.wrong for run in runs[1:]], axis=0)
-        if code is not None:
-            counts = code.read([_outputs(run) for run in coded[0]]).reshape(-1, *owners.shape)
+        if counts is not None:
             wrong |= (counts == 0).any(axis=0) & (owners == ALL)
         if wrong.any() and not this.wrong.any():
             notes.append("The numbers of this run are right, but only for these inputs.")
@@ -221,8 +220,13 @@ def _judge(
     return sorted(faults, key=lambda one: (one.rank or 0, one.start)), proof
 
 
-def _outputs(record: Record) -> Array:
-    return np.concatenate([buffer.reshape(-1) for buffer in record.outputs])
+def _counts(record: Record, op: str) -> Array | None:
+    """How often each rank is in each element of each buffer; None where it cannot be told."""
+    code, coded = coded_runs(record, op)
+    if code is None:
+        return None
+    outputs = [np.concatenate([b.reshape(-1) for b in run.outputs]) for run in coded]
+    return code.read(outputs).reshape(record.ranks, record.ranks, -1)
 
 
 def _pieces(mask: Array) -> Iterator[tuple[int, int, int, int]]:
@@ -237,43 +241,48 @@ def _explain(
     record: Record, op: str | None, runs: list[_Run], wrong: Array, owners: Array, origins: Array
 ) -> Iterator[Fault]:
     """One fault for neighbouring elements with the same thing wrong."""
-    kind, (ranks, size) = op or "sum", wrong.shape
-    where = np.flatnonzero(wrong)
-    rank, at = np.divmod(where, size)
-    # Runs in which only the elements whose number has bit 0, bit 1, … set contribute.
-    bits = [np.arange(size) >> bit & 1 == 1 for bit in range((size - 1).bit_length())]
-    code, coded = coded_runs(record, kind, bits)
-    counts = sources = np.full((ranks, where.size), -1)
-    if code is not None:
-        counts, *each = [code.read([_outputs(run)[where] for run in some]) for some in coded]
-        sources = np.zeros_like(counts)  # from which elements the contributions come; -1: unknown
-        for bit, there in enumerate(each):
-            sources += (there == counts) << bit
-            sources[(there != counts) & (there != 0)] = -(1 << len(each))
-        sources[sources >= size] = -1
-        sources = np.where(counts > 0, np.maximum(sources, -1), at)
-    shifts, held = sources - at, [run.held.reshape(-1)[where] for run in runs[1:]]
-    pairs = zip(runs[1:], held, strict=True)
-    read = np.all([holds(kind, run.given, one, counts, sources) for run, one in pairs], axis=0)
-    # What no run shows to be wrong, only the codes do.
-    read |= ~np.any([run.wrong.reshape(-1)[where] for run in runs], axis=0)
-    goal = owners.reshape(-1)[where], origins.reshape(-1)[where] - at
-    key = np.vstack([read, np.where(read, [*counts, *shifts], 0), *goal, rank])
-    chunks = np.searchsorted([stop for _, stop in chunk_bounds(size, ranks)], at, side="right")
-    for left, right in _groups(key, where):
-        everywhere = right - left == size - 1 and read[left]
-        inner = [(0, right - left)]
+    ranks, size = wrong.shape
+    found = _sources(runs) if op is None else _read(record, op, runs)
+    ends = [stop for _, stop in chunk_bounds(size, ranks)]
+    for rank in np.flatnonzero(wrong.any(axis=1)).tolist():
+        at = np.flatnonzero(wrong[rank])
+        chunks = np.searchsorted(ends, at, side="right")
+        key = np.vstack([found[:, rank, at], owners[rank, at], origins[rank, at] - at])
+        groups = _groups(key, at)
+        everywhere = len(groups) == 1 and at.size == size and key[0, 0] >= 0
         if not everywhere:
-            inner = _groups(chunks[None, left : right + 1], where[left : right + 1])
-        for first, last in ((left + one, left + other) for one, other in inner):
+            groups = _groups(np.vstack([key, chunks]), at)
+        for first, last in groups:
             start, stop = int(at[first]), int(at[last]) + 1
-            place = int(rank[first]), None if everywhere else int(chunks[first]), start, stop
-            if not read[first]:
+            place = rank, None if everywhere else int(chunks[first]), start, stop
+            facts = key[:-2, first].tolist()
+            if facts[0] < 0:
                 yield _value_fault(op, runs, owners, *place)
-                continue
-            found = list(zip(counts[:, first].tolist(), shifts[:, first].tolist(), strict=True))
-            aim = int(goal[0][first]), int(goal[1][first])
-            yield _fault(*place, *_misread(found, op, place[0], aim, start, stop))
+            elif op is None:
+                aim = int(owners[rank, start]), int(origins[rank, start])
+                yield _fault(*place, (facts[0],), _misplaced(facts, rank, aim, start, stop))
+            else:
+                yield _fault(*place, *_miscounted(facts))
+
+
+def _read(record: Record, op: str, runs: list[_Run]) -> Array:
+    """How often each rank is in each element; -1 where that does not explain random numbers."""
+    counts = _counts(record, op)
+    if counts is None:
+        return np.full((record.ranks, *runs[0].wrong.shape), -1)
+    read = np.all([holds(op, run.given, run.held, counts) for run in runs[1:]], axis=0)
+    read |= ~np.any([run.wrong for run in runs], axis=0)  # only the codes show it
+    return np.where(read, counts, -1)
+
+
+def _sources(runs: list[_Run]) -> Array:
+    """Of which rank, and of which of its elements, each element is a copy; -1: of no single one."""
+    given, held = (runs[1].given + 1j * runs[2].given).reshape(-1), runs[1].held + 1j * runs[2].held
+    order = np.argsort(given)
+    first, after = (np.searchsorted(given[order], held, side) for side in ("left", "right"))
+    source = np.where(after - first == 1, order[np.minimum(first, given.size - 1)], -1)
+    size = held.shape[1]
+    return np.stack([source // size, np.where(source < 0, -1, source % size - np.arange(size))])
 
 
 def _groups(key: Array, at: Array) -> list[tuple[int, int]]:
@@ -308,43 +317,29 @@ def _fault(
     return Fault(rank, chunk, start, stop, blamed, text)
 
 
-def _misread(
-    held: list[tuple[int, int]],
-    op: str | None,
-    rank: int,
-    aim: tuple[int, int],
-    start: int,
-    stop: int,
-) -> tuple[tuple[int, ...], str]:
-    """The ranks to blame, and how what was found of each rank differs from what must be there."""
-    present = tuple(other for other, (count, _) in enumerate(held) if count)
-    if op is None:
-        text = (
-            f"it holds the sum of what ranks {listed(present)} put in" if present else "it holds 0"
-        )
-        if len(present) == 1:
-            count, shift = held[present[0]]
-            text = f"it holds rank {present[0]}'s {_elements(start + shift, stop + shift)}"
-            text += f" {count} times" if count > 1 else ""
-            if present == (rank,) and (count, shift) == (1, 0):
-                text = f"it still holds what rank {rank} began with"
-        goal = _elements(start + aim[1], stop + aim[1])
-        return present, f"{text}, and must hold rank {aim[0]}'s {goal}"
-    blamed = tuple(other for other, found in enumerate(held) if found != (1, 0))
-    if len(present) == 1 < len(blamed) and held[present[0]] == (1, 0):
-        return blamed, f"it holds only rank {present[0]}'s contribution, and no other rank's"
+def _misplaced(found: list[int], rank: int, aim: tuple[int, int], start: int, stop: int) -> str:
+    """How the rank and the elements of which these are a copy differ from what must be there."""
+    owner, shift = found
+    text = f"it holds rank {owner}'s {_elements(start + shift, stop + shift)}"
+    if (owner, shift) == (rank, 0):
+        text = f"it still holds what rank {rank} began with"
+    return f"{text}, and must hold rank {aim[0]}'s {_elements(aim[1], aim[1] + stop - start)}"
+
+
+def _miscounted(counts: list[int]) -> tuple[tuple[int, ...], str]:
+    """The ranks that are not in there once, and how often they are."""
+    blamed = tuple(other for other, count in enumerate(counts) if count != 1)
+    if sum(counts) == 1 < len(blamed):
+        only = counts.index(1)
+        return blamed, f"it holds only rank {only}'s contribution, and no other rank's"
     parts = []
-    for count, shift in sorted({held[other] for other in blamed}):
-        ranks = [other for other in blamed if held[other] == (count, shift)]
-        whose, its = f"the contributions of ranks {listed(ranks)} are", "their"
+    for count in sorted({counts[other] for other in blamed}):
+        ranks = [other for other in blamed if counts[other] == count]
+        whose = f"the contributions of ranks {listed(ranks)} are"
         if len(ranks) == 1:
-            whose, its = f"rank {ranks[0]}'s contribution is", "its"
-        if count != 1:
-            often = f"counted {count} times, and must be once" if count else "missing"
-            parts.append(f"{whose} {often}")
-        if shift:
-            found_at, here = _elements(start + shift, stop + shift), _elements(start, stop)
-            parts.append(f"{whose} {its} {found_at}, and must be {its} {here}")
+            whose = f"rank {ranks[0]}'s contribution is"
+        often = f"counted {count} times, and must be once" if count else "missing"
+        parts.append(f"{whose} {often}")
     return blamed, "; ".join(parts)
 
 
@@ -359,9 +354,10 @@ def _left_early(record: Record) -> Iterator[Fault]:
     nothing: MPI may put a small message away and let the sender go on.
     """
     knows = [{rank} for rank in range(record.ranks)]
+    sent = {message.number: message for message in record.messages}
     before: dict[int, set[int]] = {}  # by call: what its rank knew when it was made
     for call in record.calls:  # in the order in which they came back
-        messages = [record.messages[number] for number in call.awaits]
+        messages = [sent[number] for number in call.awaits]
         heard = [(one.sent_by, one.source) for one in messages if one.dest == call.rank]
         if call.barrier is not None:
             heard += [(one.number, one.rank) for one in record.calls if one.barrier == call.barrier]

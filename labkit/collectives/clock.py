@@ -91,11 +91,11 @@ def timed(
 ) -> Timed:
     """The run on links of `latency` seconds and `bandwidth` bytes per second, or on a topology.
 
-    A message starts when both ends have posted it and the sender's sending port, the receiver's
-    receiving port and, in a ring, every link on its route are free; first come, first served. It
-    lasts the latencies of its links plus its bytes over the narrowest. Bytes that came into scratch
-    memory, and must be added in, cost `reduction` seconds each when the call that waited for them
-    returns. Nothing else costs time.
+    A message starts when both ends have posted it and the sender's sending port and the receiver's
+    receiving port are free; first come, first served. It lasts the latencies of the links on its
+    route plus its bytes over the narrowest; messages that meet on a link do not slow each other.
+    Bytes that came into scratch memory, and must be added in, cost `reduction` seconds each when
+    the call that waited for them returns. Nothing else costs time.
     """
     topology = topology_of(record.ranks, latency, bandwidth, topology)
     return play(record, topology, reduction, modelled(links_text(topology, reduction)))
@@ -139,11 +139,8 @@ def ticks(record: Record) -> Timed:
     return _Clock(record, alike, 0.0, 0.0, [1.0] * len(record.messages)).run(modelled("steps"))
 
 
-READY, FREED, ENDED = range(3)  # a message can start, has left a link, is complete
-
-
 class _Clock:
-    """The state of one pass: ports, links, the ranks' times, and the messages that wait."""
+    """The messages of a run, started in the order of time."""
 
     def __init__(
         self,
@@ -158,107 +155,72 @@ class _Clock:
         self.factors = topology.factors().tolist()
         self.now: list[float] = topology.starts().tolist()
         count = len(record.messages)
-        self.starts, self.ends, self.posted = [0.0] * count, [0.0] * count, [0.0] * count
+        self.starts, self.ends, self.posted = [0.0] * count, [math.inf] * count, [0.0] * count
         self.posts = [1 if m.sent_by == m.received_by else 2 for m in record.messages]  # missing
-        self.done = [False] * count
         self.work: list[Span] = []
         self.returned = [0.0] * len(record.calls)
-        self.events: list[tuple[float, int, int]] = []
-        self.free: dict[object, float] = {}
-        self.queues: dict[object, list[int]] = {}
-        self.nbytes = [scale * m.nbytes for m in record.messages]
+        self.ready: list[tuple[float, float, int, int, int]] = []
+        # When each rank's ports are free, to send and to receive.
+        self.out, self.into = [0.0] * record.ranks, [0.0] * record.ranks
         # What comes into the buffer itself is not added up.
         self.to_add = [scale * m.nbytes if m.into is None else 0.0 for m in record.messages]
-        self.needs = [self._needs(topology, i) for i in range(count)]
         self.at_barrier = self.barriers = 0
         calls: list[list[Call]] = [[] for _ in self.now]
         for call in record.calls:
             calls[call.rank].append(call)
         self.ranks = [self._rank(rank, calls[rank]) for rank in range(record.ranks)]
 
-    def _needs(self, topology: Topology, index: int) -> list[tuple[object, float]]:
-        """What a message has to itself, and for how long: two ports, and the links of a ring.
-
-        Other links are no scarcer than the ports at their ends.
-        """
-        message, lasts = self.messages[index], self.lasts[index]
-        needs: list[tuple[object, float]] = [
-            (("out", message.source), lasts),
-            (("in", message.dest), lasts),
-        ]
-        if topology.is_ring:
-            slower = {(slow.src, slow.dst): slow.factor for slow in topology.slow}
-            taken = self.nbytes[index] / topology.link.bandwidth
-            route = topology.route(message.source, message.dest)
-            needs += [(link, taken * slower.get(link, 1.0)) for link in route]
-        return needs
-
     def run(self, kind: Kind) -> Timed:
-        """Handle all events in order of time."""
+        """Start what can start first, until nothing is left.
+
+        A message that is not posted yet starts no sooner: its rank waits for the end of another.
+        """
         for rank in self.ranks:
             next(rank, None)
-        while self.events:
-            moment = self.events[0][0]
-            # First ready, first served; of those that are ready together, the lowest sender's,
-            # and of one sender's that which it posted first.
-            ready = [
-                (self.posted[i], self.messages[i].source, self.messages[i].sent_by, i)
-                for i in self._settle(moment)
-            ]
-            for *_, index in sorted(ready):
-                self._start(index, moment)
+        while self.ready:
+            start, *_, index = heappop(self.ready)
+            if self._possible(index) > start:  # another message has taken a port
+                self._queue(index)
+                continue
+            source, dest = self.messages[index].source, self.messages[index].dest
+            end = start + self.lasts[index]
+            self.starts[index], self.ends[index] = start, end
+            self.out[source] = self.into[dest] = end
+            for one in {source, dest}:
+                next(self.ranks[one], None)
         work = sorted(self.work, key=lambda span: (span.start, span.rank))
         return Timed(
             Seconds(max(self.now), kind), tuple(self.starts), tuple(self.ends), tuple(work),
             tuple(self.now), tuple(self.returned), kind,
         )  # fmt: skip
 
-    def _settle(self, moment: float) -> list[int]:
-        """All that ends or becomes ready now; returns the messages that may start."""
-        waiting: list[int] = []
-        while self.events and self.events[0][0] == moment:
-            _, what, index = heappop(self.events)
-            if what == READY:
-                waiting.append(index)
-                continue
-            if what == ENDED:
-                self.done[index] = True
-                for rank in {self.messages[index].source, self.messages[index].dest}:
-                    next(self.ranks[rank], None)
-            for resource, _ in self.needs[index]:
-                if self.free[resource] <= moment:
-                    waiting += self.queues.pop(resource, ())
-        return waiting
+    def _possible(self, index: int) -> float:
+        """When a message that is posted can start."""
+        message = self.messages[index]
+        return max(self.posted[index], self.out[message.source], self.into[message.dest])
 
-    def _start(self, index: int, moment: float) -> None:
-        for resource, _ in self.needs[index]:
-            if self.free.get(resource, -1.0) > moment:
-                self.queues.setdefault(resource, []).append(index)
-                return
-        end = moment + self.lasts[index]
-        self.starts[index], self.ends[index] = moment, end
-        heappush(self.events, (end, ENDED, index))
-        for resource, held in self.needs[index]:
-            self.free[resource] = moment + held
-            if held != self.lasts[index]:
-                heappush(self.events, (moment + held, FREED, index))
+    def _queue(self, index: int) -> None:
+        """First ready, first served; then by sender, and by what the sender posted first."""
+        message, posted = self.messages[index], self.posted[index]
+        entry = self._possible(index), posted, message.source, message.sent_by, index
+        heappush(self.ready, entry)
 
     def _rank(self, rank: int, calls: list[Call]) -> Iterator[None]:
-        """The life of a rank: it stops at each call until what the call waits for has ended."""
+        """The life of a rank: it stops at each call until the end of what that waits for is set."""
         for call in calls:
             for index in [self.index[message] for message in call.begins]:
                 self.posted[index] = max(self.posted[index], self.now[rank])
                 self.posts[index] -= 1
                 if not self.posts[index]:
-                    heappush(self.events, (self.posted[index], READY, index))
+                    self._queue(index)
             awaited = [self.index[message] for message in call.awaits]
-            while not all(self.done[index] for index in awaited):
+            while (last := max([self.ends[i] for i in awaited], default=0.0)) == math.inf:
                 yield
             if call.barrier is not None:
                 self._arrive(rank)
                 while self.barriers <= call.barrier:
                     yield
-            self.now[rank] = start = max([self.now[rank], *(self.ends[i] for i in awaited)])
+            self.now[rank] = start = max(self.now[rank], last)
             received = [i for i in awaited if self.messages[i].dest == rank]
             to_add = sum(self.to_add[index] for index in received)
             if to_add and self.reduction:

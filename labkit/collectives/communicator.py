@@ -75,15 +75,6 @@ class Request:
         _wait("Wait", [self], [status])
         return True
 
-    def Test(self, status: Status | None = None) -> bool:
-        """Whether the message is complete; if it is, this was its `Wait`."""
-        if self._active and self._end is not None:
-            call = self._run.enter(self._rank, "Test")
-            if not self._run.poll(call, self._end):
-                return False
-        _wait("Test", [self], [status])
-        return True
-
     @classmethod
     def Waitall(cls, requests: Sequence[Any], statuses: Sequence[Status] | None = None) -> bool:
         """Return when all messages are complete."""
@@ -106,7 +97,7 @@ class Request:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        text = f"A request has no {name}. There are Wait, Test, Waitall and Waitany."
+        text = f"A request has no {name}. There are Wait, Waitall and Waitany."
         raise self._run.fault(text)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import warnings
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache
@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.collectives.programs.buffers import OPERATIONS
+from labkit.collectives.buffers import OPERATIONS
 from labkit.collectives.records import Array, Record, State, chunk_bounds
 from labkit.kinds import LabError
 
@@ -58,8 +58,7 @@ class Change:
 class Contributions:
     """All changes of a run, in order. Step 0 is what every rank began with, in every cell.
 
-    `op` is the reduction that the run was given, or that explains its results on other inputs;
-    None where nothing is reduced, or no reduction explains them.
+    `op` is the reduction; None where nothing is reduced, or it is not known.
     """
 
     op: str | None
@@ -125,16 +124,16 @@ class Code:
         """How many runs it takes until every rank has been read."""
         return -(-self.ranks // self.per_run)
 
-    def inputs(self, record: Record, run: int, where: Array) -> list[Array]:
-        """The flat buffers of one run; only the elements in `where` contribute."""
+    def inputs(self, record: Record, run: int) -> list[Array]:
+        """The flat buffers of one run."""
         given = []
         for rank, buffer in enumerate(record.inputs):
-            flat = np.full(buffer.size, self.op == "min", self.dtype)
+            number = int(self.op == "min")
             if rank // self.per_run == run:
                 digit = 1 << self.width * (rank % self.per_run)
-                digit *= self.ranks if self.op == "mean" else 1
-                flat[where[: flat.size]] = 0 if self.op == "min" else digit
-            given.append(flat)
+                number = 0 if self.op == "min" else digit
+                number *= self.ranks if self.op == "mean" else 1
+            given.append(np.full(buffer.size, number, self.dtype))
         return given
 
     def read(self, results: list[Array]) -> Array:
@@ -159,22 +158,12 @@ class Code:
         return np.where(valid, digits, -1)
 
 
-def coded_runs(
-    record: Record, op: str, masks: Sequence[Array] = ()
-) -> tuple[Code | None, list[list[Record]]]:
-    """The runs that tell the contributions; none where they cannot be told.
-
-    First with all elements, then with those of each mask alone.
-    """
+def coded_runs(record: Record, op: str) -> tuple[Code | None, list[Record]]:
+    """The runs that tell the contributions; none where they cannot be told."""
     code = Code.of(op, record.inputs[0].dtype, record.ranks)
-    calls = len(record.calls) * (1 + len(masks))
-    if record.again is None or code is None or code.runs * calls > CALLS:
+    if record.again is None or code is None or code.runs * len(record.calls) > CALLS:
         return None, []
-    every = np.ones(max(buffer.size for buffer in record.inputs), bool)
-    return code, [
-        [run_again(record, code.inputs(record, run, where)) for run in range(code.runs)]
-        for where in (every, *masks)
-    ]
+    return code, [run_again(record, code.inputs(record, run)) for run in range(code.runs)]
 
 
 def random_runs(record: Record, op: str | None) -> list[Record]:
@@ -198,77 +187,58 @@ def random_runs(record: Record, op: str | None) -> list[Record]:
     return probes
 
 
-def holds(op: str, given: Array, held: Array, counts: Array, sources: Array) -> Array:
-    """Which elements hold every rank's element `sources[rank]` so many times.
-
-    `given` has a row for each rank; `counts` and `sources` too, and a column for each element.
-    """
-    values, begun = np.zeros(held.size, held.dtype), np.zeros(held.size, bool)
-    for mine, count, source in zip(given, counts, sources, strict=True):
+def holds(op: str, given: Array, held: Array, counts: Array) -> Array:
+    """Which elements hold every rank's element so many times; a row for each rank that gave."""
+    values, begun = np.zeros(held.shape, held.dtype), np.zeros(held.shape, bool)
+    for mine, count in zip(given, counts, strict=True):
         for often in range(1, count.max(initial=0) + 1):
-            here = count >= often
-            values[here] = np.where(begun, OPERATIONS[op](values, mine[source]), mine[source])[here]
-            begun |= here
+            more = np.where(begun, OPERATIONS[op](values, mine), mine)
+            values = np.where(count >= often, more, values)
+            begun |= count >= often
     total = values.astype(float) / (len(given) if op == "mean" else 1)
-    known = (counts >= 0).all(axis=0) & (sources >= 0).all(axis=0)
-    return np.asarray(known & (np.abs(held - total) <= 0.25))
+    return np.asarray((counts >= 0).all(axis=0) & (np.abs(held - total) <= 0.25))
 
 
 # Step by step.
 
 
 def contributions(record: Record, op: str | None = None) -> Contributions:
-    """Who holds what after each step, read from further runs on numbers that say whose they are."""
-    if op or record.op:
-        return _replay(record, op or record.op, *_same_way(record, op or record.op or "sum"))
-    # Nothing says which reduction it is: take the one that explains results on random numbers.
-    best, most = _replay(record, None, None, []), 0.0
-    for candidate in OPERATIONS if record.again else ():
-        code, runs = _same_way(record, candidate)
-        share = _explained(record, candidate, code, runs)
-        if share > most:
-            best, most = _replay(record, candidate, code, runs), share
-        if share == 1.0:
-            adds = any(change.counts and sum(change.counts) > 1 for change in best.changes)
-            return best if adds else replace(best, op=None)
-    return replace(best, op=None)
+    """Who holds what after each step, read from further runs on numbers that say whose they are.
 
-
-def _same_way(record: Record, op: str) -> tuple[Code | None, list[Record]]:
-    """The coded runs, if the program sends the same messages in them."""
+    Without `op`, that which the run was given is taken, else a sum; of a program that is found to
+    do something else, or that sends other messages on other numbers, nothing is claimed.
+    """
+    known = op or record.op
     try:
-        code, runs = coded_runs(record, op)
-    except LabError:
-        return None, []  # it refuses these numbers: then nothing is claimed
-    if code is None or any(_messages(run) != _messages(record) for run in runs[0]):
-        return None, []
-    return code, runs[0]
+        code, runs = coded_runs(record, known or "sum")
+        same_way = all(_messages(run) == _messages(record) for run in runs)
+        if code and not (same_way and (known or _are_sums(record, code, runs))):
+            code, runs = None, []
+    except LabError:  # it refuses these numbers
+        code, runs = None, []
+    held = _replay(record, known, code, runs)
+    adds = any(change.counts and sum(change.counts) > 1 for change in held.changes)
+    return replace(held, op=known or ("sum" if adds else None))
+
+
+def _are_sums(record: Record, code: Code, runs: list[Record]) -> bool:
+    """Whether sums and copies of the contributions are the results on random numbers, too."""
+    size = max(buffer.size for buffer in record.inputs)
+    for probe in random_runs(record, "sum"):
+        given = np.stack([np.resize(buffer, size) for buffer in probe.inputs])  # some are shorter
+        for rank, held in enumerate(buffer.reshape(-1) for buffer in probe.outputs):
+            counts = code.read([run.outputs[rank].reshape(-1) for run in runs])
+            right = holds("sum", given[:, : held.size], held, counts)
+            for owner in np.flatnonzero(counts.any(axis=1)):  # copies, perhaps from elsewhere
+                alone = (counts.sum(axis=0) == 1) & (counts[owner] == 1)
+                right |= alone & np.isin(held, given[owner])
+            if not right.all():
+                return False
+    return True
 
 
 def _messages(record: Record) -> list[tuple[int, ...]]:
     return [(m.source, m.dest, m.tag, m.count, m.step) for m in record.messages]
-
-
-def _explained(record: Record, op: str, code: Code | None, runs: list[Record]) -> float:
-    """The share of elements whose contributions give their values on random numbers, too."""
-    try:
-        probes = random_runs(record, op) if code else []
-    except LabError:
-        probes = []
-    right: list[Array] = []
-    size = max(buffer.size for buffer in record.inputs)
-    for probe in probes:
-        given = np.stack([np.resize(buffer, size) for buffer in probe.inputs])  # some are shorter
-        for rank, held in enumerate(buffer.reshape(-1) for buffer in probe.outputs):
-            assert code is not None
-            counts = code.read([run.outputs[rank].reshape(-1) for run in runs])
-            fits = holds(op, given, held, counts, np.tile(np.arange(held.size), (len(given), 1)))
-            for owner in np.flatnonzero(counts.any(axis=1)):  # copies, perhaps from elsewhere
-                alone = (counts.sum(axis=0) == 1) & (counts[owner] == 1)
-                fits |= alone & np.isin(held, given[owner])
-            right.append(fits)
-    share = np.concatenate(right) if right else np.zeros(1)
-    return float(share.mean()) if share.size else 1.0
 
 
 def _replay(record: Record, op: str | None, code: Code | None, runs: list[Record]) -> Contributions:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from labkit.arguments import number, one_of, whole
+from labkit.arguments import number, whole
 from labkit.collectives.clock import Bytes, Seconds, links_text, play, topology_of
 from labkit.collectives.formulas import (
     FORMULAS,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 POINTS = 49  # sizes of a figure
 SMALLEST, LARGEST = 1.0, 1e15  # sizes between which a crossover is searched
-LINKS = ("latency", "bandwidth", "reduction", "topology")
 SAME = 1e-9  # costs that differ by a smaller share are the same
 
 
@@ -123,14 +122,13 @@ def _even_elements(ranks: int, options: dict[str, Any]) -> int:
     return math.lcm(even, 240) if even < 10_000 else even
 
 
-def crossover(first: Program, second: Program, ranks: int, **links_and_options: Any) -> Bytes:
+def crossover(first: Program, second: Program, ranks: int, **links: Any) -> Bytes:
     """The size of a buffer from which on the other of two programs is the faster one.
 
-    Links and options are given as for `cost`. When one of them is faster for every size, or none
-    for any, the answer is infinite.
+    Links are given as for `cost`. When one of them is faster for every size, or none for any, the
+    answer is infinite.
     """
-    both = _with_options((first, second), links_and_options)
-    gap = _gap(*(_priced(program, ranks, **mine).seconds for program, mine in both))
+    gap = _gap(*(_priced(program, ranks, **links).seconds for program in (first, second)))
     size, below, above = _meeting(gap, SMALLEST, LARGEST), gap(SMALLEST), gap(LARGEST)
     a, b = find_program(first)[0], find_program(second)[0]
     if math.isfinite(size):
@@ -138,19 +136,6 @@ def crossover(first: Program, second: Program, ranks: int, **links_and_options: 
         return Bytes(size, modelled(f"{small} is faster below, {large} above"))
     winner = {-1: a, 0: "neither", 1: b}[int(np.sign(below or above))]
     return Bytes(size, modelled(f"{winner} is faster at any size"))
-
-
-def _with_options(
-    programs: Sequence[Program], given: dict[str, Any]
-) -> list[tuple[Program, dict[str, Any]]]:
-    """Each program with the links, and with those of the options that it has."""
-    known = [inspect.signature(find_program(program)[1]).parameters for program in programs]
-    for name in given:
-        one_of("option", name, [*LINKS, *(one for names in known for one in list(names)[2:])])
-    return [
-        (program, {name: given[name] for name in given if name in LINKS or name in names})
-        for program, names in zip(programs, known, strict=True)
-    ]
 
 
 def _gap(
@@ -225,7 +210,7 @@ def compare_costs(
     programs: Sequence[Program],
     ranks: int | Sequence[int],
     nbytes: float | Sequence[float],
-    **links_and_options: Any,
+    **links: Any,
 ) -> Costs:
     """The costs of several programs, for many message sizes or for many rank counts.
 
@@ -252,8 +237,8 @@ def compare_costs(
         along = [2.0**i for i in range(31) if low <= 2**i <= high]
         points = [(int(count), other) for count in along]
     prices: dict[str, list[_Price]] = {}
-    for program, options in _with_options(programs, links_and_options):
-        price = cache(partial(_priced, program, **options))
+    for program in programs:
+        price = cache(partial(_priced, program, **links))
         prices[find_program(program)[0]] = [price(count) for count, _ in points]
     seconds = {
         name: tuple(one.seconds(size) for one, (_, size) in zip(some, points, strict=True))

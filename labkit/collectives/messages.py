@@ -17,7 +17,7 @@ from labkit.collectives.records import Array, Place, Source
 # Calls come from the program by way of these.
 _MACHINERY = {
     str(Path(__file__).parent / f"{name}.py")
-    for name in ("messages", "communicator", "scheduler", "trace", "programs/buffers")
+    for name in ("messages", "communicator", "scheduler", "trace", "buffers")
 }
 # Their C++ calls Python, and two ranks must not take turns inside of it.
 _TENSOR_LIBRARIES = {"jax", "keras", "tensorflow", "torch"}
@@ -185,6 +185,7 @@ class Mailboxes:
             if receive.peer in (send.rank, ANY_SOURCE) and receive.tag in (send.tag, ANY_TAG):
                 del theirs[index]
                 send.other, receive.other = receive, send
+                send.number = len(self.messages)
                 self.messages.append(send)
                 return send, receive
         mine.append(end)

@@ -59,7 +59,7 @@ class Place:
 @stored
 @dataclass(frozen=True)
 class Message:
-    """Bytes that went from one rank to another in one step; numbered by step, then by source.
+    """Bytes that went from one rank to another in one step, numbered as the two ends met.
 
     `sent_from` and `into` are elements (start, stop) of the sender's and the receiver's buffer;
     None is other memory, such as a scratch array. `sent_by` and `received_by` are the numbers of

@@ -20,7 +20,6 @@ from labkit.kinds import LabError
 from labkit.time_limit import TimeLimit, time_limit
 
 KEEP = 16_000_000  # bytes; a run that changes more keeps no states
-POLLS = 10_000  # Tests in a row, of ranks that do nothing else: no message will come
 # Stacks of programs that no exception ends; a stack that is garbage would run again.
 _KEPT: list[Any] = []
 
@@ -71,14 +70,13 @@ class Scheduler:
             raise self._fault
 
     def _take_turns(self) -> None:
-        polls, moved = 0, True
-        while moved and polls < POLLS:
+        moved = True
+        while moved:
             moved = False
             for rank, stack in enumerate(self._stacks):
                 if stack.dead or not self._goes_on[rank]():
                     continue
-                call, moved = self._waiting[rank], True
-                polls = polls + 1 if call and call.name == "Test" else 0
+                moved = True
                 stack.switch()
                 if self._fault is not None:
                     return
@@ -165,13 +163,6 @@ class Scheduler:
         """Wait until all of the ends are done, or any."""
         call.pending = ends
         self._wait(call, lambda: enough(end.is_done for end in ends))
-
-    def poll(self, call: OpenCall, end: End) -> bool:
-        """Whether the end is done, if not at once then when every other rank has had its turn."""
-        turns = iter([end.is_done])
-        call.pending = [end]
-        self._wait(call, lambda: next(turns, True))
-        return end.is_done
 
     def barrier(self, call: OpenCall) -> None:
         """Wait until every rank is at the barrier."""

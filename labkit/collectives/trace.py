@@ -26,11 +26,11 @@ import numpy as np
 
 from labkit.arguments import number, whole
 from labkit.collectives import clock, errors
+from labkit.collectives.buffers import OPERATIONS
 from labkit.collectives.check import Verdict, check
 from labkit.collectives.communicator import Communicator, lent_to_mpi4py
 from labkit.collectives.contributions import Contributions, contributions
 from labkit.collectives.messages import End, Lines, OpenCall
-from labkit.collectives.programs.buffers import OPERATIONS
 from labkit.collectives.records import Array, Call, Message, Record, State, Values, counted
 from labkit.collectives.scheduler import Scheduler
 from labkit.kinds import LabError, bytes_text, seconds_text
@@ -75,7 +75,7 @@ def run_mpi(
 ) -> list[Array]:
     """What `run` does, in a process per rank: the buffers that `program(comm, buffer)` leaves.
 
-    `comm` is mpi4py's COMM_WORLD. Programs that wait for ever are stopped after `timeout` seconds.
+    `comm` is mpi4py's COMM_WORLD. A program that does not end is stopped after `timeout` seconds.
     """
     check_program(program, options)
     number("timeout", timeout, above=0, at_most=1e6)
@@ -109,16 +109,13 @@ def simulate(
     left = tuple(Values.of(buffer) for buffer in buffers)
     keywords = {**getattr(program, "keywords", {}), **options}  # those of a functools.partial too
     inner = getattr(program, "func", program)
-    sends = ranks.mail.messages
-    for index, send in enumerate(sends):
-        send.number = index
     trace = Trace(
         program=str(getattr(inner, "__name__", type(inner).__name__)),
         ranks=len(buffers),
         options={name: repr(value) for name, value in keywords.items()},
         sources=tuple(ranks.lines.sources),
         calls=tuple(_call(call) for call in ranks.calls),
-        messages=tuple(_message(send) for send in sends),
+        messages=tuple(_message(send) for send in ranks.mail.messages),
         given=given,
         left=left,
         states=(),
@@ -155,22 +152,11 @@ def _with_steps(trace: Trace, changes: list[tuple[OpenCall | None, int, int, byt
     """
     ticks = clock.ticks(trace)
     arrived, returned = [int(end) for end in ticks.ends], [int(at) for at in ticks.returned]
-    order = sorted(trace.messages, key=lambda one: (arrived[one.number], one.source))
-    renumbered = {one.number: number for number, one in enumerate(order)}
+    messages = [replace(one, step=arrived[one.number]) for one in trace.messages]
     return replace(
         trace,
-        messages=tuple(
-            replace(one, number=renumbered[one.number], step=arrived[one.number]) for one in order
-        ),
-        calls=tuple(
-            replace(
-                call,
-                step=returned[call.number],
-                begins=tuple(renumbered[number] for number in call.begins),
-                awaits=tuple(renumbered[number] for number in call.awaits),
-            )
-            for call in trace.calls
-        ),
+        messages=tuple(sorted(messages, key=lambda one: (one.step, one.source))),
+        calls=tuple(replace(call, step=returned[call.number]) for call in trace.calls),
         states=tuple(
             State(returned[last.number] if last else 0, rank, start, data)
             for last, rank, start, data in changes
@@ -346,7 +332,7 @@ def check_program(program: Callable[..., Any], options: dict[str, Any]) -> None:
 
 def _make_buffers(inputs: Sequence[Any] | None, ranks: int | None, most: int) -> list[Array]:
     """A buffer per rank: a copy of each input, or whole numbers that count through the ranks."""
-    if inputs is None and ranks is None:
+    if (inputs is None) == (ranks is None):
         raise LabError("A run needs its data: give inputs=[one array per rank], or ranks=8.")
     count = whole("ranks", ranks, at_least=1) if inputs is None else len(inputs)
     if count > most:
@@ -356,13 +342,11 @@ def _make_buffers(inputs: Sequence[Any] | None, ranks: int | None, most: int) ->
         )
     if inputs is None:
         return [np.arange(1.0, count + 1) + rank * count for rank in range(count)]
-    if not count or ranks not in (None, count):
-        have = f"has {count} arrays" if count else "is empty"
-        raise LabError(f"ranks={ranks}, but inputs {have}. Give one array per rank, and no ranks.")
     buffers = [np.array(item, order="C", copy=True) for item in inputs]
     dtypes = sorted({str(buffer.dtype) for buffer in buffers})
-    if len(dtypes) > 1 or buffers[0].dtype.kind in "OSUmM" or buffers[0].dtype.names:
+    if len(dtypes) != 1 or buffers[0].dtype.kind in "OSUmM" or buffers[0].dtype.names:
         raise LabError(
-            f"inputs must be arrays of numbers, all of one dtype, got {' and '.join(dtypes)}."
+            "inputs must be an array of numbers for each rank, all of one dtype, got "
+            f"{' and '.join(dtypes) or 'none'}."
         )
     return buffers

@@ -18,11 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from labkit.cluster import Cluster
-from labkit.exercises import training_loops
 from labkit.exercises.judges import check_callable, function, has_blanks
-from labkit.exercises.serial import BATCH, CLOSE, REPLICAS, make_data, train
+from labkit.exercises.serial import (
+    BATCH,
+    CLOSE,
+    REPLICAS,
+    check_losses,
+    check_weights,
+    each_loss,
+    make_data,
+    train,
+)
 from labkit.exercises.task import Unanswered, Wrong
-from labkit.exercises.training_loops import Models, make_layers, returned
+from labkit.exercises.watched_model import Models, check_images, make_layers, returned
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
 
@@ -74,10 +82,10 @@ def worker_loop() -> Callable[[Any], None]:
             for folder in folders:
                 folder.mkdir(parents=True)
             first = _run(c, my_train, folders)
-            shares = training_loops.check_images([each for report in first for each in report.seen])
-            training_loops.check_weights(_copies(first))
+            shares = check_images([each for report in first for each in report.seen])
+            check_weights(_copies(first))
             for report in first:
-                training_loops.check_losses(report.losses, shares)
+                check_losses(report.losses, shares)
             _check_files(folders)
             shutil.copytree(folders[0], folders[1], dirs_exist_ok=True)
             shutil.copytree(folders[1], folders[0], dirs_exist_ok=True)
@@ -125,7 +133,7 @@ def _work(rank: int, my_train: Callable[..., Any], folders: list[str], timeout: 
         made.check_scope()
         model, losses = returned(result, made.models)
         report.weights = [variable.numpy() for variable in model.trainable_variables]
-        report.losses = [_number(loss) for loss in training_loops.each_loss(losses)]
+        report.losses = [_number(loss) for loss in each_loss(losses)]
 
     try:
         function(examine, seconds=TIME_LIMIT)(my_train)

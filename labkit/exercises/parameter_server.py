@@ -76,7 +76,7 @@ def serve(
         elif not _equal(given, weights):
             fault = f"got {_row(given)}; the gradients, applied one by one, make {_row(weights)}."
         elif sent != version:
-            fault = f"was told that it is {sent!r}; the version is the number of pushes so far."
+            fault = f"received version {sent!r}; the version is the number of pushes so far."
         if fault:
             fault = f"worker {worker} asked for version {version} of the weights and {fault}"
         else:
@@ -153,7 +153,7 @@ def run_with_processes(
     try:
         function(examine_server)(server)
     except (LabError, Unanswered):
-        raise LabError("Your server is not right yet: its workers would wait for ever.") from None
+        raise LabError("Your server is not right yet: its workers would never end.") from None
     settings = checked_settings(workers=workers, updates=updates, compute=compute, slow=slow)
     problem = Softmax()
     weights, staleness = run_with_workers(partial(_serve, server), settings, problem, 60.0)

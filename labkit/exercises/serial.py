@@ -10,6 +10,7 @@ True
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -19,8 +20,9 @@ import numpy as np
 from labkit.exercises.task import Wrong
 
 __all__ = [
-    "ADAM_RATE", "BATCH", "CLASSES", "CLOSE", "RATE", "REPLICAS", "SIZE", "STEPS", "Gradients",
-    "Rule", "clip", "compare", "first_weights", "make_data", "norm", "scaled", "total", "train",
+    "ADAM_RATE", "BATCH", "CLASSES", "CLOSE", "NO_UPDATE", "RATE", "REPLICAS", "SIZE", "STEPS",
+    "Gradients", "Rule", "check_losses", "check_weights", "clip", "compare", "equal_copies",
+    "first_weights", "make_data", "norm", "right_answers", "scaled", "total", "train",
     "train_with_adam", "whole_batches",
 ]  # fmt: skip
 
@@ -54,6 +56,12 @@ def first_weights() -> tuple[Any, ...]:
         kernel = random.uniform(-limit, limit, (inputs, outputs))
         weights += [kernel.astype("float32"), np.zeros(outputs, "float32")]
     return tuple(weights)
+
+
+def right_answers() -> Any:
+    """For each image, whether the first weights give its label the largest logit."""
+    images, labels = make_data()
+    return _forward(first_weights(), images)[2].argmax(axis=1) == labels
 
 
 def whole_batches() -> list[list[range]]:
@@ -146,12 +154,119 @@ def compare(
     )
 
 
-def _gradients(weights: Sequence[Any], images: Any, labels: Any) -> tuple[Gradients, Any]:
-    """Of the cross-entropy, summed and divided by BATCH; and the loss of each image."""
+def equal_copies(copies: Sequence[Sequence[Any]]) -> list[Any]:
+    """The copies of each variable must be equal."""
+    if any(abs(each[0] - other).max() > CLOSE for each in copies for other in each[1:]):
+        raise Wrong(
+            "The copies of the weights differ between the replicas: each used its own gradients. "
+            "Sum the gradients over the replicas before the update; optimizer.apply_gradients "
+            "inside strategy.run does."
+        )
+    return [each[0] for each in copies]
+
+
+NO_UPDATE = "The weights have not changed: apply the gradients with the optimizer."
+FACTORS = {
+    REPLICAS: f"The gradients are {REPLICAS} times too large: each replica takes the mean loss of "
+    "its own share, and the gradients of the replicas are summed. Divide the summed loss by "
+    "global_batch, as tf.nn.compute_average_loss does.",
+    1 / REPLICAS: f"The gradients are {REPLICAS} times too small: they are summed over the "
+    "replicas, and were divided by their number once more. (A Keras loss that takes the mean "
+    "divides by it already.)",
+    1 / BATCH: f"The gradients are {BATCH} times too small: a mean loss is divided by global_batch "
+    "once more. Divide the sum of the losses by it.",
+    REPLICAS / BATCH: f"The gradients are {BATCH / REPLICAS:g} times too small: the mean loss of "
+    "each share is divided by global_batch once more. Divide the sum of the losses by it.",
+    BATCH: "The loss is a sum, not a mean: divide it by global_batch.",
+    BATCH / REPLICAS: "The loss is divided by the number of replicas, and must be divided by "
+    "global_batch.",
+    0: NO_UPDATE,
+}
+
+
+def check_weights(copies: Sequence[Sequence[Any]]) -> None:
+    """The copies of each variable must be equal, and those of the serial program."""
+    mistakes = {says: train(scaled(by))[0] for by, says in FACTORS.items()}
+    compare(equal_copies(copies), train()[0], mistakes)
+
+
+def each_loss(losses: Any) -> list[Any]:
+    """The losses that were returned."""
+    try:
+        return list(losses)
+    except TypeError:
+        text = reprlib.repr(losses)
+        raise Wrong(f"Return the list of the loss of each step, and not {text}.") from None
+
+
+def _loss(loss: Any) -> float:
+    from labkit.hardware.devices import import_tensorflow
+
+    try:
+        return float(loss)
+    except (TypeError, ValueError):
+        pass
+    if loss is None or "PerReplica" in type(loss).__name__:
+        raise Wrong(
+            "The loss of a step is no number: strategy.run returns one value for each replica. "
+            "Reduce them: strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)."
+        )
+    if import_tensorflow().is_symbolic_tensor(loss):
+        raise Wrong(
+            "A loss is a symbolic tensor: Python code in a tf.function, such as append, runs when "
+            "it is traced and not in each step. Return the loss, and append it outside."
+        )
+    raise Wrong(f"The loss of a step is no number, but {reprlib.repr(loss)}.")
+
+
+def check_losses(losses: Any, shares: Sequence[dict[int, Any]]) -> None:
+    """The loss of each step must be the mean over the global batch."""
+    found = np.array([_loss(loss) for loss in each_loss(losses)])
+    if len(found) != STEPS:
+        raise Wrong(f"You returned {len(found)} losses; there are {STEPS} steps.")
+    _, each = train()
+    right = each.mean(axis=1)
+
+    def is_(expected: Any) -> bool:
+        return bool(np.allclose(found, expected, rtol=1e-3, atol=1e-4))
+
+    if is_(right):
+        return
+    for replica in shares[0]:
+        part = np.array([each.ravel()[list(share[replica])].sum() for share in shares]) / BATCH
+        if is_(part) or is_(part * REPLICAS):
+            raise Wrong(
+                "These are the losses of one replica's share. Reduce them over the replicas: "
+                "strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)."
+            )
+    for factor, says in {
+        REPLICAS: "The mean of each replica is summed: divide the sum by their number.",
+        1 / REPLICAS: "Each replica's part is divided by global_batch (or, in a Keras loss, by the "
+        "number of replicas) already, so the parts are summed, not averaged.",
+        BATCH: "They are sums: divide them by global_batch.",
+    }.items():
+        if is_(factor * right):
+            raise Wrong(f"The losses are {factor:g} times those of the serial program. {says}")
+    if is_(np.cumsum(right) / np.arange(1, STEPS + 1)):
+        raise Wrong("These are means over all steps so far. Return the loss of each step alone.")
+    raise Wrong(
+        f"The first loss is {found[0]:.4f}; in the serial program it is {right[0]:.4f}. "
+        "Return the mean loss over the global batch, before the update of the step."
+    )
+
+
+def _forward(weights: Sequence[Any], images: Any) -> tuple[Any, Any, Any]:
+    """The inputs of both layers, and the logits."""
     kernel, bias, last_kernel, last_bias = weights
     pixels = images.reshape(len(images), -1).astype(float)
     hidden = np.maximum(pixels @ kernel + bias, 0)
-    logits = hidden @ last_kernel + last_bias
+    return pixels, hidden, hidden @ last_kernel + last_bias
+
+
+def _gradients(weights: Sequence[Any], images: Any, labels: Any) -> tuple[Gradients, Any]:
+    """Of the cross-entropy, summed and divided by BATCH; and the loss of each image."""
+    last_kernel = weights[2]
+    pixels, hidden, logits = _forward(weights, images)
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares = exponentials / exponentials.sum(axis=1, keepdims=True)
     losses = -np.log(shares[np.arange(len(labels)), labels])

@@ -11,19 +11,6 @@ from typing import Any
 
 from labkit.kinds import LabError
 
-__all__ = [
-    "LogicalGpu",
-    "import_tensorflow",
-    "logical_cpus",
-    "logical_gpus",
-    "make_strategy",
-    "one_core_each",
-    "short_name",
-    "split_cpu",
-    "split_gpu",
-    "use_memory_growth",
-]
-
 
 def import_tensorflow() -> Any:
     """TensorFlow, without its start-up messages; warnings and errors still show."""
@@ -75,7 +62,7 @@ def logical_gpus() -> list[LogicalGpu]:
 def logical_cpus() -> int:
     """How many logical CPUs there are, or will be once TensorFlow is initialised."""
     config = import_tensorflow().config
-    cpu = config.list_physical_devices("CPU")[0]
+    (cpu,) = config.get_visible_devices("CPU")
     return len(config.get_logical_device_configuration(cpu) or [None])
 
 
@@ -88,27 +75,17 @@ def short_name(device: str) -> str:
     return f"/{device.rpartition('device:')[2].lower()}"
 
 
-def split_cpu(pieces: int) -> bool:
-    """Split the CPU into logical ones. False: TensorFlow is initialised, and it is too late."""
+def split(kind: str, pieces: int, megabytes: int | None = None) -> bool:
+    """Split the CPU or the first GPU into logical devices. False: TensorFlow is initialised."""
     config = import_tensorflow().config
-    cpu = config.list_physical_devices("CPU")[0]
-    with suppress(RuntimeError):
-        config.set_logical_device_configuration(cpu, [config.LogicalDeviceConfiguration()] * pieces)
-        return True
-    return False
-
-
-def split_gpu(pieces: int, megabytes: int) -> bool:
-    """Split the first GPU into logical ones. False: TensorFlow is initialised."""
-    config = import_tensorflow().config
-    gpus = config.get_visible_devices("GPU")
+    devices = config.get_visible_devices(kind)
     piece = config.LogicalDeviceConfiguration(memory_limit=megabytes)
     with suppress(RuntimeError):
         # Growth and limits exclude each other, and an earlier request may have set growth.
-        for gpu in gpus:
+        for gpu in devices if kind == "GPU" else ():
             if not config.get_logical_device_configuration(gpu):
                 config.experimental.set_memory_growth(gpu, False)
-        config.set_logical_device_configuration(gpus[0], [piece] * pieces)
+        config.set_logical_device_configuration(devices[0], [piece] * pieces)
         return True
     return False
 

@@ -12,8 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-__all__ = ["Driver", "Gpu", "Opened", "names_text", "open_driver", "read_gpus"]
-
 # Why NVML does not start, by the name of its error.
 _FAULTS = {
     "LIBRARY_NOT_FOUND": (
@@ -60,17 +58,12 @@ class Driver:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Opened:
-    """The module pynvml, initialised; or None, the name of NVML's error and a sentence."""
-
-    pynvml: Any
-    fault: str = ""
-    says: str = ""
+class NoDriver(Exception):
+    """NVML does not start: the name of its error, and a sentence."""
 
 
-def open_driver() -> Opened:
-    """NVML, initialised. Whoever opens it calls `pynvml.nvmlShutdown()` in the end."""
+def open_driver() -> Any:
+    """The module pynvml, initialised. Whoever opens it calls its `nvmlShutdown()` in the end."""
     import pynvml
 
     try:
@@ -78,18 +71,18 @@ def open_driver() -> Opened:
     except pynvml.NVMLError as fault:
         for name, says in _FAULTS.items():
             if fault.value == getattr(pynvml, f"NVML_ERROR_{name}"):
-                return Opened(None, name, says)
-        return Opened(None, "UNKNOWN", _SILENT.format(fault=fault))
-    return Opened(pynvml)
+                raise NoDriver(name, says) from fault
+        raise NoDriver("UNKNOWN", _SILENT.format(fault=fault)) from fault
+    return pynvml
 
 
 def read_gpus() -> Driver:
     """Every GPU and what is known of it. Without a driver this takes no time and is no error."""
-    opened = open_driver()
-    pynvml = opened.pynvml
-    if pynvml is None:
-        absent = opened.fault == "LIBRARY_NOT_FOUND"
-        return Driver(None, "none" if absent else "broken", notes=(opened.says,))
+    try:
+        pynvml = open_driver()
+    except NoDriver as fault:
+        name, says = fault.args
+        return Driver(None, "none" if name == "LIBRARY_NOT_FOUND" else "broken", notes=(says,))
     notes: list[str] = []
     try:
         version = pynvml.nvmlSystemGetDriverVersion()

@@ -12,18 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = [
-    "Cores",
-    "Limits",
-    "Memory",
-    "core_times",
-    "limits",
-    "process_memory",
-    "read_cores",
-    "read_memory",
-    "usable_cores",
-]
-
 
 @dataclass(frozen=True)
 class Cores:
@@ -146,16 +134,14 @@ def core_times() -> dict[int, tuple[float, float]]:
     return found
 
 
-def process_memory(pid: int) -> int:
-    """Bytes of main memory that a process holds. ProcessLookupError when it has ended."""
+def process_memory(pid: int) -> int | None:
+    """Bytes of main memory that a process holds; None when it has ended."""
     import psutil
 
     try:
         return int(psutil.Process(pid).memory_info().rss)
-    except psutil.NoSuchProcess as fault:
-        raise ProcessLookupError(pid) from fault
-    except psutil.AccessDenied as fault:
-        raise PermissionError(pid) from fault
+    except psutil.Error:
+        return None
 
 
 @cache

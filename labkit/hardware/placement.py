@@ -16,8 +16,6 @@ from typing import Any
 from labkit.hardware.devices import import_tensorflow, short_name
 from labkit.kinds import count_text, measured
 
-__all__ = ["DeviceWork", "work_by_device"]
-
 # Operations that only pass values along.
 _PASSING = frozenset(
     {"_Arg", "_DeviceArg", "_Retval", "_DeviceRetval", "_Send", "_Recv", "_HostSend", "_HostRecv"}

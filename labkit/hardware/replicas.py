@@ -20,8 +20,6 @@ from labkit.hardware.devices import LogicalGpu
 from labkit.hardware.machine import read_cores
 from labkit.kinds import LabError, bytes_text
 
-__all__ = ["Replicas", "replicas"]
-
 Placement = Literal["gpus", "one gpu, split", "cpus"]
 
 # Below this, TensorFlow's own libraries leave a piece of a GPU no room for a model.
@@ -127,7 +125,7 @@ def _on_cpus(numbers: list[int]) -> Replicas:
     # Four to a core already take turns; eight are allowed anywhere, because lessons show eight.
     needed = whole("number of logical CPUs", max(numbers) + 1, at_most=max(8, 4 * cores))
     have = tf_devices.logical_cpus()
-    if have < needed and not tf_devices.split_cpu(needed):
+    if have < needed and not tf_devices.split("CPU", needed):
         raise _too_late(needed, have, "logical CPU")
     summary = f"{count} logical CPU{'s' if count > 1 else ''}"
     if tf_devices.one_core_each(needed, cores) and count <= cores:
@@ -150,7 +148,7 @@ def _on_gpus(count: int, gpus: list[LogicalGpu]) -> Replicas:
     for fitting in (chips, pieces):
         if count <= len(fitting):
             return _on_chosen(fitting[:count], gpus)
-    if not tf_devices.split_gpu(count, _megabytes_of_a_piece(count)):
+    if not tf_devices.split("GPU", count, _megabytes_of_a_piece(count)):
         raise _too_late(count, max(len(chips), len(pieces)), "GPU")
     return _on_chosen(list(range(count)), tf_devices.logical_gpus())
 

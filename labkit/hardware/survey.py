@@ -16,8 +16,6 @@ from labkit.hardware.gpus import Driver, Gpu, names_text, read_gpus
 from labkit.hardware.machine import Cores, Memory, limits, read_cores, read_memory
 from labkit.kinds import bytes_text, measured
 
-__all__ = ["Hardware", "machine_text", "survey"]
-
 
 @dataclass(frozen=True)
 class Hardware:

@@ -273,7 +273,8 @@ CHOICES = {
     "accumulate": Choice(
         "Smaller batch, accumulated",
         "Several small steps add up their gradients before one update; works on any device count.",
-        "any strategy: optimizer with gradient_accumulation_steps in Keras",
+        "any strategy, in a loop of your own; on one device Keras has gradient_accumulation_steps",
+        7,
     ),
     "nothing": Choice(
         "More memory first",

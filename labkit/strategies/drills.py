@@ -196,18 +196,18 @@ def _together(scene: _Scene, timeout: float) -> DrillRecord:
     if scene.fault == "kill":
         result = (
             f"A synchronous step needs every worker: after step {FATAL} one was missing, and "
-            'without a checkpoint what was learnt is lost. See drill("restart").'
+            'without a checkpoint the training is lost. See drill("restart").'
         )
     elif noticed is None or noticed > 0.9 * timeout:
         result = (
             f"Worker 0 waited for worker 1 until its timeout of {seconds_text(timeout)} was over; "
-            "without one, a collective waits for ever."
+            "without a timeout, a collective waits without end."
         )
     else:
         result = (
             f"Before its timeout of {seconds_text(timeout)} was over, worker 0 missed the "
-            "heartbeats of worker 1, which has stopped as a whole. A program that hangs in a "
-            "living process sends them."
+            "heartbeats of worker 1, whose whole process has stopped. A process in which only the "
+            "program hangs still sends them."
         )
     return scene.record(noticed, 0 in outcome.results, result)
 
@@ -255,8 +255,8 @@ def _slow_together(scene: _Scene, timeout: float) -> DrillRecord:
     after = statistics.median(seconds[STEPS // 2 + 1 :])
     result = (
         f"A step of worker 0 took {seconds_text(before)} before and {seconds_text(after)} after, "
-        "though nothing was done to it: a synchronous step takes as long as its slowest worker, "
-        "the straggler."
+        "though only worker 1 was slowed down: a synchronous step takes as long as its slowest "
+        "worker, the straggler."
     )
     return scene.record(None, True, result, step_before=before, step_after=after)
 
@@ -276,7 +276,7 @@ def _kill_with_server(scene: _Scene, timeout: float) -> DrillRecord:
     )
     again = f"{trained.repeated} had to be" if trained.repeated else "none was"
     result = (
-        f"The lost worker's step went to another: {total} steps were handed out, and {again} "
+        f"The lost worker's step went to another: {total} steps were scheduled, and {again} "
         f"done twice. {shares}. Loss {trained.updates[0].loss:.2f} at the first step, "
         f"{trained.updates[-1].loss:.2f} at the last."
     )

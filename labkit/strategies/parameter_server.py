@@ -1,4 +1,4 @@
-"""A parameter server holds the weights, workers compute gradients, a chief hands out the steps.
+"""A parameter server holds the weights, workers compute gradients, a chief schedules the steps.
 
 No worker waits for another: each fetches the weights, computes with its own batch, and sends its
 gradient to the server, which applies it at once.
@@ -61,7 +61,7 @@ class ParameterServerRun:
 
     workers: int
     scheduled: int
-    """Steps that the chief has handed out."""
+    """Steps that the chief has scheduled."""
     executed: int
     """Updates counted on the server by assign_add, which loses none."""
     applied: int
@@ -108,7 +108,7 @@ class ParameterServerRun:
         )
         rate = rate_text(self.executed * BATCH / self.seconds)
         return (
-            f"{self.workers} workers, 1 parameter server; {self.scheduled} steps handed out, "
+            f"{self.workers} workers, 1 parameter server; {self.scheduled} steps scheduled, "
             f"{self.executed} done ({shares}) in {seconds_text(self.seconds)} ({rate})\n"
             f"loss {first:.3f} → {last:.3f} (means of {part} updates)\n"
             f"staleness of the gradients: {stale}; {self.mean_staleness:.2f} on average\n"
@@ -201,7 +201,7 @@ class Chief:
         one_at_a_time: bool = False,
         progress: Callable[[int], None] = lambda done: None,
     ) -> ParameterServerRun:
-        """Hand out so many steps, once, and wait until all are done.
+        """Schedule this number of steps, and wait until all are done.
 
         One at a time, the result is that of one device. `progress` is called with the number of
         updates that the server has counted, whenever it has changed.
@@ -272,7 +272,7 @@ class Chief:
         return one_step
 
     def _wait(self, count: int, progress: Callable[[int], None]) -> None:
-        """Wait for the steps handed out; TensorFlow's own join has no timeout."""
+        """Wait for the scheduled steps; TensorFlow's own join has no timeout."""
         done, since = 0, time.monotonic()
         while not self.coordinator.done():
             now = int(self.executed.numpy())
@@ -283,7 +283,7 @@ class Chief:
                 raise LabError(
                     f"{done} of {count} steps are done, and no update has come for "
                     f"{seconds_text(STALLED)}. The chief waits without end for a worker that "
-                    "hangs; a dead one it would replace. End that process."
+                    "hangs; it would replace one that has ended. End that process."
                 )
             time.sleep(POLL)
         self.coordinator.join()

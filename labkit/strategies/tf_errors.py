@@ -25,23 +25,23 @@ KNOWN = (
     (
         ("PerReplica", "unsupported type"),
         "Before it trains, Keras averages the first batch over the replicas to learn its shape, "
-        "and across processes TensorFlow cannot average a pair of images and labels. A loop of "
+        "and TensorFlow cannot average a pair of images and labels across processes. A loop of "
         "your own around strategy.run(model.train_step, ...) works.",
     ),
     (
         ("AggregatingVariable", "aggregation method"),
-        "Keras' Dropout writes its random state on every replica, and of a variable that all "
-        "replicas share there is only one to write to.",
+        "Keras' Dropout writes its random state on every replica, but all replicas share one "
+        "copy of this variable.",
     ),
     (
         ("ClusterCoordinator.create_per_worker_dataset",),
-        "With parameter servers each worker needs a data set of its own, made where it is; Keras' "
-        "fit makes one for all.",
+        "With parameter servers each worker needs a data set of its own; Keras' fit makes one for "
+        "all workers.",
     ),
     (("unshardable source dataset",), "The images do not come from files that could be sharded."),
     (
         ("Could not apply FILE based sharding",),
-        "There are fewer files than workers, and each worker needs one at least.",
+        "There are fewer files than workers, and each worker needs at least one.",
     ),
 )
 

@@ -79,7 +79,7 @@ def workers(timeout: float | None = None) -> Workers:
     """The workers named in TF_CONFIG, joined by TensorFlow: the first line of a rank's program.
 
     It returns when all of them have joined. With `timeout`, a collective that takes more seconds
-    fails. Without it, workers wait for ever for one that hangs in a living process: TensorFlow's
+    fails. Without it, workers wait without end for one whose program hangs: TensorFlow's
     heartbeats find only a process that has stopped as a whole.
     """
     return _joined(None if timeout is None else number("timeout", timeout, above=0))
@@ -103,8 +103,8 @@ def _joined(timeout: float | None) -> Workers:
         if "program startup" not in str(fault):
             raise
         raise LabError(
-            "This program has used TensorFlow before it joined the other workers, and then it is "
-            "too late. Make labkit.strategies.workers() the first line of the program."
+            "This program used TensorFlow before it joined the other workers. "
+            "Make labkit.strategies.workers() the first line of the program."
         ) from fault
     return Workers(strategy.num_replicas_in_sync, index, processes, strategy)
 

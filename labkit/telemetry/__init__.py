@@ -7,6 +7,6 @@
 """
 
 from labkit.telemetry.recording import read as replay
-from labkit.telemetry.spans import keras_callback, mark
+from labkit.telemetry.spans import mark
 
-__all__ = ["keras_callback", "mark", "replay"]
+__all__ = ["mark", "replay"]

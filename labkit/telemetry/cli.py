@@ -18,8 +18,6 @@ from labkit.telemetry.format import Span, line
 from labkit.telemetry.recording import read
 from labkit.telemetry.spans import SPANS_TO, one_line
 
-__all__ = ["record", "replay"]
-
 _NAME_LENGTH = 60
 
 
@@ -47,7 +45,6 @@ def record(program: list[str], to: Path | None = None, every: float = 0.1) -> in
         ) from fault
     try:
         client.start()
-        client.batch(1)  # each sample is in the file at once: a crash costs the last one
         began = time.monotonic()
         code = _run(program, {**os.environ, SPANS_TO: str(file.resolve())}, client)
         write(line(Span(name, began - clock, time.monotonic() - clock)))
@@ -70,7 +67,7 @@ def record(program: list[str], to: Path | None = None, every: float = 0.1) -> in
 
 def replay(file: Path, html: Path | None = None, *, show: bool = True) -> int:
     """Print the table, write the page, open it where there is a browser."""
-    from labkit.views.panel_page import document
+    from labkit.views.embed import document
 
     recording = read(file)
     target = html or Path(tempfile.mkdtemp(prefix="labkit-replay-")) / f"{file.stem}.html"
@@ -86,19 +83,26 @@ def replay(file: Path, html: Path | None = None, *, show: bool = True) -> int:
 
 def _run(program: list[str], environment: dict[str, str], client: SamplerClient) -> int:
     """Its exit code; below zero the signal that has ended it."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, _: object) -> None:
+        for one in started:
+            one.send_signal(number)
+
+    # Before the program starts, so that a request to end always reaches it.
+    end = signal.signal(signal.SIGTERM, pass_on)
+    interrupt = signal.getsignal(signal.SIGINT)
     try:
-        running = subprocess.Popen(program, env=environment)
+        started.append(subprocess.Popen(program, env=environment))
+        # Ctrl-C reaches the program from the terminal.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        client.watch_process(started[0].pid)
+        return started[0].wait()
     except OSError as fault:
         raise LabError(
             f"{program[0]!r} cannot be run: {fault.strerror}. Write it as you would without "
             "`labkit record`, after two dashes: labkit record -- python train.py"
         ) from fault
-    client.watch_process(running.pid)
-    # Ctrl-C reaches the program from the terminal; a request to end is passed on to it.
-    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end = signal.signal(signal.SIGTERM, lambda signum, _: running.send_signal(signum))
-    try:
-        return running.wait()
     finally:
         signal.signal(signal.SIGINT, interrupt)
         signal.signal(signal.SIGTERM, end)

@@ -24,8 +24,6 @@ from labkit.hardware import machine_text
 from labkit.telemetry.format import Header, line
 from labkit.telemetry.metrics import State
 
-__all__ = ["UP_TO_NOW", "SamplerClient"]
-
 FIRST_SAMPLE = 2.0  # seconds that start() waits for it, so that nothing is missed
 APART = 0.06  # seconds between two samples that give a utilisation
 UP_TO_NOW = 0.3  # seconds to wait for the samples of this moment
@@ -81,10 +79,6 @@ class SamplerClient:
         with self._answered:
             self._answered.wait_for(lambda: self._flushed >= number or not self.alive, timeout)
             return self._flushed >= number
-
-    def batch(self, samples: int) -> None:
-        """So many samples in one text from now on: few where a page shows them."""
-        self._ask(f"batch {samples}")
 
     def watch_process(self, pid: int) -> None:
         """From now on the process memory is that of `pid`; it begins with this process."""

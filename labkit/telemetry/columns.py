@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-__all__ = ["Columns", "Series"]
-
 _KNOWN = {int, float, type(None)}
 _TOGETHER = 512  # rows that become arrays at a time
 

@@ -27,10 +27,6 @@ from typing import Any, get_args
 
 from labkit.telemetry.metrics import Device, Row, State, Why
 
-__all__ = [
-    "Cost", "Damage", "End", "Header", "Line", "Source", "Span", "line", "read_line", "row_line",
-]  # fmt: skip
-
 FORMAT = 1
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from labkit.hardware.gpus import open_driver
+from labkit.hardware.gpus import NoDriver, open_driver
 from labkit.telemetry.metrics import METRICS, Device, Row, State, Why
 from labkit.telemetry.nvml import (
     NOT_LISTED,
@@ -27,8 +27,6 @@ from labkit.telemetry.nvml import (
     every_sample,
     once_a_second,
 )
-
-__all__ = ["Gpus"]
 
 NAMES = (
     "utilisation", "sm_activity", "memory_activity", "memory", "process_memory", "power",
@@ -76,11 +74,12 @@ class Gpus:
     def open(self) -> tuple[tuple[Device, ...], tuple[State, ...]]:
         """The devices and what they do not tell. No driver at all is a note."""
         now = self._clock()
-        opened = open_driver()
-        if opened.pynvml is None:
+        try:
+            nvml = self._nvml = open_driver()
+        except NoDriver as fault:
+            name, says = fault.args
             whys: dict[str, Why] = {"LIBRARY_NOT_FOUND": "note", "NO_PERMISSION": "refused"}
-            return (), (State(now, self.name, "", whys.get(opened.fault, "lost"), opened.says),)
-        nvml = self._nvml = opened.pynvml
+            return (), (State(now, self.name, "", whys.get(name, "lost"), says),)
         self._gpus = [Gpu(nvml, i, self._pid) for i in range(nvml.nvmlDeviceGetCount())]
         if not self._gpus:
             says = "The NVIDIA driver works, but shows no GPU here."

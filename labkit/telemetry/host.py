@@ -14,15 +14,12 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit.hardware import machine
 from labkit.telemetry.metrics import Device, Row, State, Why
-
-__all__ = ["Host"]
 
 NAMES = ("utilisation", "memory", "process_memory", "power", "energy")
 SHORT = 0.045  # seconds: over less, counters tell nothing
@@ -99,11 +96,11 @@ class Host:
         memory = edge or now >= self._memory_due
         if memory:
             self._memory_due = now + MEMORY
-        content = {}
-        for metric, read in self._readings.items():
-            if memory or metric not in ("memory", "process_memory"):
-                with suppress(ProcessLookupError):  # the process that is followed has ended
-                    content[metric] = read()
+        content = {
+            metric: read()
+            for metric, read in self._readings.items()
+            if memory or metric not in ("memory", "process_memory")
+        }
         self._kept.append(Kept(now, content))
 
     def take(self) -> tuple[list[Row], tuple[State, ...]]:

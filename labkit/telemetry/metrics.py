@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["METRICS", "Device", "Row", "State", "Why"]
-
 METRICS = {
     "utilisation": "utilisation",  # %; GPU: a kernel was resident; CPU: not idle
     "sm_activity": "SM activity",  # %; how many of the multiprocessors had work

@@ -17,11 +17,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-__all__ = [
-    "NOT_LISTED", "UNSUPPORTED", "Call", "Fault", "Found", "Gpm", "Processes", "asked",
-    "every_sample", "once_a_second",
-]  # fmt: skip
-
 UNSUPPORTED = 3  # NVML's return code
 NOT_LISTED = -1  # ours: the driver does not list the process
 

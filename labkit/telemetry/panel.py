@@ -28,10 +28,7 @@ from labkit.telemetry.usage import SpanTable
 if TYPE_CHECKING:
     from labkit.views.live import Bridge
 
-__all__ = ["Panel", "panel"]
-
 CAPACITY = 12_000_000  # numbers that are kept of each source, 96 MB: an hour of 64 cores
-SHOWN_BATCH = 0.5  # seconds of samples in a message to a page: two messages a second
 SHORT_CELL = 3  # samples: a cell that ends sooner has nothing to show
 
 _newest: Panel | None = None
@@ -160,7 +157,6 @@ class Panel:
             from labkit.views.panel_page import page
 
             if self._bridge is None:
-                self._client.batch(max(1, round(SHOWN_BATCH / self._header.every)))
                 # Newer samples follow by themselves; to wait here could be to wait for ourselves.
                 self._bridge = Bridge(self._key, self._so_far)
             alt = "A live panel of this machine's devices. It is drawn while the kernel runs."

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-__all__ = ["Recorder", "Recording", "Series", "read"]
-
 _TOGETHER = 1000  # lines that are parsed at a time
 
 
@@ -98,32 +96,7 @@ class Recording:
         return tuple(dict.fromkeys(one.says for one in [*faults, *notes]))
 
     def column(self, device: str, metric: str) -> tuple[Numbers, Numbers]:
-        """Times and values of one metric of one device, without what is missing.
-
-        Two metrics are sums over time, so that the mean utilisation between two moments is the
-        growth of `busy_seconds` (the time at full use that would be as much) over the growth of
-        `covered_seconds` (the time for which utilisation is known).
-        """
-        if (device, metric) not in self._columns:  # a table asks for the same ones for every span
-            sums = metric in ("busy_seconds", "covered_seconds")
-            self._columns[device, metric] = (self._sum if sums else self._column)(device, metric)
-        return self._columns[device, metric]
-
-    @cached_property
-    def _columns(self) -> dict[tuple[str, str], tuple[Numbers, Numbers]]:
-        return {}
-
-    def _sum(self, device: str, metric: str) -> tuple[Numbers, Numbers]:
-        import numpy as np
-
-        times, used = self.column(device, "utilisation")
-        steps = np.diff(times, prepend=times[:1])
-        # Two samples further apart say nothing about the time between them.
-        steps[steps > max(3 * self.header.every, 1.0)] = 0.0
-        # A utilisation counter describes the time before it.
-        return times, np.cumsum(steps * used / 100 if metric == "busy_seconds" else steps)
-
-    def _column(self, device: str, metric: str) -> tuple[Numbers, Numbers]:
+        """Times and values of one metric of one device, without what is missing."""
         import numpy as np
 
         for one in self.series:
@@ -140,15 +113,30 @@ class Recording:
             raise LabError(f"There is no device {device!r} in this recording. It has {known}.")
         return np.empty(0), np.empty(0)  # a metric that this device does not give
 
+    def busy(self, device: str) -> tuple[Numbers, Numbers, Numbers]:
+        """Times, seconds busy up to then, and seconds for which the utilisation is known.
+
+        The mean utilisation between two moments is the growth of the second over the third.
+        """
+        import numpy as np
+
+        times, used = self.column(device, "utilisation")
+        steps = np.diff(times, prepend=times[:1])
+        # Two samples further apart say nothing about the time between them.
+        steps[steps > max(3 * self.header.every, 1.0)] = 0.0
+        # A utilisation counter describes the time before it.
+        return times, np.cumsum(steps * used / 100), np.cumsum(steps)
+
     def table(self) -> SpanTable:
         """What each span used: time, utilisation, memory, energy."""
         return table(self)
 
     def save(self, path: str | Path) -> None:
         """Write it to a file that `labkit.replay` reads. All of it, or nothing."""
-        write_text(path, "".join(f"{text}\n" for text in self._lines()))
+        write_text(path, "".join(f"{text}\n" for text in self.lines()))
 
-    def _lines(self) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
+        """The lines of a file of it."""
         import numpy as np
 
         yield line(self.header)

@@ -2,13 +2,11 @@
 
     python -P -m labkit.telemetry.sampler --pid 4242 --header '{"labkit":"recording", …}'
 
-It writes the lines of `format`: header, sources, then rows in batches. One batch is one write of
-whole lines. Requests come on standard input, one a line:
+It writes the lines of `format`: header, sources, then rows in batches of half a second. One batch
+is one write of whole lines. Requests come on standard input, one a line:
 
     sample      sample now (the edge of a span); written with the next batch
     flush N     sample now, write everything, then the line {"flushed": N}
-    batch N     from now on, write N samples together: 5 while a page shows them, 1 for a file; at
-                first 20; never more than 2 s together
     process P   from now on, the memory of process P
     end         write everything and exit; the end of standard input and of the parent do the same
 
@@ -35,10 +33,7 @@ from labkit.telemetry.gpus import Gpus
 from labkit.telemetry.host import Host
 from labkit.telemetry.metrics import State
 
-__all__ = ["Sampler", "main"]
-
-BATCH = 20
-LONGEST_BATCH = 2.0  # seconds
+BATCH = 0.5  # seconds of samples in one write, and in one message to a page
 CLOSE = 0.005  # seconds; requests that come nearer than this share a sample
 PIPE, F_SETPIPE_SZ = 1 << 20, 1031  # fcntl has the name on Linux only
 
@@ -74,7 +69,8 @@ class Sampler:
 
     def __init__(self, sources: Sequence[Gpus | Host], every: float, began: float) -> None:
         self._sources, self._every, self._began = sources, every, began
-        self._received, self._batch = b"", BATCH
+        self._received = b""
+        self._together = max(1, round(BATCH / every))  # samples in a batch
         self._lines: list[str] = []  # that are not written yet
         self._arrived = select.poll()  # costs less than select()
         self._arrived.register(0, select.POLLIN)
@@ -94,8 +90,7 @@ class Sampler:
             for _, source in opened:
                 source.sample(edge)
             tick = int((sampled - self._began) / self._every)
-            together = max(1, min(self._batch, int(LONGEST_BATCH / self._every)))
-            if flushes or tick // together != written // together:
+            if flushes or tick // self._together != written // self._together:
                 written = tick
                 self._take(opened)
                 self._lines += [f'{{"flushed":{number}}}' for number in flushes]
@@ -135,8 +130,6 @@ class Sampler:
                         edge = True
                     case [b"flush", number]:
                         edge, flushes = True, [*flushes, int(number)]
-                    case [b"batch", number]:
-                        self._batch = int(number)
                     case [b"process", pid]:
                         for source in self._sources:
                             source.follow(int(pid))

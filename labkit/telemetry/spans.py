@@ -26,10 +26,6 @@ from typing import Any, Self
 from labkit.arguments import number
 from labkit.telemetry.format import Span, line
 
-__all__ = [
-    "SPANS_TO", "Cells", "Mark", "cell_name", "keras_callback", "listening", "mark", "one_line",
-]  # fmt: skip
-
 Listener = Callable[[Span], object]
 
 # `labkit record` names its file here, and the program that it runs appends its spans to it.
@@ -103,29 +99,6 @@ def one_line(name: object) -> str:
     """
     letters = (one if one.isprintable() else " " for one in str(name)[:_LONGEST_NAME])
     return " ".join("".join(letters).split()) or "unnamed"
-
-
-def keras_callback(images: float | None = None) -> Any:
-    """Give it to `model.fit(callbacks=[…])`: each epoch becomes a span, its evaluation included.
-
-    `images` is the number of training images that an epoch sees.
-    """
-    images = _count(images)
-    from keras.callbacks import Callback
-
-    class Epochs(Callback):  # type: ignore[misc]  # Keras is untyped, and loaded only here
-        span: Mark | None = None
-
-        def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-            if self.span is not None:
-                self.span.end()  # it was interrupted; a span ends once
-            self.span = mark(f"epoch {epoch + 1}")
-
-        def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-            if self.span is not None:
-                self.span.end(images)
-
-    return Epochs()
 
 
 class Cells:

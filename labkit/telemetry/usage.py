@@ -14,9 +14,7 @@ from labkit.telemetry.format import Span
 from labkit.telemetry.metrics import Device
 
 if TYPE_CHECKING:
-    from labkit.telemetry.recording import Recording
-
-__all__ = ["SpanTable", "SpanUse", "joules_text", "table", "use"]
+    from labkit.telemetry.recording import Numbers, Recording
 
 TOO_SHORT, NOT_SEEN = "too short to measure", "not seen"
 # Of ten updates of a counter in a span, one that falls just outside is a tenth of the result.
@@ -73,12 +71,12 @@ def use(recording: Recording, span: Span) -> tuple[SpanUse, ...]:
 def _of_device(recording: Recording, span: Span, end: float, device: Device) -> SpanUse:
     key, start = device.key, span.start
     mean = peak = None
-    covered = _grown(recording, key, "covered_seconds", start, end)
+    times, busy, covered = recording.busy(key)
+    known = _grown(times, covered, start, end)
     # A utilisation counter describes the time before it: one sample would be of another span.
-    times, _ = recording.column(key, "utilisation")
     inside = (times >= start) & (times <= _last(recording, end))
-    if inside.sum() > 1 and covered >= _COVERED * (end - start):
-        mean = min(100 * _grown(recording, key, "busy_seconds", start, end) / covered, 100.0)
+    if inside.sum() > 1 and known >= _COVERED * (end - start):
+        mean = min(100 * _grown(times, busy, start, end) / known, 100.0)
         peak = max(_peak(recording, [key], "utilisation", start, end) or 0.0, mean)
     memory = _peak(recording, [key], "memory", start, end)
     joules = _joules(recording, key, start, end)
@@ -112,14 +110,13 @@ def _last(recording: Recording, end: float) -> float:
     return end + recording.header.every / 2
 
 
-def _grown(recording: Recording, device: str, counter: str, start: float, end: float) -> float:
+def _grown(times: Numbers, counter: Numbers, start: float, end: float) -> float:
     """By how much a counter grew; between its samples on a straight line."""
     import numpy as np
 
-    times, values = recording.column(device, counter)
-    if len(times) < 2:
+    if not len(times):
         return 0.0
-    low, high = np.interp([start, end], times, values)
+    low, high = np.interp([start, end], times, counter)
     return float(high - low)
 
 
@@ -155,7 +152,7 @@ def _joules(recording: Recording, device: str, start: float, end: float) -> floa
     if (growth > 0).sum() < _UPDATES or (growth < 0).any() or seen < _COVERED * (end - start):
         return None
     # What lies outside of the first and the last sample is taken to be like the rest.
-    return _grown(recording, device, "energy", start, end) * float((end - start) / seen)
+    return _grown(times, counter, start, end) * float((end - start) / seen)
 
 
 def _reason(recording: Recording, device: Device, metric: str, start: float, end: float) -> str:

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,8 +25,6 @@ from labkit.timing.estimate import percent
 from labkit.timing.intervals import shift
 from labkit.training.inputs import cached_batch
 from labkit.training.job import Job
-
-__all__ = ["Breakdown", "Part", "StepTime", "breakdown", "step_time"]
 
 CONFIDENCE = 0.95
 CALL_SECONDS = 0.08  # of one timed call: long against the clock, short against a lesson
@@ -82,8 +79,9 @@ def step_time(replicas: int, global_batch: int, seconds: Mapping[str, Sequence[f
     >>> [part.seconds for part in step.parts], step.seconds
     ([3.0, 1.0, 1.0], 5.0)
     """
-    fresh = _difference("input", seconds["no reduction"], seconds["compute"])
-    reduction = _difference("gradient reduction", seconds["step"], seconds["no reduction"])
+    apart = seconds.get("no reduction", seconds["step"])  # one device has nothing to reduce
+    fresh = _difference("input", apart, seconds["compute"])
+    reduction = _difference("gradient reduction", seconds["step"], apart)
     # What remains of the step, so that the parts add up to it: what is not measurable is here.
     rest = shift(seconds["step"], CONFIDENCE).value - fresh.seconds - reduction.seconds
     found = shift(seconds["compute"], CONFIDENCE)
@@ -141,41 +139,40 @@ class Breakdown:
 
 
 def breakdown(job: Job, *, rounds: int = 15) -> Breakdown:
-    """Time a job's step with and without its parts, beside the same job on one device.
+    """Time a step with and without its parts, beside the same step on one device.
 
     >>> breakdown(Job("dense", data, replicas=labkit.replicas(2))).plot()  # doctest: +SKIP
 
-    The job's weights are as before afterwards.
+    It trains copies of the job: the job itself stays as it is.
     """
     if job.replicas.count == 1:
         raise LabError(
             "This job has one replica: there is nothing to compare it with. "
             "Take a job with replicas=labkit.replicas(2)."
         )
-    alone = job.on(replicas(devices=[job.replicas.devices[0]]))
-    with _restored(job):
-        steps = {one: _steps_per_call(one) for one in (alone, job)}
-        timed = compare(
-            {
-                f"{one.replicas.count}, {name}": call
-                for one in steps
-                for name, call in _variants(one, steps[one]).items()
-            },
-            rounds=rounds, time_limit=120.0, warmup=4, unit="steps", seed=0,
-        )  # fmt: skip
-
-    def seconds(one: Job, name: str) -> list[float]:
-        return [s / steps[one] for s in timed.samples(f"{one.replicas.count}, {name}")]
-
-    def times(one: Job) -> StepTime:
-        lone = "step" if one is alone else "no reduction"
-        rounds = {name: seconds(one, name) for name in ("step", "compute")}
-        found = {**rounds, "no reduction": seconds(one, lone)}
-        return step_time(one.replicas.count, one.global_batch, found)
-
-    of_one, of_many = times(alone), times(job)
+    jobs = alone, together = (
+        job.on(replicas(devices=[job.replicas.devices[0]])),
+        job.on(job.replicas),
+    )
+    steps = {one: _steps_per_call(one) for one in jobs}
+    variants = {one: _variants(one, steps[one]) for one in jobs}
+    timed = compare(
+        {f"{one.replicas.count}, {name}": call
+         for one in jobs for name, call in variants[one].items()},
+        rounds=rounds, time_limit=120.0, warmup=4, unit="steps", seed=0,
+    )  # fmt: skip
+    seconds = {
+        one: {
+            name: [s / steps[one] for s in timed.samples(f"{one.replicas.count}, {name}")]
+            for name in variants[one]
+        }
+        for one in jobs
+    }
+    of_one, of_many = (
+        step_time(one.replicas.count, one.global_batch, seconds[one]) for one in jobs
+    )
     larger = math.log(job.global_batch / alone.global_batch)
-    pairs = zip(seconds(alone, "step"), seconds(job, "step"), strict=True)
+    pairs = zip(seconds[alone]["step"], seconds[together]["step"], strict=True)
     speedups = [math.log(a / b) + larger for a, b in pairs]
     return Breakdown(
         title=f"Where a step goes: {job.model.name} model on {job.data.label}",
@@ -210,15 +207,3 @@ def _steps_per_call(job: Job) -> int:
         _run(job, job.run_steps, order, probe)
         per_step = (time.perf_counter() - began) / probe
     return int(min(max(4, CALL_SECONDS / per_step), job.steps_per_epoch))
-
-
-@contextmanager
-def _restored(job: Job) -> Iterator[None]:
-    """Give a job its variables back: timing trains, and without reduction the replicas differ."""
-    variables = [*job.model.weights, *job.optimizer.variables()]
-    before = [v.numpy() for v in variables]
-    try:
-        yield
-    finally:
-        for variable, value in zip(variables, before, strict=True):
-            variable.assign(value)

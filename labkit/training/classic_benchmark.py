@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 import io
 import math
 import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import median
-from types import CodeType
 from typing import Any, NamedTuple
 
 from labkit.arguments import one_of
@@ -30,21 +29,6 @@ from labkit.kinds import Kind, measured, percent_text, ratio_text, seconds_text
 from labkit.progress import progress
 from labkit.timing import compare, judge
 
-__all__ = ["DEFECTS", "Ablation", "AblationStep", "ablation", "program", "run"]
-
-# In the order in which the ablation fixes them, each with what is said when its fix changed nothing
-# here. The first three concern what is timed.
-DEFECTS = {
-    "clock": "a process that waits, for a GPU or for its turn, uses no CPU",
-    "first epoch": "tracing weighs less, the longer the training",
-    "timed evaluation": "it takes longer with more test images",
-    "loss": "the wrong loss needs more epochs to show",
-    "pipeline": "shuffling matters for images that are sorted by class",
-    "batch": "64 is the global batch of two replicas, not of four",
-    "different batch": "larger batches make fewer updates an epoch",
-    "float64": "60,000 images would take 376 MB",
-}
-TIMING_DEFECTS = 3
 HALVES = {"one": "one device", "two": "two replicas"}
 # A smaller change of a time, or of the accuracy on 1000 test images, is called none: trainings with
 # other random numbers stay within the latter.
@@ -100,31 +84,57 @@ two_accuracy = two.evaluate(test, verbose=0)[1]
 two_seconds = time.process_time() - start
 print(f"two replicas: {two_seconds:.2f} seconds, accuracy {two_accuracy:.3f}")
 """
-# What to write instead, in the order in which it is replaced.
-FIXES = {
-    "first epoch": {
-        f"start = time.process_time()\n{half}": (
-            f"{half}.fit({few}, verbose=0)  # warm-up\nstart = time.process_time()\n{half}"
-        )
-        for half, few in (("one", "x[:64], y[:64]"), ("two", "train.take(2)"))
-    },
-    "timed evaluation": {
-        f"{half}_accuracy = {half}.evaluate({test}, verbose=0)[1]\n"
-        f"{half}_seconds = time.process_time() - start\n": (
-            f"{half}_seconds = time.process_time() - start\n"
-            f"{half}_accuracy = {half}.evaluate({test}, verbose=0)[1]\n"
-        )
-        for half, test in (("one", "x_test, y_test"), ("two", "test"))
-    },
-    "clock": {"time.process_time()": "time.perf_counter()"},
-    "loss": {
-        '"categorical_crossentropy"': "keras.losses.CategoricalCrossentropy(from_logits=True)"
-    },
-    "pipeline": {"train.batch": "train.shuffle(len(y)).batch"},
-    "different batch": {"batch_size=BATCH": "batch_size=64"},
-    "batch": {"batch(64)": "batch(GLOBAL_BATCH)", "size=64": "size=GLOBAL_BATCH"},
-    "float64": {" / 255.0": '.astype("float32") / 255'},
-}
+EVALUATE = [line for line in (ONE + TWO).splitlines(keepends=True) if ".evaluate(" in line]
+
+
+class Defect(NamedTuple):
+    """What is said when its fix changed nothing here, and what to write instead of what."""
+
+    unchanged: str
+    fix: dict[str, str]
+
+
+# In the order in which they are fixed. The first three concern what is timed.
+DEFECTS = {
+    "clock": Defect(
+        "a process that waits, for a GPU or for its turn, uses no CPU",
+        {"time.process_time()": "time.perf_counter()"},
+    ),
+    "first epoch": Defect(
+        "tracing weighs less, the longer the training",
+        {
+            f"start = time.{clock}()\n{half}": (
+                f"{half}.fit({few}, verbose=0)  # warm-up\nstart = time.{clock}()\n{half}"
+            )
+            for clock in ("process_time", "perf_counter")
+            for half, few in (("one", "x[:64], y[:64]"), ("two", "train.take(2)"))
+        },
+    ),
+    "timed evaluation": Defect(
+        "it takes longer with more test images",
+        dict.fromkeys(EVALUATE, "")
+        | {f'print(f"{name}': f'{line}print(f"{name}'
+           for line, name in zip(EVALUATE, HALVES.values(), strict=True)},
+    ),
+    "loss": Defect(
+        "the wrong loss needs more epochs to show",
+        {'"categorical_crossentropy"': "keras.losses.CategoricalCrossentropy(from_logits=True)"},
+    ),
+    "pipeline": Defect(
+        "shuffling matters for images that are sorted by class",
+        {"train.batch": "train.shuffle(len(y)).batch"},
+    ),
+    "different batch": Defect(
+        "larger batches make fewer updates an epoch", {"batch_size=BATCH": "batch_size=64"}
+    ),
+    "batch": Defect(
+        "64 is the global batch of two replicas, not of four",
+        {"batch(64)": "batch(GLOBAL_BATCH)", "size=64": "size=GLOBAL_BATCH"},
+    ),
+    "float64": Defect(
+        "60,000 images would take 376 MB", {" / 255.0": '.astype("float32") / 255'}
+    ),
+}  # fmt: skip
 
 
 def program(fixed: Iterable[str] = ()) -> str:
@@ -134,8 +144,8 @@ def program(fixed: Iterable[str] = ()) -> str:
 
 def _fixed(text: str, fixed: Iterable[str]) -> str:
     names = [one_of("fixed", name, DEFECTS) for name in fixed]
-    for name in sorted(names, key=list(FIXES).index):
-        for wrong, right in FIXES[name].items():
+    for name in sorted(names, key=list(DEFECTS).index):
+        for wrong, right in DEFECTS[name].fix.items():
             text = text.replace(wrong, right)
     return text
 
@@ -153,8 +163,7 @@ class Cost(NamedTuple):
     cpu_seconds: float
 
 
-@dataclass(frozen=True)
-class Half:
+class Half(NamedTuple):
     """The measurement on one device, or on two replicas, as it was run."""
 
     printed: float
@@ -162,11 +171,6 @@ class Half:
     fit: Cost
     evaluate: Cost
     fit_again: Callable[[], object]
-
-    @property
-    def wall_seconds(self) -> float:
-        """What the program would print by another clock."""
-        return self.fit.wall_seconds + self.evaluate.wall_seconds
 
 
 @dataclass(frozen=True)
@@ -217,7 +221,7 @@ def _run(text: str, half: str) -> Half:
     calls: dict[str, Callable[[], object]] = {}
     for statement in ast.parse(text).body:
         code = compile(ast.Module([statement], []), "classic benchmark", "exec")
-        execute = functools.partial(_quietly, code, names)
+        execute = partial(_quietly, code, names)
         wall, cpu = time.perf_counter(), time.process_time()
         execute()
         seconds = time.perf_counter() - wall, time.process_time() - cpu
@@ -228,7 +232,7 @@ def _run(text: str, half: str) -> Half:
     return Half(names[f"{half}_seconds"], accuracy, costs["fit"], costs["evaluate"], calls["fit"])
 
 
-def _quietly(code: CodeType, names: dict[str, Any]) -> None:
+def _quietly(code: Any, names: dict[str, Any]) -> None:
     """Without what the program prints, and without Keras' warning of unshuffled inputs."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
@@ -252,7 +256,7 @@ class AblationStep:
         """What the fix certainly changed, in words; nothing is said of what it did not."""
         words = []
         for half, name in HALVES.items():
-            pairs = list(zip(before.seconds[half], self.seconds[half], strict=True))
+            pairs = zip(before.seconds[half], self.seconds[half], strict=True)
             verdict = judge(name, "", [math.log(b / a) for b, a in pairs], same_within=SMALL)
             if verdict.word in ("faster", "slower"):
                 words.append(f"{name}: {ratio_text(1 / verdict.estimate.value)} the time")
@@ -267,7 +271,6 @@ class Ablation:
     """The classic benchmark, fixed defect by defect; the first step has nothing fixed."""
 
     steps: tuple[AblationStep, ...]
-    rounds: int
     data: str
     kind: Kind
 
@@ -276,41 +279,35 @@ class Ablation:
         """The defects whose fix changed time or accuracy here."""
         return tuple(after.fixed for b, after in pairwise(self.steps) if after.changed(b))
 
-    def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    def _table(self) -> tuple[Any, ...]:
+        """Head, rows and footer."""
         head = ("fixed, one after the other", "one device", "two replicas", "ratio",
                 "accuracy on one", "on two", "what changed")  # fmt: skip
         words = ["this is what it prints"]
         for before, after in pairwise(self.steps):
-            nothing = f"no change measured; {DEFECTS[after.fixed]}"
+            nothing = f"no change measured; {DEFECTS[after.fixed].unchanged}"
             words.append("; ".join(after.changed(before)) or nothing)
         rows = [
-            (
-                step.fixed,
-                *(seconds_text(median(seconds)) for seconds in step.seconds.values()),
-                ratio_text(step.ratio),
-                *map(percent_text, step.accuracy.values()),
-                changed,
-            )
+            (step.fixed, *(seconds_text(median(seconds)) for seconds in step.seconds.values()),
+             ratio_text(step.ratio), *map(percent_text, step.accuracy.values()), changed)
             for step, changed in zip(self.steps, words, strict=True)
-        ]
-        return head, rows
-
-    def _footer(self) -> str:
-        return (
-            f"2,048 images of {self.data}, 1 epoch; {self.kind}. "
-            f"From 'first epoch' on, epochs are medians of {self.rounds} rounds in turn; a change "
-            f"below {percent_text(SMALL)} of the time, or {100 * SMALL_ACCURACY:.0f} points of "
+        ]  # fmt: skip
+        return head, rows, (
+            f"2,048 images of {self.data}, 1 epoch; {self.kind}. From 'first epoch' on, epochs are "
+            f"medians of {len(self.steps[0].seconds['one'])} rounds in turn; a change below "
+            f"{percent_text(SMALL)} of the time, or {100 * SMALL_ACCURACY:.0f} points of "
             "accuracy, is called none, and so is one that the rounds do not agree on."
-        )
+        )  # fmt: skip
 
     def __repr__(self) -> str:
-        head, rows = self._table()
-        return "\n".join([*(" | ".join(row) for row in (head, *rows)), self._footer()])
+        head, rows, footer = self._table()
+        return "\n".join([*(" | ".join(row) for row in (head, *rows)), footer])
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from labkit.views.table import table
 
-        html = table(*self._table(), "The classic benchmark, fixed", self._footer())
+        head, rows, footer = self._table()
+        html = table(head, rows, "The classic benchmark, fixed", footer)
         return {"text/plain": repr(self), "text/html": html}
 
 
@@ -323,36 +320,31 @@ def ablation() -> Ablation:
     in turn, round after round.
     """
     names = list(DEFECTS)
-    versions = [_halves(names[:count]) for count in (0, *range(TIMING_DEFECTS, len(names) + 1))]
-    halves = {text: half for version in versions for half, text in version.items()}
+    wrong, *versions = (_halves(names[:count]) for count in (0, *range(3, len(names) + 1)))
+    # A fix changes one half, or both: run each text once.
+    texts = {text: half for version in (wrong, *versions) for half, text in version.items()}
     ran: dict[str, Half] = {}
-    with progress("classic benchmark", len(halves)) as advance:
-        for text, half in halves.items():  # a fix changes one half, or both: run each text once
+    with progress("classic benchmark", len(texts)) as advance:
+        for text, half in texts.items():
             ran[text] = _run(text, half)
             advance(len(ran))
-    later = dict.fromkeys(text for version in versions[1:] for text in version.values())
-    called = {text: f"{halves[text]}, {number}" for number, text in enumerate(later)}
-    works = {name: ran[text].fit_again for text, name in called.items()}
+    works = {text: ran[text].fit_again for text in texts if text not in wrong.values()}
     timed = compare(works, rounds=7, warmup=0, time_limit=600, seed=0)
 
-    def epochs(text: str) -> list[float]:
-        return list(timed.samples(called[text]))
+    def step(fixed: str, version: dict[str, str], seconds: Callable[[str], Any]) -> AblationStep:
+        rounds = {half: [*map(float, seconds(text))] for half, text in version.items()}
+        return AblationStep(fixed, rounds, {h: ran[text].accuracy for h, text in version.items()})
+
+    def both(text: str) -> float:
+        return ran[text].fit.wall_seconds + ran[text].evaluate.wall_seconds
 
     def with_evaluation(text: str) -> list[float]:
-        return [seconds + ran[text].evaluate.wall_seconds for seconds in epochs(text)]
+        return [seconds + ran[text].evaluate.wall_seconds for seconds in timed.samples(text)]
 
-    ways: list[tuple[dict[str, str], Callable[[str], list[float]]]] = [
-        (versions[0], lambda text: [ran[text].printed] * timed.rounds),
-        (versions[0], lambda text: [ran[text].wall_seconds] * timed.rounds),
-        (versions[1], with_evaluation),
-        *((version, epochs) for version in versions[1:]),
-    ]
-    steps = tuple(
-        AblationStep(
-            fixed,
-            {half: seconds(text) for half, text in version.items()},
-            {half: ran[text].accuracy for half, text in version.items()},
-        )
-        for fixed, (version, seconds) in zip(("nothing", *names), ways, strict=True)
+    steps = (
+        step("nothing", wrong, lambda text: [ran[text].printed] * timed.rounds),
+        step("clock", wrong, lambda text: [both(text)] * timed.rounds),
+        step("first epoch", versions[0], with_evaluation),
+        *(step(name, v, timed.samples) for name, v in zip(names[2:], versions, strict=True)),
     )
-    return Ablation(steps, timed.rounds, *_data_and_kind())
+    return Ablation(steps, *_data_and_kind())

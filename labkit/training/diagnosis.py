@@ -21,87 +21,82 @@ from typing import Any
 from labkit.kinds import LabError
 from labkit.training.program_rules import PASSES_ON, Program, mismatch
 
-__all__ = ["DEFECTS", "Diagnosis", "Finding", "diagnose"]
-
-# By how bad they are, what each does, and how to fix it.
-WRONG_RESULT = {
+# The worst first: how bad it is, what it does, and how to fix it.
+DEFECTS = {
     "loss": (
+        "wrong result",
         "The loss and the last layer do not match: one of them works with logits, the other with "
         "probabilities. The loss means nothing, and training goes wrong.",
         "Use a last layer without activation and a loss object with from_logits=True.",
     ),
     "unscaled loss": (
+        "wrong result",
         "Each replica takes the mean over its own batch, and the gradients of the replicas are "
         "summed: N replicas make every gradient N times too large.",
         "Divide the sum of the losses by the global batch: "
         "tf.nn.compute_average_loss(losses, global_batch_size=...).",
     ),
     "pipeline": (
+        "wrong result",
         "One run shuffles the images and the other does not (fit shuffles arrays by itself): they "
         "train differently and do different work.",
         "Shuffle in both: .shuffle(number of images) before .batch(...).",
     ),
     "scope": (
+        "wrong result",
         "A strategy is created, but the model is made without strategy.scope(): its variables live "
         "on one device and the other replicas are not used.",
         "Create and compile the model inside `with strategy.scope():`.",
     ),
-}
-WRONG_TIME = {
     "clock": (
-        "This clock adds the CPU seconds of all threads. Waiting for a GPU counts nothing, and two "
-        "busy threads count twice.",
+        "wrong time",
+        "process_time adds the CPU seconds of all threads: waiting for a GPU counts nothing, and "
+        "two busy threads count twice. time.time can be set while it runs.",
         "Use time.perf_counter(), or labkit.measure and labkit.compare.",
     ),
     "first epoch": (
+        "wrong time",
         "The first training of this model is timed: building, tracing and start-up are part of it. "
         "They are paid once, not in every epoch.",
         "Train a few steps before the clock starts, or use labkit.compare: it warms up first.",
     ),
     "timed evaluation": (
+        "wrong time",
         "The evaluation is timed as if it were training.",
         "Stop the clock first, and evaluate afterwards, without validation data in fit.",
     ),
     "batch": (
+        "wrong time",
         "The batch does not follow the number of replicas: each of them gets another share of it, "
         "or shares of different size.",
         "Use the batch per replica times strategy.num_replicas_in_sync everywhere.",
     ),
     "different batch": (
+        "wrong time",
         "The runs that are compared use different batches: they do different numbers of steps, so "
         "neither time nor accuracy compares.",
         "Give both the same global batch (strong scaling), or say that it is weak scaling and "
         "compare images per second.",
     ),
     "float64": (
+        "wrong time",
         "The images are float64: eight bytes for each number, which are converted to float32 on "
         "the way to the model.",
         'Write x.astype("float32") / 255, or keep bytes and scale inside the model.',
     ),
-}
-ADVICE = {
     "shuffle": (
+        "advice",
         "The shuffle mixes less than it seems: a small buffer mixes neighbours only, a shuffle "
-        "after .batch mixes whole batches, and a .cache after .shuffle repeats one order for ever.",
+        "after .batch mixes whole batches, and a .cache after .shuffle repeats one order.",
         "Write .cache().shuffle(number of images).batch(...).",
     ),
-    "wall clock": (
-        "This clock can be set while it runs, for example by the network time service.",
-        "Use time.perf_counter(): it never goes back.",
-    ),
     "one run": (
+        "advice",
         "One run of each is compared. The same program run twice differs too, so this difference "
         "may be noise.",
         "Repeat both in turn and look at the spread: labkit.compare({name: function, ...}).",
     ),
 }
-DEFECTS = {
-    name: (severity, *texts)
-    for severity, defects in (
-        ("wrong result", WRONG_RESULT), ("wrong time", WRONG_TIME), ("advice", ADVICE)
-    )
-    for name, texts in defects.items()
-}  # fmt: skip
 _LIMITS = f"labkit knows {len(DEFECTS)} defects, and reads a program without running it."
 
 
@@ -135,17 +130,17 @@ class Diagnosis:
         """The names of the defects."""
         return tuple(finding.defect for finding in self.findings)
 
-    def _summary(self) -> str:
-        what = " and ".join(self.inspected)
-        if not self.findings:
-            return f"No known defect found in {what}. That is not a proof: {_LIMITS}"
-        return f"{len(self)} defect{'s' if len(self) > 1 else ''} found in {what}"
-
     def __len__(self) -> int:
         return len(self.findings)
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
+
+    def _summary(self) -> str:
+        what = " and ".join(self.inspected)
+        if not self.findings:
+            return f"No known defect found in {what}. That is not a proof: {_LIMITS}"
+        return f"{len(self)} defect{'s' if len(self) > 1 else ''} found in {what}"
 
     def __repr__(self) -> str:
         return "\n".join([self._summary(), *map(str, self.findings)])
@@ -215,16 +210,12 @@ def _wrong_loss(model: Any) -> str:
 
 
 def _data_defects(data: Any, replicas: int) -> Iterator[tuple[str, str]]:
-    spec = getattr(data, "element_spec", data)
-    images = spec[0] if isinstance(spec, (tuple, list)) else spec
+    pipeline = hasattr(data, "element_spec")
+    element = next(iter(data)) if pipeline else data
+    images = element[0] if isinstance(element, (tuple, list)) else element
     if not hasattr(images, "dtype"):
         raise LabError(f"data must be arrays or a tf.data pipeline, got {type(data).__name__}.")
     if images.dtype == "float64":
         yield "float64", "images of type float64"
-    if spec is not data:
-        batch = images.shape[0]
-        if batch is None:  # the pipeline does not tell: draw one element
-            element = next(iter(data.take(1)))
-            batch = len(element[0] if isinstance(element, (tuple, list)) else element)
-        if batch % replicas:
-            yield "batch", f"batches of {batch} for {replicas} replicas"
+    if pipeline and len(images) % replicas:
+        yield "batch", f"batches of {len(images)} for {replicas} replicas"

@@ -7,8 +7,6 @@ from typing import Any
 
 from labkit.kinds import Kind, count_text, percent_text, rate_text, seconds_text
 
-__all__ = ["Epoch", "History", "Score"]
-
 
 @dataclass(frozen=True)
 class Epoch:

@@ -17,15 +17,6 @@ from labkit.arguments import one_of, whole
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
 
-__all__ = [
-    "Inputs",
-    "batch_sizes",
-    "cached_batch",
-    "epoch_order",
-    "in_memory",
-    "scale_images",
-]
-
 
 @dataclass(frozen=True)
 class Inputs:

@@ -16,8 +16,6 @@ from labkit.training.models import MODELS
 from labkit.training.optimizers import Optimizer, SharedUpdate
 from labkit.training.step import loss_per_image, sum_over_replicas, training_step
 
-__all__ = ["Job"]
-
 EVALUATED_AT_ONCE = 1000  # images: a convolution of more of them would fill the memory
 STEPS_PER_CALL = 64  # at least: a call costs as much as a step of the dense model
 CALLS_PER_EPOCH = 20  # enough for a progress line and for Ctrl-C, too few to cost anything

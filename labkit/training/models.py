@@ -6,8 +6,6 @@ from typing import Any
 
 from labkit.hardware.devices import import_tensorflow
 
-__all__ = ["MODELS", "convolutional", "dense"]
-
 
 def dense(shape: tuple[int, ...] = (28, 28), classes: int = 10, dropout: float = 0.2) -> Any:
     """Flatten, Dense 128, Dropout, Dense: 101,770 parameters on MNIST, and hardly any work."""

@@ -16,8 +16,6 @@ from typing import Any
 from labkit.arguments import number, one_of, whole
 from labkit.hardware.devices import import_tensorflow
 
-__all__ = ["Optimizer", "SharedUpdate", "handle_of", "scaled_learning_rate"]
-
 SLOTS = {"adam": 2, "sgd": 0}  # variables that the rule keeps for each weight
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-7  # Keras' defaults
 

@@ -1,7 +1,6 @@
 """The rules of `diagnose` over the text of a program, which is read with `ast` and never run.
 
-One visitor collects calls, assignments and functions in the order of the lines; each rule is a
-method that yields (name of a defect, where).
+A `Program` has all nodes in the order of the lines; each rule yields (name of a defect, where).
 """
 
 from __future__ import annotations
@@ -16,13 +15,8 @@ from typing import Any, NamedTuple
 
 from labkit.kinds import LabError
 
-__all__ = ["PASSES_ON", "Program", "mismatch"]
-
-CLOCKS = {
-    "cpu": r"(time\.)?(process|thread)_time",
-    "steady": r"(time\.)?(perf_counter|monotonic)",
-    "wall": r"(time\.)?time|(datetime\.)+now",
-}
+WRONG_CLOCKS = ("process_time", "thread_time", "time", "now")
+STEADY_CLOCKS = ("perf_counter", "monotonic")
 # Layers that leave the kind of their input as it is.
 PASSES_ON = ("Dropout", "Flatten", "Reshape", "InputLayer")
 FITS = ("fit", "train_on_batch")
@@ -37,14 +31,17 @@ def mismatch(activation: str, loss: str, from_logits: bool) -> bool:
 class Region(NamedTuple):
     """The lines between two readings of a clock."""
 
-    clock: str
-    first: ast.AST
-    start: int
-    end: int
+    first: ast.Call
+    last: ast.AST
+
+    @property
+    def clock(self) -> str:
+        """Its name, such as `perf_counter`."""
+        return _tail(self.first.func)
 
     def holds(self, node: ast.AST) -> bool:
         """Whether this part of the program is timed."""
-        return self.start < _line(node) <= self.end
+        return _line(self.first) < _line(node) <= _line(self.last)
 
 
 def _line(node: ast.AST) -> int:
@@ -79,8 +76,8 @@ def _divisions(nodes: Iterable[ast.AST]) -> list[ast.BinOp]:
     return [n for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
 
 
-class Program(ast.NodeVisitor):
-    """A program's calls and assignments in the order of its lines, and the rules over them."""
+class Program:
+    """A program's nodes in the order of its lines, what they assign, and the rules over them."""
 
     def __init__(self, code: Any) -> None:
         cells = [cell.splitlines() for cell in _cells(code)]
@@ -95,32 +92,14 @@ class Program(ast.NodeVisitor):
         except SyntaxError as fault:
             where = self.places[min(fault.lineno or 1, len(self.lines)) - 1]
             raise LabError(f"Python cannot read {where}: {fault.msg}. Fix that first.") from None
-        self.assigned: dict[str, list[tuple[int, ast.expr]]] = {}
-        self.functions: dict[str, ast.FunctionDef] = {}
-        self.nodes: list[ast.AST] = []
-        self.visit(tree)
+        self.nodes = [node for node in ast.walk(tree) if hasattr(node, "lineno")]
         self.nodes.sort(key=lambda node: (_line(node), getattr(node, "col_offset", 0)))
-        self.regions = list(self._regions())
-
-    def generic_visit(self, node: ast.AST) -> None:
-        """Collect every node that has a line, and what is assigned to which name."""
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                self._assign(target, node.value)
-        elif isinstance(node, ast.FunctionDef):
-            self.functions[node.name] = node
-        if hasattr(node, "lineno"):
-            self.nodes.append(node)
-        super().generic_visit(node)
-
-    def _assign(self, target: Any, value: Any) -> None:
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            for inner, part in zip(target.elts, value.elts, strict=False):
-                self._assign(inner, part)
-            return
-        for name in ast.walk(target):
-            if isinstance(name, ast.Name):
-                self.assigned.setdefault(name.id, []).append((_line(value), value))
+        self.functions = {n.name: n for n in self.nodes if isinstance(n, ast.FunctionDef)}
+        self.assigned: dict[str, list[ast.expr]] = {}
+        for assign in (node for node in self.nodes if isinstance(node, ast.Assign)):
+            for name in ast.walk(ast.List(assign.targets)):
+                if isinstance(name, ast.Name):
+                    self.assigned.setdefault(name.id, []).append(assign.value)
 
     def place(self, node: ast.AST) -> tuple[str, str]:
         """Where a node stands, and what is written there."""
@@ -130,7 +109,8 @@ class Program(ast.NodeVisitor):
         """What a name was last assigned above this line; anything else is its own value."""
         if not isinstance(node, ast.Name):
             return node
-        above = [value for at, value in self.assigned.get(node.id, []) if at < _line(node)]
+        values = self.assigned.get(node.id, [])
+        above = [value for value in values if (value.end_lineno or 0) < _line(node)]
         return self.value(above[-1]) if above else node
 
     def number(self, node: ast.expr | None) -> tuple[int, bool] | None:
@@ -157,27 +137,24 @@ class Program(ast.NodeVisitor):
         loops = [n for n in self.nodes if isinstance(n, (ast.For, ast.While))]
         return [loop for loop in loops if loop.lineno < _line(node) and _within(node, loop)]
 
-    def in_scope(self, node: ast.AST | None) -> bool:
+    def in_scope(self, node: ast.AST) -> bool:
         """Whether a statement stands inside `with strategy.scope():`."""
         withs = [n for n in self.nodes if isinstance(n, ast.With)]
         scopes = [w for w in withs if _calls([item.context_expr for item in w.items], "scope")]
-        return node is not None and any(_within(node, scope) for scope in scopes)
+        return any(_within(node, scope) for scope in scopes)
 
-    def _regions(self) -> Iterator[Region]:
+    def regions(self) -> list[Region]:
         """All pairs `start = clock()` … `clock() - start`."""
+        found = []
         for node in self.nodes:
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
-                begin, end = self._reading(node.right), self._reading(node.left)
-                if begin and end and _line(begin[1]) < _line(node):
-                    yield Region(*begin, _line(begin[1]), _line(end[1]))
-
-    def _reading(self, node: ast.expr) -> tuple[str, ast.Call] | None:
-        """The name of a clock, and the call that reads it."""
-        for call in _calls(ast.walk(self.value(node))):
-            for clock, pattern in CLOCKS.items():
-                if re.fullmatch(pattern, ast.unparse(call.func)):
-                    return clock, call
-        return None
+                first, last = (
+                    _calls(ast.walk(self.value(side)), *WRONG_CLOCKS, *STEADY_CLOCKS)
+                    for side in (node.right, node.left)
+                )
+                if first and last and _line(first[0]) < _line(node):
+                    found.append(Region(first[0], last[0]))
+        return found
 
     # The rules: each yields (name of the defect, where).
 
@@ -195,29 +172,27 @@ class Program(ast.NodeVisitor):
 
     def _timing(self) -> Iterator[tuple[str, ast.AST]]:
         """What is inside the timed regions, and how often they run."""
-        fits, first_calls = _calls(self.nodes, *FITS), self._first_calls()
+        first_calls, regions = self._first_calls(), self.regions()
+        steady = [region for region in regions if region.clock in STEADY_CLOCKS]
         once: dict[str, ast.Call] = {}  # of each model, the timed training that no loop repeats
-        for region in self.regions:
-            timed = [fit for fit in fits if region.holds(fit)]
-            steady = [other for other in self.regions if other.clock == "steady"]
-            both = any(all(other.holds(fit) for fit in timed) for other in steady)
-            if region.clock == "wall" or (region.clock == "cpu" and not both):
-                yield "wall clock" if region.clock == "wall" else "clock", region.first
+        for region in regions:
+            fits = [fit for fit in _calls(self.nodes, *FITS) if region.holds(fit)]
+            # CPU time beside the time of a right clock is information.
+            beside = any(all(other.holds(fit) for fit in fits) for other in steady)
+            if region.clock in WRONG_CLOCKS and not beside:
+                yield "clock", region.first
             # A loop that repeats the region without making the model again warms it up.
             begun = [_line(loop) for loop in self.loops(region.first)]
             for made, call in first_calls:
                 if region.holds(call) and not any(line > made for line in begun):
                     yield "first epoch", call
-            for fit in timed:
-                if any(
-                    word.arg in ("validation_data", "validation_split") for word in fit.keywords
-                ):
+            for fit in fits:
+                if {"validation_data", "validation_split"} & {word.arg for word in fit.keywords}:
                     yield "timed evaluation", fit
                 if not self.loops(fit):
                     once.setdefault(ast.unparse(fit.func), fit)
-            inner = [r for r in self.regions if region.start < r.start and r.end < region.end]
             for call in _calls(self.nodes, "evaluate", "predict"):
-                if timed and not inner and region.holds(call):
+                if fits and region.holds(call):
                     yield "timed evaluation", call
         if len(once) > 1:
             yield "one run", list(once.values())[-1]
@@ -268,21 +243,15 @@ class Program(ast.NodeVisitor):
                 yield "unscaled loss", tapes[0].body[-1]
 
     def _activation(self, compiled: ast.Call) -> str:
-        """Of the last layer of the last model above this compile, if that is Dense."""
-        layer: Any = None
+        """Of the last layer of the Sequential above this compile, if that is Dense."""
         above = [node for node in self.nodes if _line(node) < _line(compiled)]
-        for call in _calls(above, "Sequential", "Model", "add"):
-            functional = _tail(call.func) == "Model"
-            found = _argument(call, "outputs", 1) if functional else _argument(call, "layers", 0)
-            given = self.value(found)
-            layers = given.elts if isinstance(given, ast.List) else [given] if given else []
-            if functional:
-                layers = [getattr(one, "func", one) for one in layers]  # Dense(10) of Dense(10)(x)
-            layer = next((one for one in reversed(layers) if not _calls([one], *PASSES_ON)), layer)
-        if not isinstance(layer, ast.Call) or _tail(layer.func) != "Dense":
+        made = _calls(above, "Sequential", "Model", "add")[-1:]
+        # Only a list of layers shows the last one; diagnose(model=...) knows every model.
+        layers = self.value(_argument(made[0], "layers", 0)) if _calls(made, "Sequential") else None
+        last = [one for one in getattr(layers, "elts", []) if not _calls([one], *PASSES_ON)][-1:]
+        if not _calls(last, "Dense"):
             return ""
-        activation = _argument(layer, "activation", 1)
-        return _last_word(activation) or "linear"
+        return _last_word(_argument(last[0], "activation", 1)) or "linear"
 
     def _is_scaled(self, body: Sequence[ast.AST]) -> bool:
         """Whether something divides by the global batch or by the number of replicas."""
@@ -294,7 +263,7 @@ class Program(ast.NodeVisitor):
 
     def _batches(self) -> Iterator[tuple[str, ast.AST]]:
         """Batch and shuffling of the runs that are compared."""
-        numbers = [self.number(v) for values in self.assigned.values() for _, v in values]
+        numbers = [self.number(value) for values in self.assigned.values() for value in values]
         has_global_batch = any(n and n[1] and n[0] > 1 for n in numbers)
         runs: dict[str, tuple[Any, bool | None, ast.AST]] = {}  # of each model the last fit
         for fit in _calls(self.nodes, "fit"):
@@ -304,13 +273,12 @@ class Program(ast.NodeVisitor):
             arrays = _argument(fit, "y", 1) is not None
             size = _argument(batch, "batch_size", 0) if batch else _argument(fit, "batch_size", 2)
             number = self.number(size) if size else (32, False) if arrays else None
-            made = self.assigned.get(model, [(0, None)])[-1][1]
+            made = self.assigned.get(model, [fit])[-1]
             if has_global_batch and self.in_scope(made) and number and not number[1]:
                 yield "batch", size or fit
             shuffles = bool(_calls(operations, "shuffle")) if batch else None
             if arrays:
-                flag = _argument(fit, "shuffle", 99)
-                shuffles = not (isinstance(flag, ast.Constant) and flag.value is False)
+                shuffles = getattr(_argument(fit, "shuffle", 99), "value", True) is not False
             runs[model] = (number, shuffles, batch or fit)
         weak = "weak" in "\n".join(self.lines).lower()
         for (one, mixed, _), (two, also_mixed, where) in pairwise(runs.values()):
@@ -324,9 +292,8 @@ class Program(ast.NodeVisitor):
         for call in _calls(self.nodes, "shuffle"):
             before = self.chain(call)[1:]
             size = self.number(_argument(call, "buffer_size", 0))
-            if (size and size[0] < 1000) or (
-                _calls(before, "batch") and not _calls(before, "unbatch", "shuffle")
-            ):
+            whole_batches = _calls(before, "batch") and not _calls(before, "unbatch", "shuffle")
+            if whole_batches or (size and size[0] < 1000):
                 yield "shuffle", call
         for call in _calls(self.nodes, "cache"):
             if _calls(self.chain(call)[1:], "shuffle"):
@@ -334,13 +301,12 @@ class Program(ast.NodeVisitor):
 
     def _doubles(self) -> Iterator[tuple[str, ast.AST]]:
         """Bytes divided by a Python number become float64."""
-        cast = {id(n) for call in _calls(self.nodes, "astype", "cast") for n in ast.walk(call)}
         for division in _divisions(self.nodes):
             names = [n for n in ast.walk(division.left) if isinstance(n, ast.Name)]
             origins = [ast.unparse(self.value(name)) for name in names]
-            text = " ".join([ast.unparse(division.left), *origins])
+            text = " ".join([self.place(division)[1], *origins])
             images = re.search(r"\bx_|load_data|datasets\.", text)
-            converted = id(division) in cast or re.search("astype|cast|float32", text)
+            converted = re.search("astype|cast|float32", text)
             if getattr(division.right, "value", 0) in (255, 127.5) and images and not converted:
                 yield "float64", division
 

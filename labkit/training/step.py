@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["loss_per_image", "sum_over_replicas", "training_step"]
-
 
 def training_step(
     model: Any,

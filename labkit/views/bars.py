@@ -9,8 +9,6 @@ from labkit.kinds import Kind, bytes_text, modelled, seconds_text
 from labkit.views.figure import Picture
 from labkit.views.sketch import WIDTH, Sketch
 
-__all__ = ["footprints", "footprints_board", "parts_of_a_step", "stacked", "until_done"]
-
 LEFT, TOP, PITCH, HIGH = 24.0, 120.0, 66.0, 28.0
 
 

@@ -13,8 +13,6 @@ from typing import Any, TypeAlias
 from labkit.views.figure import FAINT, FRAME, INK, OKABE_ITO, tint
 from labkit.views.sketch import Box, Sketch
 
-__all__ = ["FEW", "Cells", "draw_cells", "draw_ranks", "ink_on", "rank_color", "size_of_values"]
-
 FEW = 8  # so many ranks have a colour and a slot of their own
 Place: TypeAlias = tuple[float, float, float, float]  # x, y, width, height
 Chosen: TypeAlias = Collection[tuple[int, int]]  # (rank, column)

@@ -10,8 +10,6 @@ from labkit.views.cells import FEW, draw_cells, draw_ranks
 from labkit.views.figure import FAINT, Picture
 from labkit.views.sketch import WIDTH, Sketch
 
-__all__ = ["COUNTED", "Layout", "draw_line", "figure", "moves_of", "still"]
-
 COUNTED = modelled("run on simulated ranks; values, bytes and steps are counted, nothing is timed")
 CHIP, GAP = 38.0, 46.0  # the ranks' numbers; between two tables, room for arrows
 ROOM = WIDTH - 48 - CHIP  # for the tables of a line

@@ -19,8 +19,6 @@ from labkit.views.figure import (
 from labkit.views.sketch import Sketch
 from labkit.views.timeline import Bar, Lanes, State
 
-__all__ = ["buckets", "buckets_board", "costs", "times"]
-
 _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 

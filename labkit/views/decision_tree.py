@@ -11,8 +11,6 @@ from labkit.kinds import modelled
 from labkit.views.figure import Picture
 from labkit.views.sketch import Sketch
 
-__all__ = ["decision_tree", "tree_alt", "tree_board"]
-
 # The upper left corner of each box of the tree. An answer leads to a box beside or below.
 QUESTION_AT = {
     "tied": (219, 80), "fits": (219, 170),

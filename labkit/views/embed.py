@@ -15,8 +15,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-__all__ = ["STATIC", "bundle", "document", "embedded", "style"]
-
 STATIC = Path(__file__).parent / "static"
 # A saved notebook holds this once for every view: 32 kB packed, 80 kB as it is. A script element
 # asks for no permission that this script has not been given already, unlike a blob or `eval`.
@@ -44,19 +42,20 @@ def embedded(
     alt: str,
     png: bytes | None = None,
 ) -> str:
-    """A piece of HTML in which `mountAll` of the modules starts the view with these options.
+    """A piece of HTML in which `mount` of page.mjs starts the view with these options.
 
-    `view` is its name (`panel`): of its style sheet, and of the element that it looks for.
+    `view` is its name (`panel`): of its class, its style sheet, and the element that it looks for.
+    `modules` come in an order in which each is before those that use it.
     """
     still = f"<p>{escape(alt)}</p>"
     if png is not None:
         source = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
         still = f'<img alt="{escape(alt)}" style="max-width:100%" src="{source}">'
     # JSON that cannot end the script which it is in.
-    safe = json.dumps(options).replace("</", "<\\/").replace("<!--", "<\\u0021--")
+    safe = json.dumps({"key": key, **options}).replace("</", "<\\/").replace("<!--", "<\\u0021--")
     start = START.replace("CODE", json.dumps(_packed_code(view, modules))).replace("OPTIONS", safe)
     return (
-        f'<div class="labkit-{view}" data-labkit-{view}="{escape(key)}">{still}</div>'
+        f'<div class="labkit-{view}" data-labkit="{escape(key)}">{still}</div>'
         f"<script>{start}</script>"
     )
 
@@ -87,13 +86,18 @@ def bundle(modules: tuple[str, ...]) -> str:
 @cache
 def style(view: str) -> str:
     """The style sheet, for the view's own shadow tree."""
-    return (STATIC / f"{view}.css").read_text(encoding="utf-8")
+    return "".join((STATIC / f"{name}.css").read_text(encoding="utf-8") for name in ("page", view))
+
+
+def gzipped(text: str) -> str:
+    """The text as gzip in base64, the same every time; `unpack` of page.mjs undoes it."""
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode("ascii")
 
 
 @cache
 def _packed_code(view: str, modules: tuple[str, ...]) -> str:
-    code = (
+    return gzipped(
         f"(() => {{\n{bundle(modules)}\nconst CSS = {json.dumps(style(view))};\n"
-        "document.currentScript.start = (options) => mountAll(options, CSS);\n})();"
+        f"const start = (options) => mount({view.title()}, {view!r}, options, CSS);\n"
+        "document.currentScript.start = start;\n})();"
     )
-    return base64.b64encode(gzip.compress(code.encode(), 9, mtime=0)).decode("ascii")

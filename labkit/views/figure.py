@@ -31,11 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL.Image import Image
 
-__all__ = [
-    "INK", "OKABE_ITO", "Look", "Picture", "figure", "finished", "legend_below", "look",
-    "mark_target", "picture", "style", "time_axis", "tint", "typeface",
-]  # fmt: skip
-
 # Okabe and Ito (2008): eight colours that stay apart for every common kind of colour vision.
 OKABE_ITO = {
     "blue": "#0072B2",

@@ -7,8 +7,6 @@ from pathlib import Path
 from labkit.kinds import LabError
 from labkit.views.figure import Picture
 
-__all__ = ["picture"]
-
 FOLDER = Path(__file__).resolve().parents[2] / "images"
 
 

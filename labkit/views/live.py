@@ -18,8 +18,6 @@ from typing import Any
 from labkit.views.embed import bundle
 from labkit.views.panel_page import packed
 
-__all__ = ["Bridge"]
-
 # The page loads the model's code while the first messages come, and loses them: until then each
 # message holds all lines so far. The page takes no row twice.
 LOADING_SECONDS = 3.0
@@ -90,7 +88,7 @@ def _channel_class() -> type[Any]:
     class PanelModel(anywidget.AnyWidget):
         """What the front end knows of a panel."""
 
-        _esm = bundle(("panel_data",)) + start
+        _esm = bundle(("page", "panel_data")) + start
         _view_name = traitlets.Unicode(None, allow_none=True).tag(sync=True)  # type: ignore[assignment]
         panel = traitlets.Unicode().tag(sync=True)
         ended = traitlets.Unicode().tag(sync=True)

@@ -1,23 +1,18 @@
 """The player as a piece of HTML: a run of N ranks that plays in the browser, without a kernel.
 
-The run is inside as JSON, gzipped, in base64, in columns: 64 ranks have thousands of changes. A
-small still picture is what remains where scripts may not run, as in an untrusted notebook.
+The run is inside as JSON, in columns: 64 ranks have thousands of changes. A small still picture is
+what remains where scripts may not run, as in an untrusted notebook.
 """
 
 from __future__ import annotations
 
-import base64
-import gzip
 import hashlib
 import json
 from typing import Any
 
 from labkit.views.collective_figure import still
-from labkit.views.embed import embedded
+from labkit.views.embed import embedded, gzipped
 
-__all__ = ["MODULES", "content", "packed", "page"]
-
-# Each before those that use it: joined in this order they are one program.
 MODULES = ("page", "player_data", "player_draw", "player")
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 ENDED, UNKNOWN = -1, -2  # in place of the index of a place
@@ -28,16 +23,13 @@ def page(trace: Any, contributions: Any, timed: Any, *, alt: str) -> str:
     png = still(trace, contributions, alt, small=True).png
     data = packed(trace, contributions, timed)
     key = hashlib.sha256(data.encode()).hexdigest()[:12]
-    options = {"key": key, "alt": alt, "data": data}
-    return embedded("player", MODULES, options, key=key, alt=alt, png=png)
+    return embedded("player", MODULES, {"alt": alt, "data": data}, key=key, alt=alt, png=png)
 
 
 def packed(trace: Any, contributions: Any, timed: Any) -> str:
     """What the page unpacks. The same run gives the same text."""
-    text = json.dumps(
-        content(trace, contributions, timed), separators=(",", ":"), ensure_ascii=False
-    )
-    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode("ascii")
+    run = content(trace, contributions, timed)
+    return gzipped(json.dumps(run, separators=(",", ":"), ensure_ascii=False))
 
 
 def content(trace: Any, contributions: Any, timed: Any) -> dict[str, Any]:

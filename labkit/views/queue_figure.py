@@ -8,8 +8,6 @@ from labkit.views.figure import Picture
 from labkit.views.sketch import Sketch
 from labkit.views.timeline import Bar, Lanes, State
 
-__all__ = ["figure", "queue_board"]
-
 
 def figure(schedule: Any) -> Picture:
     """Who ran when, and on which devices."""

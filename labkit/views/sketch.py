@@ -32,8 +32,6 @@ from labkit.views.figure import (
     typeface,
 )  # fmt: skip
 
-__all__ = ["WIDTH", "Box", "Sketch", "Word"]
-
 WIDTH = 800
 FINE = 2  # shapes are drawn so many times finer, then reduced, for smooth edges
 THIN, HEAVY = 1.8, 3.6  # pixels of the page

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import chain, repeat, zip_longest
 
-__all__ = ["WIDTH", "table", "text_table", "wrapped"]
-
 WIDTH = 96  # letters in an output of JupyterLab at 1200 px; it breaks longer lines inside words
 
 LEFT, RIGHT = "text-align: left", "text-align: right"

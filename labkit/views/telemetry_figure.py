@@ -14,8 +14,6 @@ from labkit.kinds import bytes_text, seconds_text
 from labkit.views.figure import FAINT, INK, OKABE_ITO, Picture, picture, style, tint
 from labkit.views.figure import figure as sheet
 
-__all__ = ["figure"]
-
 BLUE, ORANGE, RED = OKABE_ITO["blue"], "#A57200", OKABE_ITO["vermillion"]  # dark enough for words
 # The fact of a device that is its 100 %, the words for the highest, the dashes (drawn, and in the
 # words beside the lane), the colour.
@@ -189,6 +187,5 @@ def _alt(recording: Any, lanes: Sequence[Any], cores: Sequence[Any]) -> str:
 
 def _mean(recording: Any, device: Any) -> float | None:
     """The mean utilisation over the time for which it is known."""
-    _, busy = recording.column(device.key, "busy_seconds")
-    _, covered = recording.column(device.key, "covered_seconds")
+    _, busy, covered = recording.busy(device.key)
     return float(100 * busy[-1] / covered[-1]) if len(covered) and covered[-1] else None

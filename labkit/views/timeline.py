@@ -10,8 +10,6 @@ from labkit.kinds import Kind, modelled
 from labkit.views.figure import FAINT, FRAME, SCALE, Picture, look, tint, typeface
 from labkit.views.sketch import WIDTH, Box, Sketch
 
-__all__ = ["Bar", "Lanes", "State", "bars", "timeline", "unit_of", "width_of"]
-
 STEPS = modelled(
     "one step for each message, whatever its size; a rank sends one and receives one at a time"
 )

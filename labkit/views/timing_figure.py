@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from labkit.kinds import Kind
 from labkit.views.figure import INK, Picture, figure, look, picture, style
 
-__all__ = ["Strip", "samples"]
-
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 

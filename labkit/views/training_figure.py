@@ -19,8 +19,6 @@ from labkit.views.figure import (
     time_axis,
 )  # fmt: skip
 
-__all__ = ["curves"]
-
 
 def curves(
     trainings: Sequence[Any], names: Sequence[str] = (), target: float | None = None

@@ -22,8 +22,6 @@ from labkit.views.figure import (
 from labkit.views.sketch import WIDTH
 from labkit.views.timeline import Bar, Lanes, State, unit_of, width_of
 
-__all__ = ["curves", "histogram", "limits", "timeline"]
-
 LOOKS = 7  # workers that can be told apart
 HUGE = 1e100  # a loss that no axis shows
 STATES = {

@@ -43,12 +43,12 @@ def unet(synchronized):
     keras.config.set_dtype_policy("float64")  # for the proof
     inputs = keras.Input((32, 32, 1))
     skips, now = [], inputs
-    for filters in (8, 16):
+    for filters in (4, 8):
         now = convolutions(now, filters, synchronized)
         skips.append(now)
         now = keras.layers.MaxPooling2D()(now)
-    now = convolutions(now, 32, synchronized)
-    for filters in (16, 8):
+    now = convolutions(now, 16, synchronized)
+    for filters in (8, 4):
         now = keras.layers.Conv2DTranspose(filters, 2, 2)(now)
         now = keras.layers.concatenate([skips.pop(), now])
         now = convolutions(now, filters, synchronized)

@@ -11,7 +11,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from labkit.views.panel_page import document, page
+from labkit.views.embed import document
+from labkit.views.panel_page import page
 from tests.browser.lab import Lab
 from tests.views.panel_recordings import made
 

@@ -1,10 +1,8 @@
 """labkit bench collectives: the timing loop, the check, the fit, the report; then real ranks."""
 
 import dataclasses
-import importlib.util
 import random
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from labkit import LabError, cli, collectives
 from labkit.collectives import bench as room
 from labkit.collectives import programs
-from labkit.collectives.bench import Bench, Timing, bus_bandwidth, bus_factor, fit_link, sizes_of
+from labkit.collectives.bench import Bench, Timing, bus_bandwidth, bus_factor, fit_link
 from labkit.collectives.bench_rank import (
     MOST_RANKS,
     Prepared,
@@ -51,17 +49,6 @@ def test_a_published_row_has_its_bus_bandwidth():
     """nccl-tests, doc/PERFORMANCE.md; ml-engineering, network/README.md: 8 A100, 16 GiB."""
     assert [bus_factor(ranks) for ranks in (2, 4, 8)] == [1.0, 1.5, 1.75]
     assert round(bus_bandwidth(8, 16 * GIB, 127_997e-6) / 1e9, 2) == 234.89
-
-
-def test_sizes_double_and_1k_is_1024():
-    assert sizes_of("1k:16M") == [KIB << power for power in range(15)]
-    assert sizes_of([8, 4, 8, 4002]) == [4, 8, 4000]
-
-
-@pytest.mark.parametrize("sizes", ["", "1k:2k:4k", "2k:1k", "1.5k", [], [1.5], [5 << 30]])
-def test_what_is_no_size_is_refused(sizes):
-    with pytest.raises(LabError, match="sizes"):
-        sizes_of(sizes)
 
 
 # --- the check of results
@@ -160,7 +147,7 @@ def test_the_fit_is_never_negative():
     assert "B = not seen" in repr(made_up(times={KIB: 2e-3, MIB: 1e-3}).fit("ring_all_reduce"))
 
 
-def test_the_fit_of_a_published_table_is_the_least_squares_of_logarithms():
+def test_the_fit_of_a_published_table_is_the_least_squares_of_the_relative_errors():
     """All-reduce on 8 A100 (stas00/ml-engineering, network/README.md, read in 2026-11).
 
     The course's own notes fit 56.3 µs and 210.6 GB/s of bus bandwidth to it, at most 36 % off.
@@ -173,7 +160,7 @@ def test_the_fit_of_a_published_table_is_the_least_squares_of_logarithms():
 
     def loss(latency, bandwidth):
         model = latency + 1.75 * nbytes / bandwidth
-        return float(np.square(np.log(model / seconds)).sum())
+        return float(np.square(model / seconds - 1).sum())
 
     latency, bandwidth = fit_link(1, 1.75, nbytes, seconds)
     assert latency == pytest.approx(56.3e-6, rel=0.15)
@@ -199,7 +186,7 @@ def test_the_table_has_a_row_for_each_size_and_the_fit_below_and_the_figure_says
     lines = repr(bench).splitlines()
     assert lines[1].split() == ["buffer", "MPI", "library", "ring", "tree"]
     assert lines[2 + len(SIZES)].split() == ["fitted", "α"] + ["10.0", "µs"] * 3
-    assert bench._repr_mimebundle_()["text/html"].count("<tr>") == 1 + len(SIZES) + 3
+    assert bench._repr_mimebundle_()["text/html"].count("<tr>") == 1 + len(SIZES) + 2
     assert "4 ranks share 2 cores" in repr(bench)
     assert "ring: 10.0 µs latency, 1.00 GB/s" in bench.figure().alt
 
@@ -212,38 +199,10 @@ def test_the_command_measures_prints_and_fails_where_results_are_wrong(monkeypat
     wrong = made_up(timings=(dataclasses.replace(first, wrong=3), *others))
     chosen, answers = [], [wrong, made_up()]
     monkeypatch.setattr(room, "measure", lambda **o: chosen.append(o) or answers.pop())
-    words = ["--ranks", "2", "--sizes", "1k:4k", "--contenders", "mpi, tree_all_reduce"]
-    assert cli.main(["bench", "collectives", *words]) == 0
-    assert (chosen[0]["ranks"], chosen[0]["sizes"]) == (2, "1k:4k")
-    assert chosen[0]["contenders"] == ["mpi", "tree_all_reduce"]
+    assert cli.main(["bench", "collectives", "--ranks", "2"]) == 0
+    assert chosen[0]["ranks"] == 2
     assert "all-reduce, 4 ranks" in capsys.readouterr().out
     assert cli.main(["bench", "collectives"]) == 1
-
-
-@pytest.fixture
-def benchmark(monkeypatch):
-    folder = Path(__file__).parents[2] / "benchmarks"
-    monkeypatch.syspath_prepend(str(folder))
-    spec = importlib.util.spec_from_file_location("bench_collectives", folder / "collectives.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_benchmark_takes_ratios_within_rounds_and_judges_the_best_library(benchmark, capsys):
-    def turn(**seconds):
-        timings = tuple(Timing(name, 16 * MIB, 1, tuple(s), 0) for name, s in seconds.items())
-        return benchmark.Turn(made_up(timings=timings), {name: name.upper() for name in seconds})
-
-    # The machine was ten times slower in half of the rounds, for both alike.
-    ours = [0.010, 0.100] * 6
-    one = turn(ring_all_reduce=ours, mpi=[0.8 * seconds for seconds in ours])
-    ratio = benchmark.ratio([one], "ring_all_reduce", "mpi", 16 * MIB)
-    assert ratio == pytest.approx((0.8, 0.8, 0.8))
-    for mpi, word in ((0.95, "reached, 0.95"), (0.5, "MISSED, 0.50")):
-        one = turn(ring_all_reduce=[1.0] * 8, mpi=[mpi] * 8, tensorflow_ring=[9.0] * 8)
-        benchmark.judge([one], benchmark.rows_of([one], "ring_all_reduce", 16 * MIB), 16 * MIB)
-        assert f"of the best library (MPI): {word}" in capsys.readouterr().out
 
 
 # --- real ranks
@@ -276,17 +235,13 @@ def test_the_library_the_programs_and_your_own_are_timed_and_checked_together():
     assert found.kind.name == "measured"
 
 
-@pytest.mark.stress
-def test_tensorflow_is_timed_in_a_process_of_its_own(benchmark):
-    plan = {"ranks": 2, "sizes": [4096, 8192], "rounds": 3, "seconds_per_size": 0.0}
-    found = benchmark.libraries.measure("tensorflow_ring", **plan)
-    assert found.correct
-    assert found.library.startswith("TensorFlow 2.")
-
-
 @pytest.mark.parametrize(
     ("arguments", "keyword"),
-    [({"ranks": 1}, "ranks"), ({"rounds": 0}, "rounds"), ({"contenders": ["openmpi"]}, "contend")],
+    [
+        ({"ranks": 1}, "ranks"),
+        ({"sizes": [5 << 30]}, "sizes"),
+        ({"contenders": ["x"]}, "contender"),
+    ],
 )
 def test_a_mistake_is_one_sentence(arguments, keyword):
     with pytest.raises(LabError, match=keyword):

@@ -69,28 +69,21 @@ def test_missing_and_double_contributions_are_named_with_rank_and_chunk(data, ra
     assert bool(verdict) == (not wanted)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int8"])
-def test_counting_twice_is_said_with_rank_chunk_and_contributor(dtype):
-    assert first_fault(ring, dtype=dtype, **TWICE) == (
-        "rank 0, chunk 0 (elements 0–1): the contributions of ranks 0 and 1 are counted 2 times, "
-        "and must be once."
-    )
-
-
 @pytest.mark.parametrize(
     ("mistake", "sentence"),
     [
+        (
+            "twice",
+            "the contributions of ranks 0 and 1 are counted 2 times, and must be once.",
+        ),
         ("forget", "the contributions of ranks 0 and 1 are missing."),
         ("replace", "rank 2's contribution is missing."),
-        (
-            "swap",
-            "the contributions of ranks 0, 1 and 2 are their element 1, "
-            "and must be their element 0.",
-        ),
+        ("swap", "element 0 is 55, and the sum is 52."),
     ],
 )
-def test_one_mistake_in_a_ring_has_its_sentence(mistake, sentence):
-    fault = first_fault(ring, at=(2, 1), mistake=mistake)
+@pytest.mark.parametrize("dtype", ["float64", "int8"])
+def test_one_mistake_in_a_ring_has_its_sentence(mistake, sentence, dtype):
+    fault = first_fault(ring, dtype=dtype, at=(2, 1), mistake=mistake)
     assert fault.startswith("rank 0, chunk 0 (element")
     assert fault.endswith(sentence)
 

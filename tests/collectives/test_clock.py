@@ -44,14 +44,6 @@ def in_pairs(comm, buffer):
     comm.Sendrecv(buffer.copy(), dest=other, recvbuf=buffer, source=other)
 
 
-def two_ahead(comm, buffer):
-    """Ranks 0 and 1 send to ranks 2 and 3."""
-    if comm.rank < 2:
-        comm.Send(buffer, dest=comm.rank + 2)
-    elif comm.rank < 4:
-        comm.Recv(buffer, source=comm.rank - 2)
-
-
 @pytest.mark.parametrize("program", [to_one, into_one])
 def test_a_port_takes_one_message_at_a_time(program):
     found = timed(ran(program, 4), **LINK)
@@ -76,11 +68,6 @@ def test_a_barrier_waits_for_the_last():
     found = timed(ran(program, 4), **LINK)
     assert found.ends == (2, 2, 4, 4)
     assert found.finished == (2, 2, 4, 4)
-
-
-def test_messages_over_two_links_of_a_ring_meet_on_one():
-    found = timed(ran(two_ahead, 6), topology=topology.ring(6, 1.0, 10.0))
-    assert (found.starts, found.ends) == ((0, 1), (3, 4))
 
 
 def test_a_straggler_is_late_slow_to_send_and_slow_to_add():

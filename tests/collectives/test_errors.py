@@ -44,12 +44,6 @@ def leads_to_a_ring(comm, buffer):
     comm.Recv(buffer, {0: 1, 1: 2, 2: 3, 3: 1}[comm.rank])
 
 
-def polls(comm, buffer):
-    request = comm.Irecv(buffer, 1 - comm.rank)
-    while not request.Test():
-        pass
-
-
 def waits_for_any(comm, buffer):
     Request.Waitany([comm.Irecv(buffer[i - 1 : i], i) for i in (1, 2)])
 
@@ -75,7 +69,6 @@ receives_from_1, receives_from_2 = (lambda c, b, r=r: c.Recv(b, r) for r in (1, 
             2,
             "rank 0 .*Barrier for rank 1 .*rank 1 .*Recv from rank 0",
         ),
-        (polls, 2, "rank 0 .*Test .*Irecv from rank 1"),
         (by_rank(waits_for_any), 3, "rank 0 .*Waitany .*Irecv from rank 1 .*rank 1 has ended"),
     ],
 )

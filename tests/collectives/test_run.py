@@ -64,10 +64,11 @@ def test_options_go_to_the_program_and_into_the_trace():
     [
         (keep, {}, "ranks="),
         (keep, {"ranks": 0}, "ranks must be .*got 0"),
-        (keep, {"inputs": []}, "empty"),
-        (keep, {"inputs": [[1.0], [2.0]], "ranks": 3}, "ranks=3"),
+        (keep, {"ranks": 20_000}, "256 ranks.*20,000"),
+        (keep, {"inputs": []}, "got none"),
+        (keep, {"inputs": [[1.0], [2.0]], "ranks": 2}, "or ranks="),
         (keep, {"inputs": [[1.0], [2]]}, "float64 and int64"),
-        (keep, {"inputs": [["a"], ["b"]]}, "arrays of numbers"),
+        (keep, {"inputs": [["a"], ["b"]]}, "array of numbers"),
         (keep, {"ranks": 1, "timeout": 0}, "timeout must be .*got 0"),
         (keep, {"ranks": 1, "eager": -1}, "eager must be .*got -1"),
         (keep, {"ranks": 1, "way": "up"}, "keep .*way"),
@@ -78,15 +79,6 @@ def test_options_go_to_the_program_and_into_the_trace():
 def test_a_wrong_argument_is_explained(program, arguments, words):
     with pytest.raises(LabError, match=words):
         run(program, **arguments)
-
-
-@pytest.mark.parametrize("ranks", [1000, 20_000])
-def test_too_many_ranks_are_refused_at_once(ranks):
-    def started(comm, buffer):
-        pytest.fail("the program was started")
-
-    with pytest.raises(LabError, match=f"256 ranks.*{ranks:,}"):
-        run(started, ranks=ranks)
 
 
 def test_a_program_that_returns_its_result_learns_that_programs_work_in_place():

@@ -17,25 +17,18 @@ NUMBERS = itertools.count()
 
 
 class Asked(NamedTuple):
-    """One `check(...)`: the task, the cell above it, and the solutions folded in below it."""
+    """One `check(...)`: the task, and the cell above it."""
 
     task: str
     source: str
-    solutions: list[str]
 
 
 def _asked():
     for path in NOTEBOOKS:
-        one = None
         for cell in nbformat.read(path, as_version=4).cells:
             call = re.search(r'^check\("([\w.]+)", \w+\)$', cell.source, re.MULTILINE)
             if cell.cell_type == "code" and call:
-                one = Asked(call[1], cell.source[: call.start()], [])
-                yield one
-            elif one and "<details>" in cell.source:
-                folded, _, _ = cell.source.partition("</details>")
-                one.solutions.extend(re.findall(r"```\n(.*?)```", folded, re.DOTALL))
-                one = None
+                yield Asked(call[1], cell.source[: call.start()])
 
 
 ASKED = list(_asked())

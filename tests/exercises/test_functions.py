@@ -175,7 +175,7 @@ def server(*, wrong):
     ("wrong", "told"),
     [
         ("answers nobody", "worker 0 asked for version 0 of the weights and got no answer"),
-        ("counts nothing", "version 1 of the weights and was told that it is 0"),
+        ("counts nothing", "version 1 of the weights and received version 0"),
         ("waits for two", "got [4, 4]; the gradients, applied one by one, make"),
         ("climbs", "got [4.6, 5.6]; the gradients, applied one by one, make [3.4"),
         ("one too stale", "the staleness is [0, 0, 0, 0, 0, 0, 0, 0, 0]; yours is [1"),

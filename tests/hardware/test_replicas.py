@@ -25,9 +25,6 @@ class Config:
         self.threads = {"intra": 0, "inter": 0}
 
     def get_visible_devices(self, kind):
-        return self.gpus
-
-    def list_physical_devices(self, kind):
         return self.gpus if kind == "GPU" else [SimpleNamespace(name="CPU:0")]
 
     def get_device_details(self, device):

@@ -69,7 +69,7 @@ def test_a_parameter_server_survives_a_killed_worker():
     assert record.went_on
     assert record.noticed is None
     assert events(record, "SIGKILL")[0].who == "worker 1"
-    assert f"{2 * STEPS} steps were handed out" in record.result
+    assert f"{2 * STEPS} steps were scheduled" in record.result
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ import ctypes
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -100,29 +98,3 @@ def test_a_sampler_that_hangs_does_not_hold_up_the_stop(started):
     client.stop(timeout=0.2)
     assert is_gone(client.pid)
     assert not client.alive
-
-
-KERNEL = """
-import os, sys, time
-from labkit.telemetry.client import SamplerClient
-client = SamplerClient(lambda text: None)
-client.start()
-print(client.pid, flush=True)
-"""
-
-
-@pytest.mark.parametrize(
-    ("ending", "signum"),
-    [("time.sleep(60)", signal.SIGKILL), ("pass", None)],
-    ids=["killed", "ended"],
-)
-def test_however_a_kernel_ends_no_sampler_is_left(ending, signum):
-    kernel = subprocess.Popen([sys.executable, "-c", KERNEL + ending], stdout=subprocess.PIPE)
-    try:
-        sampler = int(kernel.stdout.readline())
-        if signum:
-            kernel.send_signal(signum)
-        until(lambda: is_gone(sampler))
-    finally:
-        kernel.kill()
-        kernel.communicate(timeout=20)

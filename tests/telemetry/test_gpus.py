@@ -148,13 +148,9 @@ def test_a_broken_driver_is_one_sentence(driver, scene, why, words):
     assert words in state.says
 
 
-def test_a_metric_that_may_not_be_read_leaves_the_others(gpus):
+def test_a_metric_that_may_not_be_read_is_refused(gpus):
     gpus.control.fault("utilisation", REFUSED, gpu=2)
     _, states = gpus.open()
-    rows, _ = gpus.samples(2)
-    assert rows[-1][2]["utilisation"] is None
-    assert rows[-1][2]["power"]
-    assert rows[-1][1]["utilisation"]
     assert told(states) == {
         ("gpu2", metric, "refused") for metric in ("utilisation", "memory_activity")
     }

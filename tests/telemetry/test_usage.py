@@ -98,17 +98,14 @@ def test_a_counter_that_cannot_be_used_gives_no_joules(counter):
     assert row.missing["joules"]
 
 
-@pytest.mark.parametrize("why", ["not supported", "lost"])
-@pytest.mark.parametrize("about", ["gpu0", "gpus"])
+@pytest.mark.parametrize(("about", "why"), [("gpu0", "not supported"), ("gpus", "lost")])
 def test_what_is_missing_has_its_reason_and_is_never_zero(why, about):
     found = sampled(nothing, states=[State(0.0, about, "", why, f"It is {why}.")])
     row = one(found, 3.0, 13.0, images=100)
     assert [getattr(row, name) for name in FIELDS] == [None] * 4
     assert [row.text(name) for name in FIELDS] == [why] * 4
     assert row.images_per_joule is None
-    text = str(table(found))
-    assert f"It is {why}." in text
-    assert " 0 " not in text.splitlines()[1]
+    assert f"It is {why}." in str(table(found))
 
 
 def test_a_device_that_was_lost_for_a_while_has_no_mean_of_that_span():
@@ -159,11 +156,8 @@ def test_a_table_names_a_span_once_and_says_the_kind():
 def test_a_recording_without_spans_is_one_row_from_its_first_sample_on():
     made = recorder(cpu("utilisation"), *([0, round(0.3 + 0.1 * k, 1), [50]] for k in range(20)))
     (row,) = table(recording(made)).rows
-    assert (row.span.name, row.span.start, row.missing["joules"]) == (
-        "everything",
-        0.3,
-        "not supported",
-    )
+    assert (row.span.name, row.span.start) == ("everything", 0.3)
+    assert row.missing["joules"] == "not supported"
     assert row.utilisation == pytest.approx(50)
 
 

@@ -1,11 +1,12 @@
-// The player without a page: run data, playback, geometry, colours, sentences. Run by test_panel_page.py.
+// The player without a page: run data, playback, geometry, colours, sentences. Run by test_pages.py.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
 
+import { bytesText, secondsText } from "../../labkit/views/static/page.mjs";
 import {
-  bytesText, cellText, circleGeometry, contributions, gridGeometry, linkPath, pattern, Playback, pointAt, programLines,
-  RunData, secondsText, stepText,
+  cellText, circleGeometry, contributions, gridGeometry, linkPath, pattern, Playback, pointAt, programLines, RunData,
+  stepText,
 } from "../../labkit/views/static/player_data.mjs";
 
 const plain = (text) => text.replaceAll("\u00a0", " ");

@@ -4,6 +4,13 @@ from collections.abc import Sequence
 from statistics import median
 
 from labkit.exercises.judges import number, same_as, word
+from labkit.exercises.model_functions import (
+    accuracy,
+    distributed_accuracy,
+    fitting,
+    input_pipeline,
+    one_step,
+)
 from labkit.exercises.task import Task
 from labkit.exercises.training_loops import accumulation, clipping, resuming, training_loop
 
@@ -61,7 +68,7 @@ answer = 100 * speed_up / replicas  # 100 × a share of 1 is per cent
         'not timed it. Is that number "measured", "recorded" or "modelled"?',
         word("modelled"),
         ("Was it timed, here or elsewhere?", "It is the result of a formula."),
-        'answer = "modelled"  # nobody timed it: a formula gave it',
+        'answer = "modelled"  # a formula gave it; it was not timed',
         "A formula gave it. A time that you take is measured; kept with place and date, recorded.",
     ),
     "00.my_median": Task(
@@ -101,7 +108,7 @@ def my_speed_up(baseline, program):
 LECTURE_01 = {
     "01.bytes_per_step": Task(
         "A model has 1,199,882 parameters in float32. How many bytes of gradients does each "
-        "replica bring to the all-reduce in one step?",
+        "replica contribute to the all-reduce in one step?",
         number(4_799_528, "bytes"),
         ("Each parameter has one gradient, of the same type.", "A float32 has 32 bits: 4 bytes."),
         "answer = 1_199_882 * 4  # gradients × bytes of a float32",
@@ -263,22 +270,48 @@ def my_step_seconds(small, large, batch):
         "A straight line: its height at 0 is the overhead, its slope the time of an image.",
         difficulty=2,
     ),
-    "02.my_throughput": Task(
-        "Write my_throughput(images, batch, step_seconds): the images per second of an epoch of "
-        "whole batches; the images that are left over are not used and do not count.",
-        same_as(
-            lambda images, batch, step_seconds: batch / step_seconds,
-            (60_000, 32, 0.001),
-            (1_000, 300, 0.5),
-            (64, 64, 2.0),
+    "02.my_step": Task(
+        "Write my_step(model, optimizer, images, labels): one training step on a batch, with the "
+        "mean cross-entropy of the model's logits. Return the loss.",
+        one_step(),
+        (
+            "tf.GradientTape records the forward pass: model(images, training=True).",
+            "keras.losses.SparseCategoricalCrossentropy(from_logits=True) is a mean over a batch.",
+            "optimizer.apply_gradients(zip(gradients, model.trainable_variables)) updates.",
         ),
-        ("How many steps has the epoch?", "Count only the images of whole batches."),
         """
-def my_throughput(images, batch, step_seconds):
-    steps = images // batch
-    return steps * batch / (steps * step_seconds)
+mean_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+def my_step(model, optimizer, images, labels):
+    with tf.GradientTape() as tape:
+        loss = mean_loss(labels, model(images, training=True))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    return loss
 """,
-        "The steps cancel: it is the batch divided by the seconds of a step.",
+        "After two of your steps the weights are those of the serial program in numpy.",
+        difficulty=2,
+    ),
+    "02.my_accuracy": Task(
+        "Write my_accuracy(model, images, labels, batch): the share of all images whose largest "
+        "logit is that of their label. The model may get at most `batch` images in one call.",
+        accuracy(),
+        (
+            "images[first:first + batch], for first in range(0, len(images), batch).",
+            "tf.argmax(model(part, training=False), axis=1) are the model's answers.",
+            "Count the right answers of all batches, and divide once, at the end.",
+        ),
+        """
+def my_accuracy(model, images, labels, batch):
+    right = 0
+    for first in range(0, len(images), batch):
+        logits = model(images[first:first + batch], training=False)
+        answers = tf.argmax(logits, axis=1).numpy()
+        right += (answers == labels[first:first + batch]).sum()
+    return right / len(images)
+""",
+        "The last batch was smaller, so the mean of the batches' accuracies is another number.",
+        difficulty=2,
     ),
 }
 
@@ -334,8 +367,8 @@ answer = 60_000 / global_batch
         "A global batch of 200, so a quarter of the steps that one device would need.",
     ),
     "04.gradient_bytes": Task(
-        "The dense model has 101,770 float32 parameters. One replica brings its gradients to the "
-        "all-reduce of every step. An epoch has 600 steps. How many MB does the replica bring?",
+        "The dense model has 101,770 float32 parameters. One replica contributes its gradients to "
+        "the all-reduce of every step. An epoch has 600 steps. How many MB does it contribute?",
         number(244.248, "MB", within=0.01),
         ("One float32 is 4 bytes; first the bytes of one step.", "Then those of all 600 steps."),
         """
@@ -398,6 +431,56 @@ def my_rate(step, batch, warm_up_steps):
         "A batch of 8192 has a rate of 3.2, as in the paper of Goyal et al.",
         difficulty=2,
     ),
+    "04.my_fit": Task(
+        "Write my_fit(strategy, make_model, dataset, global_batch): train one epoch with model.fit "
+        "under the strategy, with keras.optimizers.SGD(0.1) and the mean cross-entropy of logits. "
+        "The dataset has single examples; do not shuffle. Return the model.",
+        fitting(),
+        (
+            "Make and compile the model inside strategy.scope().",
+            "fit distributes the batches that it gets: they are global ones.",
+        ),
+        """
+def my_fit(strategy, make_model, dataset, global_batch):
+    with strategy.scope():
+        model = make_model()
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.1), loss)
+    model.fit(dataset.batch(global_batch), shuffle=False, verbose=0)
+    return model
+""",
+        "The weights are those of the serial program: fit divides the loss by the global batch.",
+        difficulty=2,
+    ),
+    "04.my_evaluate": Task(
+        "Write my_evaluate(strategy, model, dataset, global_batch): the accuracy over the whole "
+        "dataset, a share of 1, computed by all replicas. The dataset has single examples, and "
+        "the last batch is smaller than the others.",
+        distributed_accuracy(),
+        (
+            "Distribute dataset.batch(global_batch) with strategy.experimental_distribute_dataset.",
+            "Each replica counts its right answers: strategy.run(count, args=(images, labels)).",
+            "strategy.reduce(tf.distribute.ReduceOp.SUM, counts, axis=None) adds up the counts.",
+        ),
+        """
+def my_evaluate(strategy, model, dataset, global_batch):
+    def count(images, labels):
+        answers = tf.argmax(model(images, training=False), axis=1, output_type=tf.int32)
+        right = tf.reduce_sum(tf.cast(answers == labels, tf.int32))
+        return tf.stack([right, tf.size(labels)])
+
+    @tf.function
+    def evaluation_step(images, labels):
+        counts = strategy.run(count, args=(images, labels))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, counts, axis=None)
+
+    batches = strategy.experimental_distribute_dataset(dataset.batch(global_batch))
+    right, images = sum(evaluation_step(*batch).numpy() for batch in batches)
+    return right / images
+""",
+        "Counts may be added up over replicas and batches; accuracies may not.",
+        difficulty=3,
+    ),
 }
 
 LECTURE_05 = {
@@ -434,9 +517,27 @@ answer = len(diagnose(classic_benchmark.program()).names)
         "The wall-clock time is 7 s. CPU time can be shorter or longer: it is another quantity.",
         difficulty=2,
     ),
+    "05.my_dataset": Task(
+        "Write my_dataset(images, labels, batch) with tf.data: every image once an epoch with its "
+        "label, in batches, in an order that is new in each epoch and mixes the whole data. Keep "
+        "the last, smaller batch.",
+        input_pipeline(),
+        (
+            "tf.data.Dataset.from_tensor_slices((images, labels)) keeps both together.",
+            "shuffle(n) chooses among the next n images only. How large must n be?",
+            "What comes first, shuffle or batch?",
+        ),
+        """
+def my_dataset(images, labels, batch):
+    dataset = tf.data.Dataset.from_tensor_slices((images, labels))
+    return dataset.shuffle(len(images)).batch(batch).prefetch(tf.data.AUTOTUNE)
+""",
+        "With a buffer as large as the data every image can come at any place.",
+        difficulty=2,
+    ),
     "05.bytes": Task(
         "Two replicas add up the gradients of 101,770 float32 parameters. "
-        "How many bytes does each replica bring to a step?",
+        "How many bytes does each replica contribute to a step?",
         number(407_080, "bytes"),
         ("One gradient for each parameter, four bytes each.",),
         "answer = 101_770 * 4",

@@ -174,8 +174,8 @@ LECTURE_09 = {
         (
             "A blocking Send returns when its receive is posted. Every rank sends first: which "
             "rank receives?",
-            "Each fix of section 3 works on a ring, too: Sendrecv, Isend, or another order on "
-            "some ranks. (With odd n an order needs some care.)",
+            "Each fix of lecture 08, section 3, works on a ring, too: Sendrecv, Isend, or another "
+            "order on some ranks. (With odd n an order needs some care.)",
         ),
         """
 def my_all_gather(comm, buffer):
@@ -186,6 +186,10 @@ def my_all_gather(comm, buffer):
         mine = chunks[(rank - step) % ranks]
         theirs = chunks[(left - step) % ranks]
         comm.Sendrecv(mine, dest=right, recvbuf=theirs, source=left)
+        # Or with a request:
+        #     request = comm.Isend(mine, dest=right)
+        #     comm.Recv(theirs, source=left)
+        #     request.Wait()
 """,
         "A blocking send returns when its receive is posted: some rank has to receive first.",
         difficulty=2,
@@ -214,7 +218,7 @@ answer = (8 - 1) * chunk
         "How many steps does the barrier by doubling need on 100 ranks?",
         number(7, "steps"),
         (
-            "After k steps a rank has heard, also through others, of 2**k ranks.",
+            "After k steps a rank has received, also through others, the messages of 2**k ranks.",
             "Which is the smallest k with 2**k ≥ 100?",
         ),
         """
@@ -236,8 +240,11 @@ answer = ceil(log2(100))
 def my_all_reduce(comm, buffer):
     programs.reduce(comm, buffer)
     programs.broadcast(comm, buffer)
+    # Or, with more steps and fewer bytes:
+    #     programs.reduce_scatter(comm, buffer)
+    #     programs.all_gather(comm, buffer)
 """,
-        "An all-reduce of its own may be faster than two collectives: see lecture 10.",
+        "A program made for the all-reduce may be faster than two collectives: see lecture 10.",
     ),
     "09.right_by_luck": Task(
         "On how many of the numbers of ranks from 2 to 16 does neighbour_sum give the true sum?",

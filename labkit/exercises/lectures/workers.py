@@ -198,18 +198,18 @@ answer = 100 * (1 - none_late)
     ),
     "12.async_rate": Task(
         "Four asynchronous workers need 30, 30, 30 and 90 ms for a gradient. How many gradients a "
-        "second do they bring together?",
+        "second do they push together?",
         number(111.1, "gradients/s", within=0.01),
-        ("How many gradients a second does each of them bring?", "Then add up."),
+        ("How many gradients a second does each of them push?", "Then add up."),
         "answer = sum(1 / seconds for seconds in (0.030, 0.030, 0.030, 0.090))",
-        "111 a second. Synchronous training brings four in 90 ms: 44 a second.",
+        "111 a second. Synchronous training uses four in 90 ms: 44 a second.",
     ),
     "12.my_server": Task(
         "Write my_server(inbox, weights, rate): answer each pull, apply each push at once, and "
         "return the last weights and a list with the staleness of each push.",
         function(examine_server),
         (
-            'message.kind is "pull" or "push". A pull wants message.reply(weights, version).',
+            'message.kind is "pull" or "push". A pull needs message.reply(weights, version).',
             "A push has message.gradient. Subtract rate × gradient from the weights; that makes a "
             "new version.",
             "The staleness of a push is version - message.version, before the version grows.",
@@ -276,15 +276,15 @@ def my_staleness(log):
     "13.mean_staleness": Task(
         "16 equal workers train asynchronously. How stale is a gradient, on average?",
         number(15, "updates"),
-        ("While a worker computes one gradient, how many does each of the others bring?",),
-        "answer = 16 - 1  # each of the others brings one",
+        ("While a worker computes one gradient, how many does each of the others push?",),
+        "answer = 16 - 1  # each of the others pushes one",
         "Each of the other 15 pushes once between its pull and its push.",
     ),
     "13.slow_staleness": Task(
         "Three workers need 10 ms for a gradient and a fourth needs 50 ms. How stale is a gradient "
         "of the fourth when it arrives?",
         number(15, "updates"),
-        ("How many gradients does each fast worker bring within 50 ms?", "There are three."),
+        ("How many gradients does each fast worker push within 50 ms?", "There are three."),
         """
 each_fast_worker = 50 / 10
 answer = 3 * each_fast_worker
@@ -350,12 +350,14 @@ answer = updates.stability_limit(0) / updates.stability_limit(7)
         function(_examine_step),
         (
             "At the limit x no longer converges; the best step lies well below.",
-            "updates.stability_limit(delay) is the limit. Which share of it does well at one "
-            "delay? Try that share at the others.",
+            "updates.stability_limit(delay) is the limit. Which share of it is a good step at "
+            "one delay? Try that share at the others.",
         ),
         """
 def my_step(delay):
     return updates.stability_limit(delay) / 3
+    # Or the largest step without any oscillation, updates.fastest_step(delay):
+    #     return delay**delay / (delay + 1) ** (delay + 1)
 """,
         "The largest useful step shrinks with the delay, about in proportion: lr ~ 1 / delay.",
         difficulty=2,
@@ -377,7 +379,7 @@ answer = synchronous - asynchronous
     ),
     "13.bounded_staleness": Task(
         "A worker of 10 ms a gradient and one of 40 ms; the bound lets no worker be more than 3 "
-        "gradients ahead. How many gradients a second does the fast one bring in the long run?",
+        "gradients ahead. How many gradients a second does the fast one push in the long run?",
         number(25, "gradients/s", within=0.02),
         (
             "How long can the fast worker stay fast?",
@@ -392,23 +394,23 @@ answer = synchronous - asynchronous
         '"synchronous" or "asynchronous"?',
         word("synchronous"),
         ("How much would each of them wait for the others?",),
-        'answer = "synchronous"  # equal devices: there is hardly a wait to be saved',
+        'answer = "synchronous"  # equal devices hardly wait for each other',
         "Equal workers hardly wait: asynchronous training gains little and pays with staleness.",
     ),
     "13.borrowed_laptops": Task(
         "Forty borrowed laptops, fast and slow ones; some are closed in the middle of the day. "
         'How do you begin: "synchronous" or "asynchronous"?',
         word("asynchronous"),
-        ("Which of the two goes on when one does not answer?",),
-        'answer = "asynchronous"  # a synchronous step waits for the slowest, or for ever',
+        ("Which of the two continues when one laptop does not answer?",),
+        'answer = "asynchronous"  # a synchronous step waits for every worker',
         "No worker waits for the slowest, or for one that has left. Lower the learning rate.",
     ),
 }
 
 LECTURE_14 = {
     "14.count_primes": Task(
-        f"Write my_count(rank): how many of the numbers below {LIMIT:,} that are this rank's share "
-        "are prime. All ranks together must have looked at every number once, on 4 ranks and on 3.",
+        f"Write my_count(rank): how many primes are in this rank's share of the numbers below "
+        f"{LIMIT:,}. Together the ranks must test every number once, on 4 ranks and on 3.",
         _count_primes,
         (
             "labkit.cluster.this_rank().ranks says how many ranks there are.",
@@ -447,7 +449,7 @@ my_tf_config = {
         "Every image belongs to exactly one rank, and no rank has two images more than another.",
         function(_examine_share),
         (
-            "Give out the images like cards: rank 0 gets 0, ranks, 2 × ranks, …",
+            "Assign the images in turn: rank 0 gets 0, ranks, 2 × ranks, …",
             "A range with a step of `ranks` does it.",
         ),
         """
@@ -692,7 +694,10 @@ answer = 8 * one_worker / 4
         "steps, though no process has ended and no connection is closed: "
         '"kill", "hang" or "slow"?',
         word("hang"),
-        ("Which fault did the others notice at once?", "After which did they go on making steps?"),
+        (
+            "Which fault did the others notice at once?",
+            "After which did they continue to make steps?",
+        ),
         'answer = "hang"  # a killed process closes its connections, a slow one still makes steps',
         "A dead process closes its connections; a hanging one does not. Only a timeout finds it.",
     ),
@@ -705,7 +710,7 @@ answer = 8 * one_worker / 4
 days = 1095 / 500
 answer = days * 24
 """,
-        "Every two days. On a large cluster a restart is no exception, but part of the program.",
+        "Every two days. On a large cluster restarts are normal: the program must support them.",
     ),
     "15.lost_work": Task(
         "A step takes 0.2 s, a checkpoint is written after every 100 steps, and a worker is killed "
@@ -756,7 +761,7 @@ LECTURE_16 = {
         number(48, "GB"),
         ("--mem is for a whole node, not for a rank.",),
         "answer = 2 * 24",
-        "48 GB for each node. --mem-per-cpu is per core: another classic confusion.",
+        "48 GB for each node. --mem-per-cpu is per core: do not confuse the two.",
     ),
     "16.cpus": Task(
         "A node has 64 cores and 4 GPUs, and each GPU one rank. How many cores are the fair share "
@@ -854,7 +859,9 @@ module load Python
 srun --cpus-per-task=$SLURM_CPUS_PER_TASK python train.py
 """
 ''',
-        "Four mistakes that Slurm accepts without an error.",
+        "A blank after # makes an option a comment. 8:00 is eight minutes. sbatch reads no option "
+        "after the first command. Without srun the program runs once, on the first node; without "
+        "its own --cpus-per-task srun requests one core for each rank.",
         difficulty=2,
         given=FIX,
     ),

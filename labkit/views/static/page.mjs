@@ -1,4 +1,28 @@
-// What the views share: elements, the theme of the page, a sharp canvas.
+// What panel and player share: how they open, elements, keys, the theme of the page, a sharp canvas,
+// numbers in words.
+
+// What embed.py's `packed` has packed.
+export async function unpack(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+// A view in each element that waits for it, over the picture or the sentence inside.
+export function mount(View, name, options, css, tries = 100) {
+  const waits = ({ dataset }) => dataset.labkit === options.key && !dataset.state;
+  const hosts = [...document.querySelectorAll(`.labkit-${name}`)].filter(waits);
+  for (const host of hosts) {
+    host.dataset.state = "opening";
+    // JupyterLab must leave our keys alone: "0 0" restarts a kernel.
+    host.setAttribute("data-lm-suppress-shortcuts", "true");
+    const root = host.attachShadow({ mode: "open" });
+    root.append(element("style", {}, css), element("slot"));
+    new View(host, root, options);
+  }
+  // JupyterLab may run a script before its output is in the page.
+  if (!hosts.length && tries) requestAnimationFrame(() => mount(View, name, options, css, tries - 1));
+}
 
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
@@ -16,35 +40,67 @@ export function write(node, words) {
 }
 
 // Light or dark, as the page around is. Paper is light.
-export function isDark(host, world = globalThis) {
-  const { jpThemeLight, vscodeThemeKind } = world.document.body.dataset;
-  if (world.matchMedia("print").matches) return false;
+export function isDark(host) {
+  const { jpThemeLight, vscodeThemeKind } = document.body.dataset;
+  if (matchMedia("print").matches) return false;
   if (jpThemeLight) return jpThemeLight === "false";
   if (vscodeThemeKind) return !vscodeThemeKind.includes("light");
-  const ground = world.getComputedStyle(host).getPropertyValue("--jp-layout-color0").trim();
-  if (!ground) return world.matchMedia("(prefers-color-scheme: dark)").matches;
-  const [r, g, b] = rgb(ground, world);
+  const ground = getComputedStyle(host).getPropertyValue("--jp-layout-color0").trim();
+  if (!ground) return matchMedia("(prefers-color-scheme: dark)").matches;
+  const [r, g, b] = rgb(ground);
   return 0.3 * r + 0.59 * g + 0.11 * b < 128;
 }
 
-// Calls `changed` when the theme changes. Returns what ends the watching.
-export function watchTheme(changed, world = globalThis) {
-  const observer = new world.MutationObserver(changed);
-  for (const node of [world.document.body, world.document.documentElement])
-    observer.observe(node, { attributes: true, attributeFilter: ["data-jp-theme-name", "data-jp-theme-light", "data-vscode-theme-kind", "class"] });
-  const queries = ["(prefers-color-scheme: dark)", "(forced-colors: active)", "print", "(resolution: 1dppx)"].map((one) => world.matchMedia(one));
-  for (const query of queries) query.addEventListener("change", changed);
-  return () => {
-    observer.disconnect();
-    for (const query of queries) query.removeEventListener("change", changed);
+const THEME_ATTRIBUTES = ["data-jp-theme-name", "data-jp-theme-light", "data-vscode-theme-kind", "class"];
+const THEME_QUERIES = ["(prefers-color-scheme: dark)", "(forced-colors: active)", "print", "(resolution: 1dppx)"];
+
+// Returns `change`, after which `draw` is called in the next frame while the host is in sight. It is
+// called for another size or theme as well; `root` is told of the theme.
+export function redrawing(host, root, draw) {
+  let [asked, visible] = [false, true];
+  const change = () => {
+    if (asked || !visible) return;
+    asked = true;
+    requestAnimationFrame((now) => {
+      asked = false;
+      draw(now);
+    });
   };
+  const theme = () => {
+    root.dataset.theme = isDark(host) ? "dark" : "light";
+    change();
+    setTimeout(change, 200); // JupyterLab names the theme before its style sheet counts
+    if (matchMedia("print").matches) draw(performance.now()); // there is no next frame
+  };
+  new ResizeObserver(change).observe(host);
+  new IntersectionObserver((entries) => {
+    visible = entries.at(-1).isIntersecting;
+    theme();
+  }, { rootMargin: "200px" }).observe(host);
+  // The page outlives its outputs: what watches the theme must not keep them.
+  const kept = new WeakRef(theme);
+  const themed = () => kept.deref()?.();
+  const observer = new MutationObserver(themed);
+  for (const node of [document.body, document.documentElement]) observer.observe(node, { attributes: true, attributeFilter: THEME_ATTRIBUTES });
+  for (const query of THEME_QUERIES) matchMedia(query).addEventListener("change", themed);
+  theme();
+  return change;
+}
+
+// `handle` says whether a key has a meaning here; then neither page nor JupyterLab see it.
+export function onKeys(node, handle) {
+  node.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !handle(event)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
 }
 
 // Any colour of CSS as [r, g, b].
 const known = new Map();
-export function rgb(colour, world = globalThis) {
+export function rgb(colour) {
   if (!known.has(colour)) {
-    const pen = Object.assign(world.document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
+    const pen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
     pen.fillStyle = colour;
     pen.fillRect(0, 0, 1, 1);
     known.set(colour, [...pen.getImageData(0, 0, 1, 1).data.slice(0, 3)]);
@@ -78,4 +134,27 @@ export function widthWith(pen) {
     }
     return widths.get(key);
   };
+}
+
+// ---- numbers in words, as labkit.kinds writes them
+
+export const GAP = "\u00a0"; // a number and its unit stay on one line
+
+function scaled(value, units, unit) {
+  const [factor, prefix] = units.find(([one]) => value >= 0.9995 * one) ?? units.at(-1);
+  const size = value / factor;
+  const digits = (factor === 1 && unit === "B") || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
+  return `${size.toFixed(digits)}${GAP}${prefix}${unit}`;
+}
+
+export function bytesText(bytes) {
+  return scaled(bytes, [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]], "B");
+}
+
+export function secondsText(seconds) {
+  return seconds ? scaled(seconds, [[1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]], "s") : `0${GAP}s`;
+}
+
+export function countText(count) {
+  return count.toLocaleString("en-GB");
 }

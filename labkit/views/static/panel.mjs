@@ -1,6 +1,6 @@
 // The device panel: its elements, pointer and keys, and what it says about itself. Words and values are
 // real text, so that they can be read aloud, selected and printed; only curves are pixels.
-import { element, isDark, watchTheme, write } from "./page.mjs";
+import { element, onKeys, redrawing, write } from "./page.mjs";
 import { storeOf } from "./panel_data.mjs";
 import {
   AXIS_HEIGHT, METRICS, SPAN_HEIGHT, Viewport, coresUnfolded, deviceLabel, metricsOf, paintLanes, rowsOf, scaleOf, spanAt,
@@ -11,7 +11,6 @@ const TICK = 100; // milliseconds between two drawings of a live panel
 const LATE = 1; // seconds that it may be behind its newest sample
 const SILENT_AFTER = 3; // seconds without a message
 const CONNECTED_WITHIN = 8; // seconds in which the kernel's model comes to life, if it is free
-const FORGOTTEN_AFTER = 60; // seconds out of the page: JupyterLab takes outputs out and puts them back
 const HELP = "Arrow keys move the cursor, with Shift faster; plus and minus zoom; Home and End go to the beginning and the end; "
   + "0 shows everything; Space pauses; Escape lets the cursor go.";
 
@@ -151,8 +150,7 @@ function plotInput(plot, viewport, change) {
 }
 
 // What a key does on the plot. Returns whether it has a meaning.
-export function pressed({ key, shiftKey, ctrlKey, metaKey, altKey }, viewport, every) {
-  if (ctrlKey || metaKey || altKey) return false;
+export function pressed({ key, shiftKey }, viewport, every) {
   const far = shiftKey ? 10 : 1;
   const meanings = {
     ArrowLeft: () => viewport.step(-far, every), ArrowRight: () => viewport.step(far, every),
@@ -167,60 +165,28 @@ export function pressed({ key, shiftKey, ctrlKey, metaKey, altKey }, viewport, e
 
 // ---- the panel
 
-class Panel {
-  constructor(host, options, css) {
+export class Panel {
+  constructor(host, root, options) {
     const store = storeOf(options.key);
-    Object.assign(this, { host, options, store, began: performance.now(), updates: 0, visible: true, shape: null, aloud: false });
+    Object.assign(this, { host, options, store, began: performance.now(), updates: 0, shape: null, aloud: false });
     if (options.ended) store.ended ??= options.ended;
-    this.viewport = store.viewport ??= new Viewport(options.live);
-    if (!options.live) this.viewport.live = false;
+    const viewport = (this.viewport = store.viewport ??= new Viewport(options.live));
+    if (!options.live) viewport.live = false;
     const parts = (this.parts = skeleton(options, (name) => this.act(name)));
-    // JupyterLab must leave our keys alone: "0 0" restarts a kernel.
-    host.setAttribute("data-lm-suppress-shortcuts", "true");
-    (host.shadowRoot ?? host.attachShadow({ mode: "open" })).replaceChildren(element("style", {}, css), parts.root);
+    root.querySelector("slot").replaceWith(parts.root);
     Object.assign(host.dataset, { updates: "0", state: "waiting" });
-    this.listen();
-    this.theme();
-    if (options.data) store.receive({ history: options.data }).catch((error) => { this.fault = `cannot be shown here (${error.message})`; this.change(); });
-  }
-
-  listen() {
-    const { host, parts, viewport, store } = this;
-    const change = () => this.change();
-    plotInput(parts.plot, viewport, change);
-    parts.plot.addEventListener("keydown", (event) => {
-      if (!pressed(event, viewport, store.every)) return;
-      event.preventDefault();
-      event.stopPropagation();
-      this.aloud = viewport.held !== null;
-      change();
+    this.change = redrawing(host, parts.root, () => this.draw());
+    store.listeners.add(this.change);
+    plotInput(parts.plot, viewport, this.change);
+    onKeys(parts.plot, (event) => {
+      const known = pressed(event, viewport, store.every);
+      this.aloud = known && viewport.held !== null;
+      this.change();
+      return known;
     });
-    const resized = new ResizeObserver(change);
-    const scrolled = new IntersectionObserver((entries) => {
-      this.visible = entries.at(-1).isIntersecting;
-      change();
-    }, { rootMargin: "200px" });
-    resized.observe(host);
-    scrolled.observe(host);
-    store.listeners.add(change);
-    const unwatch = watchTheme(() => this.theme());
-    const clock = setInterval(() => this.tick(), TICK);
-    this.end = () => {
-      clearInterval(clock);
-      resized.disconnect();
-      scrolled.disconnect();
-      unwatch();
-      store.listeners.delete(change);
-    };
-  }
-
-  // Time goes on without news of the kernel: the end of what is shown, and "no samples for 5 s".
-  tick() {
-    const now = performance.now();
-    const { viewport, host } = this;
-    this.goneSince = host.isConnected ? null : this.goneSince ?? now;
-    if (this.goneSince && now - this.goneSince > 1000 * FORGOTTEN_AFTER) this.end();
-    if (viewport.live) this.change();
+    // Time goes on without news of the kernel: the end of what is shown, and "no samples for 5 s".
+    if (options.live) setInterval(() => viewport.live && this.change(), TICK);
+    if (options.data) store.receive({ history: options.data }).catch((error) => { this.fault = `cannot be shown here (${error.message})`; this.change(); });
   }
 
   // Several panels of a recording share a viewport: whichever draws moves it on.
@@ -238,22 +204,6 @@ class Panel {
     else if (name === "all") viewport.all();
     else viewport.zoom(name === "in" ? 1 / 1.5 : 1.5);
     this.change();
-  }
-
-  theme() {
-    this.parts.root.dataset.theme = isDark(this.host) ? "dark" : "light";
-    this.change();
-    // A page that is about to be printed has no next frame.
-    if (matchMedia("print").matches) this.draw();
-  }
-
-  change() {
-    if (this.asked || !this.visible) return;
-    this.asked = true;
-    requestAnimationFrame(() => {
-      this.asked = false;
-      this.draw();
-    });
   }
 
   draw() {
@@ -342,14 +292,6 @@ class Panel {
     parts.body.hidden = !parts.still.hidden;
     parts.pause.hidden = !viewport.live;
     write(parts.pause, viewport.seen ? "Follow" : "Pause");
-    write(parts.length, [store.damage, until ? `${timeText(until)} recorded` : null].filter(Boolean).join(" · "));
+    write(parts.length, [options.damage, until ? `${timeText(until)} recorded` : null].filter(Boolean).join(" · "));
   }
-}
-
-export function mountAll(options, css, tries = 100) {
-  const hosts = [...document.querySelectorAll(".labkit-panel")].filter(
-    (one) => one.dataset.labkitPanel === options.key && !one.dataset.state);
-  for (const host of hosts) new Panel(host, options, css);
-  // JupyterLab may run a script before its output is in the page.
-  if (!hosts.length && tries) requestAnimationFrame(() => mountAll(options, css, tries - 1));
 }

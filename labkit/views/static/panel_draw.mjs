@@ -1,6 +1,6 @@
 // What the panel shows, and where: numbers in words, the visible stretch of time, the lanes, and all
 // that is painted on canvas.
-import { penOf, rgb, widthWith } from "./page.mjs";
+import { bytesText, countText, GAP, penOf, rgb, widthWith } from "./page.mjs";
 import { firstFrom } from "./panel_data.mjs";
 
 // ---- numbers and times in words; the metrics are those of telemetry
@@ -18,18 +18,13 @@ export const METRICS = {
 };
 const DEFAULTS = ["utilisation", "memory", "power"];
 const OF_CORES = ["utilisation", "clock"];
-const GAP = "\u00a0"; // a number and its unit stay on one line
 
 export function valueText(metric, value) {
   if (value === null || !Number.isFinite(value)) return "–";
   const { unit } = METRICS[metric];
-  if (unit === "B") {
-    const [factor, prefix] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([one]) => value >= 0.9995 * one) ?? [1, ""];
-    const size = value / factor;
-    return `${size.toFixed(factor === 1 || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2)}${GAP}${prefix}B`;
-  }
+  if (unit === "B") return bytesText(value);
   if (unit === "W" && value < 9.95) return `${value.toFixed(1)}${GAP}W`;
-  return `${Math.round(value).toLocaleString("en-GB")}${GAP}${unit}`;
+  return `${countText(Math.round(value))}${GAP}${unit}`;
 }
 
 // 12.3 s below a minute; 2:05.0 and 1:02:05.0 above. `step` decides how many decimals are written.
@@ -197,11 +192,10 @@ export class Viewport {
 
 // ---- lanes: which devices and metrics, where, and what the top of a lane means
 
-// Parts follow the whole that they are a part of; GPUs come first.
+// GPUs come first.
 export function ordered(devices) {
   const rank = ({ sort }) => (sort === "gpu" ? 0 : 1);
-  const wholes = devices.filter((one) => !devices.some((other) => other.key === one.part_of));
-  return wholes.sort((a, b) => rank(a) - rank(b)).flatMap((whole) => [whole, ...devices.filter((one) => one.part_of === whole.key)]);
+  return devices.toSorted((a, b) => rank(a) - rank(b));
 }
 
 // Cores are what a laptop has to show; beside GPUs, or in great number, they are folded away.

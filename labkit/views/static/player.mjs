@@ -1,8 +1,7 @@
 // The player's page: buttons, keys and pointer; redrawn only when something has changed.
-import { element, isDark, watchTheme, write } from "./page.mjs";
+import { bytesText, countText, element, onKeys, redrawing, secondsText, unpack, write } from "./page.mjs";
 import {
-  bytesText, cellText, circleGeometry, countText, FEW, gridGeometry, LANDED, Playback, programLines,
-  ranksText, RunData, secondsText, SPEEDS, stepText, unpack,
+  cellText, circleGeometry, FEW, gridGeometry, LANDED, Playback, programLines, ranksText, RunData, SPEEDS, stepText,
 } from "./player_data.mjs";
 import { drawBase, drawMoves, paletteOf } from "./player_draw.mjs";
 
@@ -56,42 +55,27 @@ const KEYS = {
 };
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
-class Player {
-  constructor(host, options, css) {
-    Object.assign(this, { host, began: performance.now(), visible: true, kind: "grid", width: 0, picked: null });
-    host.dataset.state = "opening";
-    // JupyterLab must leave our keys alone: "0 0" restarts a kernel.
-    host.setAttribute("data-lm-suppress-shortcuts", "true");
-    this.open(options, css).catch((error) => {
+export class Player {
+  constructor(host, root, options) {
+    Object.assign(this, { host, began: performance.now(), kind: "grid", width: 0, picked: null });
+    this.open(root, options).catch((error) => {
       host.dataset.state = `fault: ${error.message}`; // the picture inside stays
       throw error;
     });
   }
 
-  async open(options, css) {
-    const { host } = this;
+  async open(root, options) {
     this.data = new RunData(await unpack(options.data));
     this.playback = new Playback(this.data.steps, matchMedia("(prefers-reduced-motion: reduce)").matches);
-    const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
-    root.innerHTML = PAGE;
-    root.prepend(element("style", {}, css));
-    this.parts = Object.fromEntries([...root.querySelectorAll("[class]")].map((one) => [[...one.classList].at(-1), one]));
+    const page = element("div");
+    page.innerHTML = PAGE;
+    root.querySelector("slot").replaceWith(page);
+    this.parts = Object.fromEntries([...page.querySelectorAll("[class]")].map((one) => [[...one.classList].at(-1), one]));
     this.parts.player.setAttribute("aria-label", options.alt);
     this.fillStatic();
+    this.change = redrawing(this.host, this.parts.player, (now) => this.draw(now));
     this.listen();
-    new ResizeObserver(([{ contentRect }]) => {
-      const width = Math.floor(contentRect.width);
-      if (width !== this.width) this.arrange(width);
-    }).observe(this.parts.stage);
-    new IntersectionObserver(([one]) => {
-      this.visible = one.isIntersecting;
-      this.recolour();
-    }, { rootMargin: "200px" }).observe(host);
-    // The page outlives its outputs: the theme must not keep them.
-    const self = new WeakRef(this);
-    watchTheme(() => self.deref()?.recolour());
-    this.recolour();
-    host.dataset.state = "ready";
+    this.host.dataset.state = "ready";
   }
 
   fillStatic() {
@@ -133,11 +117,7 @@ class Player {
       this.playback.seek(Number(parts.slider.value));
       this.change();
     });
-    parts.player.addEventListener("keydown", (event) => {
-      if (!this.press(event)) return;
-      event.preventDefault();
-      event.stopPropagation();
-    });
+    onKeys(parts.player, (event) => this.press(event));
     const pick = (found) => {
       this.picked = found;
       this.change();
@@ -154,10 +134,10 @@ class Player {
   }
 
   // The same keys everywhere in the player, but for those that a control needs itself.
-  press({ key, shiftKey, ctrlKey, metaKey, altKey, target }) {
+  press({ key, shiftKey, target }) {
     const { data } = this;
     const scrolls = target === this.code && ["ArrowUp", "ArrowDown"].includes(key);
-    if (ctrlKey || metaKey || altKey || scrolls || target.localName === "select") return false;
+    if (scrolls || target.localName === "select") return false;
     if (target.localName === "button" && key === " ") return false;
     if (shiftKey && ARROWS[key] && data.columns) {
       const { rank, cell } = this.picked ?? { rank: 0, cell: -1 };
@@ -182,23 +162,9 @@ class Player {
     else if (name === "escape") this.picked = null;
     else if (name === "grid" || name === "circle" || name === "view") {
       this.kind = name === "view" ? (this.kind === "grid" ? "circle" : "grid") : name;
-      return this.arrange(this.width);
-    } else return undefined;
-    return this.change();
-  }
-
-  recolour() {
-    this.parts.player.dataset.theme = isDark(this.host) ? "dark" : "light";
-    this.palette = null;
+      this.width = 0; // arrange it anew
+    } else return;
     this.change();
-    // A page that is about to be printed has no next frame.
-    if (matchMedia("print").matches) this.draw();
-    // JupyterLab names the theme before its style sheet counts.
-    clearTimeout(this.later);
-    this.later = setTimeout(() => {
-      this.palette = null;
-      this.change();
-    }, 200);
   }
 
   // Where everything stands: once for a width and a view.
@@ -215,7 +181,6 @@ class Player {
     parts.side.style.setProperty("--lk-tall", `${Math.max(this.geometry.height + 40, 420)}px`);
     for (const view of parts.views.children) view.setAttribute("aria-pressed", String(view.dataset.act === kind));
     this.fillLegend();
-    this.change();
   }
 
   fillLegend() {
@@ -234,25 +199,20 @@ class Player {
     this.parts.legend.replaceChildren(...keys);
   }
 
-  change() {
-    if (this.asked || !this.visible) return;
-    this.asked = true;
-    requestAnimationFrame((now) => {
-      this.asked = false;
-      this.playback.advance(now);
-      this.draw();
-      if (this.playback.moving) this.change();
-    });
-  }
-
-  draw() {
-    const { parts, data, geometry, playback } = this;
+  draw(now) {
+    const { parts, data, playback } = this;
+    playback.advance(now);
+    const width = Math.floor(parts.stage.getBoundingClientRect().width);
+    if (width !== this.width) this.arrange(width);
+    const { geometry } = this;
     if (!geometry) return;
-    this.fresh ||= !this.palette;
-    this.palette ??= paletteOf(parts.player);
+    const palette = paletteOf(parts.player);
+    const looks = JSON.stringify([palette, devicePixelRatio]);
+    this.fresh ||= looks !== this.looks;
+    this.looks = looks;
     const { step, phase, told } = playback;
     const shown = phase >= LANDED ? step + 1 : step;
-    const { palette, picked, fresh } = this;
+    const { picked, fresh } = this;
     const scene = { data, geometry, palette, phase, fresh, picked, below: parts.below };
     if (fresh || shown !== this.shown) drawBase(parts.base, { ...scene, step: shown });
     drawMoves(parts.moves, { ...scene, step });
@@ -266,6 +226,7 @@ class Player {
     Object.assign(this, { shown, told, fresh: false });
     this.host.dataset.step = `${step}${phase ? "+" : ""}`; // a plus: on the way to the next
     this.host.dataset.opening ??= Math.round(performance.now() - this.began);
+    if (playback.moving) this.change();
   }
 
   // What changes from step to step.
@@ -327,12 +288,4 @@ class Player {
     parts.play.setAttribute("aria-label", name);
     parts.play.title = `${name} (Space)`;
   }
-}
-
-export function mountAll(options, css, tries = 100) {
-  const hosts = [...document.querySelectorAll(".labkit-player")].filter(
-    (one) => one.dataset.labkitPlayer === options.key && !one.dataset.state);
-  for (const host of hosts) new Player(host, options, css);
-  // JupyterLab may run a script before its output is in the page.
-  if (!hosts.length && tries) requestAnimationFrame(() => mountAll(options, css, tries - 1));
 }

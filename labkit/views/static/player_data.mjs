@@ -1,10 +1,5 @@
 // The player without a page: run data, playback, geometry and sentences as pure functions.
-
-export async function unpack(text) {
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text());
-}
+import { bytesText, countText, GAP } from "./page.mjs";
 
 // ---- run data
 
@@ -318,28 +313,6 @@ export function programLines(text) {
 }
 
 // ---- sentences
-
-const GAP = "\u00a0"; // a number and its unit stay on one line
-
-function scaled(value, units, unit) {
-  const [factor, prefix] = units.find(([one]) => value >= 0.9995 * one) ?? units.at(-1);
-  const size = value / factor;
-  const digits = (factor === 1 && unit === "B") || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
-  return `${size.toFixed(digits)}${GAP}${prefix}${unit}`;
-}
-
-// As labkit.kinds writes them.
-export function bytesText(bytes) {
-  return scaled(bytes, [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]], "B");
-}
-
-export function secondsText(seconds) {
-  return seconds ? scaled(seconds, [[1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]], "s") : `0${GAP}s`;
-}
-
-export function countText(count) {
-  return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
-}
 
 export function ranksText(ranks) {
   return runs(ranks).map(([a, b]) => (a === b ? a : b === a + 1 ? `${a}, ${b}` : `${a}–${b}`)).join(", ");

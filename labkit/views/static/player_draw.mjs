@@ -1,6 +1,6 @@
 // Painting of the player: what each rank holds, and the messages of a step, as a grid or a circle.
-import { penOf, widthWith } from "./page.mjs";
-import { bytesText, cellName, FEW, LANDED, linkPath, pointAt, travelled } from "./player_data.mjs";
+import { bytesText, penOf, widthWith } from "./page.mjs";
+import { cellName, FEW, LANDED, linkPath, pointAt, travelled } from "./player_data.mjs";
 
 // The colours of the style sheet. Whatever the theme, marks have a contrast of at least 3 with the
 // ground: in the light one the edge of a rank's colour is a darker one.

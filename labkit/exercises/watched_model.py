@@ -1,0 +1,286 @@
+"""The model that judges hand out: it notes which images reach which replica.
+
+Its first layer does that; its weights are always those that the serial program begins with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from labkit.exercises import serial
+from labkit.exercises.serial import BATCH, REPLICAS, STEPS
+from labkit.exercises.task import Wrong
+from labkit.hardware import replicas
+from labkit.hardware.devices import import_tensorflow
+
+TIME_LIMIT = 120.0  # seconds; TensorFlow traces for some judges
+MOST = 10 * BATCH * STEPS  # calls of the model: more are an endless loop
+Seen = Sequence[tuple[int, tuple[int, ...], bool]]  # replica, images, training
+
+
+ENDLESS = f"The model was called {MOST} times, and there are {STEPS} batches: the loop has no end."
+# What a student should know beside a sentence with these words.
+TENSORFLOW_SAYS = {
+    "PerReplica": "A PerReplica holds a value for each replica. Only a function that strategy.run "
+    "calls can compute with them, and strategy.reduce makes one value of them.",
+    "outside the replica context": "The step ran once, beside the replicas: the scope is for "
+    "making variables. Call the step with strategy.run(step, args=(images, labels)).",
+}
+
+
+class Models:
+    """Makes the model, always with the same weights, and follows the images that it is given."""
+
+    def __init__(self, strategy: Any) -> None:
+        self.strategy = strategy
+        self._layer = _watch_layer(self._note)
+        self._in_scope: list[bool] = []
+        self.models: list[Any] = []
+        self.optimizers: list[Any] = []
+        self.seen: list[tuple[int, tuple[int, ...], bool]] = []
+
+    def make(self) -> Any:
+        """What a student calls."""
+        tf = import_tensorflow()
+        self._in_scope.append(tf.distribute.get_strategy() is self.strategy)
+        self.models.append(make_layers(self._layer()))
+        return self.models[-1]
+
+    @contextmanager
+    def following_optimizers(self) -> Iterator[None]:
+        """Note each optimizer of Keras that is applied."""
+        import keras
+
+        tf = import_tensorflow()
+        apply = keras.optimizers.Optimizer.apply
+
+        def noted(optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
+            if not any(optimizer is one for one in self.optimizers):
+                self.optimizers.append(optimizer)
+            return apply(optimizer, *arguments, **keywords)
+
+        noted = tf.autograph.experimental.do_not_convert(noted)
+        with mock.patch.object(keras.optimizers.Optimizer, "apply", noted):
+            yield
+
+    @contextmanager
+    def naming(self, right: Any, but: str = "-") -> Iterator[None]:
+        """If the weights are wrong and the optimizer is another one, say that."""
+        try:
+            yield
+        except Wrong:
+            expected = _settings(right)
+            for optimizer in self.optimizers:
+                found = _settings(optimizer)
+                other = [
+                    f"{name} = {found[name]}"
+                    for name, value in expected.items()
+                    if but not in name and name in found and found[name] != value
+                ]
+                if type(optimizer) is not type(right) or other:
+                    having = f" with {', '.join(other)}" if other else ""
+                    raise Wrong(
+                        f"Your optimizer is {type(optimizer).__name__}{having}. The task asks for "
+                        f"keras.optimizers.{type(right).__name__}({expected['learning_rate']:g})."
+                    ) from None
+            raise
+
+    def check_scope(self) -> None:
+        """Every model and every optimizer must have been made inside the scope."""
+        if not all(self._in_scope):
+            raise Wrong(
+                "make_model() was called outside strategy.scope(): its variables lie on one "
+                "device, and the replicas have no copies. Write `with strategy.scope():` around it."
+            )
+        if self.strategy is import_tensorflow().distribute.get_strategy():
+            return  # on one device there is no scope
+        in_scope = self.strategy.extended.variable_created_in_scope
+        if not all(in_scope(optimizer.iterations.value) for optimizer in self.optimizers):
+            raise Wrong(
+                "The optimizer was made outside strategy.scope(): its variables, such as the step "
+                "counter, have no copies on the replicas. Make it (or call model.compile) inside "
+                "`with strategy.scope():`."
+            )
+
+    def _note(self, replica: Any, numbers: Any, training: Any) -> Any:
+        import numpy as np
+
+        if len(self.seen) >= MOST:
+            raise RuntimeError(ENDLESS)
+        numbers = np.rint(numbers.numpy() * BATCH * STEPS).astype(int)
+        self.seen.append((int(replica), tuple(numbers.tolist()), bool(training)))
+        return np.int32(0)
+
+
+def make_layers(*first: Any) -> Any:
+    """The network of the serial program, behind these layers."""
+    import keras
+
+    constant = keras.initializers.Constant
+    kernel, bias, last_kernel, last_bias = serial.first_weights()
+    return keras.Sequential([
+        keras.Input(serial.SIZE), *first, keras.layers.Flatten(),
+        keras.layers.Dense(len(bias), "relu", kernel_initializer=constant(kernel)),
+        keras.layers.Dense(len(last_bias), kernel_initializer=constant(last_kernel)),
+    ])  # fmt: skip
+
+
+def sgd() -> Any:
+    """The optimizer of most tasks."""
+    import keras
+
+    return keras.optimizers.SGD(serial.RATE)
+
+
+def adam() -> Any:
+    """The optimizer of the task that resumes."""
+    import keras
+
+    return keras.optimizers.Adam(serial.ADAM_RATE)
+
+
+def _settings(optimizer: Any) -> dict[str, Any]:
+    rate = round(float(import_tensorflow().convert_to_tensor(optimizer.learning_rate)), 6)
+    return {**optimizer.get_config(), "name": "", "learning_rate": rate}
+
+
+def _watch_layer(note: Callable[..., Any]) -> Any:
+    tf = import_tensorflow()
+    import keras
+
+    class Watch(keras.layers.Layer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.supports_jit = False
+
+        def call(self, images: Any, training: bool = False) -> Any:
+            if isinstance(images, keras.KerasTensor):
+                return images
+            context = tf.distribute.get_replica_context()
+            replica = -1 if context is None else context.replica_id_in_sync_group
+            with tf.device("/cpu:0"):
+                first = images[:, 0, 0]
+                noted = tf.py_function(note, [replica, first, bool(training)], tf.int32)
+            with tf.control_dependencies([noted]):
+                return tf.identity(images)
+
+    return Watch
+
+
+def make_dataset() -> Any:
+    """The images and labels of the serial program, as single examples."""
+    return import_tensorflow().data.Dataset.from_tensor_slices(serial.make_data())
+
+
+def on_one_device() -> Models:
+    """Models for a program without a strategy."""
+    replicas(REPLICAS)  # split the devices before TensorFlow runs: other tasks need them
+    return Models(import_tensorflow().distribute.get_strategy())
+
+
+def on_replicas() -> Models:
+    """Models for a program under a strategy."""
+    return Models(replicas(REPLICAS).strategy())
+
+
+@contextmanager
+def exact(made: Models) -> Iterator[None]:
+    """A GPU rounds as float32 does; a model outside the scope is named before what it led to."""
+    tf32 = import_tensorflow().config.experimental
+    before = tf32.tensor_float_32_execution_enabled()
+    tf32.enable_tensor_float_32_execution(False)
+    try:
+        with made.following_optimizers():
+            yield
+    except Wrong as fault:
+        made.check_scope()  # TensorFlow's own sentence on this says little
+        if len(made.seen) >= MOST:
+            raise Wrong(ENDLESS) from None
+        for words, says in TENSORFLOW_SAYS.items():
+            if words in str(fault):
+                raise Wrong(f"{says} {fault}") from None
+        raise
+    finally:
+        tf32.enable_tensor_float_32_execution(before)
+    made.check_scope()
+
+
+def returned(
+    result: Any, models: list[Any], second: str = "the list of the loss of each step"
+) -> tuple[Any, Any]:
+    """The model, and what belongs to it."""
+    if not models:
+        raise Wrong("It never called make_model(). Call it inside `with strategy.scope():`.")
+    if not isinstance(result, (tuple, list)) or len(result) != 2:
+        raise Wrong(f"Return two things: the model, and {second}.")
+    return model_of(result[0], models), result[1]
+
+
+def model_of(result: Any, models: list[Any]) -> Any:
+    """The result, which must be one of these models."""
+    if not any(result is one for one in models):
+        raise Wrong("Return the model that make_model() made.")
+    count, made = len(result.trainable_variables), len(serial.first_weights())
+    if count != made:
+        raise Wrong(
+            f"The model has {count} trainable variables, and make_model() made {made}: do not "
+            "freeze or add a layer."
+        )
+    return result
+
+
+def weight_copies(strategy: Any, model: Any) -> list[list[Any]]:
+    """Each variable's copies, a replica each."""
+    return [
+        [copy.numpy() for copy in strategy.experimental_local_results(variable.value)]
+        for variable in model.trainable_variables
+    ]
+
+
+def check_images(seen: Seen) -> list[dict[int, Any]]:
+    """Every image once, in the order of the dataset, a global batch a step; the shares by step."""
+    if not seen:
+        raise Wrong("The model never saw an image.")
+    trained = [(replica, images) for replica, images, training in seen if training]
+    if not trained:
+        raise Wrong("Call the model with training=True: else Dropout and its like do nothing.")
+    rows: dict[int, list[tuple[int, ...]]] = {}
+    for replica, images in sorted(trained, key=lambda one: one[0]):
+        rows.setdefault(replica, []).append(images)
+    if len(rows) < REPLICAS:
+        raise Wrong(
+            "One replica alone did all the work. Run the step on all of them: "
+            "strategy.run(step, args=(images, labels))."
+        )
+    steps = max(map(len, rows.values()))
+    shares = [{r: row[s] for r, row in rows.items() if s < len(row)} for s in range(steps)]
+    first = shares[0]
+    if len(set(first.values())) == 1:
+        raise Wrong(
+            f"Both replicas got the same {len(first[0])} images. Distribute the dataset: "
+            "strategy.experimental_distribute_dataset(dataset.batch(global_batch))."
+        )
+    size = sum(map(len, first.values()))
+    if size != BATCH:
+        less = "A local batch stands where the global one belongs. " if size < BATCH else ""
+        raise Wrong(
+            f"The replicas together took {size} images in the first step, and the global batch is "
+            f"{BATCH}. {less}experimental_distribute_dataset expects batches of global_batch and "
+            "divides them; distribute_datasets_from_function expects those of one replica."
+        )
+    for number, share in enumerate(shares[:STEPS]):
+        found = sorted(image for images in share.values() for image in images)
+        expected = list(range(number * BATCH, (number + 1) * BATCH))
+        if found != expected:
+            some = f"{', '.join(map(str, found[:3]))}, …, {found[-1]}"
+            raise Wrong(
+                f"Step {number + 1} used the images {some}, and the serial program uses "
+                f"{expected[0]} to {expected[-1]}. Use each image once, in the order of the "
+                "dataset: do not shuffle or skip."
+            )
+    if steps != STEPS:
+        raise Wrong(f"It took {steps} steps; one pass over the dataset has {STEPS}.")
+    return shares

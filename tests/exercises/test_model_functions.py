@@ -1,0 +1,259 @@
+"""A step, an evaluation, a `fit`, an input pipeline: correct in any style, each mistake named."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+from labkit.exercises.model_functions import (
+    accuracy,
+    distributed_accuracy,
+    fitting,
+    input_pipeline,
+    one_step,
+)
+from labkit.exercises.task import Unanswered, Wrong
+
+pytestmark = pytest.mark.usefixtures("four")
+STEP, ACCURACY, EVALUATE, FIT = one_step(), accuracy(), distributed_accuracy(), fitting()
+DATASET = input_pipeline()
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def entropy(labels, logits):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+
+def step(*, loss=LOSS, sign=1, training=True, apply=True, result=lambda loss: loss):
+    """A step of one's own, right unless told otherwise; so are the functions below."""
+
+    def my_step(model, optimizer, images, labels):
+        with tf.GradientTape() as tape:
+            value = loss(labels, model(images, training=training))
+        found = tape.gradient(value, model.trainable_variables)
+        if apply:
+            optimizer.apply([sign * one for one in found], model.trainable_variables)
+        return result(value)
+
+    return my_step
+
+
+def train_on_batch(model, optimizer, images, labels):
+    model.compile(optimizer, LOSS)
+    return model.train_on_batch(images, labels)
+
+
+def own_update(model, optimizer, images, labels):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(entropy(labels, model(images, training=True)))
+    for variable, gradient in zip(
+        model.trainable_variables, tape.gradient(loss, model.trainable_variables), strict=True
+    ):
+        variable.assign_sub(optimizer.learning_rate * gradient)
+    return float(loss)
+
+
+def measure(*, size=lambda batch: batch, end=lambda count, batch: count, training=False,
+            result=lambda hits: sum(map(sum, hits)) / sum(map(len, hits))):  # fmt: skip
+    def my_accuracy(model, images, labels, batch):
+        hits = []
+        for first in range(0, end(len(images), batch), size(batch)):
+            part = slice(first, first + size(batch))
+            logits = model(images[part], training=training).numpy()
+            hits.append((logits.argmax(axis=1) == labels[part]).tolist())
+        return result(hits)
+
+    return my_accuracy
+
+
+def predicted(model, images, labels, batch):
+    answers = model.predict(images, batch_size=batch, verbose=0).argmax(axis=1)
+    return tf.reduce_mean(tf.cast(answers == labels, tf.float32))
+
+
+def evaluated(model, images, labels, batch):
+    model.compile(metrics=["accuracy"], loss=LOSS)
+    return model.evaluate(images, labels, batch_size=batch, verbose=0)[1]
+
+
+def evaluate(*, distribute=True, reduce="SUM", result=lambda right, count: right / count,
+             training=False, whole=lambda batch: {"batch_size": batch}):  # fmt: skip
+    def my_evaluate(strategy, model, dataset, global_batch):
+        def step(images, labels):
+            answers = tf.argmax(model(images, training=training), axis=1, output_type=tf.int32)
+            return tf.math.count_nonzero(answers == labels), tf.size(labels, tf.int64)
+
+        def total(each):
+            if reduce is None:
+                return strategy.experimental_local_results(each)[0]
+            return strategy.reduce(reduce, each, axis=None)
+
+        batches, totals = dataset.batch(**whole(global_batch)), []
+        if distribute:
+            batches = strategy.experimental_distribute_dataset(batches)
+        for batch in batches:
+            each = strategy.run(step, args=batch) if distribute else step(*batch)
+            totals.append([int(total(one)) if distribute else int(one) for one in each])
+        return result(*map(sum, zip(*totals, strict=True)))
+
+    return my_evaluate
+
+
+def by_keras_evaluate(strategy, model, dataset, global_batch):
+    with strategy.scope():
+        model.compile(loss=LOSS, metrics=["accuracy"])
+    return model.evaluate(dataset.batch(global_batch), verbose=0)[1]
+
+
+def by_mean(strategy, model, dataset, global_batch):
+    def share(images, labels):
+        answers = tf.argmax(model(images, training=False), axis=1, output_type=tf.int32)
+        return tf.reduce_mean(tf.cast(answers == labels, tf.float32))
+
+    batches = strategy.experimental_distribute_dataset(dataset.batch(global_batch))
+    found = [strategy.reduce("MEAN", strategy.run(share, args=one), axis=None) for one in batches]
+    return sum(found) / len(found)
+
+
+def unreduced(strategy, model, dataset, global_batch):
+    batches = strategy.experimental_distribute_dataset(dataset.batch(global_batch))
+    each = [
+        strategy.run(lambda x, y: tf.reduce_sum(model(x, training=False)), args=one)
+        for one in batches
+    ]
+    return each[-1]
+
+
+def fit(*, scope=True, batch=lambda b: b, shuffle=False, epochs=1, loss=LOSS, rate=0.1):
+    def my_fit(strategy, make_model, dataset, global_batch):
+        made = None if scope else make_model()
+        with strategy.scope():
+            model = made or make_model()
+            model.compile(keras.optimizers.SGD(rate), loss)
+        if shuffle:
+            dataset = dataset.shuffle(96, seed=1)
+        model.fit(dataset.batch(batch(global_batch)), epochs=epochs, shuffle=False, verbose=0)
+        return model
+
+    return my_fit
+
+
+def fit_step_by_step(strategy, make_model, dataset, global_batch):
+    with strategy.scope():
+        model = make_model()
+        model.compile("sgd", LOSS)
+        model.optimizer.learning_rate = 0.1
+    batches = strategy.experimental_distribute_dataset(dataset.batch(global_batch))
+    model.fit(batches, steps_per_epoch=6, shuffle=False, verbose=0)
+    return model
+
+
+def fit_arrays(strategy, make_model, dataset, global_batch):
+    images, labels = (one.numpy() for one in next(iter(dataset.batch(10_000))))
+    with strategy.scope():
+        model = make_model()
+        model.compile(keras.optimizers.SGD(0.1), LOSS)
+    model.fit(images, labels, batch_size=global_batch, shuffle=False, verbose=0)
+    return model
+
+
+def dataset(*steps, separate=False, result=lambda dataset: dataset):
+    def my_dataset(images, labels, batch):
+        slices = tf.data.Dataset.from_tensor_slices
+        made = slices((images, labels))
+        if separate:
+            made = tf.data.Dataset.zip(slices(images).shuffle(1000), slices(labels).shuffle(1000))
+        for change in steps:
+            made = change(made, batch)
+        return result(made)
+
+    return my_dataset
+
+
+def whole(made, batch):
+    return made.shuffle(1000)
+
+
+def batched(made, batch):
+    return made.batch(batch)
+
+
+def permuted(images, labels, batch):
+    def rows(numbers):
+        return tf.gather(images, numbers), tf.gather(labels, numbers)
+
+    return tf.data.Dataset.range(len(images)).shuffle(len(images)).batch(batch).map(rows)
+
+
+RIGHT = [
+    (STEP, train_on_batch, "train_on_batch"),
+    (STEP, own_update, "an update of one's own"),
+    (STEP, tf.function(step()), "in a graph"),
+    (ACCURACY, predicted, "predict"),
+    (ACCURACY, evaluated, "evaluate"),
+    (ACCURACY, measure(size=lambda batch: 7), "smaller batches"),
+    (EVALUATE, evaluate(), "counts"),
+    (EVALUATE, by_keras_evaluate, "Keras' evaluate"),
+    (FIT, fit_step_by_step, "a distributed dataset"),
+    (FIT, fit_arrays, "arrays"),
+    (DATASET, dataset(lambda made, _: made.cache(), whole, batched), "cache"),
+    (DATASET, permuted, "shuffled numbers"),
+]
+WRONG = [
+    (STEP, step(apply=False), "have not changed"),
+    (STEP, step(sign=-1), "up the gradient"),
+    (STEP, step(training=False), "training=True"),
+    (STEP, step(loss=lambda y, logits: tf.reduce_sum(entropy(y, logits))), "sum over the batch"),
+    (STEP, step(loss=keras.losses.SparseCategoricalCrossentropy()), "differ from those"),
+    (STEP, step(result=lambda loss: 16 * loss), "The weights are right. Step 1"),
+    (STEP, step(result=lambda loss: None), "return the loss"),
+    (ACCURACY, measure(end=lambda count, batch: count - count % batch), "80 different ones"),
+    (ACCURACY, measure(size=lambda batch: 96), "96 images in one call"),
+    (ACCURACY, measure(training=True), "training=False"),
+    (ACCURACY, measure(result=lambda hits: sum(sum(one) / len(one) for one in hits) / len(hits)),
+     "mean of the batches"),
+    (ACCURACY, measure(result=lambda hits: sum(map(sum, hits))), "number of right answers"),
+    (ACCURACY, measure(result=lambda hits: 100 * sum(map(sum, hits)) / 96), "per cent"),
+    (ACCURACY, measure(result=lambda hits: 0.5), "the accuracy is"),
+    (EVALUATE, evaluate(distribute=False), "One replica alone"),
+    (EVALUATE, evaluate(reduce=None), "one replica's images"),
+    (EVALUATE, evaluate(reduce=None, result=lambda right, count: right / 96),
+     "one replica's images"),
+    (EVALUATE, evaluate(training=True), "training=False"),
+    (EVALUATE, evaluate(whole=lambda batch: {"batch_size": batch, "drop_remainder": True}),
+     "80 different ones"),
+    (EVALUATE, by_mean, "mean of the batches"),
+    (EVALUATE, unreduced, "return the accuracy, one number"),
+    (FIT, fit(scope=False), "outside strategy.scope()"),
+    (FIT, fit(batch=lambda b: b // 2), "8 images in the first step"),
+    (FIT, fit(shuffle=True), "do not shuffle"),
+    (FIT, fit(epochs=2), "It took 12 steps"),
+    (FIT, fit(rate=0.01), "differ from those"),
+    (FIT, lambda strategy, make_model, *_: make_model(), "outside strategy.scope()"),
+    (DATASET, dataset(batched), "beginning of the data"),
+    (DATASET, dataset(whole), "must be a pair"),
+    (DATASET, dataset(lambda made, _: made.shuffle(500), batched), "buffer as large as the data"),
+    (DATASET, dataset(whole, lambda made, _: made.cache(), batched), "same order"),
+    (DATASET, dataset(batched, separate=True), "their own labels"),
+    (DATASET, dataset(whole, lambda made, b: made.batch(b, True)), "960 of the 1000"),
+    (DATASET, dataset(whole, lambda made, b: made.repeat(), batched), "without repeat"),
+    (DATASET, dataset(whole, lambda made, b: made.batch(b // 2)), "has 32 images"),
+    (DATASET, dataset(whole, batched, result=list), "return a tf.data.Dataset"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("judge", "mine", "style"), RIGHT, ids=[style for *_, style in RIGHT])
+def test_a_correct_function_passes_in_any_style(judge, mine, style):
+    judge(mine)
+
+
+@pytest.mark.parametrize(("judge", "mine", "words"), WRONG, ids=[words for *_, words in WRONG])
+def test_a_wrong_function_is_told_what_is_wrong(judge, mine, words):
+    with pytest.raises(Wrong) as fault:
+        judge(mine)
+    assert words in str(fault.value)
+
+
+@pytest.mark.parametrize("judge", [STEP, ACCURACY, EVALUATE, FIT, DATASET])
+def test_an_unfinished_function_is_not_answered(judge):
+    with pytest.raises(Unanswered):
+        judge(lambda *_: ...)
