@@ -48,13 +48,15 @@ def hint(name: str) -> Outcome:
     most = len(task.hints)
     after, note = attempts.change(name, lambda old: replace(old, hints=min(old.hints + 1, most)))
     lines = [f"{after.hints} of {most}.", *task.hints[: after.hints]]
+    if after.hints == most:
+        lines.append(f'This is the last hint. labkit.solution("{name}") opens after an answer.')
     return Outcome("hint", "\n".join([*lines, note]).strip())
 
 
 def solution(name: str) -> Outcome:
     """A worked solution, once there was an answer."""
     task = _task(name)
-    progress, note = attempts.read(attempts.FILE)
+    progress, note = attempts.current()
     if not progress.tasks.get(name, Attempts()).tries:
         text = f'First check an answer of your own. labkit.hint("{name}") helps.'
         return Outcome("closed", f"{text} {note}".strip())
@@ -63,6 +65,8 @@ def solution(name: str) -> Outcome:
 
 def my_progress(folder: str | Path | None = None) -> Summary:
     """What you have solved and tried, by lecture; of the notebooks in another folder if given."""
+    if folder is not None and not Path(folder).is_dir():
+        raise LabError(f"{str(folder)!r} is not a folder. Give the folder of the notebooks.")
     file = attempts.FILE if folder is None else Path(folder, attempts.FILE.name)
     return attempts.summary(tasks(), file)
 

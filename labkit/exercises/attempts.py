@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -17,7 +19,7 @@ from labkit import plain
 from labkit.arguments import whole
 from labkit.kinds import LabError
 
-__all__ = ["FILE", "Attempts", "Progress", "Summary", "change", "read", "summary"]
+__all__ = ["FILE", "Attempts", "Progress", "Summary", "change", "current", "read", "summary"]
 
 # In the folder of the notebook: there its kernel starts.
 FILE = Path("labkit-progress.json").absolute()
@@ -46,12 +48,13 @@ class Summary:
     """The tasks solved, tried and there, by lecture."""
 
     rows: tuple[tuple[str, int, int, int], ...]
-    file: str
+    origin: str
+    """A sentence: of which file."""
 
     def _table(self) -> tuple[list[str], list[list[str]], str]:
         total = ("all", *map(sum, list(zip(*self.rows, strict=True))[1:]))
         rows = [[str(cell) for cell in row] for row in (*self.rows, total)]
-        return ["lecture", "solved", "tried", "tasks"], rows, f"From {self.file}."
+        return ["lecture", "solved", "tried", "tasks"], rows, self.origin
 
     def __repr__(self) -> str:
         from labkit.views.table import text_table
@@ -82,20 +85,46 @@ def read(file: Path) -> tuple[Progress, str]:
     return found, ""
 
 
+_unwritten: dict[Path, Progress] = {}  # until the kernel ends, where a file cannot be written
+
+
+def current() -> tuple[Progress, str]:
+    """The progress of this kernel's folder, also where it cannot be written."""
+    return (_unwritten[FILE], "") if FILE in _unwritten else read(FILE)
+
+
 def change(task: str, by: Callable[[Attempts], Attempts]) -> tuple[Attempts, str]:
     """Write what has become of a task; returns it, and what the student should know."""
-    progress, note = read(FILE)
-    after = by(progress.tasks.get(task, Attempts()))
-    try:
-        plain.write(FILE, Progress({**progress.tasks, task: after}))
-    except LabError:
-        note = f"{note} Your progress is not kept: {FILE} cannot be written.".strip()
+    with _alone(FILE.parent):
+        progress, note = current()
+        after = by(progress.tasks.get(task, Attempts()))
+        changed = Progress({**progress.tasks, task: after})
+        try:
+            plain.write(FILE, changed)
+            _unwritten.pop(FILE, None)
+        except LabError:
+            _unwritten[FILE] = changed
+            note = f"{note} Your progress is not kept: {FILE} cannot be written.".strip()
     return after, note
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One kernel at a time reads and then writes: of two at once one would lose its change."""
+    descriptor = -1
+    with suppress(OSError):  # some network file systems know no locks
+        descriptor = os.open(folder, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def summary(names: Iterable[str], file: Path) -> Summary:
     """The table of these tasks; a lecture is the notebook beside the file that asks them."""
-    progress, note = read(file)
+    progress, note = current() if file == FILE else read(file)
     lectures = {
         name: notebook.stem
         for notebook in sorted(file.parent.glob("*.ipynb"))
@@ -109,5 +138,5 @@ def summary(names: Iterable[str], file: Path) -> Summary:
             row[column] += counts
     return Summary(
         tuple((lecture, *row) for lecture, row in sorted(rows.items())),  # type: ignore[misc]
-        note or (str(file) if file.exists() else f"{file}, which does not exist yet"),
+        note or (f"From {file}." if file.exists() else f"{file} does not exist yet."),
     )

@@ -25,6 +25,7 @@ from labkit.exercises.serial import (
     REPLICAS,
     check_losses,
     check_weights,
+    each_loss,
     make_data,
     train,
 )
@@ -124,14 +125,15 @@ def _work(rank: int, my_train: Callable[..., Any], folders: list[str], timeout: 
 
     def examine(called: Callable[..., Any]) -> None:
         try:
-            result = called(strategy, made.make, dataset, BATCH, folders[rank])
+            with made.following_optimizers():
+                result = called(strategy, made.make, dataset, BATCH, folders[rank])
         except Wrong:
             made.check_scope()  # TensorFlow's own sentence on this says little
             raise
         made.check_scope()
         model, losses = returned(result, made.models)
         report.weights = [variable.numpy() for variable in model.trainable_variables]
-        report.losses = [_number(loss) for loss in losses]
+        report.losses = [_number(loss) for loss in each_loss(losses)]
 
     try:
         function(examine, seconds=TIME_LIMIT)(my_train)

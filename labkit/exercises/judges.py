@@ -8,6 +8,7 @@ labkit.exercises.task.Wrong: You gave bytes; the question asks for MB.
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import math
 import re
@@ -44,7 +45,9 @@ def number(truth: float, unit: str = "", *, within: float = 1e-6) -> Callable[[A
     def judge(answer: Any) -> None:
         try:
             given = float(answer)
-        except (TypeError, ValueError, OverflowError):
+        except OverflowError:  # a whole number of Python has no largest
+            given = math.inf if answer > 0 else -math.inf
+        except (TypeError, ValueError):
             given = math.nan
         if math.isnan(given):
             raise Wrong(f"{reprlib.repr(answer)} is not a number. Write answer = 123.")
@@ -70,7 +73,7 @@ def word(truth: str) -> Callable[[Any], None]:
         if not isinstance(answer, str):
             raise Wrong(f'{reprlib.repr(answer)} is not a word in quotes. Write answer = "...".')
         if letters(answer) != letters(truth):
-            raise Wrong(f"{answer!r} is not it.")
+            raise Wrong(f"{reprlib.repr(answer)} is not it.")
 
     return judge
 
@@ -88,7 +91,7 @@ def function(
                 result = answer(*arguments)
             except LabError:
                 raise
-            except (Exception, SystemExit) as fault:  # noqa: BLE001 (also exit() ends no lecture)
+            except (Exception, SystemExit, GeneratorExit) as fault:  # noqa: BLE001 (nor does exit())
                 if has_blanks(answer):
                     raise Unanswered from None
                 said = f": {text}" if (text := _last_line(fault)) else ""
@@ -149,7 +152,8 @@ def same_as(right: Callable[..., float], *cases: tuple[Any, ...]) -> Callable[[A
 
     def examine(mine: Callable[..., Any]) -> None:
         for case in cases:
-            (found,) = numbers_in([mine(*case)], "a number")
+            # Copies: what a function does to its arguments must not reach the next answer.
+            (found,) = numbers_in([mine(*copy.deepcopy(case))], "a number")
             if not math.isclose(found, right(*case), rel_tol=1e-6, abs_tol=1e-9):
                 given = ", ".join(map(reprlib.repr, case))
                 raise Wrong(f"Called with {given} it returned {found:g}.")
@@ -174,7 +178,8 @@ def numbers_in(result: Any, what: str) -> list[float]:
 def _last_line(fault: BaseException) -> str:
     """TensorFlow and Keras write a page: what went wrong is its last line but for a list."""
     text = re.sub(r"\x1b\[\d*m", "", str(fault).partition("\nArguments received")[0])
-    return text.strip().rpartition("\n")[2].strip()[:300]
+    last = text.strip().rpartition("\n")[2].strip()
+    return last.removeprefix(f"{type(fault).__name__}: ")[:300]  # AutoGraph writes it once more
 
 
 def _line(fault: BaseException, function: Any) -> str:

@@ -10,6 +10,7 @@ True
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -170,7 +171,12 @@ FACTORS = {
     "its own share, and the gradients of the replicas are summed. Divide the summed loss by "
     "global_batch, as tf.nn.compute_average_loss does.",
     1 / REPLICAS: f"The gradients are {REPLICAS} times too small: they are summed over the "
-    "replicas, and were divided by their number once more.",
+    "replicas, and were divided by their number once more. (A Keras loss that takes the mean "
+    "divides by it already.)",
+    1 / BATCH: f"The gradients are {BATCH} times too small: a mean loss is divided by global_batch "
+    "once more. Divide the sum of the losses by it.",
+    REPLICAS / BATCH: f"The gradients are {BATCH / REPLICAS:g} times too small: the mean loss of "
+    "each share is divided by global_batch once more. Divide the sum of the losses by it.",
     BATCH: "The loss is a sum, not a mean: divide it by global_batch.",
     BATCH / REPLICAS: "The loss is divided by the number of replicas, and must be divided by "
     "global_batch.",
@@ -184,15 +190,38 @@ def check_weights(copies: Sequence[Sequence[Any]]) -> None:
     compare(equal_copies(copies), train()[0], mistakes)
 
 
-def check_losses(losses: Any, shares: Sequence[dict[int, Any]]) -> None:
-    """The loss of each step must be the mean over the global batch."""
+def each_loss(losses: Any) -> list[Any]:
+    """The losses that were returned."""
     try:
-        found = np.array([float(loss) for loss in losses])
+        return list(losses)
+    except TypeError:
+        text = reprlib.repr(losses)
+        raise Wrong(f"Return the list of the loss of each step, and not {text}.") from None
+
+
+def _loss(loss: Any) -> float:
+    from labkit.hardware.devices import import_tensorflow
+
+    try:
+        return float(loss)
     except (TypeError, ValueError):
+        pass
+    if loss is None or "PerReplica" in type(loss).__name__:
         raise Wrong(
             "The loss of a step is no number: strategy.run returns one value for each replica. "
             "Reduce them: strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)."
-        ) from None
+        )
+    if import_tensorflow().is_symbolic_tensor(loss):
+        raise Wrong(
+            "A loss is a symbolic tensor: Python code in a tf.function, such as append, runs when "
+            "it is traced and not in each step. Return the loss, and append it outside."
+        )
+    raise Wrong(f"The loss of a step is no number, but {reprlib.repr(loss)}.")
+
+
+def check_losses(losses: Any, shares: Sequence[dict[int, Any]]) -> None:
+    """The loss of each step must be the mean over the global batch."""
+    found = np.array([_loss(loss) for loss in each_loss(losses)])
     if len(found) != STEPS:
         raise Wrong(f"You returned {len(found)} losses; there are {STEPS} steps.")
     _, each = train()
@@ -210,12 +239,14 @@ def check_losses(losses: Any, shares: Sequence[dict[int, Any]]) -> None:
                 "These are the losses of one replica's share. Reduce them over the replicas: "
                 "strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)."
             )
-    for factor in (REPLICAS, 1 / REPLICAS, BATCH):
+    for factor, says in {
+        REPLICAS: "The mean of each replica is summed: divide the sum by their number.",
+        1 / REPLICAS: "Each replica's part is divided by global_batch (or, in a Keras loss, by the "
+        "number of replicas) already, so the parts are summed, not averaged.",
+        BATCH: "They are sums: divide them by global_batch.",
+    }.items():
         if is_(factor * right):
-            raise Wrong(
-                f"The losses are {factor:g} times those of the serial program. Each replica's part "
-                "is divided by global_batch already, so the parts are summed, not averaged."
-            )
+            raise Wrong(f"The losses are {factor:g} times those of the serial program. {says}")
     if is_(np.cumsum(right) / np.arange(1, STEPS + 1)):
         raise Wrong("These are means over all steps so far. Return the loss of each step alone.")
     raise Wrong(

@@ -19,6 +19,7 @@ from labkit.exercises.watched_model import (
     TIME_LIMIT,
     Models,
     Seen,
+    adam,
     check_images,
     exact,
     make_dataset,
@@ -26,6 +27,7 @@ from labkit.exercises.watched_model import (
     on_one_device,
     on_replicas,
     returned,
+    sgd,
     weight_copies,
 )
 
@@ -48,7 +50,8 @@ def training_loop() -> Callable[[Any], None]:
             result = my_train(made.strategy, made.make, make_dataset(), BATCH)
         model, losses = returned(result, made.models)
         shares = check_images(made.seen)
-        serial.check_weights(weight_copies(made.strategy, model))
+        with made.naming(sgd()):
+            serial.check_weights(weight_copies(made.strategy, model))
         serial.check_losses(losses, shares)
 
     return function(examine, seconds=TIME_LIMIT)
@@ -62,7 +65,8 @@ def accumulation() -> Callable[[Any], None]:
         with exact(made):
             model = model_of(my_train(made.make, make_dataset(), BATCH, MICRO_BATCHES), made.models)
         _check_micro_batches(made.seen)
-        serial.compare(model.get_weights(), serial.train()[0], _accumulation_mistakes())
+        with made.naming(sgd(), but="accumulation"):
+            serial.compare(model.get_weights(), serial.train()[0], _accumulation_mistakes())
 
     return function(examine, seconds=TIME_LIMIT)
 
@@ -79,7 +83,9 @@ def clipping() -> Callable[[Any], None]:
         right, _ = serial.train(lambda each: clip(total(each), limit), parts)
         rules = _clipping_mistakes(limit)
         mistakes = {says: serial.train(rule, parts)[0] for says, rule in rules.items()}
-        serial.compare(serial.equal_copies(weight_copies(made.strategy, model)), right, mistakes)
+        weights = serial.equal_copies(weight_copies(made.strategy, model))
+        with made.naming(sgd(), but="clip"):
+            serial.compare(weights, right, mistakes)
 
     return function(examine, seconds=TIME_LIMIT)
 
@@ -98,9 +104,10 @@ def resuming() -> Callable[[Any], None]:
                 begin = end
         if steps != list(range(1, STEPS + 1)):
             raise Wrong(f"Call after_step(1), …, after_step({STEPS}), once after each step.")
-        adam = f"keras.optimizers.Adam({serial.ADAM_RATE})"
+        named = f"keras.optimizers.Adam({serial.ADAM_RATE})"
         right = serial.train_with_adam()
-        serial.compare(model.get_weights(), right, _resuming_mistakes(), adam, CLOSE_ADAM)
+        with made.naming(adam()):
+            serial.compare(model.get_weights(), right, _resuming_mistakes(), named, CLOSE_ADAM)
 
     return function(examine, seconds=TIME_LIMIT)
 
@@ -149,6 +156,8 @@ def _run_until(
     """Train, interrupted after a step; the last step of all is not interrupted."""
 
     def after_step(step: Any) -> None:
+        if int(step) < 1:
+            raise Wrong(f"It called after_step({int(step)}). The first step has the number 1.")
         steps.append(int(step))
         if int(step) == end < STEPS:
             raise Preempted
@@ -224,7 +233,8 @@ def _clipping_mistakes(limit: float) -> dict[str, Rule]:
     n = REPLICAS
     first_sum = "Sum the gradients over the replicas first (all-reduce), and clip the sum."
     return {
-        "The gradients are not clipped.": total,
+        "The gradients are not clipped. (The norm of their mean over the replicas is too small: it "
+        "must be that of their sum.)": total,
         f"Each replica clips its own gradients before they are summed. {first_sum}": (
             lambda each: total([clip(one, limit) for one in each])
         ),
@@ -242,7 +252,8 @@ def _clipping_mistakes(limit: float) -> dict[str, Rule]:
             lambda each: [n * one for one in clip(total(each), limit)]
         ),
         f"The gradients are {n} times too large before they are clipped: each replica takes the "
-        "mean loss of its own share. Divide the summed loss by global_batch.": (
+        "mean loss of its own share. Divide the summed loss by global_batch. (Or those below "
+        "clip_norm are enlarged: the factor is at most tf.minimum(1.0, clip_norm / norm).)": (
             lambda each: clip(total(each), limit, n)
         ),
         NO_UPDATE: serial.scaled(0),

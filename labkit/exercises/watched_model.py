@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 from labkit.exercises import serial
 from labkit.exercises.serial import BATCH, REPLICAS, STEPS
@@ -16,7 +17,18 @@ from labkit.hardware import replicas
 from labkit.hardware.devices import import_tensorflow
 
 TIME_LIMIT = 120.0  # seconds; TensorFlow traces for some judges
+MOST = 10 * BATCH * STEPS  # calls of the model: more are an endless loop
 Seen = Sequence[tuple[int, tuple[int, ...], bool]]  # replica, images, training
+
+
+ENDLESS = f"The model was called {MOST} times, and there are {STEPS} batches: the loop has no end."
+# What a student should know beside a sentence with these words.
+TENSORFLOW_SAYS = {
+    "PerReplica": "A PerReplica holds a value for each replica. Only a function that strategy.run "
+    "calls can compute with them, and strategy.reduce makes one value of them.",
+    "outside the replica context": "The step ran once, beside the replicas: the scope is for "
+    "making variables. Call the step with strategy.run(step, args=(images, labels)).",
+}
 
 
 class Models:
@@ -27,6 +39,7 @@ class Models:
         self._layer = _watch_layer(self._note)
         self._in_scope: list[bool] = []
         self.models: list[Any] = []
+        self.optimizers: list[Any] = []
         self.seen: list[tuple[int, tuple[int, ...], bool]] = []
 
     def make(self) -> Any:
@@ -36,17 +49,67 @@ class Models:
         self.models.append(make_layers(self._layer()))
         return self.models[-1]
 
+    @contextmanager
+    def following_optimizers(self) -> Iterator[None]:
+        """Note each optimizer of Keras that is applied."""
+        import keras
+
+        tf = import_tensorflow()
+        apply = keras.optimizers.Optimizer.apply
+
+        def noted(optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
+            if not any(optimizer is one for one in self.optimizers):
+                self.optimizers.append(optimizer)
+            return apply(optimizer, *arguments, **keywords)
+
+        noted = tf.autograph.experimental.do_not_convert(noted)
+        with mock.patch.object(keras.optimizers.Optimizer, "apply", noted):
+            yield
+
+    @contextmanager
+    def naming(self, right: Any, but: str = "-") -> Iterator[None]:
+        """If the weights are wrong and the optimizer is another one, say that."""
+        try:
+            yield
+        except Wrong:
+            expected = _settings(right)
+            for optimizer in self.optimizers:
+                found = _settings(optimizer)
+                other = [
+                    f"{name} = {found[name]}"
+                    for name, value in expected.items()
+                    if but not in name and name in found and found[name] != value
+                ]
+                if type(optimizer) is not type(right) or other:
+                    having = f" with {', '.join(other)}" if other else ""
+                    raise Wrong(
+                        f"Your optimizer is {type(optimizer).__name__}{having}. The task asks for "
+                        f"keras.optimizers.{type(right).__name__}({expected['learning_rate']:g})."
+                    ) from None
+            raise
+
     def check_scope(self) -> None:
-        """Every model must have been made inside the scope."""
+        """Every model and every optimizer must have been made inside the scope."""
         if not all(self._in_scope):
             raise Wrong(
                 "make_model() was called outside strategy.scope(): its variables lie on one "
                 "device, and the replicas have no copies. Write `with strategy.scope():` around it."
             )
+        if self.strategy is import_tensorflow().distribute.get_strategy():
+            return  # on one device there is no scope
+        in_scope = self.strategy.extended.variable_created_in_scope
+        if not all(in_scope(optimizer.iterations.value) for optimizer in self.optimizers):
+            raise Wrong(
+                "The optimizer was made outside strategy.scope(): its variables, such as the step "
+                "counter, have no copies on the replicas. Make it (or call model.compile) inside "
+                "`with strategy.scope():`."
+            )
 
     def _note(self, replica: Any, numbers: Any, training: Any) -> Any:
         import numpy as np
 
+        if len(self.seen) >= MOST:
+            raise RuntimeError(ENDLESS)
         numbers = np.rint(numbers.numpy() * BATCH * STEPS).astype(int)
         self.seen.append((int(replica), tuple(numbers.tolist()), bool(training)))
         return np.int32(0)
@@ -63,6 +126,25 @@ def make_layers(*first: Any) -> Any:
         keras.layers.Dense(len(bias), "relu", kernel_initializer=constant(kernel)),
         keras.layers.Dense(len(last_bias), kernel_initializer=constant(last_kernel)),
     ])  # fmt: skip
+
+
+def sgd() -> Any:
+    """The optimizer of most tasks."""
+    import keras
+
+    return keras.optimizers.SGD(serial.RATE)
+
+
+def adam() -> Any:
+    """The optimizer of the task that resumes."""
+    import keras
+
+    return keras.optimizers.Adam(serial.ADAM_RATE)
+
+
+def _settings(optimizer: Any) -> dict[str, Any]:
+    rate = round(float(import_tensorflow().convert_to_tensor(optimizer.learning_rate)), 6)
+    return {**optimizer.get_config(), "name": "", "learning_rate": rate}
 
 
 def _watch_layer(note: Callable[..., Any]) -> Any:
@@ -111,9 +193,15 @@ def exact(made: Models) -> Iterator[None]:
     before = tf32.tensor_float_32_execution_enabled()
     tf32.enable_tensor_float_32_execution(False)
     try:
-        yield
-    except Wrong:
+        with made.following_optimizers():
+            yield
+    except Wrong as fault:
         made.check_scope()  # TensorFlow's own sentence on this says little
+        if len(made.seen) >= MOST:
+            raise Wrong(ENDLESS) from None
+        for words, says in TENSORFLOW_SAYS.items():
+            if words in str(fault):
+                raise Wrong(f"{says} {fault}") from None
         raise
     finally:
         tf32.enable_tensor_float_32_execution(before)
@@ -135,6 +223,12 @@ def model_of(result: Any, models: list[Any]) -> Any:
     """The result, which must be one of these models."""
     if not any(result is one for one in models):
         raise Wrong("Return the model that make_model() made.")
+    count, made = len(result.trainable_variables), len(serial.first_weights())
+    if count != made:
+        raise Wrong(
+            f"The model has {count} trainable variables, and make_model() made {made}: do not "
+            "freeze or add a layer."
+        )
     return result
 
 
@@ -184,7 +278,8 @@ def check_images(seen: Seen) -> list[dict[int, Any]]:
             some = f"{', '.join(map(str, found[:3]))}, …, {found[-1]}"
             raise Wrong(
                 f"Step {number + 1} used the images {some}, and the serial program uses "
-                f"{expected[0]} to {expected[-1]}. Keep the order of the dataset: do not shuffle."
+                f"{expected[0]} to {expected[-1]}. Use each image once, in the order of the "
+                "dataset: do not shuffle or skip."
             )
     if steps != STEPS:
         raise Wrong(f"It took {steps} steps; one pass over the dataset has {STEPS}.")

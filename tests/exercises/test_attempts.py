@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 
 import nbformat
 import pytest
@@ -145,3 +146,40 @@ def test_right_wrong_and_open_differ_in_sign_word_and_border(monkeypatch):
         assert f'aria-hidden="true">{text[0]}<' in page  # a screen reader says the word alone
     assert "<b>" not in pages[1]
     assert "<pre>" in pages[-1]
+
+
+def test_after_the_last_hint_the_next_step_is_named():
+    *before, last = (str(labkit.hint(NAME)) for _ in labkit.exercises.tasks()[NAME].hints)
+    assert not any("last hint" in text for text in before)
+    assert f'labkit.solution("{NAME}") opens after an answer' in last
+
+
+def test_where_nothing_can_be_written_hints_and_solutions_open_all_the_same(file, monkeypatch):
+    monkeypatch.setattr(attempts, "FILE", file / "no folder" / "progress.json")
+    first, second = labkit.hint(NAME), labkit.hint(NAME)
+    assert first.text != second.text
+    assert labkit.solution(NAME).state == "closed"
+    labkit.check(NAME, 12)
+    assert labkit.solution(NAME).state == "solution"
+    assert row_of(NAME, 0, 1) in [line.split() for line in str(labkit.my_progress()).splitlines()]
+
+
+def test_two_kernels_at_once_lose_no_change(file):
+    def keep(name):
+        for _ in range(20):
+            attempts.change(name, lambda old: attempts.Attempts(tries=old.tries + 1))
+
+    kernels = [threading.Thread(target=keep, args=(name,)) for name in (NAME, OTHER)]
+    for one in kernels:
+        one.start()
+    for one in kernels:
+        one.join()
+    kept = attempts.read(file)[0].tasks
+    assert [kept[name].tries for name in (NAME, OTHER)] == [20, 20]
+
+
+def test_a_damaged_file_and_a_missing_folder_are_told_in_a_sentence(file):
+    file.write_text("{")
+    assert "\nlabkit-progress.json was damaged" in str(labkit.my_progress())
+    with pytest.raises(labkit.LabError, match="is not a folder"):
+        labkit.my_progress(file.parent / "nowhere")

@@ -39,13 +39,16 @@ def by_sum(strategy, each):
     return strategy.reduce(SUM, each, axis=None)
 
 
-def loop(*, batch=lambda b: b, shuffle=False, scope=True, loss=by_batch, reduce=by_sum, apply=True,
-         distribute=True, rate=0.1, training=True):  # fmt: skip
+def loop(*, batch=lambda b: b, shuffle=False, scope=True, outside=False, loss=by_batch,
+         reduce=by_sum, apply=True, distribute=True, rate=0.1, training=True, momentum=0.0,
+         losses_of=list, skip=0, repeat=1):  # fmt: skip
     """A loop of one's own, right unless told otherwise."""
 
     def train(strategy, make_model, dataset, global_batch):
         with strategy.scope() if scope else nullcontext():
-            model, optimizer = make_model(), keras.optimizers.SGD(rate)
+            model, optimizer = make_model(), keras.optimizers.SGD(rate, momentum)
+        if outside:
+            optimizer = keras.optimizers.SGD(rate)
 
         def step(images, labels):
             with tf.GradientTape() as tape:
@@ -62,13 +65,55 @@ def loop(*, batch=lambda b: b, shuffle=False, scope=True, loss=by_batch, reduce=
 
         if shuffle:
             dataset = dataset.shuffle(1000, seed=1)
-        batches = dataset.batch(batch(global_batch))
+        batches = dataset.skip(skip).batch(batch(global_batch)).repeat(repeat)
         if distribute:
             batches = strategy.experimental_distribute_dataset(batches)
         losses = [train_step(images, labels) for images, labels in batches]
-        return model, losses
+        return model, losses_of(losses)
 
     return train
+
+
+def beside_the_replicas(strategy, make_model, dataset, global_batch, *, parts=False):
+    with strategy.scope():
+        model, optimizer = make_model(), keras.optimizers.SGD(0.1)
+        batches = dataset.batch(global_batch)
+        if parts:
+            batches = strategy.experimental_distribute_dataset(batches)
+        for images, labels in batches:
+            found = gradients_of(model, images, labels, global_batch)
+            optimizer.apply(found, model.trainable_variables)
+
+
+def parts_outside_run(*arguments):
+    beside_the_replicas(*arguments, parts=True)
+
+
+def frozen(strategy, make_model, *arguments):
+    def make():
+        model = make_model()
+        model.layers[-1].trainable = False
+        return model
+
+    return loop()(strategy, make, *arguments)
+
+
+def undefined_in_a_graph(strategy, make_model, *_):
+    with strategy.scope():
+        make_model()
+    tf.function(lambda: undefined)()  # noqa: F821
+
+
+def appended_while_traced(strategy, make_model, dataset, global_batch):
+    kept = []
+
+    def reduce(strategy, each):
+        kept.append(by_sum(strategy, each))
+        return kept[-1]
+
+    step = tf.function(lambda each: reduce(strategy, each))
+    model, _ = loop(reduce=lambda _, each: step(each))(strategy, make_model, dataset, global_batch)
+    return model, kept * 6
 
 
 def from_function(strategy, make_model, dataset, global_batch):
@@ -187,6 +232,10 @@ def each_replica(found, limit):
     return tf.clip_by_global_norm(found, limit)[0]
 
 
+def normalised(found, limit):
+    return [gradient * limit / tf.linalg.global_norm(found) for gradient in found]
+
+
 def clip(*, before=lambda found, limit: found, after=each_replica, divide=lambda batch: batch,
          again=True, reduce=True):  # fmt: skip
     def train(strategy, make_model, dataset, global_batch, clip_norm):
@@ -229,7 +278,7 @@ def clipped_across_replicas(strategy, make_model, dataset, global_batch, clip_no
     return model
 
 
-def resume(*, optimizer_too=True, position=True, weights=True, late=False):
+def resume(*, optimizer_too=True, position=True, weights=True, late=False, first=1):
     def train(make_model, dataset, batch, folder, after_step):
         model, optimizer = make_model(), keras.optimizers.Adam(0.01)
         optimizer.build(model.trainable_variables)
@@ -252,7 +301,7 @@ def resume(*, optimizer_too=True, position=True, weights=True, late=False):
                 manager.save()
             else:
                 manager.save()
-                after_step(int(done))
+                after_step(int(done) - 1 + first)
         return model
 
     return train
@@ -299,7 +348,26 @@ WRONG = [
     (LOOP, loop(shuffle=True), "do not shuffle"),
     (LOOP, loop(distribute=False), f"the same {BATCH} images"),
     (LOOP, loop(apply=False), "have not changed"),
-    (LOOP, loop(rate=0.03), "differ from those of the serial program"),
+    (LOOP, loop(rate=0.03), "SGD with learning_rate = 0.03"),
+    (LOOP, loop(rate=0.2), "SGD with learning_rate = 0.2"),
+    (LOOP, loop(momentum=0.9), "SGD with momentum = 0.9"),
+    (LOOP, loop(loss=lambda losses, b: -tf.reduce_sum(losses) / b),
+     "differ from those of the serial program"),
+    (LOOP, loop(outside=True), "optimizer was made outside strategy.scope()"),
+    (LOOP, loop(loss=lambda losses, b: tf.reduce_mean(losses) / b), "8 times too small"),
+    (LOOP, loop(loss=lambda losses, b: tf.reduce_sum(losses) / b / b), "16 times too small"),
+    (LOOP, loop(skip=BATCH), "do not shuffle or skip"),
+    (LOOP, loop(repeat=None), "the loop has no end"),
+    (LOOP, frozen, "2 trainable variables"),
+    (LOOP, beside_the_replicas, "Call the step with strategy.run"),
+    (LOOP, parts_outside_run, "A PerReplica holds a value for each replica"),
+    (LOOP, undefined_in_a_graph, "It raised NameError: name 'undefined'"),
+    (LOOP, appended_while_traced, "symbolic tensor"),
+    (LOOP, loop(losses_of=lambda losses: None), "the list of the loss of each step, and not None"),
+    (LOOP, loop(losses_of=lambda losses: losses[0]), "the list of the loss of each step, and not"),
+    (LOOP, loop(losses_of=lambda losses: ["a"] * 6), "no number, but 'a'"),
+    (LOOP, loop(losses_of=lambda losses: [2 * one for one in losses]), "mean of each replica is"),
+    (LOOP, loop(losses_of=lambda losses: [BATCH * one for one in losses]), "They are sums"),
     (LOOP, loop(training=False), "training=True"),
     (LOOP, one_replica, "strategy.run"),
     (LOOP, lambda strategy, make_model, dataset, batch: 1 / 0, "ZeroDivisionError"),
@@ -317,12 +385,14 @@ WRONG = [
      "of its own mean loss, and then they are summed"),
     (CLIP, clip(after=lambda found, limit: [tf.clip_by_norm(one, limit) for one in found]),
      "by their own norm"),
+    (CLIP, clip(after=normalised), "are enlarged"),
     (CLIP, clip(again=False), "summed over the replicas again"),
     (CLIP, clip(divide=lambda batch: batch // 2), "before they are clipped"),
     (RESUME, resume(optimizer_too=False), "state of the optimizer was not"),
     (RESUME, resume(weights=False), "weights were not restored"),
     (RESUME, resume(position=False), "first image of the dataset"),
     (RESUME, resume(late=True), "save before after_step"),
+    (RESUME, resume(first=0), "It called after_step(0)"),
 ]  # fmt: skip
 
 
