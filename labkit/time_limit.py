@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 __all__ = ["TimeLimit", "time_limit"]
 
-AGAIN = 1.0  # seconds
+AGAIN = 0.3  # seconds
 
 
 class TimeLimit(BaseException):
@@ -28,8 +28,8 @@ raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise TimeLimit in this thread when the block takes longer.
 
-    It is raised again every second, for a program that swallows everything. A signal would do
-    the same in the main thread only, and would take the place of another's.
+    It is raised again and again: Python drops it in a destructor, and a program may swallow it. A
+    signal would do the same in the main thread only, and would take the place of another's.
     """
     thread = ctypes.c_ulong(threading.get_ident())
     done, lock = threading.Event(), threading.Lock()

@@ -56,18 +56,23 @@ class Scheduler:
             with time_limit(timeout):
                 try:
                     self._take_turns()
+                except TimeLimit as late:  # the next one may come while ranks clean up
+                    self._name_the_line(late, timeout)
                 finally:
                     self._clean_up()
         except TimeLimit as late:
-            where = self.lines.of_exception(late.__traceback__)
-            self._fault = self._fault or LabError(
-                f"The program had not ended after {timeout:g} s; it was at {where}. Look for a "
-                "loop that does not end, or give run more time with timeout=."
-            )
+            self._name_the_line(late, timeout)
         if self._fault is None and (text := errors.left_over(self.mail, self.calls)):
             self._fault = LabError(text)
         if self._fault is not None:
             raise self._fault
+
+    def _name_the_line(self, late: TimeLimit, timeout: float) -> None:
+        where = self.lines.of_exception(late.__traceback__)
+        self._fault = self._fault or LabError(
+            f"The program had not ended after {timeout:g} s; it was at {where}. Look for a "
+            "loop that does not end, or give run more time with timeout=."
+        )
 
     def _take_turns(self) -> None:
         moved = True
