@@ -58,7 +58,7 @@ def left_over(mail: Mailboxes, calls: Sequence[OpenCall]) -> str | None:
 def rank_raised(rank: int, fault: BaseException, lines: Lines) -> str:
     """A rank's own exception."""
     text = f": {fault}" if str(fault) else ""
-    where = lines.of_exception(fault.__traceback__)
+    where = lines.of_exception(fault.__traceback__) or "a line that cannot be read"
     return f"Rank {rank} raised {type(fault).__name__}{text} ({where})."
 
 

@@ -58,14 +58,14 @@ class Lines:
             place = Place(index, line - self.sources[index].first + 1)
         return SourceLine(self._words(code.co_filename, line, code.co_name), place, in_tensors)
 
-    def of_exception(self, traceback: TracebackType | None) -> str:
+    def of_exception(self, traceback: TracebackType | None) -> str | None:
         """The program's innermost line in a traceback, with its text."""
         steps = [step for step in extract_tb(traceback) if step.filename not in _MACHINERY]
         own = [step for step in steps if step.filename == self._file]
         for step in (own or steps)[-1:]:
             where = self._words(step.filename, step.lineno or 0, step.name)
             return f"{where}: {step.line}" if step.line else where
-        return "a line that cannot be read"
+        return None
 
     def _words(self, file: str, line: int, function: str) -> str:
         """`line 7`; with its file, or with its function, as cells of a notebook have no names."""

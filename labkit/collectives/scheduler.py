@@ -69,6 +69,8 @@ class Scheduler:
 
     def _name_the_line(self, late: TimeLimit, timeout: float) -> None:
         where = self.lines.of_exception(late.__traceback__)
+        if where is None:  # it came between two ranks
+            where = next((call.at.text for call in self._last if call), "its beginning")
         self._fault = self._fault or LabError(
             f"The program had not ended after {timeout:g} s; it was at {where}. Look for a "
             "loop that does not end, or give run more time with timeout=."
