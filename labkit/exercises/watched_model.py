@@ -17,7 +17,7 @@ from labkit.hardware import replicas
 from labkit.hardware.devices import import_tensorflow
 
 TIME_LIMIT = 120.0  # seconds; TensorFlow traces for some judges
-MOST = 10 * BATCH * STEPS  # calls of the model: more are an endless loop
+MOST = 3 * BATCH * STEPS  # calls of the model: more are an endless loop
 Seen = Sequence[tuple[int, tuple[int, ...], bool]]  # replica, images, training
 
 
