@@ -118,7 +118,9 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
 def _progress(folder: Path | None) -> int:
     exercises = importlib.import_module("labkit.exercises")
     course = course_folder()
-    print(exercises.my_progress(folder or (course / "notebooks" if course else ".")))
+    if folder is None and course and not exercises.attempts.FILE.exists():
+        folder = course / "notebooks"
+    print(exercises.my_progress(folder or "."))
     return 0
 
 
