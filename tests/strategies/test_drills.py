@@ -50,10 +50,15 @@ def test_a_drill_reads_as_text_html_and_json(restart):
 
 
 def test_a_hanging_worker_is_noticed_when_the_timeout_is_over():
+    """By an error of the collective; on a busy machine TensorFlow may end the process instead."""
     record = drill("hang", timeout=1.5)
     assert not record.went_on
-    [complaint] = events(record, "gives up")
-    assert "DeadlineExceededError: Collective has timed out" in complaint.what
+    assert record.noticed is not None
+    [stopped] = events(record, "SIGSTOP")
+    assert stopped.who == "worker 1"
+    assert record.timeline[-1].who == "worker 0"
+    for complaint in events(record, "gives up"):
+        assert "DeadlineExceededError: Collective has timed out" in complaint.what
 
 
 def test_a_synchronous_step_takes_as_long_as_its_slowest_worker():
