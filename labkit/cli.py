@@ -31,7 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        return _run(chosen, extra)
+        code = _run(chosen, extra)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # `labkit progress | head`: the reader has all that it wants
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except LabError as fault:
         print(f"labkit {chosen.command}: {fault}", file=sys.stderr)
         return 2

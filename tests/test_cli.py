@@ -96,3 +96,12 @@ def test_record_gives_the_program_what_follows_the_dashes(monkeypatch):
         (["run", "--to", "x", "--", "-h"], {"to": Path("r.jsonl"), "every": 0.1}),
         (["run", "-h"], {"to": None, "every": 0.1}),
     ]
+
+
+def test_a_reader_that_stops_early_is_no_fault():
+    program = "from labkit import cli; cli.main(['progress'])"
+    done = subprocess.run(
+        ["bash", "-c", '"$0" -c "$1" | true; exit ${PIPESTATUS[0]}', sys.executable, program],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
