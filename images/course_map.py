@@ -7,12 +7,13 @@ from itertools import pairwise
 from labkit.views.sketch import Box, Sketch
 
 ALT = (
-    "Map of the course in three columns. Part 1, basics: 00 start here, 01 why distribute, 02 one "
+    "Map of the course in four columns. Part 1, basics: 00 start here, 01 why distribute, 02 one "
     "device, 03 MirroredStrategy, 04 scaling, 05 what went wrong, 06 utilisation and energy, 07 "
     "custom training loops. Part 2, collectives, after 03: 08 collectives, 09 all-reduce, 10 ring "
     "all-reduce, 11 all-reduce in practice. Part 3, several workers, after 03: 12 sync and async, "
     "13 stale gradients, 14 several workers, 15 parameter servers, 16 on a cluster, 17 waiting in "
-    "the queue."
+    "the queue. Part 4, large models, after 11: 18 pipelines, 19 tensor parallelism, 20 spatial and "
+    "hybrid, 21 memory, 22 very large systems."
 )
 
 PARTS = {
@@ -40,6 +41,13 @@ PARTS = {
         "On a cluster",
         "Waiting in the queue",
     ),
+    "Part 4 · Large models": (
+        "Pipelines",
+        "Tensor parallelism",
+        "Spatial and hybrid",
+        "Memory",
+        "Very large systems",
+    ),
 }
 
 
@@ -47,12 +55,12 @@ def draw() -> Sketch:
     board = Sketch(
         "The course",
         500,
-        "Follow the first column to lecture 03. After it you can begin any part.",
+        "Follow the first column to lecture 03. Parts 2 and 3 begin after it, part 4 after lecture 11.",
     )
     number, columns = 0, []
     for column, (part, titles) in enumerate(PARTS.items()):
-        x = 24 + 260 * column
-        board.text(x, 92, part, size=10, bold=True)
+        x = 24 + 192 * column
+        board.text(x, 92, part, size=9.5, bold=True)
         boxes = []
         for row, title in enumerate(titles):
             boxes.append(_lecture(board, f"{number:02d}", title, x, 108 + 46 * row))
@@ -61,7 +69,7 @@ def draw() -> Sketch:
             board.arrow(above.bottom, below.top)
         columns.append(boxes)
     mirrored, collectives, updates = columns[0][3], columns[1][0], columns[2][0]
-    left, right, below = collectives.x - 26, updates.x - 26, columns[0][4].middle[1]
+    left, right, below = collectives.x - 10, updates.x - 10, columns[1][3].y + 60
     begin = (mirrored.right, (left, mirrored.right[1]))
     board.arrow(*begin, (left, collectives.left[1]), collectives.left)
     board.arrow(*begin, (left, below), (right, below), (right, updates.left[1]), updates.left)
@@ -69,7 +77,7 @@ def draw() -> Sketch:
 
 
 def _lecture(board: Sketch, number: str, title: str, x: float, y: float) -> Box:
-    made = board.box(x, y, 206, 32, series=0)
-    board.text(x + 14, made.middle[1], number, size=10, bold=True, inside=made)
-    board.text(x + 44, made.middle[1], title, size=9.5, inside=made)
+    made = board.box(x, y, 172, 32, series=0)
+    board.text(x + 10, made.middle[1], number, size=9.5, bold=True, inside=made)
+    board.text(x + 32, made.middle[1], title, size=9, inside=made)
     return made
