@@ -12,8 +12,8 @@ ALT = (
     "custom training loops. Part 2, collectives, after 03: 08 collectives, 09 all-reduce, 10 ring "
     "all-reduce, 11 all-reduce in practice. Part 3, several workers, after 03: 12 sync and async, "
     "13 stale gradients, 14 several workers, 15 parameter servers, 16 on a cluster, 17 waiting in "
-    "the queue. Part 4, large models, after 11: 18 pipelines, 19 tensor parallelism, 20 spatial and "
-    "hybrid, 21 memory, 22 very large systems."
+    "the queue. Part 4, large models, after 11: 18 pipelines, 19 tensor parallelism, 20 spatial "
+    "and hybrid, 21 memory, 22 very large systems."
 )
 
 PARTS = {
@@ -55,7 +55,7 @@ def draw() -> Sketch:
     board = Sketch(
         "The course",
         500,
-        "Follow the first column to lecture 03. Parts 2 and 3 begin after it, part 4 after lecture 11.",
+        "Follow the first column to lecture 03. Parts 2 and 3 begin after it, part 4 after 11.",
     )
     number, columns = 0, []
     for column, (part, titles) in enumerate(PARTS.items()):
