@@ -36,7 +36,7 @@ class Momentum:
         if not self.state.size:
             self.state = np.zeros(np.shape(gradient))
         if not np.shape(weights) == np.shape(gradient) == self.state.shape:
-            raise LabError(
+            raise ValueError(
                 f"update() got {np.size(weights)} weights, {np.size(gradient)} gradients and has "
                 f"the state of {self.state.size}: call it once a step, with equal parts of both"
             )
@@ -128,7 +128,8 @@ def zero_1(ranks: int, my_step: Callable[..., Any]) -> None:
             f"It trains right. But on {ranks} ranks an optimizer has the state of {held} of "
             f"{SIZE} weights. Each rank updates its own piece only."
         )
-    _right_but(trace, 2 * 2 * 8 * (SIZE - SIZE // ranks), "a reduce-scatter and an all-gather")
+    most = 2 * 2 * (ranks - 1) * -(-SIZE // ranks) * 8
+    _right_but(trace, most, "a reduce-scatter and an all-gather in each of two steps")
 
 
 @on_ranks
@@ -143,7 +144,7 @@ def zero_3(ranks: int, my_step: Callable[..., Any]) -> None:
 
         def gradient_of(n: int, layer: Array) -> Array:
             if np.shape(layer) != (12,):
-                raise LabError(f"layer {n} must have its 12 weights here, got {np.shape(layer)}")
+                raise ValueError(f"layer {n} must have its 12 weights here, got {np.shape(layer)}")
             return (rank + 1) * np.asarray(layer) + noise[rank, n]
 
         my_step(comm, parts, gradient_of, optimizers[rank])
