@@ -43,7 +43,9 @@ def stacked(
                 board.box(x, y + 13, wide, HIGH, words if fits else "", series=series, hatch=True,
                           size=8.5, corner=min(1.5, wide / 4))  # fmt: skip
             x += wide
-        board.text(x + 10, y + 13 + HIGH / 2, text(totals[name]), size=9.5, bold=name == bold)
+        at, words = LEFT + limit * scale, text(totals[name])
+        x += 10 if not x < at - 6 < x + 8 * len(words) else at - x + 6  # not across the limit
+        board.text(x, y + 13 + HIGH / 2, words, size=9.5, bold=name == bold)
     if limit:
         x = LEFT + limit * scale
         board.line((x, top - 12), (x, bottom - 8), dashed=True, above=True)
