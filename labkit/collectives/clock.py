@@ -18,11 +18,19 @@ import numpy as np
 from labkit.arguments import number
 from labkit.collectives.records import Call, Record
 from labkit.collectives.topology import Topology, fully_connected
-from labkit.kinds import Kind, LabError, Quantity, Seconds, bytes_text, modelled, seconds_text
+from labkit.kinds import (
+    Kind,
+    LabError,
+    Quantity,
+    Seconds,
+    bytes_text,
+    modelled,
+    seconds_text,
+)
 
 
 class Bytes(Quantity):
-    """A modelled size."""
+    """A modelled size with its formula; it computes like a float."""
 
     def __str__(self) -> str:
         return bytes_text(self) if math.isfinite(self) else "no size"
