@@ -35,8 +35,8 @@ _NAMES = {
     "solution": "exercises",
 }
 _ROOMS = (
-    "cluster", "collectives", "datasets", "exercises", "hardware", "kinds", "memory", "strategies",
-    "telemetry", "timing", "training", "updates",
+    "cluster", "collectives", "datasets", "exercises", "hardware", "kinds", "known_hardware",
+    "memory", "strategies", "telemetry", "timing", "training", "updates",
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from labkit import datasets as datasets
     from labkit import exercises as exercises
     from labkit import hardware as hardware
+    from labkit import known_hardware as known_hardware
     from labkit import memory as memory
     from labkit import strategies as strategies
     from labkit import telemetry as telemetry

@@ -12,16 +12,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from labkit import known_hardware
 from labkit.arguments import one_of, whole
-from labkit.collectives.clock import Seconds
 from labkit.collectives.records import counted
 from labkit.collectives.topology import Link
-from labkit.kinds import Kind, modelled, recorded
-
-# The day on which a page without a date of its own was read.
-READ = "read 2026-11"
-_D2L = "Dive into Deep Learning, parameterserver.md"
-_ML_ENGINEERING = "Bekman, ml-engineering, network/README.md"
+from labkit.kinds import Kind, Seconds, modelled, recorded
+from labkit.known_hardware import READ
 
 
 class KnownLink(NamedTuple):
@@ -43,40 +39,12 @@ class Measured(NamedTuple):
     kind: Kind
 
 
+# Those of the registry whose latency is known: a time needs both.
 LINKS = {
-    "NVLink 3, 8 A100": KnownLink(
-        Link(56.3e-6 / 14, 234.89e9),
-        "all-reduce of 16 GiB, 78 % of 300 GB/s; latency fitted as a ring's 14 steps, and a "
-        "straight line is up to 36 % off between",
-        recorded(f"8 A100 ({_ML_ENGINEERING})", READ),
-    ),
-    "NVLink 4, 8 H200": KnownLink(
-        Link(41.4e-6 / 14, 482.26e9),
-        "all-reduce of 16 GiB with the switch adding up (NVLS), 107 % of 450 GB/s; latency "
-        "fitted as a ring's 14 steps, up to 21 % off between",
-        recorded(f"8 H200, NCCL 2.27.7 ({_ML_ENGINEERING})", READ),
-    ),
-    "NVSwitch, HGX H100": KnownLink(
-        Link(936.25e-9, 400e9),
-        "validated input of a simulator, with ring collectives",
-        recorded("HGX H100 (astra-sim, HGX-H100-validated.yml)", READ),
-    ),
-    "TPU v5e, one axis": KnownLink(
-        Link(1e-6, 45e9),
-        "about 1 µs a hop: below 45 kB a message is latency",
-        recorded("TPU v5e (scaling-book, TPU v5e)", READ),
-    ),
-    "PCIe 3 x16": KnownLink(
-        Link(5.7e-6, 16e9),
-        "16 GB/s; the latency is NCCL's Simple ring step over PCIe",
-        recorded(f"PCIe 3 ({_D2L}; NCCL src/graph/tuning.cc)", "2026-06"),
-    ),
-    "Ethernet 25 Gbit/s": KnownLink(
-        Link(14e-6, 3.125e9),
-        "the cable's rate; the latency is NCCL's Simple step over a network",
-        recorded("25 Gbit/s Ethernet (NCCL src/graph/tuning.cc)", "2026-06"),
-    ),
-}  # fmt: skip
+    name: KnownLink(Link(one.latency, one.bandwidth), one.about, one.kind)
+    for name, one in known_hardware.LINKS.items()
+    if one.latency is not None
+}
 
 # For a ring on one node over NVLink: microseconds before anything moves, and for each step.
 _NCCL = {"LL": (6.6, 0.6), "LL128": (14.0, 1.9), "Simple": (8.4, 3.4)}
