@@ -115,7 +115,7 @@ def simulate(
         options={name: repr(value) for name, value in keywords.items()},
         sources=tuple(ranks.lines.sources),
         calls=tuple(_call(call) for call in ranks.calls),
-        messages=tuple(_message(send) for send in ranks.mail.messages),
+        messages=tuple(_message(send) for send in ranks.messages),
         given=given,
         left=left,
         states=(),
