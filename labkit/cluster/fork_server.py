@@ -1,6 +1,7 @@
 """The fork server: a process beside yours that forks the ranks, and ends all that they start.
 
 It is warm: it has imported what programs need and run none of it, so that a rank starts at once.
+Each rank gets a socket to each other rank; no other process can reach these.
 When its client is gone, it ends everything and itself.
 """
 
@@ -11,13 +12,14 @@ import gc
 import io
 import os
 import random
+import resource
 import selectors
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,6 +31,7 @@ from labkit.cluster.environment import set_threads
 from labkit.cluster.network import enter_private_network, hold_port
 
 DEATH_OF_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
+MOST_FILES = 4096  # 64 ranks have 2,016 pairs of sockets, half of them at one time
 ENDING = 5.0  # seconds for killed processes to be gone
 SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP}
 
@@ -44,6 +47,7 @@ class _Server:
         self.job: Job
         self.idle_until = float("inf")
         self.own_files: list[int] = []
+        self.sockets: dict[int, dict[int, socket.socket]] = {}  # of ranks to come, to earlier ones
 
     def serve(self) -> None:
         """Obey the client until it is gone."""
@@ -86,6 +90,9 @@ class _Server:
     def do_fork(self, rank: int) -> None:
         """Fork a rank."""
         files, self.channel.files = self.channel.files[:4], self.channel.files[4:]
+        links = self.sockets.pop(rank, {})
+        for other in range(rank + 1, len(self.job.environment)):
+            links[other], self.sockets.setdefault(other, {})[rank] = socket.socketpair()
         parent = os.getpid()
         gc.disable()
         pid = os.fork()
@@ -93,11 +100,14 @@ class _Server:
             signal.set_wakeup_fd(-1)
             for file in self.own_files:
                 os.close(file)
+            _close(self.sockets.values())
+            in_rank.connections = rank, links
             held = self.job.addresses[rank] if self.network == "shared" else ""
             _be_rank(rank, self.environment, self.job, held, files, parent)
         gc.enable()
         for file in files:
             os.close(file)
+        _close([links])
         self.ranks[pid] = self.run, rank
 
     def do_signal(self, rank: int, what: str) -> None:
@@ -114,6 +124,8 @@ class _Server:
 
     def do_stop(self, run: int) -> None:
         """End all that the run has started."""
+        _close(self.sockets.values())
+        self.sockets.clear()
         self.end_ranks()
         self.send("stopped", run)
 
@@ -202,6 +214,13 @@ def _be_rank(
         os._exit(code)
 
 
+def _close(links: Iterable[dict[int, socket.socket]]) -> None:
+    """Close the ends of other ranks: when their process ends, its peers must notice."""
+    for sockets in links:
+        for end in sockets.values():
+            end.close()
+
+
 def _be_fresh(environment: Mapping[str, str]) -> None:
     """Be like a Python that has just started, with this environment."""
     for name, number in (("stdout", 1), ("stderr", 2)):
@@ -266,6 +285,8 @@ def main(arguments: list[str]) -> None:
     channel = Channel(socket.socket(fileno=number))
     os.set_inheritable(number, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MOST_FILES)), hard))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)
     refused = enter_private_network() if network == "own" else ""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from labkit.collectives import errors
-from labkit.collectives.messages import End, Lines, Mailboxes, OpenCall
+from labkit.collectives.messages import Context, End, Lines, Mailboxes, Meeting, OpenCall
 from labkit.collectives.records import Array
 from labkit.kinds import LabError
 from labkit.time_limit import TimeLimit, time_limit
@@ -31,6 +31,8 @@ class Scheduler:
         self.ranks = len(buffers)
         self.lines = Lines(program)
         self.calls: list[OpenCall] = []  # that have returned
+        self.messages: list[End] = []  # the sends that were matched
+        self.world = Context(tuple(range(self.ranks)), is_world=True)
         self.mail = Mailboxes(self.ranks)
         self.log = BufferLog(buffers)
         self._buffers = buffers
@@ -38,7 +40,7 @@ class Scheduler:
         self._last: list[OpenCall | None] = [None] * self.ranks  # of each rank, to return
         self._waiting: list[OpenCall | None] = [None] * self.ranks
         self._goes_on: list[Callable[[], bool]] = [lambda: True] * self.ranks
-        self._barriers = [0] * self.ranks  # that each rank has come to
+        self._meetings = 0  # Barriers and Splits that a rank has come to
         self._receiving: list[list[End]] = [[] for _ in buffers]  # Irecvs before their Wait
         self._poisoned: list[End] = []  # all Irecvs, by the number in their memory
         self._fault: LabError | None = None
@@ -113,7 +115,7 @@ class Scheduler:
 
     # What the calls of a communicator are made of.
 
-    def enter(self, rank: int, name: str) -> OpenCall:
+    def enter(self, rank: int, name: str, context: Context | None = None) -> OpenCall:
         """A rank makes a call."""
         import greenlet
 
@@ -124,7 +126,7 @@ class Scheduler:
             )
         if self._over or self._fault is not None:
             self._hub.switch()  # the program has caught what ended the run
-        call = OpenCall(rank, name, self.lines.here())
+        call = OpenCall(rank, name, self.lines.here(), context or self.world)
         if call.at.in_tensors:
             raise self.fault(
                 f"{call.words} is inside a call of TensorFlow or a library like it, such as a "
@@ -159,6 +161,9 @@ class Scheduler:
         call.posts.append(end)
         if pair := self.mail.post(end):
             send, receive = pair
+            send.other, receive.other = receive, send
+            send.number = len(self.messages)
+            self.messages.append(send)
             if text := errors.unlike_ends(send, receive):
                 raise self.fault(text)
             receive.data = send.held
@@ -171,11 +176,21 @@ class Scheduler:
         call.pending = ends
         self._wait(call, lambda: enough(end.is_done for end in ends))
 
-    def barrier(self, call: OpenCall) -> None:
-        """Wait until every rank is at the barrier."""
-        number = call.barrier = self._barriers[call.rank]
-        self._barriers[call.rank] += 1
-        self._wait(call, lambda: min(self._barriers) > number)
+    def meet(self, call: OpenCall, color: int = 0, key: int = 0) -> Meeting:
+        """Wait until every rank of the communicator makes this call."""
+        call.meeting = meeting = call.context.arrive(call.rank, call.name, (color, key))
+        if meeting.number < 0:
+            meeting.number = self._meetings
+            self._meetings += 1
+        self._wait(call, lambda: len(meeting.given) == len(call.context.ranks))
+        return meeting
+
+    def split(self, call: OpenCall, color: int, key: int) -> Context:
+        """The communicator of the ranks that give the same color."""
+        meeting = self.meet(call, color, key)
+        if color not in meeting.parts:
+            meeting.parts[color] = Context(call.context.part(meeting, color))
+        return meeting.parts[color]
 
     def finish(self, call: OpenCall, ends: Sequence[End | None] = ()) -> None:
         """Wait for the ends, put received data where they belong, return from the call."""

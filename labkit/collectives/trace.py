@@ -115,7 +115,7 @@ def simulate(
         options={name: repr(value) for name, value in keywords.items()},
         sources=tuple(ranks.lines.sources),
         calls=tuple(_call(call) for call in ranks.calls),
-        messages=tuple(_message(send) for send in ranks.mail.messages),
+        messages=tuple(_message(send) for send in ranks.messages),
         given=given,
         left=left,
         states=(),
@@ -131,7 +131,7 @@ def simulate(
 def _call(call: OpenCall) -> Call:
     begins = tuple(end.message.number for end in call.posts)
     awaits = tuple(end.message.number for end in call.awaits)
-    place, barrier = call.at.place, call.barrier
+    place, barrier = call.at.place, call.meeting.number if call.meeting else None
     return Call(call.number, call.rank, call.name, place, 0, begins, awaits, barrier)
 
 
