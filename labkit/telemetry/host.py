@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit.hardware import machine
-from labkit.telemetry.metrics import Device, Row, State, Why
+from labkit.telemetry.format import values_text
+from labkit.telemetry.metrics import Device, State, Why
 
 NAMES = ("utilisation", "memory", "process_memory", "power", "energy")
 SHORT = 0.045  # seconds: over less, counters tell nothing
 MEMORY = 0.45  # seconds between two samples of the memory, but for the edges of spans
+PAGE = os.sysconf("SC_PAGE_SIZE")
 CORES = 64  # more cores than this are not shown one by one
 Times = dict[int, tuple[float, float]]  # of each core: busy and all time
 
@@ -53,6 +55,7 @@ class Host:
     ) -> None:
         self._pid, self._root, self._clock = pid, root, clock
         self._readings: dict[str, Callable[[], Any]] = {}
+        self._slow: dict[str, Callable[[], Any]] = {}
         self._kept: list[Kept] = []
         self._states: list[State] = []
         self._before, self._joules = Kept(-math.inf, {}), 0.0
@@ -73,8 +76,9 @@ class Host:
             self._readings["used"] = lambda: int(used().split(None, 2)[1]) / 1e6  # usage_usec N
             self._tell("utilisation", "note", _QUOTA.format(cores.quota, len(self._cores)))
         total = memory.limit or memory.total
-        constant = allowed if memory.limit is None else None
-        self._readings["memory"] = lambda: total - machine.read_memory(constant).available
+        self._slow["memory"] = lambda: total - machine.read_memory().available
+        if memory.limit is None and (meminfo := self._file("proc/meminfo")):
+            self._slow["memory"] = lambda: total - available(meminfo())
         self.follow(self._pid)
         self._packages, says = packages(self._root / "sys/class/powercap")
         if self._packages:
@@ -93,28 +97,27 @@ class Host:
         now = self._clock()
         if self._kept and now - self._kept[-1].time < SHORT and not edge:
             return
-        memory = edge or now >= self._memory_due
-        if memory:
+        content = {metric: read() for metric, read in self._readings.items()}
+        if edge or now >= self._memory_due:
             self._memory_due = now + MEMORY
-        content = {
-            metric: read()
-            for metric, read in self._readings.items()
-            if memory or metric not in ("memory", "process_memory")
-        }
+            content |= {metric: read() for metric, read in self._slow.items()}
         self._kept.append(Kept(now, content))
 
-    def take(self) -> tuple[list[Row], tuple[State, ...]]:
-        """The rows since the last time, and what became known."""
+    def take(self) -> tuple[list[tuple[float, str]], tuple[State, ...]]:
+        """The rows since the last time (`values_text`), and what became known."""
         kept, self._kept = self._kept, []
-        return [self._row(one) for one in kept], self._new_states()
+        return [(one.time, self._values(one)) for one in kept], self._new_states()
 
     def follow(self, pid: int) -> None:
         """From now on `process_memory` is of this process."""
         self._pid = pid
-        self._readings["process_memory"] = lambda: machine.process_memory(pid)
+        statm = self._file(f"proc/{pid}/statm")
+        self._slow["process_memory"] = lambda: (
+            resident(statm) if statm else machine.process_memory(pid)
+        )
         self._memory_due = -math.inf
 
-    def _row(self, kept: Kept) -> Row:
+    def _values(self, kept: Kept) -> str:
         now = Kept(kept.time, {**kept.content, "times": self._parse(kept.content["times"])})
         found = {m: now.content.get(m) for m in ("memory", "process_memory")}
         before, busy = self._before, dict[int, float]()
@@ -142,7 +145,7 @@ class Host:
             found["energy"] = round(self._joules, 4)
         nothing = (None,) * (len(NAMES) - 1)
         cores = [(busy.get(core), *nothing) for core in self._shown]
-        return Row(kept.time, (tuple([found.get(metric) for metric in NAMES]), *cores))
+        return values_text([[found.get(metric) for metric in NAMES], *cores])
 
     def _tell(self, metric: str, why: Why, says: str) -> None:
         self._states.append(State(self._clock(), "cpu", metric, why, says))
@@ -161,6 +164,23 @@ class Host:
         while len(os.pread(descriptor, size, 0)) > size // 2:
             size *= 2
         return partial(os.pread, descriptor, size, 0)
+
+
+def available(meminfo: bytes) -> int:
+    r"""Bytes of main memory that programs can still get.
+
+    >>> available(b"MemTotal: 9 kB\\nMemFree: 1 kB\\nMemAvailable: 5 kB\\n")
+    5120
+    """
+    return int(meminfo.split(b"MemAvailable:", 1)[1].split(None, 1)[0]) * 1024
+
+
+def resident(statm: Callable[[], bytes]) -> int | None:
+    """Bytes of main memory that a process holds; None when it has ended."""
+    try:
+        return int(statm().split(None, 2)[1]) * PAGE or None
+    except OSError:
+        return None
 
 
 def core_times(stat: bytes) -> Times:

@@ -1,5 +1,6 @@
 """The processor and the memory as a source, on this machine and on made /proc and /sys."""
 
+import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,8 +70,12 @@ def machine(tmp_path, monkeypatch):
     return Machine(tmp_path, monkeypatch)
 
 
-def column(rows, metric, device=0):
-    return [row.values[device][COLUMN(metric)] for row in rows]
+def numbers(row):
+    return json.loads(f"[{row[1]}]")
+
+
+def column(rows, metric):
+    return [numbers(row)[0][COLUMN(metric)] for row in rows]
 
 
 def all_cores(busy, idle):
@@ -83,10 +88,10 @@ def test_utilisation_is_the_share_of_time_that_was_not_idle(machine):
     machine.later(host)
     first, second = host.take()[0]
     assert column([first], "utilisation") == [None]  # nothing to compare with
-    cores = [values[0] for values in second.values[1:]]
+    cores = [values[0] for values in numbers(second)[1:]]
     assert cores == [75.0] + [0.0] * (len(cores) - 1)
-    assert second.values[0][0] == pytest.approx(75.0 / len(cores))
-    assert second.time == machine.now
+    assert numbers(second)[0][0] == pytest.approx(75.0 / len(cores))
+    assert second[0] == machine.now
 
 
 def test_a_sample_soon_after_another_spoils_no_utilisation(machine):
@@ -168,10 +173,10 @@ def test_this_machine_gives_true_numbers_by_its_files_and_by_psutil(tmp_path, fi
         sum(range(10_000))  # so that some core was busy
     moment[0] += 1.0
     host.sample()
-    first, second = host.take()[0]
-    assert 0 < second.values[0][0] <= 100
-    assert all(len(values) == len(Host.metrics) for values in second.values)
-    own = second.values[0][COLUMN("process_memory")]
+    rows = host.take()[0]
+    assert 0 < column(rows, "utilisation")[1] <= 100
+    assert all(len(values) == len(Host.metrics) for values in numbers(rows[1]))
+    own = column(rows, "process_memory")[1]
     assert own == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
     used = psutil.virtual_memory()
-    assert first.values[0][COLUMN("memory")] == pytest.approx(used.total - used.available, rel=0.3)
+    assert column(rows, "memory")[0] == pytest.approx(used.total - used.available, rel=0.3)
