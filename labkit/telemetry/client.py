@@ -81,7 +81,7 @@ class SamplerClient:
             return self._flushed >= number
 
     def show(self) -> None:
-        """A page shows the samples: hand them on twice a second."""
+        """A page shows the samples: they come twice a second from now on."""
         self._ask("show")
 
     def watch_process(self, pid: int) -> None:

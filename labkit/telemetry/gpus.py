@@ -58,7 +58,7 @@ class Gpus:
     >>> gpus = Gpus(os.getpid())                                # doctest: +SKIP
     >>> devices, states = gpus.open()                           # doctest: +SKIP
     >>> gpus.sample()  # ten times a second                     # doctest: +SKIP
-    >>> rows, states = gpus.take()  # twice a second            # doctest: +SKIP
+    >>> rows, states = gpus.take()  # of a batch                # doctest: +SKIP
     """
 
     name = "gpus"

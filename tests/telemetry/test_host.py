@@ -47,12 +47,6 @@ class Machine:
         self.write("sys/fs/cgroup/cpu.max", f"{int(cores * 100_000)} 100000\n")
         self.write("sys/fs/cgroup/cpu.stat", f"usage_usec {int(used_seconds * 1e6)}\nuser_usec 1\n")
 
-    def energy(self, microjoules, zone="0", name="package-0", most=10_000_000):
-        folder = f"sys/class/powercap/intel-rapl:{zone}"
-        self.write(f"{folder}/name", name)
-        self.write(f"{folder}/max_energy_range_uj", most)
-        self.write(f"{folder}/energy_uj", microjoules)
-
     def host(self):
         """The source, opened, after its first sample; and what was said of it."""
         host = Host(PID, self.root, lambda: self.now)
@@ -129,35 +123,6 @@ def test_in_a_container_with_a_quota_utilisation_is_the_share_of_the_quota(machi
     machine.cores(all_cores(1, 99))
     machine.later(host, 1.0)
     assert column(host.take()[0], "utilisation")[1] == pytest.approx(50.0)
-
-
-def test_what_this_machine_cannot_tell_is_said_once_and_is_not_zero(machine):
-    host = machine.host()
-    missing = {state.metric: state for state in machine.states if state.why == "not supported"}
-    assert missing.keys() == {"power", "energy"}
-    assert all(state.device == "cpu" and state.says.endswith(".") for state in missing.values())
-    machine.later(host)
-    rows, states = host.take()
-    assert states == ()
-    assert {value for metric in missing for value in column(rows, metric)} == {None}
-
-
-def test_energy_is_that_of_all_sockets_and_power_is_its_growth(machine):
-    machine.energy(5_000_000)
-    machine.energy(0, "1", "package-1")
-    machine.energy(0, "0:0", "core")  # a part of the first
-    host = machine.host()
-    machine.energy(9_000_000)
-    machine.energy(1_000_000, "1", "package-1")
-    machine.energy(3_000_000, "0:0", "core")
-    machine.later(host)
-    rows, states = host.take()
-    assert column(rows, "energy") == [0.0, pytest.approx(5.0)]
-    assert column(rows, "power") == [None, pytest.approx(50.0)]
-    assert states == ()
-    machine.energy(2_000_000)  # it wraps around at 10 J
-    machine.later(host)
-    assert column(host.take()[0], "energy") == [pytest.approx(8.0)]
 
 
 @pytest.mark.parametrize("files", [True, False])

@@ -5,8 +5,7 @@ import test from "node:test";
 
 import { bytesText, secondsText } from "../../labkit/views/static/page.mjs";
 import {
-  cellText, circleGeometry, contributions, gridGeometry, linkPath, pattern, Playback, pointAt, programLines, RunData,
-  stepText,
+  cellText, contributions, gridGeometry, pattern, Playback, programLines, RunData, stepText,
 } from "../../labkit/views/static/player_data.mjs";
 
 const plain = (text) => text.replaceAll("\u00a0", " ");
@@ -147,24 +146,14 @@ test("the pointer finds every cell where it is drawn, at every width", () => {
   for (const ranks of [1, 2, 8, 33, 64])
     for (let width = 320; width < 720; width += 13) {
       const grid = gridGeometry(empty(ranks, ranks), width);
-      const circle = circleGeometry(empty(ranks, ranks), width, 440);
       for (let rank = 0; rank < ranks; rank += 7)
         for (let cell = 0; cell < ranks; cell += 5) {
           const { x, y, w, h } = grid.area(rank, cell);
           assert.ok(x >= 0 && x + w <= width && y + h <= grid.height);
           for (const share of [0.01, 0.5, 0.99]) assert.deepEqual(grid.at(x + share * w, y + share * h), { rank, cell });
-          const part = circle.area(rank, cell);
-          const [angle, away] = [(part.from + part.to) / 2, (part.inner + part.outer) / 2];
-          assert.deepEqual(circle.at(part.x + away * Math.cos(angle), part.y + away * Math.sin(angle)), { rank, cell });
         }
-      assert.deepEqual([grid.at(-5, 30), grid.at(3, 30), circle.at(1, 1)], [null, null, null]);
+      assert.deepEqual([grid.at(-5, 30), grid.at(3, 30)], [null, null]);
     }
-});
-
-test("on the circle, the way there is not the way back", () => {
-  const circle = circleGeometry(empty(6, 6), 600, 440);
-  const [there, back] = [linkPath(circle, 0, 2), linkPath(circle, 2, 0)].map((path) => pointAt(path, 0.5));
-  assert.ok(Math.hypot(there.x - back.x, there.y - back.y) > 10);
 });
 
 test("each message moves as a strip of its cells, from row to row; without cells too", () => {
@@ -173,7 +162,6 @@ test("each message moves as a strip of its cells, from row to row; without cells
   assert.ok(move.path.a.y > move.path.b.y && move.arrow.a.x > move.from.x + move.from.w);
   const data = two({ cells: [] });
   assert.equal(gridGeometry(data, 700).moves(2).length, 1);
-  assert.equal(circleGeometry(data, 700, 440).moves(2).length, 1);
 });
 
 // ---- colours: the style sheet's, in both themes
