@@ -12,7 +12,8 @@ counts is the CPU time of all its threads and processes; importing and starting 
 - gpustat: `GPUStatCollection.new_query`, which sleeps 0.1 s per GPU and so manages one a second.
 - nvidia-smi, started anew for each sample, as scripts do. Where there is none, a stand-in of 30
   lines of C shows what starting a program alone costs.
-- labkit: the whole panel of GPUs and host, with its sampler's process, all readings kept.
+- labkit: the whole panel of GPUs and host, with its sampler's process, all readings kept. No page
+  shows it, as with the peers: a page that does has it hand on samples twice a second.
 
 The promise of the course: at most a tenth of the cheapest that keeps a history, which is readings
 over time. Told as well: against the cheapest that keeps anything (nvitop's three numbers).

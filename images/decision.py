@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from labkit.memory.recommend import CHOICES, QUESTIONS
-from labkit.views.decision_tree import tree_alt, tree_board
+from labkit.views.decision_tree import tree_board
 from labkit.views.sketch import Sketch
 
-ALT = tree_alt(QUESTIONS, CHOICES)
+
+def _end(key: str) -> str:
+    return CHOICES[key].name if key in CHOICES else f"ask “{QUESTIONS[key].text}”"
+
+
+ALT = "The decision tree. " + " ".join(
+    f"{one.text} Yes: {_end(one.yes)}. No: {_end(one.no)}." for one in QUESTIONS.values()
+)
 
 
 def draw() -> Sketch:

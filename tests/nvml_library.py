@@ -15,6 +15,7 @@ The real nvidia-ml-py finds it there. The scene "eight": eight GPUs that train, 
 
 from __future__ import annotations
 
+import json
 import math
 import mmap
 import os
@@ -25,7 +26,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -124,6 +125,13 @@ for line in sys.stdin:
 """
 
 
+class Row(NamedTuple):
+    """One sample of all GPUs: for each the numbers in the order of METRICS."""
+
+    time: float
+    values: list[list[float | None]]
+
+
 class Apart:
     """labkit's `Gpus` in a process of its own in which the driver shows a scene."""
 
@@ -151,7 +159,8 @@ class Apart:
 
     def take(self) -> Any:
         """The rows of all samples since the last time, and the states."""
-        return self._ask("take")
+        rows, states = self._ask("take")
+        return [Row(time, json.loads(f"[{values}]")) for time, values in rows], states
 
     def samples(
         self, count: int, later: float = 0.1

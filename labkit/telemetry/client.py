@@ -80,6 +80,10 @@ class SamplerClient:
             self._answered.wait_for(lambda: self._flushed >= number or not self.alive, timeout)
             return self._flushed >= number
 
+    def show(self) -> None:
+        """A page shows the samples: they come twice a second from now on."""
+        self._ask("show")
+
     def watch_process(self, pid: int) -> None:
         """From now on the process memory is that of `pid`; it begins with this process."""
         self._ask(f"process {pid}")

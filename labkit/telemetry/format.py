@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, fields
 from typing import Any, get_args
 
-from labkit.telemetry.metrics import Device, Row, State, Why
+from labkit.telemetry.metrics import Device, State, Why
 
 FORMAT = 1
 
@@ -105,9 +106,14 @@ def line(value: Line) -> str:
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
-def row_line(source: int, row: Row, began: float) -> str:
-    """One row; `began` is the recording's clock."""
-    return _encode([source, round(row.time - began, 4), *row.values])
+def values_text(values: Sequence[Sequence[float | None]]) -> str:
+    """The numbers of each device as a row has them: "[95,41000000000],[null,3]"."""
+    return _encode(values)[1:-1]
+
+
+def row_line(source: int, time: float, values: str) -> str:
+    """One row, from seconds since the recording began and `values_text`."""
+    return f"[{source},{time:.4f},{values}]"
 
 
 def read_line(text: str | bytes) -> Line | list[Any] | None:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from labkit.hardware.gpus import NoDriver, open_driver
-from labkit.telemetry.metrics import METRICS, Device, Row, State, Why
+from labkit.telemetry.format import values_text
+from labkit.telemetry.metrics import METRICS, Device, State, Why
 from labkit.telemetry.nvml import (
     NOT_LISTED,
     UNSUPPORTED,
@@ -57,7 +58,7 @@ class Gpus:
     >>> gpus = Gpus(os.getpid())                                # doctest: +SKIP
     >>> devices, states = gpus.open()                           # doctest: +SKIP
     >>> gpus.sample()  # ten times a second                     # doctest: +SKIP
-    >>> rows, states = gpus.take()  # twice a second            # doctest: +SKIP
+    >>> rows, states = gpus.take()  # of a batch                # doctest: +SKIP
     """
 
     name = "gpus"
@@ -70,6 +71,8 @@ class Gpus:
         self._states: list[State] = []
         self._faults: dict[tuple[str, str], Why] = {}  # those that began while sampling
         self._failing = False  # a call of the last sample has failed
+        self._slow: list[Numbers] = []  # what `_text` was made for
+        self._text: Callable[..., str]
 
     def open(self) -> tuple[tuple[Device, ...], tuple[State, ...]]:
         """The devices and what they do not tell. No driver at all is a note."""
@@ -86,6 +89,7 @@ class Gpus:
             return (), (State(now, self.name, "", "note", says),)
         self._layout = Layout(self._gpus)
         self._slow_due = now + SLOW
+        self._latest = [gpu.slow_values for gpu in self._gpus]
         states = [
             State(now, gpu.device.key, metric, *reason(nvml, gpu.device.label, metric, fault))
             for gpu in self._gpus
@@ -100,25 +104,24 @@ class Gpus:
             self._slow_due = now + SLOW
             for gpu in self._gpus:
                 self._tell(now, gpu, gpu.read_slow())
+            self._latest = [gpu.slow_values for gpu in self._gpus]
         codes = [call() for call in self._layout.calls]
-        content = bytes(self._layout.memory)
-        self._kept.append(Kept(now, [gpu.slow_values for gpu in self._gpus], content, codes))
+        self._kept.append(Kept(now, self._latest, bytes(self._layout.memory), codes))
 
-    def take(self) -> tuple[list[Row], tuple[State, ...]]:
-        """The rows since the last time, and what became known."""
+    def take(self) -> tuple[list[tuple[float, str]], tuple[State, ...]]:
+        """The rows since the last time (`values_text`), and what became known."""
         kept, self._kept = self._kept, []
         rows = []
         for one in kept:
-            table = [values.copy() for values in one.slow]
             items = self._layout.unpack(one.content)
-            for values, readings in zip(table, self._layout.readings, strict=True):
-                for column, item, divisor, _, _ in readings:
-                    values[column] = items[item] / divisor if divisor else items[item]
             failing = any(one.codes) or any(map(items.__getitem__, self._layout.codes))
             if failing or self._failing:
                 self._failing = failing
-                self._look_for_faults(one, items, table)
-            rows.append(Row(one.time, tuple([tuple(values) for values in table])))
+                rows.append((one.time, values_text(self._without_faults(one, items))))
+                continue
+            if one.slow is not self._slow:
+                self._slow, self._text = one.slow, self._layout.text(one.slow)
+            rows.append((one.time, self._text(*items)))
         states, self._states = tuple(self._states), []
         return rows, states
 
@@ -128,14 +131,15 @@ class Gpus:
         for gpu in self._gpus:
             gpu.processes.pid = pid
 
-    def _look_for_faults(self, one: Kept, items: tuple[Any, ...], table: list[Numbers]) -> None:
+    def _without_faults(self, one: Kept, items: tuple[Any, ...]) -> list[Numbers]:
         """A call has failed, now or before: what it would give is missing, and nothing else."""
+        table = [values.copy() for values in one.slow]
         for gpu, values, readings in zip(self._gpus, table, self._layout.readings, strict=True):
             answers: Found = {}
-            for column, _, _, call, place in readings:
+            for column, item, milli, call, place in readings:
                 code = one.codes[call] or (items[place] if place is not None else 0)
-                if code:
-                    values[column] = None
+                if not code:
+                    values[column] = items[item] / 1e3 if milli else items[item]
                 answers[NAMES[column]] = Fault(code) if code else values[column]
             faults = [answer for answer in answers.values() if isinstance(answer, Fault)]
             if faults and len(faults) == len(answers):
@@ -143,6 +147,7 @@ class Gpus:
             elif answers:
                 answers[""] = None
             self._tell(one.time, gpu, answers)
+        return table
 
     def _tell(self, now: float, gpu: Gpu, answers: Found) -> None:
         """Say of each metric when it fails, and when it can be read again; once each."""
@@ -163,17 +168,17 @@ class Layout:
 
     def __init__(self, gpus: Sequence[Gpu]) -> None:
         self.memory, form, items = bytearray(), "<", 0
-        # Of each GPU, for each metric: its column; which item it is, and its divisor; the number of
-        # its call, and the item with an error code of its own.
-        self.readings: list[list[tuple[int, int, float, int, int | None]]] = []
+        # Of each GPU, for each metric: its column; which item it is, and whether in thousandths;
+        # the number of its call, and the item with an error code of its own.
+        self.readings: list[list[tuple[int, int, bool, int, int | None]]] = []
         places: list[tuple[Call, int]] = []
         for gpu in gpus:
             self.readings.append([])
             for call, metrics in gpu.calls:
                 for metric in metrics:
-                    item, divisor, code = call.values[metric]
+                    item, milli, code = call.values[metric]
                     code = None if code is None else items + code
-                    reading = COLUMN[metric], items + item, divisor, len(places), code
+                    reading = COLUMN[metric], items + item, milli, len(places), code
                     self.readings[-1].append(reading)
                 places.append((call, len(self.memory)))
                 self.memory += call.content
@@ -182,6 +187,14 @@ class Layout:
         self.unpack = struct.Struct(form).unpack
         self.codes = [code for one in self.readings for *_, code in one if code is not None]
         self.calls = [call.into(self.memory, start) for call, start in places]
+
+    def text(self, slow: list[Numbers]) -> Callable[..., str]:
+        """What makes `values_text` of unpacked items: a tenth of the work of making the numbers."""
+        table = [["null" if value is None else repr(value) for value in one] for one in slow]
+        for values, readings in zip(table, self.readings, strict=True):
+            for column, item, milli, _, _ in readings:
+                values[column] = f"{{{item}}}{'e-3' * milli}"
+        return ",".join(f"[{','.join(values)}]" for values in table).format
 
 
 class Gpu:

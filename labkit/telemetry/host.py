@@ -1,8 +1,8 @@
 """The processor and the main memory as a source of samples: what a laptop without a GPU can show.
 
 The times of the cores are read at every sample: on Linux from the kernel's own files, which stay
-open (/proc/stat, cpu.stat of a container) and are worked out later, in `take`. psutil gives the
-memory twice a second, and where there are no such files the times, too.
+open (/proc/stat, cpu.stat of a container) and are worked out later, in `take`; the memory twice a
+second. Where there are no such files psutil gives both.
 
 A core counts its time in steps of 10 ms, so that a sample at 10 Hz tells its utilisation to about
 a tenth; over a second, to a hundredth.
@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit.hardware import machine
-from labkit.telemetry.metrics import Device, Row, State, Why
+from labkit.telemetry.format import values_text
+from labkit.telemetry.metrics import Device, State
 
-NAMES = ("utilisation", "memory", "process_memory", "power", "energy")
+NAMES = ("utilisation", "memory", "process_memory")
 SHORT = 0.045  # seconds: over less, counters tell nothing
 MEMORY = 0.45  # seconds between two samples of the memory, but for the edges of spans
+PAGE = os.sysconf("SC_PAGE_SIZE")
 CORES = 64  # more cores than this are not shown one by one
 Times = dict[int, tuple[float, float]]  # of each core: busy and all time
 
@@ -53,13 +55,14 @@ class Host:
     ) -> None:
         self._pid, self._root, self._clock = pid, root, clock
         self._readings: dict[str, Callable[[], Any]] = {}
+        self._slow: dict[str, Callable[[], Any]] = {}
         self._kept: list[Kept] = []
-        self._states: list[State] = []
-        self._before, self._joules = Kept(-math.inf, {}), 0.0
+        self._before = Kept(-math.inf, {})
         self._memory_due = -math.inf
 
     def open(self) -> tuple[tuple[Device, ...], tuple[State, ...]]:
         """The devices, and what this machine does not tell of them."""
+        states = [State(self._clock(), "cpu", "energy", "not supported", _NO_ENERGY)]
         allowed = machine.limits(self._root)
         cores, memory = machine.read_cores(allowed), machine.read_memory(allowed)
         self._cores = machine.usable_cores(self._pid)
@@ -71,50 +74,44 @@ class Host:
         if cores.quota and allowed.cpu_stat and (used := self._file(allowed.cpu_stat)):
             self._quota = cores.quota
             self._readings["used"] = lambda: int(used().split(None, 2)[1]) / 1e6  # usage_usec N
-            self._tell("utilisation", "note", _QUOTA.format(cores.quota, len(self._cores)))
+            says = _QUOTA.format(cores.quota, len(self._cores))
+            states.append(State(self._clock(), "cpu", "utilisation", "note", says))
         total = memory.limit or memory.total
-        constant = allowed if memory.limit is None else None
-        self._readings["memory"] = lambda: total - machine.read_memory(constant).available
+        self._slow["memory"] = lambda: total - machine.read_memory().available
+        if memory.limit is None and (meminfo := self._file("proc/meminfo")):
+            self._slow["memory"] = lambda: total - available(meminfo())
         self.follow(self._pid)
-        self._packages, says = packages(self._root / "sys/class/powercap")
-        if self._packages:
-            counters = [path for path, _ in self._packages]
-            self._readings["energy"] = lambda: [int(one.read_bytes()) / 1e6 for one in counters]
-        else:
-            self._tell("energy", "not supported", says)
-            self._tell("power", "not supported", says)
         count = f"{len(self._cores)} core{'s' if len(self._cores) != 1 else ''}"
         whole = Device("cpu", f"{cores.name}, {count}", "cpu", total)
         parts = [Device(f"core{n}", f"core {n}", "core", part_of="cpu") for n in self._shown]
-        return (whole, *parts), self._new_states()
+        return (whole, *parts), tuple(states)
 
     def sample(self, edge: bool = False) -> None:
         """Sample now, and keep it for `take`. `edge`: of a span, whose table tells the memory."""
         now = self._clock()
         if self._kept and now - self._kept[-1].time < SHORT and not edge:
             return
-        memory = edge or now >= self._memory_due
-        if memory:
+        content = {metric: read() for metric, read in self._readings.items()}
+        if edge or now >= self._memory_due:
             self._memory_due = now + MEMORY
-        content = {
-            metric: read()
-            for metric, read in self._readings.items()
-            if memory or metric not in ("memory", "process_memory")
-        }
+            content |= {metric: read() for metric, read in self._slow.items()}
         self._kept.append(Kept(now, content))
 
-    def take(self) -> tuple[list[Row], tuple[State, ...]]:
-        """The rows since the last time, and what became known."""
+    def take(self) -> tuple[list[tuple[float, str]], tuple[State, ...]]:
+        """The rows since the last time (`values_text`); nothing new becomes known."""
         kept, self._kept = self._kept, []
-        return [self._row(one) for one in kept], self._new_states()
+        return [(one.time, self._values(one)) for one in kept], ()
 
     def follow(self, pid: int) -> None:
         """From now on `process_memory` is of this process."""
         self._pid = pid
-        self._readings["process_memory"] = lambda: machine.process_memory(pid)
+        statm = self._file(f"proc/{pid}/statm")
+        self._slow["process_memory"] = lambda: (
+            resident(statm) if statm else machine.process_memory(pid)
+        )
         self._memory_due = -math.inf
 
-    def _row(self, kept: Kept) -> Row:
+    def _values(self, kept: Kept) -> str:
         now = Kept(kept.time, {**kept.content, "times": self._parse(kept.content["times"])})
         found = {m: now.content.get(m) for m in ("memory", "process_memory")}
         before, busy = self._before, dict[int, float]()
@@ -129,27 +126,8 @@ class Host:
                 used = now.content["used"] - before.content["used"]
                 # A burst may go beyond the quota.
                 found["utilisation"] = round(min(100.0, 100 * used / (passed * self._quota)), 2)
-            if self._packages:
-                # RAPL's counters wrap around every few minutes; the sum that is shown does not.
-                pairs = zip(before.content["energy"], now.content["energy"], strict=True)
-                grown = sum(
-                    (new - old) % most
-                    for (old, new), (_, most) in zip(pairs, self._packages, strict=True)
-                )
-                self._joules += grown
-                found["power"] = round(grown / passed, 3)
-        if self._packages:
-            found["energy"] = round(self._joules, 4)
-        nothing = (None,) * (len(NAMES) - 1)
-        cores = [(busy.get(core), *nothing) for core in self._shown]
-        return Row(kept.time, (tuple([found.get(metric) for metric in NAMES]), *cores))
-
-    def _tell(self, metric: str, why: Why, says: str) -> None:
-        self._states.append(State(self._clock(), "cpu", metric, why, says))
-
-    def _new_states(self) -> tuple[State, ...]:
-        states, self._states = tuple(self._states), []
-        return states
+        cores = [(busy.get(core), None, None) for core in self._shown]
+        return values_text([[found.get(metric) for metric in NAMES], *cores])
 
     def _file(self, path: str | Path) -> Callable[[], bytes] | None:
         """Reads a file of the kernel's from its beginning again and again, if it is there."""
@@ -161,6 +139,23 @@ class Host:
         while len(os.pread(descriptor, size, 0)) > size // 2:
             size *= 2
         return partial(os.pread, descriptor, size, 0)
+
+
+def available(meminfo: bytes) -> int:
+    r"""Bytes of main memory that programs can still get.
+
+    >>> available(b"MemTotal: 9 kB\\nMemFree: 1 kB\\nMemAvailable: 5 kB\\n")
+    5120
+    """
+    return int(meminfo.split(b"MemAvailable:", 1)[1].split(None, 1)[0]) * 1024
+
+
+def resident(statm: Callable[[], bytes]) -> int | None:
+    """Bytes of main memory that a process holds; None when it has ended."""
+    try:
+        return int(statm().split(None, 2)[1]) * PAGE or None
+    except OSError:
+        return None
 
 
 def core_times(stat: bytes) -> Times:
@@ -194,30 +189,8 @@ def utilisation(before: Times, now: Times, cores: Sequence[int]) -> dict[int, fl
     return found
 
 
-def packages(folder: Path) -> tuple[list[tuple[Path, float]], str]:
-    """RAPL's counter of each socket and where it wraps (J); or none, and the sentence why not."""
-    found = []
-    for zone in sorted(folder.glob("intel-rapl:*")):  # so named on AMD's processors, too
-        if (zone / "name").read_text().startswith("package"):
-            try:
-                (zone / "energy_uj").read_bytes()
-            except OSError:
-                return [], _REFUSED
-            found.append(
-                (zone / "energy_uj", int((zone / "max_energy_range_uj").read_text()) / 1e6)
-            )
-    return found, _NO_POWER
-
-
 _QUOTA = (
     "This container may use {:g} of {} cores' time: the processor's utilisation is the share of "
     "that. The single cores show what all programs on this machine do."
 )
-_REFUSED = (
-    "Only the administrator may read the processor's energy on this machine, so its power is not "
-    "shown. Ask them for the right to read energy_uj in /sys/class/powercap."
-)
-_NO_POWER = (
-    "This machine does not tell how much power its processor uses. "
-    "Virtual machines and containers usually do not."
-)
+_NO_ENERGY = "The processor's energy is not sampled: systems let only their administrator read it."

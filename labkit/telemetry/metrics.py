@@ -1,4 +1,4 @@
-"""The metrics, what they are sampled of, and a row of samples.
+"""The metrics, and what they are sampled of.
 
 A sample is a number or None; a metric that gives no number says why with a `State`. There is no
 silent zero: a GPU that does not report its power has no power in the recording, and a sentence.
@@ -56,11 +56,3 @@ class State:
     metric: str  # "" for all of it
     why: Why
     says: str  # one or two sentences for the reader: what happened, and what to do
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """All samples of a source at one time: one tuple for each device, in the order of metrics."""
-
-    time: float  # seconds on the clock of time.monotonic
-    values: tuple[tuple[float | None, ...], ...]

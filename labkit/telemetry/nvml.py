@@ -46,7 +46,7 @@ class Value(NamedTuple):
     """Where a struct has a metric."""
 
     item: int
-    divisor: float = 0  # 0: the number as it is
+    milli: bool = False  # thousandths of the metric's unit
     code: int | None = None  # the item with an error code of its own
 
 
@@ -81,8 +81,8 @@ class Call:
         return {
             metric: Fault(items[code])
             if code is not None and items[code]
-            else (items[item] / divisor if divisor else items[item])
-            for metric, (item, divisor, code) in self.values.items()
+            else (items[item] / 1e3 if milli else items[item])
+            for metric, (item, milli, code) in self.values.items()
         }
 
 
@@ -93,13 +93,13 @@ def every_sample(nvml: Any, handle: Any) -> list[Call]:
     fields = b"".join(struct.pack("<I36x", field) for field in (83, 186))
     return [
         Call(nvml, "nvmlDeviceGetFieldValues", (handle, ctypes.c_int(2)), "28xIQ28xII4x",
-             {"energy": Value(1, 1e3, code=0), "power": Value(3, 1e3, code=2)}, fields),
+             {"energy": Value(1, True, code=0), "power": Value(3, True, code=2)}, fields),
         Call(nvml, "nvmlDeviceGetMemoryInfo", (handle,), "8x8xQ", {"memory": Value(0)}),
         Call(nvml, "nvmlDeviceGetUtilizationRates", (handle,), "II",
              {"utilisation": Value(0), "memory_activity": Value(1)}),
-        Call(nvml, "nvmlDeviceGetPowerUsage", (handle,), "I4x", {"power": Value(0, 1e3)}),
+        Call(nvml, "nvmlDeviceGetPowerUsage", (handle,), "I4x", {"power": Value(0, True)}),
         Call(nvml, "nvmlDeviceGetTotalEnergyConsumption", (handle,), "Q",
-             {"energy": Value(0, 1e3)}),
+             {"energy": Value(0, True)}),
     ]  # fmt: skip
 
 

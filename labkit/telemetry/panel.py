@@ -159,6 +159,7 @@ class Panel:
             if self._bridge is None:
                 # Newer samples follow by themselves; to wait here could be to wait for ourselves.
                 self._bridge = Bridge(self._key, self._so_far)
+                self._client.show()
             alt = "A live panel of this machine's devices. It is drawn while the kernel runs."
             stamp, title = str(measured(self._header.where)), self._so_far().title
             data["text/html"] = page(
@@ -172,7 +173,7 @@ class Panel:
     # What arrives ---------------------------------------------------------------------------
 
     def _on_lines(self, text: str) -> None:
-        """Lines of the sampler: twice a second beside a training, so in few steps."""
+        """Lines of the sampler: beside a training, so in few steps."""
         self._recorder.take(text)
         if self._bridge is not None:
             self._bridge.send(text.replace("\n", ","))

@@ -31,8 +31,9 @@ from labkit.telemetry.format import (
     line,
     read_line,
     row_line,
+    values_text,
 )
-from labkit.telemetry.metrics import METRICS, Device, Row, State
+from labkit.telemetry.metrics import METRICS, Device, State
 from labkit.telemetry.usage import SpanTable, table
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class Recording:
             values = np.round(one.values, 4).astype(object)
             values[np.isnan(one.values)] = None
             for time, row in zip(one.times.tolist(), values.tolist(), strict=True):
-                yield row_line(number, Row(time, row), 0.0)
+                yield row_line(number, time, values_text(row))
         yield from map(line, self.states)
         yield from map(line, self.spans)
         if self.cost is not None:

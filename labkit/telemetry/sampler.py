@@ -2,11 +2,12 @@
 
     python -P -m labkit.telemetry.sampler --pid 4242 --header '{"labkit":"recording", …}'
 
-It writes the lines of `format`: header, sources, then rows in batches of half a second. One batch
-is one write of whole lines. Requests come on standard input, one a line:
+It writes the lines of `format`: header, sources, then rows in batches, of which each is one write
+of whole lines. Requests come on standard input, one a line:
 
     sample      sample now (the edge of a span); written with the next batch
     flush N     sample now, write everything, then the line {"flushed": N}
+    show        a page shows the samples: batches of half a second from now on
     process P   from now on, the memory of process P
     end         write everything and exit; the end of standard input and of the parent do the same
 
@@ -18,6 +19,7 @@ A driver that does not return from a call stops the loop: then a thread sees the
 from __future__ import annotations
 
 import argparse
+import gc
 import math
 import os
 import select
@@ -33,7 +35,8 @@ from labkit.telemetry.gpus import Gpus
 from labkit.telemetry.host import Host
 from labkit.telemetry.metrics import State
 
-BATCH = 0.5  # seconds of samples in one write, and in one message to a page
+BATCH = 2.5  # seconds of samples in one write
+SHOWN = 0.5  # the same where a page shows them
 CLOSE = 0.005  # seconds; requests that come nearer than this share a sample
 PIPE, F_SETPIPE_SZ = 1 << 20, 1031  # fcntl has the name on Linux only
 
@@ -52,6 +55,7 @@ def main() -> None:
         import fcntl
 
         fcntl.fcntl(1, F_SETPIPE_SZ, PIPE)
+    gc.disable()  # there are no cycles here, and looking for them costs
     print(given.header, flush=True)
     threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
     Sampler([Gpus(given.pid), Host(given.pid)], header.every, header.clock).run()
@@ -60,7 +64,7 @@ def main() -> None:
 def _exit_with(parent: int) -> None:
     """A fork of the kernel may hold the other end of the pipe open, so its end is not enough."""
     while os.getppid() == parent:
-        time.sleep(1.0)
+        time.sleep(3.0)
     os._exit(0)  # the loop may hang in a driver
 
 
@@ -109,7 +113,7 @@ class Sampler:
         for number, source in opened:
             rows, states = source.take()
             self._tell(*states)
-            self._lines += [row_line(number, row, self._began) for row in rows]
+            self._lines += [row_line(number, at - self._began, values) for at, values in rows]
 
     def _wait(self, sampled: float) -> tuple[bool, list[int]]:
         """Until the next sample is due, or requested: for the edge of a span, or for flushes."""
@@ -130,6 +134,8 @@ class Sampler:
                         edge = True
                     case [b"flush", number]:
                         edge, flushes = True, [*flushes, int(number)]
+                    case [b"show"]:
+                        self._together = max(1, round(SHOWN / self._every))
                     case [b"process", pid]:
                         for source in self._sources:
                             source.follow(int(pid))

@@ -85,14 +85,3 @@ def _lines(said: str, width: int) -> str:
     longest = max(map(len, together.split(" ")))
     narrow = next(w for w in range(longest, width + 1) if len(textwrap.wrap(together, w)) <= fewest)
     return "\n".join(textwrap.wrap(together, narrow))
-
-
-def tree_alt(questions: Mapping[str, Any], choices: Mapping[str, Any]) -> str:
-    """The tree as numbered sentences, as the alternative text."""
-
-    def end(key: str) -> str:
-        return choices[key].name if key in choices else f"ask “{questions[key].text}”"
-
-    return "The decision tree. " + " ".join(
-        f"{one.text} Yes: {end(one.yes)}. No: {end(one.no)}." for one in questions.values()
-    )

@@ -1,5 +1,6 @@
 """The processor and the memory as a source, on this machine and on made /proc and /sys."""
 
+import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,12 +47,6 @@ class Machine:
         self.write("sys/fs/cgroup/cpu.max", f"{int(cores * 100_000)} 100000\n")
         self.write("sys/fs/cgroup/cpu.stat", f"usage_usec {int(used_seconds * 1e6)}\nuser_usec 1\n")
 
-    def energy(self, microjoules, zone="0", name="package-0", most=10_000_000):
-        folder = f"sys/class/powercap/intel-rapl:{zone}"
-        self.write(f"{folder}/name", name)
-        self.write(f"{folder}/max_energy_range_uj", most)
-        self.write(f"{folder}/energy_uj", microjoules)
-
     def host(self):
         """The source, opened, after its first sample; and what was said of it."""
         host = Host(PID, self.root, lambda: self.now)
@@ -69,8 +64,12 @@ def machine(tmp_path, monkeypatch):
     return Machine(tmp_path, monkeypatch)
 
 
-def column(rows, metric, device=0):
-    return [row.values[device][COLUMN(metric)] for row in rows]
+def numbers(row):
+    return json.loads(f"[{row[1]}]")
+
+
+def column(rows, metric):
+    return [numbers(row)[0][COLUMN(metric)] for row in rows]
 
 
 def all_cores(busy, idle):
@@ -83,10 +82,10 @@ def test_utilisation_is_the_share_of_time_that_was_not_idle(machine):
     machine.later(host)
     first, second = host.take()[0]
     assert column([first], "utilisation") == [None]  # nothing to compare with
-    cores = [values[0] for values in second.values[1:]]
+    cores = [values[0] for values in numbers(second)[1:]]
     assert cores == [75.0] + [0.0] * (len(cores) - 1)
-    assert second.values[0][0] == pytest.approx(75.0 / len(cores))
-    assert second.time == machine.now
+    assert numbers(second)[0][0] == pytest.approx(75.0 / len(cores))
+    assert second[0] == machine.now
 
 
 def test_a_sample_soon_after_another_spoils_no_utilisation(machine):
@@ -126,35 +125,6 @@ def test_in_a_container_with_a_quota_utilisation_is_the_share_of_the_quota(machi
     assert column(host.take()[0], "utilisation")[1] == pytest.approx(50.0)
 
 
-def test_what_this_machine_cannot_tell_is_said_once_and_is_not_zero(machine):
-    host = machine.host()
-    missing = {state.metric: state for state in machine.states if state.why == "not supported"}
-    assert missing.keys() == {"power", "energy"}
-    assert all(state.device == "cpu" and state.says.endswith(".") for state in missing.values())
-    machine.later(host)
-    rows, states = host.take()
-    assert states == ()
-    assert {value for metric in missing for value in column(rows, metric)} == {None}
-
-
-def test_energy_is_that_of_all_sockets_and_power_is_its_growth(machine):
-    machine.energy(5_000_000)
-    machine.energy(0, "1", "package-1")
-    machine.energy(0, "0:0", "core")  # a part of the first
-    host = machine.host()
-    machine.energy(9_000_000)
-    machine.energy(1_000_000, "1", "package-1")
-    machine.energy(3_000_000, "0:0", "core")
-    machine.later(host)
-    rows, states = host.take()
-    assert column(rows, "energy") == [0.0, pytest.approx(5.0)]
-    assert column(rows, "power") == [None, pytest.approx(50.0)]
-    assert states == ()
-    machine.energy(2_000_000)  # it wraps around at 10 J
-    machine.later(host)
-    assert column(host.take()[0], "energy") == [pytest.approx(8.0)]
-
-
 @pytest.mark.parametrize("files", [True, False])
 def test_this_machine_gives_true_numbers_by_its_files_and_by_psutil(tmp_path, files):
     """The made root has no files, as on a system that is not Linux."""
@@ -168,10 +138,10 @@ def test_this_machine_gives_true_numbers_by_its_files_and_by_psutil(tmp_path, fi
         sum(range(10_000))  # so that some core was busy
     moment[0] += 1.0
     host.sample()
-    first, second = host.take()[0]
-    assert 0 < second.values[0][0] <= 100
-    assert all(len(values) == len(Host.metrics) for values in second.values)
-    own = second.values[0][COLUMN("process_memory")]
+    rows = host.take()[0]
+    assert 0 < column(rows, "utilisation")[1] <= 100
+    assert all(len(values) == len(Host.metrics) for values in numbers(rows[1]))
+    own = column(rows, "process_memory")[1]
     assert own == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
     used = psutil.virtual_memory()
-    assert first.values[0][COLUMN("memory")] == pytest.approx(used.total - used.available, rel=0.3)
+    assert column(rows, "memory")[0] == pytest.approx(used.total - used.available, rel=0.3)

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from labkit.kinds import LabError
-from labkit.telemetry.format import Cost, End, Header, Source, Span, line, row_line
-from labkit.telemetry.metrics import Device, Row, State
+from labkit.telemetry.format import Cost, End, Header, Source, Span, line, row_line, values_text
+from labkit.telemetry.metrics import Device, State
 from labkit.telemetry.recording import Recorder, read
 from tests.telemetry.recorders import cpu, gpus, recorder, recording, take
 
@@ -25,8 +25,8 @@ def lines_of(ticks=20):
     lines.append(line(Source("host", ("utilisation",), CPU)))
     for k in range(1, ticks + 1):
         values = ((k % 101, 41e9 + k, 1e6 + k * 7.25), (None, None, None))
-        lines.append(row_line(0, Row(k / 10, values), 0.0))
-        lines.append(row_line(1, Row(k / 10, ((12.5,), (None,))), 0.0))
+        lines.append(row_line(0, k / 10, values_text(values)))
+        lines.append(row_line(1, k / 10, "[12.5],[null]"))
     lines.append(line(State(0.5, "gpu1", "", "lost", "GPU 1 is lost.")))
     lines.append(line(Span("epoch 1", 0.2, 1.4, 60_000)))
     lines.append(line(Span("earlier", 0.1, 0.3)))

@@ -15,7 +15,6 @@ from labkit.telemetry.format import Header, line
 from labkit.telemetry.spans import (
     SPANS_TO,
     Cells,
-    cell_name,
     listening,
     mark,
 )
@@ -87,18 +86,6 @@ def test_each_cell_is_a_span_until_that_is_ended(shell):
     begun = ["[1] math.pi", "[1] math.pi", "[2] 2", "[2] 2"]
     assert [span.name for span in told] == begun
     assert all(not callbacks for callbacks in shell.events.callbacks.values())
-
-
-@pytest.mark.parametrize(
-    ("source", "name"),
-    [
-        ("import labkit\n\n# three\njob.train(epochs=3)", "[4] job.train(epochs=3)"),
-        ("# only a remark", "[4] # only a remark"),
-        ("x" * 60, "[4] " + "x" * 39 + "…"),
-    ],
-)
-def test_a_cell_is_named_by_its_first_line_of_code(source, name):
-    assert cell_name(source, 4) == name
 
 
 # Other programs

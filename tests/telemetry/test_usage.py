@@ -142,17 +142,6 @@ def test_a_span_that_is_open_is_measured_up_to_now_and_has_no_images_yet():
     assert one(sampled(steady), 25.0, None).seconds == 0
 
 
-def test_a_table_names_a_span_once_and_says_the_kind():
-    found = sampled(steady, devices=2, spans=[Span("epoch 1", 1.0, 9.0, 1000)])
-    text = str(table(found))
-    assert text.count("epoch 1") == 1
-    assert text.splitlines()[0].split()[:3] == ["span", "device", "time"]
-    assert "3.20 kJ" in text
-    assert text.splitlines()[-1] == "Measured on a formula."
-    html = table(found)._repr_mimebundle_()["text/html"]
-    assert "Measured on a formula." in html
-
-
 def test_a_recording_without_spans_is_one_row_from_its_first_sample_on():
     made = recorder(cpu("utilisation"), *([0, round(0.3 + 0.1 * k, 1), [50]] for k in range(20)))
     (row,) = table(recording(made)).rows

@@ -4,10 +4,9 @@ import test from "node:test";
 import { gzipSync } from "node:zlib";
 
 import { pressed, stateOf, stateWords } from "../../labkit/views/static/panel.mjs";
-import { Store, openChannel, storeOf } from "../../labkit/views/static/panel_data.mjs";
+import { Store } from "../../labkit/views/static/panel_data.mjs";
 import {
-  Viewport, bands, coresUnfolded, fillLane, followed, metricsOf, ordered, rowsOf, scaleOf, spanAt, stripsOf,
-  summary, timeText, trace, valueText,
+  Viewport, coresUnfolded, fillLane, followed, metricsOf, ordered, rowsOf, scaleOf, spanAt, stripsOf, summary, trace,
 } from "../../labkit/views/static/panel_draw.mjs";
 
 const plain = (text) => text.replaceAll("\u00a0", " ");
@@ -63,21 +62,6 @@ test("a page opened anew has the past and all that comes meanwhile; an older pas
   assert.deepEqual(store.spans.map(({ name, end }) => [name, end]), [["a", 2], ["b", null]]);
 });
 
-test("a model hands on what it knows and what it is told; a lost connection is noted until the next message", async () => {
-  const world = {};
-  const says = {};
-  const model = { get: (name) => ({ panel: "k", history: packedPast(1), ended: "" })[name], on: (event, callback) => { says[event] = callback; } };
-  await openChannel(model, world);
-  const store = storeOf("k", world);
-  assert.deepEqual([store.opened, store.until, store.ended], [true, 1, null]);
-  says.comm_live_update();
-  assert.ok(store.gone);
-  says["msg:custom"]({ lines: "[[0,4,[2,3]]]" });
-  assert.deepEqual([store.gone, store.until], [false, 4]);
-  says["msg:custom"]({ ended: "stopped" });
-  assert.equal(store.ended, "stopped");
-});
-
 // ---- time
 
 function watched(live) {
@@ -112,18 +96,6 @@ test("a live panel fills a still axis, follows, holds when paused, and follows a
   assert.deepEqual(one.view(), { from: 90, to: 120 });
   one.zoom(100);
   assert.deepEqual(one.view(), { from: 0, to: 120 });
-});
-
-test("at its end a panel that followed shows all, however late the last samples come; a chosen stretch stays", () => {
-  const [one, other] = [watched(true), watched(true)];
-  other.show(30, 50);
-  for (const viewport of [one, other]) {
-    viewport.until = 6; // out of sight: nothing was drawn for long
-    viewport.live = false;
-    viewport.until = 100;
-  }
-  assert.deepEqual(one.view(), { from: 0, to: 100 });
-  assert.deepEqual(other.view(), { from: 30, to: 50 });
 });
 
 test("every key has its meaning, and no other one", () => {
@@ -199,12 +171,6 @@ test("spans that hold others lie above them, and those that overlap below", () =
   assert.equal(spanAt([], 1), null);
 });
 
-test("a band is as wide as its span, and at least a pixel", () => {
-  const list = [{ name: "short", start: 10, end: 10.001 }, { name: "open", start: 20, end: null }, { name: "later", start: 60, end: 70 }];
-  const found = bands(list, [0, 1, 0], { from: 0, to: 100 }, 500, 50);
-  assert.deepEqual(found.map(({ row, left, right, name }) => [row, left, right, name]), [[0, 50, 51, "short"], [1, 100, 250, "open"]]);
-});
-
 function machine() {
   const store = new Store();
   const core = (n) => ({ key: `core${n}`, sort: "core", part_of: "cpu" });
@@ -245,14 +211,6 @@ test("a scale is what the device can do, else round and the same for all", () =>
 });
 
 // ---- words
-
-test("numbers and times are short and have their units", () => {
-  assert.deepEqual(
-    [["utilisation", 97.4], ["memory", 41.26e9], ["power", 7.25], ["power", 612.3], ["clock", 1980], ["power", null], ["power", NaN]]
-      .map(([metric, value]) => plain(valueText(metric, value))),
-    ["97 %", "41.3 GB", "7.3 W", "612 W", "1,980 MHz", "–", "–"]);
-  assert.deepEqual([5, 59.96, 65.25, 3725].map((t) => plain(timeText(t))), ["5.0 s", "60.0 s", "1:05.3", "1:02:05.0"]);
-});
 
 test("a panel says what it is: waiting, live, silent, gone, ended, unconnected", () => {
   const facts = { live: true, recorded: false, ended: null, gone: false, opened: true, following: true, quiet: 0.1, until: 3, every: 0.1 };

@@ -1,12 +1,8 @@
-// The player without a page: run data, playback, geometry, colours, sentences. Run by test_pages.py.
+// The player without a page: run data, playback, geometry, sentences. Run by test_pages.py.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import test from "node:test";
-
-import { bytesText, secondsText } from "../../labkit/views/static/page.mjs";
 import {
-  cellText, circleGeometry, contributions, gridGeometry, linkPath, pattern, Playback, pointAt, programLines, RunData,
-  stepText,
+  contributions, gridGeometry, pattern, Playback, RunData, stepText,
 } from "../../labkit/views/static/player_data.mjs";
 
 const plain = (text) => text.replaceAll("\u00a0", " ");
@@ -112,13 +108,6 @@ test("one step on is seen on its way, and a second press goes on from there", ()
   assert.deepEqual([playback.position, playback.moving], [5, false]);
 });
 
-test("a pause shows the nearest whole step", () => {
-  const playback = new Playback(3);
-  playback.play(3, 0, 0.7);
-  playback.toggle(0);
-  assert.deepEqual([playback.position, playback.moving], [1, false]);
-});
-
 test("with reduced motion there is nothing between the steps", () => {
   const playback = new Playback(3, true);
   playback.forward(0);
@@ -147,24 +136,14 @@ test("the pointer finds every cell where it is drawn, at every width", () => {
   for (const ranks of [1, 2, 8, 33, 64])
     for (let width = 320; width < 720; width += 13) {
       const grid = gridGeometry(empty(ranks, ranks), width);
-      const circle = circleGeometry(empty(ranks, ranks), width, 440);
       for (let rank = 0; rank < ranks; rank += 7)
         for (let cell = 0; cell < ranks; cell += 5) {
           const { x, y, w, h } = grid.area(rank, cell);
           assert.ok(x >= 0 && x + w <= width && y + h <= grid.height);
           for (const share of [0.01, 0.5, 0.99]) assert.deepEqual(grid.at(x + share * w, y + share * h), { rank, cell });
-          const part = circle.area(rank, cell);
-          const [angle, away] = [(part.from + part.to) / 2, (part.inner + part.outer) / 2];
-          assert.deepEqual(circle.at(part.x + away * Math.cos(angle), part.y + away * Math.sin(angle)), { rank, cell });
         }
-      assert.deepEqual([grid.at(-5, 30), grid.at(3, 30), circle.at(1, 1)], [null, null, null]);
+      assert.deepEqual([grid.at(-5, 30), grid.at(3, 30)], [null, null]);
     }
-});
-
-test("on the circle, the way there is not the way back", () => {
-  const circle = circleGeometry(empty(6, 6), 600, 440);
-  const [there, back] = [linkPath(circle, 0, 2), linkPath(circle, 2, 0)].map((path) => pointAt(path, 0.5));
-  assert.ok(Math.hypot(there.x - back.x, there.y - back.y) > 10);
 });
 
 test("each message moves as a strip of its cells, from row to row; without cells too", () => {
@@ -173,54 +152,9 @@ test("each message moves as a strip of its cells, from row to row; without cells
   assert.ok(move.path.a.y > move.path.b.y && move.arrow.a.x > move.from.x + move.from.w);
   const data = two({ cells: [] });
   assert.equal(gridGeometry(data, 700).moves(2).length, 1);
-  assert.equal(circleGeometry(data, 700, 440).moves(2).length, 1);
 });
 
-// ---- colours: the style sheet's, in both themes
-
-const CSS = readFileSync(new URL("../../labkit/views/static/player.css", import.meta.url), "utf8");
-const [light, dark] = CSS.split("@media")[0].split('.player[data-theme="dark"]').map((block) => Object.fromEntries(
-  [...block.matchAll(/--lk-([\w-]+): (?:var\([^,]*, )?(#[0-9a-f]{3,6})/g)].map(([, name, hex]) => {
-    const digits = hex.length === 4 ? hex.slice(1).replace(/./g, "$&$&") : hex.slice(1);
-    return [name, [0, 2, 4].map((at) => parseInt(digits.slice(at, at + 2), 16))];
-  })));
-const THEMES = { light, dark: { ...light, ...dark } };
-const mix = (one, other, share) => one.map((value, i) => value + (other[i] - value) * share);
-const luminance = (colour) => {
-  const [r, g, b] = colour.map((one) => (one <= 10.3 ? one / 3294.6 : ((one / 255 + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-};
-const contrast = (one, other) => { // of WCAG 2.2, from 1 to 21
-  const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
-  return (high + 0.05) / (low + 0.05);
-};
-
-for (const [theme, css] of Object.entries(THEMES)) {
-  const block = theme === "dark" ? CSS.split('.player[data-theme="dark"]')[1] : CSS;
-  const kept = Number(block.match(/--lk-edge-share: (\d+)%/)[1]) / 100;
-
-  test(`${theme}: every rank's mark stands out, and its number can be read on it`, () => {
-    for (let rank = 0; rank < 8; rank += 1) {
-      const fill = css[`rank-${rank}`];
-      const ink = block.match(`--lk-on-${rank}: (\\w+)`)?.[1] === "white" ? [255, 255, 255] : [0, 0, 0];
-      for (const ground of [css.lane, css.ground]) assert.ok(contrast(mix([0, 0, 0], fill, kept), ground) >= 3, `rank ${rank}`);
-      assert.ok(contrast(ink, fill) >= 4.5, `rank ${rank}`);
-    }
-  });
-
-  test(`${theme}: lines, frames and shades have a contrast of at least 3, words of at least 4.5`, () => {
-    for (const name of ["soft", "link", "focus", "whole"]) assert.ok(contrast(css[name], css.ground) >= 3, name);
-    for (const name of ["ink", "faint", "warn"]) assert.ok(contrast(css[name], css.ground) >= 4.5, name);
-    for (let share = 0; share <= 1; share += 0.1)
-      for (const ground of [css.lane, css.ground]) assert.ok(contrast(mix(css.some, css.most, share), ground) >= 3);
-  });
-}
-
-// ---- the program, and sentences
-
-test("a program loses its common indentation, and nothing else", () => {
-  assert.deepEqual(programLines("    def f():\n\n        x  # y\n"), ["def f():", "", "    x  # y"]);
-});
+// ---- sentences
 
 test("who sends to whom is said in few true words", () => {
   const ring = (n, by) => sent(...Array.from({ length: n }, (_, r) => [r, (r + by + n) % n]));
@@ -237,15 +171,3 @@ test("who sends to whom is said in few true words", () => {
   assert.equal(plain(stepText(two(), 2)), "Rank 1 sends to rank 0 (16 B).");
 });
 
-test("a cell says its value and whose contributions it holds", () => {
-  const data = two();
-  assert.match(cellText(data, 0, 1, 0), /^Rank 1, element 0: 3\. .*rank 1\.$/);
-  assert.match(cellText(data, 1, 0, 0), /: 4!\. .*all 2 contributions, each once/);
-  assert.match(cellText(data, 2, 0, 1), /rank 0's 2 times/);
-  assert.match(cellText(two({ holdings: [null, null, null, null] }), 0, 0, 0), /not known/);
-});
-
-test("numbers are written as everywhere in labkit", () => {
-  assert.deepEqual([12, 407_080, 15e9].map((one) => plain(bytesText(one))), ["12 B", "407 kB", "15.0 GB"]);
-  assert.deepEqual([0, 0.00123, 2.5, 70e-6].map((one) => plain(secondsText(one))), ["0 s", "1.23 ms", "2.50 s", "70.0 µs"]);
-});

@@ -9,8 +9,7 @@ from labkit import collectives
 from labkit.collectives import programs
 from labkit.kinds import LabError
 from labkit.views import sketch
-from labkit.views.cells import size_of_values
-from labkit.views.collective_figure import figure, moves_of
+from labkit.views.collective_figure import figure
 from labkit.views.timeline import bars, timeline
 
 LINKS = {"latency": 5e-6, "bandwidth": 1e9}
@@ -82,13 +81,6 @@ def test_each_message_of_a_step_is_an_arrow_from_its_sender_to_its_receiver(boar
     assert sorted(found) == sorted((m.source, m.dest) for m in trace.messages if m.step == 2)
 
 
-def test_sent_and_changed_cells_are_told_apart():
-    trace = run("ring_all_reduce")
-    moves = moves_of(trace, trace.contributions(), 1)
-    assert moves.sent == {(rank, rank) for rank in range(4)}
-    assert moves.received == {(rank, (rank - 1) % 4) for rank in range(4)}
-
-
 @pytest.mark.parametrize(
     ("name", "ranks", "step"),
     [
@@ -103,23 +95,9 @@ def test_words_stay_in_their_cells_and_on_the_page(board, name, ranks, step):
             assert box.x - 1 <= area.x <= area.x + area.width <= box.x + box.width + 1, text
 
 
-def test_the_words_of_a_small_run_say_all_values_and_of_an_empty_one_that_it_is():
-    alt = figure(run("ring_all_reduce"), 1).alt
-    assert "rank 0 sends 1 element to rank 1" in alt
-    assert "rank 1 holds 6, 6, 7, 8" in alt
-    empty = collectives.run(programs.barrier, [np.zeros(0)] * 3)
-    assert "the buffers are empty" in figure(empty).alt
-
-
 def test_a_step_that_the_run_does_not_have_is_refused_with_the_range():
     with pytest.raises(LabError, match=r"0 to 6.*got 7"):
         figure(run("ring_all_reduce"), 7)
-
-
-def test_values_shrink_to_fit_and_are_left_out_when_too_small():
-    held = run("ring_all_reduce").contributions().at(6)
-    sizes = [size_of_values((0, 0, wide, 140), held) for wide in (400, 80, 50)]
-    assert sizes[0] > sizes[1] > sizes[2] == 0
 
 
 def test_in_steps_each_message_is_one_step_at_both_ends():

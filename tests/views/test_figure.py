@@ -7,9 +7,8 @@ import matplotlib as mpl
 import pytest
 from PIL import Image
 
-from labkit.collectives import compare_costs
 from labkit.kinds import modelled
-from labkit.views.figure import OKABE_ITO, Picture, figure, legend_below, look, picture, style
+from labkit.views.figure import Picture, figure, legend_below, look, picture, style
 
 
 def drawn(title="one"):
@@ -75,22 +74,3 @@ def test_the_readers_own_settings_neither_change_a_figure_nor_are_changed(shown)
         before = dict(mpl.rcParams)
         assert picture(drawn(), alt="Three lines.").png == shown.png
         assert dict(mpl.rcParams) == before
-
-
-def test_neighbouring_series_differ_without_colour():
-    for index in range(6):
-        one, two = look(index), look(index + 1)
-        assert one.marker != two.marker
-        assert one.hatch != two.hatch
-        assert one.dash != two.dash
-        assert one.color in OKABE_ITO.values()
-
-
-@pytest.mark.parametrize(("ranks", "nbytes"), [(4, (1e3, 1e8)), ((2, 16), 1e6)])
-def test_the_picture_of_costs_and_its_words_agree(ranks, nbytes):
-    names = ["ring_all_reduce", "tree_all_reduce", "double_binary_tree_all_reduce"]
-    shown = compare_costs(names, ranks, nbytes, latency=1e-6, bandwidth=100e9)
-    made = shown.figure()
-    assert made.alt.startswith(repr(shown))
-    assert "double binary tree" in made.alt
-    assert made.kind == shown.kind

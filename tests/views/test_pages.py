@@ -17,7 +17,6 @@ import pytest
 from labkit import collectives
 from labkit.collectives.contributions import contributions
 from labkit.views import live, panel_page, player_page
-from labkit.views.collective_figure import still
 from labkit.views.embed import STATIC, bundle, document, embedded, style
 from labkit.views.live import Bridge
 from tests.views.panel_recordings import METRICS, made
@@ -245,17 +244,3 @@ def test_the_page_shows_what_each_rank_holds_and_in_which_line_it_is():
     assert lines(of_late, 1) == [(3, [0], []), (6, [1], [2])]
     assert lines(of_late, 2) == [(4, [0], []), (6, [2], [])]  # rank 1 has ended
     assert lines(of_posted, 1) == [(4, [0, 1], []), (5, [], [0, 1])]
-
-
-def test_the_clock_only_goes_forward_and_ends_when_the_last_rank_has_worked():
-    trace = ran("naive_all_reduce", 4)
-    timed = trace.timed(latency=1e-6, bandwidth=1e9, reduction=1e-9)
-    clock = player_page.content(trace, contributions(trace), timed)["clock"]
-    assert clock == sorted(clock)
-    assert (clock[0], clock[-1]) == (0, pytest.approx(timed.seconds, rel=1e-5))
-
-
-@pytest.mark.parametrize(("ranks", "least"), [(2, 3_000), (17, 10_000)])
-def test_the_still_picture_inside_is_small(ranks, least):
-    trace = ran("ring_all_reduce", ranks)
-    assert least < len(still(trace, contributions(trace), "A run.", small=True).png) < 30_000

@@ -33,12 +33,6 @@ def test_words_stay_words_and_prose_stands_to_the_left():
     assert "3 &amp; 4" in html
 
 
-def test_footnotes_stand_below_and_the_caption_wraps():
-    html = table(HEAD, ROWS, "A caption", "One note.\nAnother note.")
-    assert html.index("</table>") < html.index("One note.") < html.index("Another note.")
-    assert "nowrap" not in re.search(r"<caption[^>]*>", html)[0]
-
-
 def test_the_text_has_the_same_sides_and_is_wrapped():
     text = text_table(HEAD, ROWS, REASON + " " + REASON)
     lines = text.splitlines()

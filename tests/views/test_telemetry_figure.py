@@ -76,26 +76,11 @@ def test_a_gap_stays_white_and_does_not_count_in_the_mean(plain):
     assert "50 % busy" in gap.alt
 
 
-def test_no_area_where_utilisation_is_unknown():
-    shown = drawn(1e9 * HALF, metric="memory", devices=(gpu(memory_total=4e11),))
-    assert "utilisation unknown" in shown.alt
-    assert blue(shown).max() < 5
-
-
 def test_an_hour_is_drawn_by_its_extremes():
     times = np.arange(0, 3600, 0.1)
     values = np.zeros(len(times))
     values[18_000] = 100.0  # a tenth of a second in an hour
     assert blue(drawn(values, times, seconds=3600.0), least=25).max() > 80
-
-
-def test_more_devices_and_spans_take_more_room_and_cores_lie_below_their_processor(plain):
-    one = pixels(plain).shape[0]
-    assert pixels(drawn(devices=[gpu(n) for n in range(4)])).shape[0] > 1.5 * one
-    inside = pixels(drawn(spans=(Span("all", 0.0, 10.0), *EPOCHS))).shape[0]
-    assert inside > pixels(drawn(spans=EPOCHS)).shape[0] > one
-    cores = [Device(f"core{i}", "", "core", part_of="cpu") for i in range(4)]
-    assert "its 4 cores" in drawn(devices=[Device("cpu", "Xeon", "cpu"), *cores]).alt
 
 
 @pytest.mark.parametrize("name", [r"$\frac$", "训练第一轮 🚀", ""])

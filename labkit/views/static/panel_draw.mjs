@@ -17,7 +17,6 @@ export const METRICS = {
   clock: { title: "clock", unit: "MHz", colours: ["#5b6470", "#a4adb8"] },
 };
 const DEFAULTS = ["utilisation", "memory", "power"];
-const OF_CORES = ["utilisation", "clock"];
 
 export function valueText(metric, value) {
   if (value === null || !Number.isFinite(value)) return "–";
@@ -223,7 +222,7 @@ export function stripsOf(store, metrics, cores) {
     return reason || (store.column(device, metric) && !store.until) ? [{ device, metric, reason }] : [];
   };
   const strips = ordered(store.devices()).filter((one) => one.sort !== "core" || cores)
-    .map((device) => ({ device, lanes: metrics.filter((one) => device.sort !== "core" || OF_CORES.includes(one)).flatMap((one) => laneOf(device, one)) }))
+    .map((device) => ({ device, lanes: metrics.filter((one) => device.sort !== "core" || one === "utilisation").flatMap((one) => laneOf(device, one)) }))
     .filter((one) => one.lanes.length);
   const lanes = strips.flatMap((one) => one.lanes);
   const count = lanes.filter((one) => one.device.sort !== "core").length;

@@ -1,7 +1,7 @@
 // The player's page: buttons, keys and pointer; redrawn only when something has changed.
 import { bytesText, countText, element, onKeys, redrawing, secondsText, unpack, write } from "./page.mjs";
 import {
-  cellText, circleGeometry, FEW, gridGeometry, LANDED, Playback, programLines, ranksText, RunData, SPEEDS, stepText,
+  cellText, FEW, gridGeometry, LANDED, Playback, programLines, ranksText, RunData, SPEEDS, stepText,
 } from "./player_data.mjs";
 import { drawBase, drawMoves, paletteOf } from "./player_draw.mjs";
 
@@ -15,14 +15,10 @@ const ICONS = {
 };
 const button = (name, title, key) => `<button class="${name}" data-act="${name}" title="${title} (${key})" aria-label="${title}">
   <svg viewBox="0 0 16 16" aria-hidden="true"><path d="${ICONS[name]}"/></svg></button>`;
-const view = (name, title) => `<button class="view" data-act="${name}" title="change the view (V)">${title}</button>`;
 const tile = (name, title) => `<div class="tile"><span>${title}</span><b class="${name}"></b><small></small></div>`;
 // Words are text, to be read aloud, selected and printed; only ranks and messages are pixels.
 const PAGE = `<section class="player">
-  <header>
-    <div class="name"><span class="title"></span><span class="about"></span></div>
-    <div class="views" role="group" aria-label="view">${view("grid", "Grid")}${view("circle", "Circle")}</div>
-  </header>
+  <header class="name"><span class="title"></span><span class="about"></span></header>
   <div class="controls">
     <div class="buttons" role="group" aria-label="play">
       ${button("first", "to the beginning", "Home")}${button("back", "one step back", "←")}
@@ -36,7 +32,7 @@ const PAGE = `<section class="player">
   <div class="body">
     <div>
       <div class="stage" tabindex="0" role="group" aria-describedby="help">
-        <canvas class="below"></canvas><canvas class="base"></canvas><canvas class="moves"></canvas>
+        <canvas class="base"></canvas><canvas class="moves"></canvas>
       </div>
       <div class="legend" aria-hidden="true"></div>
       <p class="detail"></p>
@@ -46,18 +42,18 @@ const PAGE = `<section class="player">
     </div></div>
   </div>
   <p class="unseen" id="help">Space plays and pauses; the arrow keys go a step back or on; Home and End go to the
-    beginning and the end; plus and minus change the speed; V changes the view. With Shift, the arrow keys select a
-    cell, and what it holds is read aloud; Escape ends that.</p>
+    beginning and the end; plus and minus change the speed. With Shift, the arrow keys select a cell, and what it
+    holds is read aloud; Escape ends that.</p>
   <p class="unseen aloud" aria-live="polite"></p></section>`;
 const KEYS = {
   " ": "play", ArrowLeft: "back", ArrowRight: "forward", ArrowDown: "back", ArrowUp: "forward", PageUp: "back",
-  PageDown: "forward", Home: "first", End: "last", "+": "faster", "=": "faster", "-": "slower", v: "view", Escape: "escape",
+  PageDown: "forward", Home: "first", End: "last", "+": "faster", "=": "faster", "-": "slower", Escape: "escape",
 };
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
 export class Player {
   constructor(host, root, options) {
-    Object.assign(this, { host, began: performance.now(), kind: "grid", width: 0, picked: null });
+    Object.assign(this, { host, began: performance.now(), width: 0, picked: null });
     this.open(root, options).catch((error) => {
       host.dataset.state = `fault: ${error.message}`; // the picture inside stays
       throw error;
@@ -160,42 +156,35 @@ export class Player {
     else if (name === "last") playback.seek(playback.steps);
     else if (name === "faster" || name === "slower") playback.faster(name === "faster" ? 1 : -1);
     else if (name === "escape") this.picked = null;
-    else if (name === "grid" || name === "circle" || name === "view") {
-      this.kind = name === "view" ? (this.kind === "grid" ? "circle" : "grid") : name;
-      this.width = 0; // arrange it anew
-    } else return;
+    else return;
     this.change();
   }
 
-  // Where everything stands: once for a width and a view.
+  // Where everything stands: once for a width.
   arrange(width) {
-    const { parts, data, kind } = this;
+    const { parts, data } = this;
     this.width = width;
     if (width < 40) return;
-    const grid = gridGeometry(data, width);
-    const height = Math.min(Math.max(grid.height, 440), Math.max(width, 300), 600);
-    this.geometry = kind === "grid" ? grid : circleGeometry(data, width, height);
+    this.geometry = gridGeometry(data, width);
     this.fresh = true;
-    parts.below.hidden = kind === "grid";
     parts.stage.style.height = `${this.geometry.height}px`;
     parts.side.style.setProperty("--lk-tall", `${Math.max(this.geometry.height + 40, 420)}px`);
-    for (const view of parts.views.children) view.setAttribute("aria-pressed", String(view.dataset.act === kind));
     this.fillLegend();
   }
 
   fillLegend() {
-    const { data, kind } = this;
+    const { data } = this;
     const key = (mark, words, style = "") => element("span", { class: "key" }, element("i", { class: mark, style }), words);
     const keys = [];
     if (data.ranks <= FEW) {
       for (let rank = 0; rank < data.ranks; rank += 1) keys.push(key("swatch", rank, `background:var(--lk-rank-${rank})`));
-      keys.push(`whose contribution, from ${kind === "grid" ? "left to right" : "the inside to the outside"}`);
+      keys.push("whose contribution, from left to right");
       if (data.reduced) keys.push(key("frame", "all of them"));
     } else {
-      if (kind === "grid") keys.push(key("place", "a contribution is at its rank's place, rank 0 at the left"));
+      keys.push(key("place", "a contribution is at its rank's place, rank 0 at the left"));
       if (data.reduced) keys.push(key("some", "one to many"), key("whole", `all ${data.ranks}`));
     }
-    if (data.doubled) keys.push(`${kind === "grid" ? "with a bar" : "orange rim"}: counted more than once`);
+    if (data.doubled) keys.push("with a bar: counted more than once");
     this.parts.legend.replaceChildren(...keys);
   }
 
@@ -213,7 +202,7 @@ export class Player {
     const { step, phase, told } = playback;
     const shown = phase >= LANDED ? step + 1 : step;
     const { picked, fresh } = this;
-    const scene = { data, geometry, palette, phase, fresh, picked, below: parts.below };
+    const scene = { data, geometry, palette, phase, fresh, picked };
     if (fresh || shown !== this.shown) drawBase(parts.base, { ...scene, step: shown });
     drawMoves(parts.moves, { ...scene, step });
     if (fresh || told !== this.told || shown !== this.shown) this.explain(told, shown);

@@ -202,7 +202,6 @@ export const FEW = 8; // so many ranks have a colour of their own
 
 const HEADER = 18;
 const VALUE = 15; // pixels at the lower end of a cell for its value
-const TURN = 2 * Math.PI;
 
 export function gridGeometry(data, width) {
   const { ranks, columns } = data;
@@ -255,50 +254,7 @@ function bow({ from, to }, { row, pitch, gapX }) {
   return { path, arrow: { a, bend: { x: Math.max(a.x, b.x) + 2 * gapX + 6, y: (ay + by) / 2 }, b } };
 }
 
-export function circleGeometry(data, width, height) {
-  const { ranks, columns } = data;
-  const half = Math.min(width, height) / 2;
-  // The largest nodes that leave room between neighbours, and for messages in the middle.
-  const spread = 0.74 * Math.sin(Math.PI / Math.max(ranks, 2));
-  const node = Math.max(4, Math.min(54, 0.3 * half, ((half - 4) * spread) / (1 + spread)));
-  const radius = ranks === 1 ? 0 : half - node - 4;
-  const centre = { x: width / 2, y: height / 2 };
-  const nodes = Array.from({ length: ranks }, (_, rank) => {
-    const angle = (TURN * rank) / ranks - TURN / 4;
-    return { x: centre.x + radius * Math.cos(angle), y: centre.y + radius * Math.sin(angle), angle };
-  });
-  const inner = node * (ranks > FEW ? 0.52 : 0.42);
-  const each = TURN / Math.max(columns, 1);
-  const area = (rank, cell) => {
-    const from = each * cell - TURN / 4;
-    return { x: nodes[rank].x, y: nodes[rank].y, inner, outer: node, from, to: from + each };
-  };
-  const at = (x, y) => {
-    const rank = nodes.findIndex((one) => Math.hypot(x - one.x, y - one.y) <= Math.max(node, 8));
-    if (rank < 0 || !columns) return null;
-    const turn = (Math.atan2(y - nodes[rank].y, x - nodes[rank].x) + 1.25 * TURN) % TURN;
-    return { rank, cell: Math.min(columns - 1, Math.floor(turn / each)) };
-  };
-  const packet = ranks <= FEW ? { w: Math.max(24, Math.min(40, node)), h: 15 } : { w: 7, h: 7 };
-  const moves = (step) => data.messages[step].map((message) => {
-    const path = linkPath({ nodes, centre, node }, message.source, message.dest);
-    return { path, arrow: path, from: packet, to: packet, held: data.route(message).held.slice(0, 1) };
-  });
-  return { width, height, centre, radius, node, inner, nodes, area, at, moves };
-}
-
-// A curve a → bend → b. Between two nodes it bends inwards and to its right, so that the way back
-// is another one, and ends at their rims.
-export function linkPath({ nodes, centre, node }, source, dest) {
-  const [a, b] = [nodes[source], nodes[dest]];
-  const [dx, dy, mx, my] = [b.x - a.x, b.y - a.y, (a.x + b.x) / 2, (a.y + b.y) / 2];
-  const length = Math.hypot(dx, dy) || 1;
-  const inward = Math.min(0.16, (0.3 * length) / (Math.hypot(centre.x - mx, centre.y - my) || 1));
-  const bend = { x: mx + inward * (centre.x - mx) - 0.1 * dy, y: my + inward * (centre.y - my) + 0.1 * dx };
-  const rim = Math.min(0.45, (node + 3) / length);
-  return { a: pointAt({ a, bend, b }, rim), bend, b: pointAt({ a, bend, b }, 1 - rim) };
-}
-
+// A point of a curve a → bend → b.
 export function pointAt({ a, bend, b }, t) {
   const s = 1 - t;
   return { x: s * s * a.x + 2 * s * t * bend.x + t * t * b.x, y: s * s * a.y + 2 * s * t * bend.y + t * t * b.y };

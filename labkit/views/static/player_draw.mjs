@@ -1,6 +1,6 @@
-// Painting of the player: what each rank holds, and the messages of a step, as a grid or a circle.
+// Painting of the player: what each rank holds, and the messages of a step.
 import { bytesText, penOf, widthWith } from "./page.mjs";
-import { cellName, FEW, LANDED, linkPath, pointAt, travelled } from "./player_data.mjs";
+import { cellName, FEW, LANDED, pointAt, travelled } from "./player_data.mjs";
 
 // The colours of the style sheet. Whatever the theme, marks have a contrast of at least 3 with the
 // ground: in the light one the edge of a rank's colour is a darker one.
@@ -32,18 +32,10 @@ function label(pen, text, x, y, { size = 11, weight = 400, align = "center", col
   pen.fillText(text, x, y);
 }
 
-// A rectangle, or a part of the ring around a node.
-function outline(pen, { x, y, w, h, inner, outer, from, to }, colour, width, out = 0) {
-  pen.beginPath();
-  if (w) pen.rect(x - out, y - out, w + 2 * out, h + 2 * out);
-  else {
-    pen.arc(x, y, outer + out, from, to);
-    pen.arc(x, y, inner - out, to, from, true);
-    pen.closePath();
-  }
+function outline(pen, { x, y, w, h }, colour, width, out = 0) {
   pen.strokeStyle = colour;
   pen.lineWidth = width;
-  pen.stroke();
+  pen.strokeRect(x - out, y - out, w + 2 * out, h + 2 * out);
 }
 
 // For each rank a place from left to right, filled where its contribution is in the value, and with
@@ -101,16 +93,14 @@ function curve(pen, { a, bend, b }, colour, { width, head = 0, dash = [] }) {
 export function drawBase(canvas, scene) {
   const { data, geometry, step, fresh } = scene;
   const pen = fresh ? penOf(canvas, geometry.width, geometry.height) : canvas.getContext("2d");
-  const circle = Boolean(geometry.nodes);
-  if (circle) drawLinks(scene);
-  if (fresh) (circle ? drawNumbers : drawHeads)(pen, scene);
+  if (fresh) drawHeads(pen, scene);
   const cells = data.cellsAt(step);
   cells.forEach((found, slot) => {
     if (!fresh && found === canvas.cells[slot]) return;
-    (circle ? drawSector : drawCell)(pen, scene, Math.floor(slot / data.columns), slot % data.columns, found);
+    drawCell(pen, scene, Math.floor(slot / data.columns), slot % data.columns, found);
   });
   canvas.cells = cells;
-  if (!circle) drawSent(pen, scene);
+  drawSent(pen, scene);
 }
 
 function drawHeads(pen, { data, geometry, palette }) {
@@ -150,52 +140,6 @@ function drawSent(pen, { data, geometry, step, palette }) {
     const { y, h } = geometry.area(rank, 0);
     label(pen, bytesText(data.sent[step][rank]), x, y + h / 2 + 0.5, { align: "left", palette });
   }
-}
-
-function drawNumbers(pen, { geometry, palette }) {
-  const { nodes, centre, inner, radius, node } = geometry;
-  const out = radius - node - 10;
-  nodes.forEach(({ x, y, angle }, rank) => {
-    if (inner >= 6.5) label(pen, rank, x, y + 0.5, { size: Math.min(15, inner * 0.9), weight: 600, palette });
-    else if (rank % 4 === 0)
-      label(pen, rank, centre.x + out * Math.cos(angle), centre.y + out * Math.sin(angle), { size: 10, palette });
-  });
-}
-
-// A cell of a rank; few ranks: a ring for each of them inside.
-function drawSector(pen, { data, geometry, palette }, rank, cell, found) {
-  const area = geometry.area(rank, cell);
-  const { inner, outer, from, to } = area;
-  const held = found?.held;
-  const ring = (outer - inner) / data.ranks;
-  const fill = (part, colour, edge) => {
-    outline(pen, part, edge, 1);
-    pen.fillStyle = colour;
-    pen.fill();
-  };
-  const few = data.ranks <= FEW;
-  const shade = few || !held?.ranks ? palette.lane : shadeOf(held, data.ranks, palette);
-  fill(area, shade, shade);
-  if (few) for (const one of held?.indices ?? []) {
-    const part = { ...area, inner: inner + ring * one + 0.5, outer: inner + ring * (one + 1) - 0.5 };
-    fill(part, palette.ranks[one].fill, palette.ranks[one].edge);
-    pen.stroke(); // the whole edge
-  }
-  if (geometry.node < 14) return;
-  outline(pen, area, palette.ground, 3);
-  const mark = held?.twice.length ? palette.warn : held?.whole ? palette.ink : palette.soft;
-  const rim = { ...area, inner: outer, from: from + 0.04, to: to - 0.04 };
-  outline(pen, rim, mark, mark === palette.soft ? 1 : 2.5);
-}
-
-// Below the ranks, the links that the program has used.
-function drawLinks({ data, geometry, step, palette, below }) {
-  const pen = penOf(below, geometry.width, geometry.height);
-  const used = new Set(data.messages.slice(0, step + 1).flat().map(({ source, dest }) => source * data.ranks + dest));
-  pen.globalAlpha = used.size > 300 ? 0.3 : 1;
-  for (const link of used)
-    curve(pen, linkPath(geometry, Math.floor(link / data.ranks), link % data.ranks), palette.soft, { width: 1 });
-  pen.globalAlpha = 1;
 }
 
 // The messages on their way, or at rest an arrow for each message of the last step; and what is new.
