@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple, Self
@@ -164,10 +164,14 @@ class _Clock:
         self.out, self.into = [0.0] * record.ranks, [0.0] * record.ranks
         # What comes into the buffer itself is not added up.
         self.to_add = [scale * m.nbytes if m.into is None else 0.0 for m in record.messages]
-        self.at_barrier = self.barriers = 0
         calls: list[list[Call]] = [[] for _ in self.now]
+        self.members: dict[int, list[int]] = {}  # of each Barrier and Split
         for call in record.calls:
             calls[call.rank].append(call)
+            if call.barrier is not None:
+                self.members.setdefault(call.barrier, []).append(call.rank)
+        self.missing = {barrier: len(ranks) for barrier, ranks in self.members.items()}
+        self.woken: list[int] = []  # ranks that can go on
         self.ranks = [self._rank(rank, calls[rank]) for rank in range(record.ranks)]
 
     def run(self, kind: Kind) -> Timed:
@@ -175,8 +179,7 @@ class _Clock:
 
         A message that is not posted yet starts no sooner: its rank waits for the end of another.
         """
-        for rank in self.ranks:
-            next(rank, None)
+        self._go_on(range(len(self.ranks)))
         while self.ready:
             start, *_, index = heappop(self.ready)
             if self._possible(index) > start:  # another message has taken a port
@@ -186,8 +189,7 @@ class _Clock:
             end = start + self.lasts[index]
             self.starts[index], self.ends[index] = start, end
             self.out[source] = self.into[dest] = end
-            for one in {source, dest}:
-                next(self.ranks[one], None)
+            self._go_on({source, dest})
         work = sorted(self.work, key=lambda span: (span.start, span.rank))
         return Timed(
             Seconds(max(self.now), kind), tuple(self.starts), tuple(self.ends), tuple(work),
@@ -217,8 +219,8 @@ class _Clock:
             while (last := max([self.ends[i] for i in awaited], default=0.0)) == math.inf:
                 yield
             if call.barrier is not None:
-                self._arrive(rank)
-                while self.barriers <= call.barrier:
+                self._arrive(call.barrier)
+                while self.missing[call.barrier]:
                     yield
             self.now[rank] = start = max(self.now[rank], last)
             received = [i for i in awaited if self.messages[i].dest == rank]
@@ -230,11 +232,18 @@ class _Clock:
                 self.to_add[index] = 0.0
             self.returned[call.number] = self.now[rank]
 
-    def _arrive(self, rank: int) -> None:
+    def _arrive(self, barrier: int) -> None:
         """At a barrier; the last one lets all go on."""
-        self.at_barrier += 1
-        if self.at_barrier == len(self.now):
-            self.at_barrier, self.barriers = 0, self.barriers + 1
-            self.now = [max(self.now)] * len(self.now)
-            for other in [going for i, going in enumerate(self.ranks) if i != rank]:
-                next(other, None)
+        self.missing[barrier] -= 1
+        if not self.missing[barrier]:
+            members = self.members[barrier]
+            last = max(self.now[rank] for rank in members)
+            for rank in members:
+                self.now[rank] = last
+            self.woken += members
+
+    def _go_on(self, ranks: Iterable[int]) -> None:
+        """Let ranks go on, and then those that waited for them at a barrier."""
+        self.woken += ranks
+        while self.woken:
+            next(self.ranks[self.woken.pop()], None)

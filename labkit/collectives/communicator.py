@@ -18,6 +18,7 @@ from labkit.collectives.messages import (
     ANY_SOURCE,
     ANY_TAG,
     PROC_NULL,
+    Context,
     End,
     OpenCall,
     function_of,
@@ -27,8 +28,9 @@ from labkit.collectives.scheduler import Scheduler
 from labkit.kinds import LabError
 
 LENT = ("ANY_SOURCE", "ANY_TAG", "PROC_NULL", "Request", "Status")
-CALLS = ("Send", "Recv", "Sendrecv", "Isend", "Irecv", "Barrier", "Get_rank", "Get_size")
-UNDEFINED = -32766  # what Waitany returns when there is nothing to wait for, as in every MPI
+CALLS = ("Send", "Recv", "Sendrecv", "Isend", "Irecv", "Barrier", "Split", "Get_rank", "Get_size")
+# In every MPI: Waitany's result when there is nothing to wait for; the color of no communicator.
+UNDEFINED = -32766
 
 
 class Status:
@@ -58,7 +60,8 @@ class Status:
         self.source, self.tag, self.count = PROC_NULL, ANY_TAG, 0
         if end is not None:
             send = end.message
-            self.source, self.tag, self.count = send.rank, send.tag, send.nbytes
+            self.source = send.call.context.ranks.index(send.rank)
+            self.tag, self.count = send.tag, send.nbytes
 
 
 class Request:
@@ -118,33 +121,35 @@ def _wait(name: str, requests: Sequence[Any], statuses: Sequence[Status | None])
 
 
 class Communicator:
-    """One rank's end of a simulated run."""
+    """One rank's end of a simulated run, or of those of its ranks that a Split put together."""
 
-    def __init__(self, run: Scheduler, rank: int) -> None:
+    def __init__(self, run: Scheduler, rank: int, context: Context | None = None) -> None:
         self._run = run
-        self._rank = rank
+        self._rank = rank  # of the run
+        self._context = context or run.world
+        self._here = self._context.ranks.index(rank)
 
     def Get_rank(self) -> int:
         """Which rank this is: 0, 1, … size - 1."""
-        return self._rank
+        return self._here
 
     def Get_size(self) -> int:
         """How many ranks there are."""
-        return self._run.ranks
+        return len(self._context.ranks)
 
     rank = property(Get_rank)
     size = property(Get_size)
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send; return when the receiver has begun to receive."""
-        call = self._run.enter(self._rank, "Send")
+        call = self._enter("Send")
         self._run.finish(call, [self._post(call, buf, dest, tag, sends=True)])
 
     def Recv(
         self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> None:
         """Receive into the buffer; return when the message is in it."""
-        call = self._run.enter(self._rank, "Recv")
+        call = self._enter("Recv")
         self._run.finish(call, [end := self._post(call, buf, source, tag, sends=False)])
         if status is not None:
             status._fill(end)
@@ -160,7 +165,7 @@ class Communicator:
         status: Status | None = None,
     ) -> None:
         """Send and receive at the same time, so that neither waits for the other."""
-        call = self._run.enter(self._rank, "Sendrecv")
+        call = self._enter("Sendrecv")
         sent = self._post(call, sendbuf, dest, sendtag, sends=True)
         received = self._post(call, recvbuf, source, recvtag, sends=False)
         self._run.finish(call, [sent, received])
@@ -176,10 +181,28 @@ class Communicator:
         return self._begin("Irecv", buf, source, tag, sends=False)
 
     def Barrier(self) -> None:
-        """Return when every rank is here."""
-        call = self._run.enter(self._rank, "Barrier")
-        self._run.barrier(call)
+        """Return when every rank of this communicator is here."""
+        call = self._enter("Barrier")
+        self._run.meet(call)
         self._run.finish(call)
+
+    def Split(self, color: int = 0, key: int = 0) -> Communicator | None:
+        """A communicator of the ranks that give the same color, ordered by key, then by rank.
+
+        Every rank of this communicator must call it; with MPI.UNDEFINED as its color, a rank gets
+        MPI.COMM_NULL (None where mpi4py is not loaded).
+        """
+        call = self._enter("Split")
+        if not (_is_whole(color) and (color >= 0 or color == UNDEFINED)):
+            text = f"needs a whole number ≥ 0 as its color, or MPI.UNDEFINED, got {color!r}."
+            raise self._wrong(call, text)
+        if not _is_whole(key):
+            raise self._wrong(call, f"needs a whole number as its key, got {key!r}.")
+        context = self._run.split(call, int(color), int(key))
+        self._run.finish(call)
+        if color == UNDEFINED:
+            return getattr(sys.modules.get("mpi4py.MPI"), "COMM_NULL", None)
+        return Communicator(self._run, self._rank, context)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -191,8 +214,11 @@ class Communicator:
             )
         raise self._run.fault(f"The simulated communicator has no comm.{name}. {advice}")
 
+    def _enter(self, name: str) -> OpenCall:
+        return self._run.enter(self._rank, name, self._context)
+
     def _begin(self, name: str, buf: Any, peer: Any, tag: Any, *, sends: bool) -> Request:
-        call = self._run.enter(self._rank, name)
+        call = self._enter(name)
         end = self._post(call, buf, peer, tag, sends=sends, late=True)
         self._run.finish(call)
         return Request(end, self._run, self._rank)
@@ -212,16 +238,17 @@ class Communicator:
         if sent is not None and sent.size and np.may_share_memory(sent, memory):
             raise self._wrong(call, f"would receive into the memory that it sends. {into_an_own}")
         anyone, anything = not sends and peer == ANY_SOURCE, not sends and tag == ANY_TAG
-        if not (anyone or (_is_whole(peer) and 0 <= peer < self._run.ranks)):
+        if not (anyone or (_is_whole(peer) and 0 <= peer < self.size)):
             raise self._wrong(
                 call,
-                f"names rank {peer!r}. Ranks count from 0 to {self._run.ranks - 1}: the neighbour "
+                f"names rank {peer!r}. Ranks count from 0 to {self.size - 1}: the neighbour "
                 "of the last is (rank + 1) % size; divide with //, and a rank without a neighbour "
                 "names MPI.PROC_NULL.",
             )
         if not (anything or (_is_whole(tag) and tag >= 0)):
             raise self._wrong(call, f"needs a whole number ≥ 0 as its tag, got {tag!r}.")
-        return self._run.post(call, memory, int(peer), int(tag), sends=sends, late=late)
+        to = ANY_SOURCE if anyone else self._context.ranks[peer]
+        return self._run.post(call, memory, to, int(tag), sends=sends, late=late)
 
     def _memory(self, call: OpenCall, buf: Any) -> Array:
         """The elements of a buffer in their order in memory: no copy, so that a receive fills them.

@@ -63,7 +63,7 @@ def rank_raised(rank: int, fault: BaseException, lines: Lines) -> str:
 
 
 class Wait(NamedTuple):
-    """A call that waits; the end of a message (None at a barrier), and one rank it waits for."""
+    """A call that waits, the end of a message (None: a Barrier, a Split), a rank it waits for."""
 
     call: OpenCall
     end: End | None
@@ -74,11 +74,11 @@ class Wait(NamedTuple):
         """`rank 0 waits in Send to rank 1 (line 7)`."""
         call, end = self.call, self.end
         if end is None:
-            what = f"Barrier for rank {self.rank} ({call.at.text})"
+            what = f"{call.name} for rank {self.rank} ({call.where})"
         elif end.call is call:
             what = end.words
         else:
-            what = f"{call.name} ({call.at.text}) for its {end.words}"
+            what = f"{call.name} ({call.where}) for its {end.words}"
         return f"rank {call.rank} waits in {what}"
 
 
@@ -98,8 +98,9 @@ def deadlock(waiting: Sequence[OpenCall | None], mail: Mailboxes) -> str:
         more = f"and so on for {len(parts) - NAMED:,} more ranks"
         parts = [*parts[: NAMED - 1], more, parts[-1]]
     if rank not in waits:
-        parts[-1] += f", and {'all other ranks have' if rank is None else f'rank {rank} has'} ended"
-    advice = _unlike_tags(chain, mail) or _advice(chain, ended=rank not in waits)
+        all_ended = "all other ranks of the communicator have ended"
+        parts[-1] += f", and {all_ended if rank is None else f'rank {rank} has ended'}"
+    advice = _unlike_ends(chain, mail) or _advice(chain, ended=rank not in waits)
     return f"Deadlock: {', '.join(parts)}. {advice}"
 
 
@@ -107,31 +108,40 @@ def _wait(call: OpenCall, waiting: Sequence[OpenCall | None]) -> Wait:
     """What a call waits for: a rank that has ended before all others."""
     ends = [end for end in call.pending if not end.is_done]
     others = [end.peer for end in ends]
-    if call.barrier is not None:
-        others = [r for r, one in enumerate(waiting) if not one or one.barrier != call.barrier]
+    if call.meeting is not None:
+        others = [rank for rank in call.context.ranks if rank not in call.meeting.given]
     elif ANY_SOURCE in others:
-        others = [one.rank for one in waiting if one and one is not call]
+        members = {rank for end in ends for rank in end.call.context.ranks} - {call.rank}
+        others = [one.rank for one in waiting if one and one.rank in members]
     rank = next((one for one in others if waiting[one] is None), next(iter(others), None))
     end = next((one for one in ends if one.peer == rank), next(iter(ends), None))
     return Wait(call, end, rank)
 
 
-def _unlike_tags(chain: Sequence[Wait], mail: Mailboxes) -> str | None:
+def _unlike_ends(chain: Sequence[Wait], mail: Mailboxes) -> str | None:
     for wanted in (end for one in chain for end in mail.wanted[one.call.rank]):
         for offered in mail.offered[wanted.rank]:
-            if wanted.peer in (offered.rank, ANY_SOURCE):
+            if wanted.peer not in (offered.rank, ANY_SOURCE):
+                continue
+            sent, into = offered.call.context, wanted.call.context
+            if sent is not into:
                 return (
-                    f"Rank {offered.rank} offers rank {wanted.rank} a message with tag "
-                    f"{offered.tag}, and rank {wanted.rank} takes only one with tag {wanted.tag}: "
-                    "give both the same tag."
+                    f"Rank {offered.rank} sends to rank {wanted.rank} in {sent.words}, and rank "
+                    f"{wanted.rank} receives in {into.words}: use the same communicator for both."
                 )
+            return (
+                f"Rank {offered.rank} offers rank {wanted.rank} a message with tag "
+                f"{offered.tag}, and rank {wanted.rank} takes only one with tag {wanted.tag}: "
+                "give both the same tag."
+            )
     return None
 
 
 def _advice(chain: Sequence[Wait], *, ended: bool) -> str:
     ways = {one.end and one.end.sends for one in chain}
     if None in ways:
-        return "Every rank has to come to every Barrier, with its messages done before."
+        name = next(one.call.name for one in chain if one.end is None)
+        return f"Every rank of a communicator has to come to its {name}, with its messages done."
     if ended:
         return "Every receive needs a send, and every send a receive."
     if ways == {True}:

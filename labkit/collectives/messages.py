@@ -12,7 +12,7 @@ from traceback import extract_tb
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple
 
-from labkit.collectives.records import Array, Place, Source
+from labkit.collectives.records import Array, Place, Source, listed
 
 # Calls come from the program by way of these.
 _MACHINERY = {
@@ -105,22 +105,54 @@ ANY_SOURCE, PROC_NULL, ANY_TAG = -9001, -9002, -9003
 
 
 @dataclass(slots=True, eq=False)
+class Context:
+    """The ranks of one communicator, in its order. A message stays in its context."""
+
+    ranks: tuple[int, ...]  # of the run; the place of each is its rank here
+    is_world: bool = False
+    open: list[Meeting] = field(default_factory=list)
+
+    @property
+    def words(self) -> str:
+        """`the communicator of ranks 0 and 2`."""
+        shown = [f"{rank}" for rank in self.ranks]
+        shown = shown if len(shown) < 6 else [*shown[:2], "…", shown[-1]]
+        return f"the communicator of rank{'s' * (len(shown) > 1)} {listed(shown)}"
+
+
+@dataclass(slots=True, eq=False)
+class Meeting:
+    """A call that returns when every rank of its communicator has made it: a Barrier, a Split."""
+
+    number: int
+    name: str
+    given: dict[int, tuple[int, int]] = field(default_factory=dict)  # color and key, by rank
+    parts: dict[int, Context] = field(default_factory=dict)  # of a Split, by color
+
+
+@dataclass(slots=True, eq=False)
 class OpenCall:
     """A call that a rank has made; `number` is known when it returns."""
 
     rank: int
     name: str
     at: SourceLine
+    context: Context
     posts: list[End] = field(default_factory=list)
     awaits: list[End] = field(default_factory=list)
     pending: list[End] = field(default_factory=list)  # ends that it waits for, all or one
-    barrier: int | None = None
+    meeting: Meeting | None = None
     number: int = -1
+
+    @property
+    def where(self) -> str:
+        """`line 7`; on a communicator that Split made, with its ranks."""
+        return self.at.text + ("" if self.context.is_world else f", in {self.context.words}")
 
     @property
     def words(self) -> str:
         """`Rank 0's Send (line 7)`."""
-        return f"Rank {self.rank}'s {self.name} ({self.at.text})"
+        return f"Rank {self.rank}'s {self.name} ({self.where})"
 
 
 @dataclass(slots=True, eq=False)
@@ -163,7 +195,15 @@ class End:
     def words(self) -> str:
         """`Send to rank 1 (line 7)`."""
         other = f"rank {self.peer}" if self.peer >= 0 else "any rank"
-        return f"{self.call.name} {'to' if self.sends else 'from'} {other} ({self.call.at.text})"
+        return f"{self.call.name} {'to' if self.sends else 'from'} {other} ({self.call.where})"
+
+    def matches(self, receive: End) -> bool:
+        """Whether this send is one that the receive takes."""
+        return (
+            receive.call.context is self.call.context
+            and receive.peer in (self.rank, ANY_SOURCE)
+            and receive.tag in (self.tag, ANY_TAG)
+        )
 
 
 class Mailboxes:
@@ -182,7 +222,7 @@ class Mailboxes:
             mine, theirs = theirs, mine
         for index, other in enumerate(theirs):
             send, receive = (end, other) if end.sends else (other, end)
-            if receive.peer in (send.rank, ANY_SOURCE) and receive.tag in (send.tag, ANY_TAG):
+            if send.matches(receive):
                 del theirs[index]
                 send.other, receive.other = receive, send
                 send.number = len(self.messages)

@@ -85,7 +85,8 @@ class Call:
     """A call of a rank, numbered in the order in which calls returned.
 
     It posts an end of the messages in `begins` and returns when those in `awaits` are complete;
-    `step` is the last step that its rank has waited for by then. A Barrier has its number.
+    `step` is the last step that its rank has waited for by then. The ranks' calls that a
+    Barrier or a Split waits for have one number, `barrier`.
     """
 
     number: int

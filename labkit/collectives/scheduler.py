@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from labkit.collectives import errors
-from labkit.collectives.messages import End, Lines, Mailboxes, OpenCall
+from labkit.collectives.messages import Context, End, Lines, Mailboxes, Meeting, OpenCall
 from labkit.collectives.records import Array
 from labkit.kinds import LabError
 from labkit.time_limit import TimeLimit, time_limit
@@ -31,6 +31,7 @@ class Scheduler:
         self.ranks = len(buffers)
         self.lines = Lines(program)
         self.calls: list[OpenCall] = []  # that have returned
+        self.world = Context(tuple(range(self.ranks)), is_world=True)
         self.mail = Mailboxes(self.ranks)
         self.log = BufferLog(buffers)
         self._buffers = buffers
@@ -38,7 +39,7 @@ class Scheduler:
         self._last: list[OpenCall | None] = [None] * self.ranks  # of each rank, to return
         self._waiting: list[OpenCall | None] = [None] * self.ranks
         self._goes_on: list[Callable[[], bool]] = [lambda: True] * self.ranks
-        self._barriers = [0] * self.ranks  # that each rank has come to
+        self._meetings = 0  # Barriers and Splits that a rank has come to
         self._receiving: list[list[End]] = [[] for _ in buffers]  # Irecvs before their Wait
         self._poisoned: list[End] = []  # all Irecvs, by the number in their memory
         self._fault: LabError | None = None
@@ -113,7 +114,7 @@ class Scheduler:
 
     # What the calls of a communicator are made of.
 
-    def enter(self, rank: int, name: str) -> OpenCall:
+    def enter(self, rank: int, name: str, context: Context | None = None) -> OpenCall:
         """A rank makes a call."""
         import greenlet
 
@@ -124,7 +125,7 @@ class Scheduler:
             )
         if self._over or self._fault is not None:
             self._hub.switch()  # the program has caught what ended the run
-        call = OpenCall(rank, name, self.lines.here())
+        call = OpenCall(rank, name, self.lines.here(), context or self.world)
         if call.at.in_tensors:
             raise self.fault(
                 f"{call.words} is inside a call of TensorFlow or a library like it, such as a "
@@ -171,11 +172,30 @@ class Scheduler:
         call.pending = ends
         self._wait(call, lambda: enough(end.is_done for end in ends))
 
-    def barrier(self, call: OpenCall) -> None:
-        """Wait until every rank is at the barrier."""
-        number = call.barrier = self._barriers[call.rank]
-        self._barriers[call.rank] += 1
-        self._wait(call, lambda: min(self._barriers) > number)
+    def meet(self, call: OpenCall, color: int = 0, key: int = 0) -> Meeting:
+        """Wait until every rank of the communicator makes this call, and give each its numbers."""
+        ranks, open_ones = call.context.ranks, call.context.open
+        here = (one for one in open_ones if one.name == call.name and call.rank not in one.given)
+        if (meeting := next(here, None)) is None:
+            meeting = Meeting(self._meetings, call.name)
+            self._meetings += 1
+            open_ones.append(meeting)
+        call.meeting = meeting
+        meeting.given[call.rank] = color, key
+        if len(meeting.given) == len(ranks):
+            open_ones.remove(meeting)
+        self._wait(call, lambda: len(meeting.given) == len(ranks))
+        return meeting
+
+    def split(self, call: OpenCall, color: int, key: int) -> Context:
+        """The ranks that gave the same color, ordered by their keys."""
+        meeting = self.meet(call, color, key)
+        if color not in meeting.parts:
+            given = meeting.given
+            ranks = [rank for rank in call.context.ranks if given[rank][0] == color]
+            ranks.sort(key=lambda rank: given[rank][1])  # stable: then by their ranks here
+            meeting.parts[color] = Context(tuple(ranks))
+        return meeting.parts[color]
 
     def finish(self, call: OpenCall, ends: Sequence[End | None] = ()) -> None:
         """Wait for the ends, put received data where they belong, return from the call."""

@@ -131,7 +131,7 @@ def simulate(
 def _call(call: OpenCall) -> Call:
     begins = tuple(end.message.number for end in call.posts)
     awaits = tuple(end.message.number for end in call.awaits)
-    place, barrier = call.at.place, call.barrier
+    place, barrier = call.at.place, call.meeting.number if call.meeting else None
     return Call(call.number, call.rank, call.name, place, 0, begins, awaits, barrier)
 
 

@@ -1,12 +1,16 @@
-"""The calls of a simulated rank mean what mpi4py's mean."""
+"""The calls of a communicator mean what mpi4py's mean: simulated, and under MPI."""
 
 import numpy as np
 import pytest
 
-from labkit.collectives import run
-from labkit.collectives.communicator import Request, Status
-from labkit.collectives.messages import ANY_SOURCE, ANY_TAG, PROC_NULL
+from labkit.collectives import programs, run, run_mpi
+from labkit.collectives.clock import timed
+from labkit.collectives.communicator import UNDEFINED
 from labkit.kinds import LabError
+from labkit.mpi.run import mpiexec
+
+MPI = pytest.importorskip("mpi4py.MPI")
+contract = pytest.importorskip("tests.collectives.contract")
 
 PAIR = [[1.0, 2.0], [3.0, 4.0]]
 
@@ -15,94 +19,99 @@ def outputs(program, inputs=PAIR, **options):
     return [output.tolist() for output in run(program, inputs, **options).outputs]
 
 
-def test_messages_of_one_pair_do_not_overtake_one_another():
+# The contract.
+
+
+def simulated(_):
+    """By case, what each rank is left with."""
+    cases = contract.CASES.items()
+    return {name: outputs(program, contract.inputs()) for name, (program, _) in cases}
+
+
+def under_mpi(folder):
+    """The same, in processes of MPI: one start for all cases."""
+    try:
+        mpiexec()
+    except LabError as fault:
+        pytest.skip(str(fault))
+    run_mpi(contract.save_all_cases, ranks=contract.RANKS, folder=str(folder))
+    ranks = [np.load(folder / f"{rank}.npz") for rank in range(contract.RANKS)]
+    return {name: [left[name].tolist() for left in ranks] for name in contract.CASES}
+
+
+@pytest.fixture(scope="module", params=[simulated, under_mpi], ids=lambda way: way.__name__)
+def left(request, tmp_path_factory):
+    return request.param(tmp_path_factory.mktemp("contract"))
+
+
+@pytest.mark.parametrize("case", contract.CASES)
+def test_a_communicator_does_what_mpi_does(case, left):
+    assert left[case] == contract.CASES[case][1]
+
+
+# What only the simulated communicator does.
+
+
+def test_the_record_of_a_split_names_ranks_of_the_run():
+    def rows(comm, buffer):
+        row = comm.Split(comm.Get_rank() // 3, key=-comm.Get_rank())
+        programs.ring_all_reduce(row, buffer)
+
+    trace = run(rows, ranks=6)
+    wanted = [sum(trace.inputs[3 * (rank // 3) :][:3]) for rank in range(6)]
+    np.testing.assert_array_equal(trace.outputs, wanted)
+    assert {(one.source // 3, one.dest // 3) for one in trace.messages} == {(0, 0), (1, 1)}
+    assert {(one.dest - one.source) % 3 for one in trace.messages} == {2}  # the keys turn it round
+    assert trace.bytes_sent == run(programs.ring_all_reduce, list(np.ones((3, 6)))).bytes_sent * 2
+    assert trace.steps == 4  # both rows at once
+
+
+def test_a_program_that_names_no_mpi4py_tests_for_a_falsy_communicator():
     def program(comm, buffer):
-        if comm.rank == 0:
-            Request.Waitall([comm.Isend(buffer[i : i + 1], 1) for i in range(3)])
-        else:
-            for i in range(3):
-                comm.Recv(buffer[i : i + 1], source=0)
+        if part := comm.Split(UNDEFINED if comm.Get_rank() else 0):
+            buffer[:] = part.Get_size()
 
-    assert outputs(program, [[1, 2, 3], [0, 0, 0]])[1] == [1, 2, 3]
+    assert outputs(program) == [[1, 1], [3, 4]]
 
 
-def test_a_tag_picks_a_message_out_of_its_order():
+def test_a_check_of_a_split_program_counts_contributions_of_the_run():
+    def two_stages(comm, buffer, forget=False):
+        row, column = comm.Split(comm.rank // 2), comm.Split(comm.rank % 2)
+        programs.ring_all_reduce(row, buffer)
+        if not (forget and comm.rank % 2):
+            programs.ring_all_reduce(column, buffer)
+
+    assert run(two_stages, ranks=4).check("all_reduce")
+    verdict = run(two_stages, ranks=4, forget=True).check("all_reduce")
+    assert "rank 1" in str(verdict)
+    assert not verdict
+
+
+def test_a_barrier_of_some_ranks_makes_only_these_wait_on_the_clock():
     def program(comm, buffer):
-        if comm.rank == 0:
-            first, second = comm.Isend(buffer[:1], 1, tag=5), comm.Isend(buffer[1:], 1, tag=6)
-            second.Wait()
-            first.Wait()
-        else:
-            comm.Recv(buffer[:1], source=0, tag=6)
-            comm.Recv(buffer[1:], source=0, tag=ANY_TAG)
+        part = comm.Split(comm.Get_rank() // 3)
+        rank = part.Get_rank()
+        for _ in range(1 + comm.Get_rank() // 3 if rank < 2 else 0):
+            part.Sendrecv(buffer.copy(), 1 - rank, 0, buffer, 1 - rank)
+        part.Barrier()
 
-    assert outputs(program, [[1, 2], [0, 0]])[1] == [2, 1]
+    trace = run(program, [np.zeros(10, np.uint8)] * 6)
+    # A message takes 1 + 10 / 10 = 2 seconds.
+    assert timed(trace, latency=1.0, bandwidth=10.0).finished == (2, 2, 2, 4, 4, 4)
 
 
-def test_a_receive_from_anyone_says_who_it_was():
+def test_many_barriers_of_neighbours_are_timed():
     def program(comm, buffer):
-        if comm.rank:
-            comm.Send(buffer[:1], 0, tag=10 + comm.rank)
-            return
-        for _ in range(2):
-            status, piece = Status(), np.empty(1)
-            comm.Recv(piece, source=ANY_SOURCE, status=status)
-            assert status.Get_tag() == 10 + status.Get_source()
-            assert (status.Get_count(), status.count, status.Get_count(np.float64)) == (8, 8, 1)
-            buffer[status.Get_source()] = piece[0]
+        rank = comm.Get_rank()
+        even, odd = comm.Split(rank // 2), comm.Split((rank + 1) // 2)
+        for _ in range(3):
+            even.Barrier()
+            odd.Barrier()
 
-    assert outputs(program, [[0.0, 0, 0], [4.0, 0, 0], [5.0, 0, 0]])[0] == [0, 4, 5]
-
-
-def test_a_shorter_message_fills_the_beginning_of_its_buffer():
-    def program(comm, buffer):
-        if comm.rank == 0:
-            comm.Send(buffer[:2], 1)
-            comm.Send(buffer[:1], 1)
-            comm.Send(np.empty(0, "i4"), 1)  # an empty message has any datatype
-        else:
-            comm.Recv(buffer[:3], source=0)
-            comm.Irecv(buffer[3:], source=0).Wait()
-            comm.Recv(buffer, source=0)
-
-    assert outputs(program, [[1.0, 2, 3, 4, 5], [6.0, 7, 8, 9, 10]])[1] == [1, 2, 8, 1, 10]
-
-
-def test_a_message_to_proc_null_is_done_at_once_and_needs_no_buffer():
-    statuses = [Status() for _ in range(3)]
-
-    def program(comm, buffer):
-        right = comm.rank + 1 if comm.rank + 1 < comm.size else PROC_NULL
-        left = comm.rank - 1 if comm.rank else PROC_NULL
-        comm.Sendrecv(buffer[:1].copy(), right, recvbuf=buffer[1:], source=left)
-        comm.Sendrecv(buffer, PROC_NULL, 0, buffer, PROC_NULL, 0, statuses[0])
-        comm.Send(None, PROC_NULL)
-        comm.Isend(buffer, PROC_NULL).Wait()
-        comm.Recv(buffer, PROC_NULL, 5, statuses[1])
-        comm.Irecv(buffer, PROC_NULL).Wait(statuses[2])
-
-    assert outputs(program, [[1, 0], [2, 0], [3, 0]]) == [[1, 0], [2, 1], [3, 2]]
-    assert {(s.source, s.tag, s.count) for s in statuses} == {(PROC_NULL, ANY_TAG, 0)}
-
-
-def test_an_array_may_have_a_count_and_its_own_datatype():
-    MPI = pytest.importorskip("mpi4py.MPI")
-
-    def program(comm, buffer):
-        if comm.rank == 0:
-            comm.Send([buffer, 2], 1)
-            comm.Send([buffer, (1, 2), MPI.DOUBLE], 1)
-            comm.Send([buffer, "d"], 1)
-        else:
-            comm.Recv([buffer, 2, MPI.DOUBLE], source=0)
-            comm.Recv([buffer, (1, 3)], source=0)
-            comm.Recv([np.empty(4), MPI.DOUBLE], source=0)
-
-    assert outputs(program, [[1.0, 2, 3, 0], [0.0, 0, 0, 0]])[1] == [1, 2, 0, 3]
+    assert timed(run(program, ranks=200), latency=1.0, bandwidth=1.0).finished == (0.0,) * 200
 
 
 def test_any_other_datatype_is_refused():
-    MPI = pytest.importorskip("mpi4py.MPI")
     vector = MPI.DOUBLE.Create_vector(2, 1, 2).Commit()
     for spec in (
         lambda a: [a, 1, vector],
@@ -129,18 +138,6 @@ def test_what_was_received_is_there_after_wait_and_not_in_the_states_before():
     trace = run(program, [[7.0, 0], [1.0, 0]])
     assert trace.outputs[1].tolist() == [7, 0]
     assert [np.frombuffer(state.data).tolist() for state in trace.states] == [[7.0]]
-
-
-def test_a_request_of_proc_null_among_others_is_complete():
-    def program(comm, buffer):
-        into = np.empty_like(buffer)
-        requests = [comm.Irecv(buffer, PROC_NULL), comm.Irecv(into, 1 - comm.rank)]
-        assert Request.Waitany(requests) == 0
-        requests.append(comm.Isend(buffer, 1 - comm.rank))
-        Request.Waitall(requests)
-        buffer[:] = into
-
-    assert outputs(program) == [[3, 4], [1, 2]]
 
 
 def test_another_call_says_what_to_use():
@@ -185,14 +182,12 @@ def written(text):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_program_may_import_mpi4py_in_any_way(form):
-    mpi = pytest.importorskip("mpi4py.MPI")
-    before = mpi.Request, mpi.Status, mpi.PROC_NULL
+    before = MPI.Request, MPI.Status, MPI.PROC_NULL
     assert outputs(written(PROGRAM.format(**FORMS[form]))) == [[3, 4], [1, 2]]
-    assert (mpi.Request, mpi.Status, mpi.PROC_NULL) == before
+    assert (MPI.Request, MPI.Status, MPI.PROC_NULL) == before
 
 
 def test_rank_minus_one_is_no_rank_also_in_a_program_that_has_loaded_mpi():
-    pytest.importorskip("mpi4py.MPI")
     text = (
         "from mpi4py import MPI\ndef program(comm, buffer):\n    comm.Send(buffer, comm.rank - 1)"
     )

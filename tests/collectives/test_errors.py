@@ -70,6 +70,30 @@ receives_from_1, receives_from_2 = (lambda c, b, r=r: c.Recv(b, r) for r in (1, 
             "rank 0 .*Barrier for rank 1 .*rank 1 .*Recv from rank 0",
         ),
         (by_rank(waits_for_any), 3, "rank 0 .*Waitany .*Irecv from rank 1 .*rank 1 has ended"),
+        (by_rank(lambda c, b: c.Split(0)), 2, "rank 0 .*Split for rank 1 .*rank 1 has ended"),
+        (
+            by_rank(lambda c, b: c.Split(0), lambda c, b: c.Barrier()),
+            2,
+            "rank 0 .*Split for rank 1 .*rank 1 .*Barrier for rank 0",
+        ),
+        (
+            lambda c, b: c.Split(c.rank // 2).Recv(b, source=c.rank % 2),
+            4,
+            r"rank 0 .*Recv from rank 0 \(line _, in the communicator of ranks 0 and 1\)",
+        ),
+        (
+            lambda c, b: c.Split(c.rank // 2).Recv(b) if c.rank > 1 else c.Split(0),
+            4,
+            "rank 2 .*from rank 3 .*rank 3 .*from rank 2|any rank",
+        ),
+        (
+            by_rank(
+                lambda c, b: (c.Split(0), c.Send(b, 1)),
+                lambda c, b: c.Split(0).Recv(b, 0),
+            ),
+            2,
+            "Rank 0 sends to rank 1 in .* rank 1 receives in .*same communicator for both",
+        ),
     ],
 )
 def test_a_deadlock_names_the_ranks_that_wait_and_their_calls(program, ranks, words):
@@ -102,6 +126,8 @@ def test_a_deadlock_names_the_lines_and_no_rank_that_only_waits_for_it():
         (lambda c, b: c.Send([b, 5], 1), "5 elements of an array that has 4"),
         (lambda c, b: c.Sendrecv(b, 1, 0, b, 1), "the memory that it sends"),
         (lambda c, b: c.Isend(b, 1).wait(), "no wait"),
+        (lambda c, b: c.Split(None), "Rank 0's Split (line _) needs a whole number"),
+        (lambda c, b: c.Split(0, 1.5), "as its key, got 1.5"),
     ],
 )
 def test_a_wrong_call_is_explained(call, words):

@@ -1,0 +1,238 @@
+"""What every communicator must do: programs for four ranks, and what each must leave.
+
+Each program is given 10r, 10r + 1, … 10r + 3 on rank r, and mpi4py's own names. The simulated
+communicator and MPI run all of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from mpi4py import MPI
+
+from labkit.collectives import programs
+
+RANKS = 4
+CASES = {}  # by name: the program, and what each rank must be left with
+
+
+def inputs():
+    """A buffer for each rank."""
+    return [10.0 * rank + np.arange(4) for rank in range(RANKS)]
+
+
+def leaves(**changes):
+    """The program leaves these ranks' buffers changed: r1=[...] is that of rank 1."""
+    left = [changes.get(f"r{rank}", one.tolist()) for rank, one in enumerate(inputs())]
+
+    def add(program):
+        CASES[program.__name__] = program, [list(map(float, one)) for one in left]
+        return program
+
+    return add
+
+
+def all_cases(comm, buffer):
+    """What this rank is left with, by case."""
+    arrays = {}
+    for name, (program, _) in CASES.items():
+        arrays[name] = inputs()[comm.Get_rank()]
+        program(comm, arrays[name])
+        comm.Barrier()
+    return arrays
+
+
+def save_all_cases(comm, buffer, folder):
+    """The same, in folder/RANK.npz."""
+    np.savez(f"{folder}/{comm.Get_rank()}.npz", **all_cases(comm, buffer))
+
+
+# Messages.
+
+
+@leaves(r1=[0, 1, 2, 13])
+def messages_of_one_pair_do_not_overtake_one_another(comm, buffer):
+    if comm.Get_rank() == 0:
+        MPI.Request.Waitall([comm.Isend(buffer[i : i + 1], 1) for i in range(3)])
+    elif comm.Get_rank() == 1:
+        for i in range(3):
+            comm.Recv(buffer[i : i + 1], source=0)
+
+
+@leaves(r1=[1, 0, 12, 13])
+def a_tag_picks_a_message_out_of_its_order(comm, buffer):
+    if comm.Get_rank() == 0:
+        first, second = comm.Isend(buffer[:1], 1, tag=5), comm.Isend(buffer[1:2], 1, tag=6)
+        second.Wait()
+        first.Wait()
+    elif comm.Get_rank() == 1:
+        comm.Recv(buffer[:1], source=0, tag=6)
+        comm.Recv(buffer[1:], source=0, tag=MPI.ANY_TAG)
+
+
+@leaves(r0=[0, 10, 20, 30])
+def a_receive_from_anyone_says_who_it_was(comm, buffer):
+    if comm.Get_rank():
+        comm.Send(buffer[:1], 0, tag=10 + comm.Get_rank())
+        return
+    for _ in range(3):
+        status, piece = MPI.Status(), np.empty(1)
+        comm.Recv(piece, source=MPI.ANY_SOURCE, status=status)
+        assert status.Get_tag() == 10 + status.Get_source()
+        assert (status.Get_count(), status.count, status.Get_count(MPI.DOUBLE)) == (8, 8, 1)
+        buffer[status.Get_source()] = piece[0]
+
+
+@leaves(r1=[0, 1, 0, 13])
+def a_shorter_message_fills_the_beginning_of_its_buffer(comm, buffer):
+    if comm.Get_rank() == 0:
+        comm.Send(buffer[:2], 1)
+        comm.Send(buffer[:1], 1)
+        comm.Send(np.empty(0), 1)
+    elif comm.Get_rank() == 1:
+        comm.Recv(buffer[:3], source=0)
+        comm.Irecv(buffer[2:], source=0).Wait()
+        comm.Recv(buffer, source=0)
+
+
+@leaves(r1=[10, 0, 12, 13], r2=[20, 10, 22, 23], r3=[30, 20, 32, 33])
+def a_message_to_proc_null_is_done_at_once(comm, buffer):
+    rank = comm.Get_rank()
+    right = rank + 1 if rank + 1 < comm.Get_size() else MPI.PROC_NULL
+    left = rank - 1 if rank else MPI.PROC_NULL
+    comm.Sendrecv(buffer[:1].copy(), right, recvbuf=buffer[1:2], source=left)
+    statuses = [MPI.Status() for _ in range(3)]
+    comm.Sendrecv(buffer[:1], MPI.PROC_NULL, 0, buffer[1:], MPI.PROC_NULL, 0, statuses[0])
+    comm.Send(None, MPI.PROC_NULL)
+    comm.Isend(buffer, MPI.PROC_NULL).Wait()
+    comm.Recv(buffer, MPI.PROC_NULL, 5, statuses[1])
+    comm.Irecv(buffer, MPI.PROC_NULL).Wait(statuses[2])
+    assert {s.Get_source() for s in statuses} == {MPI.PROC_NULL}
+    assert {(s.Get_tag(), s.count) for s in statuses} == {(MPI.ANY_TAG, 0)}
+
+
+@leaves(r1=[0, 1, 1, 2])
+def an_array_may_have_a_count_and_its_own_datatype(comm, buffer):
+    if comm.Get_rank() == 0:
+        comm.Send([buffer, 2], 1)
+        comm.Send([buffer, (2, 1), MPI.DOUBLE], 1)
+        comm.Send([buffer, "d"], 1)
+    elif comm.Get_rank() == 1:
+        comm.Recv([buffer, 2, MPI.DOUBLE], source=0)
+        comm.Recv([buffer[1:], (2, 1)], source=0)
+        other = np.empty(4)
+        comm.Recv([other, MPI.DOUBLE], source=0)
+        assert other.tolist() == [0, 1, 2, 3]
+
+
+@leaves(r0=[10, 11, 12, 13], r1=[0, 1, 2, 3], r2=[30, 31, 32, 33], r3=[20, 21, 22, 23])
+def requests_are_waited_for_in_any_way(comm, buffer):
+    into, status, other = np.empty(5), MPI.Status(), comm.Get_rank() ^ 1
+    requests = [MPI.REQUEST_NULL, comm.Irecv(into, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG)]
+    done = [comm.Irecv(buffer, MPI.PROC_NULL), comm.Isend(buffer, other, tag=4)]
+    assert MPI.Request.Waitany(done[:1]) == 0
+    assert done[1].Wait() is True
+    assert MPI.Request.Waitany(done) == MPI.UNDEFINED
+    MPI.Request.Waitall(requests, [MPI.Status(), status])
+    MPI.Request.Waitall(requests)  # a second time is over at once
+    assert MPI.Request.Waitany(requests) == MPI.UNDEFINED
+    assert [status.source, status.tag, status.Get_count(MPI.DOUBLE)] == [other, 4, 4]
+    buffer[:] = into[:4]
+
+
+@leaves(r0=[0, 0, 1, 3])
+def waitany_takes_what_is_complete_first(comm, buffer):
+    if comm.Get_rank() == 0:
+        requests = [comm.Irecv(buffer[i : i + 1], source=i) for i in (1, 2)]
+        comm.Send(buffer[:1], 2)  # only then does rank 2 send, and then rank 1
+        assert MPI.Request.Waitany(requests) == 1
+        comm.Send(buffer[:1], 1)
+        assert MPI.Request.Waitany(requests) == 0
+    elif comm.Get_rank() < 3:
+        go = np.empty(1)
+        comm.Recv(go, source=0)
+        comm.Send(go + comm.Get_rank() - 1, 0)
+
+
+@leaves(r0=[0, 1, 2, 0], r1=[10, 11, 12, 10], r2=[20, 21, 22, 20], r3=[30, 31, 32, 30])
+def a_message_to_oneself_arrives(comm, buffer):
+    request = comm.Irecv(buffer[3:], source=comm.Get_rank())
+    comm.Send(buffer[:1], comm.Get_rank())
+    request.Wait()
+
+
+@leaves(r0=[1, 1, 1, 1], r1=[2, 2, 2, 2], r2=[3, 3, 3, 3], r3=[4, 4, 4, 4])
+def megabytes_go_both_ways_at_once(comm, buffer):
+    rank, size = comm.Get_rank(), comm.Get_size()
+    sent, into = np.full(500_000, float(rank)), np.empty((size, 500_000))
+    requests = [comm.Irecv(into[other], source=other) for other in range(size) if other != rank]
+    requests += [comm.Isend(sent, dest=other) for other in range(size) if other != rank]
+    MPI.Request.Waitall(requests)
+    for other in range(size):
+        assert other == rank or (into[other] == other).all()
+    buffer[:] = rank + 1
+
+
+# Split.
+
+
+@leaves(r0=[0, 2, 0, 2], r1=[0, 2, 1, 2], r2=[1, 2, 0, 2], r3=[1, 2, 1, 2])
+def rows_and_columns(comm, buffer):
+    rank = comm.Get_rank()
+    column, row = comm.Split(rank % 2), comm.Split(color=rank // 2, key=0)
+    buffer[:] = column.Get_rank(), column.Get_size(), row.Get_rank(), row.Get_size()
+
+
+@leaves(r0=[3, 20, 0, 0], r1=[1, 30, 0, 0], r2=[2, 10, 0, 0], r3=[0, 0, 0, 0])
+def keys_order_the_ranks_and_equal_keys_keep_their_order(comm, buffer):
+    rank = comm.Get_rank()
+    sub = comm.Split(7, key=[9, 4, 4, -1][rank])
+    right, left = (sub.Get_rank() + 1) % 4, (sub.Get_rank() - 1) % 4
+    got, status = np.empty(4), MPI.Status()
+    sub.Sendrecv(buffer, right, recvbuf=got, source=left, status=status)
+    assert status.Get_source() == left
+    buffer[:] = sub.Get_rank(), got[0], 0, 0
+
+
+@leaves(r0=[2, 1, 2, 3], r1=[2, 11, 12, 13])
+def undefined_is_in_no_communicator(comm, buffer):
+    rank = comm.Get_rank()
+    pair = comm.Split(MPI.UNDEFINED if rank > 1 else 0, rank)
+    assert (pair == MPI.COMM_NULL) == (rank > 1)
+    assert bool(pair) == (rank < 2)
+    if pair != MPI.COMM_NULL:
+        buffer[0] = pair.Get_size()
+        pair.Barrier()  # of two ranks
+
+
+@leaves(r0=[0, 1, 7, 8], r1=[0, 1, 8, 7])
+def communicators_do_not_take_one_anothers_messages(comm, buffer):
+    rank = comm.Get_rank()
+    pair = comm.Split(rank // 2)
+    if rank == 0:
+        requests = [comm.Isend(buffer[:1], 1), pair.Isend(buffer[1:2], 1)]
+        MPI.Request.Waitall(requests)
+        buffer[2:] = 7, 8
+    elif rank == 1:
+        pair.Recv(buffer[1:2], source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG)
+        comm.Recv(buffer[:1], source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG)
+        buffer[2:] = 8, 7
+
+
+@leaves(r0=[20, 1, 2, 3], r2=[0, 21, 22, 23], r1=[30, 11, 12, 13], r3=[10, 31, 32, 33])
+def a_split_of_a_split(comm, buffer):
+    rank = comm.Get_rank()
+    turned = comm.Split(0, key=-rank)  # 3, 2, 1, 0
+    pair = turned.Split(turned.Get_rank() % 2, key=rank)
+    other, got = 1 - pair.Get_rank(), np.empty(1)
+    pair.Sendrecv(buffer[:1], other, recvbuf=got, source=other)
+    alone = pair.Split(pair.Get_rank())
+    assert (alone.Get_rank(), alone.Get_size()) == (0, 1)
+    alone.Barrier()
+    buffer[0] = got[0]
+
+
+@leaves(r0=[20, 22, 24, 26], r2=[20, 22, 24, 26], r1=[40, 42, 44, 46], r3=[40, 42, 44, 46])
+def programs_of_the_library_run_in_a_part_of_the_ranks(comm, buffer):
+    odd = comm.Split(comm.Get_rank() % 2)
+    programs.ring_all_reduce(odd, buffer)
+    odd.Barrier()
