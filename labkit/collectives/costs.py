@@ -27,10 +27,10 @@ from labkit.arguments import number, whole
 from labkit.collectives.clock import Bytes, Seconds, links_text, play, topology_of
 from labkit.collectives.formulas import (
     FORMULAS,
-    RINGS,
     Program,
     core_of,
     find_program,
+    ring_phases,
     ring_seconds,
 )
 from labkit.collectives.records import counted
@@ -95,8 +95,12 @@ def _priced(
         start = messages * links.link.latency
         per_byte = share / links.link.bandwidth + added * reduction
         return _Price(lambda nbytes: start + nbytes * per_byte, FORMULAS[name].text, text)
-    if name in RINGS:
-        by_rounds = partial(ring_seconds, name, topology=links, reduction=reduction)
+    if ring_phases(name, ranks, 0.0, **options) is not None:
+
+        def by_rounds(nbytes: float) -> float:
+            phases = ring_phases(name, ranks, nbytes, **options) or []
+            return ring_seconds(phases, links, reduction)
+
         return _Price(by_rounds, f"the rounds of {name}", text)
     whole("ranks of a program that is run", ranks, at_most=MOST_RANKS)
     elements = _even_elements(ranks, options)
@@ -282,6 +286,11 @@ class Overlap:
     kind: Kind
 
     @property
+    def communication(self) -> float:
+        """Seconds of all all-reduces together."""
+        return sum(one.end - one.start for one in self.buckets)
+
+    @property
     def exposed(self) -> float:
         """Seconds of communication after the backward pass, when nothing hides them."""
         return self.seconds - self.backward[-1][1]
@@ -301,19 +310,27 @@ def overlap(
     layers: Sequence[tuple[float, float]],
     ranks: int,
     bucket: float,
-    latency: float,
-    bandwidth: float,
+    latency: float | None = None,
+    bandwidth: float | None = None,
+    program: Program = "ring_all_reduce",
+    **options: Any,
 ) -> Overlap:
-    """The ring all-reduces for layers of (seconds of the backward pass, bytes of gradient).
+    """The all-reduces for layers of (seconds of the backward pass, bytes of gradient).
 
     The backward pass makes gradients from the last layer to the first, and `layers` are in that
     order. A bucket is closed as soon as it holds `bucket` bytes, and sent when its last gradient is
     there and the bucket before it has gone: 0 sends every layer alone, `float("inf")` sends all of
-    them at the end.
+    them at the end. The all-reduce is any program, on links given as for `cost`.
 
     >>> overlap([(1e-3, 4e6)] * 12, ranks=8, bucket=16e6, latency=100e-6, bandwidth=10e9)
     Overlap(16.6 ms, 3 buckets, 4.60 ms after the backward pass)
     """
+    return _overlap(layers, bucket, _priced(program, ranks, latency, bandwidth, **options), ranks)
+
+
+def _overlap(
+    layers: Sequence[tuple[float, float]], bucket: float, price: _Price, ranks: int
+) -> Overlap:
     if not layers:
         raise LabError("layers must hold (seconds, bytes) of at least one layer, got none.")
     ends = list(accumulate(seconds for seconds, _ in layers))
@@ -324,10 +341,57 @@ def overlap(
         if held < bucket and layer < len(layers) - 1:
             continue
         start = max(ends[layer], free)
-        free = start + cost("ring_all_reduce", ranks, held, latency=latency, bandwidth=bandwidth)
+        free = start + price.seconds(held)
         buckets.append(Bucket(first, layer, held, start, free))
         first, held = layer + 1, 0.0
-    link = f"α = {seconds_text(latency)}, {bytes_text(bandwidth)}/s"
-    kind = modelled(f"ring on {ranks} ranks, {link}; the backward pass is not slowed by it")
+    on = f"{counted(ranks, 'rank')}, {price.links}"
+    kind = modelled(f"{price.how}; {on}; seconds of the layers as given, not slowed by it")
     backward = tuple(zip([0.0, *ends[:-1]], ends, strict=True))
     return Overlap(backward, tuple(buckets), max(ends[-1], free), kind)
+
+
+@dataclass(frozen=True, repr=False)
+class BucketSizes:
+    """One backward pass with buckets of several sizes. Name it to see step time by bucket size."""
+
+    plans: dict[float, Overlap]
+    kind: Kind
+
+    @property
+    def best(self) -> float:
+        """The bucket size, in bytes, with which the least communication is exposed."""
+        return min(self.plans, key=lambda size: self.plans[size].seconds)
+
+    def __repr__(self) -> str:
+        return f"{len(self.plans)} bucket sizes, best {bytes_text(self.best)}: " + repr(
+            self.plans[self.best]
+        )
+
+    def _repr_mimebundle_(self, **_: object) -> Any:
+        from labkit.views.cost_figure import bucket_sizes
+
+        return bucket_sizes(self)._repr_mimebundle_()
+
+
+def compare_buckets(
+    layers: Sequence[tuple[float, float]],
+    ranks: int,
+    sizes: Sequence[float] = (),
+    *,
+    latency: float | None = None,
+    bandwidth: float | None = None,
+    program: Program = "ring_all_reduce",
+    **options: Any,
+) -> BucketSizes:
+    """What `overlap` gives for several bucket sizes; without `sizes`, from one layer to all.
+
+    >>> wire = {"latency": 100e-6, "bandwidth": 10e9}
+    >>> compare_buckets([(1e-3, 4e6)] * 12, 8, sizes=[4e6, 8e6, 48e6], **wire)
+    3 bucket sizes, best 8.00 MB: Overlap(18.8 ms, 6 buckets, 6.80 ms after the backward pass)
+    """
+    price = _priced(program, ranks, latency, bandwidth, **options)
+    low = min((nbytes for _, nbytes in layers if nbytes), default=1.0)
+    high = sum(nbytes for _, nbytes in layers)
+    along = sizes or [low * (high / low) ** (i / (POINTS - 1)) for i in range(POINTS)]
+    plans = {size: _overlap(layers, size, price, ranks) for size in along}
+    return BucketSizes(plans, next(iter(plans.values())).kind)
