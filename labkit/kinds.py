@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 __all__ = [
     "Kind",
     "LabError",
+    "Quantity",
+    "Seconds",
     "bytes_text",
     "count_text",
     "measured",
@@ -75,12 +77,16 @@ def seconds_text(seconds: float) -> str:
 
     >>> seconds_text(0.00123), seconds_text(2.5), seconds_text(754)
     ('1.23 ms', '2.50 s', '12 min 34 s')
+    >>> seconds_text(90_000), seconds_text(2.9e6)
+    ('25 h 0 min', '33.6 days')
     """
     if not math.isfinite(seconds):
         return "unknown time"
     size = abs(seconds)
     if not size:
         return "0 s"
+    if size >= 100 * 3600:
+        return f"{_three_digits(seconds / 86_400)} days"
     if size >= 99.95:
         minutes, rest = divmod(round(size), 60)
         if minutes >= 60:
@@ -156,3 +162,33 @@ def _three_digits(value: float) -> str:
     if size >= 9.995:
         return f"{value:.1f}"
     return f"{value:.2f}"
+
+
+class Quantity(float):
+    """A modelled number with its formula; it computes like a float.
+
+    >>> Seconds(0.00126, modelled("a ring"))
+    1.26 ms, modelled: a ring
+    >>> Seconds(0.00126, modelled("a ring")) / 2
+    0.00063
+    """
+
+    unit = ""
+    kind: Kind
+
+    def __new__(cls, value: float, kind: Kind = modelled("")) -> Self:  # noqa: B008, D102
+        made = super().__new__(cls, value)
+        made.kind = kind
+        return made
+
+    def __repr__(self) -> str:
+        return f"{self}, {self.kind}"
+
+
+class Seconds(Quantity):
+    """A modelled time."""
+
+    unit = "s"
+
+    def __str__(self) -> str:
+        return seconds_text(self)

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from labkit.arguments import number, one_of, whole
-from labkit.collectives.clock import Seconds
-from labkit.kinds import Kind, LabError, modelled, percent_text, seconds_text
+from labkit.kinds import Kind, LabError, Seconds, modelled, percent_text, seconds_text
 
 __all__ = [
     "Goodput",

@@ -11,43 +11,23 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Self
 
 import numpy as np
 
 from labkit.collectives.records import Call, Record
 from labkit.collectives.topology import Topology, fully_connected
-from labkit.kinds import Kind, LabError, bytes_text, modelled, seconds_text
+from labkit.kinds import (
+    Kind,
+    LabError,
+    Quantity,
+    Seconds,
+    bytes_text,
+    modelled,
+)
 
 
-class Seconds(float):
-    """A modelled time with its formula; it computes like a float.
-
-    >>> Seconds(0.00126, modelled("a ring"))
-    1.26 ms, modelled: a ring
-    >>> Seconds(0.00126, modelled("a ring")) / 2
-    0.00063
-    """
-
-    unit = "s"
-    kind: Kind
-
-    def __new__(cls, value: float, kind: Kind = modelled("")) -> Self:  # noqa: B008, D102
-        made = super().__new__(cls, value)
-        made.kind = kind
-        return made
-
-    def __str__(self) -> str:
-        return seconds_text(self)
-
-    def __repr__(self) -> str:
-        return f"{self}, {self.kind}"
-
-
-class Bytes(Seconds):
+class Bytes(Quantity):
     """A modelled size with its formula; it computes like a float."""
-
-    unit = ""
 
     def __str__(self) -> str:
         return bytes_text(self) if math.isfinite(self) else "no size"

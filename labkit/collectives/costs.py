@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from labkit.arguments import number, whole
-from labkit.collectives.clock import Bytes, Seconds, play, topology_of
+from labkit.collectives.clock import Bytes, play, topology_of
 from labkit.collectives.formulas import (
     FORMULAS,
     Program,
@@ -36,7 +36,7 @@ from labkit.collectives.formulas import (
 from labkit.collectives.records import counted
 from labkit.collectives.topology import Topology
 from labkit.collectives.trace import MOST_RANKS, check_program, simulate
-from labkit.kinds import Kind, LabError, bytes_text, modelled, seconds_text
+from labkit.kinds import Kind, LabError, Seconds, bytes_text, modelled, seconds_text
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture

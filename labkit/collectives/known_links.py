@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 from labkit import known_hardware
 from labkit.arguments import one_of, whole
-from labkit.collectives.clock import Seconds
 from labkit.collectives.records import counted
 from labkit.collectives.topology import Link
-from labkit.kinds import Kind, modelled, recorded
+from labkit.kinds import Kind, Seconds, modelled, recorded
 from labkit.known_hardware import READ
 
 

@@ -33,7 +33,7 @@ from labkit.collectives.contributions import Contributions, contributions
 from labkit.collectives.messages import End, Lines, OpenCall
 from labkit.collectives.records import Array, Call, Message, Record, State, counted
 from labkit.collectives.scheduler import Scheduler
-from labkit.kinds import LabError, bytes_text, seconds_text
+from labkit.kinds import LabError, Seconds, bytes_text, seconds_text
 from labkit.mpi.run import MOST_PROCESSES, run_processes
 from labkit.plain import write_text
 
@@ -213,7 +213,7 @@ class Trace(Record):
         """When each message would begin and end on given links, modelled."""
         return clock.timed(self, *arguments, **keywords)
 
-    def cost(self, *arguments: Any, **keywords: Any) -> clock.Seconds:
+    def cost(self, *arguments: Any, **keywords: Any) -> Seconds:
         """How long the run would take on given links, modelled message by message."""
         return self.timed(*arguments, **keywords).seconds
 

@@ -55,7 +55,10 @@ class MachineTopology:
         return [f"{words}: {', '.join(_short(others))}" for words, others in found.items()]
 
     def _rows(self) -> list[tuple[str, str, str]]:
-        return [(part, what, "; ".join(self.links(part))) for part, what in self.parts.items()]
+        return [
+            (part, what.replace("\n", "; "), "; ".join(self.links(part)))
+            for part, what in self.parts.items()
+        ]
 
     def _footer(self) -> str:
         return "\n".join([*self.notes, str(self.kind)])

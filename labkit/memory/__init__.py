@@ -1,7 +1,9 @@
-"""What a training step keeps in memory, and which kind of parallelism follows from it."""
+"""What a training step keeps in memory, on which device it fits, and which parallelism follows."""
 
 from labkit.memory.footprint import CONVENTIONS, Footprint, bars, footprint
 from labkit.memory.recommend import Data, Decision, Machine, Model, choose
+from labkit.memory.shape import activations_per_layer
+from labkit.memory.transformer import fits, fullest, mfu, stages, time_to_train, transformer
 
 __all__ = [
     "CONVENTIONS",
@@ -10,7 +12,14 @@ __all__ = [
     "Footprint",
     "Machine",
     "Model",
+    "activations_per_layer",
     "bars",
     "choose",
+    "fits",
     "footprint",
+    "fullest",
+    "mfu",
+    "stages",
+    "time_to_train",
+    "transformer",
 ]

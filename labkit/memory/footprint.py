@@ -6,9 +6,8 @@
 
 Stage 3 of ZeRO on 64 devices, 7.5 billion parameters (Rajbhandari et al. 2020, Table 1):
 
->>> big = footprint(7.5e9, convention="mixed adam 16")
->>> big.total, big.sharded(64).total
-(120000000000, 1875000000)
+>>> footprint(7.5e9, convention="mixed adam 16", data=64, zero=3).total
+1875000000
 """
 
 from __future__ import annotations
@@ -19,10 +18,12 @@ from typing import TYPE_CHECKING
 
 from labkit.arguments import number, one_of, whole
 from labkit.kinds import Kind, bytes_text, count_text, modelled, percent_text
+from labkit.memory.shape import Transformer
 from labkit.plain import stored
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
+    from labkit.views.table import Table
 
 __all__ = ["CONVENTIONS", "Footprint", "Part", "bars", "footprint"]
 
@@ -58,6 +59,8 @@ class Footprint:
     parameters: int
     parts: tuple[Part, ...]
     kind: Kind
+    model: Transformer | None = None
+    """Of what memory.transformer counts."""
 
     def __getitem__(self, name: str) -> int:
         known = {part.name: part.bytes for part in self.parts}
@@ -86,47 +89,47 @@ class Footprint:
         kind = modelled(f"{self.kind.source}; {what}")
         return replace(self, scheme=what, parts=parts, kind=kind)
 
-    def _table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
+    def _table(self) -> Table:
+        from labkit.views.table import Table
+
         rows = [
             (part.name, bytes_text(part.bytes), percent_text(part.bytes / (self.total or 1)),
              part.formula)
             for part in self.parts
         ]  # fmt: skip
         rows.append(("together", bytes_text(self.total), percent_text(1.0), ""))
-        return ("held by", "bytes", "share", "counted as"), list(rows)
-
-    @property
-    def _title(self) -> str:
         model = f"{count_text(self.parameters)} parameters, {self.scheme}, {self.convention}"
-        return f"{model}: bytes on one device"
+        head = ("held by", "bytes", "share", "counted as")
+        return Table(head, rows, f"{model}: bytes on one device", str(self.kind))
 
     def __str__(self) -> str:
-        from labkit.views.table import text_table
-
-        return f"{self._title}\n{text_table(*self._table(), str(self.kind))}"
+        return repr(self._table())
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        from labkit.views.table import table
-
-        html = table(*self._table(), caption=self._title, footer=str(self.kind))
-        return {"text/plain": str(self), "text/html": html}
+        return self._table()._repr_mimebundle_()
 
 
 def footprint(
     parameters: float,
     *,
+    data: int = 1,
+    zero: int = 0,
+    layers: int | None = None,
     batch: int = 32,
     activation_bytes: float = 0,
     example_bytes: float = 0,
     convention: str = "float32 adam",
 ) -> Footprint:
-    """What each replica holds when training is data parallel: all of the model, its own batch.
+    """What each of `data` replicas holds when training is data parallel: the model, its own batch.
 
+    `zero` shards the optimizer's state (1), the gradients too (2), the weights too (3). With
+    `layers` equal layers, stage 3 also holds the one that it has gathered; the paper leaves it out.
     `batch` counts the examples of one replica; `activation_bytes` and `example_bytes` are per
     example. A single device is the same thing with one replica.
     """
     count = round(number("parameters", parameters, at_least=0))
     whole("batch", batch, at_least=1)
+    sharded = ("optimizer", "gradients", "weights")[: one_of("zero", zero, (0, 1, 2, 3))]
     activation = round(number("activation_bytes", activation_bytes, at_least=0))
     example = round(number("example_bytes", example_bytes, at_least=0))
     state = CONVENTIONS[one_of("convention", convention, CONVENTIONS)]
@@ -138,9 +141,15 @@ def footprint(
         Part(name, each * batch, f"{bytes_text(each)} × {count_text(batch)} examples")
         for name, each in (("activations", activation), ("data", example))
     ]
+    if zero == 3 and layers is not None:
+        layer = -(-state[0] * count // whole("layers", layers, at_least=1))
+        parts.append(Part("gathered layer", layer, f"all weights / {layers} layers"))
     per_parameter = " + ".join(map(str, state))
     kind = modelled(f"{per_parameter} bytes per parameter, activations and inputs per example")
-    return Footprint("data parallel", convention, count, tuple(parts), kind)
+    step = Footprint("data parallel", convention, count, tuple(parts), kind)
+    if whole("data", data, at_least=1) == 1 or not sharded:
+        return step
+    return replace(step.sharded(data, sharded), scheme=f"ZeRO-{zero} on {data:,} devices")
 
 
 def bars(footprints: Mapping[str, Footprint], device_memory: float | None = None) -> Picture:

@@ -9,7 +9,8 @@ from labkit.kinds import Kind, rate_text, ratio_text, seconds_text
 
 __all__ = ["SECONDS", "Estimate", "percent", "quantity_text", "span_text"]
 
-SECONDS = {"ns": 1e-9, "µs": 1e-6, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+SECONDS = {"ns": 1e-9, "µs": 1e-6, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0,
+           "days": 86_400.0}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -56,10 +56,15 @@ def footprints(found: Mapping[str, Any], device_memory: float | None = None) -> 
 
 def footprints_board(found: Mapping[str, Any], device_memory: float | None) -> Sketch:
     """The drawing of `footprints`."""
+    every = dict.fromkeys(part.name for one in found.values() for part in one.parts)
+    rows = {
+        name: dict.fromkeys(every, 0) | {part.name: part.bytes for part in one.parts}
+        for name, one in found.items()
+    }
     return stacked(
         "Memory of one training step",
         "Bytes on one device, by what holds them.",
-        {name: {part.name: part.bytes for part in one.parts} for name, one in found.items()},
+        rows,
         bytes_text,
         modelled("bytes per parameter and per example, counted, not timed"),
         limit=device_memory or 0,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from itertools import chain, repeat, zip_longest
 
@@ -25,6 +26,25 @@ PROSE = "; white-space: normal; overflow-wrap: anywhere; min-width: 11em"
 SHORT_PROSE = "; white-space: normal; min-width: 5em"
 NOTE = "margin: 0.3em 0; max-width: 52em; font-size: 0.93em; line-height: 1.4"
 NUMBER = re.compile(r"[^\w\s]?\s?\d.{0,23}")
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """A table that shows itself, in a notebook and as text."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+    footer: str = ""
+    prose: bool = False
+
+    def __repr__(self) -> str:
+        text = text_table(self.head, self.rows, self.footer, prose=self.prose)
+        return f"{self.caption}\n{text}" if self.caption else text
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        html = table(self.head, self.rows, self.caption, self.footer, prose=self.prose)
+        return {"text/plain": repr(self), "text/html": html}
 
 
 def table(

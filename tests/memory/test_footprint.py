@@ -48,10 +48,18 @@ TABLE_1 = {
 def test_sharding_takes_what_the_zero_paper_prints(case):
     parameters, devices = case
     whole = footprint(parameters, convention="mixed adam 16")
-    stages = (("optimizer",), ("optimizer", "gradients"), STATE)
-    found = [whole.sharded(devices, parts).total / 1e9 for parts in stages]
+    found = [
+        footprint(parameters, convention="mixed adam 16", data=devices, zero=zero).total / 1e9
+        for zero in (1, 2, 3)
+    ]
     assert found == pytest.approx(TABLE_1[case], rel=3e-3)
     assert whole.total == 16 * parameters
+
+
+def test_stage_3_holds_the_layer_that_it_gathered_where_the_layers_are_known():
+    whole = {"parameters": 7.5e9, "convention": "mixed adam 16", "data": 64, "zero": 3}
+    assert footprint(**whole, layers=30)["gathered layer"] == 2 * 7.5e9 / 30
+    assert footprint(**whole, layers=30).total == footprint(**whole).total + 2 * 7.5e9 / 30
 
 
 @given(st.integers(0, 10**12), st.integers(1, 10_000), st.sampled_from(sorted(CONVENTIONS)))
@@ -87,6 +95,8 @@ def test_it_shows_its_breakdown_and_kind_and_comes_back_from_json():
         {"parameters": 1, "activation_bytes": -2},
         {"parameters": 1, "example_bytes": None},
         {"parameters": 1, "convention": "float8"},
+        {"parameters": 1, "data": 0},
+        {"parameters": 1, "zero": 4},
     ],
 )
 def test_a_wrong_argument_is_named_with_its_value(wrong):

@@ -1,0 +1,133 @@
+"""The formulas of a transformer: parameters, activations and FLOPs, as published.
+
+Narayanan et al. 2021 count parameters, Korthikanti et al. 2022 activations and FLOPs; their letters
+are in the formulas: L layers, h hidden, a heads, s sequence, v vocabulary, b micro-batch,
+t tensor-parallel ranks, p pipeline stages. Activations are 16-bit, with 1-byte dropout masks.
+
+>>> activations_per_layer(hidden=6144, heads=64, sequence=2048, micro_batch=4, tensor=8)
+1325400064
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labkit.arguments import one_of, whole
+from labkit.kinds import LabError
+from labkit.plain import stored
+
+
+def activations_per_layer(
+    *, hidden: int, heads: int, sequence: int, micro_batch: int, tensor: int = 1,
+    sequence_parallel: bool = False, recompute: str = "none",
+) -> int:  # fmt: skip
+    """Bytes that one layer keeps for its backward pass, on one device.
+
+    "selective" recomputes what attention makes of size s² (5as/h); "full" keeps the input alone.
+    """
+    for name in ("hidden", "heads", "sequence", "micro_batch", "tensor"):
+        whole(name, locals()[name], at_least=1)
+    if one_of("recompute", recompute, ("none", "selective", "full")) == "full":
+        return 2 * sequence * micro_batch * hidden
+    shared = 34 / tensor if sequence_parallel else 10 + 24 / tensor
+    attention = 5 * heads * sequence / (hidden * tensor) if recompute == "none" else 0
+    return round(sequence * micro_batch * hidden * (shared + attention))
+
+
+@stored
+@dataclass(frozen=True, kw_only=True)
+class Transformer:
+    """A transformer, the batch of one step, and the device of which stage is looked at."""
+
+    layers: int
+    hidden: int
+    heads: int
+    sequence: int
+    vocabulary: int
+    micro_batch: int = 1
+    microbatches: int | None = None
+    """Of a step; None stands for enough to fill the pipeline."""
+    tensor: int = 1
+    pipeline: int = 1
+    chunks: int = 1
+    stage: int = 0
+    data: int = 1
+    zero: int = 0
+    sequence_parallel: bool = False
+    recompute: str = "none"
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "vocabulary", "pipeline", "chunks", "data"):
+            whole(name, getattr(self, name), at_least=1)
+        whole("microbatches", 1 if self.microbatches is None else self.microbatches, at_least=1)
+        whole("stage", self.stage, at_most=self.pipeline - 1)
+        one_of("zero", self.zero, (0, 1, 2, 3))
+        self.layer_activations(self.recompute)  # checks the rest
+        for name, parts in (("heads", self.tensor), ("layers", self.pipeline * self.chunks)):
+            if getattr(self, name) % parts:
+                by = "tensor" if name == "heads" else "pipeline × chunks"
+                raise LabError(f"{name} must be a multiple of {by} = {parts}, got {self}.")
+
+    @property
+    def batch(self) -> int:
+        """Sequences of one step on all devices; `microbatches` counts once where it is None."""
+        return self.micro_batch * (self.microbatches or 1) * self.data
+
+    @property
+    def parameters(self) -> int:
+        """P = 12Lh² (1 + 13/(12h) + (v + s)/(12Lh)): layers, word and position embeddings."""
+        h = self.hidden
+        return self.layers * (12 * h**2 + 13 * h) + (self.vocabulary + self.sequence) * h
+
+    @property
+    def layer(self) -> int:
+        """Parameters of a layer on this device: tensor ranks divide all but norms and 2 biases."""
+        return -(-(12 * self.hidden**2 + 7 * self.hidden) // self.tensor) + 6 * self.hidden
+
+    @property
+    def words(self) -> int:
+        """Parameters of the word embedding on this device; the head multiplies with it, too."""
+        return -(-self.vocabulary * self.hidden // self.tensor)
+
+    @property
+    def held(self) -> int:
+        """Parameters of this device: both embeddings are in the first stage, a copy in the last."""
+        ends = self.words * (self.stage in (0, self.pipeline - 1))
+        positions = self.sequence * self.hidden * (self.stage == 0)
+        return self.layers // self.pipeline * self.layer + ends + positions
+
+    @property
+    def in_flight(self) -> int:
+        """Micro-batches whose activations this stage keeps under 1F1B, counted for each chunk."""
+        p, v = self.pipeline, self.chunks
+        most = p - self.stage if v == 1 else (v - 1) * p + 2 * (p - 1 - self.stage) + 1
+        return min(most, (self.microbatches or most) * v)
+
+    def layer_activations(self, recompute: str) -> int:
+        """Bytes of one micro-batch in one layer."""
+        return activations_per_layer(
+            hidden=self.hidden, heads=self.heads, sequence=self.sequence,
+            micro_batch=self.micro_batch, tensor=self.tensor,
+            sequence_parallel=self.sequence_parallel, recompute=recompute,
+        )  # fmt: skip
+
+    @property
+    def end_activations(self) -> int:
+        """The embedding's dropout masks; inputs of the last norm and the head, float32 logits."""
+        one = self.sequence * self.micro_batch * self.hidden
+        one //= self.tensor if self.sequence_parallel else 1
+        masks = one * min(self.pipeline, self.microbatches or self.pipeline) * (self.stage == 0)
+        logits = 4 * self.sequence * self.micro_batch * self.vocabulary // self.tensor
+        return masks + (4 * one + logits) * (self.stage == self.pipeline - 1)
+
+    def step_flops(self, layers: float = 72, attention: float = 72 / 6) -> float:
+        """72BLsh² (1 + s/(6h) + v/(12hL)) for a batch of B sequences."""
+        s, h = self.sequence, self.hidden
+        head = 72 / 12 * self.vocabulary * h
+        return self.batch * s * (self.layers * h * (layers * h + attention * s) + head)
+
+    @property
+    def hardware_flops(self) -> float:
+        """With what is computed again: attention, or the whole forward pass of each layer."""
+        again = {"none": (72, 12), "selective": (72, 24), "full": (96, 16)}
+        return self.step_flops(*again[self.recompute])

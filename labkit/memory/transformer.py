@@ -1,0 +1,144 @@
+"""What a transformer needs of a device: memory by stage, which GPU it fits, MFU, days of training.
+
+>>> model = transformer(layers=48, hidden=6144, heads=64, sequence=2048, vocabulary=51200,
+...                     micro_batch=4, tensor=8, sequence_parallel=True, recompute="selective")
+>>> model.parameters, mfu(model, seconds=1.10, gpus=8)
+(22074261504, 41.7 %, modelled: 72BLsh²(1 + s/6h + v/12hL) FLOPs of 4 sequences in 1.10 s on 8 GPUs)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from labkit.arguments import number, one_of, whole
+from labkit.kinds import (
+    LabError,
+    Quantity,
+    Seconds,
+    bytes_text,
+    count_text,
+    modelled,
+    percent_text,
+    seconds_text,
+)
+from labkit.known_hardware import GPUS
+from labkit.memory.footprint import CONVENTIONS, STATE, Footprint, Part
+from labkit.memory.recommend import USABLE
+from labkit.memory.shape import Transformer
+
+if TYPE_CHECKING:
+    from labkit.views.table import Table
+
+
+def transformer(*, convention: str = "mixed adam 16", **model: Any) -> Footprint:
+    """One device of a pipeline stage under 1F1B: state, activations, and what is there for a while.
+
+    layers, hidden, heads, sequence, vocabulary; micro_batch=1, microbatches=None (enough to fill
+    the pipeline), tensor=1, pipeline=1, chunks=1 (more: interleaved), stage=0, data=1, zero=0,
+    sequence_parallel=False, recompute="none" ("selective", "full").
+    """
+    return _footprint(Transformer(**model), convention)
+
+
+def _footprint(model: Transformer, convention: str) -> Footprint:
+    sizes = CONVENTIONS[one_of("convention", convention, CONVENTIONS)]
+    kept, chunk = model.layer_activations(model.recompute), model.pipeline * model.chunks
+    held = f"{model.layers // chunk} layers, {model.in_flight} in flight"
+    found = [(name, size * model.held, f"{size} B × {count_text(model.held)} parameters")
+             for name, size in zip(STATE, sizes, strict=True)]  # fmt: skip
+    found += [
+        ("activations", kept * model.in_flight * model.layers // chunk,
+         f"{bytes_text(kept)} × {held}"),
+        ("embedding and head", model.end_activations, "dropout masks, inputs, logits"),
+        ("recomputed layer", model.layer_activations("none") - kept, "during its backward pass"),
+        ("gathered layer", sizes[0] * max(model.layer, model.words) * (model.zero == 3),
+         "weights of the largest layer, not sharded"),
+    ]  # fmt: skip
+    parts = tuple(Part(*one) for one in found if one[0] in (*STATE, "activations") or one[1])
+    kind = modelled("Narayanan et al. 2021 (parameters), Korthikanti et al. 2022 (activations)")
+    step = Footprint("", convention, model.parameters, parts, kind, model).sharded(
+        model.data, ("optimizer", "gradients", "weights")[: model.zero]
+    )
+    scheme = (
+        f"stage {model.stage} of {model.pipeline}, tensor {model.tensor}, data {model.data}, "
+        f"ZeRO-{model.zero}, recompute {model.recompute}"
+    )
+    return replace(step, scheme=scheme, kind=kind)
+
+
+def stages(step: Footprint) -> dict[str, Footprint]:
+    """One device of each pipeline stage, by name, for `bars`."""
+    model = _model(step)
+    each = (replace(model, stage=stage) for stage in range(model.pipeline))
+    return {f"stage {one.stage}": _footprint(one, step.convention) for one in each}
+
+
+def _model(step: Footprint) -> Transformer:
+    if not isinstance(step, Footprint) or step.model is None:
+        raise LabError(f"This needs what memory.transformer(...) returns, got {step!r}.")
+    return step.model
+
+
+class Utilisation(Quantity):
+    """A share of the peak FLOP/s; `hardware` also counts the FLOPs that were recomputed."""
+
+    unit = "share"
+    hardware: float
+
+    def __str__(self) -> str:
+        return percent_text(self)
+
+
+def mfu(
+    model: Footprint, *, seconds: float, gpus: int, batch: int | None = None,
+    peak: float = GPUS["A100 80 GB"].flops,
+) -> Utilisation:  # fmt: skip
+    """Model FLOPs utilisation: the FLOPs that a step must do, over what the GPUs could have done.
+
+    A step has `batch` sequences, or micro_batch × microbatches × data of the model.
+    """
+    of = _model(model)
+    if batch is not None:
+        of = replace(of, micro_batch=whole("batch", batch, at_least=1), microbatches=1, data=1)
+    could = number("seconds", seconds, above=0) * number("peak", peak, above=0)
+    could *= whole("gpus", gpus, at_least=1)
+    what = f"{of.batch:,} sequences in {seconds_text(seconds)} on {gpus:,} GPUs"
+    kind = modelled(f"72BLsh²(1 + s/6h + v/12hL) FLOPs of {what}")
+    share = Utilisation(of.step_flops() / could, kind)
+    share.hardware = of.hardware_flops / could
+    return share
+
+
+def time_to_train(*, parameters: float, tokens: float, gpus: int, flops: float) -> Seconds:
+    """8TP/(nX): `tokens` through `parameters` at `flops` achieved per second on each GPU.
+
+    2 FLOPs a parameter and token forward, 4 backward, 2 for full recomputation. Without it the
+    time is 6/8 of this (Narayanan et al. 2021, equation 4).
+    """
+    work = 8 * number("parameters", parameters, above=0) * number("tokens", tokens, above=0)
+    rate = whole("gpus", gpus, at_least=1) * number("flops", flops, above=0)
+    return Seconds(work / rate, modelled("8TP/(nX), Narayanan et al. 2021"))
+
+
+def fullest(step: Footprint) -> Footprint:
+    """The stage of a pipeline that holds most; any other step is its own."""
+    return max(stages(step).values(), key=lambda one: one.total) if step.model else step
+
+
+def fits(step: Footprint) -> Table:
+    """On which known GPUs a step fits; of a pipeline, its fullest stage."""
+    from labkit.views.table import Table
+
+    most = fullest(step)
+    rows = [
+        (name, bytes_text(gpu.memory), percent_text(most.total / gpu.memory),
+         "yes" if most.total <= USABLE * gpu.memory else "no")
+        for name, gpu in GPUS.items()
+    ]  # fmt: skip
+    title = f"{most.parameters:,} parameters, {most.scheme}: {bytes_text(most.total)}"
+    note = (
+        "modelled: bytes counted, nine tenths of a GPU's memory taken as usable; the memory is "
+        "recorded, with its source in labkit.known_hardware.GPUS"
+    )
+    return Table(("GPU", "memory", "the step needs", "fits"), rows, title, note)

@@ -1,0 +1,183 @@
+"""The calculator for transformers gives what the papers print, and says what it counted."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit import memory, plain
+from labkit.kinds import LabError
+from labkit.known_hardware import GPUS
+from labkit.memory import activations_per_layer, mfu, stages, time_to_train, transformer
+
+GIB = 2**30
+# Korthikanti et al. 2022, Table 3: the four models, with vocabulary 51,200 and sequence 2,048.
+MODELS = {
+    "22B": {"layers": 48, "hidden": 6144, "heads": 64, "micro_batch": 4},
+    "175B": {"layers": 96, "hidden": 12288, "heads": 96, "pipeline": 8, "microbatches": 64},
+    "530B": {"layers": 105, "hidden": 20480, "heads": 128, "pipeline": 35, "microbatches": 280},
+    "1T": {"layers": 128, "hidden": 25600, "heads": 160, "pipeline": 64, "microbatches": 512},
+}
+
+
+def model(name, **options):
+    usual = {"sequence": 2048, "vocabulary": 51200, "tensor": 8}
+    return transformer(**{**usual, **MODELS[name], **options})
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds", "gpus", "percent", "hardware"),
+    [("22B", 1.10, 8, 41.5, 43.7), ("175B", 13.75, 64, 51.4, 52.8),
+     ("530B", 37.83, 280, 56.0, 57.0), ("1T", 71.49, 512, 56.3, 57.0)],
+)  # fmt: skip
+def test_mfu_is_what_table_5_prints(name, seconds, gpus, percent, hardware):
+    """The seconds are printed with three digits: 1.10 s can be anything from 41.5 to 41.8 %."""
+    found = mfu(model(name, recompute="selective"), seconds=seconds, gpus=gpus, peak=312e12)
+    assert 100 * found == pytest.approx(percent, rel=0.005)
+    assert 100 * found.hardware == pytest.approx(hardware, rel=0.005)
+    assert found.kind.name == "modelled"
+
+
+def test_a_batch_can_be_given_and_full_recomputation_costs_a_third_more():
+    one = {"seconds": 13.75, "gpus": 64}
+    assert mfu(model("175B", microbatches=None), batch=64, **one) == mfu(model("175B"), **one)
+    full = mfu(model("175B", recompute="full"), **one)
+    # The head is not computed again: a little less than 8/6.
+    assert full.hardware / full == pytest.approx(8 / 6, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "gigabytes"),
+    [({}, 7.08), ({"tensor": 8}, 1.325), ({"tensor": 8, "sequence_parallel": True}, 0.885),
+     ({"tensor": 8, "sequence_parallel": True, "recompute": "selective"}, 0.214),
+     ({"tensor": 8, "recompute": "selective"}, 0.654), ({"recompute": "full"}, 0.1007)],
+)  # fmt: skip
+def test_activations_of_a_layer_are_those_of_the_formulas(options, gigabytes):
+    found = activations_per_layer(hidden=6144, heads=64, sequence=2048, micro_batch=4, **options)
+    assert found / 1e9 == pytest.approx(gigabytes, abs=5e-4 if gigabytes < 2 else 5e-3)
+
+
+@given(
+    st.integers(1, 12), st.integers(1, 64), st.sampled_from([1, 2, 4, 8]), st.integers(1, 4),
+    st.integers(1, 30),
+)  # fmt: skip
+def test_parameters_are_those_of_a_model_that_is_built_by_hand(layers, h, tensor, heads, words):
+    """An independent count: every matrix and vector of a GPT, whole and on all tensor ranks."""
+    s = 16
+    matrices = [(h, 3 * h), (3 * h,), (h, h), (h, 4 * h), (4 * h,), (4 * h, h)]
+    vectors = [(h,)] * 6  # two norms with scale and shift, two biases after a sum
+    each = sum(map(math.prod, matrices + vectors))
+    found = transformer(
+        layers=layers, hidden=h, heads=8 * heads, sequence=s, vocabulary=words, tensor=tensor
+    )
+    whole = layers * each + words * h + s * h
+    assert found.parameters == whole
+    copies = (tensor - 1) * (layers * 6 * h + s * h)  # each tensor rank keeps these
+    on_all = tensor * found["weights"] // 2
+    assert whole + copies <= on_all <= whole + copies + tensor * (layers + 1)
+    formula = 12 * layers * h**2 * (1 + 13 / (12 * h) + (words + s) / (12 * layers * h))
+    assert found.parameters == pytest.approx(formula)
+
+
+@pytest.mark.parametrize("pipeline", [1, 2, 4, 8])
+def test_the_first_stage_of_1f1b_keeps_all_layers_worth_of_activations(pipeline):
+    layer = activations_per_layer(hidden=12288, heads=96, sequence=2048, micro_batch=1, tensor=8)
+    every = stages(model("175B", pipeline=pipeline, microbatches=None))
+    held = [one["activations"] / (layer * 96 / pipeline) for one in every.values()]
+    assert held == list(range(pipeline, 0, -1))
+
+
+@pytest.mark.parametrize(("pipeline", "chunks"), [(8, 3), (4, 2), (2, 6)])
+def test_interleaving_keeps_the_published_factor_more(pipeline, chunks):
+    plain_, interleaved = (
+        model("175B", pipeline=pipeline, chunks=v, microbatches=None)["activations"]
+        for v in (1, chunks)
+    )
+    assert interleaved / plain_ == pytest.approx(1 + (pipeline - 1) / (pipeline * chunks))
+
+
+def test_few_micro_batches_keep_fewer_activations_than_the_pipeline_allows():
+    few, many = (model("175B", microbatches=m)["activations"] for m in (3, None))
+    assert few / many == pytest.approx(3 / 8)
+
+
+def test_stages_hold_the_model_and_both_ends_of_it():
+    every = list(stages(model("22B", tensor=1, pipeline=4)).values())
+    weights = [one["weights"] // 2 for one in every]
+    assert weights[1] == weights[2] == 12 * (12 * 6144**2 + 13 * 6144)
+    assert weights[0] - weights[1] == (51200 + 2048) * 6144
+    assert weights[3] - weights[1] == 51200 * 6144  # the head's copy of the word embedding
+    assert sum(weights) == every[0].parameters + 51200 * 6144
+    assert [len(one.parts) for one in every] == [5, 4, 4, 5]
+
+
+@pytest.mark.parametrize("zero", range(4))
+def test_zero_shards_what_the_stage_says(zero):
+    whole, sharded = model("22B"), model("22B", data=16, zero=zero)
+    for level, name in enumerate(("optimizer", "gradients", "weights"), start=1):
+        share = 16 if zero >= level else 1
+        assert sharded[name] == -(-whole[name] // share)
+    extra = sharded.total - sum(sharded[p.name] for p in whole.parts)
+    layer = 12 * 6144**2 // 8 + 7 * 6144 // 8 + 6 * 6144
+    assert extra == (2 * layer if zero == 3 else 0)
+
+
+def test_recomputation_needs_one_layer_more_while_it_runs():
+    found = {name: model("22B", recompute=name) for name in ("none", "selective", "full")}
+    totals = [one["activations"] for one in found.values()]
+    assert totals == sorted(totals, reverse=True)
+    layer = totals[0] // 48
+    assert found["full"]["recomputed layer"] + found["full"]["activations"] // 48 == layer
+
+
+@pytest.mark.parametrize(
+    ("case", "days"),
+    [((175e9, 300e9, 1024, 140e12), 34), ((1.008e12, 450e9, 3072, 163e12), 84)],
+)
+def test_days_of_training_are_those_that_were_printed(case, days):
+    """Narayanan et al. 2021, section 5.1: GPT-3 and a trillion parameters."""
+    names = ("parameters", "tokens", "gpus", "flops")
+    found = time_to_train(**dict(zip(names, case, strict=True)))
+    assert round(found / 86_400) == days
+    assert found.kind.name == "modelled"
+    assert str(found).endswith("days")
+
+
+def test_a_step_fits_where_nine_tenths_of_the_memory_are_enough():
+    def gpus(step):
+        return [row[0] for row in memory.fits(step).rows if row[-1] == "yes"]
+
+    small = memory.footprint(3e9, convention="mixed adam 16")  # 48 GB
+    assert "A100 40 GB" not in gpus(small)
+    assert "A100 80 GB" in gpus(small)
+    tight = memory.footprint(4.6e9, convention="mixed adam 16")  # 73.6 GB, more than 72
+    assert "A100 80 GB" not in gpus(tight)
+    big = model("175B", microbatches=None)
+    most = max(one.total for one in stages(big).values())
+    assert memory.fullest(big).total == most
+    assert gpus(big) == [name for name, gpu in GPUS.items() if most <= 0.9 * gpu.memory]
+    assert memory.fits(big)._repr_mimebundle_()["text/html"].count('<th scope="row"') == len(GPUS)
+
+
+def test_it_comes_back_from_json_and_bars_take_footprints_with_different_parts():
+    found = model("22B", data=2, zero=3, recompute="full")
+    assert plain.load(plain.dump(found)) == found
+    shown = memory.bars({"ZeRO-3": found, "small": memory.footprint(1e9)}, device_memory=80e9)
+    assert "ZeRO-3" in shown.alt
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"layers": 0}, {"tensor": 7}, {"pipeline": 5}, {"zero": 4}, {"recompute": "some"},
+     {"microbatches": 0}, {"stage": 1}, {"chunks": 5}, {"convention": "adam"}],
+)  # fmt: skip
+def test_a_wrong_argument_is_named(wrong):
+    with pytest.raises(LabError) as fault:
+        model("22B", **wrong)
+    assert {"tensor": "heads", "pipeline": "layers"}.get(*wrong, *wrong) in str(fault.value)
+
+
+def test_mfu_needs_a_transformer():
+    with pytest.raises(LabError, match="transformer"):
+        mfu(memory.footprint(1e9), seconds=1, gpus=1)
