@@ -15,7 +15,6 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,6 @@ from labkit.kinds import Kind, LabError, Seconds, modelled, percent_text, second
 __all__ = [
     "Goodput",
     "checkpoint_interval",
-    "compare_intervals",
     "expected_slowest",
     "goodput",
     "mtbf",
@@ -86,15 +84,6 @@ class Goodput:
             f"checkpoints, {percent_text(self.failures)} lost to failures"
         )
 
-    @property
-    def parts(self) -> dict[str, float]:
-        """The shares by name."""
-        return {
-            "training": self.training,
-            "writing checkpoints": self.writing,
-            "lost to failures": self.failures,
-        }
-
 
 def goodput(interval: float, *, mtbf: float, write: float, restart: float = 0.0) -> Goodput:
     """The shares in the long run, with a checkpoint after each `interval` of training.
@@ -104,12 +93,10 @@ def goodput(interval: float, *, mtbf: float, write: float, restart: float = 0.0)
     with its checkpoint then takes mtbf · exp(restart/mtbf) · (exp((interval+write)/mtbf) - 1) on
     average (Daly 2006).
     """
-    _check(interval, mtbf, write, restart)
-    # Both shares are products of numbers that may be too small or too large to be written alone.
-    one = math.exp(-restart / mtbf) / mtbf
-    each = one / math.expm1(min((interval + write) / mtbf, 700.0))
+    kind = modelled(f"{_costs(interval, mtbf, write, restart)}; Daly's closed form")
+    failed = min((interval + write) / mtbf, 700.0)  # beyond it, exp is too large for a float
+    each = math.exp(-restart / mtbf) / mtbf / math.expm1(failed)
     training, writing = interval * each, write * each
-    kind = modelled(f"{_words(mtbf, write, restart)}; failures at random, Daly's closed form")
     return Goodput(training, writing, 1 - training - writing, kind)
 
 
@@ -123,7 +110,7 @@ def simulate_failures(
     seed: int = 0,
 ) -> Goodput:
     """The shares of one job with so many failures, one after the other, at random times."""
-    _check(interval, mtbf, write, restart)
+    text = f"{_costs(interval, mtbf, write, restart)}; {failures:,} failures simulated, seed {seed}"
     dice = random.Random(seed)
     count, total = 0, 0.0
     for _ in range(whole("failures", failures, at_least=1)):
@@ -132,46 +119,14 @@ def simulate_failures(
         count += int(max(until_failure - restart, 0.0) // (interval + write))
         total += until_failure
     training, writing = count * interval / total, count * write / total
-    text = f"{_words(mtbf, write, restart)}; {failures:,} failures simulated, seed {seed}"
     return Goodput(training, writing, 1 - training - writing, modelled(text))
 
 
-@dataclass(frozen=True, repr=False)
-class Intervals:
-    """Goodput by checkpoint interval. Name it in a cell and it is drawn."""
-
-    rows: dict[float, Goodput]
-
-    @property
-    def best(self) -> float:
-        """The interval with the highest goodput."""
-        return max(self.rows, key=lambda interval: self.rows[interval].training)
-
-    def __repr__(self) -> str:
-        lines = [f"every {seconds_text(each):>12}: {one}" for each, one in self.rows.items()]
-        return "\n".join([*lines, str(next(iter(self.rows.values())).kind)])
-
-    def _repr_mimebundle_(self, **options: object) -> Any:
-        from labkit.views.bars import goodputs
-
-        return goodputs(self)._repr_mimebundle_(**options)
-
-
-def compare_intervals(
-    intervals: Sequence[float], *, mtbf: float, write: float, restart: float = 0.0
-) -> Intervals:
-    """The goodput with each of these checkpoint intervals."""
-    costs = {"mtbf": mtbf, "write": write, "restart": restart}
-    return Intervals({float(each): goodput(each, **costs) for each in intervals})
-
-
-def _check(interval: float, mtbf: float, write: float, restart: float) -> None:
+def _costs(interval: float, mtbf: float, write: float, restart: float) -> str:
+    """The costs in words, once they are numbers that can be."""
     number("interval", interval, above=0)
     number("mtbf", mtbf, above=0)
     number("write", write, at_least=0)
     number("restart", restart, at_least=0)
-
-
-def _words(mtbf: float, write: float, restart: float) -> str:
     times = [seconds_text(each) for each in (mtbf, write, restart)]
     return f"MTBF {times[0]}, {times[1]} for a checkpoint, {times[2]} for a restart"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from labkit.kinds import Kind, bytes_text, modelled, percent_text, seconds_text
+from labkit.kinds import Kind, bytes_text, modelled, seconds_text
 from labkit.views.figure import Picture
 from labkit.views.sketch import WIDTH, Sketch
 
@@ -90,21 +90,6 @@ def until_done(result: Any) -> Picture:
         rows, "{:.1f} h".format, result.kind, bold=soonest,
     )  # fmt: skip
     return board.picture(f"Hours until done: {said}. Done first with {result.soonest}.")
-
-
-def goodputs(shown: Any) -> Picture:
-    """The shares of a long job, for several checkpoint intervals."""
-    names = {each: f"every {seconds_text(each)}" for each in shown.rows}
-    best = names[shown.best] = f"{names[shown.best]}, the best of these"
-    said = "; ".join(f"{seconds_text(each)}: {one}" for each, one in shown.rows.items())
-    board = stacked(
-        "Where the time goes, by checkpoint interval",
-        "Checkpoints that are rare lose more to failures, frequent ones more to writing.",
-        {names[each]: one.parts for each, one in shown.rows.items()},
-        lambda share: percent_text(share) if share < 1 - 1e-9 else "",  # not the total
-        next(iter(shown.rows.values())).kind, bold=best,
-    )  # fmt: skip
-    return board.picture(f"Shares of time by checkpoint interval. {said}. Best {best}.")
 
 
 def parts_of_a_step(found: Any) -> Picture:

@@ -19,6 +19,11 @@ from labkit.views.figure import (
 from labkit.views.sketch import Sketch
 from labkit.views.timeline import Bar, Lanes, State
 
+AXES = {
+    "bytes": "size of each rank's buffer",
+    "ranks": "number of ranks, doubling",
+    "bucket": "size of a bucket",
+}
 _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
@@ -68,9 +73,9 @@ def costs(shown: Any) -> Picture:
     """A line for each algorithm by message size or rank count; both axes grow by factors."""
     with style():
         chart = figure(8, 4.6)
-        by_size = shown.by == "bytes"
+        by_size = shown.by != "ranks"
         axes = chart.add_subplot(
-            xlabel="size of each rank's buffer" if by_size else "number of ranks, doubling",
+            xlabel=AXES[shown.by],
             ylabel="time",
         )
         axes.set(xscale="log", yscale="log", title=shown.title)
@@ -124,48 +129,6 @@ def _alt(shown: Any) -> str:
         for name, times in shown.seconds.items()
     )
     return f"{shown!r} At {first} and {last}: {ends}."
-
-
-def bucket_sizes(shown: Any) -> Picture:
-    """Time until all gradients are summed, by bucket size: with overlap and without."""
-    from matplotlib.ticker import LogLocator
-
-    sizes, plans = list(shown.plans), list(shown.plans.values())
-    best = shown.plans[shown.best]
-    backward = best.backward[-1][1]
-    with style():
-        chart = figure(8, 4.2)
-        axes = chart.add_subplot(xlabel="size of a bucket", ylabel="time from its start")
-        axes.set(xscale="log", title="Backward pass and all-reduces, by size of the buckets")
-        one_by_one = [backward + plan.communication for plan in plans]
-        for i, (name, seconds) in enumerate(
-            (("with overlap", [plan.seconds for plan in plans]), ("without", one_by_one))
-        ):
-            axes.plot(sizes, seconds, label=name, markevery=(4 * i, 8), **look(i).line)
-        axes.axhline(backward, color=FAINT, linewidth=1, linestyle=":", marker="")
-        axes.annotate(
-            "the backward pass alone", (sizes[-1], backward), xytext=(-4, -10), va="center",
-            textcoords="offset points", ha="right", size=9, color=FAINT,
-        )  # fmt: skip
-        axes.plot([shown.best], [best.seconds], "o", color="white", markeredgecolor=INK,
-                  markersize=9, markeredgewidth=1.6, zorder=5)  # fmt: skip
-        axes.set_ylim(0, 1.05 * max(one_by_one))
-        axes.minorticks_off()
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter(lambda value, _: _round(bytes_text(value)))
-        axes.yaxis.set_major_formatter(lambda value, _: _round(seconds_text(value)))
-        legend_below(chart, axes)
-        ends = f"{_overlapped(sizes[0], plans[0])}; {_overlapped(sizes[-1], plans[-1])}"
-        alt = (
-            f"A backward pass of {seconds_text(backward)} with all-reduces in buckets. {ends}. "
-            f"Best: {_overlapped(shown.best, best)}."
-        )
-        return picture(chart, alt, shown.kind)
-
-
-def _overlapped(size: float, plan: Any) -> str:
-    after = f"{seconds_text(plan.exposed)} exposed of {seconds_text(plan.communication)}"
-    return f"Buckets of {bytes_text(size)}: {seconds_text(plan.seconds)}, {after} of communication"
 
 
 def buckets(plan: Any) -> Picture:

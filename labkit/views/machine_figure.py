@@ -7,89 +7,70 @@ from typing import Any
 from labkit.views.figure import Picture
 from labkit.views.sketch import WIDTH, Box, Sketch
 
-LEFT, GAP, TOP = 24.0, 12.0, 84.0
+LEFT, GAP, TOP, BETWEEN, BOW = 24.0, 12.0, 84.0, 40.0, 11.0
 # The rows, by the beginning of a part's name: height of a box, series of its colour.
-ROWS = (("CPU", 74.0, 0), ("PCIe switch", 44.0, 5), ("GPU", 46.0, 2), ("NVSwitch", 34.0, 1))
-DEVICES = ("GPU", "TPU")
+ROWS = (("CPU", 74.0, 0), ("PCIe switch", 44.0, 5), ("GPU", 46.0, 2), ("TPU", 46.0, 2),
+        ("NVSwitch", 34.0, 1))  # fmt: skip
 
 
 def machine(shown: Any) -> Picture:
     """The picture of a `MachineTopology`."""
-    words = "; ".join(
-        f"{part}: {', '.join(found)}" for part in shown.parts if (found := shown.links(part))
+    about = (
+        f"{part}: {', '.join(filter(None, [' '.join(what.split()), *shown.links(part)]))}"
+        for part, what in shown.parts.items()
     )
-    about = "; ".join(f"{part}: {what}" for part, what in shown.parts.items() if what)
-    alt = f"{shown.name}. {' '.join(about.split())}. {words}".strip()
-    return machine_board(shown).picture(f"{alt}.")
+    return machine_board(shown).picture(f"{shown.name}. {'; '.join(about)}.")
 
 
 def machine_board(shown: Any) -> Sketch:
     """The drawing of `machine`."""
-    devices = [part for part in shown.parts if part.startswith(DEVICES)]
-    place = {part: float(number) for number, part in enumerate(devices)}
+    devices = [part for part in shown.parts if part[:3] in ("GPU", "TPU")]
+    place = {part: number for number, part in enumerate(devices)}
     bows = [one for one in shown.edges if one.a in place and one.b in place]
     bows.sort(key=lambda one: (abs(place[one.a] - place[one.b]), place[one.a]))
-    rows = [(prefix, high, series) for prefix, high, series in ROWS
-            if any(_is(part, prefix) for part in shown.parts)]  # fmt: skip
-    height = TOP + sum(high + 40 for _, high, _ in rows) + 11 * len(bows)
+    rows = {row: [part for part in shown.parts if part.startswith(row[0])] for row in ROWS}
+    height = TOP + sum(row[1] + BETWEEN for row, mine in rows.items() if mine) + BOW * len(bows)
     legend = "Lines: links, heavy where there are several. PCIe goes up, NVLink and the like down."
     board = Sketch(shown.name, height, legend if devices else "", kind=shown.kind)
     boxes: dict[str, Box] = {}
     y = TOP
-    for prefix, high, series in rows:
-        mine = [part for part in shown.parts if _is(part, prefix)]
+    for (_, high, series), mine in rows.items():
+        wide = (WIDTH - 2 * LEFT + GAP) / max(len(devices), len(mine), 1)
+        share = max(len(devices), len(mine)) // max(len(mine), 1)
         for number, part in enumerate(mine):
-            first, last = _columns(part, shown, place, number, len(mine))
-            wide = (WIDTH - 2 * LEFT + GAP) / max(len(devices), len(mine))
-            x = LEFT + first * wide
-            words = part if prefix == "GPU" else _words(part, shown)
-            boxes[part] = board.box(x, y, (last - first) * wide - GAP, high, words, series=series,
-                                    size=9)  # fmt: skip
-        y += high + 40
+            below = sorted(_below(part, shown, place)) or [share * number, share * (number + 1) - 1]
+            x, columns = LEFT + below[0] * wide, below[-1] + 1 - below[0]
+            words = part if part in place else _words(part, shown)
+            boxes[part] = board.box(x, y, columns * wide - GAP, high, words, series=series, size=9)
+        y += (high + BETWEEN) * bool(mine)
     for one in shown.edges:
         if one in bows or not {one.a, one.b} <= boxes.keys():
             continue
         a, b = sorted((boxes[one.a], boxes[one.b]), key=lambda box: (box.y, box.x))
-        if a.y == b.y:
-            board.line(a.right, b.left)
-        else:
-            x = min((a, b), key=lambda box: box.width).middle[0]
-            board.line((x, a.y + a.height), (x, b.y), heavy=one.count > 1)
-    low = max((box.y + box.height for box in boxes.values()), default=TOP)
-    ends = {part: [one for one in bows if part in (one.a, one.b)] for part in devices}
+        x = min((a, b), key=lambda box: box.width).middle[0]
+        ends = (a.right, b.left) if a.y == b.y else ((x, a.y + a.height), (x, b.y))
+        board.line(*ends, heavy=one.count > 1)
     for number, one in enumerate(bows):
-        deep = low + 10 + 11 * number
-        xs = [
-            boxes[part].at((ends[part].index(one) + 1) / (len(ends[part]) + 1), 1)
-            for part in sorted((one.a, one.b), key=place.__getitem__)
-        ]
-        path = (xs[0], (xs[0][0], deep), (xs[1][0], deep), xs[1])
-        board.line(*path, heavy=one.count > 1)
+        deep = y - BETWEEN + 10 + BOW * number
+        points = []
+        for part in sorted((one.a, one.b), key=place.__getitem__):
+            mine = [bow for bow in bows if part in (bow.a, bow.b)]
+            points.append(boxes[part].at((mine.index(one) + 1) / (len(mine) + 1), 1))
+        (x, top), (end, _) = points
+        board.line((x, top), (x, deep), (end, deep), (end, top), heavy=one.count > 1)
     return board
 
 
-def _is(part: str, prefix: str) -> bool:
-    return part.startswith(DEVICES if prefix == "GPU" else prefix)
-
-
-def _columns(
-    part: str, shown: Any, place: dict[str, float], number: int, count: int
-) -> tuple[float, float]:
-    """The columns of devices that a part spans: its own, those linked below it, or its share."""
+def _below(part: str, shown: Any, place: dict[str, int]) -> set[int]:
+    """The columns of the devices that a part is linked to, also through PCIe switches."""
     if part in place:
-        return place[part], place[part] + 1
-    below, seen = [part], set()
-    while below:
-        at = below.pop()
-        seen.add(at)
-        below += [end for one in shown.edges if at in (one.a, one.b) for end in (one.a, one.b)
-                  if end not in seen and (end in place or end.startswith("PCIe switch"))
-                  and at not in place]  # fmt: skip
-    mine = [place[one] for one in seen if one in place]
-    if mine:
-        return min(mine), max(mine) + 1
-    wide = max(len(place), count) / count
-    return number * wide, (number + 1) * wide
+        return {place[part]}
+    ends = [one.a if one.b == part else one.b for one in shown.edges if part in (one.a, one.b)]
+    found = {place[end] for end in ends if end in place}
+    if part.startswith("CPU"):
+        switches = [end for end in ends if end.startswith("PCIe switch")]
+        found = found.union(*(_below(switch, shown, place) for switch in switches))
+    return found
 
 
 def _words(part: str, shown: Any) -> str:

@@ -331,9 +331,12 @@ def test_a_step_is_never_shorter_than_its_parts_nor_longer_than_their_sum(layers
     assert sum(one.nbytes for one in plan.buckets) == pytest.approx(sum(b for _, b in layers))
 
 
-def test_the_best_bucket_is_found_between_one_layer_and_all():
+def test_time_by_bucket_size_lies_between_one_layer_and_all():
     shown = compare_buckets(LAYERS, **WIRE)
-    assert (min(shown.plans), max(shown.plans)) == pytest.approx((4e6, 48e6))
-    assert shown.plans[shown.best].seconds == pytest.approx(16.6e-3)
+    assert (shown.along[0], shown.along[-1]) == pytest.approx((4e6, 48e6))
+    overlapped, alone = shown.seconds["with overlap"], shown.seconds["without overlap"]
+    assert min(overlapped) == pytest.approx(16.6e-3)
+    assert all(one <= other + 1e-12 for one, other in zip(overlapped, alone, strict=True))
+    assert overlapped[-1] == pytest.approx(alone[-1])
     data, _ = shown._repr_mimebundle_()
-    assert "Best: Buckets of" in data["text/plain"]
+    assert "At 4.00 MB and 48.0 MB: with overlap" in data["text/plain"]

@@ -64,15 +64,14 @@ def read(library):
 
 def test_sockets_have_their_cores_and_their_memory(two_sockets):
     found = read_topology(two_sockets)
-    assert found.parts["CPU 0"] == "2 cores, 4 logical (0-1,4-5)\nmemory node 0: 1.02 GB"
-    assert found.parts["CPU 1"] == "2 cores, 4 logical (2-3,6-7)\nmemory node 1: 1.02 GB"
+    assert found.parts["CPU 0"] == "2 cores, 4 logical\nmemory node 0: 1.02 GB"
+    assert found.parts["CPU 1"] == "2 cores, 4 logical\nmemory node 1: 1.02 GB"
     assert "memory node 2: 1.02 GB, without cores" in found.notes
     assert Edge("CPU 0", "CPU 1", "") in found.edges
 
 
 def test_without_linux_it_says_what_it_cannot_see(tmp_path):
     found = read_topology(tmp_path)
-    assert next(iter(found.parts)) == "CPU 0"
     assert any("does not report" in note for note in found.notes)
 
 
@@ -95,7 +94,7 @@ def test_a_mesh_counts_each_link_once_and_says_what_is_down(read, two_sockets):
     links = {(one.a, one.b): one.count for one in found.edges if one.link == "NVLink"}
     pairs = {(f"GPU {r}", f"GPU {r ^ 1}"): 2 for r in range(0, 8, 2)}
     assert links == pairs | {(f"GPU {r}", f"GPU {r ^ 2}"): 1 for r in (0, 1, 4, 5)}
-    assert "NV2 NV1 PIX SYS" in found.parts["GPU 0"]
+    assert "1 NV2, 2 NV1, 3 PIX, 4 SYS" in found.parts["GPU 0"]
     assert sum("down" in note for note in found.notes) == 8
 
 
