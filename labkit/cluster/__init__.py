@@ -15,6 +15,7 @@ from labkit.cluster.batch import batch_script
 from labkit.cluster.cluster import Cluster
 from labkit.cluster.failures import RankError
 from labkit.cluster.fork_client import shutdown
+from labkit.cluster.in_rank import communicator
 from labkit.cluster.output import Line
 from labkit.cluster.run import Outcome, RunHandle
 from labkit.cluster.session import SlurmSession, slurm_session
@@ -28,6 +29,7 @@ __all__ = [
     "RunHandle",
     "SlurmSession",
     "batch_script",
+    "communicator",
     "shutdown",
     "slurm_session",
     "this_rank",

@@ -68,6 +68,8 @@ def local_variables(ranks: int, rank: int) -> dict[str, str | None]:
     """What ranks find besides where all of them are on this machine: cores, GPUs, interfaces."""
     found: dict[str, str | None] = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks)}
     found |= dict.fromkeys(INTERFACES, "lo")
+    # A program may name mpi4py's constants; MPI itself would make each rank a world of its own.
+    found["MPI4PY_RC_INITIALIZE"] = "0"
     cores = str(max(1, _usable_cores() // ranks))
     found |= {name: cores for name in THREADS if name not in os.environ}
     if names := _gpus():

@@ -11,6 +11,7 @@ import gc
 import io
 import os
 import random
+import resource
 import selectors
 import signal
 import socket
@@ -19,6 +20,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,6 +31,7 @@ from labkit.cluster.environment import set_threads
 from labkit.cluster.network import enter_private_network, hold_port
 
 DEATH_OF_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
+MOST_FILES = 8192
 ENDING = 5.0  # seconds for killed processes to be gone
 SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP}
 
@@ -44,6 +47,7 @@ class _Server:
         self.job: Job
         self.idle_until = float("inf")
         self.own_files: list[int] = []
+        self.sockets: dict[tuple[int, int], socket.socket] = {}  # (0, 1): from rank 0 to rank 1
 
     def serve(self) -> None:
         """Obey the client until it is gone."""
@@ -76,6 +80,9 @@ class _Server:
     def do_run(self, run: int, environment: dict[str, str], job: Job) -> None:
         """A new run; what follows belongs to it. Import what its ranks will need."""
         self.run, self.environment, self.job = run, environment, job
+        for one, other in combinations(range(len(job.environment)), 2):
+            ends = socket.socketpair()
+            self.sockets[one, other], self.sockets[other, one] = ends
         before = len(sys.modules)
         in_rank.preload(("cloudpickle", *job.modules))
         if len(sys.modules) != before:
@@ -93,11 +100,19 @@ class _Server:
             signal.set_wakeup_fd(-1)
             for file in self.own_files:
                 os.close(file)
+            own = {
+                other: self.sockets.pop((one, other))
+                for one, other in [*self.sockets]
+                if one == rank
+            }
+            self.close_sockets()
+            in_rank.connections = rank, own
             held = self.job.addresses[rank] if self.network == "shared" else ""
             _be_rank(rank, self.environment, self.job, held, files, parent)
         gc.enable()
         for file in files:
             os.close(file)
+        self.close_sockets(rank)
         self.ranks[pid] = self.run, rank
 
     def do_signal(self, rank: int, what: str) -> None:
@@ -114,8 +129,14 @@ class _Server:
 
     def do_stop(self, run: int) -> None:
         """End all that the run has started."""
+        self.close_sockets()
         self.end_ranks()
         self.send("stopped", run)
+
+    def close_sockets(self, rank: int | None = None) -> None:
+        """Close the ends of a rank, or all: when a process has ended, its peers must notice."""
+        for one, other in [pair for pair in self.sockets if rank in (None, pair[0])]:
+            self.sockets.pop((one, other)).close()
 
     def do_idle(self, seconds: float) -> None:
         """End when nothing is asked for so long."""
@@ -266,6 +287,10 @@ def main(arguments: list[str]) -> None:
     channel = Channel(socket.socket(fileno=number))
     os.set_inheritable(number, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < MOST_FILES:  # sockets between 64 ranks
+        most = MOST_FILES if hard < 0 else min(hard, MOST_FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)
     refused = enter_private_network() if network == "own" else ""

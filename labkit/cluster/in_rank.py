@@ -7,11 +7,13 @@ import importlib
 import os
 import pickle
 import signal
+import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, Protocol
@@ -24,6 +26,12 @@ from labkit.kinds import LabError
 # What takes seconds to import and starts no threads when imported.
 HEAVY = ("numpy", "tensorflow", "keras", "torch")
 How = Literal["returned", "raised"]
+
+
+# Of a rank on this machine: its number, and a socket to each other rank, from the fork server.
+connections: tuple[int, dict[int, socket.socket]] | None = None
+_functions: list[Callable[..., Any]] = []  # the program, and functions among its arguments
+_until_the_end = ExitStack()
 
 
 class Link(Protocol):
@@ -72,12 +80,37 @@ def ask_stack(pid: int) -> bool:
     return True
 
 
+@cache
+def communicator() -> Any:
+    """In a rank: the communicator of all ranks of its run, as `MPI.COMM_WORLD` is under MPI.
+
+    >>> c.run(lambda rank: program(labkit.cluster.communicator(), data[rank]))  # doctest: +SKIP
+
+    It has the calls of the simulated communicator: Send, Recv, Sendrecv, Isend, Irecv, Barrier and
+    Split, with mpi4py's constants, requests and statuses. A Send returns when its receiver has
+    begun to receive, whatever its size.
+    """
+    if connections is None:
+        raise LabError(
+            "labkit.cluster.communicator() is for a program that the ranks of this machine run: "
+            "with labkit.cluster(ranks=4) as c: c.run(program). Under Slurm, and in a program "
+            "without labkit, take mpi4py's MPI.COMM_WORLD."
+        )
+    from labkit.cluster.transport import SocketTransport
+    from labkit.collectives.communicator import Communicator, lent_to_mpi4py
+
+    functions = [part for one in _functions for part in shipping.functions_of(one)]
+    _until_the_end.enter_context(lent_to_mpi4py(*functions))
+    return Communicator(SocketTransport(*connections), connections[0])
+
+
 def load_program(program: bytes) -> Callable[[int], Any] | tuple[How, bytes]:
     """The function of a rank, or why it cannot be loaded."""
     try:
         function, args = shipping.unpack_program(program)
     except BaseException as fault:  # noqa: BLE001 (whatever it is, the client must hear of it)
         return "raised", pickle.dumps(Report.of(fault))
+    _functions[:] = [one for one in (function, *args) if callable(one)]
     return lambda rank: function(rank, *args)
 
 
@@ -136,6 +169,7 @@ def modules_of(program: Callable[..., Any]) -> tuple[str, ...]:
     return (
         *(name for name in HEAVY if name in parts),
         *(f"labkit.{room}" for room in rooms if "labkit" in parts),
+        *(["labkit.cluster.transport"] if "communicator" in parts else []),
     )
 
 

@@ -1,16 +1,17 @@
-"""What a rank of a simulated run communicates through: the buffer calls of mpi4py.
+"""What a rank communicates through: the buffer calls of mpi4py.
 
-A program that uses these calls alone runs unchanged with `mpi4py.MPI.COMM_WORLD`.
+A program that uses these calls alone runs unchanged with `mpi4py.MPI.COMM_WORLD`. Messages go
+through a `Transport`: here the scheduler of simulated ranks, in `labkit.cluster` sockets.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,17 +21,48 @@ from labkit.collectives.messages import (
     PROC_NULL,
     Context,
     End,
+    Meeting,
     OpenCall,
     function_of,
 )
 from labkit.collectives.records import Array
-from labkit.collectives.scheduler import Scheduler
 from labkit.kinds import LabError
 
 LENT = ("ANY_SOURCE", "ANY_TAG", "PROC_NULL", "Request", "Status")
 CALLS = ("Send", "Recv", "Sendrecv", "Isend", "Irecv", "Barrier", "Split", "Get_rank", "Get_size")
 # In every MPI: Waitany's result when there is nothing to wait for; the color of no communicator.
 UNDEFINED = -32766
+
+
+class Transport(Protocol):
+    """What carries messages between ranks, and lets a call wait for them."""
+
+    world: Context
+
+    def enter(self, rank: int, name: str, context: Context | None = None) -> OpenCall:
+        """A rank makes a call."""
+
+    def post(
+        self, call: OpenCall, memory: Array, peer: int, tag: int, *, sends: bool, late: bool
+    ) -> End:
+        """Post one end of a message."""
+
+    def wait_for(
+        self, call: OpenCall, ends: list[End], enough: Callable[[Iterable[bool]], bool] = all
+    ) -> None:
+        """Wait until all of the ends are done, or any."""
+
+    def finish(self, call: OpenCall, ends: Sequence[End | None] = ()) -> None:
+        """Wait for the ends, and return from the call."""
+
+    def meet(self, call: OpenCall, color: int = 0, key: int = 0) -> Meeting:
+        """Wait until every rank of the communicator makes this call."""
+
+    def split(self, call: OpenCall, color: int, key: int) -> Context:
+        """The communicator of the ranks that give the same color."""
+
+    def fault(self, text: str) -> LabError:
+        """The error that ends the run."""
 
 
 class Status:
@@ -53,8 +85,7 @@ class Status:
         """Its length in bytes; with a datatype of MPI or numpy, in elements of that."""
         if datatype is None:
             return self.count
-        mpi_size = getattr(datatype, "Get_size", None)
-        return self.count // int(mpi_size() if mpi_size else np.dtype(datatype).itemsize)
+        return self.count // int(np.dtype(getattr(datatype, "typestr", datatype)).itemsize)
 
     def _fill(self, end: End | None) -> None:
         self.source, self.tag, self.count = PROC_NULL, ANY_TAG, 0
@@ -67,7 +98,7 @@ class Status:
 class Request:
     """A message under way, from `Isend` or `Irecv`; its buffer is not yours until `Wait`."""
 
-    def __init__(self, end: End | None, run: Scheduler, rank: int) -> None:
+    def __init__(self, end: End | None, run: Transport, rank: int) -> None:
         self._end = end  # None: of PROC_NULL
         self._active = True  # until it is waited for
         self._run = run
@@ -121,9 +152,9 @@ def _wait(name: str, requests: Sequence[Any], statuses: Sequence[Status | None])
 
 
 class Communicator:
-    """One rank's end of a simulated run, or of those of its ranks that a Split put together."""
+    """One rank's end of a run, or of those of its ranks that a Split put together."""
 
-    def __init__(self, run: Scheduler, rank: int, context: Context | None = None) -> None:
+    def __init__(self, run: Transport, rank: int, context: Context | None = None) -> None:
         self._run = run
         self._rank = rank  # of the run
         self._context = context or run.world
@@ -212,7 +243,7 @@ class Communicator:
             advice = (
                 f"Use comm.{name.capitalize()}, which sends numpy arrays as they lie in memory."
             )
-        raise self._run.fault(f"The simulated communicator has no comm.{name}. {advice}")
+        raise self._run.fault(f"This communicator has no comm.{name}. {advice}")
 
     def _enter(self, name: str) -> OpenCall:
         return self._run.enter(self._rank, name, self._context)
@@ -302,28 +333,26 @@ def _is_whole(number: Any) -> bool:
 
 def _is_own(datatype: Any, dtype: np.dtype[Any]) -> bool:
     """Whether a datatype of mpi4py, or its code such as "d", is that of the array."""
-    if hasattr(datatype, "typestr"):
-        datatype = datatype.typestr if datatype.is_predefined else "V"
     try:
-        return bool(np.dtype(datatype) == dtype)
+        return bool(np.dtype(getattr(datatype, "typestr", datatype)) == dtype)
     except TypeError:
         return False
 
 
 @contextmanager
-def lent_to_mpi4py(program: Callable[..., Any]) -> Iterator[None]:
+def lent_to_mpi4py(*programs: Callable[..., Any]) -> Iterator[None]:
     """Until the end of the block, mpi4py's Request, Status and constants are those of this module.
 
-    So MPI.Request.Waitall takes the requests of a simulated rank, and -1 means PROC_NULL only where
-    a program says so, and not as rank - 1 of rank 0.
+    So MPI.Request.Waitall takes the requests of these ranks, and -1 means PROC_NULL only where a
+    program says so, and not as rank - 1 of rank 0.
     """
-    function = function_of(program)
-    code = getattr(function, "__code__", None)
-    if code and any(name.startswith("mpi4py") for name in code.co_names):
+    functions = [function_of(program) for program in programs]
+    codes = [function.__code__ for function in functions if hasattr(function, "__code__")]
+    if any(name.startswith("mpi4py") for code in codes for name in code.co_names):
         with suppress(ImportError):  # the program will raise it again
             importlib.import_module("mpi4py.MPI")
     mpi = sys.modules.get("mpi4py.MPI")
-    spaces = [vars(mpi), getattr(function, "__globals__", {})] if mpi else []
+    spaces = [vars(mpi), *(getattr(one, "__globals__", {}) for one in functions)] if mpi else []
     ours = {name: globals()[name] for name in LENT}
     theirs = {name: getattr(mpi, name, None) for name in ours}
     lent = [(space, one) for space in spaces for one in ours if space.get(one) is theirs[one]]

@@ -74,11 +74,11 @@ class Wait(NamedTuple):
         """`rank 0 waits in Send to rank 1 (line 7)`."""
         call, end = self.call, self.end
         if end is None:
-            what = f"{call.name} for rank {self.rank} ({call.where})"
+            what = f"{call.name} for rank {self.rank}{call.where}"
         elif end.call is call:
             what = end.words
         else:
-            what = f"{call.name} ({call.where}) for its {end.words}"
+            what = f"{call.name}{call.where} for its {end.words}"
         return f"rank {call.rank} waits in {what}"
 
 

@@ -108,9 +108,24 @@ ANY_SOURCE, PROC_NULL, ANY_TAG = -9001, -9002, -9003
 class Context:
     """The ranks of one communicator, in its order. A message stays in its context."""
 
-    ranks: tuple[int, ...]  # of the run; the place of each is its rank here
+    ranks: tuple[int, ...] = ()  # of the run; the place of each is its rank here
     is_world: bool = False
     open: list[Meeting] = field(default_factory=list)
+
+    def arrive(self, rank: int, name: str, given: tuple[int, int]) -> Meeting:
+        """The rank makes its next call of this name."""
+        there = (one for one in self.open if one.name == name and rank not in one.given)
+        if (meeting := next(there, None)) is None:
+            self.open.append(meeting := Meeting(name))
+        meeting.given[rank] = given
+        if len(meeting.given) == len(self.ranks):
+            self.open.remove(meeting)
+        return meeting
+
+    def part(self, meeting: Meeting, color: int) -> tuple[int, ...]:
+        """The ranks that gave a Split this color, ordered by their keys, then as they are here."""
+        ranks = [rank for rank in self.ranks if meeting.given[rank][0] == color]
+        return tuple(sorted(ranks, key=lambda rank: meeting.given[rank][1]))
 
     @property
     def words(self) -> str:
@@ -124,9 +139,9 @@ class Context:
 class Meeting:
     """A call that returns when every rank of its communicator has made it: a Barrier, a Split."""
 
-    number: int
     name: str
     given: dict[int, tuple[int, int]] = field(default_factory=dict)  # color and key, by rank
+    number: int = -1  # in the record
     parts: dict[int, Context] = field(default_factory=dict)  # of a Split, by color
 
 
@@ -146,13 +161,15 @@ class OpenCall:
 
     @property
     def where(self) -> str:
-        """`line 7`; on a communicator that Split made, with its ranks."""
-        return self.at.text + ("" if self.context.is_world else f", in {self.context.words}")
+        """` (line 7)`; on a communicator that Split made, with its ranks."""
+        part = "" if self.context.is_world else f"in {self.context.words}"
+        known = [text for text in (self.at.text, part) if text]
+        return f" ({', '.join(known)})" if known else ""
 
     @property
     def words(self) -> str:
         """`Rank 0's Send (line 7)`."""
-        return f"Rank {self.rank}'s {self.name} ({self.where})"
+        return f"Rank {self.rank}'s {self.name}{self.where}"
 
 
 @dataclass(slots=True, eq=False)
@@ -195,7 +212,7 @@ class End:
     def words(self) -> str:
         """`Send to rank 1 (line 7)`."""
         other = f"rank {self.peer}" if self.peer >= 0 else "any rank"
-        return f"{self.call.name} {'to' if self.sends else 'from'} {other} ({self.call.where})"
+        return f"{self.call.name} {'to' if self.sends else 'from'} {other}{self.call.where}"
 
     def matches(self, receive: End) -> bool:
         """Whether this send is one that the receive takes."""
@@ -210,7 +227,6 @@ class Mailboxes:
     """The ends that have not found each other yet, by receiving rank, in the order of posting."""
 
     def __init__(self, ranks: int) -> None:
-        self.messages: list[End] = []  # the sends that were matched
         self.offered: list[list[End]] = [[] for _ in range(ranks)]
         self.wanted: list[list[End]] = [[] for _ in range(ranks)]
 
@@ -224,9 +240,6 @@ class Mailboxes:
             send, receive = (end, other) if end.sends else (other, end)
             if send.matches(receive):
                 del theirs[index]
-                send.other, receive.other = receive, send
-                send.number = len(self.messages)
-                self.messages.append(send)
                 return send, receive
         mine.append(end)
         return None

@@ -31,6 +31,7 @@ class Scheduler:
         self.ranks = len(buffers)
         self.lines = Lines(program)
         self.calls: list[OpenCall] = []  # that have returned
+        self.messages: list[End] = []  # the sends that were matched
         self.world = Context(tuple(range(self.ranks)), is_world=True)
         self.mail = Mailboxes(self.ranks)
         self.log = BufferLog(buffers)
@@ -160,6 +161,9 @@ class Scheduler:
         call.posts.append(end)
         if pair := self.mail.post(end):
             send, receive = pair
+            send.other, receive.other = receive, send
+            send.number = len(self.messages)
+            self.messages.append(send)
             if text := errors.unlike_ends(send, receive):
                 raise self.fault(text)
             receive.data = send.held
@@ -173,28 +177,19 @@ class Scheduler:
         self._wait(call, lambda: enough(end.is_done for end in ends))
 
     def meet(self, call: OpenCall, color: int = 0, key: int = 0) -> Meeting:
-        """Wait until every rank of the communicator makes this call, and give each its numbers."""
-        ranks, open_ones = call.context.ranks, call.context.open
-        here = (one for one in open_ones if one.name == call.name and call.rank not in one.given)
-        if (meeting := next(here, None)) is None:
-            meeting = Meeting(self._meetings, call.name)
+        """Wait until every rank of the communicator makes this call."""
+        call.meeting = meeting = call.context.arrive(call.rank, call.name, (color, key))
+        if meeting.number < 0:
+            meeting.number = self._meetings
             self._meetings += 1
-            open_ones.append(meeting)
-        call.meeting = meeting
-        meeting.given[call.rank] = color, key
-        if len(meeting.given) == len(ranks):
-            open_ones.remove(meeting)
-        self._wait(call, lambda: len(meeting.given) == len(ranks))
+        self._wait(call, lambda: len(meeting.given) == len(call.context.ranks))
         return meeting
 
     def split(self, call: OpenCall, color: int, key: int) -> Context:
-        """The ranks that gave the same color, ordered by their keys."""
+        """The communicator of the ranks that give the same color."""
         meeting = self.meet(call, color, key)
         if color not in meeting.parts:
-            given = meeting.given
-            ranks = [rank for rank in call.context.ranks if given[rank][0] == color]
-            ranks.sort(key=lambda rank: given[rank][1])  # stable: then by their ranks here
-            meeting.parts[color] = Context(tuple(ranks))
+            meeting.parts[color] = Context(call.context.part(meeting, color))
         return meeting.parts[color]
 
     def finish(self, call: OpenCall, ends: Sequence[End | None] = ()) -> None:

@@ -114,7 +114,7 @@ def simulate(
         options={name: repr(value) for name, value in keywords.items()},
         sources=tuple(ranks.lines.sources),
         calls=tuple(_call(call) for call in ranks.calls),
-        messages=tuple(_message(send) for send in ranks.mail.messages),
+        messages=tuple(_message(send) for send in ranks.messages),
         inputs=before,
         outputs=after,
         again=partial(simulate, program, options=options, eager=eager, timeout=timeout),

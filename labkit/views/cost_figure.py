@@ -102,14 +102,19 @@ def _label_axes(axes: Any, shown: Any, by_size: bool) -> None:
     from matplotlib.ticker import LogLocator
 
     axes.minorticks_off()
-    axes.xaxis.set_major_locator(LogLocator(base=10 if by_size else 2, numticks=12))
+    narrow = shown.along[-1] < 1000 * shown.along[0]
+    steps = (1, 2, 5) if by_size and narrow else (1,)
+    axes.xaxis.set_major_locator(LogLocator(base=10 if by_size else 2, subs=steps, numticks=12))
     axes.xaxis.set_major_formatter(
         lambda value, _: _round(bytes_text(value)) if by_size else f"{value:,.0f}"
     )
-    axes.yaxis.set_major_formatter(lambda value, _: _round(seconds_text(value)))
     axes.set_xlim(shown.along[0], shown.along[-1])
-    # Below the lowest line is the space for the words at the marks.
-    axes.set_ylim(bottom=axes.get_ylim()[0] / 3)
+    if shown.by == "bucket":
+        axes.set_yscale("linear")
+        axes.set_ylim(bottom=0)
+    else:  # Below the lowest line is the space for the words at the marks.
+        axes.set_ylim(bottom=axes.get_ylim()[0] / 3)
+    axes.yaxis.set_major_formatter(lambda value, _: _round(seconds_text(value)))
 
 
 def _round(text: str) -> str:

@@ -5,7 +5,11 @@ import os
 import threading
 import time
 
+import numpy as np
+
 from labkit.cluster import this_rank
+from labkit.collectives.communicator import Request, Status
+from labkit.collectives.programs import ring_all_reduce
 
 FACTOR = 10
 
@@ -53,3 +57,25 @@ class NotHere:
             threading.Event().wait()
         if not state["waits"]:
             raise RuntimeError("not here")
+
+
+def sums(comm, buffer):
+    """What a ring all-reduce leaves."""
+    ring_all_reduce(comm, buffer)
+    return buffer.tolist()
+
+
+def exchange(comm, messages):
+    """Send and receive all messages (source, dest, tag, count) at once; what came from where."""
+    rank, last = comm.Get_rank(), comm.Get_size() - 1
+    comm = comm.Split(0, key=-rank)  # the ranks turned round
+    found, requests = [], []
+    for source, dest, tag, count in messages:
+        if dest == rank:
+            found.append((np.full(count + 2, -1.0), Status()))
+            requests.append(comm.Irecv(found[-1][0], last - source, tag))
+    for number, (source, dest, tag, count) in enumerate(messages):
+        if source == rank:
+            requests.append(comm.Isend(np.full(count, float(number)), last - dest, tag))
+    Request.Waitall(requests, [status for _, status in found])
+    return [(into.tolist(), one.source, one.tag, one.count) for into, one in found]

@@ -1,7 +1,7 @@
 """What every communicator must do: programs for four ranks, and what each must leave.
 
-Each program is given 10r, 10r + 1, … 10r + 3 on rank r, and mpi4py's own names. The simulated
-communicator and MPI run all of them.
+Each program is given 10r, 10r + 1, … 10r + 3 on rank r, and names mpi4py's constants. Simulated
+ranks, the ranks of labkit.cluster and MPI's run all of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The calls of a communicator mean what mpi4py's mean: simulated, and under MPI."""
+"""The calls of a communicator mean what mpi4py's mean: simulated, local and under MPI."""
 
 import numpy as np
 import pytest
 
+import labkit
 from labkit.collectives import programs, run, run_mpi
 from labkit.collectives.clock import timed
 from labkit.collectives.communicator import UNDEFINED
@@ -39,7 +40,18 @@ def under_mpi(folder):
     return {name: [left[name].tolist() for left in ranks] for name in contract.CASES}
 
 
-@pytest.fixture(scope="module", params=[simulated, under_mpi], ids=lambda way: way.__name__)
+def in_a_cluster(_):
+    """The same, in the ranks of labkit.cluster."""
+    given = contract.inputs()
+    with labkit.cluster(ranks=contract.RANKS) as c:
+        ranks = c.run(lambda r: contract.all_cases(labkit.cluster.communicator(), given[r]))
+    return {name: [left[name].tolist() for left in ranks] for name in contract.CASES}
+
+
+WAYS = [simulated, in_a_cluster, under_mpi]
+
+
+@pytest.fixture(scope="module", params=WAYS, ids=lambda way: way.__name__)
 def left(request, tmp_path_factory):
     return request.param(tmp_path_factory.mktemp("contract"))
 

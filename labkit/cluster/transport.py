@@ -1,0 +1,283 @@
+"""Messages between the ranks of a run on this machine, through sockets from the fork server.
+
+A send offers its message, the receiver takes the offer when it has a receive for it, and only then
+do the data travel: a message that is not received needs no memory (rendezvous protocol). In each
+rank one thread reads from all others and writes what a socket did not take at once, so that data
+move in all directions while the program computes or waits.
+"""
+
+from __future__ import annotations
+
+import selectors
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from hashlib import blake2b
+from itertools import count
+from socket import socket
+from typing import Any
+
+import numpy as np
+
+from labkit.collectives import errors
+from labkit.collectives.messages import Context, End, Mailboxes, Meeting, OpenCall, SourceLine
+from labkit.collectives.records import Array
+from labkit.kinds import LabError
+
+# What it is, the message's number, the communicator, its tag or color, its bytes or key, its dtype
+# or the name of the call.
+HEADER = struct.Struct("<cQ16sqq24s")
+OFFER, TAKE, DATA, MEET = b"o", b"t", b"d", b"m"
+NO_LINE = SourceLine("")  # a rank that fails is named with its line by the run
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+
+class Peer:
+    """Another rank: what it is sent, and where what it sends goes."""
+
+    def __init__(self, rank: int, link: socket) -> None:
+        self.rank, self.link = rank, link
+        self.to_send: deque[tuple[memoryview, End | None]] = deque()
+        self.header = bytearray(HEADER.size)
+        self.into = memoryview(self.header)  # what is still to be read
+        self.message: tuple[End, End] | None = None  # whose data are read
+
+
+class SocketTransport:
+    """The sockets of one rank, and the messages under way."""
+
+    def __init__(self, rank: int, links: dict[int, socket]) -> None:
+        ranks = len(links) + 1
+        self.rank = rank
+        self.world = Context(tuple(range(ranks)), is_world=True)
+        self._names = {self.world: bytes(16)}
+        self._contexts = {bytes(16): self.world}  # also those that only other ranks know so far
+        self._splits: dict[Context, int] = {}
+        self._mail = Mailboxes(ranks)
+        self._numbers = count()
+        self._offered: dict[int, End] = {}  # sends, by number
+        self._taken: dict[tuple[int, int], tuple[End, End]] = {}  # by sender and its number
+        self._gone: set[int] = set()  # ranks whose process has ended
+        self._fault: LabError | None = None
+        self._changed = threading.Condition()  # its lock guards all of this
+        self._selector = selectors.DefaultSelector()
+        self._peers = {other: Peer(other, link) for other, link in links.items()}
+        for peer in self._peers.values():
+            peer.link.setblocking(False)
+            self._selector.register(peer.link, READ, peer)
+        threading.Thread(target=self._serve, name="labkit messages", daemon=True).start()
+
+    # What the calls of a communicator are made of.
+
+    def enter(self, rank: int, name: str, context: Context | None = None) -> OpenCall:
+        """A rank makes a call."""
+        return OpenCall(rank, name, NO_LINE, context or self.world)
+
+    def fault(self, text: str) -> LabError:
+        """The error that ends this rank."""
+        return LabError(text)
+
+    def post(
+        self, call: OpenCall, memory: Array, peer: int, tag: int, *, sends: bool, late: bool
+    ) -> End:
+        """Post one end of a message."""
+        end = End(call, sends, peer, tag, memory, None, memory.size, memory.nbytes, memory)
+        call.posts.append(end)
+        with self._changed:
+            if sends and peer != self.rank:
+                end.number = next(self._numbers)
+                self._offered[end.number] = end
+                dtype = memory.dtype.name if memory.dtype.kind == "V" else memory.dtype.str
+                self._write(peer, OFFER, end.number, call.context, tag, memory.nbytes, dtype)
+            elif pair := self._mail.post(end):
+                self._take(*pair)
+        return end
+
+    def wait_for(
+        self, call: OpenCall, ends: list[End], enough: Callable[[Iterable[bool]], bool] = all
+    ) -> None:
+        """Wait until all of the ends are done, or any."""
+
+        def lost() -> Collection[int]:
+            for end in ends:
+                others = {end.peer} if end.peer >= 0 else {*end.call.context.ranks} - {self.rank}
+                if not end.is_done and others and others <= self._gone:
+                    return others
+            return ()
+
+        self._wait(call, lambda: enough(end.is_done for end in ends), lost)
+
+    def finish(self, call: OpenCall, ends: Sequence[End | None] = ()) -> None:
+        """Wait for the ends."""
+        self.wait_for(call, [end for end in ends if end is not None])
+
+    def meet(self, call: OpenCall, color: int = 0, key: int = 0) -> Meeting:
+        """Wait until every rank of the communicator makes this call."""
+        context = call.context
+        with self._changed:
+            meeting = context.arrive(self.rank, call.name, (color, key))
+            for other in context.ranks:
+                if other != self.rank:
+                    self._write(other, MEET, 0, context, color, key, call.name)
+        self._wait(
+            call,
+            lambda: len(meeting.given) == len(context.ranks),
+            lambda: self._gone.intersection(context.ranks) - {*meeting.given},
+        )
+        return meeting
+
+    def split(self, call: OpenCall, color: int, key: int) -> Context:
+        """The communicator of the ranks that give the same color; all of them name it alike."""
+        meeting, parent = self.meet(call, color, key), call.context
+        with self._changed:
+            self._splits[parent] = number = self._splits.get(parent, 0) + 1
+            text = self._names[parent] + struct.pack("<qq", number, color)
+            context = self._context(blake2b(text, digest_size=16).digest())
+            context.ranks = parent.part(meeting, color)
+        return context
+
+    def _wait(
+        self, call: OpenCall, goes_on: Callable[[], bool], lost: Callable[[], Collection[int]]
+    ) -> None:
+        with self._changed:
+            while not goes_on():
+                if self._fault is not None:
+                    raise self._fault
+                if gone := lost():
+                    raise LabError(
+                        f"Connection to rank {min(gone)} lost: its process has ended, and "
+                        f"{call.words.replace('R', 'r', 1)} waits for it."
+                    )
+                self._changed.wait()
+
+    # What goes through the sockets; the caller has the lock.
+
+    def _serve(self) -> None:
+        while True:
+            for key, events in self._selector.select():
+                with self._changed:
+                    if events & READ:
+                        self._read(key.data)
+                    if events & WRITE and key.data.rank not in self._gone:
+                        self._flush(key.data)
+
+    def _context(self, name: bytes) -> Context:
+        if name not in self._contexts:
+            self._contexts[name] = context = Context()
+            self._names[context] = name
+        return self._contexts[name]
+
+    def _take(self, send: End, receive: End) -> None:
+        """The two ends of a message have met: here, where it is received."""
+        if text := errors.unlike_ends(send, receive):
+            self._fault = LabError(text)
+            self._changed.notify_all()
+        elif send.rank == self.rank:
+            receive.memory[: send.count] = send.memory  # type: ignore[index]
+            self._complete(send, receive)
+        else:
+            self._taken[send.rank, send.number] = send, receive
+            self._write(send.rank, TAKE, send.number)
+
+    def _complete(self, send: End, receive: End | None = None) -> None:
+        send.other = receive or send
+        if receive is not None:
+            receive.other = send
+        self._changed.notify_all()
+
+    def _write(
+        self, to: int, what: bytes, number: int, context: Context | None = None,
+        tag: int = 0, size: int = 0, text: str = "", send: End | None = None,
+    ) -> None:  # fmt: skip
+        if to in self._gone:
+            return
+        name = self._names[context or self.world]
+        header = HEADER.pack(what, number, name, tag, size, text.encode())
+        peer = self._peers[to]
+        peer.to_send.append((memoryview(header), None if send and send.nbytes else send))
+        if send and send.nbytes:
+            peer.to_send.append((_bytes_of(send.memory), send))
+        self._flush(peer)
+
+    def _flush(self, peer: Peer) -> None:
+        """Write what the socket takes now."""
+        while peer.to_send:
+            data, send = peer.to_send.popleft()
+            try:
+                sent = peer.link.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._lose(peer)
+                return
+            if sent < len(data):
+                peer.to_send.appendleft((data[sent:], send))
+                break
+            if send is not None:
+                self._complete(send)
+        self._selector.modify(peer.link, READ | (WRITE if peer.to_send else 0), peer)
+
+    def _read(self, peer: Peer) -> None:
+        try:
+            size = peer.link.recv_into(peer.into)
+        except BlockingIOError:
+            return
+        except OSError:
+            size = 0
+        if not size:
+            self._lose(peer)
+            return
+        peer.into = peer.into[size:]
+        if not peer.into:
+            message, peer.message = peer.message, None
+            peer.into = memoryview(peer.header)
+            if message is not None:
+                self._complete(*message)
+            else:
+                self._obey(peer, *HEADER.unpack(peer.header))
+
+    def _obey(
+        self, peer: Peer, what: bytes, number: int, name: bytes, tag: int, size: int, text: bytes
+    ) -> None:
+        """Do what a header says."""
+        words = text.rstrip(b"\0").decode()
+        if what == OFFER:
+            call = OpenCall(peer.rank, "Send", NO_LINE, self._context(name))
+            held = _like(words, size)
+            send = End(call, True, self.rank, tag, None, None, held.size, size, held)
+            send.number = number
+            if pair := self._mail.post(send):
+                self._take(*pair)
+        elif what == TAKE:
+            self._write(peer.rank, DATA, number, send=self._offered.pop(number))
+        elif what == DATA:
+            send, receive = self._taken.pop((peer.rank, number))
+            if send.count:
+                peer.message = send, receive
+                peer.into = _bytes_of(receive.memory[: send.count])  # type: ignore[index]
+            else:
+                self._complete(send, receive)
+        else:
+            self._context(name).arrive(peer.rank, words, (tag, size))
+            self._changed.notify_all()
+
+    def _lose(self, peer: Peer) -> None:
+        """The other process has ended."""
+        self._gone.add(peer.rank)
+        self._selector.unregister(peer.link)
+        peer.link.close()
+        self._changed.notify_all()
+
+
+def _bytes_of(memory: Any) -> memoryview:
+    return memory.view(np.uint8).data  # type: ignore[no-any-return]
+
+
+def _like(dtype: str, nbytes: int) -> Array:
+    """An array that takes no memory, of this dtype and size."""
+    try:
+        one = np.zeros((), dtype)
+    except TypeError:  # of a library that is not loaded here, as float8 is
+        one = np.zeros((), "V1")
+    return np.broadcast_to(one, nbytes // one.itemsize)

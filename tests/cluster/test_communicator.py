@@ -1,0 +1,188 @@
+"""Ranks of a cluster that exchange messages: what waits for ever, who dies, what is left over.
+
+What the calls mean is the contract in tests/collectives/test_communicator.py.
+"""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+import labkit
+from labkit import collectives
+from labkit.collectives.communicator import Request
+from labkit.collectives.messages import ANY_SOURCE
+from labkit.kinds import LabError
+from tests.cluster.programs import exchange, sums
+
+
+def runs(c, program, **options):
+    """What the program returns on each rank, given a communicator and four numbers."""
+    return c.run(lambda r: program(labkit.cluster.communicator(), np.full(4, float(r))), **options)
+
+
+def fault_of(c, program, **options):
+    with pytest.raises(LabError) as caught:
+        runs(c, program, **options)
+    return caught.value
+
+
+def test_a_run_is_not_disturbed_by_messages_that_the_one_before_has_left(four):
+    def leaves_messages(comm, buffer):
+        if comm.Get_rank() == 0:
+            for _ in range(3):
+                comm.Isend(np.ones(1_000_000), dest=1)
+            comm.Irecv(buffer, source=2)
+        elif comm.Get_rank() == 1:
+            comm.Irecv(np.empty(1_000_000), source=0)  # and never waits for it
+
+    runs(four, leaves_messages)
+    assert runs(four, sums) == [[6.0] * 4] * 4
+
+
+def test_a_send_waits_for_its_receiver_so_that_a_deadlock_ends_with_the_line_of_every_rank(four):
+    def send_first(comm, buffer):
+        other = comm.Get_rank() ^ 1
+        comm.Send(buffer, dest=other)
+        comm.Recv(buffer, source=other)
+
+    fault = fault_of(four, send_first, timeout=0.5)
+    assert "had not ended after 0.5 s" in str(fault)
+    assert all("`comm.Send(buffer, dest=other)`" in one.where for one in fault.errors.values())
+    assert set(fault.errors) == {0, 1, 2, 3}
+    with pytest.raises(LabError, match="Deadlock"):
+        collectives.run(send_first, ranks=4)
+
+
+def test_a_rank_that_does_not_come_to_a_split_leaves_the_others_at_its_line(four):
+    def forgets(comm, buffer):
+        if comm.Get_rank() != 2:
+            comm.Split(0)
+
+    fault = fault_of(four, forgets, timeout=0.5)
+    assert set(fault.errors) == {0, 1, 3}
+    assert "`comm.Split(0)`" in str(fault)
+
+
+@pytest.mark.parametrize("how", ["killed", "raises"])
+def test_ranks_that_wait_for_one_that_has_ended_say_which(four, how):
+    def one_ends(comm, buffer):
+        rank = comm.Get_rank()
+        if rank == 2 and how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if rank == 2:
+            raise RuntimeError("the cause")
+        if rank == 0:
+            comm.Barrier()
+        comm.Sendrecv(buffer, 2, recvbuf=np.empty(4), source=2)
+
+    fault = fault_of(four, one_ends)
+    assert str(fault).startswith("Rank 2 was killed" if how == "killed" else "Rank 2 raised")
+    for rank in (0, 1, 3):
+        assert "Connection to rank 2 lost" in fault.errors[rank].text
+
+
+def test_others_go_on_where_they_do_not_need_the_rank_that_has_ended(four):
+    def without_rank_3(comm, buffer):
+        rank = comm.Get_rank()
+        part = comm.Split(rank // 3)
+        if rank == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with pytest.raises(LabError, match="Connection to rank 3 lost"):
+            comm.Recv(buffer, source=3)
+        if rank == 0:
+            for _ in range(2):
+                comm.Recv(buffer, source=ANY_SOURCE)
+        else:
+            comm.Send(buffer, dest=0)
+        part.Barrier()
+        return sums(part, np.ones(3))
+
+    assert runs(four, without_rank_3, tolerate=[3]) == [*[[3.0] * 3] * 3, None]
+
+
+def test_a_message_that_its_receiver_cannot_hold_ends_the_run_with_both_ends(four):
+    def too_long(comm, buffer):
+        if comm.Get_rank() == 0:
+            comm.Send(buffer, dest=1)
+        elif comm.Get_rank() == 1:
+            comm.Recv(buffer[:2], source=0)
+
+    assert str(fault_of(four, too_long)).startswith("Rank 1 stopped, in line")
+    assert "Rank 0's Send to rank 1 holds 4 elements, and rank 1's" in str(fault_of(four, too_long))
+
+
+def test_a_wrong_call_is_explained_as_in_a_simulated_run(four):
+    def wrong(comm, buffer):
+        comm.Send(buffer, dest=comm.Get_rank() - 1)
+
+    assert "Rank 0's Send names rank -1" in str(fault_of(four, wrong, until=[0]))
+
+
+FORMS = ["from mpi4py import MPI", "from mpi4py.MPI import Request, Status, ANY_TAG, PROC_NULL"]
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["top of the cell", "in the function"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_program_may_name_mpi4pys_constants(four, form, inside):
+    pytest.importorskip("mpi4py.MPI")
+    prefix = "" if "Request" in form else "MPI."
+    text = f"""
+def program(comm, buffer):
+    {form if inside else "pass"}
+    comm.Send(buffer, {prefix}PROC_NULL)
+    into, status = buffer * 0, {prefix}Status()
+    other = comm.Get_rank() ^ 1
+    requests = [comm.Isend(buffer, other, 3), comm.Irecv(into, other, {prefix}ANY_TAG)]
+    {prefix}Request.Waitall(requests, [{prefix}Status(), status])
+    return [status.Get_source(), status.Get_tag(), into[0]]
+"""
+    there = {"__name__": "__main__"}
+    exec(text if inside else form + text, there)
+    wanted = [[rank ^ 1, 3, rank ^ 1] for rank in range(4)]
+
+    def start(rank, program):
+        return program(labkit.cluster.communicator(), np.full(2, float(rank)))
+
+    assert four.run(start, there["program"]) == wanted
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    some.lists(
+        some.tuples(*[some.integers(0, 3)] * 2, some.integers(0, 2), some.integers(0, 9)),
+        max_size=20,
+    )
+)
+def test_any_messages_arrive_as_in_a_simulated_run(four, messages):
+    left = [None] * 4
+
+    def simulated(comm, buffer):
+        left[comm.Get_rank()] = exchange(comm, messages)
+
+    # As a message must not be longer than its buffer: those that meet are of one size.
+    messages = [(*ends, tag, sum(ends) + tag) for *ends, tag, _ in messages]
+    collectives.run(simulated, ranks=4)
+    assert runs(four, lambda comm, buffer: exchange(comm, messages)) == left
+
+
+@pytest.mark.stress
+def test_eight_ranks_exchange_100_megabytes_in_both_directions_at_once():
+    def both_ways(comm, buffer):
+        rank, size = comm.Get_rank(), comm.Get_size()
+        sent, left, right = np.full(12_500_000, float(rank)), *np.empty((2, 12_500_000))
+        requests = [comm.Irecv(left, (rank - 1) % size, 0), comm.Irecv(right, (rank + 1) % size, 1)]
+        requests += [comm.Isend(sent, (rank + 1) % size, 0), comm.Isend(sent, (rank - 1) % size, 1)]
+        Request.Waitall(requests)
+        return {*left} == {(rank - 1) % size} and {*right} == {(rank + 1) % size}
+
+    with labkit.cluster(ranks=8) as c:
+        assert runs(c, both_ways) == [True] * 8
+
+
+def test_outside_of_a_rank_there_is_no_communicator():
+    with pytest.raises(LabError, match="COMM_WORLD"):
+        labkit.cluster.communicator()
