@@ -342,7 +342,7 @@ def _overlap(
         buckets.append(Bucket(first, layer, held, start, free))
         first, held = layer + 1, 0.0
     on = f"{counted(ranks, 'rank')}, {price.links}"
-    kind = modelled(f"{price.how}; {on}; seconds of the layers as given, not slowed by it")
+    kind = modelled(f"{price.how}; {on}; layers as given, not slowed by it")
     backward = tuple(zip([0.0, *ends[:-1]], ends, strict=True))
     return Overlap(backward, tuple(buckets), max(ends[-1], free), kind)
 

@@ -67,19 +67,19 @@ def resuming_loop(seed: int | None = None) -> Callable[[Any], None]:
                 return started.finish(TIME_LIMIT), [int(one) for one in log.read_text().split()]
 
             outcome, _ = run("whole")
-            _compare(outcome, "Without a failure")
+            _compare(outcome, "Without a failure", "Do all steps as the question says.")
             outcome, _ = run("killed", kill=at)
             if 0 in outcome.results:
                 raise Wrong(f"It did not call gradient(w, {at}): call it once in each step.")
             outcome, steps = run("killed")
-            saved, where = at - at % EVERY, f"Killed in step {at} and started again"
+            saved, when = at - at % EVERY, f"Killed in step {at} and started again"
             if steps and steps[0] < saved:
                 raise Wrong(
-                    f"{where}, it began with step {steps[0]}; the last checkpoint was written "
-                    f"after {saved} steps. Read the checkpoint before the first step, and begin "
-                    "with the number of steps that is saved in it."
+                    f"{when}, it began with step {steps[0]}; the last checkpoint was written "
+                    f"after {saved} steps. Read it before the first step, and begin with the "
+                    "number of steps that is saved in it."
                 )
-            _compare(outcome, where)
+            _compare(outcome, when, "Save all that the next step needs: weights, velocity, step.")
             run("cut", cut=at)
             outcome, _ = run("cut")
             _compare(
@@ -92,25 +92,18 @@ def resuming_loop(seed: int | None = None) -> Callable[[Any], None]:
     return judge
 
 
-def _compare(outcome: Outcome, when: str, advice: str = "") -> None:
+def _compare(outcome: Outcome, when: str, advice: str) -> None:
     """The weights must be those of the serial program."""
     import numpy as np
 
     if outcome.errors:
         text = next(iter(outcome.errors.values())).text.replace("Rank 0", "the program")
-        raise Wrong(f"{when}, {text} {advice}".strip())
-    found, right = outcome.results[0], serial()
+        raise Wrong(f"{when}, {text} {advice}")
     try:
-        apart = float(np.abs(np.asarray(found, float) - right).max())
+        apart = float(np.abs(np.asarray(outcome.results[0], float) - serial()).max())
     except (TypeError, ValueError):
         raise Wrong(f"{when}, it did not return the array of weights.") from None
     if not apart <= 1e-9:
-        advice = advice or (
-            "A checkpoint must hold all that the next step depends on: the weights, the velocity "
-            "and the number of steps."
-            if when.startswith("Killed")
-            else "v = 0.9 * v + gradient(w, step), then w = w - 0.1 * v."
-        )
         raise Wrong(f"{when}, its weights differ by {apart:.1e} from the right ones. {advice}")
 
 

@@ -16,8 +16,8 @@ from labkit.views.figure import (
     picture,
     style,
 )  # fmt: skip
-from labkit.views.sketch import Sketch
-from labkit.views.timeline import Bar, Lanes, State
+from labkit.views.sketch import WIDTH, Sketch
+from labkit.views.timeline import RIGHT, Bar, Lanes, State, width_of
 
 AXES = {
     "bytes": "size of each rank's buffer",
@@ -170,5 +170,8 @@ def buckets_board(plans: Mapping[str, Any]) -> Sketch:
         x, y = lanes.x(plan.backward[-1][1]), lanes.y(3 * number + 1)
         lanes.board.line((x, y - 6), (x, y + 2.1 * lanes.high), dashed=True, above=True)
         said = f"{seconds_text(plan.exposed)} after it, {seconds_text(plan.seconds)} in all"
-        lanes.board.text(x + 10, y + 0.44 * lanes.high, said, size=9)
+        if x + 10 + width_of(said, 9) < WIDTH - RIGHT:
+            lanes.board.text(x + 10, y + 0.44 * lanes.high, said, size=9)
+        else:  # beside the heading
+            lanes.board.text(WIDTH - RIGHT, y - 0.56 * lanes.high, said, size=9, align="right")
     return lanes.board

@@ -6,6 +6,7 @@ from typing import Any
 
 from labkit.views.figure import Picture
 from labkit.views.sketch import WIDTH, Box, Sketch
+from labkit.views.table import wrapped
 
 LEFT, GAP, TOP, BETWEEN, BOW = 24.0, 12.0, 84.0, 40.0, 11.0
 # The rows, by the beginning of a part's name: height of a box, series of its colour.
@@ -31,7 +32,10 @@ def machine_board(shown: Any) -> Sketch:
     rows = {row: [part for part in shown.parts if part.startswith(row[0])] for row in ROWS}
     height = TOP + sum(row[1] + BETWEEN for row, mine in rows.items() if mine) + BOW * len(bows)
     legend = "Lines: links, heavy where there are several. PCIe goes up, NVLink and the like down."
-    board = Sketch(shown.name, height, legend if devices else "", kind=shown.kind)
+    notes = [line for note in shown.notes for line in wrapped(note).splitlines()]
+    board = Sketch(shown.name, height + 18 * len(notes), legend if devices else "", kind=shown.kind)
+    for number, line in enumerate(notes):
+        board.text(LEFT, height - 12 + 18 * number, line, size=9, faint=True)
     boxes: dict[str, Box] = {}
     y = TOP
     for (_, high, series), mine in rows.items():
