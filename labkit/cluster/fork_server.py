@@ -1,6 +1,7 @@
 """The fork server: a process beside yours that forks the ranks, and ends all that they start.
 
 It is warm: it has imported what programs need and run none of it, so that a rank starts at once.
+Each rank gets a socket to each other rank; no other process can reach these.
 When its client is gone, it ends everything and itself.
 """
 
@@ -18,9 +19,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from itertools import combinations
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,7 +31,7 @@ from labkit.cluster.environment import set_threads
 from labkit.cluster.network import enter_private_network, hold_port
 
 DEATH_OF_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
-MOST_FILES = 8192
+MOST_FILES = 4096  # 64 ranks have 2,016 pairs of sockets, half of them at one time
 ENDING = 5.0  # seconds for killed processes to be gone
 SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP}
 
@@ -47,7 +47,7 @@ class _Server:
         self.job: Job
         self.idle_until = float("inf")
         self.own_files: list[int] = []
-        self.sockets: dict[tuple[int, int], socket.socket] = {}  # (0, 1): from rank 0 to rank 1
+        self.sockets: dict[int, dict[int, socket.socket]] = {}  # of ranks to come, to earlier ones
 
     def serve(self) -> None:
         """Obey the client until it is gone."""
@@ -80,9 +80,6 @@ class _Server:
     def do_run(self, run: int, environment: dict[str, str], job: Job) -> None:
         """A new run; what follows belongs to it. Import what its ranks will need."""
         self.run, self.environment, self.job = run, environment, job
-        for one, other in combinations(range(len(job.environment)), 2):
-            ends = socket.socketpair()
-            self.sockets[one, other], self.sockets[other, one] = ends
         before = len(sys.modules)
         in_rank.preload(("cloudpickle", *job.modules))
         if len(sys.modules) != before:
@@ -93,6 +90,9 @@ class _Server:
     def do_fork(self, rank: int) -> None:
         """Fork a rank."""
         files, self.channel.files = self.channel.files[:4], self.channel.files[4:]
+        links = self.sockets.pop(rank, {})
+        for other in range(rank + 1, len(self.job.environment)):
+            links[other], self.sockets.setdefault(other, {})[rank] = socket.socketpair()
         parent = os.getpid()
         gc.disable()
         pid = os.fork()
@@ -100,19 +100,14 @@ class _Server:
             signal.set_wakeup_fd(-1)
             for file in self.own_files:
                 os.close(file)
-            own = {
-                other: self.sockets.pop((one, other))
-                for one, other in [*self.sockets]
-                if one == rank
-            }
-            self.close_sockets()
-            in_rank.connections = rank, own
+            _close(self.sockets.values())
+            in_rank.connections = rank, links
             held = self.job.addresses[rank] if self.network == "shared" else ""
             _be_rank(rank, self.environment, self.job, held, files, parent)
         gc.enable()
         for file in files:
             os.close(file)
-        self.close_sockets(rank)
+        _close([links])
         self.ranks[pid] = self.run, rank
 
     def do_signal(self, rank: int, what: str) -> None:
@@ -129,14 +124,10 @@ class _Server:
 
     def do_stop(self, run: int) -> None:
         """End all that the run has started."""
-        self.close_sockets()
+        _close(self.sockets.values())
+        self.sockets.clear()
         self.end_ranks()
         self.send("stopped", run)
-
-    def close_sockets(self, rank: int | None = None) -> None:
-        """Close the ends of a rank, or all: when a process has ended, its peers must notice."""
-        for one, other in [pair for pair in self.sockets if rank in (None, pair[0])]:
-            self.sockets.pop((one, other)).close()
 
     def do_idle(self, seconds: float) -> None:
         """End when nothing is asked for so long."""
@@ -223,6 +214,13 @@ def _be_rank(
         os._exit(code)
 
 
+def _close(links: Iterable[dict[int, socket.socket]]) -> None:
+    """Close the ends of other ranks: when their process ends, its peers must notice."""
+    for sockets in links:
+        for end in sockets.values():
+            end.close()
+
+
 def _be_fresh(environment: Mapping[str, str]) -> None:
     """Be like a Python that has just started, with this environment."""
     for name, number in (("stdout", 1), ("stderr", 2)):
@@ -288,9 +286,7 @@ def main(arguments: list[str]) -> None:
     os.set_inheritable(number, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= soft < MOST_FILES:  # sockets between 64 ranks
-        most = MOST_FILES if hard < 0 else min(hard, MOST_FILES)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MOST_FILES)), hard))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)
     refused = enter_private_network() if network == "own" else ""

@@ -208,9 +208,9 @@ class SocketTransport:
                 sent = peer.link.send(data)
             except BlockingIOError:
                 sent = 0
-            except OSError:
-                self._lose(peer)
-                return
+            except OSError:  # it has ended; what it sent before is still read
+                peer.to_send.clear()
+                break
             if sent < len(data):
                 peer.to_send.appendleft((data[sent:], send))
                 break
@@ -225,8 +225,11 @@ class SocketTransport:
             return
         except OSError:
             size = 0
-        if not size:
-            self._lose(peer)
+        if not size:  # the other process has ended
+            self._gone.add(peer.rank)
+            self._selector.unregister(peer.link)
+            peer.link.close()
+            self._changed.notify_all()
             return
         peer.into = peer.into[size:]
         if not peer.into:
@@ -261,13 +264,6 @@ class SocketTransport:
         else:
             self._context(name).arrive(peer.rank, words, (tag, size))
             self._changed.notify_all()
-
-    def _lose(self, peer: Peer) -> None:
-        """The other process has ended."""
-        self._gone.add(peer.rank)
-        self._selector.unregister(peer.link)
-        peer.link.close()
-        self._changed.notify_all()
 
 
 def _bytes_of(memory: Any) -> memoryview:
