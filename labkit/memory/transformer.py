@@ -12,16 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import number, one_of, whole
-from labkit.kinds import (
-    LabError,
-    Quantity,
-    Seconds,
-    bytes_text,
-    count_text,
-    modelled,
-    percent_text,
-    seconds_text,
-)
+from labkit.kinds import LabError, Quantity, Seconds, bytes_text, modelled, percent_text
 from labkit.known_hardware import GPUS
 from labkit.memory.footprint import CONVENTIONS, STATE, Footprint, Part
 from labkit.memory.recommend import USABLE
@@ -45,7 +36,7 @@ def _footprint(model: Transformer, convention: str) -> Footprint:
     sizes = CONVENTIONS[one_of("convention", convention, CONVENTIONS)]
     kept, chunk = model.layer_activations(model.recompute), model.pipeline * model.chunks
     held = f"{model.layers // chunk} layers, {model.in_flight} in flight"
-    found = [(name, size * model.held, f"{size} B × {count_text(model.held)} parameters")
+    found = [(name, size * model.held, f"{size} B × {model.held:,} parameters")
              for name, size in zip(STATE, sizes, strict=True)]  # fmt: skip
     found += [
         ("activations", kept * model.in_flight * model.layers // chunk,
@@ -103,7 +94,7 @@ def mfu(
         of = replace(of, micro_batch=whole("batch", batch, at_least=1), microbatches=1, data=1)
     could = number("seconds", seconds, above=0) * number("peak", peak, above=0)
     could *= whole("gpus", gpus, at_least=1)
-    what = f"{of.batch:,} sequences in {seconds_text(seconds)} on {gpus:,} GPUs"
+    what = f"{of.batch:,} sequences in {Seconds(seconds)} on {gpus:,} GPUs"
     kind = modelled(f"72BLsh²(1 + s/6h + v/12hL) FLOPs of {what}")
     share = Utilisation(of.step_flops() / could, kind)
     share.hardware = of.hardware_flops / could

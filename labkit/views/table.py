@@ -34,16 +34,14 @@ class Table:
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    caption: str = ""
+    caption: str
     footer: str = ""
-    prose: bool = False
 
     def __repr__(self) -> str:
-        text = text_table(self.head, self.rows, self.footer, prose=self.prose)
-        return f"{self.caption}\n{text}" if self.caption else text
+        return f"{self.caption}\n{text_table(self.head, self.rows, self.footer)}"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        html = table(self.head, self.rows, self.caption, self.footer, prose=self.prose)
+        html = table(self.head, self.rows, self.caption, self.footer)
         return {"text/plain": repr(self), "text/html": html}
 
 

@@ -99,6 +99,12 @@ def _crossover():
 COMPUTED = {
     "01.adam_memory": lambda: memory.footprint(3e9, convention="float32 adam").state / 1e9,
     "11.crossover": _crossover,
+    "21.zero_2": lambda: (
+        memory.footprint(7.5e9, convention="mixed adam 16", data=16, zero=2).total / 1e9
+    ),
+    "21.days": lambda: (
+        memory.time_to_train(parameters=70e9, tokens=1.4e12, gpus=1024, flops=400e12) / 86_400
+    ),
     "13.limit_by_hand": lambda: updates.stability_limit(2),
     "13.slow_staleness": _slow_staleness,
     "13.bounded_staleness": _bounded,

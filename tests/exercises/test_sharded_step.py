@@ -1,0 +1,193 @@
+"""A sharded step may be written in any style; what is wrong is named by rank and piece."""
+
+import numpy as np
+import pytest
+
+from labkit.collectives import programs
+from labkit.exercises import tasks
+
+TASKS = tasks()
+
+
+def share(array, comm):
+    return np.array_split(array, comm.Get_size())[comm.Get_rank()]
+
+
+def by_hand(comm, weights, gradient, optimizer):
+    """Every rank sends each other rank its piece directly, and the new piece likewise."""
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    pieces, mine = np.array_split(gradient, ranks), share(gradient, comm).copy()
+    received = np.empty_like(mine)
+    for step in range(1, ranks):
+        to, source = (rank + step) % ranks, (rank - step) % ranks
+        comm.Sendrecv(pieces[to], dest=to, recvbuf=received, source=source)
+        mine += received
+    part = share(weights, comm).copy()
+    optimizer.update(part, mine / ranks)
+    share(weights, comm)[:] = part
+    for step in range(1, ranks):
+        to, source = (rank + step) % ranks, (rank - step) % ranks
+        comm.Sendrecv(part, dest=to, source=source, recvbuf=np.array_split(weights, ranks)[source])
+
+
+def by_mean(comm, weights, gradient, optimizer):
+    """Divide first, let the collective's op do it, update a slice by its bounds."""
+    gradient /= comm.Get_size()
+    programs.reduce_scatter(comm, gradient, op="sum")
+    bounds = np.array_split(np.arange(weights.size), comm.Get_size())[comm.Get_rank()]
+    piece = slice(bounds[0], bounds[-1] + 1)
+    optimizer.update(weights[piece], gradient[piece])
+    programs.all_gather(comm, weights)
+
+
+def with_op(comm, weights, gradient, optimizer):
+    programs.reduce_scatter(comm, gradient, op="mean")
+    optimizer.update(share(weights, comm), share(gradient, comm))
+    programs.parameter_server_all_reduce(comm, np.zeros(0))  # an empty message costs nothing
+    programs.all_gather(comm, weights)
+
+
+@pytest.mark.parametrize("right", [by_hand, by_mean, with_op])
+def test_a_right_step_of_stage_1_is_accepted_in_any_style(right):
+    outcome = TASKS["21.zero_1"].check(right)
+    assert outcome, str(outcome)
+
+
+def unreduced(comm, weights, gradient, optimizer):
+    optimizer.update(share(weights, comm), share(gradient, comm))
+    programs.all_gather(comm, weights)
+
+
+def undivided(comm, weights, gradient, optimizer):
+    programs.reduce_scatter(comm, gradient)
+    optimizer.update(share(weights, comm), share(gradient, comm))
+    programs.all_gather(comm, weights)
+
+
+def not_gathered(comm, weights, gradient, optimizer):
+    programs.reduce_scatter(comm, gradient, op="mean")
+    optimizer.update(share(weights, comm), share(gradient, comm))
+
+
+def wrong_shard(comm, weights, gradient, optimizer):
+    programs.ring_all_reduce(comm, gradient, op="mean")
+    left = np.array_split(gradient, comm.Get_size())[comm.Get_rank() - 1]
+    part = share(weights, comm)
+    optimizer.update(part, np.resize(left, part.shape))
+    programs.all_gather(comm, weights)
+
+
+def everything(comm, weights, gradient, optimizer):
+    programs.ring_all_reduce(comm, gradient, op="mean")
+    optimizer.update(weights, gradient)
+
+
+def all_reduced(comm, weights, gradient, optimizer):
+    programs.ring_all_reduce(comm, gradient, op="mean")
+    optimizer.update(share(weights, comm), share(gradient, comm))
+    programs.all_gather(comm, weights)
+
+
+def twice(comm, weights, gradient, optimizer):
+    programs.reduce_scatter(comm, gradient, op="mean")
+    for part in (share(weights, comm), weights):
+        optimizer.update(part, np.resize(share(gradient, comm), part.shape))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (unreduced, ["On 4 ranks, rank 0, piece 0", "gradient of rank 0 alone"]),
+        (undivided, ["rank 0, piece 0 (weights 0 to 3)", "sum of the gradients", "divide by 4"]),
+        (not_gathered, ["rank 0, piece 1 (weights 4 to 6)", "old weights"]),
+        (wrong_shard, ["rank 0, piece 0", "other weights"]),
+        (everything, ["trains right", "state of 13 of 13"]),
+        (all_reduced, ["trains right", "480 B; 384 B are enough"]),
+        (twice, ["raised ValueError", "once a step"]),
+    ],
+)
+def test_a_wrong_step_of_stage_1_is_named(wrong, words):
+    outcome = TASKS["21.zero_1"].check(wrong)
+    assert outcome.state == "wrong"
+    for one in words:
+        assert one in str(outcome)
+
+
+def gathered(comm, part):
+    whole = np.empty(part.size * comm.Get_size())
+    share(whole, comm)[:] = part
+    programs.all_gather(comm, whole)
+    return whole
+
+
+def backwards(comm, parts, gradient_of, optimizers):
+    """The layers from the last to the first, all gradients first, then all updates."""
+    mine = {}
+    for n in reversed(range(len(parts))):
+        gradient = gradient_of(n, gathered(comm, parts[n]))
+        programs.reduce_scatter(comm, gradient, op="mean")
+        mine[n] = share(gradient, comm).copy()
+    for n, gradient in mine.items():
+        optimizers[n].update(parts[n], gradient)
+
+
+def test_a_right_step_of_stage_3_is_accepted_in_another_order():
+    outcome = TASKS["21.zero_3"].check(backwards)
+    assert outcome, str(outcome)
+
+
+def own_gradient(comm, parts, gradient_of, optimizers):
+    for n, part in enumerate(parts):
+        optimizers[n].update(part, share(gradient_of(n, gathered(comm, part)), comm))
+
+
+def part_only(comm, parts, gradient_of, optimizers):
+    for n, part in enumerate(parts):
+        optimizers[n].update(part, gradient_of(n, part))
+
+
+def not_own(comm, parts, gradient_of, optimizers):
+    for n, part in enumerate(parts):
+        whole = np.tile(part, comm.Get_size())  # in place of a gather
+        gradient = gradient_of(n, whole)
+        programs.reduce_scatter(comm, gradient, op="mean")
+        optimizers[n].update(part, share(gradient, comm))
+
+
+def reduced_everywhere(comm, parts, gradient_of, optimizers):
+    for n, part in enumerate(parts):
+        gradient = gradient_of(n, gathered(comm, part))
+        programs.ring_all_reduce(comm, gradient, op="mean")
+        optimizers[n].update(part, share(gradient, comm))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (own_gradient, ["rank 0, its part of layer 0", "gradient of rank 0 alone"]),
+        (part_only, ["Rank 0 raised", "layer 0 must have its 12 weights"]),
+        (not_own, ["rank 0, its part of layer 0", "other weights"]),
+        (reduced_everywhere, ["trains right", "are enough"]),
+    ],
+)
+def test_a_wrong_step_of_stage_3_is_named(wrong, words):
+    outcome = TASKS["21.zero_3"].check(wrong)
+    assert outcome.state == "wrong"
+    for one in words:
+        assert one in str(outcome)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ({"tensor": 8, "data": 2}, "must be 8"),
+        ({"tensor": 7}, "heads"),
+        ({"data": 8}, "Most of it: optimizer"),
+        ({"tensors": 8}, "tensors"),
+        (None, "return a dict"),
+    ],
+)
+def test_a_plan_that_does_not_fit_is_told_why(plan, words):
+    outcome = TASKS["21.plan"].check(lambda model, gpus, device_memory: plan)
+    assert outcome.state == "wrong"
+    assert words in outcome.text
