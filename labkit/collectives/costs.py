@@ -1,7 +1,7 @@
 """What a program costs by size and number of ranks, which one is cheapest, and where that changes.
 
 >>> cost("ring_all_reduce", ranks=64, nbytes=1e6, latency=1e-6, bandwidth=100e9)
-146 µs, modelled: 2(P-1)·α + 2(P-1)/P·S/B + (P-1)/P·S·γ; P = 64, S = 1.00 MB, α = 1.00 µs, \
+146 µs, modelled: 2(P-1)·α + 2(P-1)/P·S/B; P = 64, S = 1.00 MB, α = 1.00 µs, \
 100 GB/s between any two ranks
 >>> crossover("ring_all_reduce", "tree_all_reduce", ranks=64, latency=1e-6, bandwidth=100e9)
 1.14 MB, modelled: tree_all_reduce is faster below, ring_all_reduce above
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from labkit.arguments import number, whole
-from labkit.collectives.clock import Bytes, Seconds, links_text, play, topology_of
+from labkit.collectives.clock import Bytes, Seconds, play, topology_of
 from labkit.collectives.formulas import (
     FORMULAS,
     RINGS,
@@ -52,17 +52,16 @@ def cost(
     nbytes: float,
     latency: float | None = None,
     bandwidth: float | None = None,
-    reduction: float = 0.0,
     topology: Topology | None = None,
     **options: Any,
 ) -> Seconds:
     """Seconds that a program takes on buffers of `nbytes`; one of ours by name, or your own.
 
     On links that are all alike, that of our programs is a closed form. Your own is run once on
-    small buffers, and its messages are made longer in proportion. `reduction` is in seconds a byte.
+    small buffers, and its messages are made longer in proportion.
     """
     nbytes = number("nbytes", nbytes, at_least=0)
-    price = _priced(program, ranks, latency, bandwidth, reduction, topology, **options)
+    price = _priced(program, ranks, latency, bandwidth, topology, **options)
     text = f"{price.how}; P = {ranks:,}, S = {bytes_text(nbytes)}, {price.links}"
     return Seconds(price.seconds(nbytes), modelled(text))
 
@@ -80,30 +79,28 @@ def _priced(
     ranks: int,
     latency: float | None = None,
     bandwidth: float | None = None,
-    reduction: float = 0.0,
     topology: Topology | None = None,
     **options: Any,
 ) -> _Price:
     ranks = whole("ranks", ranks, at_least=1)
     links = topology_of(ranks, latency, bandwidth, topology)
-    text = links_text(links, reduction)
+    text = f"{links}"
     name, function = find_program(program)
     check_program(function, options)
     if name in FORMULAS and links == Topology(ranks, links.link):
         terms = FORMULAS[name].terms
-        messages, share, added = terms(ranks, **_accepted(terms, options))
-        start = messages * links.link.latency
-        per_byte = share / links.link.bandwidth + added * reduction
+        messages, share = terms(ranks, **_accepted(terms, options))
+        start, per_byte = messages * links.link.latency, share / links.link.bandwidth
         return _Price(lambda nbytes: start + nbytes * per_byte, FORMULAS[name].text, text)
     if name in RINGS:
-        by_rounds = partial(ring_seconds, name, topology=links, reduction=reduction)
+        by_rounds = partial(ring_seconds, name, topology=links)
         return _Price(by_rounds, f"the rounds of {name}", text)
     whole("ranks of a program that is run", ranks, at_most=MOST_RANKS)
     elements = _even_elements(ranks, options)
     record = simulate(function, [np.ones(elements) for _ in range(ranks)], options)
 
     def by_messages(nbytes: float) -> float:
-        return play(record, links, reduction, modelled(text), nbytes / (8 * elements)).seconds
+        return play(record, links, modelled(text), nbytes / (8 * elements)).seconds
 
     return _Price(by_messages, f"{name}, run on small buffers, timed message by message", text)
 

@@ -46,7 +46,7 @@ class SlowLink(NamedTuple):
 
 
 class Straggler(NamedTuple):
-    """A rank whose messages and local work take `factor` times as long, or that starts late."""
+    """A rank whose messages take `factor` times as long, or that starts late."""
 
     rank: int
     factor: float

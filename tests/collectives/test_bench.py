@@ -33,7 +33,7 @@ def made_up(latency=1e-5, bandwidth=1e9, sizes=SIZES, times=None, **changes):
     for name in NAMES:
         messages, share = 1.0, bus_factor(4)
         if name in FORMULAS:
-            messages, share, _ = FORMULAS[name].terms(4)
+            messages, share = FORMULAS[name].terms(4)
         for size in times or sizes:
             seconds = times[size] if times else messages * latency + share * size / bandwidth
             timings.append(Timing(name, size, 1, (0.9 * seconds, seconds, 1.2 * seconds), 0))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.collectives import Trace, programs, run
+from labkit.collectives import programs, run
 from labkit.kinds import LabError
 from tests.collectives.wrong_programs import numbers, ring, split, weighted
 
@@ -218,15 +218,6 @@ def test_a_program_that_fails_on_other_numbers_is_not_right():
         programs.ring_all_reduce(comm, buffer)
 
     assert "ValueError" in first_fault(picky)
-
-
-def test_a_trace_from_a_file_is_judged_by_its_numbers_and_says_so(tmp_path):
-    right = Trace.load(run(ring, numbers(3)).save(tmp_path / "right.json")).check("all_reduce")
-    assert right
-    assert "not run again" in str(right)
-    wrong = Trace.load(run(ring, numbers(4), **TWICE).save(tmp_path / "wrong.json"))
-    text = str(wrong.check("all_reduce"))
-    assert "rank 0, chunk 0 (elements 0–1): element 0 is 62, and the sum is 52." in text
 
 
 def test_a_barrier_holds_when_every_rank_has_heard_of_every_other():

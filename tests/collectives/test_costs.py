@@ -74,8 +74,8 @@ def test_a_cost_is_that_of_the_clock(name, options):
             continue
         nbytes = even_bytes(ranks, dict(options))
         for kind, links in topologies(ranks).items():
-            seconds = cost(name, ranks, nbytes, topology=links, reduction=3e-8, **dict(options))
-            expected = timed(traced(name, ranks, options), topology=links, reduction=3e-8).seconds
+            seconds = cost(name, ranks, nbytes, topology=links, **dict(options))
+            expected = timed(traced(name, ranks, options), topology=links).seconds
             assert seconds == pytest.approx(expected, rel=1e-9), (ranks, kind)
 
 
@@ -91,8 +91,8 @@ def test_rounds_are_exact_against_the_clock_on_any_mix_of_faults(data):
         late = data.draw(st.sampled_from([0, 1e-5, 1e-3]))
         links = straggler(links, rank, data.draw(st.sampled_from([1, 2.5])), late)
     name = data.draw(st.sampled_from(sorted(RINGS)))
-    seconds = cost(name, ranks, even_bytes(ranks, {}), topology=links, reduction=3e-8)
-    expected = timed(traced(name, ranks, ()), topology=links, reduction=3e-8).seconds
+    seconds = cost(name, ranks, even_bytes(ranks, {}), topology=links)
+    expected = timed(traced(name, ranks, ()), topology=links).seconds
     assert seconds == pytest.approx(expected, rel=1e-9)
 
 
@@ -100,8 +100,8 @@ def test_rounds_are_exact_against_the_clock_on_any_mix_of_faults(data):
 @given(ranks=st.integers(1, 24), nbytes=st.floats(1e3, 1e9))
 def test_your_own_program_costs_what_ours_costs(ranks, nbytes):
     for links in (LINK, {"topology": ring(ranks, 2e-6, 50e6)}):
-        ours = cost("ring_all_reduce", ranks, nbytes, reduction=1e-11, **links)
-        mine = cost(my_ring, ranks, nbytes, reduction=1e-11, **links)
+        ours = cost("ring_all_reduce", ranks, nbytes, **links)
+        mine = cost(my_ring, ranks, nbytes, **links)
         assert mine == pytest.approx(ours, rel=1e-9)
 
 
@@ -181,9 +181,9 @@ def test_crossovers_are_where_the_published_formula_says():
     ],
 )
 def test_at_the_crossover_both_cost_the_same(ranks, first, second, links):
-    size = crossover(first, second, ranks=ranks, reduction=1e-11, **links)
+    size = crossover(first, second, ranks=ranks, **links)
     costs = {
-        (program, factor): cost(program, ranks, factor * size, reduction=1e-11, **links)
+        (program, factor): cost(program, ranks, factor * size, **links)
         for program in (first, second)
         for factor in (0.5, 1, 2)
     }
@@ -232,7 +232,6 @@ def test_your_own_program_is_compared_too_on_any_links():
         (lambda: formula(my_ring), "no formula for my_ring"),
         (lambda: cost("bruck", 4, 1, **LINK), "'bruck'"),
         (lambda: cost("ring_all_reduce", 4, "1MB", **LINK), "nbytes"),
-        (lambda: cost("ring_all_reduce", 4, 1, reduction=-1, **LINK), "reduction"),
         (lambda: cost("ring_all_reduce", 4, 1, pieces=2, **LINK), "pieces"),
         (lambda: cost(my_ring, 1024, 1, **LINK), "256"),
         (lambda: compare_costs(["reduce"], 64, 1e6, **LINK), "one axis"),
