@@ -23,17 +23,6 @@ from typing import Any
 from labkit.arguments import one_of, whole
 from labkit.kinds import LabError
 
-__all__ = [
-    "TfConfig",
-    "check",
-    "counts_of",
-    "from_hosts",
-    "from_slurm",
-    "hosts_of",
-    "step_ports",
-    "this_rank",
-]
-
 ROLES = ("chief", "worker", "ps", "evaluator")
 SHAPE = '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
 # No scheme, blank or list; an address of IPv6 in brackets; 0.0.0.0 names no machine.

@@ -33,7 +33,7 @@ from labkit.kinds import LabError
 
 Counts = tuple[int, ...]
 
-CELLS = 256  # more pieces than this are not told apart
+CELLS = 256  # of more pieces than this, one is shown for each rank
 FEW_ELEMENTS = 8  # up to here every element is a cell
 CALLS = 150_000  # how many calls the coded runs may make
 RANDOM_RUNS = 2
@@ -160,7 +160,7 @@ class Code:
 
 
 def coded_runs(record: Record, op: str) -> tuple[Code | None, list[Record]]:
-    """The runs that tell the contributions; none where they cannot be told."""
+    """The runs from which the contributions are read; no run where they cannot be."""
     code = Code.of(op, record.inputs[0].dtype, record.ranks)
     if code is None or code.runs * len(record.calls) > CALLS:
         return None, []

@@ -128,7 +128,7 @@ def simulate(
 
 
 def _read_only(arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Copies that nobody can change."""
+    """Copies that cannot be changed."""
     copies = tuple(np.array(array, order="C", copy=True) for array in arrays)
     for copy in copies:
         copy.setflags(write=False)

