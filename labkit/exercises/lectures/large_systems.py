@@ -50,13 +50,13 @@ def _step(layers: list[tuple[float, float]], limit: float, start: float, rate: f
 
 
 def _expected(times: list[float], ranks: int) -> float:
-    from labkit.cluster.large_systems import expected_slowest
+    from labkit.timing.large_systems import expected_slowest
 
     return expected_slowest(times, ranks)
 
 
 def _interval(hours: float, devices: int, write: float) -> float:
-    from labkit.cluster.large_systems import checkpoint_interval, mtbf
+    from labkit.timing.large_systems import checkpoint_interval, mtbf
 
     return checkpoint_interval(mtbf(3600 * hours, devices), write)
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.cluster.large_systems import (
+from labkit.kinds import LabError
+from labkit.timing.large_systems import (
     checkpoint_interval,
     expected_slowest,
     goodput,
     mtbf,
     simulate_failures,
 )
-from labkit.kinds import LabError
 
 HOUR = 3600.0
 
