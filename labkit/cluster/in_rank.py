@@ -88,7 +88,7 @@ def communicator() -> Any:
 
     It has the calls of the simulated communicator: Send, Recv, Sendrecv, Isend, Irecv, Barrier and
     Split, with mpi4py's constants, requests and statuses. A Send returns when its receiver has
-    begun to receive, whatever its size.
+    begun to receive, whatever its size. In a program that names mpi4py, MPI.COMM_WORLD is this one.
     """
     if connections is None:
         raise LabError(
@@ -99,9 +99,10 @@ def communicator() -> Any:
     from labkit.cluster.transport import SocketTransport
     from labkit.collectives.communicator import Communicator, lent_to_mpi4py
 
+    world = Communicator(SocketTransport(*connections), connections[0])
     functions = [part for one in _functions for part in shipping.functions_of(one)]
-    _until_the_end.enter_context(lent_to_mpi4py(*functions))
-    return Communicator(SocketTransport(*connections), connections[0])
+    _until_the_end.enter_context(lent_to_mpi4py(*functions, COMM_WORLD=world))
+    return world
 
 
 def load_program(program: bytes) -> Callable[[int], Any] | tuple[How, bytes]:
@@ -111,6 +112,8 @@ def load_program(program: bytes) -> Callable[[int], Any] | tuple[How, bytes]:
     except BaseException as fault:  # noqa: BLE001 (whatever it is, the client must hear of it)
         return "raised", pickle.dumps(Report.of(fault))
     _functions[:] = [one for one in (function, *args) if callable(one)]
+    if connections is not None and "mpi4py.MPI" in sys.modules:
+        communicator()  # as MPI.COMM_WORLD, too: MPI itself is not started
     return lambda rank: function(rank, *args)
 
 

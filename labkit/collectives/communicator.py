@@ -340,7 +340,7 @@ def _is_own(datatype: Any, dtype: np.dtype[Any]) -> bool:
 
 
 @contextmanager
-def lent_to_mpi4py(*programs: Callable[..., Any]) -> Iterator[None]:
+def lent_to_mpi4py(*programs: Callable[..., Any], **more: Any) -> Iterator[None]:
     """Until the end of the block, mpi4py's Request, Status and constants are those of this module.
 
     So MPI.Request.Waitall takes the requests of these ranks, and -1 means PROC_NULL only where a
@@ -353,7 +353,7 @@ def lent_to_mpi4py(*programs: Callable[..., Any]) -> Iterator[None]:
             importlib.import_module("mpi4py.MPI")
     mpi = sys.modules.get("mpi4py.MPI")
     spaces = [vars(mpi), *(getattr(one, "__globals__", {}) for one in functions)] if mpi else []
-    ours = {name: globals()[name] for name in LENT}
+    ours = {name: globals()[name] for name in LENT} | more
     theirs = {name: getattr(mpi, name, None) for name in ours}
     lent = [(space, one) for space in spaces for one in ours if space.get(one) is theirs[one]]
     for space, name in lent:

@@ -183,6 +183,15 @@ def test_eight_ranks_exchange_100_megabytes_in_both_directions_at_once():
         assert runs(c, both_ways) == [True] * 8
 
 
+def test_comm_world_of_mpi4py_is_the_communicator_of_the_run(four):
+    MPI = pytest.importorskip("mpi4py.MPI")
+
+    def program(rank):
+        return MPI.COMM_WORLD.Split(rank // 3).Get_size()
+
+    assert four.run(program) == [3, 3, 3, 1]
+
+
 def test_outside_of_a_rank_there_is_no_communicator():
     with pytest.raises(LabError, match="COMM_WORLD"):
         labkit.cluster.communicator()
