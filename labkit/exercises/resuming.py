@@ -23,7 +23,6 @@ from labkit.exercises.task import Unanswered, Wrong
 __all__ = ["resuming_loop"]
 
 STEPS, EVERY, SIZE = 40, 6, 1000  # the last checkpoint is not the end, so the end is computed
-RATE, MOMENTUM = 0.1, 0.9
 CUT = 4096  # bytes: a checkpoint of SIZE numbers is longer
 TIME_LIMIT = 30.0
 
@@ -37,16 +36,15 @@ def gradient(w: Any, step: int) -> Any:
 
 def serial() -> Any:
     """The weights after all steps without a failure."""
-    import numpy as np
-
-    w, v = np.zeros(SIZE), np.zeros(SIZE)
+    w: Any = 0.0
+    v: Any = 0.0
     for step in range(STEPS):
-        v = MOMENTUM * v + gradient(w, step)
-        w = w - RATE * v
+        v = 0.9 * v + gradient(w, step)
+        w = w - 0.1 * v
     return w
 
 
-def resuming_loop(seed: int | None = None) -> Callable[[Any], None]:
+def resuming_loop() -> Callable[[Any], None]:
     """A function of (w, gradient, steps, every, path) that returns the weights.
 
     SGD with momentum 0.9 and rate 0.1; a checkpoint after each `every` steps.
@@ -56,7 +54,7 @@ def resuming_loop(seed: int | None = None) -> Callable[[Any], None]:
         check_callable(my_train)
         if has_blanks(my_train):
             raise Unanswered
-        at = random.Random(seed).randrange(2 * EVERY, STEPS - 1)
+        at = random.randrange(2 * EVERY, STEPS - 1)
         with tempfile.TemporaryDirectory(prefix="labkit-resume-") as home, Cluster(1) as c:
 
             def run(name: str, **failure: int) -> tuple[Outcome, list[int]]:
@@ -80,7 +78,7 @@ def resuming_loop(seed: int | None = None) -> Callable[[Any], None]:
                     "number of steps that is saved in it."
                 )
             _compare(outcome, when, "Save all that the next step needs: weights, velocity, step.")
-            run("cut", cut=at)
+            run("cut", cut=2 * EVERY + at % EVERY)  # a checkpoint is written after it
             outcome, _ = run("cut")
             _compare(
                 outcome,
@@ -99,10 +97,7 @@ def _compare(outcome: Outcome, when: str, advice: str) -> None:
     if outcome.errors:
         text = next(iter(outcome.errors.values())).text.replace("Rank 0", "the program")
         raise Wrong(f"{when}, {text} {advice}")
-    try:
-        apart = float(np.abs(np.asarray(outcome.results[0], float) - serial()).max())
-    except (TypeError, ValueError):
-        raise Wrong(f"{when}, it did not return the array of weights.") from None
+    apart = float(np.abs(np.asarray(outcome.results[0]) - serial()).max())
     if not apart <= 1e-9:
         raise Wrong(f"{when}, its weights differ by {apart:.1e} from the right ones. {advice}")
 
