@@ -71,21 +71,6 @@ def test_lab_without_notebooks_says_what_to_do(course, monkeypatch, capsys):
     assert str(course) in capsys.readouterr().err
 
 
-def test_an_unknown_option_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["doctor", "--port"])
-    assert "--port" in capsys.readouterr().err
-
-
-def test_notebooks_are_published_by_name(monkeypatch):
-    seen = []
-    publish = SimpleNamespace(main=lambda names: seen.append(names) or 3)
-    monkeypatch.setitem(sys.modules, "labkit.publish", publish)
-    assert cli.main(["notebooks", "01", "02"]) == 3
-    assert cli.main(["notebooks"]) == 3
-    assert seen == [["01", "02"], []]
-
-
 def test_record_gives_the_program_what_follows_the_dashes(monkeypatch):
     seen = []
     command = SimpleNamespace(record=lambda program, **more: seen.append((program, more)) or 7)

@@ -8,8 +8,7 @@ import pytest
 from labkit import doctor
 from labkit.cluster import network
 from labkit.doctor import Check
-from labkit.hardware import gpus, machine
-from labkit.hardware.machine import Memory
+from labkit.hardware import gpus
 
 GOOD = "return Line('pass', 'all is well')"
 WARN = "return Line('warn', 'nearly', 'read it')"
@@ -91,13 +90,6 @@ def test_the_driver(monkeypatch, state, notes, names, status):
     line = doctor.check_driver()
     assert line.status == status
     assert all(note in line.found for note in notes)
-
-
-@pytest.mark.parametrize(("gigabytes", "status"), [(2, "warn"), (8, "pass")])
-def test_memory(monkeypatch, gigabytes, status):
-    free = Memory(10**10, int(gigabytes * 1e9), None)
-    monkeypatch.setattr(machine, "read_memory", lambda: free)
-    assert doctor.check_memory().status == status
 
 
 def test_data_is_looked_for_and_not_downloaded(monkeypatch, tmp_path):

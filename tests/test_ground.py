@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -138,11 +137,6 @@ def test_a_whole_number_is_an_integer_within_its_limits(value):
     assert whole("n", 8, at_least=1, at_most=8) == 8
     with pytest.raises(LabError, match="n must be a whole number from 1 to 8, got"):
         whole("n", value, at_least=1, at_most=8)
-
-
-def test_numbers_of_numpy_become_pythons():
-    assert type(whole("n", np.int64(3))) is int
-    assert type(number("x", np.float32(3))) is float
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from pathlib import Path
 import nbformat
 import pytest
 from ipykernel.ipkernel import IPythonKernel
-from nbformat.v4 import new_markdown_cell
 
 from labkit import publish
 
@@ -212,8 +211,3 @@ def test_its_metadata_is_what_jupyterlab_saves(path):
     assert metadata.kernelspec == publish.KERNEL
     language = {**metadata.language_info, "version": platform.python_version()}
     assert language == IPythonKernel.language_info
-
-
-def test_these_rules_see_a_heading_in_prose_and_none_in_a_listing():
-    cell = new_markdown_cell("# Title\n```\n# comment\n```\n### too deep")
-    assert re.findall(r"^#+", without_code(cell.source), re.MULTILINE) == ["#", "###"]

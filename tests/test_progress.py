@@ -74,16 +74,6 @@ def test_it_is_off_where_the_user_or_a_log_file_wants_none(now, monkeypatch):
     assert terminal.written() == ""
 
 
-def test_with_a_broken_stderr_the_work_goes_on(now):
-    class Broken(Terminal):
-        def write(self, text):
-            raise OSError("closed")
-
-    with redirect_stderr(Broken()), progress("drawing", 10) as advance:
-        now[0] = 10.0
-        advance(5)
-
-
 def test_in_a_notebook_nothing_of_it_is_left_to_see(monkeypatch):
     from nbclient import NotebookClient
     from nbformat import v4

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from labkit.kinds import LabError
-from labkit.shipping import pack, pack_program, unpack
+from labkit.shipping import pack_program, unpack
 
 OFFSET = 3
 
@@ -91,15 +91,6 @@ def test_the_name_that_cannot_be_sent_is_named():
 def test_the_argument_that_cannot_be_sent_is_named():
     with pytest.raises(LabError, match="Argument 2 of program"):
         pack_program(program, (1, (x for x in "ab")))
-
-
-def test_a_value_that_raises_when_it_is_packed_is_named():
-    class Odd:
-        def __reduce__(self):
-            raise ValueError("no")
-
-    with pytest.raises(LabError, match=r"What it returned .*ValueError: no"):
-        pack(Odd(), "What it returned")
 
 
 def test_a_program_may_name_a_room_of_labkit():

@@ -27,6 +27,7 @@ __all__ = ["Finished", "Request", "Schedule", "Started", "crowd", "finished", "q
 
 # How many devices others ask for, how often, and how long they run: many small jobs, few large.
 SIZES, OFTEN, MEAN_HOURS = (1, 2, 4, 8), (50, 25, 15, 10), 3.0
+DEVICES = 32  # of the cluster
 QUEUED = modelled("first come, first served, with backfilling")
 
 
@@ -119,19 +120,16 @@ def queue(requests: Iterable[Request], devices: int, *, backfill: bool = True) -
     return Schedule(devices, tuple(_run(arriving, devices, backfill)))
 
 
-def crowd(
-    hours: float = 72, *, devices: int = 32, load: float = 0.9, seed: int = 0
-) -> tuple[Request, ...]:
+def crowd(seed: int, hours: float = 96, load: float = 0.9) -> tuple[Request, ...]:
     """Jobs of others: so much work as keeps a share `load` of the devices busy.
 
     They ask for one and a half to four times the hours that they need, as people do.
     """
-    load = number("load", load, above=0, at_most=2)
     dice = random.Random(seed)
     work = sum(n * o for n, o in zip(SIZES, OFTEN, strict=True)) / sum(OFTEN) * MEAN_HOURS
     now = 0.0
     jobs: list[Request] = []
-    while (now := now + dice.expovariate(load * devices / work)) < hours:
+    while (now := now + dice.expovariate(load * DEVICES / work)) < hours:
         runs = min(dice.expovariate(1 / MEAN_HOURS), 24.0)
         count = dice.choices(SIZES, OFTEN)[0]
         jobs.append(Request(f"{len(jobs)}", now, count, runs * dice.uniform(1.5, 4.0), runs))
@@ -139,13 +137,11 @@ def crowd(
 
 
 @cache
-def usual_wait(
-    devices: int, limit: float, *, cluster: int = 32, load: float = 0.9, times: int = 50
-) -> float:
+def usual_wait(devices: int, limit: float, *, load: float = 0.9, times: int = 50) -> float:
     """Hours that a request waits: the mean over so many crowds, submitted at hour 48."""
     yours = Request("you", 48.0, devices, limit)
-    crowds = (crowd(96, devices=cluster, load=load, seed=seed) for seed in range(times))
-    return sum(queue((*others, yours), cluster).wait("you") for others in crowds) / times
+    crowds = (crowd(seed, load=load) for seed in range(times))
+    return sum(queue((*others, yours), DEVICES).wait("you") for others in crowds) / times
 
 
 def finished(waits: Mapping[int, float], runs: Mapping[int, float]) -> Finished:

@@ -4,8 +4,8 @@
 ...     c.run(program)
 
 srun's pipes are the connection to the ranks: see slurm_rank. Nothing polls a shared folder; it only
-holds the program and one result file a rank. TensorFlow's servers accept everybody: under Slurm
-their ports are open to the other users of the nodes.
+holds the program and one result file a rank. TensorFlow's servers check no password:
+under Slurm their ports are open to the other users of the nodes.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class SlurmEngine:
                 return
             if state.hopeless:
                 raise LabError(
-                    f"Slurm job {self.job} would wait for ever: {state.hopeless} ({state.reason}). "
+                    f"Slurm job {self.job} never starts: {state.hopeless} ({state.reason}). "
                     "It was cancelled."
                 )
             if not state.waiting:

@@ -23,7 +23,7 @@ WAITING = {
     "Priority": "other jobs come first",
     "ReqNodeNotAvail": "nodes that it needs are reserved or down",
 }
-# With these it would wait for ever.
+# With these it never starts.
 NEVER = {
     "PartitionTimeLimit": "the partition allows no job so long: ask for less with time=",
     "PartitionNodeLimit": "the partition allows no job on so many nodes: ask for less with nodes=",
@@ -65,7 +65,7 @@ class QueueState:
 
     @property
     def hopeless(self) -> str:
-        """Why it would wait for ever, and what to do; "" if it would not."""
+        """Why it never starts, and what to do; "" where it may."""
         return NEVER.get(self.reason, "") if self.state == "PENDING" else ""
 
     def __str__(self) -> str:

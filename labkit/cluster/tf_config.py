@@ -1,7 +1,7 @@
 """TF_CONFIG: which processes take part, at which addresses, and which of them this one is.
 
 TensorFlow reads it from the environment, the same on every machine but for `task`. It checks
-little: a wrong index or a missing comma shows as a program that waits for ever.
+little: with a wrong index or a missing comma a program waits until it is stopped.
 
 >>> config = from_hosts(["10.0.0.1", "10.0.0.2"], index=1)
 >>> config.task, config.rank, config.ranks
@@ -20,19 +20,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from labkit.arguments import one_of
+from labkit.arguments import one_of, whole
 from labkit.kinds import LabError
-
-__all__ = [
-    "TfConfig",
-    "check",
-    "counts_of",
-    "from_hosts",
-    "from_slurm",
-    "hosts_of",
-    "step_ports",
-    "this_rank",
-]
 
 ROLES = ("chief", "worker", "ps", "evaluator")
 SHAPE = '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
@@ -119,8 +108,6 @@ def check(config: Any = None) -> TfConfig:
         content = _from_json(content)
     if not isinstance(content, Mapping):
         raise LabError(f"TF_CONFIG must be a dictionary of the form {SHAPE}, got {content!r}.")
-    for key in content:
-        one_of("An entry of TF_CONFIG", key, ("cluster", "task", "environment", "rpc_layer"))
     cluster = _checked_cluster(content.get("cluster"))
     return TfConfig(cluster, *_checked_task(content.get("task"), cluster))
 
@@ -141,11 +128,11 @@ def from_hosts(hosts: str | Sequence[str], index: int = 0, *, port: int = PORT) 
     return check({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
 
 
-def from_slurm(environ: Mapping[str, str] | None = None, *, port: int | None = None) -> TfConfig:
+def from_slurm(environ: Mapping[str, str] | None = None) -> TfConfig:
     """The TF_CONFIG of this task, from the variables that srun has set.
 
-    Without `port`, one is derived from the numbers of job and step, so that two steps on a machine
-    have different ports: see `step_ports`.
+    The port is derived from the numbers of job and step, so that two steps on a machine have
+    different ports: see `step_ports`.
     """
     have = os.environ if environ is None else environ
     if not have.get("SLURM_PROCID", "").isdigit():
@@ -164,13 +151,9 @@ def from_slurm(environ: Mapping[str, str] | None = None, *, port: int | None = N
             f"Slurm has put task {rank} on {node}; distributed in blocks it would be on "
             f"{placed[rank]}. Start the program with srun --distribution=block."
         )
-    if port is None:
-        step = have.get("SLURM_STEP_ID", "")
-        ports = step_ports(int(have["SLURM_JOB_ID"]), int(step) if step.isdigit() else 0)
-        if max(counts) >= len(ports):
-            raise LabError(f"Give port= with more than {len(ports) - 1} tasks on a node.")
-        port = ports.start
-    return from_hosts(placed, rank, port=port)
+    step = have.get("SLURM_STEP_ID", "")  # a batch script's is not a number
+    ports = step_ports(int(have["SLURM_JOB_ID"]), int(step) if step.isdigit() else 0)
+    return from_hosts(placed, rank, port=ports.start)
 
 
 def step_ports(job: int, step: int) -> range:
@@ -247,8 +230,6 @@ def _checked_cluster(given: Any) -> dict[str, tuple[str, ...]]:
     task_at: dict[str, str] = {}
     for role, addresses in given.items():
         one_of("A role in TF_CONFIG", role, ROLES)
-        if isinstance(addresses, str):
-            raise LabError(f'The addresses of {role!r} must be a list: ["{addresses}"].')
         for index, address in enumerate(addresses):
             task = f"{role} {index}"
             found = ADDRESS.fullmatch(str(address))
@@ -257,12 +238,12 @@ def _checked_cluster(given: Any) -> dict[str, tuple[str, ...]]:
                     f"The address of {task}, {address!r}, must be a host and a port, such as "
                     f'"10.0.0.1:{PORT}".'
                 )
-            if address.lower() in task_at:
+            if address in task_at:
                 raise LabError(
-                    f"{address} stands in TF_CONFIG twice: for {task_at[address.lower()]} and for "
+                    f"{address} stands in TF_CONFIG twice: for {task_at[address]} and for "
                     f"{task}. Each task needs an address of its own; on one machine, other ports."
                 )
-            task_at[address.lower()] = task
+            task_at[address] = task
         cluster[role] = tuple(addresses)
     if "ps" in cluster and not {"chief", "worker"} <= set(cluster):
         raise LabError(
@@ -278,13 +259,9 @@ def _checked_task(task: Any, cluster: Mapping[str, tuple[str, ...]]) -> tuple[st
             "TF_CONFIG needs a task with type and index: without it this process does not know "
             'which one it is. Add "task": {"type": "worker", "index": 0}.'
         )
-    role, index = task["type"], task["index"]
-    one_of("The type of the task in TF_CONFIG", role, ROLES)
-    if isinstance(index, str) and index.isdecimal():
-        index = int(index)  # TensorFlow takes it, too
-    if type(index) is not int:
-        raise LabError(f"The task's index must be a whole number, got {index!r}.")
-    if role == "evaluator" and role not in cluster and index >= 0:
+    role = one_of("The type of the task in TF_CONFIG", task["type"], ROLES)
+    index = whole("The task's index", task["index"])
+    if role == "evaluator" and role not in cluster:
         return role, index  # it only reads checkpoints: the others need not reach it
     if index not in range(count := len(cluster.get(role, ()))):
         have = f"{role} 0 to {role} {count - 1}" if count > 1 else f"{count} {role}"

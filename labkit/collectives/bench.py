@@ -237,7 +237,7 @@ class Bench:
         messages, share = 1.0, bus_factor(self.ranks)
         form = "T = α + bus factor·S/B, α being the whole call's"
         if contender in FORMULAS:
-            messages, share, _ = FORMULAS[contender].terms(self.ranks)
+            messages, share = FORMULAS[contender].terms(self.ranks)
             form = "T = messages·α + bytes·S/B of its closed form, adding up inside B"
         latency, bandwidth = fit_link(messages, share, list(times), list(times.values()))
         modelled_times = tuple(

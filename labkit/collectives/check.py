@@ -24,12 +24,10 @@ from labkit.collectives.contributions import (
     coded_runs,
     holds,
     number_text,
-    precision,
     random_runs,
 )
 from labkit.collectives.records import Array, Record, chunk_bounds, counted, listed
 from labkit.kinds import LabError
-from labkit.plain import stored
 
 Wanted: TypeAlias = list[tuple[int, int, int | None, int]]
 SHOWN = 5
@@ -50,7 +48,6 @@ POSTCONDITIONS: dict[str, Callable[[range, int], Wanted]] = {
 }
 
 
-@stored
 @dataclass(frozen=True)
 class Fault:
     """Elements of a rank's buffer that are wrong, and whose contributions are to blame.
@@ -66,7 +63,6 @@ class Fault:
     text: str
 
 
-@stored
 @dataclass(frozen=True, repr=False)
 class Verdict:
     """True if every rank ended with what the collective must leave; as text, what is wrong."""
@@ -147,7 +143,7 @@ def _proof(collective: str, op: str | None, root: int) -> str:
 
 
 class _Run:
-    """What every rank put in, what it ended with, and what it must hold, by rank and element."""
+    """What every rank put in and ended with, and which elements are wrong, by rank and element."""
 
     def __init__(
         self, record: Record, op: str | None, owners: Array, origins: Array, random: bool
@@ -155,40 +151,33 @@ class _Run:
         self.random = random
         self.given = np.stack([buffer.reshape(-1) for buffer in record.inputs])
         self.held = np.stack([buffer.reshape(-1) for buffer in record.outputs])
-        self.wanted, bound = self.given[np.maximum(owners, 0), origins], np.zeros(owners.shape)
-        if op is not None:
-            total, allowed = _reduced(op, list(self.given), random)
-            self.wanted = np.where(owners == ALL, total, self.wanted)
-            bound = np.where(owners == ALL, allowed, 0.0)
+        self.wanted, bound = self.given[np.maximum(owners, 0), origins], np.array(0.0)
         with np.errstate(all="ignore"):
+            if op is not None:
+                total, bound = _reduced(op, self.given)
+                self.wanted = np.where(owners == ALL, total, self.wanted)
+            # Random numbers are whole ones, and exact in any order but for the division of a mean.
+            bound = np.array(0.25) if random else bound
             far = np.abs(self.held.astype(complex) - self.wanted.astype(complex))
-            same = (self.held == self.wanted) | (
-                (self.held != self.held) & (self.wanted != self.wanted)
-            )
-        same |= np.isinf(bound) | ((bound > 0) & (far <= bound))
-        self.wrong: Array = ~same & (owners != OPEN)
+            right = (self.held == self.wanted) | (far <= bound) | np.isinf(bound)
+        right |= np.isnan(self.held) & np.isnan(self.wanted)
+        self.wrong: Array = ~right & (owners != OPEN)
 
 
-def _reduced(op: str, inputs: list[Array], random: bool) -> tuple[Array, Array]:
+def _reduced(op: str, given: Array) -> tuple[Array, Array]:
     """NumPy's reduction of all ranks' buffers, and how far from it each element may be.
 
-    A floating-point sum depends on its order. Where it may overflow, or NaN takes part, any value
-    is right. Our random numbers are reduced exactly in any order, but for the division of a mean.
+    A floating-point sum depends on its order; where it may overflow, any value is right.
     """
-    dtype, ranks = inputs[0].dtype, len(inputs)
-    if dtype.kind not in "fc":
-        total = reduce(OPERATIONS[op], inputs)
-        bound = np.full(total.shape, 0.999 if op == "mean" else 0.0)  # rounded down or up
-    else:
-        wide = [part.astype(complex if dtype.kind == "c" else float) for part in inputs]
-        bits, power = precision(dtype)
-        with np.errstate(all="ignore"):
-            total = reduce(OPERATIONS[op], wide)
-            sizes = reduce(np.add, [np.abs(part) for part in wide])
-            bound = 4 * (ranks + 1) * 2.0**-bits * sizes * (op not in ("max", "min"))
-            bound = np.full_like(bound, 0.25 if op in ("sum", "mean") else 0.0) if random else bound
-            bound[~(sizes < 2.0**power) | ~np.isfinite(sizes)] = np.inf
-    return (total / ranks, bound) if op == "mean" else (total, bound)
+    total, dtype, ranks = reduce(OPERATIONS[op], given), given.dtype, len(given)
+    bound = np.zeros(total.shape)
+    if dtype.kind in "fc" and op in ("sum", "mean"):
+        sizes = np.abs(given).astype(float).sum(axis=0)
+        bound = 4 * (ranks + 1) * float(np.finfo(dtype).eps) * sizes
+        bound[~(sizes < float(np.finfo(dtype).max))] = np.inf
+    elif op == "mean":
+        bound[:] = 0.999  # rounded down or up
+    return (total / ranks if op == "mean" else total), bound
 
 
 def _judge(
@@ -198,30 +187,31 @@ def _judge(
     if not owners.size:
         return [], "its buffers are empty."
     this = _Run(record, op, owners, origins, random=False)
-    runs, wrong, proof = [this], np.zeros_like(this.wrong), ""
-    if record.again is None or record.inputs[0].dtype.kind not in "fiu":
-        proof = "the numbers of this run are right; it was not run again on others."
-    else:
-        try:
-            runs += [_Run(o, op, owners, origins, random=True) for o in random_runs(record, op)]
-            # On random numbers a maximum does not show who has not been asked.
-            counts = _counts(record, op) if op in ("max", "min") else None
-        except LabError as fault:
-            text = f"on other numbers of the same shape it does not come to its end: {fault}"
-            return [Fault(None, None, 0, 0, (), text.rstrip("."))], ""
-        wrong = np.any([run.wrong for run in runs[1:]], axis=0)
-        if counts is not None:
-            wrong |= (counts == 0).any(axis=0) & (owners == ALL)
-        if wrong.any() and not this.wrong.any():
-            notes.append("The numbers of this run are right, but only for these inputs.")
-    faults = list(_explain(record, op, runs, wrong, owners, origins)) if wrong.any() else []
-    for rank, chunk, start, stop in _pieces(this.wrong & ~wrong):
-        faults.append(_value_fault(op, runs, owners, rank, chunk, start, stop))
-    return sorted(faults, key=lambda one: (one.rank or 0, one.start)), proof
+    try:
+        others = [_Run(o, op, owners, origins, random=True) for o in random_runs(record, op)]
+        counts = None if op is None else _counts(record, op)
+    except LabError as fault:
+        text = f"on other numbers of the same shape it does not come to its end: {fault}"
+        return [Fault(None, None, 0, 0, (), text.rstrip("."))], ""
+    wrong = np.any([run.wrong for run in others], axis=0)
+    if counts is not None:  # on random numbers a maximum does not show which rank is missing
+        wrong |= (counts == 0).any(axis=0) & (owners == ALL)
+    if wrong.any() and not this.wrong.any():
+        notes.append("The numbers of this run are right, but only for these inputs.")
+    found = np.full((1, *wrong.shape), -1)
+    if op is None:
+        found = _sources(*others)
+    elif counts is not None:
+        read = np.all([holds(op, run.given, run.held, counts) for run in others], axis=0)
+        read |= ~np.any([run.wrong for run in others], axis=0)  # only the codes show it
+        found = np.where(read, counts, -1)
+    if not wrong.any():
+        wrong, found = this.wrong, np.full_like(found, -1)
+    return list(_explain(op, [this, *others], wrong, found, owners, origins)), ""
 
 
 def _counts(record: Record, op: str) -> Array | None:
-    """How often each rank is in each element of each buffer; None where it cannot be told."""
+    """How often each rank is in each element of each buffer; None where it cannot be read."""
     code, coded = coded_runs(record, op)
     if code is None:
         return None
@@ -229,20 +219,21 @@ def _counts(record: Record, op: str) -> Array | None:
     return code.read(outputs).reshape(record.ranks, record.ranks, -1)
 
 
-def _pieces(mask: Array) -> Iterator[tuple[int, int, int, int]]:
-    """Rank, chunk, start and stop of what is marked in each chunk."""
-    for rank, row in enumerate(mask):
-        for chunk, (start, stop) in enumerate(chunk_bounds(row.size, len(mask))):
-            if (at := np.flatnonzero(row[start:stop])).size:
-                yield rank, chunk, start + int(at[0]), start + int(at[-1]) + 1
+def _sources(one: _Run, two: _Run) -> Array:
+    """Of which rank, and of which of its elements, each element is a copy; -1: of no single one."""
+    given, held = (one.given + 1j * two.given).reshape(-1), one.held + 1j * two.held
+    order = np.argsort(given)
+    first, after = (np.searchsorted(given[order], held, side) for side in ("left", "right"))
+    source = np.where(after - first == 1, order[np.minimum(first, given.size - 1)], -1)
+    size = held.shape[1]
+    return np.stack([source // size, np.where(source < 0, -1, source % size - np.arange(size))])
 
 
 def _explain(
-    record: Record, op: str | None, runs: list[_Run], wrong: Array, owners: Array, origins: Array
+    op: str | None, runs: list[_Run], wrong: Array, found: Array, owners: Array, origins: Array
 ) -> Iterator[Fault]:
-    """One fault for neighbouring elements with the same thing wrong."""
+    """One fault for neighbouring elements with the same thing wrong, by rank and element."""
     ranks, size = wrong.shape
-    found = _sources(runs) if op is None else _read(record, op, runs)
     ends = [stop for _, stop in chunk_bounds(size, ranks)]
     for rank in np.flatnonzero(wrong.any(axis=1)).tolist():
         at = np.flatnonzero(wrong[rank])
@@ -263,26 +254,6 @@ def _explain(
                 yield _fault(*place, (facts[0],), _misplaced(facts, rank, aim, start, stop))
             else:
                 yield _fault(*place, *_miscounted(facts))
-
-
-def _read(record: Record, op: str, runs: list[_Run]) -> Array:
-    """How often each rank is in each element; -1 where that does not explain random numbers."""
-    counts = _counts(record, op)
-    if counts is None:
-        return np.full((record.ranks, *runs[0].wrong.shape), -1)
-    read = np.all([holds(op, run.given, run.held, counts) for run in runs[1:]], axis=0)
-    read |= ~np.any([run.wrong for run in runs], axis=0)  # only the codes show it
-    return np.where(read, counts, -1)
-
-
-def _sources(runs: list[_Run]) -> Array:
-    """Of which rank, and of which of its elements, each element is a copy; -1: of no single one."""
-    given, held = (runs[1].given + 1j * runs[2].given).reshape(-1), runs[1].held + 1j * runs[2].held
-    order = np.argsort(given)
-    first, after = (np.searchsorted(given[order], held, side) for side in ("left", "right"))
-    source = np.where(after - first == 1, order[np.minimum(first, given.size - 1)], -1)
-    size = held.shape[1]
-    return np.stack([source // size, np.where(source < 0, -1, source % size - np.arange(size))])
 
 
 def _groups(key: Array, at: Array) -> list[tuple[int, int]]:
@@ -348,7 +319,7 @@ def _elements(start: int, stop: int) -> str:
 
 
 def _left_early(record: Record) -> Iterator[Fault]:
-    """Ranks that can leave a barrier before they have heard of all others.
+    """Ranks that can leave a barrier before all others have arrived.
 
     A message tells its receiver what its sender knew when it was sent. It tells the sender
     nothing: MPI may put a small message away and let the sender go on.
@@ -369,5 +340,7 @@ def _left_early(record: Record) -> Iterator[Fault]:
         missing = tuple(sorted(set(range(record.ranks)) - others))
         if missing:
             late = f"rank{'s' * (len(missing) > 1)} {listed(missing)}"
-            text = f"rank {rank} can leave before {late} arrived: no message has told it"
+            text = (
+                f"rank {rank} can leave before {late} arrived: no message from there has reached it"
+            )
             yield Fault(rank, None, 0, 0, missing, text)

@@ -1,4 +1,4 @@
-"""When each message of a run would start and end on given links: event by event, α-β-γ.
+"""When each message of a run would start and end on given links: event by event.
 
 >>> from labkit.collectives import programs, run
 >>> timed(run(programs.ring_all_reduce, ranks=4), latency=5e-6, bandwidth=10e9).seconds
@@ -11,11 +11,9 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import NamedTuple
 
 import numpy as np
 
-from labkit.arguments import number
 from labkit.collectives.records import Call, Record
 from labkit.collectives.topology import Topology, fully_connected
 from labkit.kinds import (
@@ -25,7 +23,6 @@ from labkit.kinds import (
     Seconds,
     bytes_text,
     modelled,
-    seconds_text,
 )
 
 
@@ -34,14 +31,6 @@ class Bytes(Quantity):
 
     def __str__(self) -> str:
         return bytes_text(self) if math.isfinite(self) else "no size"
-
-
-class Span(NamedTuple):
-    """A stretch of local work of one rank."""
-
-    rank: int
-    start: float
-    end: float
 
 
 @dataclass(frozen=True)
@@ -55,7 +44,6 @@ class Timed:
     seconds: Seconds
     starts: tuple[float, ...]
     ends: tuple[float, ...]
-    work: tuple[Span, ...]
     finished: tuple[float, ...]
     returned: tuple[float, ...]
     kind: Kind
@@ -68,7 +56,6 @@ def timed(
     record: Record,
     latency: float | None = None,
     bandwidth: float | None = None,
-    reduction: float = 0.0,
     topology: Topology | None = None,
 ) -> Timed:
     """The run on links of `latency` seconds and `bandwidth` bytes per second, or on a topology.
@@ -76,11 +63,10 @@ def timed(
     A message starts when both ends have posted it and the sender's sending port and the receiver's
     receiving port are free; first come, first served. It lasts the latencies of the links on its
     route plus its bytes over the narrowest; messages that meet on a link do not slow each other.
-    Bytes that came into scratch memory, and must be added in, cost `reduction` seconds each when
-    the call that waited for them returns. Nothing else costs time.
+    Nothing else costs time.
     """
     topology = topology_of(record.ranks, latency, bandwidth, topology)
-    return play(record, topology, reduction, modelled(links_text(topology, reduction)))
+    return play(record, topology, modelled(f"{topology}"))
 
 
 def topology_of(
@@ -99,53 +85,34 @@ def topology_of(
     return topology
 
 
-def links_text(topology: Topology, reduction: float) -> str:
-    """The words behind "modelled:" for a time on these links."""
-    number("reduction", reduction, at_least=0)
-    return f"{topology}" + (f", γ = {seconds_text(1e9 * reduction)}/GB" if reduction else "")
-
-
-def play(
-    record: Record, topology: Topology, reduction: float, kind: Kind, scale: float = 1.0
-) -> Timed:
+def play(record: Record, topology: Topology, kind: Kind, scale: float = 1.0) -> Timed:
     """The run on these links, with every message `scale` times as long."""
     src, dst = np.array([(m.source, m.dest) for m in record.messages], int).reshape(-1, 2).T
     nbytes = scale * np.array([m.nbytes for m in record.messages], float)
     lasts = topology.durations(src, dst, nbytes).tolist()
-    return _Clock(record, topology, reduction, scale, lasts).run(kind)
+    return _Clock(record, topology, lasts).run(kind)
 
 
 def ticks(record: Record) -> Timed:
     """The run on a clock on which each message takes one tick, whatever its size."""
     alike = fully_connected(record.ranks, 1.0, math.inf)
-    return _Clock(record, alike, 0.0, 0.0, [1.0] * len(record.messages)).run(modelled("steps"))
+    return _Clock(record, alike, [1.0] * len(record.messages)).run(modelled("steps"))
 
 
 class _Clock:
     """The messages of a run, started in the order of time."""
 
-    def __init__(
-        self,
-        record: Record,
-        topology: Topology,
-        reduction: float,
-        scale: float,
-        lasts: list[float],
-    ) -> None:
-        self.messages, self.reduction, self.lasts = record.messages, reduction, lasts
+    def __init__(self, record: Record, topology: Topology, lasts: list[float]) -> None:
+        self.messages, self.lasts = record.messages, lasts
         self.index = {message.number: i for i, message in enumerate(record.messages)}
-        self.factors = topology.factors().tolist()
         self.now: list[float] = topology.starts().tolist()
         count = len(record.messages)
         self.starts, self.ends, self.posted = [0.0] * count, [math.inf] * count, [0.0] * count
         self.posts = [1 if m.sent_by == m.received_by else 2 for m in record.messages]  # missing
-        self.work: list[Span] = []
         self.returned = [0.0] * len(record.calls)
         self.ready: list[tuple[float, float, int, int, int]] = []
         # When each rank's ports are free, to send and to receive.
         self.out, self.into = [0.0] * record.ranks, [0.0] * record.ranks
-        # What comes into the buffer itself is not added up.
-        self.to_add = [scale * m.nbytes if m.into is None else 0.0 for m in record.messages]
         calls: list[list[Call]] = [[] for _ in self.now]
         self.members: dict[int, list[int]] = {}  # of each Barrier and Split
         for call in record.calls:
@@ -172,10 +139,9 @@ class _Clock:
             self.starts[index], self.ends[index] = start, end
             self.out[source] = self.into[dest] = end
             self._go_on({source, dest})
-        work = sorted(self.work, key=lambda span: (span.start, span.rank))
         return Timed(
-            Seconds(max(self.now), kind), tuple(self.starts), tuple(self.ends), tuple(work),
-            tuple(self.now), tuple(self.returned), kind,
+            Seconds(max(self.now), kind), tuple(self.starts), tuple(self.ends), tuple(self.now),
+            tuple(self.returned), kind,
         )  # fmt: skip
 
     def _possible(self, index: int) -> float:
@@ -204,15 +170,7 @@ class _Clock:
                 self._arrive(call.barrier)
                 while self.missing[call.barrier]:
                     yield
-            self.now[rank] = start = max(self.now[rank], last)
-            received = [i for i in awaited if self.messages[i].dest == rank]
-            to_add = sum(self.to_add[index] for index in received)
-            if to_add and self.reduction:
-                self.now[rank] += to_add * self.reduction * self.factors[rank]
-                self.work.append(Span(rank, start, self.now[rank]))
-            for index in received:
-                self.to_add[index] = 0.0
-            self.returned[call.number] = self.now[rank]
+            self.now[rank] = self.returned[call.number] = max(self.now[rank], last)
 
     def _arrive(self, barrier: int) -> None:
         """At a barrier; the last one lets all go on."""

@@ -33,7 +33,7 @@ from labkit.kinds import LabError
 
 Counts = tuple[int, ...]
 
-CELLS = 256  # more pieces than this are not told apart
+CELLS = 256  # of more pieces than this, one is shown for each rank
 FEW_ELEMENTS = 8  # up to here every element is a cell
 CALLS = 150_000  # how many calls the coded runs may make
 RANDOM_RUNS = 2
@@ -44,7 +44,7 @@ SEED = 20261121  # the random numbers are the same every time
 class Change:
     """What a rank holds in a cell from a step on; `counts[q]` is how often rank q is in there.
 
-    The counts are None where they are not known, such as for a run loaded from a file.
+    The counts are None where they are not known.
     """
 
     step: int
@@ -79,7 +79,6 @@ class Contributions:
 
 def run_again(record: Record, inputs: list[Array]) -> Record:
     """The same program on other flat inputs, without what it prints."""
-    assert record.again is not None
     shaped = [flat.reshape(own.shape) for flat, own in zip(inputs, record.inputs, strict=True)]
     with warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")  # about numbers that are ours
@@ -88,6 +87,8 @@ def run_again(record: Record, inputs: list[Array]) -> Record:
 
 def precision(dtype: np.dtype[Any]) -> tuple[int, int]:
     """Up to which power of two whole numbers are exact, and which power of two is the largest."""
+    if dtype.kind == "b":
+        return 1, 0
     if dtype.kind in "iu":
         bits = 8 * dtype.itemsize - (dtype.kind == "i")
         return min(bits, 50), bits - 1
@@ -159,9 +160,9 @@ class Code:
 
 
 def coded_runs(record: Record, op: str) -> tuple[Code | None, list[Record]]:
-    """The runs that tell the contributions; none where they cannot be told."""
+    """The runs from which the contributions are read; no run where they cannot be."""
     code = Code.of(op, record.inputs[0].dtype, record.ranks)
-    if record.again is None or code is None or code.runs * len(record.calls) > CALLS:
+    if code is None or code.runs * len(record.calls) > CALLS:
         return None, []
     return code, [run_again(record, code.inputs(record, run)) for run in range(code.runs)]
 
@@ -290,8 +291,8 @@ def _states(records: tuple[Record, ...]) -> Iterator[tuple[int, State]]:
         if record.complete:
             yield from ((number, state) for state in record.states)
         else:
-            for rank, values in enumerate(record.left):
-                yield number, State(record.steps, rank, 0, values.data)
+            for rank, values in enumerate(record.outputs):
+                yield number, State(record.steps, rank, 0, values.tobytes())
 
 
 def _cells(record: Record) -> tuple[tuple[int, int], ...]:

@@ -1,7 +1,7 @@
 """What a program costs by size and number of ranks, which one is cheapest, and where that changes.
 
 >>> cost("ring_all_reduce", ranks=64, nbytes=1e6, latency=1e-6, bandwidth=100e9)
-146 µs, modelled: 2(P-1)·α + 2(P-1)/P·S/B + (P-1)/P·S·γ; P = 64, S = 1.00 MB, α = 1.00 µs, \
+146 µs, modelled: 2(P-1)·α + 2(P-1)/P·S/B; P = 64, S = 1.00 MB, α = 1.00 µs, \
 100 GB/s between any two ranks
 >>> crossover("ring_all_reduce", "tree_all_reduce", ranks=64, latency=1e-6, bandwidth=100e9)
 1.14 MB, modelled: tree_all_reduce is faster below, ring_all_reduce above
@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from labkit.arguments import number, whole
-from labkit.collectives.clock import Bytes, links_text, play, topology_of
+from labkit.collectives.clock import Bytes, play, topology_of
 from labkit.collectives.formulas import (
     FORMULAS,
-    RINGS,
     Program,
     core_of,
     find_program,
+    ring_phases,
     ring_seconds,
 )
 from labkit.collectives.records import counted
@@ -52,17 +52,16 @@ def cost(
     nbytes: float,
     latency: float | None = None,
     bandwidth: float | None = None,
-    reduction: float = 0.0,
     topology: Topology | None = None,
     **options: Any,
 ) -> Seconds:
     """Seconds that a program takes on buffers of `nbytes`; one of ours by name, or your own.
 
     On links that are all alike, that of our programs is a closed form. Your own is run once on
-    small buffers, and its messages are made longer in proportion. `reduction` is in seconds a byte.
+    small buffers, and its messages are made longer in proportion.
     """
     nbytes = number("nbytes", nbytes, at_least=0)
-    price = _priced(program, ranks, latency, bandwidth, reduction, topology, **options)
+    price = _priced(program, ranks, latency, bandwidth, topology, **options)
     text = f"{price.how}; P = {ranks:,}, S = {bytes_text(nbytes)}, {price.links}"
     return Seconds(price.seconds(nbytes), modelled(text))
 
@@ -80,30 +79,32 @@ def _priced(
     ranks: int,
     latency: float | None = None,
     bandwidth: float | None = None,
-    reduction: float = 0.0,
     topology: Topology | None = None,
     **options: Any,
 ) -> _Price:
     ranks = whole("ranks", ranks, at_least=1)
     links = topology_of(ranks, latency, bandwidth, topology)
-    text = links_text(links, reduction)
+    text = f"{links}"
     name, function = find_program(program)
     check_program(function, options)
     if name in FORMULAS and links == Topology(ranks, links.link):
         terms = FORMULAS[name].terms
-        messages, share, added = terms(ranks, **_accepted(terms, options))
-        start = messages * links.link.latency
-        per_byte = share / links.link.bandwidth + added * reduction
+        messages, share = terms(ranks, **_accepted(terms, options))
+        start, per_byte = messages * links.link.latency, share / links.link.bandwidth
         return _Price(lambda nbytes: start + nbytes * per_byte, FORMULAS[name].text, text)
-    if name in RINGS:
-        by_rounds = partial(ring_seconds, name, topology=links, reduction=reduction)
+    if ring_phases(name, ranks, 0.0, **options) is not None:
+
+        def by_rounds(nbytes: float) -> float:
+            phases = ring_phases(name, ranks, nbytes, **options) or []
+            return ring_seconds(phases, links)
+
         return _Price(by_rounds, f"the rounds of {name}", text)
     whole("ranks of a program that is run", ranks, at_most=MOST_RANKS)
     elements = _even_elements(ranks, options)
     record = simulate(function, [np.ones(elements) for _ in range(ranks)], options)
 
     def by_messages(nbytes: float) -> float:
-        return play(record, links, reduction, modelled(text), nbytes / (8 * elements)).seconds
+        return play(record, links, modelled(text), nbytes / (8 * elements)).seconds
 
     return _Price(by_messages, f"{name}, run on small buffers, timed message by message", text)
 
@@ -194,7 +195,7 @@ class Costs:
 
     def position(self, value: float) -> str:
         """A position along the axis in words."""
-        return bytes_text(value) if self.by == "bytes" else counted(round(value), "rank")
+        return bytes_text(value) if self.by != "ranks" else counted(round(value), "rank")
 
     def figure(self) -> Picture:
         """A line for each program, with a mark where the fastest changes."""
@@ -282,6 +283,11 @@ class Overlap:
     kind: Kind
 
     @property
+    def communication(self) -> float:
+        """Seconds of all all-reduces together."""
+        return sum(one.end - one.start for one in self.buckets)
+
+    @property
     def exposed(self) -> float:
         """Seconds of communication after the backward pass, when nothing hides them."""
         return self.seconds - self.backward[-1][1]
@@ -301,19 +307,27 @@ def overlap(
     layers: Sequence[tuple[float, float]],
     ranks: int,
     bucket: float,
-    latency: float,
-    bandwidth: float,
+    latency: float | None = None,
+    bandwidth: float | None = None,
+    program: Program = "ring_all_reduce",
+    **options: Any,
 ) -> Overlap:
-    """The ring all-reduces for layers of (seconds of the backward pass, bytes of gradient).
+    """The all-reduces for layers of (seconds of the backward pass, bytes of gradient).
 
     The backward pass makes gradients from the last layer to the first, and `layers` are in that
     order. A bucket is closed as soon as it holds `bucket` bytes, and sent when its last gradient is
     there and the bucket before it has gone: 0 sends every layer alone, `float("inf")` sends all of
-    them at the end.
+    them at the end. The all-reduce is any program, on links given as for `cost`.
 
     >>> overlap([(1e-3, 4e6)] * 12, ranks=8, bucket=16e6, latency=100e-6, bandwidth=10e9)
     Overlap(16.6 ms, 3 buckets, 4.60 ms after the backward pass)
     """
+    return _overlap(layers, bucket, _priced(program, ranks, latency, bandwidth, **options), ranks)
+
+
+def _overlap(
+    layers: Sequence[tuple[float, float]], bucket: float, price: _Price, ranks: int
+) -> Overlap:
     if not layers:
         raise LabError("layers must hold (seconds, bytes) of at least one layer, got none.")
     ends = list(accumulate(seconds for seconds, _ in layers))
@@ -324,10 +338,34 @@ def overlap(
         if held < bucket and layer < len(layers) - 1:
             continue
         start = max(ends[layer], free)
-        free = start + cost("ring_all_reduce", ranks, held, latency=latency, bandwidth=bandwidth)
+        free = start + price.seconds(held)
         buckets.append(Bucket(first, layer, held, start, free))
         first, held = layer + 1, 0.0
-    link = f"α = {seconds_text(latency)}, {bytes_text(bandwidth)}/s"
-    kind = modelled(f"ring on {ranks} ranks, {link}; the backward pass is not slowed by it")
+    on = f"{counted(ranks, 'rank')}, {price.links}"
+    kind = modelled(f"{price.how}; {on}; layers as given, not slowed by it")
     backward = tuple(zip([0.0, *ends[:-1]], ends, strict=True))
     return Overlap(backward, tuple(buckets), max(ends[-1], free), kind)
+
+
+def compare_buckets(
+    layers: Sequence[tuple[float, float]], ranks: int, program: Program = "ring_all_reduce",
+    **links: Any,
+) -> Costs:  # fmt: skip
+    """The time of `overlap` by bucket size, from the smallest layer to all in one bucket.
+
+    >>> layers, wire = [(1e-3, 4e6)] * 12, {"latency": 100e-6, "bandwidth": 10e9}
+    >>> compare_buckets(layers, ranks=8, **wire)
+    Backward pass and all-reduces on 8 ranks: with overlap is the fastest.
+    """
+    price = _priced(program, ranks, **links)
+    low, high = min(nbytes for _, nbytes in layers), sum(nbytes for _, nbytes in layers)
+    along = [low * (high / low) ** (i / (POINTS - 1)) for i in range(POINTS)]
+    plans = [_overlap(layers, size, price, ranks) for size in along]
+    backward = sum(seconds for seconds, _ in layers)
+    seconds = {
+        "with overlap": tuple(plan.seconds for plan in plans),
+        "without overlap": tuple(backward + plan.communication for plan in plans),
+        "backward pass alone": (backward,) * POINTS,
+    }
+    title = f"Backward pass and all-reduces on {counted(ranks, 'rank')}"
+    return Costs("bucket", tuple(along), seconds, "with overlap", (), title, plans[0].kind)

@@ -1,13 +1,13 @@
 """What our programs cost: closed forms where all links are alike, and rings in numpy.
 
 >>> print(formula("ring_all_reduce"))
-2(P-1)·α + 2(P-1)/P·S/B + (P-1)/P·S·γ
+2(P-1)·α + 2(P-1)/P·S/B
 >>> formula("ring_all_reduce").terms(4)
-Terms(messages=6, bytes=1.5, added=0.75)
+Terms(messages=6, bytes=1.5)
 
-P ranks, S bytes in each buffer, latency α, bandwidth B, and γ seconds to add in a byte. A rank
-sends one message and receives one at a time. Every form is exact when the chunks are even. The
-double binary tree has none.
+P ranks, S bytes in each buffer, latency α, bandwidth B. A rank sends one message and receives one
+at a time; adding up costs no time. Every form is exact when the chunks are even. The double binary
+tree has none.
 
 Trees, doubling and halving: Thakur, Rabenseifner, Gropp (2005), Optimization of collective
 communication operations in MPICH. Rings: Patarasuk, Yuan (2009), Bandwidth optimal all-reduce
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from labkit.collectives import programs
+from labkit.collectives.records import Array
 from labkit.collectives.topology import Topology
 from labkit.kinds import LabError
 
@@ -30,16 +31,15 @@ Program: TypeAlias = str | Callable[..., Any]
 
 
 class Terms(NamedTuple):
-    """T = messages·α + bytes·S/B + added·S·γ: the longest chain, and shares of the buffer."""
+    """T = messages·α + bytes·S/B: messages of the longest chain, and their share of the buffer."""
 
     messages: float
     bytes: float
-    added: float
 
 
 @dataclass(frozen=True)
 class Formula:
-    """The closed form of one program; `terms(ranks, **options)` are its three numbers."""
+    """The closed form of one program; `terms(ranks, **options)` are its two numbers."""
 
     text: str
     terms: Callable[..., Terms]
@@ -83,108 +83,133 @@ def core_of(ranks: int) -> int:
     return 1 << (ranks.bit_length() - 1)
 
 
-def _folded(ranks: int, core: int, inner: Terms) -> Terms:
-    """Ranks beyond the core send everything in first, and get everything back at the end."""
-    if ranks == core:
-        return inner
-    return Terms(inner.messages + 2, inner.bytes + 2, inner.added + 1)
+def _tree(ranks: int) -> Terms:
+    return Terms(_levels(ranks), _levels(ranks))
+
+
+def _star(ranks: int) -> Terms:
+    return Terms(ranks - 1, ranks - 1)
 
 
 def _chunks(ranks: int) -> Terms:
-    return Terms(ranks - 1, (ranks - 1) / ranks, 0)
+    return Terms(ranks - 1, (ranks - 1) / ranks)
 
 
-def _both_ways(ranks: int) -> Terms:
-    share = (ranks - 1) / ranks
-    return Terms(2 * (ranks - 1), 2 * share, share)
+def _twice(terms: Terms) -> Terms:
+    return Terms(2 * terms.messages, 2 * terms.bytes)
+
+
+def _folded(ranks: int, core: int, inner: Terms) -> Terms:
+    """Ranks beyond the core send everything in first, and get everything back at the end."""
+    return inner if ranks == core else Terms(inner.messages + 2, inner.bytes + 2)
 
 
 def _doubling(ranks: int) -> Terms:
-    steps = _levels(core_of(ranks))
-    return _folded(ranks, core_of(ranks), Terms(steps, steps, steps))
+    core = core_of(ranks)
+    return _folded(ranks, core, _tree(core))
 
 
 def _rabenseifner(ranks: int) -> Terms:
     core = core_of(ranks)
-    share = (core - 1) / core
-    return _folded(ranks, core, Terms(2 * _levels(core), 2 * share, share))
+    return _folded(ranks, core, Terms(2 * _levels(core), 2 * (core - 1) / core))
 
 
 def _two_levels(ranks: int, per_node: int = 2) -> Terms:
     per_node = min(per_node, ranks)
     nodes = ranks // per_node
     share = (per_node - 1) / per_node + (nodes - 1) / nodes / per_node
-    inner = Terms(2 * (per_node - 1 + nodes - 1), 2 * share, share)
-    return _folded(ranks, nodes * per_node, inner)
+    return _folded(ranks, nodes * per_node, Terms(2 * (per_node + nodes - 2), 2 * share))
 
 
 _L = "⌈log2 P⌉"
-_FOLD = "; unless P is a power of two, P is 2^⌊log2 P⌋ and 2α + 2·S/B + S·γ are added"
-_CHUNKS = "(P-1)·α + (P-1)/P·S/B"
-_BOTH_WAYS = "2(P-1)·α + 2(P-1)/P·S/B + (P-1)/P·S·γ"
+_FOLD = "; unless P is a power of two, P is 2^⌊log2 P⌋ and 2α + 2·S/B are added"
+_IN_CHUNKS = Formula("(P-1)·α + (P-1)/P·S/B", _chunks)
+_ONE_WAY = ("scatter", "gather", "all_gather", "reduce_scatter", "all_to_all")
+_BOTH_WAYS = Formula("2(P-1)·α + 2(P-1)/P·S/B", lambda ranks: _twice(_chunks(ranks)))
 
 FORMULAS: dict[str, Formula] = {
-    "broadcast": Formula(f"{_L}·(α + S/B)", lambda ranks: Terms(_levels(ranks), _levels(ranks), 0)),
-    "naive_broadcast": Formula("(P-1)·(α + S/B)", lambda ranks: Terms(ranks - 1, ranks - 1, 0)),
-    "reduce": Formula(f"{_L}·(α + S/B + S·γ)", lambda ranks: Terms(*[_levels(ranks)] * 3)),
-    "scatter": Formula(_CHUNKS, _chunks),
-    "gather": Formula(_CHUNKS, _chunks),
-    "all_gather": Formula(_CHUNKS, _chunks),
-    "reduce_scatter": Formula(
-        f"{_CHUNKS} + (P-1)/P·S·γ", lambda ranks: _chunks(ranks)._replace(added=1 - 1 / ranks)
-    ),
-    "all_to_all": Formula(_CHUNKS, _chunks),
-    "barrier": Formula(f"{_L}·α", lambda ranks: Terms(_levels(ranks), 0, 0)),
-    "naive_all_reduce": Formula(
-        "2(P-1)·(α + S/B) + (P-1)·S·γ",
-        lambda ranks: Terms(2 * (ranks - 1), 2 * (ranks - 1), ranks - 1),
-    ),
-    "parameter_server_all_reduce": Formula(_BOTH_WAYS, _both_ways),
-    "tree_all_reduce": Formula(
-        f"2{_L}·(α + S/B) + {_L}·S·γ",
-        lambda ranks: Terms(2 * _levels(ranks), 2 * _levels(ranks), _levels(ranks)),
-    ),
-    "recursive_doubling_all_reduce": Formula(f"log2 P·(α + S/B + S·γ){_FOLD}", _doubling),
-    "rabenseifner_all_reduce": Formula(
-        f"2 log2 P·α + 2(P-1)/P·S/B + (P-1)/P·S·γ{_FOLD}", _rabenseifner
-    ),
-    "ring_all_reduce": Formula(_BOTH_WAYS, _both_ways),
+    **dict.fromkeys(_ONE_WAY, _IN_CHUNKS),
+    **dict.fromkeys(("ring_all_reduce", "parameter_server_all_reduce"), _BOTH_WAYS),
+    **dict.fromkeys(("broadcast", "reduce"), Formula(f"{_L}·(α + S/B)", _tree)),
+    "tree_all_reduce": Formula(f"2{_L}·(α + S/B)", lambda ranks: _twice(_tree(ranks))),
+    "barrier": Formula(f"{_L}·α", lambda ranks: Terms(_levels(ranks), 0)),
+    "naive_broadcast": Formula("(P-1)·(α + S/B)", _star),
+    "naive_all_reduce": Formula("2(P-1)·(α + S/B)", lambda ranks: _twice(_star(ranks))),
+    "recursive_doubling_all_reduce": Formula(f"log2 P·(α + S/B){_FOLD}", _doubling),
+    "rabenseifner_all_reduce": Formula(f"2 log2 P·α + 2(P-1)/P·S/B{_FOLD}", _rabenseifner),
     "hierarchical_all_reduce": Formula(
-        "2(g-1 + N-1)·α + 2((g-1)/g + (N-1)/(N·g))·S/B + ((g-1)/g + (N-1)/(N·g))·S·γ with g ranks "
-        "in each of N nodes; an incomplete node adds 2α + 2·S/B + S·γ", _two_levels,
+        "2(g-1 + N-1)·α + 2((g-1)/g + (N-1)/(N·g))·S/B with g ranks in each of N nodes; an "
+        "incomplete node adds 2α + 2·S/B", _two_levels,
     ),
 }  # fmt: skip
 
 # Rings on many thousand ranks. In a round every rank sends to its right neighbour; ranks do not
 # wait for one another between rounds, only for the messages of their own. With `time` as the vector
 # of the ranks' clocks, a round gives
-#     end = max(time, time of the right) + duration,  time = max(end, end of the left) + work
+#     end = max(time, time of the right) + duration,  time = max(end, end of the left)
 
 
-# Whether what each round brings is added up, by rounds: as many as there are other ranks.
-RINGS = {"all_gather": (False,), "reduce_scatter": (True,), "ring_all_reduce": (True, False)}
+class Phase(NamedTuple):
+    """Rings that run side by side, one a row: their ranks, the bytes of a chunk, and rounds."""
+
+    rings: Array
+    chunk: float
+    rounds: int
 
 
-def ring_seconds(name: str, nbytes: float, topology: Topology, reduction: float) -> float:
-    """Seconds until the last rank of a ring program is done, on any links."""
-    times = topology.ranks - 1
-    here = np.arange(topology.ranks)
-    right, left = np.roll(here, -1), np.roll(here, 1)
-    chunk = nbytes / topology.ranks
-    sent = topology.durations(here, right, chunk)
-    work = reduction * chunk * topology.factors()
+# How often every chunk goes round.
+RINGS = {"all_gather": 1, "reduce_scatter": 1, "ring_all_reduce": 2}
+
+
+def ring_phases(
+    name: str, ranks: int, nbytes: float, per_node: int = 2, **_: object
+) -> list[Phase] | None:
+    """What a program does as rings, one phase after the other; None if it is not made of rings."""
+    everyone = np.arange(ranks)
+    if name in RINGS:
+        return [Phase(everyone.reshape(1, -1), nbytes / ranks, RINGS[name] * (ranks - 1))]
+    per_node = min(per_node, ranks)
+    if name != "hierarchical_all_reduce" or ranks % per_node:
+        return None
+    nodes = everyone.reshape(-1, per_node)
+    inside = Phase(nodes, nbytes / per_node, per_node - 1)
+    between = Phase(nodes.T, nbytes / ranks, 2 * (len(nodes) - 1))
+    return [inside, between, inside]
+
+
+def ring_seconds(phases: list[Phase], topology: Topology) -> float:
+    """Seconds until the last rank of the rings is done, on any links."""
+    sent = []
+    for rings, chunk, _ in phases:
+        rights = np.roll(rings, -1, axis=1)
+        seconds = topology.durations(rings.ravel(), rights.ravel(), chunk)
+        sent.append(seconds.reshape(rings.shape))
     # No clock can advance in a round by more than the slowest rank of that round needs: a rank that
-    # is among the slowest in every round is the critical path, and its sum is the answer.
-    time, bound = topology.starts(), float(topology.starts().max())
-    for added in RINGS[name] if times else ():
-        needed = np.maximum(sent, sent[left]) + added * work
-        time += needed * times
-        bound += float(needed.max()) * times
-    if time.max() >= bound * (1 - 1e-12):
-        return float(time.max())
+    # is slowest in every round is the critical path, and its sum is the answer.
     time = topology.starts()
-    for added in RINGS[name]:
-        for _ in range(times):
-            end = np.maximum(time, time[right]) + sent
-            time = np.maximum(end, end[left]) + added * work
+    least, most = time.copy(), float(time.max())
+    for (rings, _, rounds), seconds in zip(phases, sent, strict=True):
+        needed = rounds * np.maximum(seconds, np.roll(seconds, 1, axis=1))
+        least[rings] += needed
+        most += float(needed.max())
+    if least.max() >= most * (1 - 1e-12):
+        return float(least.max())
+    for (rings, _, rounds), seconds in zip(phases, sent, strict=True):
+        time[rings] = _ring_rounds(time[rings], rounds, seconds)
     return float(time.max())
+
+
+def _ring_rounds(time: Array, rounds: int, sent: Array) -> Array:
+    """The clocks after so many rounds, in place: a round of 16,384 ranks takes 16 µs."""
+    rows, ranks = time.shape
+    clock, ends = np.empty((rows, ranks + 1)), np.empty((rows, ranks + 1))
+    mine, right = clock[:, :-1], clock[:, 1:]  # one more at the end: the first again
+    end, left = ends[:, 1:], ends[:, :-1]  # one more at the beginning: the last again
+    mine[:] = time
+    for _ in range(rounds):
+        right[:, -1] = mine[:, 0]
+        np.maximum(mine, right, out=end)
+        end += sent
+        left[:, 0] = end[:, -1]
+        np.maximum(end, left, out=mine)
+    return mine

@@ -8,36 +8,13 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
 from labkit.kinds import count_text
-from labkit.plain import stored
 
 Array: TypeAlias = npt.NDArray[Any]
 
 
-@stored
-@dataclass(frozen=True)
-class Values:
-    """An array as plain data."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    data: bytes = field(repr=False)
-
-    @classmethod
-    def of(cls, array: Array) -> Values:
-        """The array's content."""
-        dtype = array.dtype.str if array.dtype.kind != "V" else array.dtype.name  # bfloat16
-        return cls(dtype, array.shape, array.tobytes())
-
-    def array(self) -> Array:
-        """The array, read-only."""
-        return np.frombuffer(self.data, np.dtype(self.dtype)).reshape(self.shape)
-
-
-@stored
 @dataclass(frozen=True)
 class Source:
     """A function of the program that made calls; `first` is its first line in its file or cell."""
@@ -47,7 +24,6 @@ class Source:
     text: str
 
 
-@stored
 @dataclass(frozen=True)
 class Place:
     """A line of `record.sources[source]`, counted from 1 within its text."""
@@ -56,7 +32,6 @@ class Place:
     line: int
 
 
-@stored
 @dataclass(frozen=True)
 class Message:
     """Bytes that went from one rank to another in one step, numbered as the two ends met.
@@ -79,7 +54,6 @@ class Message:
     received_by: int
 
 
-@stored
 @dataclass(frozen=True)
 class Call:
     """A call of a rank, numbered in the order in which calls returned.
@@ -99,7 +73,6 @@ class Call:
     barrier: int | None
 
 
-@stored
 @dataclass(frozen=True)
 class State:
     """Elements from `start` on that a rank's buffer held anew after a step."""
@@ -110,7 +83,6 @@ class State:
     data: bytes = field(repr=False)
 
 
-@stored
 @dataclass(frozen=True, repr=False)
 class Record:
     """A program that ran: who sent what to whom, in which step, and what it made of the data.
@@ -125,31 +97,14 @@ class Record:
     sources: tuple[Source, ...]
     calls: tuple[Call, ...]
     messages: tuple[Message, ...]
-    given: tuple[Values, ...]
-    left: tuple[Values, ...]
+    inputs: tuple[Array, ...] = field(compare=False)  # each rank's buffer before the run
+    outputs: tuple[Array, ...] = field(compare=False)  # and after it
+    again: Callable[[Sequence[Array]], Record] = field(compare=False)  # runs it on other inputs
     states: tuple[State, ...]
     steps: int
     complete: bool = True  # False: the changes were too many to keep, and `states` is empty
     op: str | None = None  # the reduction that the program was given as its option `op`
     note: str = ""  # what was odd about the run
-    _again: Callable[[Sequence[Array]], Record] | None = field(
-        default=None, compare=False, repr=False
-    )
-
-    @property
-    def again(self) -> Callable[[Sequence[Array]], Record] | None:
-        """Runs the program again on other inputs; a trace from a file cannot."""
-        return self._again
-
-    @cached_property
-    def inputs(self) -> list[Array]:
-        """Each rank's buffer before the run."""
-        return [values.array() for values in self.given]
-
-    @cached_property
-    def outputs(self) -> list[Array]:
-        """Each rank's buffer after the run."""
-        return [values.array() for values in self.left]
 
     @cached_property
     def bytes_sent(self) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ ring of 4 ranks, 1.00 µs and 100 GB/s a link, link 2→3 10 times slower
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,6 +20,8 @@ import numpy as np
 from labkit.arguments import number, whole
 from labkit.collectives.records import Array, counted
 from labkit.kinds import LabError, bytes_text, seconds_text
+
+MOST_NAMED = 3  # stragglers that are named one by one
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class SlowLink(NamedTuple):
 
 
 class Straggler(NamedTuple):
-    """A rank whose messages and local work take `factor` times as long, or that starts late."""
+    """A rank whose messages take `factor` times as long, or that starts late."""
 
     rank: int
     factor: float
@@ -82,9 +85,11 @@ class Topology:
             link = f"α = {seconds_text(self.link.latency)}, {bytes_text(self.link.bandwidth)}/s"
             parts = [f"{link} between any two ranks"]
         parts += [f"link {s.src}→{s.dst} {s.factor:g} times slower" for s in self.slow]
-        for rank, factor, late in self.stragglers:
+        for rank, factor, late in self.stragglers[:MOST_NAMED]:
             parts += [f"rank {rank} {factor:g} times slower"] if factor != 1 else []
             parts += [f"rank {rank} {seconds_text(late)} late"] if late else []
+        more = len(self.stragglers) - MOST_NAMED
+        parts += [f"and {counted(more, 'more straggler')}"] if more > 0 else []
         return ", ".join(parts)
 
     def route(self, src: int, dst: int) -> list[tuple[int, int]]:
@@ -171,3 +176,16 @@ def straggler(topology: Topology, rank: int, factor: float = 1.0, late: float = 
         number("late", late, at_least=0),
     )
     return replace(topology, stragglers=(*topology.stragglers, one))
+
+
+def late_starts(topology: Topology, seconds: Sequence[float]) -> Topology:
+    """The same topology; each rank starts so many seconds late, when it has computed its step.
+
+    >>> print(late_starts(ring(3, latency=1e-6, bandwidth=100e9), [0.0, 0.25, 0.125]))
+    ring of 3 ranks, 1.00 µs and 100 GB/s a link, rank 1 250 ms late, rank 2 125 ms late
+    """
+    if len(seconds) != topology.ranks:
+        raise LabError(f"seconds must be one for each of {topology.ranks} ranks: {len(seconds)}.")
+    late = [number("seconds", one, at_least=0) for one in seconds]
+    added = tuple(Straggler(rank, 1.0, one) for rank, one in enumerate(late) if one)
+    return replace(topology, stragglers=(*topology.stragglers, *added))

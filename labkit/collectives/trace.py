@@ -31,11 +31,11 @@ from labkit.collectives.check import Verdict, check
 from labkit.collectives.communicator import Communicator, lent_to_mpi4py
 from labkit.collectives.contributions import Contributions, contributions
 from labkit.collectives.messages import End, Lines, OpenCall
-from labkit.collectives.records import Array, Call, Message, Record, State, Values, counted
+from labkit.collectives.records import Array, Call, Message, Record, State, counted
 from labkit.collectives.scheduler import Scheduler
 from labkit.kinds import LabError, Seconds, bytes_text, seconds_text
 from labkit.mpi.run import MOST_PROCESSES, run_processes
-from labkit.plain import read, stored, write, write_text
+from labkit.plain import write_text
 
 MOST_RANKS = 256  # a ring of them makes 130,000 calls, in 10 s
 # The player's links where none are given, a network between machines: 5 µs, 10 GB/s.
@@ -97,7 +97,6 @@ def simulate(
 ) -> Trace:
     """Run the program on a copy of each input; raise what went wrong."""
     buffers = [np.array(one, order="C", copy=True) for one in inputs]
-    given = tuple(Values.of(buffer) for buffer in buffers)
     ranks = Scheduler(program, buffers, eager)
     returned: list[Any] = [None] * len(buffers)
 
@@ -106,7 +105,7 @@ def simulate(
 
     with lent_to_mpi4py(program):
         ranks.run(work, timeout)
-    left = tuple(Values.of(buffer) for buffer in buffers)
+    before, after = _read_only(inputs), _read_only(buffers)
     keywords = {**getattr(program, "keywords", {}), **options}  # those of a functools.partial too
     inner = getattr(program, "func", program)
     trace = Trace(
@@ -116,16 +115,28 @@ def simulate(
         sources=tuple(ranks.lines.sources),
         calls=tuple(_call(call) for call in ranks.calls),
         messages=tuple(_message(send) for send in ranks.messages),
-        given=given,
-        left=left,
+        inputs=before,
+        outputs=after,
+        again=partial(simulate, program, options=options, eager=eager, timeout=timeout),
         states=(),
         steps=0,
         complete=ranks.log.complete,
         op=_operation(program, keywords),
-        note=_note(ranks, returned, unchanged=given == left),
-        _again=partial(simulate, program, options=options, eager=eager, timeout=timeout),
+        note=_note(ranks, returned, _same_bytes(before, after)),
     )
     return _with_steps(trace, ranks.log.found)
+
+
+def _read_only(arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """Copies that cannot be changed."""
+    copies = tuple(np.array(array, order="C", copy=True) for array in arrays)
+    for copy in copies:
+        copy.setflags(write=False)
+    return copies
+
+
+def _same_bytes(some: Sequence[Array], others: Sequence[Array]) -> bool:
+    return all(one.tobytes() == other.tobytes() for one, other in zip(some, others, strict=True))
 
 
 def _call(call: OpenCall) -> Call:
@@ -175,7 +186,7 @@ def _operation(program: Callable[..., Any], keywords: dict[str, Any]) -> str | N
     return op if isinstance(op, str) and op in OPERATIONS else None
 
 
-def _note(run: Scheduler, returned: list[Any], *, unchanged: bool) -> str:
+def _note(run: Scheduler, returned: list[Any], unchanged: bool) -> str:
     """What is odd about a run that came to its end."""
     if unchanged and any(isinstance(value, np.ndarray) for value in returned):
         return (
@@ -190,7 +201,6 @@ def _note(run: Scheduler, returned: list[Any], *, unchanged: bool) -> str:
     return ""
 
 
-@stored
 @dataclass(frozen=True, repr=False)
 class Trace(Record):
     """A program that ran: who sent what to whom, in which step, and what it made of the data."""
@@ -218,7 +228,7 @@ class Trace(Record):
         return figure(self, step=step)
 
     def timeline(self, *arguments: Any, **keywords: Any) -> Any:
-        """A picture of when each rank sends, receives, works and waits."""
+        """A picture of when each rank sends, receives and waits."""
         from labkit.views.timeline import timeline
 
         return timeline(self, *arguments, **keywords)
@@ -230,16 +240,6 @@ class Trace(Record):
         """
         links = links if "topology" in links else LINKS | links
         return Player(self, self.contributions(op), self.timed(**links))
-
-    def save(self, path: str | Path) -> Path:
-        """Write the trace to a JSON file; `Trace.load(path)` reads it back."""
-        return write(path, self)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Trace:
-        """The trace that `save` wrote."""
-        trace: Trace = read(path, (cls,), "a trace")
-        return trace
 
     def __repr__(self) -> str:
         busiest = bytes_text(max(self.bytes_sent, default=0))
@@ -344,9 +344,9 @@ def _make_buffers(inputs: Sequence[Any] | None, ranks: int | None, most: int) ->
         return [np.arange(1.0, count + 1) + rank * count for rank in range(count)]
     buffers = [np.array(item, order="C", copy=True) for item in inputs]
     dtypes = sorted({str(buffer.dtype) for buffer in buffers})
-    if len(dtypes) != 1 or buffers[0].dtype.kind in "OSUmM" or buffers[0].dtype.names:
+    if len(dtypes) != 1 or buffers[0].dtype.kind not in "biufc":
         raise LabError(
             "inputs must be an array of numbers for each rank, all of one dtype, got "
-            f"{' and '.join(dtypes) or 'none'}."
+            f"{' and '.join(dtypes) or 'no array'}."
         )
     return buffers

@@ -19,9 +19,10 @@ __all__ = ["Outcome", "Task", "check", "hint", "my_progress", "solution", "tasks
 
 def tasks() -> dict[str, Task]:
     """All tasks by name; the name begins with the two digits of a lecture."""
-    from labkit.exercises.lectures import basics, collectives, memory, workers
+    from labkit.exercises.lectures import basics, collectives, large_systems, memory, workers
 
-    return {**basics.TASKS, **collectives.TASKS, **workers.TASKS, **memory.TASKS}
+    rooms = (basics, collectives, workers, memory, large_systems)
+    return {name: task for room in rooms for name, task in room.TASKS.items()}
 
 
 def check(name: str, answer: object = ...) -> Outcome:

@@ -2,6 +2,7 @@
 
 >>> import labkit
 >>> labkit.hardware()                  # doctest: +SKIP
+>>> labkit.hardware.topology()         # doctest: +SKIP
 >>> two = labkit.replicas(2)           # doctest: +SKIP
 >>> strategy = two.strategy()          # doctest: +SKIP
 """
@@ -11,11 +12,21 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
+from labkit.hardware.machine_topology import MachineTopology, topology
 from labkit.hardware.placement import work_by_device
 from labkit.hardware.replicas import Replicas, replicas
 from labkit.hardware.survey import Hardware, machine_text, survey
 
-__all__ = ["Hardware", "Replicas", "machine_text", "replicas", "survey", "work_by_device"]
+__all__ = [
+    "Hardware",
+    "MachineTopology",
+    "Replicas",
+    "machine_text",
+    "replicas",
+    "survey",
+    "topology",
+    "work_by_device",
+]
 
 
 class _Room(ModuleType):

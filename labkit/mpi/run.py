@@ -90,7 +90,7 @@ def run_processes(
 ) -> list[Any]:
     """What `program(comm, buffer, **options)` leaves in each rank's buffer.
 
-    `comm` is mpi4py's COMM_WORLD. Programs that wait for ever are stopped after `timeout` seconds;
+    `comm` is mpi4py's COMM_WORLD. Programs that do not end are stopped after `timeout` seconds;
     `describe(rank, exception, program)` is the sentence for one that raises.
     """
     ranks = len(buffers)

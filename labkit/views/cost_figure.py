@@ -16,9 +16,14 @@ from labkit.views.figure import (
     picture,
     style,
 )  # fmt: skip
-from labkit.views.sketch import Sketch
-from labkit.views.timeline import Bar, Lanes, State
+from labkit.views.sketch import WIDTH, Sketch
+from labkit.views.timeline import RIGHT, Bar, Lanes, State, width_of
 
+AXES = {
+    "bytes": "size of each rank's buffer",
+    "ranks": "number of ranks, doubling",
+    "bucket": "size of a bucket",
+}
 _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
@@ -68,9 +73,9 @@ def costs(shown: Any) -> Picture:
     """A line for each algorithm by message size or rank count; both axes grow by factors."""
     with style():
         chart = figure(8, 4.6)
-        by_size = shown.by == "bytes"
+        by_size = shown.by != "ranks"
         axes = chart.add_subplot(
-            xlabel="size of each rank's buffer" if by_size else "number of ranks, doubling",
+            xlabel=AXES[shown.by],
             ylabel="time",
         )
         axes.set(xscale="log", yscale="log", title=shown.title)
@@ -97,14 +102,19 @@ def _label_axes(axes: Any, shown: Any, by_size: bool) -> None:
     from matplotlib.ticker import LogLocator
 
     axes.minorticks_off()
-    axes.xaxis.set_major_locator(LogLocator(base=10 if by_size else 2, numticks=12))
+    narrow = shown.along[-1] < 1000 * shown.along[0]
+    steps = (1, 2, 5) if by_size and narrow else (1,)
+    axes.xaxis.set_major_locator(LogLocator(base=10 if by_size else 2, subs=steps, numticks=12))
     axes.xaxis.set_major_formatter(
         lambda value, _: _round(bytes_text(value)) if by_size else f"{value:,.0f}"
     )
-    axes.yaxis.set_major_formatter(lambda value, _: _round(seconds_text(value)))
     axes.set_xlim(shown.along[0], shown.along[-1])
-    # Below the lowest line is the space for the words at the marks.
-    axes.set_ylim(bottom=axes.get_ylim()[0] / 3)
+    if shown.by == "bucket":
+        axes.set_yscale("linear")
+        axes.set_ylim(bottom=0)
+    else:  # Below the lowest line is the space for the words at the marks.
+        axes.set_ylim(bottom=axes.get_ylim()[0] / 3)
+    axes.yaxis.set_major_formatter(lambda value, _: _round(seconds_text(value)))
 
 
 def _round(text: str) -> str:
@@ -160,5 +170,8 @@ def buckets_board(plans: Mapping[str, Any]) -> Sketch:
         x, y = lanes.x(plan.backward[-1][1]), lanes.y(3 * number + 1)
         lanes.board.line((x, y - 6), (x, y + 2.1 * lanes.high), dashed=True, above=True)
         said = f"{seconds_text(plan.exposed)} after it, {seconds_text(plan.seconds)} in all"
-        lanes.board.text(x + 10, y + 0.44 * lanes.high, said, size=9)
+        if x + 10 + width_of(said, 9) < WIDTH - RIGHT:
+            lanes.board.text(x + 10, y + 0.44 * lanes.high, said, size=9)
+        else:  # beside the heading
+            lanes.board.text(WIDTH - RIGHT, y - 0.56 * lanes.high, said, size=9, align="right")
     return lanes.board

@@ -83,7 +83,7 @@ def _arrivals(trace: Any, timed: Any) -> list[float]:
         ends[message.step] = max(ends[message.step], end)
     for step in range(1, trace.steps + 1):
         ends[step] = max(ends[step], ends[step - 1])
-    ends[-1] = max(ends[-1], float(timed.seconds))  # ranks may compute after the last message
+    ends[-1] = max(ends[-1], float(timed.seconds))  # a rank may start late
     return [float(f"{end:.6g}") for end in ends]
 
 

@@ -154,7 +154,6 @@ STATES = {
     "waits": State("waits", None),
     "sends": State("sends to", 0, 0.08, 0.36),
     "receives": State("receives from", 1, 0.44, 0.36),
-    "works": State("works", 2),
 }
 
 
@@ -176,7 +175,7 @@ def timeline(trace: Any, *arguments: Any, **keywords: Any) -> Picture:
 
 
 def bars(trace: Any, timed: Any = None) -> tuple[list[Bar], list[float]]:
-    """Every message and all work, and when each rank is finished; in steps without times."""
+    """Every message, and when each rank is finished; in steps without times."""
     out = []
     for number, one in enumerate(trace.messages):
         start, end = one.step - 1.0, float(one.step)
@@ -185,7 +184,6 @@ def bars(trace: Any, timed: Any = None) -> tuple[list[Bar], list[float]]:
         out.append(Bar(one.source, "sends", start, end, (f"to {one.dest}", f"{one.dest}")))
         out.append(Bar(one.dest, "receives", start, end, (f"from {one.source}", f"{one.source}")))
     if timed is not None:
-        out.extend(Bar(one.rank, "works", one.start, one.end) for one in timed.work)
         return out, [float(end) for end in timed.finished]
     last = [0.0] * trace.ranks
     for call in trace.calls:

@@ -34,14 +34,6 @@ def test_no_device_has_two_jobs_and_every_job_runs_once(seed, backfill):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_without_backfilling_nobody_overtakes(seed):
-    done = queue(requests(seed), 8, backfill=False).started
-    order = sorted(done, key=lambda one: one.request.submitted)
-    starts = [one.start for one in order]
-    assert starts == sorted(starts)
-
-
-@pytest.mark.parametrize("seed", range(2))
 def test_the_first_in_the_line_is_not_delayed_by_those_who_go_before(seed):
     """Of those who ask at once, the first that does not fit begins when it would have anyhow."""
     dice = random.Random(seed)
@@ -66,7 +58,7 @@ def test_asking_for_less_time_means_waiting_less():
 
 
 def test_a_crowd_asks_for_about_as_much_as_it_is_told():
-    jobs = crowd(4000, devices=32, load=0.9, seed=1)
+    jobs = crowd(1, hours=4000)
     assert sum(job.devices * job.hours for job in jobs) / 32 / 4000 == pytest.approx(0.9, rel=0.1)
     assert all(job.hours <= job.limit for job in jobs)
 
@@ -75,14 +67,6 @@ def test_the_soonest_is_not_always_the_fastest():
     result = finished({1: 0.0, 4: 9.0}, {1: 8.0, 4: 2.5})
     assert result.soonest == 1
     assert "8.0 h" in repr(result)
-
-
-def test_schedules_and_sums_are_drawn_with_their_numbers_in_words():
-    shown = queue([Request("a", 0, 6, 4), Request("b", 1, 8, 2)], 8)
-    text = shown._repr_mimebundle_()[0]["text/plain"]
-    assert "b on 8, submitted at 1 h, ran from 4 h to 6 h" in text
-    bars = finished({1: 0.0, 4: 9.0}, {1: 8.0, 4: 2.5})._repr_mimebundle_()[0]["text/plain"]
-    assert "4 devices: 9.0 h in the queue and 2.5 h running" in bars
 
 
 @pytest.mark.parametrize("arguments", [{"devices": 33, "limit": 1}, {"devices": 1, "limit": 0}])

@@ -80,7 +80,7 @@ def test_runs_of_one_block(block, slurm):
     ("keywords", "message"),
     [
         ({"partition": "betta"}, "refuses.*partition=betta.*alpha.*lab"),
-        ({"time": "2:00:00"}, "would wait for ever"),
+        ({"time": "2:00:00"}, "never starts"),
         ({"extra": ["--begin=now+1hour"], "wait": 0.1}, r"still waited after .*BeginTime"),
     ],
 )

@@ -33,7 +33,7 @@ def made_up(latency=1e-5, bandwidth=1e9, sizes=SIZES, times=None, **changes):
     for name in NAMES:
         messages, share = 1.0, bus_factor(4)
         if name in FORMULAS:
-            messages, share, _ = FORMULAS[name].terms(4)
+            messages, share = FORMULAS[name].terms(4)
         for size in times or sizes:
             seconds = times[size] if times else messages * latency + share * size / bandwidth
             timings.append(Timing(name, size, 1, (0.9 * seconds, seconds, 1.2 * seconds), 0))
@@ -117,15 +117,6 @@ def timed(work=lambda buffer: None, names="abc", rounds=12, seconds=60.0):
     return [Timing(*one) for one in found], log
 
 
-def test_a_barrier_comes_before_each_sample_and_the_order_changes():
-    _, log = timed()
-    samples = [log[at + 1][0] for at, one in enumerate(log[:-1]) if one == "barrier"]
-    # A checked call and three warm-ups each, then the rounds, then the last checks.
-    rounds = [samples[at : at + 3] for at in range(12, 12 + 36, 3)]
-    assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
-    assert len({tuple(one) for one in rounds}) > 2
-
-
 @pytest.mark.parametrize(("broken_from", "wrong"), [(1, 2), (6, 1)])
 def test_a_wrong_result_is_counted_at_the_beginning_and_at_the_end(broken_from, wrong):
     calls = []
@@ -138,13 +129,6 @@ def test_a_wrong_result_is_counted_at_the_beginning_and_at_the_end(broken_from, 
 
 
 # --- the fit
-
-
-def test_the_fit_is_never_negative():
-    # Larger is faster: a straight line through it would have a negative bandwidth.
-    assert fit_link(6, 1, [1e3, 1e6], [2e-3, 1e-3])[1] == np.inf
-    assert fit_link(6, 1, [1e3, 1e6], [1e-6, 1e-2])[0] == 0
-    assert "B = not seen" in repr(made_up(times={KIB: 2e-3, MIB: 1e-3}).fit("ring_all_reduce"))
 
 
 def test_the_fit_of_a_published_table_is_the_least_squares_of_the_relative_errors():
@@ -170,15 +154,6 @@ def test_the_fit_of_a_published_table_is_the_least_squares_of_the_relative_error
 
 
 # --- the result
-
-
-def test_a_wrong_result_is_the_first_note():
-    first, *others = made_up().timings
-    bench = made_up(timings=(dataclasses.replace(first, wrong=7), *others))
-    assert not bench.correct
-    assert "7 wrong elements" in bench.notes()[0]
-    assert "is right" not in repr(bench)
-    assert "is right" in repr(made_up())
 
 
 def test_the_table_has_a_row_for_each_size_and_the_fit_below_and_the_figure_says_it():

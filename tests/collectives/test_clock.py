@@ -1,7 +1,5 @@
 """When messages start and end: ports, links, local work, barriers, stragglers."""
 
-import pickle
-
 import numpy as np
 import pytest
 
@@ -50,13 +48,6 @@ def test_a_port_takes_one_message_at_a_time(program):
     assert (found.starts, found.ends) == ((0, 2, 4), (2, 4, 6))
 
 
-def test_local_work_comes_before_the_next_message():
-    found = timed(ran(programs.naive_all_reduce, 3), **LINK, reduction=0.1)
-    work = [(span.rank, span.start, span.end) for span in found.work]
-    assert work == [(0, 2, 3), (0, 5, 6)]
-    assert found.finished == (10, 8, 10)
-
-
 def test_a_barrier_waits_for_the_last():
     def program(comm, buffer):
         if comm.rank < 2:
@@ -70,23 +61,19 @@ def test_a_barrier_waits_for_the_last():
     assert found.finished == (2, 2, 4, 4)
 
 
-def test_a_straggler_is_late_slow_to_send_and_slow_to_add():
+def test_a_straggler_is_late_or_slow():
     links = topology.fully_connected(2, **LINK)
     trace = ran(programs.reduce, 2)
     late = topology.straggler(links, 1, late=5.0)
     assert timed(trace, topology=late).finished == (7, 7)
     slow = topology.straggler(links, 0, factor=3)
-    assert timed(trace, topology=slow, reduction=0.1).finished == (9, 6)
+    assert timed(trace, topology=slow).finished == (6, 6)
 
 
-def test_a_time_says_that_it_is_modelled_computes_like_a_number_and_is_sent():
-    found = timed(ran(to_one, 4), latency=5e-6, bandwidth=10e9, reduction=1e-10).seconds
-    assert repr(found) == (
-        "15.0 µs, modelled: α = 5.00 µs, 10.0 GB/s between any two ranks, γ = 100 ms/GB"
-    )
+def test_a_time_says_that_it_is_modelled_and_computes_like_a_number():
+    found = timed(ran(to_one, 4), latency=5e-6, bandwidth=10e9).seconds
+    assert repr(found) == "15.0 µs, modelled: α = 5.00 µs, 10.0 GB/s between any two ranks"
     assert type(found * 2) is float
-    again = pickle.loads(pickle.dumps(found))
-    assert (again, again.kind) == (found, found.kind)
     silent = timed(ran(lambda comm, buffer: None, 3), **LINK)
     assert (silent.seconds, silent.starts, silent.finished) == (0, (), (0, 0, 0))
 
@@ -97,7 +84,6 @@ def test_a_time_says_that_it_is_modelled_computes_like_a_number_and_is_sent():
         ({"latency": 1e-6}, "A cost needs links"),
         ({"latency": 1, "topology": topology.ring(4, 1, 1)}, "topology= alone"),
         ({"topology": topology.ring(5, 1, 1)}, "has 5 ranks and the program 4"),
-        ({**LINK, "reduction": -1}, "reduction"),
     ],
 )
 def test_a_mistake_is_one_sentence(links, keyword):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit import LabError
-from labkit.collectives import Trace, programs, run
+from labkit.collectives import programs, run
 from labkit.collectives.contributions import Code
 from tests.collectives.wrong_programs import numbers, ring
 
@@ -103,16 +103,6 @@ def test_cells_are_the_pieces_that_travel():
     # A program that always sends all of its buffer is cut as all others are.
     assert len(run(programs.tree_all_reduce, [np.zeros(10)] * 3).contributions().cells) == 3
     assert len(run(programs.ring_all_reduce, [np.zeros(8)] * 2).contributions().cells) == 8
-
-
-def test_a_run_from_a_file_knows_the_values_and_not_the_contributions(tmp_path):
-    trace = run(ring, ranks=3)
-    loaded = Trace.load(trace.save(tmp_path / "ring.json")).contributions()
-    assert loaded.op is None
-    assert loaded.at(0)[1][0].counts == (0, 1, 0)
-    assert {change.counts for change in loaded.changes if change.step} == {None}
-    texts = [[c.text for row in one.at(4) for c in row] for one in (loaded, trace.contributions())]
-    assert texts[0] == texts[1]
 
 
 def test_nothing_is_claimed_for_a_program_that_goes_another_way_on_other_numbers():

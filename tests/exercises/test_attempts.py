@@ -148,12 +148,6 @@ def test_right_wrong_and_open_differ_in_sign_word_and_border(monkeypatch):
     assert "<pre>" in pages[-1]
 
 
-def test_after_the_last_hint_the_next_step_is_named():
-    *before, last = (str(labkit.hint(NAME)) for _ in labkit.exercises.tasks()[NAME].hints)
-    assert not any("last hint" in text for text in before)
-    assert f'labkit.solution("{NAME}") opens after an answer' in last
-
-
 def test_where_nothing_can_be_written_hints_and_solutions_open_all_the_same(file, monkeypatch):
     monkeypatch.setattr(attempts, "FILE", file / "no folder" / "progress.json")
     first, second = labkit.hint(NAME), labkit.hint(NAME)
@@ -176,10 +170,3 @@ def test_two_kernels_at_once_lose_no_change(file):
         one.join()
     kept = attempts.read(file)[0].tasks
     assert [kept[name].tries for name in (NAME, OTHER)] == [20, 20]
-
-
-def test_a_damaged_file_and_a_missing_folder_are_told_in_a_sentence(file):
-    file.write_text("{")
-    assert "\nlabkit-progress.json was damaged" in str(labkit.my_progress())
-    with pytest.raises(labkit.LabError, match="is not a folder"):
-        labkit.my_progress(file.parent / "nowhere")

@@ -162,24 +162,30 @@ def own_update(coordinator, make_model, make_dataset, steps):
     return model, int(done.numpy())
 
 
+def more(*case):
+    """A case that only `make stress` runs: each takes seconds."""
+    return pytest.param(*case, marks=pytest.mark.stress, id=case[-1])
+
+
 WRONG = [
     (WORKER, worker(share=False), "the same 8 images"),
     (WORKER, worker(save="all"), "Both workers wrote"),
-    (WORKER, worker(save="none"), "folder is empty"),
+    more(WORKER, worker(save="none"), "folder is empty"),
     (WORKER, worker(restore="chief"), "Every worker must restore"),
-    (WORKER, worker(restore="none"), "began with new weights"),
+    more(WORKER, worker(restore="none"), "began with new weights"),
     (WORKER, lambda s, m, d, g, f: 1 / 0, "On worker 0: It raised ZeroDivisionError"),
     (LEAD, chief(join=False), "coordinator.join()"),
     (LEAD, chief(count="assign"), "race condition"),
-    (LEAD, chief(count="calls"), "when the function is traced"),
-    (LEAD, chief(times=2), "600 updates were made"),
+    more(LEAD, chief(count="calls"), "when the function is traced"),
+    more(LEAD, chief(times=2), "600 updates were made"),
     (LEAD, chief(schedule=False), "The chief made the steps by itself"),
-    (LEAD, chief(scope=False), "outside coordinator.strategy.scope()"),
+    more(LEAD, chief(scope=False), "outside coordinator.strategy.scope()"),
     (LEAD, chief(run=False), "strategy.run"),
-    (LEAD, chief(apply=False), "have not changed"),
+    more(LEAD, chief(apply=False), "have not changed"),
 ]
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize(
     ("judge", "program"), [(WORKER, in_folders_of_their_own), (LEAD, own_update)]
 )
@@ -187,13 +193,14 @@ def test_a_correct_program_passes_in_another_style(judge, program):
     judge(program)
 
 
-@pytest.mark.parametrize(("judge", "program", "words"), WRONG, ids=[words for *_, words in WRONG])
+@pytest.mark.parametrize(("judge", "program", "words"), WRONG)
 def test_a_wrong_program_is_told_what_is_wrong(judge, program, words):
     with pytest.raises(Wrong) as fault:
         judge(program)
     assert words in str(fault.value), fault.value
 
 
+@pytest.mark.stress
 def test_a_worker_that_makes_a_step_alone_is_told_so(monkeypatch):
     monkeypatch.setattr(cluster_loops, "TIMEOUT", 3.0)
     with pytest.raises(Wrong, match="every worker must make every step"):

@@ -147,15 +147,6 @@ def fit_step_by_step(strategy, make_model, dataset, global_batch):
     return model
 
 
-def fit_arrays(strategy, make_model, dataset, global_batch):
-    images, labels = (one.numpy() for one in next(iter(dataset.batch(10_000))))
-    with strategy.scope():
-        model = make_model()
-        model.compile(keras.optimizers.SGD(0.1), LOSS)
-    model.fit(images, labels, batch_size=global_batch, shuffle=False, verbose=0)
-    return model
-
-
 def dataset(*steps, separate=False, result=lambda dataset: dataset):
     def my_dataset(images, labels, batch):
         slices = tf.data.Dataset.from_tensor_slices
@@ -194,7 +185,6 @@ RIGHT = [
     (EVALUATE, evaluate(), "counts"),
     (EVALUATE, by_keras_evaluate, "Keras' evaluate"),
     (FIT, fit_step_by_step, "a distributed dataset"),
-    (FIT, fit_arrays, "arrays"),
     (DATASET, dataset(lambda made, _: made.cache(), whole, batched), "cache"),
     (DATASET, permuted, "shuffled numbers"),
 ]
@@ -224,7 +214,6 @@ WRONG = [
     (EVALUATE, by_mean, "mean of the batches"),
     (EVALUATE, unreduced, "return the accuracy, one number"),
     (FIT, fit(scope=False), "outside strategy.scope()"),
-    (FIT, fit(batch=lambda b: b // 2), "8 images in the first step"),
     (FIT, fit(shuffle=True), "do not shuffle"),
     (FIT, fit(epochs=2), "It took 12 steps"),
     (FIT, fit(rate=0.01), "differ from those"),

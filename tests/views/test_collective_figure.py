@@ -110,9 +110,8 @@ def test_in_steps_each_message_is_one_step_at_both_ends():
 
 def test_with_links_the_bars_are_those_of_the_model():
     trace = run("ring_all_reduce")
-    timed = trace.timed(reduction=1e-9, **LINKS)
+    timed = trace.timed(**LINKS)
     drawn, finished = bars(trace, timed)
-    assert sum(bar.state == "works" for bar in drawn) == len(timed.work)
     assert max(finished) == pytest.approx(timed.seconds)
     assert [bar.start for bar in drawn if bar.state == "sends"] == list(timed.starts)
 

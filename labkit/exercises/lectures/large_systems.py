@@ -1,0 +1,272 @@
+"""The tasks of very large systems: lecture 22."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from labkit.exercises.judges import number, same_as
+from labkit.exercises.program import program
+from labkit.exercises.resuming import resuming_loop
+from labkit.exercises.task import Task
+from labkit.kinds import bytes_text
+
+if TYPE_CHECKING:
+    from labkit.collectives import Trace
+
+PER_NODE = 4
+
+
+def _out_of_nodes(trace: Trace) -> Iterator[str]:
+    """On nodes of four: the bytes that leave a node, in all and from each of its ranks."""
+    buffer = trace.inputs[0].nbytes
+    nodes = trace.ranks // PER_NODE
+    enough = round(2 * (nodes - 1) / nodes * buffer)
+    out = [0] * trace.ranks
+    for one in trace.messages:
+        out[one.source] += one.nbytes * (one.source // PER_NODE != one.dest // PER_NODE)
+    for node in range(nodes):
+        mine = out[PER_NODE * node : PER_NODE * (node + 1)]
+        if sum(mine) > enough:
+            yield (
+                f"{bytes_text(sum(mine))} leave node {node}; {bytes_text(enough)} are enough. Add "
+                "up inside each node first."
+            )
+            return
+        if max(mine) > enough / PER_NODE:
+            yield (
+                f"rank {PER_NODE * node + mine.index(max(mine))} alone sends "
+                f"{bytes_text(max(mine))} to other nodes. Let each of the four ranks send a "
+                f"quarter ({bytes_text(enough / PER_NODE)}), over a network card of its own."
+            )
+            return
+
+
+def _step(layers: list[tuple[float, float]], limit: float, start: float, rate: float) -> float:
+    """Two ranks in a ring take twice the latency, and each sends one whole buffer."""
+    from labkit.collectives import overlap
+
+    return overlap(layers, 2, limit, latency=start / 2, bandwidth=rate).seconds
+
+
+def _expected(times: list[float], ranks: int) -> float:
+    from labkit.timing.large_systems import expected_slowest
+
+    return expected_slowest(times, ranks)
+
+
+def _interval(hours: float, devices: int, write: float) -> float:
+    from labkit.timing.large_systems import checkpoint_interval, mtbf
+
+    return checkpoint_interval(mtbf(3600 * hours, devices), write)
+
+
+def _goodput(interval: float, write: float, restart: float, gaps: list[float]) -> float:
+    done = sum(max(gap - restart, 0.0) // (interval + write) for gap in gaps)
+    return done * interval / sum(gaps)
+
+
+LAYERS = [(2.0, 30.0), (1.0, 10.0), (3.0, 50.0), (1.0, 5.0), (1.0, 5.0)]
+TASKS = {
+    "22.buckets_overlap": Task(
+        "Write my_step(layers, limit, start, rate): the seconds until the backward pass is over "
+        "and all gradients are summed. layers holds (seconds, bytes) in the order of the backward "
+        "pass. A bucket is closed as soon as it holds limit bytes or more, and at the end. Its "
+        "all-reduce takes start + bytes / rate, and begins when the bucket is closed and the one "
+        "before it is done.",
+        same_as(
+            _step,
+            (LAYERS, 40, 0.5, 20.0),
+            (LAYERS, 0, 0.5, 20.0),
+            (LAYERS, 1000, 0.5, 20.0),
+            (LAYERS, 30, 0.1, 1e6),
+            ([(1.0, 8.0)], 4, 0.0, 2.0),
+        ),
+        (
+            "Keep two clocks: now, the end of the layer that was computed last, and free, the time "
+            "at which the link is free.",
+            "A closed bucket: free = max(now, free) + start + held / rate.",
+            "The step ends when both are over: max(now, free).",
+        ),
+        """
+def my_step(layers, limit, start, rate):
+    now = free = held = 0
+    for i, (seconds, nbytes) in enumerate(layers):
+        now += seconds
+        held += nbytes
+        if held >= limit or i == len(layers) - 1:
+            free = max(now, free) + start + held / rate
+            held = 0
+    return max(now, free)
+""",
+        "What is after the backward pass is the exposed communication: free - now.",
+        difficulty=2,
+    ),
+    "22.exposed": Task(
+        "A backward pass takes 30 ms. All buckets together need 45 ms on the link, the first one "
+        "is full after 5 ms, and the link is busy from then on. How many ms are exposed?",
+        number(20, "ms"),
+        ("When does the link finish, counted from the start of the backward pass?",),
+        """
+link_is_done = 5 + 45
+answer = link_is_done - 30
+""",
+        "The link is the bottleneck: at best 45 ms + the time until the first bucket is full.",
+    ),
+    "22.hierarchical": Task(
+        "Write my_two_levels(comm, buffer), every array the sum of all, for nodes of four "
+        "consecutive ranks. Of N nodes none may send more than 2 (N - 1) / N buffers to the "
+        "others, and each of its ranks no more than a quarter of that.",
+        program(
+            "all_reduce",
+            _out_of_nodes,
+            ranks=(8, 4, 12, 16),
+            elements=lambda ranks: (2 * ranks, ranks + 3),
+        ),
+        (
+            "comm.Split(color, key) gives all ranks with the same color a communicator. Which "
+            "color have the ranks of one node? And those at the same place in their nodes?",
+            "Inside a node programs.reduce_scatter leaves chunk r on its rank r. Which program "
+            "makes the sum of that chunk over all nodes, and on which communicator?",
+            "At last programs.all_gather(node, buffer) copies the four chunks inside each node.",
+        ),
+        """
+def my_two_levels(comm, buffer):
+    rank = comm.Get_rank()
+    node = comm.Split(rank // 4, rank)   # the ranks of my node
+    peers = comm.Split(rank % 4, rank)   # the ranks at my place, one in each node
+    mine = np.array_split(buffer, 4)[rank % 4]
+    programs.reduce_scatter(node, buffer)
+    programs.ring_all_reduce(peers, mine)
+    programs.all_gather(node, buffer)
+""",
+        "Each rank has its own quarter on the slow links, and all network cards work at once.",
+        difficulty=3,
+    ),
+    "22.straggler": Task(
+        "Write my_slowest(times, ranks): the mean time of a step in which so many ranks wait for "
+        "the slowest of them. Each rank's time is one of times, drawn independently.",
+        same_as(
+            _expected,
+            ([1.0, 2.0], 1),
+            ([1.0, 2.0], 2),
+            ([1.0] * 99 + [3.0], 64),
+            ([3.0, 1.0, 2.0, 2.0], 5),
+            ([0.5], 1000),
+        ),
+        (
+            "All ranks are done after the k-th of the n sorted times with probability "
+            "(k / n) ** ranks.",
+            "So the k-th is the slowest one with probability (k / n) ** ranks - "
+            "((k - 1) / n) ** ranks.",
+            "The mean is the sum of each time multiplied by its probability.",
+        ),
+        """
+def my_slowest(times, ranks):
+    n, mean = len(times), 0
+    for k, time in enumerate(sorted(times), start=1):
+        mean += time * ((k / n) ** ranks - ((k - 1) / n) ** ranks)
+    return mean
+""",
+        "The mean over all n ** ranks combinations, without trying them.",
+        difficulty=2,
+    ),
+    "22.slow_steps": Task(
+        "Each of 1,000 ranks is slow in one of 1,000 steps, at random. In how many per cent of the "
+        "steps does at least one rank make all others wait?",
+        number(63.2, "%", within=0.005),
+        ("With which probability is no rank slow?", "0.999 to the power of 1,000."),
+        "answer = 100 * (1 - 0.999**1000)",
+        "What is rare on one device is the usual case on many.",
+    ),
+    "22.gpu_hours": Task(
+        "A training on 16,384 GPUs was interrupted unexpectedly 419 times in 54 days. If each GPU "
+        "contributes equally, how many thousand hours pass between two interruptions of one GPU?",
+        number(50.68, "", within=0.01),
+        ("How many hours has the job between two of them?", "One GPU has 16,384 times as many."),
+        """
+job = 54 * 24 / 419  # hours between two interruptions
+answer = job * 16_384 / 1000
+""",
+        "5.8 years for a GPU, and about 3 hours for the job.",
+    ),
+    "22.young": Task(
+        "Write my_interval(hours, devices, write): after how many seconds of training the next "
+        "checkpoint should be written (Young). A device fails every so many hours on average, any "
+        "failure stops the job, and a checkpoint takes write seconds.",
+        same_as(_interval, (50_000, 16_384, 60), (50_000, 1, 60), (1000, 10, 6), (876, 4, 0)),
+        (
+            "N devices fail N times as often as one.",
+            "√(2 · MTBF of the job · write), all in seconds.",
+        ),
+        """
+from math import sqrt
+
+def my_interval(hours, devices, write):
+    mtbf = 3600 * hours / devices
+    return sqrt(2 * mtbf * write)
+""",
+        "With four times the devices, save twice as often.",
+    ),
+    "22.my_goodput": Task(
+        "Write my_goodput(interval, write, restart, gaps): the share of the time that was training "
+        "which counts. gaps are the seconds from each failure to the next. After a failure come "
+        "restart seconds, then interval seconds of training and write seconds for a checkpoint, in "
+        "turns; what no finished checkpoint holds is lost.",
+        same_as(
+            _goodput,
+            (100, 10, 30, [480.0, 20.0, 139.0, 1000.0]),
+            (100, 0, 0, [100.0, 99.0]),
+            (50, 5, 500, [300.0, 100.0]),
+        ),
+        (
+            "How many whole pairs of interval and write fit into a gap, after the restart?",
+            "A gap may be shorter than the restart: then nothing fits. Divide by the sum of gaps.",
+        ),
+        """
+def my_goodput(interval, write, restart, gaps):
+    finished = 0
+    for gap in gaps:
+        finished += max(gap - restart, 0) // (interval + write)
+    return finished * interval / sum(gaps)
+""",
+        "With gaps drawn at random this is labkit's simulation, and its mean the closed form.",
+        difficulty=2,
+    ),
+    "22.resume": Task(
+        "Write my_train(w, gradient, steps, every, path): SGD with momentum, v = 0.9 v + "
+        "gradient(w, step), w = w - 0.1 v, for steps 0 to steps - 1; return w. After each `every` "
+        "steps write a checkpoint to path. Where path exists, continue from it. The check kills "
+        "your process in a random step, and once in the middle of writing.",
+        resuming_loop(),
+        (
+            "Save w, v and the number of steps done: np.savez(file, w=w, v=v, step=step + 1). "
+            "np.load(path) reads them by these names.",
+            "At the start: if os.path.exists(path), read all three and begin the loop with the "
+            "saved step.",
+            "Write to path + '.new', opened with 'wb', and then os.replace(path + '.new', path): "
+            "so a complete checkpoint is always there.",
+        ),
+        """
+import os
+import numpy as np
+
+def my_train(w, gradient, steps, every, path):
+    v, first = np.zeros_like(w), 0
+    if os.path.exists(path):
+        with np.load(path) as saved:
+            w, v, first = saved["w"], saved["v"], int(saved["step"])
+    for step in range(first, steps):
+        v = 0.9 * v + gradient(w, step)
+        w = w - 0.1 * v
+        if (step + 1) % every == 0:
+            with open(path + ".new", "wb") as file:
+                np.savez(file, w=w, v=v, step=step + 1)
+            os.replace(path + ".new", path)
+    return w
+""",
+        "The weights are those of a training without a failure. Only the steps after the last "
+        "checkpoint were computed twice.",
+        difficulty=3,
+    ),
+}

@@ -1,0 +1,114 @@
+"""Stragglers and failures: closed forms against simulations, and against limits that are known."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.kinds import LabError
+from labkit.timing.large_systems import (
+    checkpoint_interval,
+    expected_slowest,
+    goodput,
+    mtbf,
+    simulate_failures,
+)
+
+HOUR = 3600.0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=5), st.integers(1, 4))
+def test_the_slowest_is_the_mean_over_every_combination(times, ranks):
+    grids = np.meshgrid(*[times] * ranks)
+    assert expected_slowest(times, ranks) == pytest.approx(np.maximum.reduce(grids).mean())
+
+
+def test_a_rare_slow_step_is_met_in_most_steps_of_many_ranks():
+    times = [1.0] * 999 + [2.0]
+    assert expected_slowest(times, 1) == pytest.approx(1.001)
+    assert expected_slowest(times, 1000) == pytest.approx(2 - 0.999**1000)
+    assert expected_slowest(times, 10**6) == pytest.approx(2.0)
+
+
+def test_normal_noise_grows_like_published_expected_maxima():
+    """Expected maximum of N standard normals: 1.0294 of 4, 1.5388 of 10, 2.5076 of 100 (tables)."""
+    noise = np.random.default_rng(0).standard_normal(200_000)
+    for ranks, known in ((4, 1.0294), (10, 1.5388), (100, 2.5076)):
+        assert expected_slowest(noise, ranks) == pytest.approx(known, abs=0.02)
+
+
+def test_a_job_fails_as_often_as_all_its_devices_together():
+    assert mtbf(50_000 * HOUR, 16_384) == pytest.approx(3.0518 * HOUR, rel=1e-4)
+
+
+def test_young_and_daly_agree_while_writing_is_short_and_daly_is_nearer_the_best():
+    assert checkpoint_interval(6 * HOUR, 6) == pytest.approx(math.sqrt(2 * 6 * 6 * HOUR))
+    short = [checkpoint_interval(24 * HOUR, 1, name) for name in ("young", "daly")]
+    assert short[0] == pytest.approx(short[1], rel=0.01)
+    costs = {"mtbf": HOUR, "write": 600.0}
+    along = np.linspace(60, 2 * HOUR, 2000)
+    best = along[np.argmax([goodput(each, **costs).training for each in along])]
+    young, daly = (checkpoint_interval(HOUR, 600, name) for name in ("young", "daly"))
+    assert abs(daly - best) < abs(young - best)
+    assert daly == pytest.approx(best, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("interval", "write", "restart"), [(1800, 60, 300), (600, 0, 0), (7200, 600, 1800)]
+)
+def test_the_closed_form_is_what_simulated_failures_give(interval, write, restart):
+    """400 jobs of 500 failures: the mean of their goodputs, within four standard errors."""
+    costs = {"mtbf": 2 * HOUR, "write": write, "restart": restart}
+    jobs = [simulate_failures(interval, **costs, failures=500, seed=seed) for seed in range(400)]
+    shares = np.array([one.training for one in jobs])
+    expected = goodput(interval, **costs)
+    assert abs(shares.mean() - expected.training) < 4 * shares.std() / math.sqrt(len(shares)) + 5e-4
+    assert expected.training + expected.writing + expected.failures == pytest.approx(1)
+
+
+def test_a_simulation_event_by_event_agrees():
+    """Another implementation: second by second of one job, with its state."""
+    interval, write, restart, mean = 50, 4, 11, 300.0
+    dice = np.random.default_rng(1)
+    left, state, done, total = restart, "restart", 0, 400_000
+    for fails in dice.random(total) < 1 / mean:
+        if fails:
+            left, state = restart, "restart"
+            continue
+        left -= 1
+        if left == 0:
+            done += interval * (state == "write")
+            state, left = ("write", write) if state == "train" else ("train", interval)
+    expected = goodput(interval, mtbf=mean, write=write, restart=restart).training
+    assert done / total == pytest.approx(expected, rel=0.03)
+
+
+def test_without_failures_only_writing_costs():
+    one = goodput(90, mtbf=1e12, write=10, restart=100)
+    assert one.training == pytest.approx(0.9)
+    assert one.failures == pytest.approx(0, abs=1e-6)
+    assert goodput(1e9, mtbf=1.0, write=1).training == pytest.approx(0)
+
+
+def test_the_same_seed_gives_the_same_failures():
+    runs = [simulate_failures(100, mtbf=500, write=5, failures=50, seed=s) for s in (1, 1, 2)]
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "keyword"),
+    [
+        (lambda: expected_slowest([], 4), "seconds"),
+        (lambda: expected_slowest([1.0], 0), "ranks"),
+        (lambda: checkpoint_interval(HOUR, 6, "old"), "daly"),
+        (lambda: goodput(0, mtbf=HOUR, write=6), "interval"),
+        (lambda: simulate_failures(60, mtbf=0, write=6), "mtbf"),
+    ],
+)
+def test_a_mistake_is_one_sentence(mistake, keyword):
+    with pytest.raises(LabError, match=keyword):
+        mistake()
