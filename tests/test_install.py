@@ -58,21 +58,6 @@ def package(install, name):
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"system": "Darwin", "machine": "x86_64"}, "runs on Intel"),
-        ({"system": "Linux", "machine": "x86_64", "libc_ver": ("", "")}, "musl"),
-        ({"python_implementation": "PyPy"}, "not the usual CPython"),
-    ],
-)
-def test_a_machine_without_tensorflow_gets_the_reason(install, monkeypatch, change, reason):
-    assert install.misfit() is None
-    for name, value in change.items():
-        monkeypatch.setattr(platform, name, lambda value=value: value)
-    assert reason in install.misfit()
-
-
-@pytest.mark.parametrize(
     ("asked", "present", "gpu", "build"),
     [
         ("", None, False, "cpu"),

@@ -26,7 +26,7 @@ def run(name, inputs, **options):
 
 
 @each_program
-@settings(max_examples=12, deadline=None, phases=QUICK)
+@settings(max_examples=8, deadline=None, phases=QUICK)
 @given(data=st.data())
 def test_a_program_does_what_numpy_does(name, data):
     meaning = programs.MEANING[name]
@@ -60,41 +60,6 @@ def test_all_ranks_end_with_the_same_bits(name):
     np.testing.assert_allclose(outputs[0], numbers.mean(axis=0), rtol=1e-4, atol=1e-6)
     for other in outputs[1:]:
         np.testing.assert_array_equal(other, outputs[0])
-
-
-def doublings(ranks):
-    return math.ceil(math.log2(ranks))
-
-
-def folded(ranks):
-    """Doublings of the largest power of two, with a step to hand in and one to hand out."""
-    return math.floor(math.log2(ranks)) + (0 if math.log2(ranks).is_integer() else 2)
-
-
-STEPS = {
-    "naive_broadcast": lambda n: n - 1,
-    "broadcast": doublings,
-    "reduce": doublings,
-    "scatter": lambda n: n - 1,
-    "gather": lambda n: n - 1,
-    "all_gather": lambda n: n - 1,
-    "reduce_scatter": lambda n: n - 1,
-    "all_to_all": lambda n: n - 1,
-    "barrier": doublings,
-    "naive_all_reduce": lambda n: 2 * (n - 1),
-    "parameter_server_all_reduce": lambda n: 2 * (n - 1),
-    "tree_all_reduce": lambda n: 2 * doublings(n),
-    "ring_all_reduce": lambda n: 2 * (n - 1),
-    "recursive_doubling_all_reduce": folded,
-    "rabenseifner_all_reduce": lambda n: folded(n) + math.floor(math.log2(n)),
-}
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_a_program_takes_the_published_number_of_steps(name):
-    for ranks in (1, 2, 3, 5, 8, 13, 16, 17):
-        trace = run(name, exact_inputs(ranks, (ranks,), "f8"))
-        assert trace.steps == STEPS[name](ranks), ranks
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8, 17])
@@ -143,9 +108,3 @@ def test_two_trees_share_the_work(ranks):
         assert reached == ranks
         assert depth <= math.log2(ranks)
     assert not inner[0] & inner[1]
-
-
-def test_a_mean_of_whole_numbers_rounds_down_and_that_once():
-    inputs = [np.array([-1, 0, 2]), np.array([0, 1, 3]), np.array([-1, 1, 3])]
-    for name in programs.ALL_REDUCES:
-        assert run(name, inputs, op="mean").outputs[2].tolist() == [-1, 0, 2]

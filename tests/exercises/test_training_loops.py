@@ -41,7 +41,7 @@ def by_sum(strategy, each):
 
 def loop(*, batch=lambda b: b, shuffle=False, scope=True, outside=False, loss=by_batch,
          reduce=by_sum, apply=True, distribute=True, rate=0.1, training=True, momentum=0.0,
-         losses_of=list, skip=0, repeat=1):  # fmt: skip
+         losses_of=list, repeat=1):  # fmt: skip
     """A loop of one's own, right unless told otherwise."""
 
     def train(strategy, make_model, dataset, global_batch):
@@ -65,7 +65,7 @@ def loop(*, batch=lambda b: b, shuffle=False, scope=True, outside=False, loss=by
 
         if shuffle:
             dataset = dataset.shuffle(1000, seed=1)
-        batches = dataset.skip(skip).batch(batch(global_batch)).repeat(repeat)
+        batches = dataset.batch(batch(global_batch)).repeat(repeat)
         if distribute:
             batches = strategy.experimental_distribute_dataset(batches)
         losses = [train_step(images, labels) for images, labels in batches]
@@ -319,7 +319,6 @@ WRONG = [
      "differ from those of the serial program"),
     (LOOP, loop(outside=True), "optimizer was made outside strategy.scope()"),
     (LOOP, loop(loss=lambda losses, b: tf.reduce_sum(losses) / b / b), "16 times too small"),
-    (LOOP, loop(skip=BATCH), "do not shuffle or skip"),
     (LOOP, loop(repeat=None), "the loop has no end"),
     (LOOP, beside_the_replicas, "Call the step with strategy.run"),
     (LOOP, loop(losses_of=lambda losses: losses[0]), "the list of the loss of each step, and not"),
