@@ -94,10 +94,9 @@ class Program:
         yield from self._losses()
         for call in self.calls("shuffle"):
             text = self.text(call)
-            sizes = map(int, re.findall(r"\.shuffle\((?:buffer_size=)?(\d+)\b", text))
-            if min(sizes, default=1000) < 1000 or re.search(
-                r"\.batch\((?!.*unbatch).*\.shuf", text
-            ):
+            sizes = map(int, re.findall(r"\.shuffle\((?:buffer_size=)?(\d+)[,)]", text))
+            of_batches = re.search(r"\.batch\((?!.*unbatch).*\.shuffle\(", text)
+            if of_batches or min(sizes, default=1000) < 1000:
                 yield "shuffle", call
         for node in self.nodes:  # bytes divided by a Python number become float64
             if isinstance(node, ast.BinOp) and getattr(node.right, "value", 0) == 255:
@@ -158,7 +157,7 @@ class Program:
         many = "num_replicas_in_sync" in source
         withs = [n for n in self.nodes if isinstance(n, ast.With)]
         scopes = [n for n in withs if ".scope()" in ast.unparse(n.items[0])]
-        runs: dict[str, tuple[str | None, bool | None, ast.AST]] = {}  # of each model the last fit
+        runs: dict[str, tuple[str | None, bool | None, ast.Call]] = {}  # of each model the last fit
         for fit in self.calls("fit"):
             text, arrays = self.text(fit), len(fit.args) > 1
             sizes = re.findall(r"\bbatch(?:\(|_size=)([^,()]+)", text) or ["32"] * arrays
