@@ -118,8 +118,9 @@ class Diagnosis:
         return iter(self.findings)
 
     def _footer(self) -> str:
-        found = "There may be others" if self.findings else "No known defect found; no proof"
-        return f"{found}: labkit knows {len(DEFECTS)} defects and does not run the program."
+        if self.findings:
+            return f"Found {len(self.findings)} of the {len(DEFECTS)} defects that labkit knows."
+        return f"No defect found. That is no proof: labkit knows {len(DEFECTS)} defects."
 
     def __repr__(self) -> str:
         return "\n".join([*map(str, self.findings), self._footer()])

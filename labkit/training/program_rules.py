@@ -166,14 +166,15 @@ class Program:
             model = ast.unparse(fit.func).removesuffix(".fit")
             made = self.assigned.get(model, [fit])[-1]
             scoped = any(_inside(made, scope) for scope in scopes)
+            where = next((call for call in self.calls("batch") if self.text(call) in text), fit)
             if scoped and many and batch and "num_replicas" not in batch:
-                yield "batch", fit
-            runs[model] = (batch, shuffles, fit)
-        for (one, mixed, _), (two, also_mixed, fit) in pairwise(runs.values()):
+                yield "batch", where
+            runs[model] = (batch, shuffles, where)
+        for (one, mixed, _), (two, also_mixed, where) in pairwise(runs.values()):
             if one and two and one != two and "weak" not in source.lower():
-                yield "different batch", fit
+                yield "different batch", where
             if None not in (mixed, also_mixed) and mixed != also_mixed:
-                yield "pipeline", fit
+                yield "pipeline", where
 
     def _losses(self) -> Iterator[tuple[str, Any]]:
         """The loss of `compile` against the last layer above it, and the loss of a custom step."""
@@ -182,10 +183,11 @@ class Program:
             above = [self.text(model) for model in models if model.lineno < call.lineno]
             _, dense, last = above[-1].rpartition("Dense(") if above else ("", "", "")
             activation = re.search(r"softmax|sigmoid|relu", last)
-            loss = next((self.text(word.value) for word in call.keywords if word.arg == "loss"), "")
+            given = next((word.value for word in call.keywords if word.arg == "loss"), call)
+            loss = self.text(given)
             logits = "from_logits=" in loss and "from_logits=False" not in loss
             if dense and mismatch(activation[0] if activation else "linear", loss, logits):
-                yield "loss", call
+                yield "loss", given
         if self.calls("ParameterServerStrategy"):
             return  # its workers' gradients are applied one by one, not summed
         for run in self.calls("run"):
