@@ -135,7 +135,7 @@ class Program:
                     yield clock[1], start, range(start.lineno + 1, stop.lineno + 1)
 
     def _first_trainings(self) -> list[tuple[int, ast.Call]]:
-        """With the line where a model was made and then fit, or a tf.function and then called."""
+        """With the line where a model was made or compiled, or a tf.function was made."""
         made: dict[str, int] = {}
         found = []
         for node in self.nodes:
@@ -146,8 +146,11 @@ class Program:
                 if "tf.function" in " ".join(map(ast.unparse, node.decorator_list)):
                     made[node.name] = node.lineno
             elif isinstance(node, ast.Call):
-                name = ast.unparse(node.func).removesuffix(".fit")
-                if name in made:
+                name, _, method = ast.unparse(node.func).rpartition(".")
+                name = name if method in ("compile", "fit") else ast.unparse(node.func)
+                if method == "compile":
+                    made[name] = node.lineno
+                elif name in made:
                     found.append((made.pop(name), node))
         return found
 

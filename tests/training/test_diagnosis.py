@@ -100,6 +100,7 @@ WRONG = [
     ("clock", "from time import process_time\n" + WARM + "t = process_time()\n" + WARM + "print(process_time() - t)"),
     ("first epoch", BUILD + COMPILE + START + WARM + STOP),
     ("first epoch", BUILD + COMPILE + START + "for _ in range(5):\n    " + WARM + STOP),
+    ("first epoch", BUILD + COMPILE + WARM + COMPILE + START + WARM + STOP),
     ("first epoch", "def run():\n    " + BUILD + "    " + COMPILE + "    start = time.perf_counter()\n    model.fit(x)\n    return time.perf_counter() - start"),
     ("first epoch", "for _ in range(3):\n    " + BUILD + "    " + START + "    model.fit(x)\n    " + STOP),
     ("first epoch", "@tf.function\ndef step(x):\n    return x\n" + START + "step(x)\n" + STOP),
