@@ -49,6 +49,8 @@ def download_files(source: Published) -> str:
     """Bring the files into the cache folder; why that was not possible, or an empty string."""
     if os.environ.get("LABKIT_OFFLINE", "0") not in ("", "0"):
         return "LABKIT_OFFLINE is set, so nothing was downloaded."
+    if os.environ.get("LABKIT_NETWORK") == "own":
+        return "This rank has a network of its own, without internet: load the data before it runs."
     target = cache_folder() / source.folder
     try:
         target.mkdir(parents=True, exist_ok=True)

@@ -63,6 +63,7 @@ def cache(monkeypatch, tmp_path):
     folder = tmp_path / "cache"
     monkeypatch.setenv("LABKIT_CACHE", str(folder))
     monkeypatch.setenv("LABKIT_OFFLINE", "1")
+    monkeypatch.delenv("LABKIT_NETWORK", raising=False)
     for name, contents in CONTENTS.items():
         sums = {file: hashlib.sha256(content).hexdigest() for file, content in contents.items()}
         small = {"files": sums, "size": 50_000, "package": None, "train": 5_000, "test": 1_000}
@@ -214,8 +215,9 @@ def test_a_bad_server_costs_a_timeout(site, cache, monkeypatch, fault):
     assert not (cache / "mnist.npz").exists()
 
 
-def test_the_network_is_not_used_where_it_is_forbidden(site, monkeypatch, cache):
-    monkeypatch.setenv("LABKIT_OFFLINE", "1")
+@pytest.mark.parametrize("variable", [("LABKIT_OFFLINE", "1"), ("LABKIT_NETWORK", "own")])
+def test_the_network_is_not_used_where_it_is_forbidden(site, monkeypatch, cache, variable):
+    monkeypatch.setenv(*variable)
     data = labkit.datasets.mnist()
     assert data.synthetic
     assert data.note
