@@ -11,8 +11,10 @@ within a round, so that a machine that drifts cannot fake one.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from labkit.hardware import replicas
@@ -25,7 +27,7 @@ from labkit.training.inputs import cached_batch
 from labkit.training.job import Job
 
 CONFIDENCE = 0.95
-STEPS = 100  # of one timed call, or an epoch where that is shorter
+CALL_SECONDS = 0.08  # of one timed call: long against the clock, short against a lesson
 
 
 @dataclass(frozen=True)
@@ -148,10 +150,11 @@ def breakdown(job: Job, *, rounds: int = 15) -> Breakdown:
             "This job has one replica: there is nothing to compare it with. "
             "Take a job with replicas=labkit.replicas(2)."
         )
-    alone = job.on(replicas(devices=[job.replicas.devices[0]]))
-    together = job.on(job.replicas)
-    jobs = (alone, together)
-    steps = {one: min(STEPS, one.steps_per_epoch) for one in jobs}
+    jobs = alone, together = (
+        job.on(replicas(devices=[job.replicas.devices[0]])),
+        job.on(job.replicas),
+    )
+    steps = {one: _steps_per_call(one) for one in jobs}
     variants = {one: _variants(one, steps[one]) for one in jobs}
     timed = compare(
         {f"{one.replicas.count}, {name}": call
@@ -180,16 +183,27 @@ def breakdown(job: Job, *, rounds: int = 15) -> Breakdown:
     )
 
 
-def _variants(job: Job, steps: int) -> dict[str, Callable[[], object]]:
+def _variants(job: Job, steps: int) -> dict[str, Callable[[], None]]:
     """The step with and without its parts: each as a call of so many steps."""
-    tf = import_tensorflow()
-    order, first, count = job.order(0), tf.constant(0), tf.constant(steps)
+    order = job.order(0)
     same_images = cached_batch(job.strategy, job.inputs, job.global_batch)
     loops = {"step": job.run_steps, "compute": job.build_loop(same_images, reduce=False)}
     if job.replicas.count > 1:
         loops["no reduction"] = job.build_loop(job.inputs, reduce=False)
+    return {name: partial(_run, job, loop, order, steps) for name, loop in loops.items()}
 
-    def timed(run_steps: Any) -> Callable[[], object]:
-        return lambda: (run_steps(order, first, count), job.synchronize())
 
-    return {name: timed(loop) for name, loop in loops.items()}
+def _run(job: Job, run_steps: Any, order: Any, steps: int) -> None:
+    tf = import_tensorflow()
+    run_steps(order, tf.constant(0), tf.constant(steps))
+    job.synchronize()
+
+
+def _steps_per_call(job: Job) -> int:
+    """As many steps as take CALL_SECONDS, by a probe of eight."""
+    probe, order = min(8, job.steps_per_epoch), job.order(0)
+    for _ in ("warm up", "time"):
+        began = time.perf_counter()
+        _run(job, job.run_steps, order, probe)
+        per_step = (time.perf_counter() - began) / probe
+    return int(min(max(4, CALL_SECONDS / per_step), job.steps_per_epoch))
