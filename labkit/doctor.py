@@ -12,35 +12,25 @@ from __future__ import annotations
 import json
 import os
 import pkgutil
-import platform
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from labkit.kinds import LabError, bytes_text
 
 __all__ = ["CHECKS", "Check", "Line", "answer", "examine", "main"]
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """What one check found, and what to do about it unless it passed."""
 
     status: Literal["pass", "warn", "fail"]
     found: str
     do: str = ""
-    check: str = ""
-
-    def __str__(self) -> str:
-        text = f"{self.status}  {self.check:<15}  {self.found}"
-        return text if self.status == "pass" else f"{text}\n      {'':<15}  do: {self.do}"
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """The function "module:name", which takes no arguments and returns a Line."""
 
     name: str
@@ -69,7 +59,8 @@ def main() -> int:
     for check in CHECKS:
         line = examine(check)
         ready = ready and line.status != "fail"
-        print(line, flush=True)
+        do = "" if line.status == "pass" else f"\n{'do':>21}:  {line.do}"
+        print(f"{line.status}  {check.name:<15}  {line.found}{do}", flush=True)
     print("Ready for class." if ready else "Not ready: fix what fails.")
     return 0 if ready else 1
 
@@ -90,11 +81,11 @@ def examine(check: Check) -> Line:
         )
     except subprocess.TimeoutExpired:
         do = "Run `labkit doctor` again when this machine is less busy."
-        return Line("fail", f"gave no answer within {check.seconds:g} s", do, check.name)
+        return Line("fail", f"gave no answer within {check.seconds:g} s", do)
     last = (done.stdout.splitlines() or ["no message"])[-1]
     if done.returncode == 0:
-        return replace(Line(**json.loads(last)), check=check.name)
-    return Line("fail", f"ended with code {done.returncode}: {last[:300]}", _RENEW, check.name)
+        return Line(*json.loads(last))
+    return Line("fail", f"ended with code {done.returncode}: {last[:300]}", _RENEW)
 
 
 def answer(function: str) -> None:
@@ -105,7 +96,7 @@ def answer(function: str) -> None:
         line = Line("fail", str(fault), "Do what it says, then run `labkit doctor` again.")
     except BaseException as fault:  # noqa: BLE001 (whatever it is, doctor reports it)
         line = Line("fail", f"{type(fault).__name__}: {' '.join(str(fault).split())}", _RENEW)
-    print(f"\n{json.dumps(asdict(line))}", flush=True)
+    print(f"\n{json.dumps(line)}", flush=True)
     os._exit(0)  # threads of a broken library must not keep a finished check alive
 
 
@@ -117,14 +108,10 @@ def check_driver() -> Line:
     notes = " ".join(here.notes)
     if here.state == "none":
         return Line("pass", notes)
-    if here.state == "broken":
-        return Line("fail", notes, "Do what the line says, or run lessons on CPUs.")
-    found = f"{here.version}: {gpus.names_text(here.gpus) or 'no GPU'}. {notes}".removesuffix(". ")
-    if "is lost" in notes:
-        return Line("fail", found, "Restart the machine.")
-    if not here.gpus:
-        return Line("warn", found, "Ask for access to a GPU, or use CPUs.")
-    return Line("pass", found)
+    found = f"{here.version}: {gpus.names_text(here.gpus) or 'no GPU'} {notes}".strip()
+    if here.state == "broken" or "is lost" in notes:
+        return Line("fail", notes, "Restart the machine, or run lessons on CPUs.")
+    return Line("pass" if here.gpus else "warn", found, "Ask for access to a GPU, or use CPUs.")
 
 
 def check_tensorflow() -> Line:
@@ -147,20 +134,12 @@ def check_tensorflow() -> Line:
         return Line("fail", f"{found}: the all-reduce of 1 and 1 is {sums}", _RENEW)
     known = gpus.read_gpus().gpus
     if known and not devices.logical_gpus():
-        do = cuda_advice(os.environ.get("CUDA_VISIBLE_DEVICES"), tf.test.is_built_with_cuda())
+        do = (
+            "Unset CUDA_VISIBLE_DEVICES, which hides GPUs, run `make lab TENSORFLOW=cuda`, which "
+            "exists for Linux on x86_64, or update the NVIDIA driver."
+        )
         return Line("warn", f"{found}, but the driver has {len(known)} GPUs", do)
     return Line("pass", f"{found}: all-reduce works")
-
-
-def cuda_advice(visible: str | None, cuda_build: bool) -> str:
-    """What makes TensorFlow see the GPUs that the driver has."""
-    if visible in ("", "-1"):
-        return "Unset CUDA_VISIBLE_DEVICES, which hides all GPUs."
-    if cuda_build:
-        return "Update the NVIDIA driver. If it is new: `make clean`, `make lab TENSORFLOW=cuda`."
-    if (platform.system(), platform.machine()) == ("Linux", "x86_64"):
-        return "Run `make lab TENSORFLOW=cuda`: this TensorFlow is the build for CPUs."
-    return "Use CPUs: TensorFlow's build for GPUs exists for Linux on x86_64 only."
 
 
 def check_memory() -> Line:
@@ -177,8 +156,9 @@ def check_disk() -> Line:
     """Room for the data in the cache and for saved models beside the notebooks."""
     from labkit import datasets
 
-    places = {"data": datasets.cache_folder(), "this folder": Path.cwd()}
-    free = {name: shutil.disk_usage(_existing(path)).free for name, path in places.items()}
+    cache = datasets.cache_folder()
+    there = next(path for path in (cache, *cache.parents) if path.exists())
+    free = {"data": shutil.disk_usage(there).free, "this folder": shutil.disk_usage(".").free}
     found = ", ".join(f"{bytes_text(count)} free for {name}" for name, count in free.items())
     do = "Make room, or set LABKIT_CACHE to a folder on another disk."
     return Line("pass" if min(free.values()) >= _DISK else "warn", found, do)
@@ -188,11 +168,10 @@ def check_data() -> Line:
     """What lessons will train on; this downloads nothing."""
     from labkit import datasets
 
-    names = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar100": "CIFAR-100"}
-    here = [title for name, title in names.items() if datasets.is_here(name)]
-    found = f"{' and '.join(here) or 'none'} on this machine"
+    here = {name for name in ("mnist", "fashion_mnist", "cifar100") if datasets.is_here(name)}
+    found = f"{' and '.join(sorted(here)) or 'none'} on this machine"
     do = "Call labkit.datasets.mnist() and .cifar100() with network access, before class."
-    return Line("pass" if {"MNIST", "CIFAR-100"} <= set(here) else "warn", found, do)
+    return Line("pass" if {"mnist", "cifar100"} <= here else "warn", found, do)
 
 
 def check_ranks() -> Line:
@@ -228,8 +207,3 @@ def check_slurm() -> Line:
     missing = why_no_slurm()
     found = f"none used: {missing}" if missing else f"{slurm_version()}, partitions {partitions()}"
     return Line("pass", found)
-
-
-def _existing(path: Path) -> Path:
-    """The path itself, or the nearest one above it that exists."""
-    return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())

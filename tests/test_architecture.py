@@ -19,7 +19,16 @@ HOUSE = ROOT / "labkit"
 
 # From the ground up. A room imports from the floors below it, and from no room on its own floor.
 FLOORS = (
-    {"arguments", "kinds", "known_hardware", "plain", "progress", "shipping", "time_limit"},
+    {
+        "arguments",
+        "callable_room",
+        "kinds",
+        "known_hardware",
+        "plain",
+        "progress",
+        "shipping",
+        "time_limit",
+    },
     {"views"},  # reads objects; rooms import it only where they draw
     {"hardware", "datasets", "memory", "mpi"},
     {"timing", "telemetry", "collectives", "pipelines"},

@@ -12,6 +12,9 @@ NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 PROGRAMS = sorted((NOTEBOOKS / "programs").glob("*.py"))
 MARK = "# --- The program of the lecture begins here."
 
+# The lecture has just run them in full under nbval; here they must run without labkit.
+SMALLER = {"07_resnet": ("resnet(n=9)", "resnet(n=1)"), "07_unet": ("steps=40", "steps=3")}
+
 each = pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 
 
@@ -38,7 +41,14 @@ def test_a_program_runs_without_labkit_and_without_a_network(tmp_path):
         "KERAS_HOME": str(tmp_path), "PYTHONPATH": str(tmp_path),
         "https_proxy": "http://127.0.0.1:9",
     }  # fmt: skip
-    for name, ended in forked.run(PROGRAMS, tmp_path, **alone).items():
+    copies = []
+    for path in PROGRAMS:
+        text = path.read_text(encoding="utf-8")
+        now, smaller = SMALLER.get(path.stem, ("", ""))
+        assert now in text
+        copies.append(tmp_path / path.name)
+        copies[-1].write_text(text.replace(now, smaller) if now else text, encoding="utf-8")
+    for name, ended in forked.run(copies, tmp_path, **alone).items():
         assert ended.code == 0, f"{name}: {ended.err}"
         assert ended.out.splitlines()[-1].endswith("True"), name
         accuracies = re.findall(r"accuracy ([\d.]+)%", ended.out)

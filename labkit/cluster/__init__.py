@@ -7,10 +7,7 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
-
+from labkit.callable_room import make_callable
 from labkit.cluster.batch import batch_script
 from labkit.cluster.cluster import Cluster
 from labkit.cluster.failures import RankError
@@ -35,13 +32,4 @@ __all__ = [
     "this_rank",
 ]
 
-
-class _Room(ModuleType):
-    """A module that can be called: students write `labkit.cluster(ranks=4)`."""
-
-    def __call__(self, ranks: int | None = None, engine: str = "local", **keywords: Any) -> Cluster:
-        """Ranks for a `with` block; the keywords are those of Cluster."""
-        return Cluster(ranks, engine, **keywords)
-
-
-sys.modules[__name__].__class__ = _Room
+make_callable(__name__, Cluster)

@@ -77,7 +77,6 @@ class Dataset:
         with figure.style():
             chart = figure.figure(0.9 * columns, 1.1 * rows + 0.4)
             chart.suptitle(self.label)
-            chart.get_layout_engine().set(w_pad=0.02, h_pad=0.02)  # type: ignore[union-attr,call-arg]
             grid = chart.subplots(rows, columns, squeeze=False)
             for axes in grid.flat:
                 axes.set_axis_off()

@@ -7,9 +7,7 @@ import os
 import shutil
 import tempfile
 import threading
-import time
 import urllib.request
-from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 
@@ -20,7 +18,6 @@ __all__ = ["cache_folder", "download_files", "local_files"]
 
 ANSWER_SECONDS = 2.0  # until the server's first answer
 STALL_SECONDS = 10.0  # without a byte, once it has answered
-AGAIN_SECONDS = 3600.0  # after a failure, how long no download is tried
 
 
 def cache_folder() -> Path:
@@ -54,13 +51,6 @@ def download_files(source: Published) -> str:
         return "LABKIT_OFFLINE is set, so nothing was downloaded."
     if os.environ.get("LABKIT_NETWORK") == "own":
         return "This rank has a network of its own, without internet: load the data before it runs."
-    failed = cache_folder() / f"{source.name}.download-failed"  # its time says when
-    with suppress(OSError):
-        if 0 <= time.time() - failed.stat().st_mtime < AGAIN_SECONDS:
-            return (
-                f"A download of {source.name} failed less than an hour ago. To try again now, "
-                f"delete {failed.name} in {failed.parent} and restart the kernel."
-            )
     target = cache_folder() / source.folder
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -71,10 +61,7 @@ def download_files(source: Published) -> str:
                     Path(folder, name).replace(target / name)
     except OSError as fault:
         return f"{target} cannot be written ({fault}): set LABKIT_CACHE to a folder of yours."
-    if reason:
-        failed.touch()
-        return f"{source.name} could not be downloaded: {reason}."
-    return ""
+    return f"{source.name} could not be downloaded: {reason}." if reason else ""
 
 
 def _load(source: Published, folder: Path) -> str:

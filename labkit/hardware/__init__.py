@@ -9,9 +9,7 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-
+from labkit.callable_room import make_callable
 from labkit.hardware.machine_topology import MachineTopology, topology
 from labkit.hardware.placement import work_by_device
 from labkit.hardware.replicas import Replicas, replicas
@@ -28,15 +26,4 @@ __all__ = [
     "work_by_device",
 ]
 
-
-class _Room(ModuleType):
-    """A module that can be called: students write `labkit.hardware()`, and the room keeps its name.
-
-    Without it, the name would mean either the function or the package, whichever was imported last.
-    """
-
-    def __call__(self) -> Hardware:
-        return survey()
-
-
-sys.modules[__name__].__class__ = _Room
+make_callable(__name__, survey)

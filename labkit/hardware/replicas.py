@@ -15,18 +15,13 @@ from typing import Any, Literal
 
 from labkit.arguments import one_of, whole
 from labkit.hardware import devices as tf_devices
-from labkit.hardware import gpus as nvidia
 from labkit.hardware.devices import LogicalGpu
 from labkit.hardware.machine import read_cores
-from labkit.kinds import LabError, bytes_text
+from labkit.kinds import LabError
 
 Placement = Literal["gpus", "one gpu, split", "cpus"]
 
-# Below this, TensorFlow's own libraries leave a piece of a GPU no room for a model.
-_SMALLEST_PIECE = 512 * 1000**2
-# The rest is for the driver, the libraries and other programs.
-_SHARE_FOR_PIECES = 0.8
-_FREE_WHEN_UNKNOWN = 5 * 1000**3
+_PIECE_MEGABYTES = 2048  # of a split GPU, for each replica: the models of the lessons need less
 _BASELINE = "One device: the baseline that more replicas are compared with."
 
 
@@ -143,12 +138,13 @@ def _on_cpus(numbers: list[int]) -> Replicas:
 
 
 def _on_gpus(count: int, gpus: list[LogicalGpu]) -> Replicas:
+    """Whole GPUs, or else the first one split."""
     chips = [number for number, gpu in enumerate(gpus) if gpu.piece == 0]
     pieces = [number for number, gpu in enumerate(gpus) if gpu.physical == 0]
     for fitting in (chips, pieces):
         if count <= len(fitting):
             return _on_chosen(fitting[:count], gpus)
-    if not tf_devices.split("GPU", count, _megabytes_of_a_piece(count)):
+    if not tf_devices.split("GPU", count, _PIECE_MEGABYTES):
         raise _too_late(count, max(len(chips), len(pieces)), "GPU")
     return _on_chosen(list(range(count)), tf_devices.logical_gpus())
 
@@ -176,27 +172,6 @@ def _on_chosen(numbers: list[int], gpus: list[LogicalGpu]) -> Replicas:
     devices = tuple(f"/gpu:{number}" for number in numbers)
     expectation = expectation if count > 1 else _BASELINE
     return Replicas(placement, devices, tuple(map(str, chosen)), summary, expectation)
-
-
-def _megabytes_of_a_piece(count: int) -> int:
-    """The memory limit of each piece, with room left for the driver and other programs."""
-    # NVML's first GPU may be another one than CUDA's: the fullest that may be meant decides.
-    free = min(
-        (
-            gpu.memory_total - gpu.memory_used
-            for gpu in nvidia.read_gpus().gpus
-            if gpu.visible and gpu.memory_total is not None and gpu.memory_used is not None
-        ),
-        default=_FREE_WHEN_UNKNOWN,
-    )
-    room = int(free * _SHARE_FOR_PIECES)
-    if room // count < _SMALLEST_PIECE:
-        raise LabError(
-            f"You asked for {count:,} replicas, and {bytes_text(free)} of free GPU memory has room "
-            f"for {room // _SMALLEST_PIECE}. Ask for fewer, end other programs on that GPU, or "
-            'take CPUs: devices="cpu".'
-        )
-    return room // count // 1024**2
 
 
 def _too_late(count: int, have: int, device: str) -> LabError:

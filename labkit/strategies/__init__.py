@@ -7,9 +7,7 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-
+from labkit.callable_room import make_callable
 from labkit.strategies import checkpoints, parameter_server
 
 # A module and a function share a name here: imported now, the function is what is found later.
@@ -34,13 +32,4 @@ __all__ = [
 # What ranks of `labkit.cluster` load before they start, where a program names this room.
 PRELOAD = ("tensorflow", "keras")
 
-
-class _Room(ModuleType):
-    """A module that can be called: students write `labkit.strategies()`."""
-
-    def __call__(self) -> SupportTable:
-        """What works here: every strategy, run now and compared with one device."""
-        return support_table()
-
-
-sys.modules[__name__].__class__ = _Room
+make_callable(__name__, support_table)

@@ -5,8 +5,8 @@ import time
 >>> run()                                            # doctest: +SKIP
 >>> ablation()                                       # doctest: +SKIP
 
-`run` runs the very text that `program` shows. Each defect has the name that
-labkit.training.diagnose gives it. (It also finds "one run", which no edit of the text fixes.)
+Each defect has the name that labkit.training.diagnose gives it. (It also finds "one run", which no
+edit of the text fixes.)
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
 from labkit.arguments import one_of
+from labkit.datasets import mnist
+from labkit.hardware import replicas
 from labkit.kinds import Kind, measured, percent_text, ratio_text, seconds_text
 from labkit.progress import progress
 from labkit.timing import compare, judge
@@ -84,6 +85,7 @@ two_accuracy = two.evaluate(test, verbose=0)[1]
 two_seconds = time.process_time() - start
 print(f"two replicas: {two_seconds:.2f} seconds, accuracy {two_accuracy:.3f}")
 """
+COMPILED_ONE, COMPILED_TWO = '["accuracy"])\n', 'loss="categorical_crossentropy")\n'
 EVALUATE = [line for line in (ONE + TWO).splitlines(keepends=True) if ".evaluate(" in line]
 
 
@@ -103,11 +105,8 @@ DEFECTS = {
     "first epoch": Defect(
         "tracing weighs less, the longer the training",
         {
-            f"start = time.{clock}()\n{half}": (
-                f"{half}.fit({few}, verbose=0)  # warm-up\nstart = time.{clock}()\n{half}"
-            )
-            for clock in ("process_time", "perf_counter")
-            for half, few in (("one", "x[:64], y[:64]"), ("two", "train.take(2)"))
+            COMPILED_ONE: f"{COMPILED_ONE}one.fit(x[:64], y[:64], verbose=0)  # warm-up\n",
+            COMPILED_TWO: f"{COMPILED_TWO}two.fit(train.take(2), verbose=0)  # warm-up\n",
         },
     ),
     "timed evaluation": Defect(
@@ -198,41 +197,35 @@ class BenchmarkResult:
 def run(fixed: Iterable[str] = ()) -> BenchmarkResult:
     """Run the program in this process, with these defects fixed."""
     one, two = (_run(text, half) for half, text in _halves(fixed).items())
-    return BenchmarkResult(one, two, *_data_and_kind())
-
-
-def _data_and_kind() -> tuple[str, Kind]:
-    from labkit.datasets import mnist
-    from labkit.hardware import replicas
-
-    return mnist().label, measured(replicas(2).describe())
+    return BenchmarkResult(one, two, mnist().label, measured(replicas(2).describe()))
 
 
 def _run(text: str, half: str) -> Half:
     """Run one half of the program, statement by statement, to time its training and evaluation."""
-    from labkit.hardware import replicas
-
     replicas(2)  # before anything else uses TensorFlow
     import keras
 
     keras.utils.set_random_seed(0)
     names: dict[str, Any] = {}
     costs: dict[str, Cost] = {}
-    calls: dict[str, Callable[[], object]] = {}
+    codes: dict[str, Any] = {}
     for statement in ast.parse(text).body:
         code = compile(ast.Module([statement], []), "classic benchmark", "exec")
-        execute = partial(_quietly, code, names)
         wall, cpu = time.perf_counter(), time.process_time()
-        execute()
+        _execute(code, names)
         seconds = time.perf_counter() - wall, time.process_time() - cpu
         for what in ("fit", "evaluate"):
             if f"{half}.{what}(" in ast.unparse(statement):  # the last fit is no warm-up
-                costs[what], calls[what] = Cost(f"{half} {what}", *seconds), execute
-    accuracy = float(names[f"{half}_accuracy"])
-    return Half(names[f"{half}_seconds"], accuracy, costs["fit"], costs["evaluate"], calls["fit"])
+                costs[what], codes[what] = Cost(f"{half} {what}", *seconds), code
+    return Half(
+        printed=names[f"{half}_seconds"],
+        accuracy=float(names[f"{half}_accuracy"]),
+        fit_again=lambda: _execute(codes["fit"], names),
+        **costs,
+    )
 
 
-def _quietly(code: Any, names: dict[str, Any]) -> None:
+def _execute(code: Any, names: dict[str, Any]) -> None:
     """Without what the program prints, and without Keras' warning of unshuffled inputs."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
@@ -314,10 +307,9 @@ class Ablation:
 def ablation() -> Ablation:
     """Fix the defects one after the other, and measure for each whether it mattered here.
 
-    Two runs in different minutes of a busy machine cannot be compared. So what the clock and
-    the evaluation add is read from the statements of one run, and what the first epoch adds is its
-    time over that of later epochs; for each other fix, the models before and after it are trained
-    in turn, round after round.
+    What the clock and the evaluation add is read from one run. For each other fix, the models
+    before and after it are trained in turn, round after round: two runs in different minutes of a
+    busy machine cannot be compared.
     """
     names = list(DEFECTS)
     wrong, *versions = (_halves(names[:count]) for count in (0, *range(3, len(names) + 1)))
@@ -347,4 +339,4 @@ def ablation() -> Ablation:
         step("first epoch", versions[0], with_evaluation),
         *(step(name, v, timed.samples) for name, v in zip(names[2:], versions, strict=True)),
     )
-    return Ablation(steps, *_data_and_kind())
+    return Ablation(steps, mnist().label, measured(replicas(2).describe()))

@@ -14,153 +14,131 @@ objects; nothing is trained.
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from labkit.kinds import LabError
-from labkit.training.program_rules import PASSES_ON, Program, mismatch
+from labkit.training.program_rules import Program, mismatch
 
+RESULT, TIME, ADVICE = "wrong result", "wrong time", "advice"
 # The worst first: how bad it is, what it does, and how to fix it.
 DEFECTS = {
     "loss": (
-        "wrong result",
-        "The loss and the last layer do not match: one of them works with logits, the other with "
-        "probabilities. The loss means nothing, and training goes wrong.",
+        RESULT,
+        "The last layer gives logits and the loss expects probabilities, or the reverse: the loss "
+        "means nothing.",
         "Use a last layer without activation and a loss object with from_logits=True.",
     ),
     "unscaled loss": (
-        "wrong result",
-        "Each replica takes the mean over its own batch, and the gradients of the replicas are "
-        "summed: N replicas make every gradient N times too large.",
-        "Divide the sum of the losses by the global batch: "
-        "tf.nn.compute_average_loss(losses, global_batch_size=...).",
+        RESULT,
+        "Gradients are summed over the replicas, so the mean over a replica's own batch makes "
+        "every gradient N times too large.",
+        "Divide by the global batch: tf.nn.compute_average_loss(losses, global_batch_size=...).",
     ),
     "pipeline": (
-        "wrong result",
-        "One run shuffles the images and the other does not (fit shuffles arrays by itself): they "
-        "train differently and do different work.",
+        RESULT,
+        "One run shuffles the images and the other does not (fit shuffles arrays by itself).",
         "Shuffle in both: .shuffle(number of images) before .batch(...).",
     ),
-    "scope": (
-        "wrong result",
-        "A strategy is created, but the model is made without strategy.scope(): its variables live "
-        "on one device and the other replicas are not used.",
-        "Create and compile the model inside `with strategy.scope():`.",
-    ),
     "clock": (
-        "wrong time",
+        TIME,
         "process_time adds the CPU seconds of all threads: waiting for a GPU counts nothing, and "
         "two busy threads count twice. time.time can be set while it runs.",
         "Use time.perf_counter(), or labkit.measure and labkit.compare.",
     ),
     "first epoch": (
-        "wrong time",
-        "The first training of this model is timed: building, tracing and start-up are part of it. "
-        "They are paid once, not in every epoch.",
+        TIME,
+        "The first training of this model is timed, with building, tracing and start-up.",
         "Train a few steps before the clock starts, or use labkit.compare: it warms up first.",
     ),
     "timed evaluation": (
-        "wrong time",
+        TIME,
         "The evaluation is timed as if it were training.",
         "Stop the clock first, and evaluate afterwards, without validation data in fit.",
     ),
     "batch": (
-        "wrong time",
-        "The batch does not follow the number of replicas: each of them gets another share of it, "
-        "or shares of different size.",
+        TIME,
+        "The batch does not follow the number of replicas, so each gets another share of it.",
         "Use the batch per replica times strategy.num_replicas_in_sync everywhere.",
     ),
     "different batch": (
-        "wrong time",
-        "The runs that are compared use different batches: they do different numbers of steps, so "
-        "neither time nor accuracy compares.",
-        "Give both the same global batch (strong scaling), or say that it is weak scaling and "
-        "compare images per second.",
+        TIME,
+        "The runs use different batches, so they make different numbers of steps.",
+        "Give both the same global batch, or compare images per second (weak scaling).",
     ),
     "float64": (
-        "wrong time",
-        "The images are float64: eight bytes for each number, which are converted to float32 on "
-        "the way to the model.",
+        TIME,
+        "The images are float64, 8 bytes a number, and are converted to float32 for the model.",
         'Write x.astype("float32") / 255, or keep bytes and scale inside the model.',
     ),
     "shuffle": (
-        "advice",
-        "The shuffle mixes less than it seems: a small buffer mixes neighbours only, a shuffle "
-        "after .batch mixes whole batches, and a .cache after .shuffle repeats one order.",
-        "Write .cache().shuffle(number of images).batch(...).",
+        ADVICE,
+        "A small buffer mixes neighbours only, and a shuffle after .batch mixes whole batches.",
+        "Write .shuffle(number of images).batch(...).",
     ),
     "one run": (
-        "advice",
-        "One run of each is compared. The same program run twice differs too, so this difference "
-        "may be noise.",
+        ADVICE,
+        "One run of each is compared, but the same program run twice differs, too.",
         "Repeat both in turn and look at the spread: labkit.compare({name: function, ...}).",
     ),
 }
-_LIMITS = f"labkit knows {len(DEFECTS)} defects, and reads a program without running it."
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One defect, with the places where it was found and what is written at the first of them."""
+    """One defect: the places where it was found, and what is written at the first of them."""
 
     defect: str
     severity: str
     does: str
     fix: str
-    where: tuple[str, ...]
+    where: str
     wrote: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.defect} ({self.severity}), {', '.join(self.where)}\n"
-            f"  you wrote: {self.wrote}\n  it does:   {self.does}\n  to fix it: {self.fix}"
-        )
+        found = f"{self.defect} ({self.severity}), {self.where}: {self.wrote}"
+        return f"{found}\n  {self.does}\n  {self.fix}"
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings, the worst first. True when there is one; finding none proves nothing."""
+    """The findings, the worst first; finding none proves nothing."""
 
     findings: tuple[Finding, ...]
-    inspected: tuple[str, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the defects."""
         return tuple(finding.defect for finding in self.findings)
 
-    def __len__(self) -> int:
-        return len(self.findings)
-
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
 
-    def _summary(self) -> str:
-        what = " and ".join(self.inspected)
-        if not self.findings:
-            return f"No known defect found in {what}. That is not a proof: {_LIMITS}"
-        return f"{len(self)} defect{'s' if len(self) > 1 else ''} found in {what}"
+    def _footer(self) -> str:
+        if self.findings:
+            return f"Found {len(self.findings)} of the {len(DEFECTS)} defects that labkit knows."
+        return f"No defect found. That is no proof: labkit knows {len(DEFECTS)} defects."
 
     def __repr__(self) -> str:
-        return "\n".join([self._summary(), *map(str, self.findings)])
+        return "\n".join([*map(str, self.findings), self._footer()])
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from labkit.views.table import table
 
         head = ("defect", "where", "you wrote", "what it does, and how to fix it")
         rows = [
-            (f"{f.defect} ({f.severity})", ", ".join(f.where), f.wrote, f"{f.does} → {f.fix}")
+            (f"{f.defect} ({f.severity})", f.where, f.wrote, f"{f.does} → {f.fix}")
             for f in self.findings
         ]
-        footer = f"There may be others: {_LIMITS}"
-        html = table(head, rows, self._summary(), footer, prose=True)
-        page = html if rows else f"<p>{self._summary()}</p>"
-        return {"text/plain": repr(self), "text/html": page}
+        html = table(head, rows, footer=self._footer(), prose=True)
+        return {"text/plain": repr(self), "text/html": html if rows else f"<p>{self._footer()}</p>"}
 
 
 def diagnose(
-    code: Any = None, *, model: Any = None, data: Any = None, replicas: Any = None
+    code: Any = None, *, model: Any = None, data: Any = None, replicas: Any = 1
 ) -> Diagnosis:
     """Look for the classic mistakes in a program, or in a model and data that exist.
 
@@ -168,45 +146,52 @@ def diagnose(
     >>> diagnose(my_benchmark)                               # doctest: +SKIP
     >>> diagnose(model=model, data=dataset, replicas=two)    # doctest: +SKIP
 
-    `code` is Python text, a function, or a sequence of cells. `model` is a compiled Keras model;
-    `data` its arrays (x or (x, y)) or a tf.data pipeline; `replicas` the result of
-    labkit.replicas, a strategy or their number.
+    `code` is Python text, a function, or a list of cells. `model` is a compiled Keras model; `data`
+    its arrays (x or (x, y)) or a tf.data pipeline; `replicas` are those of labkit.replicas.
     """
-    given = {"the text of the program": code, "the model": model, "the data": data}
-    inspected = tuple(name for name, value in given.items() if value is not None)
-    if not inspected:
+    if code is None and model is None and data is None:
         raise LabError("Nothing to diagnose: give code, model= or data=, such as diagnose(In[3]).")
-    found: dict[str, list[tuple[str, str]]] = {}
+    found: list[tuple[str, str, str]] = []  # the defect, where it is, and what is written there
     if code is not None:
-        program = Program(code)
-        for name, node in program.defects():
-            found.setdefault(name, []).append(program.place(node))
-    if model is not None and (wrote := _wrong_loss(model)):
-        found.setdefault("loss", []).append(("the model", wrote))
-    count = getattr(replicas, "num_replicas_in_sync", getattr(replicas, "count", replicas or 1))
-    for name, wrote in () if data is None else _data_defects(data, count):
-        found.setdefault(name, []).append(("the data", wrote))
-    findings = [
-        Finding(name, *texts, tuple(dict.fromkeys(where for where, _ in found[name])),
-                found[name][0][1])
-        for name, texts in DEFECTS.items() if name in found
-    ]  # fmt: skip
-    return Diagnosis(tuple(findings), inspected)
+        program = Program(_cells(code))
+        found += [(name, *program.place(node)) for name, node in program.defects()]
+    if model is not None:
+        found += [("loss", "the model", wrote) for wrote in _wrong_loss(model)]
+    if data is not None:
+        count = getattr(replicas, "count", replicas)
+        found += [(name, "the data", wrote) for name, wrote in _data_defects(data, count)]
+    findings = []
+    for name, texts in DEFECTS.items():
+        if here := [(where, wrote) for defect, where, wrote in found if defect == name]:
+            places = ", ".join(dict.fromkeys(where for where, _ in here))
+            findings.append(Finding(name, *texts, places, here[0][1]))
+    return Diagnosis(tuple(findings))
 
 
-def _wrong_loss(model: Any) -> str:
-    """What is written, where the last layer and the loss of a compiled model do not match."""
+def _cells(code: Any) -> list[str]:
+    if isinstance(code, str):
+        return [code]
+    if isinstance(code, list) and all(isinstance(cell, str) for cell in code):
+        return code
+    try:
+        return [textwrap.dedent(inspect.getsource(inspect.unwrap(code)))]
+    except (TypeError, OSError):
+        raise LabError(
+            f"code must be Python text, a function of yours or a list of cells, got {code!r:.80}."
+        ) from None
+
+
+def _wrong_loss(model: Any) -> Iterator[str]:
+    """Where the last layer and the loss of a compiled model do not match."""
     loss = getattr(model, "loss", None)
     if not hasattr(model, "layers") or not loss:
         raise LabError(f"model must be a compiled Keras model with a loss, got {model!r:.80}.")
     name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
     logits = bool(loss.get_config().get("from_logits")) if hasattr(loss, "get_config") else False
-    layer = [one for one in model.layers if type(one).__name__ not in PASSES_ON][-1]
-    activation = getattr(getattr(layer, "activation", None), "__name__", "")
-    activation = "softmax" if type(layer).__name__ == "Softmax" else activation
-    if not mismatch(activation, name, logits):
-        return ""
-    return f"last layer {layer.name!r} with {activation}, loss {name}, from_logits={logits}"
+    layer = model.layers[-1]
+    activation = getattr(getattr(layer, "activation", None), "__name__", type(layer).__name__)
+    if mismatch(activation, name, logits):
+        yield f"last layer {layer.name!r} with {activation}, loss {name}, from_logits={logits}"
 
 
 def _data_defects(data: Any, replicas: int) -> Iterator[tuple[str, str]]:

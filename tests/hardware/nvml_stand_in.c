@@ -20,11 +20,11 @@
 enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, UNSUPPORTED = 3, PERMISSION = 4, NOT_FOUND = 6,
        TOO_SMALL = 7, NOT_LOADED = 9, LOST = 15, MISMATCH = 18, UNKNOWN = 999 };
 
-typedef struct { int number; int part; } Device; /* part -1: the whole GPU */
+typedef struct { int number; } Device;
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char busId[32]; } Pci;
 typedef struct { unsigned long long total, free, used; } Memory;
 
-static Device whole[8], parts[8][2];
+static Device whole[8];
 
 /* What a test can reach into. The order is that of tests/nvml_library.py. */
 enum { ANYTHING, FIELDS, MEMORY, UTILISATION, POWER, ENERGY, TEMPERATURE, CLOCK, PROCESSES, GPM,
@@ -87,7 +87,6 @@ static int scene(const char *name) {
 
 static int gpus(void) {
   if (scene("eight") || scene("mesh")) return 8;
-  if (scene("mig")) return 1;
   return 2;
 }
 
@@ -113,7 +112,6 @@ int nvmlDeviceGetCount_v2(unsigned *count) { *count = gpus(); return OK; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) {
   if (index >= (unsigned)gpus()) return INVALID;
   whole[index].number = index;
-  whole[index].part = -1;
   int fault = told(HANDLE, index);
   if (fault) return fault;
   if (scene("lost handle") && index == 1) return LOST;
@@ -122,17 +120,13 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) {
 }
 int nvmlDeviceGetName(Device *device, char *text, unsigned size) {
   if (lost(device)) return LOST;
-  if (device->part >= 0) snprintf(text, size, "NVIDIA H100 MIG 3g.40gb");
-  else if (scene("odd answers")) snprintf(text, size, "\xff\xfe");
-  else if (scene("two kinds") && device->number == 1) snprintf(text, size, "NVIDIA T4");
-  else snprintf(text, size, "NVIDIA H100");
+  snprintf(text, size, "NVIDIA H100");
   return OK;
 }
 int nvmlDeviceGetUUID(Device *device, char *text, unsigned size) {
   if (lost(device)) return LOST;
-  if (device->part >= 0) snprintf(text, size, "MIG-aaaa%d-%d", device->number, device->part);
-  else snprintf(text, size, "GPU-%d%d%d%d-0", device->number, device->number, device->number,
-                device->number);
+  int number = device->number;
+  snprintf(text, size, "GPU-%d%d%d%d-0", number, number, number, number);
   return OK;
 }
 static double memory_used(Device *device) {
@@ -141,11 +135,10 @@ static double memory_used(Device *device) {
 }
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *memory) {
   if (lost(device)) return LOST;
-  if (scene("no memory")) return UNSUPPORTED;
   if (scene("memory refused") && device->number == 0) return PERMISSION;
   int fault = told(MEMORY, device->number);
   if (fault) return fault;
-  memory->total = device->part >= 0 ? 40000000000ULL : 80000000000ULL;
+  memory->total = 80000000000ULL;
   memory->used = value(V_MEMORY, device->number, memory_used(device));
   memory->free = memory->total - memory->used;
   return OK;
@@ -159,21 +152,12 @@ int nvmlDeviceGetPciInfo_v3(Device *device, Pci *pci) {
 }
 int nvmlDeviceGetMigMode(Device *device, unsigned *now, unsigned *later) {
   if (lost(device)) return LOST;
-  if (scene("two kinds")) return UNSUPPORTED;
-  if (scene("odd mig")) return UNKNOWN;
-  *now = *later = scene("mig");
+  *now = *later = 0;
   return OK;
 }
 int nvmlDeviceGetMaxMigDeviceCount(Device *device, unsigned *count) {
   (void)device;
   *count = 7;
-  return OK;
-}
-int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned index, Device **part) {
-  if (index >= 2) return NOT_FOUND;
-  parts[device->number][index].number = device->number;
-  parts[device->number][index].part = index;
-  *part = &parts[device->number][index];
   return OK;
 }
 int nvmlDeviceGetTopologyCommonAncestor(Device *first, Device *second, unsigned *level) {
@@ -225,12 +209,7 @@ typedef struct { unsigned id, code; double value; const char *names[3]; } GpmMet
 typedef struct { unsigned version, count; GpmSample *first, *second; GpmMetric metrics[]; } GpmGet;
 typedef struct { unsigned version, supported; } GpmSupport;
 
-/* What NVML says of a whole GPU only, or not at all when MIG is on. */
-static int whole_only(Device *device, int call) {
-  if (lost(device)) return LOST;
-  int fault = told(call, device->number);
-  return fault ? fault : device->part >= 0 ? UNSUPPORTED : OK;
-}
+static int answer(Device *device, int call) { return lost(device) ? LOST : told(call, device->number); }
 
 static double watts(int number) { return 520 + 120 * wave(number, 8); }
 static double joules(int number) { /* the integral of watts */
@@ -240,45 +219,45 @@ static double joules(int number) { /* the integral of watts */
 static double busy(int number) { return round(90 + 10 * wave(number, 2.3)); }
 
 int nvmlDeviceGetUtilizationRates(Device *device, Utilisation *found) {
-  int fault = whole_only(device, UTILISATION);
-  if (fault || scene("mig")) return fault ? fault : UNSUPPORTED;
+  int fault = answer(device, UTILISATION);
+  if (fault) return fault;
   found->gpu = value(V_UTILISATION, device->number, busy(device->number));
   found->memory = value(V_TRAFFIC, device->number, round(45 + 8 * wave(device->number, 2.3)));
   return OK;
 }
 int nvmlDeviceGetPowerUsage(Device *device, unsigned *milliwatts) {
-  int fault = whole_only(device, POWER);
+  int fault = answer(device, POWER);
   if (!fault) *milliwatts = 1000 * value(V_POWER, device->number, watts(device->number));
   return fault;
 }
 int nvmlDeviceGetEnforcedPowerLimit(Device *device, unsigned *milliwatts) {
   *milliwatts = 700000;
-  return whole_only(device, ANYTHING);
+  return answer(device, ANYTHING);
 }
 int nvmlDeviceGetPowerManagementLimit(Device *device, unsigned *milliwatts) {
   return nvmlDeviceGetEnforcedPowerLimit(device, milliwatts);
 }
 int nvmlDeviceGetTotalEnergyConsumption(Device *device, uint64_t *millijoules) {
-  int fault = whole_only(device, ENERGY);
+  int fault = answer(device, ENERGY);
   if (!fault) *millijoules = 1000 * value(V_ENERGY, device->number, joules(device->number));
   return fault;
 }
 int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *degrees) {
   (void)sensor;
-  int fault = whole_only(device, TEMPERATURE);
+  int fault = answer(device, TEMPERATURE);
   if (!fault) *degrees = value(V_TEMPERATURE, device->number, 58 + 6 * wave(device->number, 40));
   return fault;
 }
 int nvmlDeviceGetClockInfo(Device *device, int type, unsigned *megahertz) {
   (void)type;
-  int fault = whole_only(device, CLOCK);
+  int fault = answer(device, CLOCK);
   if (!fault) *megahertz = value(V_CLOCK, device->number, 1800 - 60 * wave(device->number, 8));
   return fault;
 }
 int nvmlDeviceGetMaxClockInfo(Device *device, int type, unsigned *megahertz) {
   (void)type;
   *megahertz = 1980;
-  return whole_only(device, ANYTHING);
+  return answer(device, ANYTHING);
 }
 /* The real one looks on for 20 ms. */
 int nvmlDeviceGetPcieThroughput(Device *device, int direction, unsigned *kilobytes) {
@@ -286,7 +265,7 @@ int nvmlDeviceGetPcieThroughput(Device *device, int direction, unsigned *kilobyt
   struct timespec wait = {0, 20000000};
   nanosleep(&wait, NULL);
   *kilobytes = 4000000;
-  return whole_only(device, THROUGHPUT);
+  return answer(device, THROUGHPUT);
 }
 #ifndef OLD /* a driver of before 2020 lacks all of the following */
 
@@ -315,7 +294,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Pro
 int nvmlDeviceGetGraphicsRunningProcesses_v3(Device *device, unsigned *count, Process *list) {
   (void)list;
   *count = 0;
-  return whole_only(device, ANYTHING);
+  return answer(device, ANYTHING);
 }
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(Device *device, unsigned *count, Process *list) {
   return nvmlDeviceGetGraphicsRunningProcesses_v3(device, count, list);
@@ -330,7 +309,7 @@ static double bytes(int number, int what) { /* since the machine was started */
   return steady * t - swing * period / turn * cos(turn * t / period + 0.7 * number);
 }
 int nvmlDeviceGetFieldValues(Device *device, int count, Field *fields) {
-  int fault = whole_only(device, FIELDS), number = device->number;
+  int fault = answer(device, FIELDS), number = device->number;
   for (int i = 0; !fault && i < count; i++) {
     Field *field = &fields[i];
     double found = 0;
@@ -357,15 +336,13 @@ int nvmlDeviceGetFieldValues(Device *device, int count, Field *fields) {
         break;
       default: field->code = UNSUPPORTED;
     }
-    field->value = scene("narrow") && field->field >= 197 ? (uint32_t)(uint64_t)found : found;
-    if (scene("narrow") && field->field >= 197) field->type = 1;
-    if (scene("odd answers")) field->type = 77;
+    field->value = found;
   }
   return fault;
 }
 
 int nvmlGpmQueryDeviceSupport(Device *device, GpmSupport *support) {
-  support->supported = scene("eight") || scene("mig");
+  support->supported = scene("eight");
   return lost(device) ? LOST : told(GPM, device->number);
 }
 int nvmlGpmSampleAlloc(GpmSample **sample) {
@@ -374,16 +351,10 @@ int nvmlGpmSampleAlloc(GpmSample **sample) {
 }
 int nvmlGpmSampleFree(GpmSample *sample) { free(sample); return OK; }
 int nvmlGpmSampleGet(Device *device, GpmSample *sample) {
-  int fault = whole_only(device, GPM);
+  int fault = answer(device, GPM);
   sample->time = now();
   sample->number = device->number;
-  return fault ? fault : scene("mig") || !scene("eight") ? UNSUPPORTED : OK;
-}
-int nvmlGpmMigSampleGet(Device *device, unsigned instance, GpmSample *sample) {
-  int fault = whole_only(device, GPM);
-  sample->time = now();
-  sample->number = device->number;
-  return fault ? fault : scene("mig") && instance < 2 ? OK : UNSUPPORTED;
+  return fault ? fault : scene("eight") ? OK : UNSUPPORTED;
 }
 int nvmlGpmMetricsGet(GpmGet *get) {
   if (get->second->time <= get->first->time) return INVALID;
@@ -397,11 +368,11 @@ int nvmlGpmMetricsGet(GpmGet *get) {
         metric->value = value(V_SM, number, 70 + 12 * wave(number, 2.3));
         break;
       case 20: case 21: /* MiB/s */
-        metric->code = scene("mig") ? UNSUPPORTED : told(GPM_PCIE, number);
+        metric->code = told(GPM_PCIE, number);
         metric->value = value(V_PCIE, number, traffic(number, V_PCIE)) / 1048576;
         break;
       case 60: case 61: /* MiB/s */
-        metric->code = scene("mig") ? UNSUPPORTED : told(GPM_NVLINK, number);
+        metric->code = told(GPM_NVLINK, number);
         metric->value = value(V_NVLINK, number, traffic(number, V_NVLINK)) / 1048576;
         break;
       default: metric->code = UNSUPPORTED;
@@ -412,17 +383,12 @@ int nvmlGpmMetricsGet(GpmGet *get) {
 
 #endif
 
-int nvmlDeviceGetGpuInstanceId(Device *device, unsigned *id) {
-  if (device->part < 0) return INVALID;
-  *id = device->part;
-  return OK;
-}
-/* The driver's own buffer: a number every 167 ms, or every 20 ms where it is said to be fine. */
+/* The driver's own buffer: a number every 167 ms. */
 int nvmlDeviceGetSamples(Device *device, int kind, uint64_t seen, unsigned *type, unsigned *count,
                          Sample *samples) {
-  int fault = whole_only(device, SAMPLES);
-  if (fault || kind != 1 || scene("mig")) return fault ? fault : UNSUPPORTED;
-  uint64_t step = scene("buffered") ? 20000 : 166667, here = now() * 1e6, room = *count;
+  int fault = answer(device, SAMPLES);
+  if (fault || kind != 1) return fault ? fault : UNSUPPORTED;
+  uint64_t step = 166667, here = now() * 1e6, room = *count;
   static int64_t apart; /* µs from the machine's clock to that of the stamps, which is the wall's */
   if (!apart) {
     struct timespec wall, own;
@@ -461,41 +427,35 @@ int nvmlDeviceGetMinorNumber(Device *device, unsigned *minor) { *minor = device-
 int nvmlDeviceGetHandleByUUID(const char *uuid, Device **device) {
   for (int number = 0; number < gpus(); number++) {
     char text[96];
-    Device one = {number, -1};
     snprintf(text, sizeof text, "GPU-%d%d%d%d-0", number, number, number, number);
     if (strcmp(uuid, text) == 0) {
       int fault = told(BY_UUID, number);
       return fault ? fault : nvmlDeviceGetHandleByIndex_v2(number, device);
     }
-    for (unsigned part = 0; scene("mig") && part < 2; part++) {
-      snprintf(text, sizeof text, "MIG-aaaa%d-%d", number, part);
-      if (strcmp(uuid, text)) continue;
-      return nvmlDeviceGetMigDeviceHandleByIndex(&one, part, device);
-    }
   }
   return NOT_FOUND;
 }
 int nvmlDeviceGetFanSpeed(Device *device, unsigned *percent) { (void)percent; return lost(device) ? LOST : UNSUPPORTED; }
-int nvmlDeviceGetPerformanceState(Device *device, unsigned *state) { *state = 0; return whole_only(device, ANYTHING); }
-int nvmlDeviceGetPersistenceMode(Device *device, unsigned *on) { *on = 1; return whole_only(device, ANYTHING); }
-int nvmlDeviceGetComputeMode(Device *device, unsigned *mode) { *mode = 0; return whole_only(device, ANYTHING); }
-int nvmlDeviceGetDisplayActive(Device *device, unsigned *on) { *on = 0; return whole_only(device, ANYTHING); }
-int nvmlDeviceGetDisplayMode(Device *device, unsigned *on) { *on = 0; return whole_only(device, ANYTHING); }
+int nvmlDeviceGetPerformanceState(Device *device, unsigned *state) { *state = 0; return answer(device, ANYTHING); }
+int nvmlDeviceGetPersistenceMode(Device *device, unsigned *on) { *on = 1; return answer(device, ANYTHING); }
+int nvmlDeviceGetComputeMode(Device *device, unsigned *mode) { *mode = 0; return answer(device, ANYTHING); }
+int nvmlDeviceGetDisplayActive(Device *device, unsigned *on) { *on = 0; return answer(device, ANYTHING); }
+int nvmlDeviceGetDisplayMode(Device *device, unsigned *on) { *on = 0; return answer(device, ANYTHING); }
 int nvmlDeviceGetEncoderUtilization(Device *device, unsigned *busy_for, unsigned *period) {
   *busy_for = 0; *period = 167000;
-  return whole_only(device, ANYTHING);
+  return answer(device, ANYTHING);
 }
 int nvmlDeviceGetDecoderUtilization(Device *device, unsigned *busy_for, unsigned *period) {
   return nvmlDeviceGetEncoderUtilization(device, busy_for, period);
 }
 int nvmlDeviceGetMaxPcieLinkGeneration(Device *device, unsigned *generation) {
-  *generation = scene("narrow") ? 3 : 5;
-  return whole_only(device, ANYTHING);
+  *generation = 5;
+  return answer(device, ANYTHING);
 }
 int nvmlDeviceGetCurrPcieLinkGeneration(Device *device, unsigned *generation) {
   return nvmlDeviceGetMaxPcieLinkGeneration(device, generation);
 }
-int nvmlDeviceGetMaxPcieLinkWidth(Device *device, unsigned *width) { *width = 16; return whole_only(device, ANYTHING); }
+int nvmlDeviceGetMaxPcieLinkWidth(Device *device, unsigned *width) { *width = 16; return answer(device, ANYTHING); }
 int nvmlDeviceGetCurrPcieLinkWidth(Device *device, unsigned *width) { return nvmlDeviceGetMaxPcieLinkWidth(device, width); }
 int nvmlDeviceGetCudaComputeCapability(Device *device, int *major, int *minor) {
   *major = 9; *minor = 0;
@@ -504,11 +464,11 @@ int nvmlDeviceGetCudaComputeCapability(Device *device, int *major, int *minor) {
 int nvmlDeviceGetTotalEccErrors(Device *device, int type, int counter, uint64_t *errors) {
   (void)type; (void)counter;
   *errors = 0;
-  return whole_only(device, ANYTHING);
+  return answer(device, ANYTHING);
 }
 int nvmlDeviceGetBAR1MemoryInfo(Device *device, Memory *memory) {
   memory->total = 128ULL << 30; memory->used = 1 << 22; memory->free = memory->total - memory->used;
-  return whole_only(device, ANYTHING);
+  return answer(device, ANYTHING);
 }
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory2;
 int nvmlDeviceGetMemoryInfo_v2(Device *device, Memory2 *memory) {
@@ -518,4 +478,4 @@ int nvmlDeviceGetMemoryInfo_v2(Device *device, Memory2 *memory) {
   memory->total = plain.total; memory->used = plain.used; memory->free = plain.free; memory->reserved = 0;
   return OK;
 }
-int nvmlDeviceIsMigDeviceHandle(Device *device, unsigned *is) { *is = device->part >= 0; return OK; }
+int nvmlDeviceIsMigDeviceHandle(Device *device, unsigned *is) { (void)device; *is = 0; return OK; }

@@ -7,10 +7,7 @@ import pytest
 
 import labkit
 from labkit import LabError
-from labkit.hardware import devices, gpus, replicas
-from labkit.hardware.gpus import Driver, Gpu
-
-GB = 10**9
+from labkit.hardware import devices, replicas
 
 
 class Config:
@@ -66,12 +63,9 @@ class Config:
 
 @pytest.fixture
 def machine(monkeypatch):
-    def machine(count, free=70 * GB, cores=2):
+    def machine(count, cores=2):
         config = Config(count)
         monkeypatch.setattr(devices, "import_tensorflow", lambda: SimpleNamespace(config=config))
-        used = None if free is None else 80 * GB - free
-        known = tuple(Gpu(n, "H100", f"GPU-{n}", 80 * GB, used) for n in range(count))
-        monkeypatch.setattr(gpus, "read_gpus", lambda: Driver("1", "working", known))
         room = labkit.hardware.replicas.__globals__
         monkeypatch.setitem(room, "read_cores", lambda: SimpleNamespace(usable=cores))
         return config
@@ -106,9 +100,8 @@ def test_one_gpu_is_split_with_room_to_spare(machine):
     assert two.devices == ("/gpu:0", "/gpu:1")
     assert two.reductions() == ("reduction to one device", "hierarchical copy")
     assert "no speed-up" in two.expectation
-    limits = [piece.memory_limit * 1024**2 for piece in config.pieces["GPU:0"]]
-    assert len(limits) == 2
-    assert 0.7 * 70 * GB < sum(limits) <= 0.8 * 70 * GB
+    limits = [piece.memory_limit for piece in config.pieces["GPU:0"]]
+    assert limits[0] == limits[1] <= 4096  # megabytes: two fit on the GPU of a laptop
     assert "piece 2 of 2 of NVIDIA H100 (GPU 0)" in two.names
     # Asked again, for more, before TensorFlow starts.
     assert labkit.replicas(4).count == 4
@@ -126,14 +119,6 @@ def test_more_replicas_than_gpus_share_the_first(machine):
     # Two still find two chips, although the second is TensorFlow's GPU 3 by now.
     two = labkit.replicas(2)
     assert (two.placement, two.devices) == ("gpus", ("/gpu:0", "/gpu:3"))
-
-
-@pytest.mark.parametrize(("free", "count"), [(GB, 2), (None, 100)])
-def test_a_gpu_without_room_is_not_split(machine, free, count):
-    config = machine(1, free=free)
-    with pytest.raises(LabError, match=f"{count:,} replicas.*free GPU memory"):
-        labkit.replicas(count)
-    assert config.pieces == {}
 
 
 def test_cpus_can_be_chosen_where_there_are_gpus(machine):

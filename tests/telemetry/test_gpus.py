@@ -26,7 +26,7 @@ def control(tmp_path):
 
 @pytest.fixture
 def driver(library, control):
-    """Start the source on a scene, not opened yet: `driver("mig")`."""
+    """Start the source on a scene, not opened yet: `driver("eight")`."""
     started = []
 
     def start(scene="eight", folder=library):
