@@ -19,9 +19,9 @@ __all__ = ["Outcome", "Task", "check", "hint", "my_progress", "solution", "tasks
 
 def tasks() -> dict[str, Task]:
     """All tasks by name; the name begins with the two digits of a lecture."""
-    from labkit.exercises.lectures import basics, collectives, workers
+    from labkit.exercises.lectures import basics, collectives, model_parallel, workers
 
-    return {**basics.TASKS, **collectives.TASKS, **workers.TASKS}
+    return {**basics.TASKS, **collectives.TASKS, **workers.TASKS, **model_parallel.TASKS}
 
 
 def check(name: str, answer: object = ...) -> Outcome:
