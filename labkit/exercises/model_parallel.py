@@ -204,7 +204,7 @@ def _by_rank(ranks: int, part: Callable[[int], Array]) -> dict[str, Array]:
 
 def column_parallel(ranks: int) -> Case:
     """(comm, x, w, dy) → y, dx, dw of a linear layer whose columns are sharded."""
-    x, whole, whole_dy = _numbers(ranks, (5, 6), (6, 12), (5, 12))
+    x, whole, whole_dy = _numbers(ranks, (5, 7), (7, 12), (5, 12))
     w, dy = np.split(whole, ranks, axis=1), np.split(whole_dy, ranks, axis=1)
     dx = _by_rank(ranks, lambda rank: dy[rank] @ w[rank].T)
     dw = _by_rank(ranks, lambda rank: x.T @ dy[rank])
@@ -219,7 +219,7 @@ def column_parallel(ranks: int) -> Case:
 
 def row_parallel(ranks: int) -> Case:
     """(comm, x, w, dy) → y, dx, dw of a linear layer whose rows are sharded, as x's columns are."""
-    whole_x, whole, dy = _numbers(ranks, (5, 12), (12, 6), (5, 6))
+    whole_x, whole, dy = _numbers(ranks, (5, 12), (12, 7), (5, 7))
     x, w = np.split(whole_x, ranks, axis=1), np.split(whole, ranks)
     y = _by_rank(ranks, lambda rank: x[rank] @ w[rank])
     dx = _by_rank(ranks, lambda rank: dy @ w[rank].T)
