@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,21 +19,22 @@ import numpy as np
 import numpy.typing as npt
 
 from labkit import collectives
+from labkit.collectives.records import listed
 from labkit.exercises.judges import check_callable, has_blanks, raised, stopped
 from labkit.exercises.task import Unanswered, Wrong
 from labkit.kinds import LabError, bytes_text
 
 __all__ = [
-    "attention_heads", "backward", "column_parallel", "on_ranks", "row_parallel",
-    "sequence_parallel",
+    "attention_heads", "backward", "check_colors", "column_parallel", "halo", "halo_backward",
+    "hybrid_step", "on_ranks", "sequence_parallel",
 ]  # fmt: skip
 
 Array: TypeAlias = npt.NDArray[Any]
 CLOSE = 1e-6  # of the largest number of a piece
 TIME_LIMIT = 10.0  # seconds of one run
-RANKS = (2, 3, 4, 1)
 ALL_REDUCE = "Each rank has computed its part of a sum: all-reduce it."
 SKIP = "It is dy itself plus the sum of all ranks' parts: all-reduce the parts only."
+MEAN = "It is the mean over all examples: of all micro-batches and of all replicas."
 OWN = "It is the gradient of this rank's own weights: it needs no communication."
 
 
@@ -46,14 +47,14 @@ class Piece:
 
     name: str
     parts: Mapping[str, Array]
-    wanted: tuple[str, ...] | None = None
+    wanted: Sequence[str] = ()
     labels: Sequence[str] = ()
     advice: str = ""
 
     def fault(self, found: Any) -> str:
         """What is wrong with an array, or nothing."""
-        wanted = tuple(self.parts) if self.wanted is None else self.wanted
-        right = sum((self.parts[who] for who in wanted[1:]), start=self.parts[wanted[0]])
+        wanted = self.wanted or list(self.parts)
+        right = np.sum([self.parts[who] for who in wanted], axis=0)
         try:
             array = np.asarray(found, dtype=float)
         except (TypeError, ValueError):
@@ -64,76 +65,51 @@ class Piece:
         wrong = np.flatnonzero(~near.reshape(len(near), -1).all(axis=1))
         if not wrong.size:
             return ""
-        rows = ""
-        if wrong.size < len(right) or self.labels:
-            labels = self.labels or [f"row {row}" for row in range(len(right))]
-            rows = f" in {_listed([labels[int(row)] for row in wrong])}"
+        labels = self.labels or ["" if len(wrong) == len(right) else f"row {r}" for r in range(99)]
+        rows = [labels[row] for row in wrong.tolist()]
+        where = f" in {listed(rows if len(rows) < 5 else [*rows[:2], '…', rows[-1]])}"
         parts = {who: part[wrong].ravel() for who, part in self.parts.items()}
         reason = _reason(array[wrong].ravel(), parts, wanted)
-        return f"{self.name} is wrong{rows}: {reason}. {self.advice}".strip()
+        return f"{self.name} is wrong{where if rows[0] else ''}: {reason}. {self.advice}".strip()
 
 
 def _reason(found: Array, parts: dict[str, Array], wanted: Sequence[str]) -> str:
     """Which contributions are missing, counted twice, or do not belong in these numbers."""
-    if not np.isfinite(found).all():
-        return "it holds numbers that are not finite"
     parts = {who: part for who, part in parts.items() if part.any()}
-    if not parts:
-        return "it must be 0 there"
-    matrix = np.stack(list(parts.values()), axis=1)
-    factors = np.linalg.lstsq(matrix, found)[0].round(3)
-    off = np.abs(matrix @ factors - found).max()
-    if off > 1e-3 * np.abs(matrix).max():
+    matrix = np.stack([np.zeros_like(found), *parts.values()], axis=1)
+    factors = np.linalg.lstsq(matrix, np.nan_to_num(found))[0].round(3)
+    if not np.allclose(matrix @ factors, found, atol=1e-3 * np.abs(matrix).max()):
         return "the numbers are not those of the serial program"
-    times = {who: float(factor) for who, factor in zip(parts, factors, strict=True)}
-    inside = {factor for who, factor in times.items() if who in wanted}
-    foreign = [who for who, factor in times.items() if who not in wanted and factor]
-    if len(inside) == 1 and inside != {0.0} and not foreign:
-        factor = inside.pop()
-        size = f"{factor:g} times too large" if factor > 1 else f"{1 / factor:g} times too small"
-        return f"it is {size}"
-    reasons = []
-    if missing := [who for who, factor in times.items() if who in wanted and not factor]:
-        reasons.append(f"{_contributions(missing)} missing")
-    reasons += [
-        f"the contribution of {who} counts {factor:g} times"
-        for who, factor in times.items()
-        if who in wanted and factor not in (0.0, 1.0)
-    ]
-    if foreign:
-        reasons.append(f"{_contributions(foreign)} in it, and must not be")
-    return ", and ".join(reasons)
 
+    def words(who: str, factor: float) -> str:
+        if who not in wanted:
+            return "must not be in it"
+        return f"counts {factor:g} times" if factor else "is missing"
 
-def _contributions(who: Sequence[str]) -> str:
-    return f"the contribution{'s' * (len(who) > 1)} of {_listed(who)} {'are' if who[1:] else 'is'}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    if len(words) > 4:
-        return f"{words[0]}, {words[1]} … {words[-1]}"
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    times = zip(parts, factors[1:].tolist(), strict=True)
+    wrong = [(who, factor) for who, factor in times if factor != (who in wanted)]
+    return ", and ".join(f"the contribution of {who} {words(who, n)}" for who, n in wrong)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run: what each rank is given after `comm`, and what it must return."""
+    """One run: what each rank is given, and what it must return."""
 
     ranks: int
-    arguments: Callable[[int], Sequence[Any]]
+    arguments: Callable[[int], Sequence[Any]]  # after the communicator
     pieces: Callable[[int], Sequence[Piece]]
     most_bytes: float = np.inf  # that a rank may send
-    enough: str = ""  # how these are enough
+    communicators: Callable[[Any], Sequence[Any]] = lambda comm: (comm,)
 
 
-def on_ranks(case: Callable[..., Case], cases: Iterable[Any] = RANKS) -> Callable[[Any], None]:
-    """The judge of a program of (comm, …) that must return its pieces in each of these cases."""
+def on_ranks(case: Callable[..., Case], *cases: tuple[int, ...]) -> Callable[[Any], None]:
+    """The judge of a program that must return its pieces in each of these cases."""
 
     def judge(answer: Any) -> None:
         check_callable(answer)
         with stopped(6 * TIME_LIMIT):
-            for one in cases:
-                _prove(answer, case(*one) if isinstance(one, tuple) else case(one))
+            for one in cases or ((2,), (3,), (4,), (1,)):
+                _prove(answer, case(*one))
 
     return judge
 
@@ -142,13 +118,12 @@ def _prove(answer: Callable[..., Any], case: Case) -> None:
     on = f"On {case.ranks} rank{'s' * (case.ranks > 1)}"
     trace, returned = _run(answer, case, on)
     for rank, result in enumerate(returned):
-        expected = case.pieces(rank)
-        results = _flat(result)
+        expected, results = case.pieces(rank), _flat(result)
+        if any(one is ... for one in results):
+            raise Unanswered
         if len(results) != len(expected):
             names = ", ".join(one.name for one in expected)
             raise Wrong(f"{on}, rank {rank} returned {reprlib.repr(result)}: return {names}.")
-        if any(one is ... for one in results):
-            raise Unanswered
         for number, (one, found) in enumerate(zip(expected, results, strict=True)):
             if text := one.fault(found):
                 others = [each for each in range(case.ranks) if each != rank]
@@ -156,7 +131,7 @@ def _prove(answer: Callable[..., Any], case: Case) -> None:
                 text = f"{one.name} is that of rank {whose[0]}." if whose else text
                 raise Wrong(f"{on}, rank {rank}'s {text}")
     if (most := max(trace.bytes_sent)) > case.most_bytes:
-        enough = f"{bytes_text(case.most_bytes)} are enough{case.enough}"
+        enough = f"{bytes_text(case.most_bytes)} are enough"
         raise Wrong(f"It is correct. But {on.lower()} one sends {bytes_text(most)}; {enough}.")
 
 
@@ -172,8 +147,9 @@ def _run(answer: Callable[..., Any], case: Case, on: str) -> tuple[collectives.T
 
     def program(comm: Any, buffer: Array) -> None:
         rank = comm.Get_rank()
+        given = (*case.communicators(comm), *copy.deepcopy(case.arguments(rank)))
         try:
-            returned[rank] = answer(comm, *copy.deepcopy(case.arguments(rank)))
+            returned[rank] = answer(*given)
         except LabError:
             raise
         except (Exception, SystemExit) as fault:
@@ -199,6 +175,17 @@ def _by_rank(ranks: int, part: Callable[[int], Array]) -> dict[str, Array]:
     return {f"rank {rank}": part(rank) for rank in range(ranks)}
 
 
+def _checked(piece: Piece, rank: int, block: Callable[[Array], Any]) -> Callable[[Array], Any]:
+    """A block that refuses another argument than this piece."""
+
+    def of_rank(argument: Array) -> Any:
+        if fault := piece.fault(argument):
+            raise Wrong(f"rank {rank}'s {fault}")
+        return block(argument)
+
+    return of_rank
+
+
 # Lecture 19: a layer on several ranks.
 
 
@@ -210,27 +197,14 @@ def column_parallel(ranks: int) -> Case:
     dw = _by_rank(ranks, lambda rank: x.T @ dy[rank])
 
     def pieces(rank: int) -> list[Piece]:
-        y = Piece("y", {f"rank {rank}": x @ w[rank]}, advice="It is x @ w, of this rank's columns.")
-        own = Piece("dw", dw, (f"rank {rank}",), advice=OWN)
-        return [y, Piece("dx", dx, advice=ALL_REDUCE), own]
+        y = Piece("y", {"it": x @ w[rank]}, advice="It is x @ w, of this rank's columns.")
+        return [
+            y,
+            Piece("dx", dx, advice=ALL_REDUCE),
+            Piece("dw", dw, [f"rank {rank}"], advice=OWN),
+        ]
 
     return Case(ranks, lambda rank: (x, w[rank], dy[rank]), pieces)
-
-
-def row_parallel(ranks: int) -> Case:
-    """(comm, x, w, dy) → y, dx, dw of a linear layer whose rows are sharded, as x's columns are."""
-    whole_x, whole, dy = _numbers(ranks, (5, 12), (12, 7), (5, 7))
-    x, w = np.split(whole_x, ranks, axis=1), np.split(whole, ranks)
-    y = _by_rank(ranks, lambda rank: x[rank] @ w[rank])
-    dx = _by_rank(ranks, lambda rank: dy @ w[rank].T)
-    dw = _by_rank(ranks, lambda rank: x[rank].T @ dy)
-
-    def pieces(rank: int) -> list[Piece]:
-        mine = (f"rank {rank}",)
-        of_x = Piece("dx", dx, mine, advice="It belongs to this rank's own columns of x.")
-        return [Piece("y", y, advice=ALL_REDUCE), of_x, Piece("dw", dw, mine, advice=OWN)]
-
-    return Case(ranks, lambda rank: (x[rank], w[rank], dy), pieces)
 
 
 def attention_heads(ranks: int, heads: int) -> Case:
@@ -242,8 +216,7 @@ def attention_heads(ranks: int, heads: int) -> Case:
         labels = [
             f"a row of {kind} of head {head}" for kind in "qkv" for head in mine for _ in "12"
         ]
-        shard = qkv[:, mine].reshape(-1, 4)
-        return [Piece("shard", {f"rank {rank}": shard}, labels=labels)]
+        return [Piece("shard", {"it": qkv[:, mine].reshape(-1, 4)}, labels=labels)]
 
     return Case(ranks, lambda rank: (qkv.reshape(-1, 4), heads), pieces)
 
@@ -251,76 +224,157 @@ def attention_heads(ranks: int, heads: int) -> Case:
 def backward(ranks: int) -> Case:
     """(comm, dy, blocks) → dx and the gradients of layers x = x + all_reduce(block(x)).
 
-    Each of `blocks` is a backward pass, dy → this rank's part of dx, gradient of its weights.
+    Each of `blocks` is a backward pass: dy → this rank's part of dx, gradient of its weights.
     """
-    shape, layers = (5, 6), 3
-    dy, *numbers = _numbers(ranks, shape, *[(ranks, 6, 6), (ranks, *shape)] * layers)
-    into, inputs = numbers[::2], numbers[1::2]  # of each layer and rank
+    layers = range(3)
+    dy, into, inputs = _numbers(ranks, (5, 6), (3, ranks, 6, 6), (3, ranks, 5, 6))
     given = [dy]  # to the backward pass of each layer, the last layer first
-    for layer in reversed(range(layers)):
-        given.append(given[-1] + (given[-1] @ into[layer]).sum(axis=0))
-    given.reverse()
+    for layer in reversed(layers):
+        given.insert(0, given[0] + (given[0] @ into[layer]).sum(axis=0))
 
     def sums(name: str, layer: int) -> Piece:
+        """The gradient of the input of a layer; of no layer, that of the output."""
+        if layer == len(layers):
+            return Piece(name, {"dy": dy}, advice="The last block comes first, with dy.")
         after = given[layer + 1]
-        parts = _by_rank(ranks, lambda rank: after @ into[layer][rank])
+        parts = _by_rank(ranks, lambda rank: after @ into[layer, rank])
         return Piece(name, {"dy itself": after, **parts}, advice=SKIP)
 
-    def arguments(rank: int) -> tuple[Any, ...]:
-        def make(layer: int) -> Callable[[Array], tuple[Array, Array]]:
-            def block(grad: Array) -> tuple[Array, Array]:
-                name = f"argument of blocks[{layer}]"
-                last = Piece(name, {"dy": dy}, advice="The last block comes first, with dy.")
-                expected = last if layer + 1 == layers else sums(name, layer + 1)
-                if fault := expected.fault(grad):
-                    raise Wrong(f"rank {rank}'s {fault}")
-                return grad @ into[layer][rank], inputs[layer][rank].T @ grad
-
-            return block
-
-        return dy, [make(layer) for layer in range(layers)]
+    def block(rank: int, layer: int) -> Callable[[Array], Any]:
+        piece = sums(f"argument of blocks[{layer}]", layer + 1)
+        w, x = into[layer, rank], inputs[layer, rank]
+        return _checked(piece, rank, lambda grad: (grad @ w, x.T @ grad))
 
     def pieces(rank: int) -> list[Piece]:
-        return [
-            sums("dx", 0),
-            *(
-                Piece(f"gradients[{layer}]", {"it": inputs[layer][rank].T @ given[layer + 1]})
-                for layer in range(layers)
-            ),
-        ]
+        weights = [inputs[layer, rank].T @ given[layer + 1] for layer in layers]
+        return [sums("dx", 0), *(Piece(f"gradients[{n}]", {"it": weights[n]}) for n in layers)]
 
-    return Case(ranks, arguments, pieces)
+    return Case(ranks, lambda rank: (dy, [block(rank, layer) for layer in layers]), pieces)
 
 
 def sequence_parallel(ranks: int) -> Case:
     """(comm, x, block) → this rank's positions of x + (the sum of all ranks' block(whole x))."""
-    positions, width = 12, 5
-    x, weights = _numbers(ranks, (positions, width), (ranks, width, width))
-    shards = np.split(x, ranks)
-    size = positions // ranks
-    labels = [f"position {number}" for number in range(positions)]
+    x, weights = _numbers(ranks, (12, 5), (ranks, 5, 5))
+    owner = np.arange(12) // (12 // ranks)
+    labels = [f"position {number}" for number in range(12)]
 
-    def arguments(rank: int) -> tuple[Any, ...]:
-        def block(whole: Array) -> Array:
-            parts = {f"rank {q}": np.zeros_like(x) for q in range(ranks)}
-            for q, part in enumerate(parts.values()):
-                part[q * size : (q + 1) * size] = shards[q]
-            advice = "The block needs all positions in order: all-gather them."
-            if fault := Piece("argument of block", parts, labels=labels, advice=advice).fault(
-                whole
-            ):
-                raise Wrong(f"rank {rank}'s {fault}")
-            partial: Array = np.cumsum(x, axis=0) @ weights[rank]
-            return partial
-
-        return shards[rank], block
+    def block(rank: int) -> Callable[[Array], Any]:
+        parts = _by_rank(ranks, lambda other: x * (owner == other)[:, None])
+        advice = "The block needs all positions in order: all-gather them."
+        piece = Piece("argument of block", parts, labels=labels, advice=advice)
+        return _checked(piece, rank, lambda whole: np.cumsum(whole @ weights[rank], axis=0))
 
     def pieces(rank: int) -> list[Piece]:
-        rows = slice(rank * size, (rank + 1) * size)
-        sums = _by_rank(ranks, lambda other: (np.cumsum(x, axis=0) @ weights[other])[rows])
+        mine = np.flatnonzero(owner == rank)
+        sums = _by_rank(ranks, lambda other: np.cumsum(x @ weights[other], axis=0)[mine])
         advice = "Sum the partial results over the ranks, and add this rank's own x."
-        return [Piece("y", {"x": shards[rank], **sums}, labels=labels[rows], advice=advice)]
+        names = [labels[position] for position in mine]
+        return [Piece("y", {"x": x[mine], **sums}, labels=names, advice=advice)]
 
-    most = 2 * (ranks - 1) / ranks * x.nbytes
-    enough = " for an all-gather and a reduce-scatter"
-    return Case(ranks, arguments, pieces, most, enough)
+    most = 2 * (ranks - 1) / ranks * x.nbytes  # an all-gather and a reduce-scatter
+    return Case(ranks, lambda rank: (np.split(x, ranks)[rank], block(rank)), pieces, most)
+
+
+# Lecture 20: an image on several ranks; several kinds of parallelism.
+
+
+def halo(ranks: int, width: int) -> Case:
+    """(comm, rows, width) → this rank's rows of an image with `width` more above and below."""
+    [image] = _numbers(ranks, (12, 3, 2))
+    size = 12 // ranks
+    outside = np.pad(image, ((width, width), (0, 0), (0, 0)))
+
+    def pieces(rank: int) -> list[Piece]:
+        rows = np.arange(-width, size + width) + rank * size  # of the image
+        window = outside[rows + width]
+        parts = _by_rank(ranks, lambda other: window * (rows // size == other)[:, None, None])
+        labels = [f"row {n} (image row {row})" for n, row in enumerate(rows)]
+        advice = "Neighbours exchange their outer rows; outside the image are zeros."
+        return [Piece("padded", parts, labels=labels, advice=advice)]
+
+    return Case(ranks, lambda rank: (np.split(image, ranks)[rank], width), pieces)
+
+
+def halo_backward(ranks: int, width: int) -> Case:
+    """(comm, d_padded, width) → the gradient of this rank's rows."""
+    size = 12 // ranks
+    [given] = _numbers(ranks, (ranks, size + 2 * width, 3, 2))
+
+    def pieces(rank: int) -> list[Piece]:
+        def part(other: int) -> Array:
+            whole = np.zeros((12 + 2 * width, 3, 2))
+            whole[other * size :][: size + 2 * width] = given[other]
+            return whole[width + rank * size :][:size]
+
+        advice = "The gradient of a halo row belongs to the rank that owns the row, which adds it."
+        labels = [f"row {row}" for row in range(size)]
+        return [Piece("d_rows", _by_rank(ranks, part), labels=labels, advice=advice)]
+
+    return Case(ranks, lambda rank: (given[rank], width), pieces)
+
+
+def check_colors(my_colors: Callable[..., Any]) -> None:
+    """(rank, tensor, stages) → the colors of a rank's tensor, pipeline and data group."""
+    for replicas, stages, tensor in ((2, 2, 2), (2, 3, 1), (3, 1, 4), (1, 4, 2)):
+        numbers = np.arange(replicas * stages * tensor).reshape(replicas, stages, tensor)
+        colors = [my_colors(rank, tensor, stages) for rank in range(numbers.size)]
+        for rank, mine in enumerate(colors):
+            if np.shape(mine) != (3,):
+                raise Wrong(f"Of rank {rank} it returned {reprlib.repr(mine)}: return 3 colors.")
+            replica, stage, part = np.argwhere(numbers == rank)[0]
+            groups = (numbers[replica, stage], numbers[replica, :, part], numbers[:, stage, part])
+            for n, right in enumerate(groups):
+                found = [other for other, one in enumerate(colors) if one[n] == mine[n]]
+                if found != right.tolist():
+                    kind = ("tensor", "pipeline", "data")[n]
+                    raise Wrong(
+                        f"On {numbers.size} ranks, tensor={tensor}, stages={stages}: rank {rank}'s "
+                        f"{kind} group is {listed(found)}, and must be {listed(right.tolist())}."
+                    )
+
+
+def hybrid_step(replicas: int, stages: int, tensor: int) -> Case:
+    """(tensor, pipeline, data, micro_batches, targets, w1, w2) → the gradients of w1 and w2."""
+    shape = (replicas, stages, tensor)
+    x, target = _numbers(1, *[(replicas, 2, 3, 4)] * 2)  # two micro-batches of three examples
+    w1, w2 = _numbers(2, (stages, 4, 12), (stages, 12, 4))
+
+    def gradients(x: Array, target: Array) -> list[tuple[Array, Array]]:
+        """Of each stage, from one micro-batch."""
+        kept: list[tuple[Array, Array]] = []
+        found: list[tuple[Array, Array]] = []
+        for stage in range(stages):
+            kept.append((x, np.maximum(x @ w1[stage], 0)))
+            x = x + kept[-1][1] @ w2[stage]
+        dy = (x - target) / (replicas * 2 * 3)
+        for stage in reversed(range(stages)):
+            x, active = kept[stage]
+            d_hidden = dy @ w2[stage].T * (active > 0)
+            found.insert(0, (x.T @ d_hidden, active.T @ dy))
+            dy = dy + d_hidden @ w1[stage].T
+        return found
+
+    each = {
+        f"micro-batch {n} of replica {replica}": gradients(x[replica, n], target[replica, n])
+        for replica in range(replicas)
+        for n in range(2)
+    }
+
+    def arguments(rank: int) -> tuple[Any, ...]:
+        replica, stage, part = np.unravel_index(rank, shape)
+        first, last = stage == 0, stage == stages - 1
+        shards = np.split(w1[stage], tensor, axis=1)[part], np.split(w2[stage], tensor)[part]
+        return x[replica] * first, target[replica] * last, *shards
+
+    def pieces(rank: int) -> list[Piece]:
+        _, stage, part = np.unravel_index(rank, shape)
+        dw1 = {who: np.split(of[stage][0], tensor, axis=1)[part] for who, of in each.items()}
+        dw2 = {who: np.split(of[stage][1], tensor)[part] for who, of in each.items()}
+        return [Piece("dw1", dw1, advice=MEAN), Piece("dw2", dw2, advice=MEAN)]
+
+    def split(comm: Any) -> list[Any]:
+        replica, stage, part = np.unravel_index(comm.Get_rank(), shape)
+        colors = (replica * stages + stage, replica * tensor + part, stage * tensor + part)
+        return [comm.Split(int(color)) for color in colors]
+
+    return Case(replicas * stages * tensor, arguments, pieces, communicators=split)
