@@ -319,8 +319,10 @@ def check_colors(my_colors: Callable[..., Any]) -> None:
         numbers = np.arange(replicas * stages * tensor).reshape(replicas, stages, tensor)
         colors = [my_colors(rank, tensor, stages) for rank in range(numbers.size)]
         for rank, mine in enumerate(colors):
-            if np.shape(mine) != (3,):
-                raise Wrong(f"Of rank {rank} it returned {reprlib.repr(mine)}: return 3 colors.")
+            whole = [isinstance(one, (int, np.integer)) and one >= 0 for one in _flat(mine)]
+            if whole != [True] * 3:
+                text = f"Of rank {rank} it returned {reprlib.repr(mine)}"
+                raise Wrong(f"{text}: return 3 colors, whole numbers ≥ 0.")
             replica, stage, part = np.argwhere(numbers == rank)[0]
             groups = (numbers[replica, stage], numbers[replica, :, part], numbers[:, stage, part])
             for n, right in enumerate(groups):

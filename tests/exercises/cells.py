@@ -63,4 +63,4 @@ def cells_of(lecture, ids, **given):
             or isinstance(getattr(one, "value", 0), ast.Constant)
         ]
         exec(compile(ast.Module(kept, []), name, "exec"), space)
-    return space
+    return {name: value for name, value in space.items() if name != "__builtins__"}
