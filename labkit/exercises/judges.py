@@ -26,9 +26,7 @@ from labkit.exercises.task import Unanswered, Wrong
 from labkit.kinds import LabError
 from labkit.time_limit import TimeLimit, time_limit
 
-__all__ = [
-    "check_callable", "function", "has_blanks", "number", "numbers_in", "raised", "stopped", "word",
-]  # fmt: skip
+__all__ = ["check_callable", "function", "has_blanks", "number", "numbers_in", "stopped", "word"]
 
 UNITS: tuple[dict[str, float], ...] = (
     {"bits": 1 / 8, "bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "MiB": 2**20, "GiB": 2**30},
@@ -96,7 +94,9 @@ def function(
             except (Exception, SystemExit, GeneratorExit) as fault:  # noqa: BLE001 (nor does exit())
                 if has_blanks(answer):
                     raise Unanswered from None
-                raise Wrong(f"It raised {raised(fault, answer)}") from None
+                said = f": {text}" if (text := _last_line(fault)) else ""
+                where = _line(fault, answer)
+                raise Wrong(f"It raised {type(fault).__name__}{said}{where}") from None
             if result is ... or (result is None and has_blanks(answer)):
                 raise Unanswered
             return result
@@ -173,12 +173,6 @@ def numbers_in(result: Any, what: str) -> list[float]:
         return [float(one) for one in result]
     except (TypeError, ValueError, OverflowError):
         raise Wrong(f"It returned {reprlib.repr(result)}: return {what}.") from None
-
-
-def raised(fault: BaseException, function: Any) -> str:
-    """An exception of a function: its type, its text, and the line that failed."""
-    said = f": {text}" if (text := _last_line(fault)) else ""
-    return f"{type(fault).__name__}{said}{_line(fault, function)}"
 
 
 def _last_line(fault: BaseException) -> str:

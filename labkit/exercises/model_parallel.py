@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from labkit import collectives
 from labkit.collectives.records import listed
-from labkit.exercises.judges import check_callable, has_blanks, raised, stopped
+from labkit.exercises.judges import check_callable, has_blanks, stopped
 from labkit.exercises.task import Unanswered, Wrong
 from labkit.kinds import LabError, bytes_text
 
@@ -88,7 +88,8 @@ def _reason(found: Array, parts: dict[str, Array], wanted: Sequence[str]) -> str
 
     times = zip(parts, factors[1:].tolist(), strict=True)
     wrong = [(who, factor) for who, factor in times if factor != (who in wanted)]
-    return ", and ".join(f"the contribution of {who} {words(who, n)}" for who, n in wrong)
+    reasons = [f"the contribution of {who} {words(who, factor)}" for who, factor in wrong]
+    return ", and ".join(reasons) or "it differs by rounding: keep the dtype of what is given"
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,16 @@ def on_ranks(case: Callable[..., Case], *cases: tuple[int, ...]) -> Callable[[An
 
 def _prove(answer: Callable[..., Any], case: Case) -> None:
     on = f"On {case.ranks} rank{'s' * (case.ranks > 1)}"
-    trace, returned = _run(answer, case, on)
-    for rank, result in enumerate(returned):
+    program = Program(answer, case)
+    try:
+        trace = collectives.run(program, ranks=case.ranks, timeout=TIME_LIMIT)
+    except LabError as fault:
+        if fault.__cause__ is not None and has_blanks(answer):
+            raise Unanswered from None
+        raise Wrong(f"{on}: {fault}") from None
+    if all(result is None for result in program.returned) and has_blanks(answer):
+        raise Unanswered
+    for rank, result in enumerate(program.returned):
         expected, results = case.pieces(rank), _flat(result)
         if any(one is ... for one in results):
             raise Unanswered
@@ -141,29 +150,18 @@ def _flat(result: Any) -> list[Any]:
     return [one for each in result for one in _flat(each)] if many else [result]
 
 
-def _run(answer: Callable[..., Any], case: Case, on: str) -> tuple[collectives.Trace, list[Any]]:
-    """The run, and what each rank returned."""
-    returned: list[Any] = [None] * case.ranks
+class Program:
+    """An answer as a program of (comm, buffer): the lines that are named are those of `func`."""
 
-    def program(comm: Any, buffer: Array) -> None:
+    def __init__(self, func: Callable[..., Any], case: Case) -> None:
+        self.func = func
+        self.case = case
+        self.returned: list[Any] = [None] * case.ranks
+
+    def __call__(self, comm: Any, buffer: Array) -> None:
         rank = comm.Get_rank()
-        given = (*case.communicators(comm), *copy.deepcopy(case.arguments(rank)))
-        try:
-            returned[rank] = answer(*given)
-        except LabError:
-            raise
-        except (Exception, SystemExit) as fault:
-            raise Wrong(f"rank {rank} raised {raised(fault, answer)}") from fault
-
-    try:
-        trace = collectives.run(program, ranks=case.ranks, timeout=TIME_LIMIT)
-    except LabError as fault:
-        if fault.__cause__ is not None and has_blanks(answer):
-            raise Unanswered from None
-        raise Wrong(f"{on}: {fault}") from None
-    if all(result is None for result in returned) and has_blanks(answer):
-        raise Unanswered
-    return trace, returned
+        given = copy.deepcopy(self.case.arguments(rank))
+        self.returned[rank] = self.func(*self.case.communicators(comm), *given)
 
 
 def _numbers(seed: int, *shapes: tuple[int, ...]) -> list[Array]:
@@ -198,11 +196,8 @@ def column_parallel(ranks: int) -> Case:
 
     def pieces(rank: int) -> list[Piece]:
         y = Piece("y", {"it": x @ w[rank]}, advice="It is x @ w, of this rank's columns.")
-        return [
-            y,
-            Piece("dx", dx, advice=ALL_REDUCE),
-            Piece("dw", dw, [f"rank {rank}"], advice=OWN),
-        ]
+        of_w = Piece("dw", dw, [f"rank {rank}"], advice=OWN)
+        return [y, Piece("dx", dx, advice=ALL_REDUCE), of_w]
 
     return Case(ranks, lambda rank: (x, w[rank], dy[rank]), pieces)
 

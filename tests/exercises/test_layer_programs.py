@@ -8,7 +8,7 @@ import pytest
 
 import labkit
 from labkit import LabError, collectives
-from labkit.collectives.messages import PROC_NULL
+from labkit.collectives import messages
 from tests.exercises.cells import cells_of
 
 
@@ -147,7 +147,7 @@ def images():
     import tensorflow as tf
 
     cells = ["spatial-05", "spatial-07", "spatial-08", "spatial-34", "spatial-38", "spatial-39"]
-    return cells_of("20", cells, tf=tf, PROC_NULL=PROC_NULL)
+    return cells_of("20", cells, tf=tf, MPI=messages)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])

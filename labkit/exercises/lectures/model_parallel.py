@@ -129,13 +129,14 @@ def my_layer(comm, x, block):
 }
 
 LECTURE_20 = {
-    "20.large_image": Task(
-        "A slide of a lecture is called tensor parallelism. It shows one large image in four "
-        "parts, each on a device that holds all weights. Which parallelism is that? One word.",
-        word("spatial"),
-        ("Is it the weights that are divided, or the activations of one example?",),
-        'answer = "spatial"  # the positions of one example are divided, the weights are copies',
-        "Tensor parallelism divides the weights of a layer; here every device has all of them.",
+    "20.what_is_summed": Task(
+        "In the backward pass of spatial parallelism, which gradients need an all-reduce over all "
+        'ranks: those of the "kernels", of the "rows", or "both"? One word.',
+        word("kernels"),
+        ("Which array has every rank used as a whole, and of which has it only a part?",),
+        'answer = "kernels"  # all ranks use the same kernels, each row has one owner',
+        "The gradient of a row is finished after the neighbours' part is added. A kernel was used "
+        "at all positions, so its gradient is a sum over all ranks.",
     ),
     "20.halo": Task(
         "Write my_halo(comm, rows, width). rows, of shape (n, w, c), are this rank's rows of an "
