@@ -34,7 +34,7 @@ CLOSE = 1e-6  # of the largest number of a piece
 TIME_LIMIT = 10.0  # seconds of one run
 ALL_REDUCE = "Each rank has computed its part of a sum: all-reduce it."
 SKIP = "It is dy itself plus the sum of all ranks' parts: all-reduce the parts only."
-MEAN = "It is the mean over all examples: of all micro-batches and of all replicas."
+MEAN = "Sum it over all micro-batches and replicas, and divide by the number of all their examples."
 OWN = "It is the gradient of this rank's own weights: it needs no communication."
 
 
@@ -333,40 +333,32 @@ def check_colors(my_colors: Callable[..., Any]) -> None:
 def hybrid_step(replicas: int, stages: int, tensor: int) -> Case:
     """(tensor, pipeline, data, micro_batches, targets, w1, w2) → the gradients of w1 and w2."""
     shape = (replicas, stages, tensor)
-    x, target = _numbers(1, *[(replicas, 2, 3, 4)] * 2)  # two micro-batches of three examples
+    xs, target = _numbers(1, *[(replicas, 2, 3, 4)] * 2)  # two micro-batches of three examples
     w1, w2 = _numbers(2, (stages, 4, 12), (stages, 12, 4))
-
-    def gradients(x: Array, target: Array) -> list[tuple[Array, Array]]:
-        """Of each stage, from one micro-batch."""
-        kept: list[tuple[Array, Array]] = []
-        found: list[tuple[Array, Array]] = []
-        for stage in range(stages):
-            kept.append((x, np.maximum(x @ w1[stage], 0)))
-            x = x + kept[-1][1] @ w2[stage]
-        dy = (x - target) / (replicas * 2 * 3)
-        for stage in reversed(range(stages)):
-            x, active = kept[stage]
-            d_hidden = dy @ w2[stage].T * (active > 0)
-            found.insert(0, (x.T @ d_hidden, active.T @ dy))
-            dy = dy + d_hidden @ w1[stage].T
-        return found
-
-    each = {
-        f"micro-batch {n} of replica {replica}": gradients(x[replica, n], target[replica, n])
-        for replica in range(replicas)
-        for n in range(2)
-    }
+    x, kept, found = xs, [], {}
+    for stage in range(stages):
+        kept.append((x, active := np.maximum(x @ w1[stage], 0)))
+        x = x + active @ w2[stage]
+    dy = (x - target) / (replicas * 2 * 3)
+    for stage in reversed(range(stages)):
+        x, active = kept[stage]
+        d_hidden = dy @ w2[stage].T * (active > 0)
+        found[stage] = x.swapaxes(-1, -2) @ d_hidden, active.swapaxes(-1, -2) @ dy
+        dy = dy + d_hidden @ w1[stage].T
 
     def arguments(rank: int) -> tuple[Any, ...]:
         replica, stage, part = np.unravel_index(rank, shape)
         first, last = stage == 0, stage == stages - 1
         shards = np.split(w1[stage], tensor, axis=1)[part], np.split(w2[stage], tensor)[part]
-        return x[replica] * first, target[replica] * last, *shards
+        return xs[replica] * first, target[replica] * last, *shards
 
     def pieces(rank: int) -> list[Piece]:
-        _, stage, part = np.unravel_index(rank, shape)
-        dw1 = {who: np.split(of[stage][0], tensor, axis=1)[part] for who, of in each.items()}
-        dw2 = {who: np.split(of[stage][1], tensor)[part] for who, of in each.items()}
+        _, stage, part = map(int, np.unravel_index(rank, shape))
+        dw1, dw2 = {}, {}
+        for replica, n in np.ndindex(replicas, 2):
+            who, one = f"micro-batch {n} of replica {replica}", (replica, n)
+            dw1[who] = np.split(found[stage][0][one], tensor, axis=1)[part]
+            dw2[who] = np.split(found[stage][1][one], tensor)[part]
         return [Piece("dw1", dw1, advice=MEAN), Piece("dw2", dw2, advice=MEAN)]
 
     def split(comm: Any) -> list[Any]:

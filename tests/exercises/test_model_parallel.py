@@ -279,7 +279,7 @@ def test_a_right_program_in_another_style_is_accepted(task, answer):
         ("19.column_parallel", column(sum_dw=all_reduce), ["rank 0's dw", "rank 1", "must not be"]),
         ("19.column_parallel", column(lambda c, a: 3), ["rank 0's dx", "shape ()", "(5, 7)"]),
         ("19.column_parallel", lambda c, x, w, dy: x @ w, ["rank 0", "y, dx, dw"]),
-        ("19.column_parallel", lambda c, x, w, dy: x @ w.T @ w, ["Rank 0 raised ValueError", "line"]),
+        ("19.column_parallel", lambda c, x, w, dy: x @ w.T @ w, ["Rank 0 raised ValueError"]),
         ("19.attention_heads", cut, ["rank 0's shard", "k of head 0"]),
         ("19.backward", backward(nothing), ["rank 0's argument of blocks[1]", "rank 1 is missing"]),
         ("19.backward", backward(nothing, all_reduce), ["blocks[1]", "dy itself counts 2 times"]),
