@@ -19,9 +19,16 @@ __all__ = ["Outcome", "Task", "check", "hint", "my_progress", "solution", "tasks
 
 def tasks() -> dict[str, Task]:
     """All tasks by name; the name begins with the two digits of a lecture."""
-    from labkit.exercises.lectures import basics, collectives, large_systems, memory, workers
+    from labkit.exercises.lectures import (
+        basics,
+        collectives,
+        large_systems,
+        memory,
+        model_parallel,
+        workers,
+    )
 
-    rooms = (basics, collectives, workers, memory, large_systems)
+    rooms = (basics, collectives, workers, model_parallel, memory, large_systems)
     return {name: task for room in rooms for name, task in room.TASKS.items()}
 
 

@@ -1,5 +1,6 @@
 """Source of a cell run as in a notebook, and the cells of the notebooks that ask for an answer."""
 
+import ast
 import itertools
 import linecache
 import re
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import nbformat
 import numpy as np
 
-from labkit import updates
+from labkit import collectives, updates
 from labkit.collectives import programs
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9]*.ipynb"))
@@ -46,3 +47,20 @@ def value(source):
         space |= {"keras": keras, "tf": tf}
     exec(compile(source, file, "exec"), space)
     return next(reversed(space.values()))
+
+
+def cells_of(lecture, ids, **given):
+    """The functions and constants that these cells of a lecture define; `given` is there before."""
+    [path] = [path for path in NOTEBOOKS if path.name.startswith(lecture)]
+    cells = {cell.id: cell.source for cell in nbformat.read(path, as_version=4).cells}
+    space = {"np": np, "programs": programs, "collectives": collectives, **given}
+    for name in ids:
+        tree = ast.parse(cells[name])
+        kept = [
+            one
+            for one in tree.body
+            if isinstance(one, ast.FunctionDef)
+            or isinstance(getattr(one, "value", 0), ast.Constant)
+        ]
+        exec(compile(ast.Module(kept, []), name, "exec"), space)
+    return {name: value for name, value in space.items() if name != "__builtins__"}
