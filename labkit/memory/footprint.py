@@ -12,12 +12,13 @@ Stage 3 of ZeRO on 64 devices, 7.5 billion parameters (Rajbhandari et al. 2020, 
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from labkit.arguments import number, one_of, whole
-from labkit.kinds import Kind, bytes_text, count_text, modelled, percent_text
+from labkit.kinds import Kind, LabError, bytes_text, count_text, modelled, percent_text
 from labkit.memory.shape import Transformer
 from labkit.plain import stored
 
@@ -128,6 +129,7 @@ def footprint(
     example. A single device is the same thing with one replica.
     """
     count = round(number("parameters", parameters, at_least=0))
+    whole("data", data, at_least=1)
     whole("batch", batch, at_least=1)
     sharded = ("optimizer", "gradients", "weights")[: one_of("zero", zero, (0, 1, 2, 3))]
     activation = round(number("activation_bytes", activation_bytes, at_least=0))
@@ -141,13 +143,13 @@ def footprint(
         Part(name, each * batch, f"{bytes_text(each)} × {count_text(batch)} examples")
         for name, each in (("activations", activation), ("data", example))
     ]
-    if zero == 3 and layers is not None:
+    if zero == 3 and data > 1 and layers is not None:
         layer = -(-state[0] * count // whole("layers", layers, at_least=1))
         parts.append(Part("gathered layer", layer, f"all weights / {layers} layers"))
     per_parameter = " + ".join(map(str, state))
     kind = modelled(f"{per_parameter} bytes per parameter, activations and inputs per example")
     step = Footprint("data parallel", convention, count, tuple(parts), kind)
-    if whole("data", data, at_least=1) == 1 or not sharded:
+    if data == 1 or not sharded:
         return step
     return replace(step.sharded(data, sharded), scheme=f"ZeRO-{zero} on {data:,} devices")
 
@@ -159,4 +161,9 @@ def bars(footprints: Mapping[str, Footprint], device_memory: float | None = None
     """
     from labkit.views.bars import footprints as drawn
 
+    if not isinstance(footprints, Mapping) or not footprints:
+        raise LabError(
+            'bars takes footprints by name, such as bars({"my model": step}), '
+            f"got {reprlib.repr(footprints)}."
+        )
     return drawn(footprints, device_memory)

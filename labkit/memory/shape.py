@@ -37,24 +37,24 @@ def activations_per_layer(
 @stored
 @dataclass(frozen=True, kw_only=True)
 class Transformer:
-    """A transformer, the batch of one step, and the device of which stage is looked at."""
+    """A transformer, the batch of one step, how both are divided, and the stage to look at."""
 
     layers: int
     hidden: int
     heads: int
     sequence: int
     vocabulary: int
-    micro_batch: int = 1
-    microbatches: int | None = None
-    """Of a step; None stands for enough to fill the pipeline."""
-    tensor: int = 1
-    pipeline: int = 1
-    chunks: int = 1
-    stage: int = 0
-    data: int = 1
-    zero: int = 0
-    sequence_parallel: bool = False
-    recompute: str = "none"
+    micro_batch: int
+    microbatches: int | None
+    tensor: int
+    pipeline: int
+    chunks: int
+    stage: int
+    data: int
+    zero: int
+    sequence_parallel: bool
+    recompute: str
+    convention: str
 
     def __post_init__(self) -> None:
         for name in ("layers", "vocabulary", "pipeline", "chunks", "data"):
@@ -63,10 +63,11 @@ class Transformer:
         whole("stage", self.stage, at_most=self.pipeline - 1)
         one_of("zero", self.zero, (0, 1, 2, 3))
         self.layer_activations(self.recompute)  # checks the rest
-        for name, parts in (("heads", self.tensor), ("layers", self.pipeline * self.chunks)):
-            if getattr(self, name) % parts:
-                by = "tensor" if name == "heads" else "pipeline × chunks"
-                raise LabError(f"{name} must be a multiple of {by} = {parts}, got {self}.")
+        if self.heads % self.tensor:
+            raise LabError(f"heads must be a multiple of tensor = {self.tensor}, got {self.heads}.")
+        if self.layers % (parts := self.pipeline * self.chunks):
+            what = f"pipeline × chunks = {parts}, got {self.layers}"
+            raise LabError(f"layers must be a multiple of {what}.")
 
     @property
     def batch(self) -> int:

@@ -2,14 +2,15 @@
 
 >>> model = transformer(layers=48, hidden=6144, heads=64, sequence=2048, vocabulary=51200,
 ...                     micro_batch=4, tensor=8, sequence_parallel=True, recompute="selective")
->>> model.parameters, mfu(model, seconds=1.10, gpus=8)
-(22074261504, 41.7 %, modelled: 72BLsh²(1 + s/6h + v/12hL) FLOPs of 4 sequences in 1.10 s on 8 GPUs)
+>>> model.parameters, str(mfu(model, seconds=1.10, gpus=8))
+(22074261504, '41.7 %')
 """
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from labkit.arguments import number, one_of, whole
 from labkit.kinds import LabError, Quantity, Seconds, bytes_text, modelled, percent_text
@@ -22,19 +23,24 @@ if TYPE_CHECKING:
     from labkit.views.table import Table
 
 
-def transformer(*, convention: str = "mixed adam 16", **model: Any) -> Footprint:
+def transformer(
+    *, layers: int, hidden: int, heads: int, sequence: int, vocabulary: int, micro_batch: int = 1,
+    microbatches: int | None = None, tensor: int = 1, pipeline: int = 1, chunks: int = 1,
+    stage: int = 0, data: int = 1, zero: int = 0, sequence_parallel: bool = False,
+    recompute: str = "none", convention: str = "mixed adam 16",
+) -> Footprint:  # fmt: skip
     """One device of a pipeline stage under 1F1B: state, activations, and what is there for a while.
 
-    layers, hidden, heads, sequence, vocabulary; micro_batch=1, microbatches=None (enough to fill
-    the pipeline), tensor=1, pipeline=1, chunks=1 (more: interleaved), stage=0, data=1, zero=0,
-    sequence_parallel=False, recompute="none" ("selective", "full").
+    A step has `microbatches` of `micro_batch` sequences; None is enough to fill the pipeline. With
+    several `chunks` a stage the pipeline is interleaved. `recompute` may be "selective" or "full".
     """
-    return _footprint(Transformer(**model), convention)
+    return _footprint(Transformer(**locals()))
 
 
-def _footprint(model: Transformer, convention: str) -> Footprint:
-    sizes = CONVENTIONS[one_of("convention", convention, CONVENTIONS)]
+def _footprint(model: Transformer) -> Footprint:
+    sizes = CONVENTIONS[one_of("convention", model.convention, CONVENTIONS)]
     kept, chunk = model.layer_activations(model.recompute), model.pipeline * model.chunks
+    gathered = model.zero == 3 and model.data > 1
     held = f"{model.layers // chunk} layers, {model.in_flight} in flight"
     found = [(name, size * model.held, f"{size} B × {model.held:,} parameters")
              for name, size in zip(STATE, sizes, strict=True)]  # fmt: skip
@@ -43,12 +49,12 @@ def _footprint(model: Transformer, convention: str) -> Footprint:
          f"{bytes_text(kept)} × {held}"),
         ("embedding and head", model.end_activations, "dropout masks, inputs, logits"),
         ("recomputed layer", model.layer_activations("none") - kept, "during its backward pass"),
-        ("gathered layer", sizes[0] * max(model.layer, model.words) * (model.zero == 3),
+        ("gathered layer", sizes[0] * max(model.layer, model.words) * gathered,
          "weights of the largest layer, not sharded"),
     ]  # fmt: skip
     parts = tuple(Part(*one) for one in found if one[0] in (*STATE, "activations") or one[1])
     kind = modelled("Narayanan et al. 2021 (parameters), Korthikanti et al. 2022 (activations)")
-    step = Footprint("", convention, model.parameters, parts, kind, model).sharded(
+    step = Footprint("", model.convention, model.parameters, parts, kind, model).sharded(
         model.data, ("optimizer", "gradients", "weights")[: model.zero]
     )
     scheme = (
@@ -62,12 +68,14 @@ def stages(step: Footprint) -> dict[str, Footprint]:
     """One device of each pipeline stage, by name, for `bars`."""
     model = _model(step)
     each = (replace(model, stage=stage) for stage in range(model.pipeline))
-    return {f"stage {one.stage}": _footprint(one, step.convention) for one in each}
+    return {f"stage {one.stage}": _footprint(one) for one in each}
 
 
 def _model(step: Footprint) -> Transformer:
     if not isinstance(step, Footprint) or step.model is None:
-        raise LabError(f"This needs what memory.transformer(...) returns, got {step!r}.")
+        raise LabError(
+            f"This needs what memory.transformer(...) returns, got {reprlib.repr(step)}."
+        )
     return step.model
 
 
@@ -82,19 +90,18 @@ class Utilisation(Quantity):
 
 
 def mfu(
-    model: Footprint, *, seconds: float, gpus: int, batch: int | None = None,
-    peak: float = GPUS["A100 80 GB"].flops,
-) -> Utilisation:  # fmt: skip
+    model: Footprint, *, seconds: float, gpus: int, peak: float = GPUS["A100 80 GB"].flops
+) -> Utilisation:
     """Model FLOPs utilisation: the FLOPs that a step must do, over what the GPUs could have done.
 
-    A step has `batch` sequences, or micro_batch × microbatches × data of the model.
+    A step has micro_batch × microbatches × data sequences; microbatches=None counts once.
     """
     of = _model(model)
-    if batch is not None:
-        of = replace(of, micro_batch=whole("batch", batch, at_least=1), microbatches=1, data=1)
     could = number("seconds", seconds, above=0) * number("peak", peak, above=0)
     could *= whole("gpus", gpus, at_least=1)
-    what = f"{of.batch:,} sequences in {Seconds(seconds)} on {gpus:,} GPUs"
+    what = (
+        f"{of.batch:,} sequences in {Seconds(seconds)} on {gpus:,} GPUs of {peak / 1e12:g} TFLOP/s"
+    )
     kind = modelled(f"72BLsh²(1 + s/6h + v/12hL) FLOPs of {what}")
     share = Utilisation(of.step_flops() / could, kind)
     share.hardware = of.hardware_flops / could

@@ -77,6 +77,44 @@ def wrong_shard(comm, weights, gradient, optimizer):
     programs.all_gather(comm, weights)
 
 
+def not_summed(comm, weights, gradient, optimizer):
+    """The worked solution without its reduce-scatter."""
+    optimizer.update(share(weights, comm), share(gradient, comm) / comm.Get_size())
+    programs.all_gather(comm, weights)
+
+
+def divided_twice(comm, weights, gradient, optimizer):
+    programs.reduce_scatter(comm, gradient, op="mean")
+    optimizer.update(share(weights, comm), share(gradient, comm) / comm.Get_size())
+    programs.all_gather(comm, weights)
+
+
+def a_copy(comm, weights, gradient, optimizer):
+    programs.reduce_scatter(comm, gradient, op="mean")
+    optimizer.update(share(weights, comm).copy(), share(gradient, comm))
+    programs.all_gather(comm, weights)
+
+
+def equal_pieces(comm, weights, gradient, optimizer):
+    """Rounded down: the last weights are in no piece."""
+    size, rank = weights.size // comm.Get_size(), comm.Get_rank()
+    piece = slice(rank * size, (rank + 1) * size)
+    programs.reduce_scatter(comm, gradient, op="mean")
+    optimizer.update(weights[piece], gradient[piece])
+    programs.all_gather(comm, weights)
+
+
+def its_own_update(comm, weights, gradient, optimizer):
+    """No momentum: right in the first step."""
+    programs.reduce_scatter(comm, gradient, op="mean")
+    share(weights, comm)[:] -= 0.25 * share(gradient, comm)
+    programs.all_gather(comm, weights)
+
+
+def misspelt(comm, weights, gradient, optimizer):
+    programs.reducescatter(comm, gradient)  # this line
+
+
 def everything(comm, weights, gradient, optimizer):
     programs.ring_all_reduce(comm, gradient, op="mean")
     optimizer.update(weights, gradient)
@@ -97,12 +135,18 @@ def twice(comm, weights, gradient, optimizer):
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (unreduced, ["On 4 ranks, rank 0, piece 0", "gradient of rank 0 alone"]),
-        (undivided, ["rank 0, piece 0 (weights 0 to 3)", "sum of the gradients", "divide by 4"]),
-        (not_gathered, ["rank 0, piece 1 (weights 4 to 6)", "old weights"]),
-        (wrong_shard, ["rank 0, piece 0", "other weights"]),
-        (everything, ["trains right", "state of 13 of 13"]),
-        (all_reduced, ["trains right", "480 B; 384 B are enough"]),
+        (unreduced, ["On 4 ranks, rank 0, piece 0", "without the gradients of rank 1, 2, 3"]),
+        (not_summed, ["On 4 ranks, rank 0, piece 0", "without the gradients of rank 1, 2, 3"]),
+        (undivided, ["rank 0, piece 0 (weights 0 to 7)", "4 × the mean", "by 4"]),
+        (divided_twice, ["rank 0, piece 0", "0.25 × the mean"]),
+        (a_copy, ["rank 0, piece 0", "old weights", "in place"]),
+        (not_gathered, ["rank 0, piece 1 (weights 8 to 14)", "old weights", "Only rank 1"]),
+        (wrong_shard, ["rank 0, piece 0", "8 of its 8 weights"]),
+        (equal_pieces, ["rank 0, piece 0", "1 of its 8 weights"]),
+        (its_own_update, ["rank 0, piece 0", "step 2"]),
+        (misspelt, ["reducescatter", "# this line"]),
+        (everything, ["trains right", "state of 29 of 29"]),
+        (all_reduced, ["trains right", "1.06 kB; 768 B are enough"]),
         (twice, ["raised ValueError", "once a step"]),
     ],
 )
@@ -164,9 +208,9 @@ def reduced_everywhere(comm, parts, gradient_of, optimizers):
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (own_gradient, ["rank 0, its part of layer 0", "gradient of rank 0 alone"]),
-        (part_only, ["Rank 0 raised", "layer 0 must have its 12 weights"]),
-        (not_own, ["rank 0, its part of layer 0", "other weights"]),
+        (own_gradient, ["rank 0, its part of layer 0", "without the gradients of rank 1"]),
+        (part_only, ["Rank 0 raised", "layer 0 has 24 weights"]),
+        (not_own, ["rank 0, its part of layer 0", "weights are not those"]),
         (reduced_everywhere, ["trains right", "are enough"]),
     ],
 )

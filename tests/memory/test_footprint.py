@@ -60,6 +60,8 @@ def test_stage_3_holds_the_layer_that_it_gathered_where_the_layers_are_known():
     whole = {"parameters": 7.5e9, "convention": "mixed adam 16", "data": 64, "zero": 3}
     assert footprint(**whole, layers=30)["gathered layer"] == 2 * 7.5e9 / 30
     assert footprint(**whole, layers=30).total == footprint(**whole).total + 2 * 7.5e9 / 30
+    one = {**whole, "data": 1}
+    assert footprint(**one, layers=30).total == footprint(**one).total  # it gathers nothing
 
 
 @given(st.integers(0, 10**12), st.integers(1, 10_000), st.sampled_from(sorted(CONVENTIONS)))

@@ -24,13 +24,13 @@ def _examine_plan(my_plan: Callable[..., Any]) -> None:
     from labkit.memory.recommend import USABLE
 
     for shape, gpus, device in _MODELS:
-        model = {**shape, "sequence": 2048, "vocabulary": 51200}
+        model: dict[str, Any] = {**shape, "sequence": 2048, "vocabulary": 51200}
         chosen = my_plan(dict(model), gpus, device)
         what = f"For {model['layers']} layers of {model['hidden']} on {gpus} GPUs it chose {chosen}"
         if not isinstance(chosen, Mapping):
             raise Wrong(f"{what}: return a dict such as dict(tensor=8, pipeline=2).")
         try:
-            step = memory.fullest(memory.transformer(**{**model, **chosen}))
+            step = memory.fullest(memory.transformer(**model, **chosen))
         except (LabError, TypeError) as fault:
             raise Wrong(f"{what}. {fault}") from None
         divided = step.model
