@@ -8,7 +8,6 @@ without the gradients of rank 1, 2, 3. Reduce-scatter the gradients first.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -49,9 +48,7 @@ def _run(answer: Callable[..., Any], program: Any, inputs: list[Array]) -> Any:
     """The trace of a program that calls the answer."""
     from labkit import collectives
 
-    # An error names the line of the answer, not of the program that calls it.
-    program.__signature__ = inspect.signature(program)
-    program.__wrapped__ = answer
+    program.func = answer  # errors name the lines of the answer
     try:
         trace = collectives.run(program, inputs, timeout=TIME_LIMIT)
     except LabError as fault:
