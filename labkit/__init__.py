@@ -36,7 +36,7 @@ _NAMES = {
 }
 _ROOMS = (
     "cluster", "collectives", "datasets", "exercises", "hardware", "kinds", "known_hardware",
-    "memory", "strategies", "telemetry", "timing", "training", "updates",
+    "memory", "pipelines", "strategies", "telemetry", "timing", "training", "updates",
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from labkit import hardware as hardware
     from labkit import known_hardware as known_hardware
     from labkit import memory as memory
+    from labkit import pipelines as pipelines
     from labkit import strategies as strategies
     from labkit import telemetry as telemetry
     from labkit import timing as timing

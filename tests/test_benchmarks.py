@@ -15,6 +15,7 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 AGAINST = {
     "timing": "95% promised",
     "simulator": "1 s allowed",
+    "pipelines": "graphlib, longest path",
     "collectives": "",
     "player": "",
     "telemetry": "no panel",

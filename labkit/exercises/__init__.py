@@ -25,10 +25,11 @@ def tasks() -> dict[str, Task]:
         large_systems,
         memory,
         model_parallel,
+        pipelines,
         workers,
     )
 
-    rooms = (basics, collectives, workers, model_parallel, memory, large_systems)
+    rooms = (basics, collectives, workers, pipelines, model_parallel, memory, large_systems)
     return {name: task for room in rooms for name, task in room.TASKS.items()}
 
 

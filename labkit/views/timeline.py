@@ -26,6 +26,7 @@ class State(NamedTuple):
     top: float = 0.08
     high: float = 0.72
     dashed: bool = False
+    margin: float = 6.0  # pixels beside its words
 
 
 class Bar(NamedTuple):
@@ -90,7 +91,8 @@ class Lanes:
         """How long each of the first lanes is in which state: what is grey is the rest."""
         lanes = []
         for lane, name in enumerate(self.names[:MOST_NAMED]):
-            mine = [bar for bar in self.bars if bar.lane == lane]
+            if not (mine := [bar for bar in self.bars if bar.lane == lane]):
+                continue  # a heading
             full = [bar for bar in mine if self.states[bar.state].series is not None]
             times = {state: _covered([bar for bar in full if bar.state == state])
                      for state in self.states}  # fmt: skip
@@ -108,7 +110,7 @@ class Lanes:
         box = Box(left, self.y(bar.lane + how.top), right - left, high)
         self._fill(box, how, few)
         size = 8.5 if high >= 13 else 7.5
-        room = box.width - 6 if high >= 10 else 0
+        room = box.width - how.margin if high >= 10 else 0
         words = next((one for one in bar.words if width_of(one.split("\n")[0], size) < room), "")
         if words:
             fill = self._color(how) if how.series else ""

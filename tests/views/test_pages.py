@@ -16,7 +16,7 @@ import pytest
 
 from labkit import collectives
 from labkit.collectives.contributions import contributions
-from labkit.views import live, panel_page, player_page
+from labkit.views import live, panel_page, pipeline, player_page
 from labkit.views.embed import STATIC, bundle, document, embedded, style
 from labkit.views.live import Bridge
 from tests.views.panel_recordings import METRICS, made
@@ -24,7 +24,11 @@ from tests.views.panel_recordings import METRICS, made
 HERE = Path(__file__).parent
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="There is no node here to run JavaScript.")
-VIEWS = {"panel": panel_page.MODULES, "player": player_page.MODULES}
+VIEWS = {
+    "panel": panel_page.MODULES,
+    "player": player_page.MODULES,
+    "pipeline": pipeline.MODULES,
+}
 LINK = {"latency": 1e-6, "bandwidth": 1e9}
 # What the page itself makes of lists of recordings and of runs.
 UNPACK = f"""

@@ -1,0 +1,17 @@
+"""Pipeline parallelism: schedules of micro-batches, their bubbles and memory, and real training.
+
+>>> from labkit import pipelines
+>>> pipelines.schedule("gpipe", stages=4, microbatches=8).timeline().bubble
+9.0
+"""
+
+from labkit.pipelines.schedules import schedule
+from labkit.pipelines.timeline import Schedule, Timeline, measured_timeline
+from labkit.pipelines.training import initial_weights, rehearse, serial_weights, train
+
+__all__ = [
+    "Schedule", "Timeline", "initial_weights", "measured_timeline", "rehearse", "schedule",
+    "serial_weights", "train",
+]  # fmt: skip
+# What a process may import before its ranks start.
+PRELOAD = ("tensorflow",)

@@ -1,0 +1,173 @@
+"""The rows of a schedule: what a piece is, what each row must have, and an order that can run.
+
+>>> checked([[("F", 0), ("B", 0)], [("B", 0), ("F", 0)]])
+Traceback (most recent call last):
+labkit.kinds.LabError: Rank 1 has B of micro-batch 0 before its F. Move that B behind it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+from labkit.kinds import LabError
+
+__all__ = ["KINDS", "Piece", "Rows", "Run", "checked", "chunk_of", "count", "in_order", "short"]
+
+Piece: TypeAlias = tuple[str | int, ...]  # ("F", 3), or with several chunks on a rank ("F", 3, 1)
+Rows: TypeAlias = list[list[Piece]]
+KINDS = ("F", "B", "W")
+
+
+class Run(NamedTuple):
+    """A piece in the order of running, with numbers in place of names, for the clock."""
+
+    rank: int
+    kind: int  # of KINDS
+    number: int
+    needs: int  # the number of the piece whose result it takes; -1 for the first stage's F
+    crosses: bool  # whether that result comes from another rank
+
+
+def short(piece: Piece) -> str:
+    """A piece as pictures name it: F3, and F3.1 for its chunk 1."""
+    return f"{piece[0]}{'.'.join(map(str, piece[1:]))}"
+
+
+def chunk_of(piece: Piece) -> int:
+    """The chunk of the rank's layers that it runs through."""
+    return int(piece[2]) if len(piece) > 2 else 0
+
+
+def count(rows: Rows) -> tuple[int, int]:
+    """How many micro-batches there are, and chunks on each rank."""
+    micro_batches = 1 + max(int(piece[1]) for row in rows for piece in row)
+    return micro_batches, 1 + max(chunk_of(piece) for row in rows for piece in row)
+
+
+def checked(rows: Any) -> Rows:
+    """A copy of the rows, each with each of its pieces once, and F, B and W in this order."""
+    try:
+        found = [[_piece(rank, piece) for piece in row] for rank, row in enumerate(rows)]
+    except TypeError:
+        found = []
+    if not found or not all(found):
+        raise LabError(
+            "A schedule is a list with a row for each rank, and a row a list of pieces: "
+            f'[[("F", 0), ("B", 0)], …], got {str(rows)[:60]}.'
+        )
+    size, chunks = count(found)
+    kinds = KINDS if any(piece[0] == "W" for row in found for piece in row) else KINDS[:2]
+    for rank in range(len(found)):
+        _check_row(rank, found, (((kind, m, chunk) for kind in kinds)
+                                 for m in range(size) for chunk in range(chunks)))  # fmt: skip
+    return found
+
+
+def in_order(rows: Rows) -> list[Run]:
+    """All pieces in an order in which each comes after what it needs."""
+    size, chunks = count(rows)
+    pieces = [_runs(rank, rows, size, chunks) for rank in range(len(rows))]
+    done: set[int] = {-1}
+    waiting: dict[int, int] = {}  # which rank waits for a piece
+    reached = [0] * len(rows)
+    order: list[Run] = []
+    ranks = list(range(len(rows)))
+    while ranks:
+        rank = ranks.pop()
+        row, at = pieces[rank], reached[rank]
+        while at < len(row) and row[at].needs in done:
+            one = row[at]
+            done.add(one.number)
+            order.append(one)
+            at += 1
+            if one.number in waiting:
+                ranks.append(waiting.pop(one.number))
+        reached[rank] = at
+        if at < len(row):
+            waiting[row[at].needs] = rank
+    if len(order) < sum(map(len, pieces)):
+        raise _deadlock(rows, pieces, reached)
+    return order
+
+
+def _piece(rank: int, piece: Any) -> Piece:
+    kind, *numbers = piece if isinstance(piece, (tuple, list)) and piece else ("",)
+    try:
+        found = [operator.index(one) for one in numbers]
+    except TypeError:
+        found = []
+    if kind not in KINDS or len(found) not in (1, 2) or min(found) < 0:
+        raise LabError(
+            f'Rank {rank} has the piece {piece!r}. A piece is ("F", micro-batch), ("B", '
+            'micro-batch) or ("W", micro-batch), with a chunk of the model as a third number where '
+            "a rank holds several."
+        )
+    return (kind, *found)
+
+
+def _check_row(rank: int, rows: Rows, wanted: Iterable[Iterable[Piece]]) -> None:
+    place: dict[Piece, int] = {}
+    for number, piece in enumerate(rows[rank]):
+        if place.setdefault((*piece[:2], chunk_of(piece)), number) != number:
+            raise LabError(f"Rank {rank} has {_words(rank, piece, rows)} twice. Remove one.")
+    for pieces in wanted:
+        before = -1
+        for piece in pieces:
+            after = place.get(piece)
+            if after is not None and after > before:
+                before = after
+                continue
+            what = _words(rank, piece, rows)
+            if after is None:
+                raise LabError(f"Rank {rank} has no {what}. Add it to its row.")
+            first = KINDS[KINDS.index(str(piece[0])) - 1]
+            raise LabError(
+                f"Rank {rank} has {what} before its {first}. Move that {piece[0]} behind it."
+            )
+
+
+def _runs(rank: int, rows: Rows, size: int, chunks: int) -> list[Run]:
+    """The row in numbers: 3 kinds of M micro-batches for the first stage, then the second."""
+    found, ranks = [], len(rows)
+    last = ranks * chunks - 1
+    for piece in rows[rank]:
+        kind, stage = KINDS.index(str(piece[0])), chunk_of(piece) * ranks + rank
+        number = (3 * stage + kind) * size + int(piece[1])
+        if kind == 0:  # F takes the previous stage's F
+            needs = number - 3 * size if stage else -1
+        elif kind == 1 and stage < last:  # B the next stage's B
+            needs = number + 3 * size
+        else:  # W its own B, and the last stage's B its own F
+            needs = number - size
+        crosses = needs >= 0 and abs(needs - number) > size and ranks > 1
+        found.append(Run(rank, kind, number, needs, crosses))
+    return found
+
+
+def _deadlock(rows: Rows, pieces: list[list[Run]], reached: list[int]) -> LabError:
+    """Which rank waits for which, once round the circle."""
+    owner = {one.number: (one.rank, piece) for row, names in zip(pieces, rows, strict=True)
+             for one, piece in zip(row, names, strict=True)}  # fmt: skip
+    rank = next(r for r in range(len(rows)) if reached[r] < len(pieces[r]))
+    path: list[int] = []
+    while rank not in path:
+        path.append(rank)
+        rank = owner[pieces[rank][reached[rank]].needs][0]
+    waits = []
+    for one in path[path.index(rank) :]:
+        other, needed = owner[pieces[one][reached[one]].needs]
+        mine = _words(one, rows[one][reached[one]], rows)
+        theirs = f"{_words(other, needed, rows)} on rank {other}"
+        waits.append(f"rank {one} waits, before {mine}, for {theirs}")
+    return LabError(
+        f"The schedule deadlocks: {'; '.join(waits)}. In one of these rows, move what the other "
+        "rank waits for forward."
+    )
+
+
+def _words(rank: int, piece: Piece, rows: Rows) -> str:
+    chunk = chunk_of(piece)
+    where = f" of chunk {chunk} (stage {chunk * len(rows) + rank})"
+    return f"{piece[0]} of micro-batch {piece[1]}{where if count(rows)[1] > 1 else ''}"

@@ -1,0 +1,259 @@
+"""A schedule, and when each of its pieces runs: modelled by a clock, or measured in a run.
+
+>>> from labkit.pipelines import schedule
+>>> t = schedule("1f1b", stages=4, microbatches=8).timeline(forward=1.0, backward=2.0)
+>>> t.total, t.bubble, t.ratio_to_ideal, t.peak_activations
+(33.0, 9.0, 0.375, [4, 3, 2, 1])
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import fsum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from labkit.arguments import number
+from labkit.kinds import Kind, LabError, measured, modelled, percent_text
+from labkit.pipelines.rows import Piece, Run, checked, count, in_order, short
+from labkit.plain import stored, write_text
+
+if TYPE_CHECKING:
+    from labkit.views.figure import Picture
+    from labkit.views.pipeline import Player
+
+__all__ = ["Schedule", "Timeline", "measured_timeline"]
+
+Times: TypeAlias = tuple[tuple[float, ...], ...]
+SHOWN = 30  # pieces of a row that a repr writes
+CLOCK = "a piece starts when its rank is free and its input is there"
+
+
+@stored
+@dataclass(frozen=True)
+class Schedule:
+    """`rows[r]` lists the pieces of rank r, in order. Without W, a B is the whole backward pass."""
+
+    rows: list[list[Piece]]
+    name: str = "own schedule"
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", checked(self.rows))
+        _ = self.order  # or it deadlocks
+
+    @property
+    def stages(self) -> int:
+        """The ranks; with several chunks, each holds as many stages of the model."""
+        return len(self.rows)
+
+    @cached_property
+    def microbatches(self) -> int:
+        """The micro-batches of one step."""
+        return count(self.rows)[0]
+
+    @cached_property
+    def chunks(self) -> int:
+        """Chunks of the model on each rank."""
+        return count(self.rows)[1]
+
+    @cached_property
+    def order(self) -> list[Run]:
+        """All pieces in an order in which each comes after what it needs."""
+        return in_order(self.rows)
+
+    @property
+    def title(self) -> str:
+        """Name and size."""
+        stages, count = self.stages, self.microbatches
+        many = f"{count} micro-batch{'es' * (count > 1)}"
+        return f"{self.name}, {stages} stage{'s' * (stages > 1)} × {many}"
+
+    @cached_property
+    def has_weights(self) -> bool:
+        """Whether W is a piece of its own."""
+        return any(piece[0] == "W" for row in self.rows for piece in row)
+
+    def peaks(self, before_backward: float = 1.0, before_weights: float = 1.0) -> list[float]:
+        """What each rank holds at most, for what a micro-batch keeps until its B and then until W.
+
+        A chunk holds its share of a stage. The defaults count micro-batches.
+        """
+        found = []
+        for row in self.rows:
+            held = [0, 0]
+            most: float = 0
+            for piece in row:
+                held[0] += {"F": 1, "B": -1, "W": 0}[str(piece[0])]
+                held[1] += {"F": 0, "B": int(self.has_weights), "W": -1}[str(piece[0])]
+                most = max(most, held[0] * before_backward + held[1] * before_weights)
+            share = most / self.chunks
+            found.append(int(share) if share == int(share) else share)
+        return found
+
+    def timeline(
+        self,
+        forward: float | Sequence[float] = 1.0,
+        backward: float | Sequence[float] = 2.0,
+        *,
+        weight: float | Sequence[float] | None = None,
+        hop: float = 0.0,
+    ) -> Timeline:
+        """When each piece runs, if a stage takes these times, and a message to a neighbour `hop`.
+
+        A list gives each rank its own time. Without `weight`, half of `backward` is W where W is a
+        piece; with it, a schedule without W takes `backward` + `weight` for a B.
+        """
+        return _play(self, forward, backward, weight, hop)
+
+    def __repr__(self) -> str:
+        lines = [self.title, *([self.note] if self.note else [])]
+        for rank, row in enumerate(self.rows):
+            shown = " ".join(short(piece) for piece in row[:SHOWN])
+            lines.append(f"rank {rank}: {shown}{' …' if len(row) > SHOWN else ''}")
+        return "\n".join(lines)
+
+
+@stored
+@dataclass(frozen=True)
+class Timeline:
+    """`starts[r][i]` and `ends[r][i]` are those of piece i in row r of the schedule."""
+
+    schedule: Schedule
+    starts: Times
+    ends: Times
+    kind: Kind
+
+    @property
+    def total(self) -> float:
+        """From the first start to the last end."""
+        return max(row[-1] for row in self.ends) - min(row[0] for row in self.starts)
+
+    @property
+    def step(self) -> float:
+        """The longest time of one rank from its first start to its last end.
+
+        It differs from `total` where ranks end one after the other, as they began: in ZB-H2, whose
+        ranks begin the next step without waiting for each other.
+        """
+        pairs = zip(self.starts, self.ends, strict=True)
+        return max(ends[-1] - starts[0] for starts, ends in pairs)
+
+    @property
+    def ideal(self) -> float:
+        """The work of all ranks, divided equally."""
+        pairs = zip(self.starts, self.ends, strict=True)
+        return fsum(b - a for row in pairs for a, b in zip(*row, strict=True)) / len(self.starts)
+
+    @property
+    def bubble(self) -> float:
+        """The time in a step in which a rank does not compute: `step` - `ideal`."""
+        return self.step - self.ideal
+
+    @property
+    def ratio_to_ideal(self) -> float:
+        """The bubble over the ideal time, as Megatron-LM gives it."""
+        return self.bubble / self.ideal
+
+    @property
+    def share_of_total(self) -> float:
+        """The bubble over the time of the step, as GPipe and zero-bubble give it."""
+        return self.bubble / self.step
+
+    @property
+    def peak_activations(self) -> list[float]:
+        """How many micro-batches of a full stage each rank holds at most.
+
+        One is held from its F until its B, or until its W where that is a piece of its own.
+        `schedule.peaks(b, w)` counts what is kept until B and until W separately.
+        """
+        return self.schedule.peaks()
+
+    def figure(self, *others: Timeline) -> Picture:
+        """A lane for each rank; other timelines below, on the same axis."""
+        from labkit.views.pipeline import figure
+
+        return figure((self, *others))
+
+    def player(self) -> Player:
+        """The timeline piece by piece, by buttons and keys."""
+        from labkit.views.pipeline import Player
+
+        return Player(self)
+
+    def to_chrome(self, path: str | Path) -> Path:
+        """Write the trace format of chrome://tracing and ui.perfetto.dev; a time of 1 is 1 s."""
+        events: list[dict[str, Any]] = []
+        for rank, row in enumerate(self.schedule.rows):
+            lane = {"pid": 0, "tid": rank}
+            name = {"name": f"rank {rank}"}
+            events.append({"name": "thread_name", "ph": "M", "args": name, **lane})
+            for piece, a, b in zip(row, self.starts[rank], self.ends[rank], strict=True):
+                times = {"ph": "X", "ts": 1e6 * a, "dur": 1e6 * (b - a)}
+                events.append({"name": short(piece), "cat": piece[0], **times, **lane})
+        about = {"schedule": self.schedule.name, "kind": str(self.kind)}
+        return write_text(path, json.dumps({"traceEvents": events, "otherData": about}))
+
+    def __repr__(self) -> str:
+        peaks = ", ".join(f"{one:.4g}" for one in self.peak_activations[:8])
+        more = ", …" if len(self.starts) > 8 else ""
+        lines = [
+            f"{self.schedule.title}: total {self.total:.4g}",
+            f"bubble {self.bubble:.4g}: {percent_text(self.ratio_to_ideal)} of the ideal "
+            f"{self.ideal:.4g}, {percent_text(self.share_of_total)} of the step",
+            f"micro-batches held at most: {peaks}{more}",
+            *([self.schedule.note] if self.schedule.note else []),
+            f"{self.kind}.",
+        ]
+        return "\n".join(lines)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        data, metadata = self.player()._repr_mimebundle_(include, exclude)
+        return {**data, "text/plain": repr(self)}, metadata
+
+
+def _play(schedule: Schedule, forward: Any, backward: Any, weight: Any, hop: float) -> Timeline:
+    """The clock."""
+    ranks, chunks = schedule.stages, schedule.chunks
+    fs, bs = _times("forward", forward, ranks), _times("backward", backward, ranks)
+    ws = [0.0] * ranks if weight is None else _times("weight", weight, ranks)
+    if schedule.has_weights and weight is None:
+        bs = ws = [one / 2 for one in bs]
+    elif not schedule.has_weights:
+        bs = [b + w for b, w in zip(bs, ws, strict=True)]
+    seconds = [[one / chunks for one in times] for times in (fs, bs, ws)]
+    number("hop", hop, at_least=0)
+    ended = [0.0] * (3 * ranks * chunks * schedule.microbatches + 1)  # the last one for needs -1
+    free = [0.0] * ranks
+    starts: list[list[float]] = [[] for _ in range(ranks)]
+    ends: list[list[float]] = [[] for _ in range(ranks)]
+    for rank, kind, piece, needs, crosses in schedule.order:
+        start = max(free[rank], ended[needs] + hop * crosses)
+        ended[piece] = free[rank] = end = start + seconds[kind][rank]
+        starts[rank].append(start)
+        ends[rank].append(end)
+    given = {"F": fs, "B": bs, **({"W": ws} if schedule.has_weights else {}), "hop": [hop]}
+    ranges = {name: sorted({min(times), max(times)}) for name, times in given.items()}
+    values = [f"{name} {' to '.join(f'{t:g}' for t in ends)}" for name, ends in ranges.items()]
+    clock = modelled(f"{CLOCK}; {', '.join(values)}")
+    return Timeline(schedule, tuple(map(tuple, starts)), tuple(map(tuple, ends)), clock)
+
+
+def measured_timeline(schedule: Schedule, spans: Sequence[Any], on: str) -> Timeline:
+    """The timeline of a run: for each rank the start and end of each piece, on one clock."""
+    if [len(row) for row in spans] != [len(row) for row in schedule.rows]:
+        raise LabError("spans needs (start, end) of each piece of each row, in order.")
+    first = min(start for row in spans for start, _ in row)
+    starts = tuple(tuple(start - first for start, _ in row) for row in spans)
+    ends = tuple(tuple(end - first for _, end in row) for row in spans)
+    return Timeline(schedule, starts, ends, measured(on))
+
+
+def _times(name: str, value: Any, ranks: int) -> list[float]:
+    listed = list(value) if hasattr(value, "__len__") else [value] * ranks
+    if len(listed) != ranks:
+        raise LabError(f"{name} needs one time, or one for each of {ranks} ranks, got {value!r}.")
+    return [number(name, one, above=0) for one in listed]

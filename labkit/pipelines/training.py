@@ -1,0 +1,195 @@
+"""A model trained by a schedule: one layer for each stage, on any communicator of mpi4py's calls.
+
+`one_step` is the program of a rank. It runs in `collectives.run`, in the processes of
+`labkit.cluster` and under MPI.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+from labkit.arguments import whole
+from labkit.pipelines.timeline import Schedule
+
+__all__ = ["Rank", "initial_weights", "rehearse", "serial_weights", "train"]
+
+WIDTH, SIZE = 16, 4  # of a layer, and of a micro-batch
+Array: TypeAlias = Any
+
+
+@dataclass
+class Rank:
+    """What a rank has counted: micro-batches held at most, pieces of the last step, losses."""
+
+    held: float
+    spans: list[tuple[float, float]]
+    losses: list[float]
+
+
+def one_step(
+    comm: Any, schedule: Schedule, layers: list[Any], inputs: Array, targets: Array
+) -> Rank:
+    """Each piece of this rank's row: receive what it needs, compute, send what it makes.
+
+    Sends are nonblocking: with blocking ones, two neighbours that send at the same time deadlock.
+    """
+    import numpy as np
+
+    rank, ranks, size = comm.Get_rank(), comm.Get_size(), schedule.microbatches
+    before, after, last = (rank - 1) % ranks, (rank + 1) % ranks, ranks * schedule.chunks - 1
+    kept: dict[tuple[int, int], Any] = {}  # what a micro-batch needs until its B, or its W
+    sends, spans, held, loss = [], [], 0, 0.0
+    for kind, m, *chunks in schedule.rows[rank]:
+        chunk = chunks[0] if chunks else 0
+        stage, layer = chunk * ranks + rank, layers[chunk]
+        tag = 2 * (stage * size + m)  # of activations for this piece; odd ones are of gradients
+        received = np.empty_like(inputs[m])
+        if kind == "F" and stage > 0:
+            comm.Recv(received, source=before, tag=tag)
+        elif kind == "B" and stage < last:
+            comm.Recv(received, source=after, tag=tag + 1)
+        began = time.monotonic()
+        if kind == "F":
+            x = received if stage > 0 else inputs[m]
+            y = layer.forward(x)
+            kept[m, chunk] = x, y
+            held = max(held, len(kept))
+        elif kind == "B":
+            x, y = kept[m, chunk]
+            if stage == last:  # the loss: the mean of squares over the whole batch
+                received[:] = 2 * (y - targets[m]) / targets.size
+                loss += float(((y - targets[m]) ** 2 / targets.size).sum())
+            dx, deltas = layer.backward(y, received)
+            kept[m, chunk] = x, deltas
+        if kind == "W" or (kind == "B" and not schedule.has_weights):
+            layer.weight_gradient(*kept.pop((m, chunk)))
+        spans.append((began, time.monotonic()))
+        if kind == "F" and stage < last:
+            sends.append(comm.Isend(y, dest=after, tag=tag + 2 * size))
+        elif kind == "B" and stage > 0:
+            sends.append(comm.Isend(dx, dest=before, tag=tag + 1 - 2 * size))
+    for send in sends:
+        send.Wait()
+    return Rank(held / schedule.chunks, spans, [loss])
+
+
+@cache
+def pieces() -> tuple[Any, Any, Any]:
+    """F, B and W of a dense layer by hand: a GradientTape would compute B and W in one piece.
+
+    `weights` is a Variable. A plain tensor that a tf.function finds in an object is a constant to
+    it, and every step would compute with the weights of the first.
+    """
+    import tensorflow as tf
+
+    def forward(weights: Any, relu: bool, x: Any) -> Any:
+        y = x @ weights[:-1] + weights[-1]  # the last row is the bias
+        return tf.nn.relu(y) if relu else y
+
+    def backward(weights: Any, relu: bool, y: Any, dy: Any) -> Any:
+        deltas = tf.where(y > 0, dy, 0.0) if relu else dy
+        return deltas @ tf.transpose(weights[:-1]), deltas
+
+    def weight_gradient(gradient: Any, x: Any, deltas: Any) -> None:
+        bias = tf.reduce_sum(deltas, axis=0, keepdims=True)
+        gradient.assign_add(tf.concat([tf.transpose(x) @ deltas, bias], axis=0))
+
+    return tf.function(forward), tf.function(backward), tf.function(weight_gradient)
+
+
+class Layer:
+    """A dense layer of one stage, with or without ReLU: numpy arrays in and out."""
+
+    def __init__(self, weights: Array, *, relu: bool) -> None:
+        import tensorflow as tf
+
+        self.weights = w = tf.Variable(weights)
+        self.gradient = tf.Variable(tf.zeros_like(w))
+        forward, backward, weight_gradient = pieces()
+        self.forward = lambda x: forward(w, relu, x).numpy()
+        self.backward = lambda y, dy: [one.numpy() for one in backward(w, relu, y, dy)]
+        self.weight_gradient = lambda x, deltas: weight_gradient(self.gradient, x, deltas)
+
+    def update(self, rate: float) -> None:
+        """One step of gradient descent."""
+        self.weights.assign_sub(rate * self.gradient)
+        self.gradient.assign(0 * self.gradient)
+
+
+def train(
+    comm: Any, buffer: Array, schedule: Schedule, *, steps: int = 20, rate: float = 0.5
+) -> Rank:
+    """Train the stages of this rank, whose weights are `buffer`, in place."""
+    whole("steps", steps, at_least=1)
+    last = schedule.stages * schedule.chunks - 1
+    stages = [chunk * schedule.stages + comm.Get_rank() for chunk in range(schedule.chunks)]
+    layers = [Layer(one, relu=k < last) for one, k in zip(buffer, stages, strict=True)]
+    inputs, targets = _data(schedule)
+    done = []
+    for _ in range(steps):
+        done.append(one_step(comm, schedule, layers, inputs, targets))
+        for layer in layers:
+            layer.update(rate)
+    for one, layer in zip(buffer, layers, strict=True):
+        one[:] = layer.weights.numpy()
+    return Rank(done[-1].held, done[-1].spans, [one.losses[0] for one in done])
+
+
+def initial_weights(schedule: Schedule) -> list[Array]:
+    """For each rank an array of the weights of its layers, the same every time."""
+    import numpy as np
+
+    count = schedule.stages * schedule.chunks
+    made = np.random.default_rng(1).normal(0, 0.35, (count, WIDTH + 1, WIDTH)).astype("float32")
+    return [made[rank :: schedule.stages].copy() for rank in range(schedule.stages)]
+
+
+def serial_weights(schedule: Schedule, *, steps: int = 20, rate: float = 0.5) -> list[Array]:
+    """What one device makes of `initial_weights`: the whole batch at once, and a GradientTape."""
+    import tensorflow as tf
+
+    parts = [[tf.Variable(one) for one in part] for part in initial_weights(schedule)]
+    *hidden, last = [part[chunk] for chunk in range(schedule.chunks) for part in parts]
+    inputs, targets = (one.reshape(-1, WIDTH) for one in _data(schedule))
+    for _ in range(steps):
+        with tf.GradientTape() as tape:
+            x = inputs
+            for one in hidden:
+                x = tf.nn.relu(x @ one[:-1] + one[-1])
+            loss = tf.reduce_mean((x @ last[:-1] + last[-1] - targets) ** 2)
+        weights = [*hidden, last]
+        for one, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+            one.assign_sub(rate * gradient)
+    return [tf.stack(part).numpy() for part in parts]
+
+
+def rehearse(comm: Any, schedule: Schedule, forward: float = 0.05, backward: float = 0.1) -> Rank:
+    """One step with the messages of training, and a sleep of so many seconds for its computation.
+
+    The `spans` of all ranks make a `measured_timeline`.
+    """
+    halves = [backward / 2] * 2 if schedule.has_weights else [backward, 0.0]
+    f, b, w = (one / schedule.chunks for one in (forward, *halves))
+    sleep: Any = time.sleep  # returns None, so that `or` goes on
+    layer = SimpleNamespace(
+        forward=lambda x: sleep(f) or x,
+        backward=lambda y, dy: sleep(b) or (dy, dy),
+        weight_gradient=lambda x, deltas: sleep(w),
+    )
+    inputs, targets = _data(schedule)
+    comm.Barrier()
+    return one_step(comm, schedule, [layer] * schedule.chunks, inputs, targets)
+
+
+def _data(schedule: Schedule) -> tuple[Array, Array]:
+    """Inputs and targets, [micro-batch, example, feature], the same on every rank."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    shape = (schedule.microbatches, SIZE, WIDTH)
+    inputs = random.normal(size=shape).astype("float32")
+    return inputs, np.tanh(inputs[..., ::-1]).astype("float32")

@@ -1,0 +1,138 @@
+"""The timeline of a pipeline: as a figure, and as a page to step through without a kernel."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from labkit.kinds import Kind, modelled
+from labkit.plain import write_text
+from labkit.views.embed import document, embedded, gzipped
+from labkit.views.figure import Picture
+from labkit.views.timeline import Bar, Lanes, State
+
+MODULES = ("page", "pipeline")
+KINDS = {"F": ("F: forward", 0), "B": ("B: backward", 1), "W": ("W: gradient of the weights", 2)}
+
+
+def figure(timelines: Sequence[Any]) -> Picture:
+    """One below the other on one time axis, each with its title where there are several."""
+    drawn = lanes(timelines)
+    what = " ".join(repr(one).replace("\n", "; ") for one in timelines)
+    return drawn.board.picture(f"Timeline of {what} {drawn.words()}")
+
+
+def lanes(timelines: Sequence[Any], title: str = "") -> Lanes:
+    """The board of the figure."""
+    chunks = max(one.schedule.chunks for one in timelines)
+    names: list[str] = []
+    bars: list[Bar] = []
+    kinds = {one.kind.name for one in timelines}
+    for one in timelines:
+        if len(timelines) > 1:
+            names.append(one.schedule.name + (f", {one.kind.name}" if len(kinds) > 1 else ""))
+        for rank, peak in enumerate(one.peak_activations):
+            bars.append(Bar(len(names), "waits", 0.0, one.total))
+            bars += _pieces(one, rank, len(names))
+            names.append(f"rank {rank}, holds {peak:.3g}")
+    sizes = {one.schedule.title.removeprefix(one.schedule.name) for one in timelines}
+    several = f"Pipelines{sizes.pop() if len(sizes) == 1 else ''}"
+    about = "A rank “holds” the activations of so many micro-batches at most."
+    about += " Chunk 0 is above, the next ones below it." if chunks > 1 else ""
+    return Lanes(
+        title or (timelines[0].schedule.title if len(timelines) == 1 else several), about, bars,
+        _states(chunks), names, _kind(timelines), unit="" if "measured" in kinds else "time",
+    )  # fmt: skip
+
+
+def _kind(timelines: Sequence[Any]) -> Kind:
+    """Of all of them; where some are modelled, that is said beside the others'."""
+    kinds: list[Kind] = sorted({one.kind for one in timelines}, key=lambda kind: kind.name)
+    if len(kinds) == 1:
+        return kinds[0]
+    clock = "a piece starts when its rank is free and its input is there"
+    if kinds[0].name == "modelled":
+        return modelled(clock)
+    return Kind(kinds[0].name, f"{kinds[0].source}; the others are modelled: {clock}")
+
+
+def _pieces(timeline: Any, rank: int, lane: int) -> list[Bar]:
+    found = []
+    times = zip(timeline.starts[rank], timeline.ends[rank], strict=True)
+    for (kind, m, *chunk), (start, end) in zip(timeline.schedule.rows[rank], times, strict=True):
+        state = f"{kind} of chunk {chunk[0]}" if chunk and chunk[0] else kind
+        found.append(Bar(lane, state, start, end, (f"{kind}{m}", f"{m}")))
+    return found
+
+
+def _states(chunks: int) -> dict[str, State]:
+    """Of several chunks each has a part of the lane's height."""
+    high = 0.72 / chunks
+    states = {"waits": State("waits (bubble)", None)}
+    for kind, (name, series) in KINDS.items():
+        states[kind] = State(name, series, 0.08, high, margin=5)
+        for chunk in range(1, chunks):
+            top = 0.08 + chunk * high
+            states[f"{kind} of chunk {chunk}"] = State("", series, top, high, margin=5)
+    return states
+
+
+@dataclass(frozen=True)
+class Player:
+    """Name it in a cell, or save it as a page."""
+
+    timeline: Any
+
+    @cached_property
+    def still(self) -> Picture:
+        """The picture that stands for it where nothing can play."""
+        drawn: Picture = self.timeline.figure()
+        return drawn
+
+    def html(self) -> str:
+        """A piece of a page that needs nothing else: no kernel, no network."""
+        data = gzipped(json.dumps(content(self.timeline), separators=(",", ":")))
+        key = hashlib.sha256(data.encode()).hexdigest()[:12]
+        alt, png = self.still.alt, self.still.png
+        return embedded("pipeline", MODULES, {"alt": alt, "data": data}, key=key, alt=alt, png=png)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as a page of its own, for a browser, a mail or a web site."""
+        return write_text(path, document(self.html(), self.timeline.schedule.title))
+
+    def __repr__(self) -> str:
+        return self.still.alt
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        if os.environ.get("LABKIT_PICTURES") == "still":
+            return self.still._repr_mimebundle_()
+        return {"text/plain": repr(self), "text/html": self.html()}, {}
+
+
+def content(timeline: Any) -> dict[str, Any]:
+    """What the page shows: for each rank its pieces as [kind, micro-batch, chunk, start, end]."""
+    schedule = timeline.schedule
+    first = min(row[0] for row in timeline.starts)
+    return {
+        "title": schedule.title,
+        "kind": str(timeline.kind),
+        "unit": " s" if timeline.kind.name == "measured" else "",
+        "chunks": schedule.chunks,
+        "weights": schedule.has_weights,
+        "tiles": {
+            "total": f"{timeline.total:.4g}", "bubble": f"{timeline.bubble:.4g}",
+            "over the ideal time": f"{100 * timeline.ratio_to_ideal:.1f} %",
+            "share of the step": f"{100 * timeline.share_of_total:.1f} %",
+        },
+        "rows": [
+            [(*(*piece, 0)[:3], round(a - first, 9), round(b - first, 9))
+             for piece, a, b in zip(row, starts, ends, strict=True)]
+            for row, starts, ends in zip(schedule.rows, timeline.starts, timeline.ends, strict=True)
+        ],
+    }  # fmt: skip

@@ -1,0 +1,214 @@
+"""Bubbles and peaks are the published ones, and the clock is the longest path."""
+
+import json
+import random
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit import LabError, pipelines
+from labkit.plain import dump, load
+from tests.pipelines import oracles
+
+NAMES = ("naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2")
+TIMES = [(1.0, 1.0, 1.0), (1.0, 1.5, 0.75), (2.0, 1.0, 1.0), (1.0, 2.0, 0.5)]
+
+
+def made(name, p, m, v=1):
+    return pipelines.schedule(
+        name, stages=p, microbatches=p * m if name == "interleaved" else m, chunks=v
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bubbles_and_peaks_are_the_published_ones(name):
+    chunks = range(1, 5) if name == "interleaved" else [1]
+    for p, count, v in product(range(1, 7), range(1, 14), chunks):
+        s = made(name, p, count, v)
+        m = s.microbatches
+        assert s.peaks() == [oracles.peak(name, p, m, v, rank) for rank in range(p)]
+        enough = {"zb-h1": p, "zb-h2": 2 * p - 1}.get(name, 1)
+        assert bool(s.note) == (m < enough)
+        for forward, backward, weight in TIMES:
+            t = s.timeline(forward, backward, weight=weight)
+            ideal = m * (forward + backward + weight)
+            assert t.ideal == pytest.approx(ideal)
+            bubble = oracles.bubble(name, p, m, v, forward, backward, weight)
+            if m < enough:
+                assert t.bubble > bubble
+                continue
+            assert t.bubble == pytest.approx(bubble)
+            assert t.ratio_to_ideal == pytest.approx(bubble / ideal)
+            assert t.share_of_total == pytest.approx(bubble / (ideal + bubble))
+            if name != "zb-h2":
+                assert t.total == pytest.approx(ideal + bubble)
+            elif forward == backward == weight:  # the ranks end one after the other
+                assert t.total == pytest.approx(ideal + (p - 1) * forward)
+
+
+def test_zb_h1_waits_longer_than_its_formula_where_w_is_longer_than_f():
+    t = made("zb-h1", 4, 8).timeline(1.0, 1.0, weight=3.0)
+    assert t.bubble > oracles.bubble("zb-h1", 4, 8, 1, 1.0, 1.0, 3.0)
+
+
+@pytest.mark.parametrize("p", [2, 3, 8])
+def test_what_zero_bubble_keeps_is_what_its_paper_says(p):
+    b, w = 5.0, 2.0
+    for rank, (h1, h2) in enumerate(
+        zip(made("zb-h1", p, 3 * p).peaks(b, w), made("zb-h2", p, 3 * p).peaks(b, w), strict=True)
+    ):
+        i = rank + 1
+        assert h1 == (p - i + 1) * b + (i - 1) * w
+        assert h2 == (2 * p - 2 * i + 1) * b + (2 * i - 2) * w
+
+
+def test_the_share_of_the_zero_bubble_paper_and_the_ratio_of_the_ultra_scale_playbook():
+    assert made("1f1b", 8, 24).timeline(1, 1, weight=1).share_of_total == pytest.approx(7 / 31)
+    ratios = [made("interleaved", 8, 1, v).timeline().ratio_to_ideal for v in (1, 2, 4)]
+    assert ratios == pytest.approx([7 / 8, 7 / 16, 7 / 32])
+
+
+def test_with_a_hop_1f1b_waits_in_its_steady_phase_and_gpipe_does_not():
+    found = {(name, m): made(name, 4, m).timeline(1.0, 2.0, hop=0.1).bubble
+             for name in ("gpipe", "1f1b") for m in (8, 16)}  # fmt: skip
+    assert [found["1f1b", 8], found["1f1b", 16]] == pytest.approx([10.6, 11.8])
+    assert [found["gpipe", 8], found["gpipe", 16]] == pytest.approx([9.6, 9.6])
+
+
+@st.composite
+def runnable(draw):
+    """Rows of a random order in which each piece comes after what it needs."""
+    p, m, v = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(1, 2))
+    weights, pick = draw(st.booleans()), random.Random(draw(st.integers(0, 10**6)))
+    kinds = "FBW" if weights else "FB"
+    open_ = {(k, i, s) for k in kinds for i in range(m) for s in range(p * v)}
+    rows = [[] for _ in range(p)]
+    while open_:
+
+        def ready(one):
+            kind, i, s = one
+            before = {"F": ("F", i, s - 1), "B": ("B", i, s + 1), "W": ("B", i, s)}[kind]
+            return before not in open_ and (kind != "B" or ("F", i, s) not in open_)
+
+        kind, i, s = pick.choice(sorted(filter(ready, open_)))
+        open_.remove((kind, i, s))
+        rows[s % p].append((kind, i) if v == 1 else (kind, i, s // p))
+    return rows
+
+
+@settings(max_examples=60, deadline=None)
+@given(runnable(), st.lists(st.floats(0.1, 3), min_size=12, max_size=12), st.floats(0, 1))
+def test_any_schedule_that_can_run_takes_its_longest_path(rows, times, hop):
+    s = pipelines.Schedule(rows)
+    p = s.stages
+    forward, backward, weight = times[:p], times[4 : 4 + p], times[8 : 8 + p]
+    t = s.timeline(forward, backward, weight=weight, hop=hop)
+    if not s.has_weights:
+        backward = [b + w for b, w in zip(backward, weight, strict=True)]
+    seconds = {"F": forward, "B": backward, "W": weight}
+    seconds = {kind: [one / s.chunks for one in found] for kind, found in seconds.items()}
+    starts = oracles.longest_path(rows, seconds, hop)
+    for (rank, place), start in starts.items():
+        assert t.starts[rank][place] == pytest.approx(start)
+    last = "W" if s.has_weights else "B"
+    for rank, row in enumerate(rows):  # what is held, counted over time
+        begin = [t.starts[rank][i] for i, one in enumerate(row) if one[0] == "F"]
+        end = [t.ends[rank][i] for i, one in enumerate(row) if one[0] == last]
+        held = max(sum(b <= now for b in begin) - sum(e <= now for e in end) for now in begin)
+        assert t.peak_activations[rank] == pytest.approx(held / s.chunks)
+    assert load(dump(t)) == t
+    assert load(dump(s)) == s
+
+
+GOOD = pipelines.schedule("1f1b", stages=3, microbatches=4).rows
+
+
+def changed(change):
+    rows = [list(row) for row in GOOD]
+    change(rows)
+    return rows
+
+
+def swap(rank, i, j):
+    def change(rows):
+        rows[rank][i], rows[rank][j] = rows[rank][j], rows[rank][i]
+
+    return changed(change)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (swap(2, 0, 1), ["Rank 2", "B of micro-batch 0", "before its F"]),
+        (changed(lambda rows: rows[1].remove(("B", 3))), ["Rank 1", "no B of micro-batch 3"]),
+        (changed(lambda rows: rows[1].append(("F", 3))), ["Rank 1", "F of micro-batch 3", "twice"]),
+        (changed(lambda rows: rows[0].append(("W", 2))), ["Rank 0", "no W of micro-batch 0"]),
+        ([[("F", 0), ("X", 0)]], ["Rank 0", "('X', 0)"]),
+        ([[("F", 0), ("B", 0)], [("F", -1)]], ["Rank 1", "-1"]),
+        ([], ["a row for each rank"]),
+        ([("F", 0), ("B", 0)], ["Rank 0", "'F'"]),
+        (
+            [[("F", 0, 0), ("F", 0, 1), ("B", 0, 0), ("B", 0, 1)]],
+            ["deadlock", "B of micro-batch 0", "stage 1"],
+        ),
+        (
+            [[("F", 0), ("B", 0), ("F", 1), ("B", 1)], [("F", 1), ("F", 0), ("B", 0), ("B", 1)]],
+            [
+                "deadlock",
+                "rank 0 waits, before B of micro-batch 0, for B of micro-batch 0 on rank 1",
+                "rank 1 waits, before F of micro-batch 1, for F of micro-batch 1 on rank 0",
+            ],
+        ),
+    ],
+)
+def test_an_impossible_schedule_is_refused_with_rank_micro_batch_and_piece(rows, words):
+    with pytest.raises(LabError) as refused:
+        pipelines.Schedule(rows)
+    assert [word for word in words if word not in str(refused.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda: pipelines.schedule("2f2b", stages=4, microbatches=8), "zb-h2"),
+        (lambda: pipelines.schedule("interleaved", stages=4, microbatches=6), "multiple of 4"),
+        (lambda: pipelines.schedule("1f1b", stages=0, microbatches=6), "stages"),
+        (lambda: pipelines.Schedule(GOOD).timeline(forward=[1, 2]), "3 ranks"),
+        (lambda: pipelines.Schedule(GOOD).timeline(backward=0), "backward"),
+        (lambda: pipelines.Schedule(GOOD).timeline(hop=-1), "hop"),
+    ],
+)
+def test_a_wrong_argument_is_named(call, word):
+    with pytest.raises(LabError, match=word):
+        call()
+
+
+def test_an_own_schedule_is_a_copy_and_may_be_a_changed_one():
+    rows = changed(lambda rows: rows[0].sort(key=lambda piece: piece[0] == "B"))
+    own = pipelines.Schedule(rows)
+    rows[0].clear()
+    assert own.rows[0][:4] == [("F", 0), ("F", 1), ("F", 2), ("F", 3)]
+    assert own.timeline().peak_activations == [4, 2, 1]
+
+
+def test_unequal_stages_count_as_bubble():
+    t = made("gpipe", 2, 10).timeline(forward=[1, 3], backward=[2, 6])
+    assert t.total == pytest.approx(1 + 10 * 9 + 2)
+    assert t.bubble == pytest.approx(t.total - 10 * (3 + 9) / 2)
+
+
+def test_a_chrome_trace_has_every_piece_and_its_kind(tmp_path):
+    t = made("zb-h1", 3, 4).timeline(1, 1, weight=1)
+    found = json.loads(t.to_chrome(tmp_path / "t.json").read_text())
+    pieces = [one for one in found["traceEvents"] if one["ph"] == "X"]
+    assert len(pieces) == 3 * 4 * 3
+    assert max(one["ts"] + one["dur"] for one in pieces) == pytest.approx(1e6 * t.total)
+    assert found["otherData"]["kind"].startswith("modelled")
+
+
+def test_64_stages_and_1024_micro_batches_are_still_exact():
+    t = made("zb-h2", 64, 1024).timeline(1, 1, weight=1)
+    assert (t.bubble, t.total) == (0, 3 * 1024 + 63)
+    assert set(t.peak_activations) == {127}
