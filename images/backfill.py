@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from labkit.cluster.queue_model import Request, queue
-from labkit.views.queue_figure import queue_board
 from labkit.views.sketch import Sketch
+from labkit.views.timeline import queue_board
 
 ALT = (
     "Eight devices over 13 hours, modelled. Job A runs on five of them from hour 0 to 4. B, "

@@ -8,9 +8,9 @@ from labkit.views.sketch import Sketch
 
 ALT = (
     "A model in four stages on four ranks, modelled. Above, the whole batch goes through all "
-    "stages at once: one rank computes at a time, and the step takes 36. Below, three micro-batches "
-    "follow each other: several ranks compute at the same time, and the step takes 18. Grey is the "
-    "bubble, the time in which a rank waits."
+    "stages at once: one rank computes at a time, and the step takes 36. Below, three "
+    "micro-batches follow each other: several ranks compute at the same time, and the step takes "
+    "18. Grey is the bubble, the time in which a rank waits."
 )
 
 

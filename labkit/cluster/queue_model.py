@@ -79,9 +79,9 @@ class Schedule:
         return float(one.start - one.request.submitted)
 
     def _repr_mimebundle_(self, **options: object) -> Any:
-        from labkit.views.queue_figure import figure
+        from labkit.views.timeline import queue_figure
 
-        return figure(self)._repr_mimebundle_(**options)
+        return queue_figure(self)._repr_mimebundle_(**options)
 
 
 @dataclass(frozen=True)

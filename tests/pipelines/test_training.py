@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import labkit
 from labkit import collectives, pipelines
 from labkit.kinds import measured
 
@@ -65,3 +66,18 @@ def test_a_rehearsal_measures_each_piece_in_the_order_of_its_inputs(name):
             ends[runs[place].number] = timeline.ends[rank][place]
             assert timeline.ends[rank][place] > timeline.starts[rank][place]
     assert all(ends[needs] < ends[one] for one, needs in numbers.items() if needs >= 0)
+
+
+def test_the_same_program_trains_in_processes():
+    schedule = pipelines.schedule("zb-h1", stages=4, microbatches=8)
+    start = pipelines.initial_weights(schedule)
+
+    def train(rank):
+        found = pipelines.train(labkit.cluster.communicator(), start[rank], schedule, steps=20)
+        return start[rank], found.held
+
+    with labkit.cluster(ranks=4) as c:
+        found = c.run(train)
+    for (mine, _), right in zip(found, pipelines.serial_weights(schedule), strict=True):
+        np.testing.assert_allclose(mine, right, rtol=0, atol=1e-6)
+    assert [held for _, held in found] == schedule.timeline().peak_activations
