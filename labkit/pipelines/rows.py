@@ -58,9 +58,11 @@ def checked(rows: Any) -> Rows:
             f'[[("F", 0), ("B", 0)], …], got {str(rows)[:60]}.'
         )
     size, chunks = count(found)
+    end = 2 + (chunks > 1)  # of a piece: all of them name their chunk, or none does
+    found = [[(*piece, 0)[:end] for piece in row] for row in found]
     kinds = KINDS if any(piece[0] == "W" for row in found for piece in row) else KINDS[:2]
     for rank in range(len(found)):
-        _check_row(rank, found, (((kind, m, chunk) for kind in kinds)
+        _check_row(rank, found, ([(kind, m, chunk)[:end] for kind in kinds]
                                  for m in range(size) for chunk in range(chunks)))  # fmt: skip
     return found
 
@@ -108,10 +110,10 @@ def _piece(rank: int, piece: Any) -> Piece:
 
 
 def _check_row(rank: int, rows: Rows, wanted: Iterable[Iterable[Piece]]) -> None:
-    place: dict[Piece, int] = {}
-    for number, piece in enumerate(rows[rank]):
-        if place.setdefault((*piece[:2], chunk_of(piece)), number) != number:
-            raise LabError(f"Rank {rank} has {_words(rank, piece, rows)} twice. Remove one.")
+    place = {piece: number for number, piece in enumerate(rows[rank])}
+    if len(place) < len(rows[rank]):
+        twice = next(piece for i, piece in enumerate(rows[rank]) if place[piece] != i)
+        raise LabError(f"Rank {rank} has {_words(rank, twice, rows)} twice. Remove one.")
     for pieces in wanted:
         before = -1
         for piece in pieces:
@@ -130,19 +132,19 @@ def _check_row(rank: int, rows: Rows, wanted: Iterable[Iterable[Piece]]) -> None
 
 def _runs(rank: int, rows: Rows, size: int, chunks: int) -> list[Run]:
     """The row in numbers: 3 kinds of M micro-batches for the first stage, then the second."""
-    found, ranks = [], len(rows)
-    last = ranks * chunks - 1
+    ranks, stage_size, found = len(rows), 3 * size, []
+    steps = {}  # from the number of a piece of this kind and chunk to that of what it needs
+    for stage in range(rank, ranks * chunks, ranks):
+        is_last = stage == ranks * chunks - 1
+        # F takes the previous stage's F; B the next one's B, or the last its own F; W its own B.
+        needs = (-stage_size if stage else 0, -size if is_last else stage_size, -size)
+        for kind, name in enumerate(KINDS):
+            steps[name, stage // ranks] = kind, stage * stage_size + kind * size, needs[kind]
     for piece in rows[rank]:
-        kind, stage = KINDS.index(str(piece[0])), chunk_of(piece) * ranks + rank
-        number = (3 * stage + kind) * size + int(piece[1])
-        if kind == 0:  # F takes the previous stage's F
-            needs = number - 3 * size if stage else -1
-        elif kind == 1 and stage < last:  # B the next stage's B
-            needs = number + 3 * size
-        else:  # W its own B, and the last stage's B its own F
-            needs = number - size
-        crosses = needs >= 0 and abs(needs - number) > size and ranks > 1
-        found.append(Run(rank, kind, number, needs, crosses))
+        kind, number, step = steps[str(piece[0]), chunk_of(piece)]
+        number += int(piece[1])
+        crosses = ranks > 1 and abs(step) == stage_size
+        found.append(Run(rank, kind, number, number + step if step else -1, crosses))
     return found
 
 

@@ -114,6 +114,4 @@ def schedule(name: str, *, stages: int, microbatches: int, chunks: int = 2) -> S
             f"The interleaved schedule sends micro-batches in groups of {p}, one for each rank, "
             f"got microbatches={m}. Take a multiple of {p}."
         )
-    rows = [[piece if v > 1 else piece[:2] for piece in interleaved(rank, p, m, v)]
-            for rank in range(p)]  # fmt: skip
-    return Schedule(rows, f"{name}, {v} chunks")
+    return Schedule([[*interleaved(rank, p, m, v)] for rank in range(p)], f"{name}, {v} chunks")

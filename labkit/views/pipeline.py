@@ -56,10 +56,9 @@ def _kind(timelines: Sequence[Any]) -> Kind:
     kinds: list[Kind] = sorted({one.kind for one in timelines}, key=lambda kind: kind.name)
     if len(kinds) == 1:
         return kinds[0]
-    clock = "a piece starts when its rank is free and its input is there"
     if kinds[0].name == "modelled":
-        return modelled(clock)
-    return Kind(kinds[0].name, f"{kinds[0].source}; the others are modelled: {clock}")
+        return modelled(kinds[0].source.partition(";")[0])  # without the times
+    return Kind(kinds[0].name, f"{kinds[0].source}; the others are modelled")
 
 
 def _pieces(timeline: Any, rank: int, lane: int) -> list[Bar]:
