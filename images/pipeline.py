@@ -8,14 +8,14 @@ from labkit.views.sketch import Sketch
 
 ALT = (
     "A model in four stages on four ranks, modelled. Above, the whole batch goes through all "
-    "stages at once: one rank computes at a time, and the step takes 36. Below, three "
+    "stages at once: one rank computes at a time, and the step takes 24. Below, three "
     "micro-batches follow each other: several ranks compute at the same time, and the step takes "
-    "18. Grey is the bubble, the time in which a rank waits."
+    "12. Grey is the bubble, the time in which a rank waits."
 )
 
 
 def draw() -> Sketch:
-    whole = Schedule([[("F", 0), ("B", 0)]] * 4, name="whole batch").timeline(3.0, 6.0)
+    whole = Schedule([[("F", 0), ("B", 0)]] * 4, name="whole batch").timeline(3.0, 3.0)
     pipeline = schedule("gpipe", stages=4, microbatches=3)
-    parts = Schedule(pipeline.rows, name="3 micro-batches").timeline(1.0, 2.0)
+    parts = Schedule(pipeline.rows, name="3 micro-batches").timeline(1.0, 1.0)
     return lanes((whole, parts), "One model on four ranks").board

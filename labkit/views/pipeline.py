@@ -75,10 +75,10 @@ def _states(chunks: int) -> dict[str, State]:
     high = 0.72 / chunks
     states = {"waits": State("waits (bubble)", None)}
     for kind, (name, series) in KINDS.items():
-        states[kind] = State(name, series, 0.08, high, margin=5)
+        states[kind] = State(name, series, 0.08, high, margin=3)
         for chunk in range(1, chunks):
             top = 0.08 + chunk * high
-            states[f"{kind} of chunk {chunk}"] = State("", series, top, high, margin=5)
+            states[f"{kind} of chunk {chunk}"] = State("", series, top, high, margin=3)
     return states
 
 
