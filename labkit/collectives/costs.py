@@ -283,11 +283,6 @@ class Overlap:
     kind: Kind
 
     @property
-    def communication(self) -> float:
-        """Seconds of all all-reduces together."""
-        return sum(one.end - one.start for one in self.buckets)
-
-    @property
     def exposed(self) -> float:
         """Seconds of communication after the backward pass, when nothing hides them."""
         return self.seconds - self.backward[-1][1]
@@ -307,29 +302,22 @@ def overlap(
     layers: Sequence[tuple[float, float]],
     ranks: int,
     bucket: float,
-    latency: float | None = None,
-    bandwidth: float | None = None,
-    program: Program = "ring_all_reduce",
-    **options: Any,
+    latency: float,
+    bandwidth: float,
 ) -> Overlap:
-    """The all-reduces for layers of (seconds of the backward pass, bytes of gradient).
+    """The ring all-reduces for layers of (seconds of the backward pass, bytes of gradient).
 
     The backward pass makes gradients from the last layer to the first, and `layers` are in that
     order. A bucket is closed as soon as it holds `bucket` bytes, and sent when its last gradient is
     there and the bucket before it has gone: 0 sends every layer alone, `float("inf")` sends all of
-    them at the end. The all-reduce is any program, on links given as for `cost`.
+    them at the end.
 
     >>> overlap([(1e-3, 4e6)] * 12, ranks=8, bucket=16e6, latency=100e-6, bandwidth=10e9)
     Overlap(16.6 ms, 3 buckets, 4.60 ms after the backward pass)
     """
-    return _overlap(layers, bucket, _priced(program, ranks, latency, bandwidth, **options), ranks)
-
-
-def _overlap(
-    layers: Sequence[tuple[float, float]], bucket: float, price: _Price, ranks: int
-) -> Overlap:
     if not layers:
         raise LabError("layers must hold (seconds, bytes) of at least one layer, got none.")
+    price = _priced("ring_all_reduce", ranks, latency, bandwidth)
     ends = list(accumulate(seconds for seconds, _ in layers))
     buckets: list[Bucket] = []
     first, held, free = 0, 0.0, 0.0
@@ -341,31 +329,27 @@ def _overlap(
         free = start + price.seconds(held)
         buckets.append(Bucket(first, layer, held, start, free))
         first, held = layer + 1, 0.0
-    on = f"{counted(ranks, 'rank')}, {price.links}"
-    kind = modelled(f"{price.how}; {on}; layers as given, not slowed by it")
+    kind = modelled(f"ring on {ranks} ranks, {price.links}; the backward pass is not slowed by it")
     backward = tuple(zip([0.0, *ends[:-1]], ends, strict=True))
-    return Overlap(backward, tuple(buckets), max(ends[-1], free), kind)
+    return Overlap(backward, tuple(buckets), free, kind)
 
 
 def compare_buckets(
-    layers: Sequence[tuple[float, float]], ranks: int, program: Program = "ring_all_reduce",
-    **links: Any,
-) -> Costs:  # fmt: skip
+    layers: Sequence[tuple[float, float]], ranks: int, latency: float, bandwidth: float
+) -> Costs:
     """The time of `overlap` by bucket size, from the smallest layer to all in one bucket.
 
-    >>> layers, wire = [(1e-3, 4e6)] * 12, {"latency": 100e-6, "bandwidth": 10e9}
-    >>> compare_buckets(layers, ranks=8, **wire)
+    >>> compare_buckets([(1e-3, 4e6)] * 12, ranks=8, latency=100e-6, bandwidth=10e9)
     Backward pass and all-reduces on 8 ranks: with overlap is the fastest.
     """
-    price = _priced(program, ranks, **links)
     low, high = min(nbytes for _, nbytes in layers), sum(nbytes for _, nbytes in layers)
     along = [low * (high / low) ** (i / (POINTS - 1)) for i in range(POINTS)]
-    plans = [_overlap(layers, size, price, ranks) for size in along]
-    backward = sum(seconds for seconds, _ in layers)
+    plans = [overlap(layers, ranks, size, latency, bandwidth) for size in along]
+    backward = plans[0].backward[-1][1]
+    after = [sum(one.end - one.start for one in plan.buckets) for plan in plans]
     seconds = {
         "with overlap": tuple(plan.seconds for plan in plans),
-        "without overlap": tuple(backward + plan.communication for plan in plans),
-        "backward pass alone": (backward,) * POINTS,
+        "without overlap": tuple(backward + one for one in after),
     }
     title = f"Backward pass and all-reduces on {counted(ranks, 'rank')}"
     return Costs("bucket", tuple(along), seconds, "with overlap", (), title, plans[0].kind)

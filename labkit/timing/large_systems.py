@@ -2,33 +2,24 @@
 
 >>> str(expected_slowest([1.0] * 99 + [2.0], ranks=100))  # each rank is slow once in 100 steps
 '1.63 s'
->>> job = mtbf(50_000 * 3600, devices=10_000)
->>> str(job), str(checkpoint_interval(job, write=60))
-('5 h 0 min', '24 min 30 s')
->>> goodput(1470, mtbf=job, write=60, restart=300)
+>>> str(checkpoint_interval(mtbf=5 * 3600, write=60))
+'24 min 30 s'
+>>> goodput(1470, mtbf=5 * 3600, write=60, restart=300)
 90.5 % training, 3.7 % writing checkpoints, 5.8 % lost to failures
 """
 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from labkit.arguments import number, one_of, whole
+from labkit.arguments import number, whole
 from labkit.kinds import Kind, LabError, Seconds, modelled, percent_text, seconds_text
 
-__all__ = [
-    "Goodput",
-    "checkpoint_interval",
-    "expected_slowest",
-    "goodput",
-    "mtbf",
-    "simulate_failures",
-]
+__all__ = ["Goodput", "checkpoint_interval", "expected_slowest", "goodput", "simulate_failures"]
 
 
 def expected_slowest(seconds: Sequence[float], ranks: int) -> Seconds:
@@ -38,44 +29,27 @@ def expected_slowest(seconds: Sequence[float], ranks: int) -> Seconds:
     slowest with probability (k/n)^ranks - ((k-1)/n)^ranks, so the mean is exact.
     """
     whole("ranks", ranks, at_least=1)
-    times = np.sort(np.asarray(seconds, float))
-    if times.ndim != 1 or not times.size or not np.isfinite(times).all():
-        raise LabError(f"seconds must be a list of step times, got {seconds!r}.")
-    share = (np.arange(len(times) + 1) / len(times)) ** ranks
-    text = f"the slowest of {ranks:,} ranks, each with one of {len(times):,} step times"
-    return Seconds(float(np.diff(share) @ times), modelled(text))
+    if not len(seconds):
+        raise LabError("seconds must hold at least one step time, got none.")
+    share = (np.arange(len(seconds) + 1) / len(seconds)) ** ranks
+    text = f"the slowest of {ranks:,} ranks, each with one of {len(seconds):,} step times"
+    return Seconds(float(np.diff(share) @ np.sort(seconds)), modelled(text))
 
 
-def mtbf(device: float, devices: int) -> Seconds:
-    """Mean time between failures of a job that stops when one of its devices fails, in seconds."""
-    number("device", device, above=0)
-    text = f"MTBF of a device / {whole('devices', devices, at_least=1):,} devices"
-    return Seconds(device / devices, modelled(text))
-
-
-def checkpoint_interval(mtbf: float, write: float, formula: str = "young") -> Seconds:
-    """Seconds of training between two checkpoints with which the least time is lost.
-
-    "young" (1974) is the square root of 2 · mtbf · write, right while `write` is much shorter than
-    `mtbf`; "daly" (2006) is the higher-order estimate.
-    """
+def checkpoint_interval(mtbf: float, write: float) -> Seconds:
+    """Seconds of training between two checkpoints (Young 1974), for `write` far below `mtbf`."""
     number("mtbf", mtbf, above=0)
-    first = math.sqrt(2 * mtbf * number("write", write, at_least=0))
-    if one_of("formula", formula, ["young", "daly"]) == "young":
-        return Seconds(first, modelled("√(2 · MTBF · write), Young 1974"))
-    ratio = write / (2 * mtbf)
-    better = first * (1 + math.sqrt(ratio) / 3 + ratio / 9) - write if ratio < 1 else mtbf
-    return Seconds(better, modelled("Daly 2006, higher order"))
+    best = math.sqrt(2 * mtbf * number("write", write, at_least=0))
+    return Seconds(best, modelled("√(2 · MTBF · write), Young 1974"))
 
 
 @dataclass(frozen=True, repr=False)
 class Goodput:
-    """Where the time of a long job goes, as shares of 1. `training` is its goodput."""
+    """Shares of the time of a long job; `failures`: repeated work, lost writing, and restarts."""
 
     training: float
     writing: float
     failures: float
-    """Work that is done again, checkpoints that were not finished, and restarts."""
     kind: Kind
 
     def __repr__(self) -> str:
@@ -93,40 +67,30 @@ def goodput(interval: float, *, mtbf: float, write: float, restart: float = 0.0)
     with its checkpoint then takes mtbf · exp(restart/mtbf) · (exp((interval+write)/mtbf) - 1) on
     average (Daly 2006).
     """
-    kind = modelled(f"{_costs(interval, mtbf, write, restart)}; Daly's closed form")
-    failed = min((interval + write) / mtbf, 700.0)  # beyond it, exp is too large for a float
-    each = math.exp(-restart / mtbf) / mtbf / math.expm1(failed)
+    costs = _costs(interval, write, restart)
+    failed = (interval + write) / number("mtbf", mtbf, above=0)
+    each = math.exp(-restart / mtbf) / mtbf / math.expm1(min(failed, 700.0))  # exp's largest
+    text = f"MTBF {seconds_text(mtbf)}, {costs}; Daly's closed form"
     training, writing = interval * each, write * each
-    return Goodput(training, writing, 1 - training - writing, kind)
-
-
-def simulate_failures(
-    interval: float,
-    *,
-    mtbf: float,
-    write: float,
-    restart: float = 0.0,
-    failures: int = 10_000,
-    seed: int = 0,
-) -> Goodput:
-    """The shares of one job with so many failures, one after the other, at random times."""
-    text = f"{_costs(interval, mtbf, write, restart)}; {failures:,} failures simulated, seed {seed}"
-    dice = random.Random(seed)
-    count, total = 0, 0.0
-    for _ in range(whole("failures", failures, at_least=1)):
-        until_failure = dice.expovariate(1 / mtbf)
-        # From the failure before: the restart, then whole intervals, then work that is lost.
-        count += int(max(until_failure - restart, 0.0) // (interval + write))
-        total += until_failure
-    training, writing = count * interval / total, count * write / total
     return Goodput(training, writing, 1 - training - writing, modelled(text))
 
 
-def _costs(interval: float, mtbf: float, write: float, restart: float) -> str:
+def simulate_failures(
+    interval: float, gaps: Sequence[float], *, write: float, restart: float = 0.0
+) -> Goodput:
+    """The shares of one job with these seconds from each failure to the next."""
+    costs = _costs(interval, write, restart)
+    if not len(gaps):
+        raise LabError("gaps must hold the seconds from each failure to the next, got none.")
+    # The restart, then whole intervals with their checkpoints, then work that is lost.
+    finished = sum(max(gap - restart, 0.0) // (interval + write) for gap in gaps)
+    training, writing = finished * interval / sum(gaps), finished * write / sum(gaps)
+    text = f"{len(gaps):,} failures at given times, {costs}"
+    return Goodput(training, writing, 1 - training - writing, modelled(text))
+
+
+def _costs(interval: float, write: float, restart: float) -> str:
     """The costs in words, once they are numbers that can be."""
     number("interval", interval, above=0)
-    number("mtbf", mtbf, above=0)
-    number("write", write, at_least=0)
-    number("restart", restart, at_least=0)
-    times = [seconds_text(each) for each in (mtbf, write, restart)]
-    return f"MTBF {times[0]}, {times[1]} for a checkpoint, {times[2]} for a restart"
+    times = [seconds_text(number("write and restart", one, at_least=0)) for one in (write, restart)]
+    return f"{times[0]} for a checkpoint, {times[1]} for a restart"
