@@ -30,7 +30,6 @@ def two_sockets(tmp_path):
         folder = tmp_path / f"sys/devices/system/cpu/cpu{core}/topology"
         folder.mkdir(parents=True)
         (folder / "physical_package_id").write_text(f"{core // 2 % 2}\n")
-        (folder / "core_id").write_text(f"{core % 2}\n")
     for node, cores in enumerate(("0-1,4-5", "2-3,6-7", "")):
         folder = tmp_path / f"sys/devices/system/node/node{node}"
         folder.mkdir(parents=True)
@@ -64,9 +63,8 @@ def read(library):
 
 def test_sockets_have_their_cores_and_their_memory(two_sockets):
     found = read_topology(two_sockets)
-    assert found.parts["CPU 0"] == "2 cores, 4 logical\nmemory node 0: 1.02 GB"
-    assert found.parts["CPU 1"] == "2 cores, 4 logical\nmemory node 1: 1.02 GB"
-    assert "memory node 2: 1.02 GB, without cores" in found.notes
+    assert found.parts["CPU 0"] == "4 logical cores\nmemory node 0: 1.02 GB"
+    assert found.parts["CPU 1"] == "4 logical cores\nmemory node 1: 1.02 GB"
     assert Edge("CPU 0", "CPU 1", "") in found.edges
 
 
@@ -78,8 +76,8 @@ def test_without_linux_it_says_what_it_cannot_see(tmp_path):
 def test_here_it_is_read_and_drawn():
     found = topology()
     assert found.kind.name == "measured"
-    assert "CPU 0" in repr(found)
-    assert "CPU 0" in found.figure().alt
+    data, _ = found._repr_mimebundle_()
+    assert "CPU 0" in data["text/plain"]
 
 
 def test_gpus_on_a_switch_are_near_their_own_socket(read, two_sockets):
@@ -89,13 +87,11 @@ def test_gpus_on_a_switch_are_near_their_own_socket(read, two_sockets):
     assert Edge("GPU 7", "CPU 0", "PCIe 5 x16") in found.edges
 
 
-def test_a_mesh_counts_each_link_once_and_says_what_is_down(read, two_sockets):
+def test_a_mesh_counts_each_link_once(read, two_sockets):
     found = read("mesh", two_sockets)
     links = {(one.a, one.b): one.count for one in found.edges if one.link == "NVLink"}
     pairs = {(f"GPU {r}", f"GPU {r ^ 1}"): 2 for r in range(0, 8, 2)}
     assert links == pairs | {(f"GPU {r}", f"GPU {r ^ 2}"): 1 for r in (0, 1, 4, 5)}
-    assert "1 NV2, 2 NV1, 3 PIX, 4 SYS" in found.parts["GPU 0"]
-    assert sum("down" in note for note in found.notes) == 8
 
 
 def test_a_lost_gpu_is_a_note_and_the_other_stays(read, two_sockets):
@@ -117,11 +113,10 @@ def test_a_known_machine_is_drawn_and_says_where_it_was_recorded(name):
             assert x + wide <= word.inside.x + word.inside.width
             assert word.inside.y <= y
             assert y + high <= word.inside.y + word.inside.height
-    assert all(f"GPU {r}" in found.figure().alt for r in range(4) if "GPU 0" in found.parts)
 
 
 def test_the_bandwidth_of_a_known_link_is_that_of_all_its_lanes():
-    assert "18 × NVLink 4, 450 GB/s: NVSwitch" in topology("DGX H100").links("GPU 0")
+    assert "18 × NVLink 4, 450 GB/s: GPU 0–NVSwitch" in repr(topology("DGX H100"))
 
 
 def test_an_unknown_machine_is_refused_with_the_known_ones():
