@@ -12,8 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from labkit.kinds import bytes_text
-
 # Why NVML does not start, by the name of its error.
 _FAULTS = {
     "LIBRARY_NOT_FOUND": (
@@ -131,10 +129,3 @@ def names_text(gpus: Sequence[Gpu]) -> str:
     names = [gpu.name for gpu in gpus]
     counts = {name: names.count(name) for name in names}
     return ", ".join(f"{n} × {name}" if n > 1 else name for name, n in counts.items())
-
-
-def gpu_text(gpu: Gpu) -> str:
-    """Name and memory of a GPU."""
-    size = "memory unknown" if gpu.memory_total is None else bytes_text(gpu.memory_total)
-    used = "" if gpu.memory_used is None else f", {bytes_text(gpu.memory_used)} used"
-    return f"{gpu.name}, {size}{used}{'' if gpu.visible else ', hidden by CUDA_VISIBLE_DEVICES'}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.arguments import one_of
-from labkit.hardware.gpus import gpu_text, open_driver, read_gpus
+from labkit.hardware.gpus import open_driver, read_gpus
 from labkit.kinds import Kind, bytes_text, measured
 from labkit.known_hardware import LINKS, MACHINES, Edge
 
@@ -67,16 +67,19 @@ def read_topology(root: Path = Path("/")) -> MachineTopology:
     sockets = {int(one.parts[-3][3:]): max(int(one.read_text()), 0) for one in files}
     if not sockets:
         notes.append("This system does not report its processors and memory nodes.")
-    counts = Counter(sockets.values())
-    parts = {f"CPU {socket}": f"{counts[socket]} logical cores" for socket in sorted(counts)}
-    for node in sorted(system.glob("node/node[0-9]*")):
+    memory: Counter[int] = Counter()  # of each processor, which may have several memory nodes
+    for node in system.glob("node/node[0-9]*"):
         total = re.search(r"MemTotal:\s*(\d+)", (node / "meminfo").read_text())
         cores = sockets.keys() & _numbers(node / "cpulist")
-        if total and cores:  # some nodes are memory only
-            size = bytes_text(1024 * int(total[1]))
-            parts[f"CPU {sockets[min(cores)]}"] += f"\nmemory node {node.name[4:]}: {size}"
+        if total and cores:
+            memory[sockets[min(cores)]] += 1024 * int(total[1])
+    parts = {
+        f"CPU {socket}": f"{count} logical cores" + f"\n{bytes_text(memory[socket])} of memory"
+        * (memory[socket] > 0)
+        for socket, count in sorted(Counter(sockets.values()).items())
+    }  # fmt: skip
     edges = [Edge(a, b, "") for a, b in pairwise(parts)]
-    parts |= {f"GPU {gpu.index}": gpu_text(gpu) for gpu in driver.gpus}
+    parts |= {f"GPU {gpu.index}": gpu.name for gpu in driver.gpus}
     if driver.gpus:
         edges += _gpu_links(root, sockets, [gpu.index for gpu in driver.gpus], notes)
         parts |= {"NVSwitch": ""} if any(one.b == "NVSwitch" for one in edges) else {}

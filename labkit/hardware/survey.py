@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from labkit.hardware.gpus import Driver, Gpu, gpu_text, names_text, read_gpus
+from labkit.hardware.gpus import Driver, Gpu, names_text, read_gpus
 from labkit.hardware.machine import Cores, Memory, limits, read_cores, read_memory
 from labkit.kinds import bytes_text, measured
 
@@ -44,7 +44,7 @@ class Hardware:
         ]
         if self.driver.version:
             rows.append(("NVIDIA driver", self.driver.version))
-        gpus = [(f"GPU {gpu.index}", gpu_text(gpu)) for gpu in self.gpus]
+        gpus = [(f"GPU {gpu.index}", _gpu_text(gpu)) for gpu in self.gpus]
         return rows + (gpus or [("GPUs", "none")])
 
     def _footer(self) -> str:
@@ -60,6 +60,12 @@ class Hardware:
 
         html = table((), self._rows(), "This machine", self._footer(), prose=True)
         return {"text/plain": str(self), "text/html": html}
+
+
+def _gpu_text(gpu: Gpu) -> str:
+    size = "memory unknown" if gpu.memory_total is None else bytes_text(gpu.memory_total)
+    used = "" if gpu.memory_used is None else f", {bytes_text(gpu.memory_used)} used"
+    return f"{gpu.name}, {size}{used}{'' if gpu.visible else ', hidden by CUDA_VISIBLE_DEVICES'}"
 
 
 def survey() -> Hardware:

@@ -24,6 +24,8 @@ def machine_board(shown: Any) -> Sketch:
     """The drawing of `machine`."""
     rows = {row: [part for part in shown.parts if part.startswith(row[0])] for row in ROWS}
     devices = [part for part in shown.parts if part[:3] in ("GPU", "TPU")]
+    near = {one.b: devices.index(one.a) for one in reversed(shown.edges) if one.a in devices}
+    rows[ROWS[0]].sort(key=lambda part: near.get(part, 0))  # processors above their devices
     bows = [one for one in shown.edges if {one.a, one.b} <= set(devices)]
     bows.sort(key=lambda one: abs(devices.index(one.a) - devices.index(one.b)))
     height = TOP + sum(row[1] + BETWEEN for row, mine in rows.items() if mine) + BOW * len(bows)

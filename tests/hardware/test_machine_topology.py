@@ -63,8 +63,8 @@ def read(library):
 
 def test_sockets_have_their_cores_and_their_memory(two_sockets):
     found = read_topology(two_sockets)
-    assert found.parts["CPU 0"] == "4 logical cores\nmemory node 0: 1.02 GB"
-    assert found.parts["CPU 1"] == "4 logical cores\nmemory node 1: 1.02 GB"
+    assert found.parts["CPU 0"] == "4 logical cores\n1.02 GB of memory"
+    assert found.parts["CPU 1"] == "4 logical cores\n1.02 GB of memory"
     assert Edge("CPU 0", "CPU 1", "") in found.edges
 
 
