@@ -329,7 +329,8 @@ def overlap(
         free = start + price.seconds(held)
         buckets.append(Bucket(first, layer, held, start, free))
         first, held = layer + 1, 0.0
-    kind = modelled(f"ring on {ranks} ranks, {price.links}; the backward pass is not slowed by it")
+    link = f"α = {seconds_text(latency)}, {bytes_text(bandwidth)}/s"
+    kind = modelled(f"ring on {ranks} ranks, {link}; the backward pass is not slowed by it")
     backward = tuple(zip([0.0, *ends[:-1]], ends, strict=True))
     return Overlap(backward, tuple(buckets), free, kind)
 
