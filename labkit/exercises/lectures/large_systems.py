@@ -18,26 +18,22 @@ PER_NODE = 4
 
 def _out_of_nodes(trace: Trace) -> Iterator[str]:
     """On nodes of four: the bytes that leave a node, in all and from each of its ranks."""
-    nodes, out = trace.ranks // PER_NODE, [0] * trace.ranks
-    enough = 2 * (nodes - 1) / nodes * trace.inputs[0].nbytes
+    out = [0] * trace.ranks
     for one in trace.messages:
         out[one.source] += one.nbytes * (one.source // PER_NODE != one.dest // PER_NODE)
-    for node in range(nodes):
-        mine = out[PER_NODE * node : PER_NODE * (node + 1)]
-        if sum(mine) > enough:
-            yield (
-                f"{bytes_text(sum(mine))} leave node {node}; {bytes_text(enough)} are enough. Add "
-                "up inside each node first."
-            )
-        elif max(mine) > enough / PER_NODE:
-            yield (
-                f"rank {out.index(max(mine))} alone sends {bytes_text(max(mine))} to other nodes. "
-                f"Let each of the four ranks send a quarter ({bytes_text(enough / PER_NODE)}), "
-                "over a network card of its own."
-            )
-        else:
-            continue
-        return
+    nodes = [sum(out[first : first + PER_NODE]) for first in range(0, trace.ranks, PER_NODE)]
+    enough = 2 * (len(nodes) - 1) / len(nodes) * trace.inputs[0].nbytes
+    if max(nodes) > enough:
+        yield (
+            f"{bytes_text(max(nodes))} leave node {nodes.index(max(nodes))}; {bytes_text(enough)} "
+            "are enough. Add up inside each node first."
+        )
+    elif max(out) > enough / PER_NODE:
+        yield (
+            f"rank {out.index(max(out))} alone sends {bytes_text(max(out))} to other nodes. Let "
+            f"each of the four ranks send a quarter ({bytes_text(enough / PER_NODE)}), over a "
+            "network card of its own."
+        )
 
 
 def _step(layers: list[tuple[float, float]], limit: float, start: float, rate: float) -> float:
