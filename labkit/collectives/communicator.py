@@ -335,10 +335,10 @@ def _is_whole(number: Any) -> bool:
 
 def _dtype_of(datatype: Any) -> np.dtype[Any] | None:
     """NumPy's, of a datatype of mpi4py, or of its code such as "d"; None if there is none."""
-    try:
-        return np.dtype(getattr(datatype, "typestr", datatype))
-    except TypeError:
-        return None
+    with suppress(TypeError):
+        dtype: np.dtype[Any] = np.dtype(getattr(datatype, "typestr", datatype))
+        return dtype
+    return None
 
 
 @contextmanager
@@ -361,7 +361,7 @@ def lent_to_mpi4py(*programs: Callable[..., Any], **more: Any) -> Iterator[None]
     lent = [
         (space, name, one)
         for space in spaces
-        for name, value in space.items()
+        for name, value in list(space.items())
         for one in ours
         if value is theirs[one] and (name == one or not isinstance(value, int))
     ]
