@@ -225,6 +225,13 @@ def test_comm_world_is_found_however_the_program_names_it(four, text):
     assert four.run(there["program"]) == [4] * 4
 
 
+def test_a_rank_that_mpi_has_ended_says_why(four):
+    MPI = pytest.importorskip("mpi4py.MPI")
+    fault = fault_of(four, lambda comm, buffer: MPI.DOUBLE.Get_size())
+    assert "exit status 1" in str(fault)
+    assert "Attempting to use an MPI routine" in str(fault)  # as MPI is not started
+
+
 def test_an_array_of_objects_is_refused(four):
     def program(comm, buffer):
         comm.Send(np.array([{}, 1]), dest=comm.Get_rank() ^ 1)
