@@ -143,6 +143,8 @@ class WatchedKernel(RunningKernel):
         if self._group and self._group != os.getpgrp():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._group, signal.SIGKILL)
+            # What MPI, killed with its kernel, has left; a kernel leads its group.
+            Path(f"/dev/shm/mpich_shm_{self._group:x}_0").unlink(missing_ok=True)
         self._group = None
 
     def _obituary(self) -> str:

@@ -21,6 +21,12 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"]
 with open("pids.txt", "a") as file:
     file.write(f"{os.getpid()} {child.pid} ")
 """
+START_MPI = """
+try:
+    from mpi4py import MPI
+except ImportError:
+    pass
+"""
 IGNORE_INTERRUPTS = """
 import time
 while True:
@@ -49,7 +55,7 @@ def cell(source, printed=None, *, tags=(), count=1):
 # One kernel for all cells that leave it alive; the ones that do not are the last of theirs.
 NOTEBOOKS = {
     "cells": [
-        cell(START_A_CHILD),
+        cell(START_A_CHILD + START_MPI),
         cell("print(6 * 7)", "42\n"),
         cell(SHOW_SETTINGS, SETTINGS),
         cell("import time; time.sleep(1.5)", tags=["timeout-60"]),
@@ -137,10 +143,12 @@ def test_a_cell_that_never_ends_fails_at_its_own_time(ran, name):
     assert "1 seconds exceeded" in outcome(ran, name)[1]
 
 
-def test_no_process_of_any_kernel_is_left(ran):
+def test_no_process_and_no_shared_memory_of_any_kernel_is_left(ran):
     pids = [int(word) for word in (ran / "pids.txt").read_text().split()]
     assert pids
     assert [pid for pid in pids if is_running(pid)] == []
+    # What MPICH calls the memory of a process that mpiexec has not started.
+    assert [pid for pid in pids if Path(f"/dev/shm/mpich_shm_{pid:x}_0").exists()] == []
 
 
 def is_running(pid):

@@ -90,8 +90,9 @@ def raised(rank: int, report: Report, seconds: float) -> RankError:
 
 
 def died(
-    rank: int, code: int, seconds: float, stack: str, reason: str = "", *, begun: bool = True
-) -> RankError:
+    rank: int, code: int, seconds: float, stack: str, reason: str = "",
+    *, begun: bool = True, last_line: str = "",
+) -> RankError:  # fmt: skip
     """The process has ended, and has neither returned nor raised."""
     where = line_of_stack(stack)
     when = f"after {seconds_text(seconds)}{f', in {where}' if where else ''}"
@@ -99,6 +100,7 @@ def died(
         words = f"has ended {when}: {reason}"
     elif code >= 0:
         words = f"ended itself with exit status {code} {when}."
+        words += f" Its last line was {last_line[:LONGEST]!r}." if last_line else ""
     else:
         known = -code in {*signal.Signals}
         name = signal.Signals(-code).name if known else "unknown to Python"

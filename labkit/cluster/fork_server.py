@@ -30,8 +30,10 @@ from labkit.cluster.engine import Job
 from labkit.cluster.environment import set_threads
 from labkit.cluster.network import enter_private_network, hold_port
 
+FILES = resource.RLIMIT_NOFILE
 DEATH_OF_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 MOST_FILES = 4096  # 64 ranks have 2,016 pairs of sockets, half of them at one time
+OTHER_FILES = 100
 ENDING = 5.0  # seconds for killed processes to be gone
 SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP}
 
@@ -91,7 +93,9 @@ class _Server:
         """Fork a rank."""
         files, self.channel.files = self.channel.files[:4], self.channel.files[4:]
         links = self.sockets.pop(rank, {})
-        for other in range(rank + 1, len(self.job.environment)):
+        ranks = len(self.job.environment)
+        can_communicate = ranks**2 / 4 + OTHER_FILES <= resource.getrlimit(FILES)[0]
+        for other in range(rank + 1, ranks if can_communicate else 0):
             links[other], self.sockets.setdefault(other, {})[rank] = socket.socketpair()
         parent = os.getpid()
         gc.disable()
@@ -101,7 +105,7 @@ class _Server:
             for file in self.own_files:
                 os.close(file)
             _close(self.sockets.values())
-            in_rank.connections = rank, links
+            in_rank.connections = (rank, links) if can_communicate else None
             held = self.job.addresses[rank] if self.network == "shared" else ""
             _be_rank(rank, self.environment, self.job, held, files, parent)
         gc.enable()
@@ -285,8 +289,8 @@ def main(arguments: list[str]) -> None:
     channel = Channel(socket.socket(fileno=number))
     os.set_inheritable(number, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MOST_FILES)), hard))
+    soft, hard = resource.getrlimit(FILES)
+    resource.setrlimit(FILES, (max(soft, min(hard, MOST_FILES)), hard))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)
     refused = enter_private_network() if network == "own" else ""

@@ -15,6 +15,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from platform import node
+from time import perf_counter
 from types import ModuleType
 from typing import Any, Literal, Protocol
 
@@ -88,20 +90,23 @@ def communicator() -> Any:
 
     It has the calls of the simulated communicator: Send, Recv, Sendrecv, Isend, Irecv, Barrier and
     Split, with mpi4py's constants, requests and statuses. A Send returns when its receiver has
-    begun to receive, whatever its size. In a program that names mpi4py, MPI.COMM_WORLD is this one.
+    begun to receive, whatever its size. In a program that names mpi4py, MPI.COMM_WORLD is this one;
+    of MPI's own functions there are Wtime and Get_processor_name, as MPI itself is not started.
     """
     if connections is None:
         raise LabError(
             "labkit.cluster.communicator() is for a program that the ranks of this machine run: "
             "with labkit.cluster(ranks=4) as c: c.run(program). Under Slurm, and in a program "
-            "without labkit, take mpi4py's MPI.COMM_WORLD."
+            "without labkit, take mpi4py's MPI.COMM_WORLD. Where only 1,024 files may be open "
+            "(ulimit -Hn), at most 60 ranks can communicate."
         )
     from labkit.cluster.transport import SocketTransport
     from labkit.collectives.communicator import Communicator, lent_to_mpi4py
 
     world = Communicator(SocketTransport(*connections), connections[0])
     functions = [part for one in _functions for part in shipping.functions_of(one)]
-    _until_the_end.enter_context(lent_to_mpi4py(*functions, COMM_WORLD=world))
+    names = {"COMM_WORLD": world, "Wtime": perf_counter, "Get_processor_name": node}
+    _until_the_end.enter_context(lent_to_mpi4py(*functions, **names))
     return world
 
 
@@ -112,7 +117,7 @@ def load_program(program: bytes) -> Callable[[int], Any] | tuple[How, bytes]:
     except BaseException as fault:  # noqa: BLE001 (whatever it is, the client must hear of it)
         return "raised", pickle.dumps(Report.of(fault))
     _functions[:] = [one for one in (function, *args) if callable(one)]
-    if connections is not None and "mpi4py.MPI" in sys.modules:
+    if connections is not None and (b"mpi4py" in program or "mpi4py.MPI" in sys.modules):
         communicator()  # as MPI.COMM_WORLD, too: MPI itself is not started
     return lambda rank: function(rank, *args)
 

@@ -222,9 +222,11 @@ class RunHandle:
                         self._stacks.get(rank, ""),
                         len(self._started) == len(self._ranks),
                     )
+                    last = self.output.last(rank)
                     self._errors[rank] = died(
-                        rank, value, self.seconds, stack, event.reason, begun=begun
-                    )
+                        rank, value, self.seconds, stack, event.reason,
+                        begun=begun, last_line=last.text if last else "",
+                    )  # fmt: skip
 
     def _conclude(self, late: str = "", advice: str = "") -> None:
         """Over by itself, by an error or by its time limit: ask who is at work, and end it."""

@@ -98,6 +98,12 @@ class SocketTransport:
         self, call: OpenCall, ends: list[End], enough: Callable[[Iterable[bool]], bool] = all
     ) -> None:
         """Wait until all of the ends are done, or any."""
+        left = ends[::-1]
+
+        def all_done() -> bool:
+            while left and left[-1].is_done:
+                left.pop()  # and look at it no more: a program may wait for many
+            return not left
 
         def lost() -> Collection[int]:
             for end in ends:
@@ -106,7 +112,8 @@ class SocketTransport:
                     return others
             return ()
 
-        self._wait(call, lambda: enough(end.is_done for end in ends), lost)
+        goes_on = all_done if enough is all else lambda: enough(end.is_done for end in ends)
+        self._wait(call, goes_on, lost)
 
     def finish(self, call: OpenCall, ends: Sequence[End | None] = ()) -> None:
         """Wait for the ends."""
@@ -144,7 +151,7 @@ class SocketTransport:
             while not goes_on():
                 if self._fault is not None:
                     raise self._fault
-                if gone := lost():
+                if self._gone and (gone := lost()):
                     raise LabError(
                         f"Connection to rank {min(gone)} lost: its process has ended, and "
                         f"{call.words.replace('R', 'r', 1)} waits for it."

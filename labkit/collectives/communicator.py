@@ -27,11 +27,13 @@ from labkit.collectives.messages import (
 )
 from labkit.collectives.records import Array
 from labkit.kinds import LabError
+from labkit.shipping import names_in
 
 LENT = ("ANY_SOURCE", "ANY_TAG", "PROC_NULL", "Request", "Status")
 CALLS = ("Send", "Recv", "Sendrecv", "Isend", "Irecv", "Barrier", "Split", "Get_rank", "Get_size")
 # In every MPI: Waitany's result when there is nothing to wait for; the color of no communicator.
 UNDEFINED = -32766
+UNKNOWN = np.dtype("V0")  # of Fortran's datatypes, such as MPI.COMPLEX, where MPI has not started
 
 
 class Transport(Protocol):
@@ -238,11 +240,10 @@ class Communicator:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        advice = f"There are {', '.join(CALLS)}. Write a collective from these."
-        if name.capitalize() in CALLS:
-            advice = (
-                f"Use comm.{name.capitalize()}, which sends numpy arrays as they lie in memory."
-            )
+        advice = f"There are {', '.join(CALLS)}. Write what it does from these."
+        if (call := name.capitalize()) in CALLS:
+            takes = "" if call == "Barrier" else ", which sends numpy arrays as they lie in memory"
+            advice = f"Use comm.{call}{takes}."
         raise self._run.fault(f"This communicator has no comm.{name}. {advice}")
 
     def _enter(self, name: str) -> OpenCall:
@@ -287,16 +288,18 @@ class Communicator:
         As in mpi4py it is an array, [array, count], [array, type] or [array, count, type].
         """
         array, *specs = buf if isinstance(buf, (list, tuple)) and buf else [buf]
+        what = "None" if buf is None else f"a {type(buf).__name__}"
         if not isinstance(array, np.ndarray):
-            try:
+            with suppress(TypeError):
                 array = np.asarray(memoryview(array))
-            except TypeError:
-                what = "None" if buf is None else f"a {type(buf).__name__}"
-                raise self._wrong(
-                    call,
-                    f"needs a numpy array and was given {what}. Give np.array(...); a single "
-                    "number is np.array([x]).",
-                ) from None
+        elif array.dtype.hasobject:
+            array, what = None, "an array of Python objects"
+        if not isinstance(array, np.ndarray):
+            raise self._wrong(
+                call,
+                f"needs a numpy array of numbers and was given {what}. Give np.array(...); a "
+                "single number is np.array([x]).",
+            )
         if not array.flags.forc:
             raise self._wrong(
                 call,
@@ -310,13 +313,12 @@ class Communicator:
                 count, first = spec
             elif _is_whole(spec):
                 count = spec
-            elif not _is_own(spec, array.dtype):
+            elif (dtype := _dtype_of(spec)) not in {array.dtype, UNKNOWN}:
                 raise self._wrong(
                     call,
-                    f"was given an array of {array.dtype} with the datatype "
-                    f"{getattr(spec, 'name', spec) or 'a derived datatype'}. Here a message has "
-                    "the array's own datatype: leave it out, and copy the elements of a vector or "
-                    "struct into an array of their own.",
+                    f"was given an array of {array.dtype} with the datatype {dtype or spec}. "
+                    "Here a message has the array's own datatype: leave it out, and copy the "
+                    "elements of a vector or struct into an array of their own.",
                 )
         if not 0 <= first <= first + count <= memory.size:
             text = f"asks for {first + count:,} elements of an array that has {memory.size:,}."
@@ -331,12 +333,12 @@ def _is_whole(number: Any) -> bool:
     return isinstance(number, (int, np.integer))
 
 
-def _is_own(datatype: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether a datatype of mpi4py, or its code such as "d", is that of the array."""
-    try:
-        return bool(np.dtype(getattr(datatype, "typestr", datatype)) == dtype)
-    except TypeError:
-        return False
+def _dtype_of(datatype: Any) -> np.dtype[Any] | None:
+    """NumPy's, of a datatype of mpi4py, or of its code such as "d"; None if there is none."""
+    with suppress(TypeError):
+        dtype: np.dtype[Any] = np.dtype(getattr(datatype, "typestr", datatype))
+        return dtype
+    return None
 
 
 @contextmanager
@@ -344,22 +346,29 @@ def lent_to_mpi4py(*programs: Callable[..., Any], **more: Any) -> Iterator[None]
     """Until the end of the block, mpi4py's Request, Status and constants are those of this module.
 
     So MPI.Request.Waitall takes the requests of these ranks, and -1 means PROC_NULL only where a
-    program says so, and not as rank - 1 of rank 0.
+    program says so, and not as rank - 1 of rank 0. A program may have given them other names
+    (`comm = MPI.COMM_WORLD`), but for numbers: -1 may be anything.
     """
     functions = [function_of(program) for program in programs]
     codes = [function.__code__ for function in functions if hasattr(function, "__code__")]
-    if any(name.startswith("mpi4py") for code in codes for name in code.co_names):
+    if any(name.startswith("mpi4py") for code in codes for name in names_in(code)):
         with suppress(ImportError):  # the program will raise it again
             importlib.import_module("mpi4py.MPI")
     mpi = sys.modules.get("mpi4py.MPI")
     spaces = [vars(mpi), *(getattr(one, "__globals__", {}) for one in functions)] if mpi else []
     ours = {name: globals()[name] for name in LENT} | more
     theirs = {name: getattr(mpi, name, None) for name in ours}
-    lent = [(space, one) for space in spaces for one in ours if space.get(one) is theirs[one]]
-    for space, name in lent:
-        space[name] = ours[name]
+    lent = [
+        (space, name, one)
+        for space in spaces
+        for name, value in list(space.items())
+        for one in ours
+        if value is theirs[one] and (name == one or not isinstance(value, int))
+    ]
+    for space, name, one in lent:
+        space[name] = ours[one]
     try:
         yield
     finally:
-        for space, name in lent:
-            space[name] = theirs[name]
+        for space, name, one in lent:
+            space[name] = theirs[one]

@@ -5,6 +5,8 @@ What the calls mean is the contract in tests/collectives/test_communicator.py.
 
 import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -81,8 +83,10 @@ def test_ranks_that_wait_for_one_that_has_ended_say_which(four, how):
 
     fault = fault_of(four, one_ends)
     assert str(fault).startswith("Rank 2 was killed" if how == "killed" else "Rank 2 raised")
-    for rank in (0, 1, 3):
+    for rank in (1, 3):
         assert "Connection to rank 2 lost" in fault.errors[rank].text
+    # At its Barrier, rank 0 may have lost rank 1 as well, which has ended for the same cause.
+    assert "Connection to rank" in fault.errors[0].text
 
 
 def test_others_go_on_where_they_do_not_need_the_rank_that_has_ended(four):
@@ -190,6 +194,93 @@ def test_comm_world_of_mpi4py_is_the_communicator_of_the_run(four):
         return MPI.COMM_WORLD.Split(rank // 3).Get_size()
 
     assert four.run(program) == [3, 3, 3, 1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """
+def program(rank):
+    from mpi4py import MPI
+    return MPI.COMM_WORLD.Get_size()
+""",
+        """
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+def program(rank):
+    return comm.Get_size()
+""",
+        """
+from mpi4py.MPI import COMM_WORLD as comm, Wtime, Get_processor_name
+def program(rank):
+    began = Wtime()
+    assert Wtime() >= began and Get_processor_name()
+    return comm.Get_size()
+""",
+    ],
+    ids=["imported in the function", "comm is a name of the cell", "names of mpi4py's"],
+)
+def test_comm_world_is_found_however_the_program_names_it(four, text):
+    pytest.importorskip("mpi4py.MPI")
+    there = {"__name__": "__main__"}
+    exec(text, there)
+    assert four.run(there["program"]) == [4] * 4
+
+
+def test_a_rank_that_mpi_has_ended_says_why(four):
+    MPI = pytest.importorskip("mpi4py.MPI")
+    fault = fault_of(four, lambda comm, buffer: MPI.DOUBLE.Get_size())
+    assert "exit status 1" in str(fault)
+    assert "Attempting to use an MPI routine" in str(fault)  # as MPI is not started
+
+
+def test_an_array_of_objects_is_refused(four):
+    def program(comm, buffer):
+        comm.Send(np.array([{}, 1]), dest=comm.Get_rank() ^ 1)
+
+    assert "Python objects" in str(fault_of(four, program))
+
+
+def test_a_datatype_that_is_not_the_arrays_is_named(four):
+    MPI = pytest.importorskip("mpi4py.MPI")
+
+    def program(comm, buffer):
+        comm.Send([buffer, MPI.INT], 0)
+
+    assert "float64 with the datatype int32" in str(fault_of(four, program, until=[0]))
+
+
+FEW_FILES = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (120, 120))
+import labkit
+with labkit.cluster(ranks=12) as c:
+    print(sum(c.run(lambda rank: rank)))
+    try:
+        c.run(lambda rank: labkit.cluster.communicator())
+    except labkit.LabError as fault:
+        print(fault)
+"""
+
+
+def test_ranks_start_also_where_too_few_files_may_be_open_for_their_sockets():
+    command = [sys.executable, "-c", FEW_FILES]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert found.stdout.startswith("66\n"), found
+    assert "ulimit" in found.stdout
+
+
+@pytest.mark.stress
+def test_a_rank_may_wait_for_many_messages(four):
+    def program(comm, buffer):
+        rank, into = comm.Get_rank(), np.empty(1)
+        if rank == 0:
+            Request.Waitall([comm.Isend(np.array([float(i)]), dest=1) for i in range(30_000)])
+        for i in range(30_000 if rank == 1 else 0):
+            comm.Recv(into, source=0)
+            assert into[0] == i
+
+    runs(four, program)
 
 
 def test_outside_of_a_rank_there_is_no_communicator():

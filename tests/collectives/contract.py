@@ -124,6 +124,20 @@ def an_array_may_have_a_count_and_its_own_datatype(comm, buffer):
         assert other.tolist() == [0, 1, 2, 3]
 
 
+@leaves(r0=[0, 10, 20, 30], r1=[0, 10, 20, 30], r2=[0, 10, 20, 30], r3=[0, 10, 20, 30])
+def other_datatypes_and_bytes_arrive(comm, buffer):
+    rank, other = comm.Get_rank(), comm.Get_rank() ^ 1
+    sent, into = np.full(2, rank + 1j), np.empty(2, complex)
+    comm.Sendrecv([sent, MPI.DOUBLE_COMPLEX], other, 0, [into, MPI.DOUBLE_COMPLEX], other)
+    text = bytearray(3)
+    request = comm.Isend([b"abc", MPI.BYTE], other)
+    comm.Recv([text, MPI.BYTE], source=other)
+    request.Wait()
+    assert into.tolist() == [other + 1j] * 2
+    assert text == b"abc"
+    buffer[:] = 0, 10, 20, 30
+
+
 @leaves(r0=[10, 11, 12, 13], r1=[0, 1, 2, 3], r2=[30, 31, 32, 33], r3=[20, 21, 22, 23])
 def requests_are_waited_for_in_any_way(comm, buffer):
     into, status, other = np.empty(5), MPI.Status(), comm.Get_rank() ^ 1
