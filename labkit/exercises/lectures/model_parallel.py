@@ -7,16 +7,6 @@ from labkit.exercises.judges import function, number, word
 from labkit.exercises.model_parallel import on_ranks
 from labkit.exercises.task import Task
 
-MISSING = """
-def my_backward(comm, dy, blocks):
-    gradients = []
-    for block in reversed(blocks):
-        part, of_weights = block(dy)
-        gradients.insert(0, of_weights)
-        dy = dy + part
-    return dy, gradients
-"""
-
 LECTURE_19 = {
     "19.column_parallel": Task(
         "Write my_column(comm, x, w, dy) for a linear layer whose matrix is cut into blocks of "
@@ -37,6 +27,33 @@ def my_column(comm, x, w, dy):
 """,
         "Forward needs no communication, backward one all-reduce: every rank used the same x.",
     ),
+    "19.gated_mlp": Task(
+        "The MLP of many language models has a gate: y = (relu(x @ gate) * (x @ up)) @ down. Write "
+        "my_gated(comm, x, gate, up, down, dy). gate and up are this rank's columns, down its "
+        "rows; x and dy are the same on all ranks. Return y and dx, with two all-reduces.",
+        on_ranks(model_parallel.gated_mlp),
+        (
+            "Forward: the product with the gate is computed element by element, so each rank "
+            "needs only its own columns.",
+            "Serial backward: d_active = dy @ down.T. With a = x @ gate and b = x @ up, the "
+            "gradient of a is d_active * b * (a > 0), and that of b is d_active * relu(a).",
+            "x is used twice, so dx is the sum of two products. Add them, then all-reduce.",
+        ),
+        """
+def my_gated(comm, x, gate, up, down, dy):
+    a, b = x @ gate, x @ up
+    active = np.maximum(a, 0)
+    y = (active * b) @ down
+    programs.ring_all_reduce(comm, y)
+    d_active = dy @ down.T
+    dx = (d_active * b * (a > 0)) @ gate.T + (d_active * active) @ up.T
+    programs.ring_all_reduce(comm, dx)
+    return y, dx
+""",
+        "Any number of matrices by columns needs one all-reduce backward: sum on the rank first. "
+        "The MLP of Llama has this form, with another activation.",
+        difficulty=2,
+    ),
     "19.attention_heads": Task(
         "Many programs keep the weights of all queries, keys and values in one matrix qkv with a "
         "row for each output: first all rows of q, then of k, then of v, and in each of the three "
@@ -55,31 +72,6 @@ def my_shard(comm, qkv, heads):
         "A head needs its own q, k and v. A checkpoint that is loaded on another number of ranks "
         "is cut again in this way.",
         difficulty=2,
-    ),
-    "19.backward": Task(
-        "Fix my_backward(comm, dy, blocks), the backward pass of layers x = x + all_reduce("
-        "block(x)). Each of blocks is a function: dy → this rank's part of dx, and the gradient of "
-        "its own weights. Return dx and the list of gradients.",
-        on_ranks(model_parallel.backward),
-        (
-            "Which ranks hold a part of the gradient of the block's input?",
-            "all_reduce(part) belongs to dy. If dy is inside the all-reduce, it counts once for "
-            "each rank.",
-        ),
-        """
-def my_backward(comm, dy, blocks):
-    gradients = []
-    for block in reversed(blocks):
-        part, of_weights = block(dy)
-        gradients.insert(0, of_weights)
-        programs.ring_all_reduce(comm, part)
-        dy = dy + part
-    return dy, gradients
-""",
-        "The forward pass was right without it, and the shapes are, too: only the numbers differ. "
-        "Compare the gradients with those of a serial program.",
-        difficulty=2,
-        given=MISSING,
     ),
     "19.layer_bytes": Task(
         "A transformer layer of GPT-3: hidden size 12,288, sequence 2,048, micro-batch 1, 2 bytes "
