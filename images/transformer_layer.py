@@ -46,8 +46,8 @@ def draw() -> Sketch:
         board.arrow(boxes[3].right, ends[1])
         _output(board, sums[1], level)
     board.text(
-        24, 336, "Backward the arrows turn round: one all-reduce for the input of each block, four "
-        "in all.", size=9, faint=True,
+        24, 336, "Backward the arrows turn round: one all-reduce for the input of each block. With "
+        "the forward pass that is four.", size=9, faint=True,
     )  # fmt: skip
     return board
 
