@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from labkit import collectives
 from labkit.collectives.records import listed
-from labkit.exercises.judges import check_callable, has_blanks, numbers_in, stopped
+from labkit.exercises.judges import TIME_LIMIT, check_callable, has_blanks, numbers_in, stopped
 from labkit.exercises.task import Unanswered, Wrong
 from labkit.kinds import LabError, bytes_text
 
@@ -32,7 +32,6 @@ __all__ = [
 
 Array: TypeAlias = npt.NDArray[Any]
 CLOSE = 1e-6  # of the largest number of a piece
-TIME_LIMIT = 10.0  # seconds of one run
 
 
 @dataclass(frozen=True)

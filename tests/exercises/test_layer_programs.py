@@ -17,19 +17,12 @@ def lecture():
     """The functions of lecture 19, by name."""
     import tensorflow as tf
 
-    cells = ["tensor-08", "tensor-10", "tensor-17", "tensor-20", "tensor-22c", "tensor-38b"]
-    return cells_of("19", cells, tf=tf)
+    cells = ["08", "10", "17", "20", "22c", "38b", "38e"]
+    return cells_of("19", [f"tensor-{cell}" for cell in cells], tf=tf)
 
 
-def is_close(found, right, within=1e-12):
-    return np.abs(np.asarray(found) - right).max() <= within * np.abs(right).max()
-
-
-def serial_mlp(x, w1, w2, dy):
-    hidden = x @ w1
-    d_hidden = dy @ w2.T * (hidden > 0)
-    active = np.maximum(hidden, 0)
-    return active @ w2, d_hidden @ w1.T, x.T @ d_hidden, active.T @ dy
+def is_close(found, right):
+    return np.abs(np.asarray(found) - right).max() <= 1e-12 * np.abs(right).max()
 
 
 def the_layer(lecture, batch, length, heads, sequence=False):
@@ -100,7 +93,8 @@ def test_attention_is_that_of_a_loop_over_heads(lecture):
 def test_an_mlp_runs_under_mpi(lecture):
     pytest.importorskip("mpi4py")
     x, dy, w1, w2 = np.random.default_rng(0).normal(size=(4, 6, 6))
-    step = lecture["mlp_step"]
+    hidden, step = x @ w1, lecture["mlp_step"]
+    right = np.maximum(hidden, 0) @ w2, ((dy @ w2.T) * (hidden > 0)) @ w1.T
 
     def program(comm, buffer):
         rank = comm.Get_rank()
@@ -112,7 +106,7 @@ def test_an_mlp_runs_under_mpi(lecture):
         if "no mpiexec" in str(error):
             pytest.skip(str(error))
         raise
-    assert all(is_close(one, serial_mlp(x, w1, w2, dy)[:2]) for one in outputs)
+    assert all(is_close(one, right) for one in outputs)
 
 
 @pytest.fixture(scope="module")
@@ -154,12 +148,12 @@ def test_convolutions_with_halos_are_the_serial_ones(images, rows, width, channe
         assert all(map(is_close, each, of_kernels))
 
 
-def the_hybrid(images, replicas, stages, tensor, examples=2):
+def the_hybrid(images, replicas, stages, tensor):
     """What lecture 20 trains, of any shape: the step of a rank, and the serial gradients."""
     import tensorflow as tf
 
     random = np.random.default_rng(stages)
-    xs, targets = random.normal(size=(2, replicas * examples, 3))
+    xs, targets = random.normal(size=(2, replicas * 2, 3))
     layers = random.normal(size=(stages, 3, 12)), random.normal(size=(stages, 12, 3))
     names = {**images, "xs": xs, "targets": targets, "layers": layers}
     function = images["one_rank"]
@@ -180,13 +174,10 @@ def the_hybrid(images, replicas, stages, tensor, examples=2):
     return lambda comm: one_rank(comm, tensor, stages), right
 
 
-@pytest.mark.parametrize(
-    "shape", [(1, 1, 1), (2, 2, 2), (3, 1, 2), (1, 3, 2), (4, 2, 1), (2, 3, 3), (1, 1, 4)]
-)
+@pytest.mark.parametrize("shape", [(2, 2, 2), (3, 1, 2), (1, 4, 2), (4, 2, 1), (2, 3, 3)])
 def test_a_hybrid_step_has_the_serial_gradients(images, shape):
     step, right = the_hybrid(images, *shape)
-    ranks = np.prod(shape)
-    _, returned = images["run_on"](int(ranks), step)
+    _, returned = images["run_on"](int(np.prod(shape)), step)
     for rank, (replica, stage, part, *found) in enumerate(returned):
         assert (replica, stage, part) == np.unravel_index(rank, shape)
         assert all(map(is_close, found, right(stage, part)))
