@@ -351,7 +351,8 @@ def lent_to_mpi4py(*programs: Callable[..., Any], **more: Any) -> Iterator[None]
     """
     functions = [function_of(program) for program in programs]
     codes = [function.__code__ for function in functions if hasattr(function, "__code__")]
-    if any(name.startswith("mpi4py") for code in codes for name in names_in(code)):
+    named = {name for code in codes for name in names_in(code)}
+    if any(name.startswith("mpi4py") or name in LENT for name in named):
         with suppress(ImportError):  # the program will raise it again
             importlib.import_module("mpi4py.MPI")
     mpi = sys.modules.get("mpi4py.MPI")

@@ -154,6 +154,25 @@ def program(comm, buffer):
     assert four.run(start, there["program"]) == wanted
 
 
+def test_a_constant_alone_is_known_by_its_name(four):
+    pytest.importorskip("mpi4py.MPI")
+    there = {"__name__": "__main__"}
+    exec(
+        """
+from mpi4py.MPI import PROC_NULL
+def program(comm, buffer):
+    comm.Sendrecv(buffer, PROC_NULL, 0, buffer * 0, PROC_NULL)
+    return True
+""",
+        there,
+    )
+
+    def start(rank, program):
+        return program(labkit.cluster.communicator(), np.zeros(2))
+
+    assert four.run(start, there["program"]) == [True] * 4
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     some.lists(
