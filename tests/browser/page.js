@@ -97,8 +97,8 @@
     return { shades: shades.size, opaque: opaque / 40_000 };
   };
 
-  // A panel and a player draw themselves in a tree of their own, in place of the still picture inside.
-  const VIEWS = ".labkit-panel, .labkit-player";
+  // Panels and players draw themselves in a tree of their own, in place of the still picture inside.
+  const VIEWS = ".labkit-panel, .labkit-player, .labkit-pipeline";
   const drawn = (view) => [...(view.shadowRoot?.querySelectorAll("canvas") ?? [])]
     .some((canvas) => canvas.width > 200 && canvas.height > 40);
 
