@@ -64,13 +64,13 @@ def measured(quick: bool) -> list[Row]:
     with labkit.cluster(ranks=4) as c:
         for name in NAMES:
             s = pipelines.schedule(name, stages=4, microbatches=8)
-            model = s.timeline(forward=0.050, backward=0.100)
+            model = s.timeline(forward=0.1, backward=0.2)
 
             def rehearse(rank: int, s: Any = s) -> Any:
                 return pipelines.rehearse(labkit.cluster.communicator(), s).spans
 
             longer = []
-            for _ in range(3 if quick else 10):
+            for _ in range(3 if quick else 5):
                 real = pipelines.measured_timeline(s, c.run(rehearse), "sleeping ranks")
                 longer.append(real.total / model.total - 1)
             found.append(promise(f"{name}, 4 sleeping ranks over the model", 0.05, "more", longer))

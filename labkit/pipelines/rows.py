@@ -52,7 +52,7 @@ def checked(rows: Any) -> Rows:
         found = [[_piece(rank, piece) for piece in row] for rank, row in enumerate(rows)]
     except TypeError:
         found = []
-    if not found or not all(found):
+    if not any(found):
         raise LabError(
             "A schedule is a list with a row for each rank, and a row a list of pieces: "
             f'[[("F", 0), ("B", 0)], …], got {str(rows)[:60]}.'

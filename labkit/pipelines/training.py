@@ -167,7 +167,7 @@ def serial_weights(schedule: Schedule, *, steps: int = 20, rate: float = 0.5) ->
     return [tf.stack(part).numpy() for part in parts]
 
 
-def rehearse(comm: Any, schedule: Schedule, forward: float = 0.05, backward: float = 0.1) -> Rank:
+def rehearse(comm: Any, schedule: Schedule, forward: float = 0.1, backward: float = 0.2) -> Rank:
     """One step with the messages of training, and a sleep of so many seconds for its computation.
 
     The `spans` of all ranks make a `measured_timeline`.

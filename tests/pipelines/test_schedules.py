@@ -70,6 +70,22 @@ def test_the_share_of_the_zero_bubble_paper_and_the_ratio_of_the_ultra_scale_pla
     assert ratios == pytest.approx([7 / 8, 7 / 16, 7 / 32])
 
 
+@pytest.mark.parametrize(
+    ("p", "m", "times", "shares"),
+    [  # F, B, W and hop of its table 9
+        (8, 24, (18.522, 18.086, 9.337, 0.601), (0.2431, 0.1585, 0.1083)),
+        (8, 64, (29.935, 29.621, 19.388, 0.535), (0.1091, 0.0554, 0.0294)),
+        (16, 48, (11.347, 11.248, 8.132, 0.377), (0.2552, 0.1397, 0.0672)),
+        (32, 256, (10.402, 10.248, 7.698, 0.460), (0.1352, 0.0594, 0.0257)),
+    ],
+)
+def test_the_shares_of_table_5_of_the_zero_bubble_paper_to_the_last_digit(p, m, times, shares):
+    forward, backward, weight, hop = times
+    for name, share in zip(("1f1b", "zb-h1", "zb-h2"), shares, strict=True):
+        t = made(name, p, m).timeline(forward, backward, weight=weight, hop=hop)
+        assert round(t.share_of_total, 4) == share
+
+
 def test_with_a_hop_1f1b_waits_in_its_steady_phase_and_gpipe_does_not():
     found = {(name, m): made(name, 4, m).timeline(1.0, 2.0, hop=0.1).bubble
              for name in ("gpipe", "1f1b") for m in (8, 16)}  # fmt: skip
@@ -147,6 +163,7 @@ def swap(rank, i, j):
         (changed(lambda rows: rows[0].append(("W", 2))), ["Rank 0", "no W of micro-batch 0"]),
         ([[("F", 0), ("X", 0)]], ["Rank 0", "('X', 0)"]),
         ([[("F", 0), ("B", 0)], [("F", -1)]], ["Rank 1", "-1"]),
+        ([[("F", 0), ("B", 0)], []], ["Rank 1", "no F of micro-batch 0"]),
         ([], ["a row for each rank"]),
         ([("F", 0), ("B", 0)], ["Rank 0", "'F'"]),
         (
