@@ -47,8 +47,7 @@ def lanes(timelines: Sequence[Any], title: str = "") -> Lanes:
     about += " Chunk 0 is above, the next ones below it." if chunks > 1 else ""
     return Lanes(
         title or (timelines[0].schedule.title if len(timelines) == 1 else several), about, bars,
-        _states(chunks), names, _kind(timelines),
-        unit="" if "measured" in kinds else "units of time",
+        _states(chunks), names, _kind(timelines), unit="" if "measured" in kinds else "time units",
     )  # fmt: skip
 
 
