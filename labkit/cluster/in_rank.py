@@ -53,10 +53,16 @@ class Script:
         return Path(self.file).name
 
     def __call__(self, _rank: int) -> None:
-        """Run it; its folder comes first in sys.path, as Python does it."""
+        """Run it as the main module; its folder comes first in sys.path, as Python does it.
+
+        Its variables stay until the process ends: torch can hang when the last model of
+        DistributedDataParallel is deleted after its process group was destroyed.
+        """
         sys.argv[:] = [self.file, *self.arguments]
         sys.path.insert(0, str(Path(self.file).parent))
-        runpy.run_path(self.file, run_name="__main__")
+        sys.modules["__main__"] = main = ModuleType("__main__")
+        main.__file__ = self.file
+        exec(compile(Path(self.file).read_bytes(), self.file, "exec"), vars(main))  # noqa: S102
 
 
 class Link(Protocol):
