@@ -87,6 +87,10 @@ stress: setup-test ## the tests that repeat, enlarge and race
 bench: setup-test ## labkit against its peers (ARGS=--quick: each under a minute)
 	@for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
+.PHONY: frameworks
+frameworks: setup ## build the environments of PyTorch, Flower and Horovod (4 GB, 10 minutes)
+	@$(BIN)/labkit env build torch flower horovod
+
 .PHONY: images
 images: setup ## redraw images/ with their scripts (NAMES="one_step kinds" for some)
 	@$(BIN)/python images/draw.py $(NAMES)
@@ -101,7 +105,7 @@ notebooks: setup ## run the notebooks and save their outputs (NAMES="01 03" for 
 # lab-cuda is lab with the other build of TensorFlow; test may not disagree with either.
 LOCK := pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-header --no-annotate --upgrade
 .PHONY: lock
-lock: setup ## renew requirements/*.txt and environment.yml
+lock: setup ## renew requirements/*.txt, environments/*/lock.txt and environment.yml
 	@$(BIN)/python -m venv .venv/lock
 	@.venv/lock/bin/pip install --quiet uv
 	@.venv/lock/bin/uv $(LOCK) pyproject.toml --group build --group mpi -o requirements/lab.txt
@@ -109,12 +113,15 @@ lock: setup ## renew requirements/*.txt and environment.yml
 	  --no-emit-package tensorflow-cpu -o requirements/lab-cuda.txt
 	@.venv/lock/bin/uv $(LOCK) --group test -c requirements/lab.txt -o requirements/test.txt
 	@.venv/lock/bin/uv $(LOCK) --group peers -c requirements/lab.txt -o requirements/peers.txt
+	@for name in torch horovod flower; do \
+	  .venv/lock/bin/uv $(LOCK) environments/$$name/packages.in -o environments/$$name/lock.txt || exit 1; \
+	done
 	@rm -rf .venv/lock
 	@$(BIN)/python requirements/environment.py
 	@echo "Renewed: requirements/*.txt and environment.yml. Now: make test"
 
 .PHONY: clean
 clean: ## remove the environment and everything that can be made again
-	@rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf .venv environments/*/.venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find labkit tests notebooks requirements benchmarks \( -name __pycache__ -o -name .ipynb_checkpoints \) \
 	  -prune -exec rm -rf {} + 2>/dev/null || true

@@ -75,10 +75,22 @@ def _parser() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="measure what this machine can do")
     bench.add_argument("what", choices=["collectives"], help="all-reduce and its relatives")
     bench.add_argument("--ranks", type=int, default=4, help="how many; 4 if not given")
+    _add_env(
+        commands.add_parser("env", help="environments beside the course: torch, horovod, flower")
+    )
     _add_slurm(commands.add_parser("slurm", help="batch scripts for a cluster with Slurm"))
     notebooks = commands.add_parser("notebooks", help="run notebooks and keep their results")
     notebooks.add_argument("names", nargs="*", help="which ones; all if none is named")
     return parser
+
+
+def _add_env(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="env", metavar="command", required=True)
+    commands.add_parser("list", help="what is built, its size and versions")
+    build = commands.add_parser("build", help="build environments, unless they are built")
+    build.add_argument("--again", action="store_true", help="also one that is built")
+    for command in (build, commands.add_parser("remove", help="remove what was built")):
+        command.add_argument("names", nargs="+", metavar="NAME", help="see `labkit env list`")
 
 
 def _add_slurm(parser: argparse.ArgumentParser) -> None:
@@ -111,6 +123,9 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
         return int(importlib.import_module("labkit.publish").main(chosen.names))
     if chosen.command == "bench":
         return int(importlib.import_module("labkit.collectives.bench").main(chosen))
+    if chosen.command == "env":
+        check = importlib.import_module("labkit.cluster").check_environment
+        return int(importlib.import_module("labkit.environments").main(chosen, check))
     if chosen.command == "slurm":
         return int(importlib.import_module("labkit.cluster.batch").main(chosen))
     recordings = importlib.import_module("labkit.telemetry.cli")

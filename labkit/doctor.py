@@ -47,6 +47,7 @@ CHECKS = (
     Check("Ranks", "labkit.doctor:check_ranks", seconds=60),
     Check("MPI", "labkit.doctor:check_mpi"),
     Check("Slurm", "labkit.doctor:check_slurm"),
+    Check("Frameworks", "labkit.doctor:check_frameworks"),
 )
 _RENEW = "Run `make lab`; if that changes nothing, `make clean` and then `make lab`."
 _MEMORY = 3_000_000_000  # TensorFlow and a lesson's data take about 2 GB
@@ -207,3 +208,14 @@ def check_slurm() -> Line:
     missing = why_no_slurm()
     found = f"none used: {missing}" if missing else f"{slurm_version()}, partitions {partitions()}"
     return Line("pass", found)
+
+
+def check_frameworks() -> Line:
+    """What is not built is fine: the lectures then show what was recorded."""
+    from labkit import environments
+
+    try:
+        known = environments.known().values()
+    except LabError as fault:
+        return Line("pass", f"none. {fault}")
+    return Line("pass", "; ".join(f"{one.name} {one.state}" for one in known))

@@ -10,14 +10,17 @@ only ever unpacked by a process of the same user that this one has started, or b
 from __future__ import annotations
 
 import importlib
+import inspect
 import io
 import linecache
 import os
 import pickle
 import reprlib
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -25,6 +28,7 @@ from typing import Any
 from labkit.kinds import LabError
 
 __all__ = [
+    "Source",
     "functions_of",
     "names_in",
     "names_used",
@@ -65,10 +69,13 @@ def unpack(data: bytes | memoryview) -> Any:
     return pickle.loads(data)  # noqa: S301 (our own: see the top of this file)
 
 
-def pack_program(program: Callable[..., Any], args: tuple[Any, ...] = ()) -> bytes:
+def pack_program(
+    program: Callable[..., Any], args: tuple[Any, ...] = (), *, own_packages: bool = False
+) -> bytes:
     """A call of a function, with what it needs to run elsewhere as it would here.
 
     That is sys.path, the working folder, and the source of cells: tracebacks and AutoGraph read it.
+    `own_packages`: the other Python has packages of its own, so that ours are left out of its path.
     """
     name = getattr(program, "__name__", type(program).__name__)
     try:
@@ -83,19 +90,64 @@ def pack_program(program: Callable[..., Any], args: tuple[Any, ...] = ()) -> byt
                     pack(value, f"The program {name} uses `{used}`, and {used}")
         raise
     paths = [path or str(Path.cwd()) for path in sys.path]
+    if own_packages:
+        ours = sys.prefix, sys.base_prefix
+        paths = [path for path in paths if not path.startswith(ours) and "-packages" not in path]
     # linecache keeps the source of cells, which no file holds, without a time stamp.
     sources = {
         file: "".join(entry[2])
         for file, entry in list(linecache.cache.items())
         if len(entry) == 4 and entry[1] is None and not Path(file).exists()
     }
-    return pickle.dumps((paths, str(Path.cwd()), sources, call))
+    return pickle.dumps((paths, own_packages, str(Path.cwd()), sources, call))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A function as its source, for a Python of another minor version: byte code differs there."""
+
+    name: str
+    text: str
+    file: str
+
+    @staticmethod
+    def of(function: Callable[..., Any]) -> Source:
+        """The source of a function that uses modules and built-in names only."""
+        name = getattr(function, "__name__", repr(function))
+        advice = "Write it into a file, and call c.run_script('train.py')."
+        try:
+            lines, first = inspect.getsourcelines(function)
+        except (OSError, TypeError):
+            lines, first = [], 0
+        if not (lines and isinstance(function, FunctionType) and name.isidentifier()):
+            raise LabError(
+                f"{name} has no source that another Python version could be sent. {advice}"
+            )
+        used = dict(names_used(function))
+        if others := [each for each in used if not isinstance(used[each], ModuleType)]:
+            raise LabError(
+                f"{name} uses {others[0]} from outside itself, so that another Python version "
+                f"cannot be sent it. Make that in {name}, or give it as an argument. {advice}"
+            )
+        imports = "".join(f"import {m.__name__} as {each}; " for each, m in used.items())
+        start = "\n" * max(0, first - 2) + imports + "\n" * (first > 1)
+        return Source(name, start + textwrap.dedent("".join(lines)), inspect.getfile(function))
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __call__(self, *args: Any) -> Any:
+        """Define the function, and call it."""
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(self.text, self.file, "exec"), names)  # noqa: S102 (the user's own function)
+        return names[self.name](*args)
 
 
 def unpack_program(data: bytes) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The function and its arguments, in a process that is then set up for them."""
-    path, folder, sources, call = pickle.loads(data)  # noqa: S301
-    sys.path[:] = path
+    path, own_packages, folder, sources, call = pickle.loads(data)  # noqa: S301
+    sys.path[:] = [*path, *(sys.path if own_packages else ())]
     try:
         os.chdir(folder)
     except OSError as fault:

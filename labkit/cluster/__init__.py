@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from labkit.callable_room import make_callable
 from labkit.cluster.batch import batch_script
-from labkit.cluster.cluster import Cluster
+from labkit.cluster.cluster import Cluster, check_environment
 from labkit.cluster.failures import RankError
 from labkit.cluster.fork_client import shutdown
-from labkit.cluster.in_rank import communicator
+from labkit.cluster.in_rank import Script, communicator
 from labkit.cluster.output import Line
 from labkit.cluster.run import Outcome, RunHandle
 from labkit.cluster.session import SlurmSession, slurm_session
@@ -24,8 +24,10 @@ __all__ = [
     "Outcome",
     "RankError",
     "RunHandle",
+    "Script",
     "SlurmSession",
     "batch_script",
+    "check_environment",
     "communicator",
     "shutdown",
     "slurm_session",

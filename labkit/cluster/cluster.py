@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 from labkit.arguments import number, one_of
 from labkit.cluster.engine import Engine, Job
 from labkit.cluster.environment import rank_environment, roles_of
-from labkit.cluster.in_rank import modules_of
+from labkit.cluster.in_rank import Script, modules_of
 from labkit.cluster.local import LocalEngine
+from labkit.cluster.network import private_network_refused
 from labkit.cluster.run import RunHandle
 from labkit.cluster.slurm import SlurmEngine
+from labkit.environments import Environment, built
 from labkit.kinds import LabError
-from labkit.shipping import pack_program
+from labkit.shipping import Source, pack_program
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "check_environment"]
 
 ENGINES: dict[str, Callable[..., Engine]] = {"local": LocalEngine, "slurm": SlurmEngine}
 
@@ -37,28 +40,36 @@ class Cluster:
         engine: str = "local",
         *,
         roles: Mapping[str, int] | None = None,
-        environment: Mapping[str, Any] | None = None,
+        environment: str | None = None,
+        variables: Mapping[str, Any] | None = None,
         start: float = 60.0,
         **engine_keywords: Any,
     ) -> None:
-        """`environment`: variables of the ranks; None removes one. `start`: seconds to start them.
+        """`environment`: "torch", "horovod" or "flower", as `labkit env build torch` has built it.
+        `variables`: of the ranks' environment; None removes one. `start`: seconds to start them.
 
         engine="local" has `network` ("own", the default, or "shared") and `keep_warm`;
         engine="slurm" has what a job can ask for: `nodes`, `partition`, `time` and so on.
         """
         self.roles = roles_of(ranks, roles)
         self.ranks = len(self.roles)
-        given = (environment or {}).items()
-        self._environment = {name: None if value is None else str(value) for name, value in given}
+        given = (variables or {}).items()
+        self._variables = {name: None if value is None else str(value) for name, value in given}
         self._start = number("start", start, above=0)
         make = ENGINES[one_of("engine", engine, ENGINES)]
+        self.environment = None if environment is None else built(environment)
+        if self.environment is not None:
+            one_of("engine of an environment", engine, ["local"])
+            engine_keywords["python"] = str(self.environment.python)
         self.engine = make(**engine_keywords)
         self._run: RunHandle | None = None
         self._is_open = False
 
     def __enter__(self) -> Self:
         try:
-            self.engine.open(self.ranks, self._start, self._environment)
+            # Some libraries read theirs when they are imported, which is before the ranks exist.
+            fixed = {} if self.environment is None else self.environment.variables
+            self.engine.open(self.ranks, self._start, {**fixed, **self._variables})
         except BaseException:
             self.engine.close()
             raise
@@ -94,6 +105,25 @@ class Cluster:
         outcome.raise_errors()
         return [outcome.results.get(rank) for rank in range(self.ranks)]
 
+    def run_script(
+        self,
+        file: str | Path,
+        *arguments: object,
+        timeout: float = 60.0,
+        tolerate: Collection[int] = (),
+        show: bool = True,
+    ) -> list[str]:
+        """Run `python FILE ARGUMENTS` on every rank; what they wrote, by rank.
+
+        `c.start(labkit.cluster.Script(file, arguments))` is the same without waiting.
+        """
+        path = Path(file).resolve()
+        if not path.is_file():
+            raise LabError(f"There is no file {path}: give the path of a Python program.")
+        script = Script(str(path), tuple(map(str, arguments)))
+        self.run(script, timeout=timeout, tolerate=tolerate, show=show)
+        return [self.output(rank) for rank in range(self.ranks)]
+
     def start(
         self,
         program: Callable[..., Any],
@@ -114,13 +144,21 @@ class Cluster:
         for name, chosen in (("until", until or ()), ("tolerate", tolerate)):
             for rank in chosen:
                 one_of(f"each rank in {name}", rank, range(self.ranks))
-        packed = pack_program(program, args)
+        beside = self.environment
+        modules = modules_of(program)
+        if not (beside is None or beside.takes_byte_code or isinstance(program, Script)):
+            program = Source.of(program)
+        packed = pack_program(program, args, own_packages=beside is not None)
         addresses = self.engine.addresses()
         environments = (
-            {**rank_environment(self.roles, addresses, rank), **self._environment}
+            {
+                **rank_environment(self.roles, addresses, rank),
+                **(beside.variables_of(rank, self.ranks, addresses.master) if beside else {}),
+                **self._variables,
+            }
             for rank in range(self.ranks)
         )
-        job = Job(packed, tuple(environments), modules_of(program), addresses.ranks)
+        job = Job(packed, tuple(environments), modules, addresses.ranks)
         self._run = run = RunHandle(
             self.engine,
             self.ranks,
@@ -140,3 +178,12 @@ class Cluster:
     def output(self, rank: int) -> str:
         """All that a rank wrote in the last run."""
         return "" if self._run is None else self._run.output.text(rank)
+
+
+def check_environment(chosen: Environment) -> None:
+    """Run the check of an environment, a program of two ranks; a LabError if it fails."""
+    if refused := private_network_refused():
+        print(f"Not checked with two ranks, which can have no private network here: {refused}.")
+        return
+    with Cluster(2, environment=chosen.name, network="own", keep_warm=False, start=180.0) as c:
+        c.run_script(chosen.folder / "check.py", timeout=120.0)

@@ -26,10 +26,10 @@ HINTS = {
     "SIGSEGV": "A library crashed in it.",
     "SIGABRT": "A library gave up in it; its last lines say why.",
 }
-# What ranks raise that have lost a peer: TensorFlow, gloo, and Python's own connections.
+# What ranks raise that have lost a peer: TensorFlow, gloo, Horovod, Python's own connections.
 LOST_A_PEER = re.compile(
     "UnavailableError|AbortedError|CancelledError|DeadlineExceeded|Connection|Socket closed|"
-    "EOFError|BrokenPipe|Broken pipe"
+    "EOFError|BrokenPipe|Broken pipe|Horovod has been shut down|HorovodInternalError"
 )
 # In a message: colours, and names and attributes of nodes, which change from run to run.
 NOISE = re.compile(
@@ -50,6 +50,7 @@ LIBRARIES = tuple(
         site.getusersitepackages(),
     }
 )
+OTHER_LIBRARIES = re.compile(r"/(lib/python3\.\d+|site-packages|dist-packages)/")  # of any Python
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,9 @@ def _line(frames: Sequence[tuple[str, int, str]]) -> str:
 
 def _is_the_users(file: str) -> bool:
     generated = file.startswith("<frozen") or "__autograph_generated" in file
-    return not generated and not file.startswith(("<string>", str(ROOM.parent), *LIBRARIES))
+    return not (generated or OTHER_LIBRARIES.search(file)) and not file.startswith(
+        ("<string>", str(ROOM.parent), *LIBRARIES)
+    )
 
 
 def _is_labkits(file: str) -> bool:

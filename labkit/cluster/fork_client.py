@@ -36,7 +36,9 @@ SHARED = (
 class ForkServer:
     """A fork server of our own. `network="own"` puts it and its ranks into a private network."""
 
-    def __init__(self, network: str, environment: Mapping[str, str], timeout: float) -> None:
+    def __init__(
+        self, network: str, environment: Mapping[str, str], timeout: float, python: str
+    ) -> None:
         self.mark = uuid.uuid4().hex
         ours, its = socketpair()
         self.channel = Channel(ours)
@@ -44,7 +46,7 @@ class ForkServer:
         arguments = [str(its.fileno()), str(os.getpid()), network]
         with its:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "labkit.cluster.fork_server", *arguments],
+                [python, "-P", "-m", "labkit.cluster.fork_server", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
@@ -146,16 +148,18 @@ def in_a_kernel() -> bool:
     return kernel is not None and bool(kernel.ZMQInteractiveShell.initialized())
 
 
-def take_warm(network: str, environment: Mapping[str, str]) -> ForkServer | None:
-    """A warm server for such a network and environment."""
-    server = _warm.pop(_key(network, environment), None)
+def take_warm(network: str, environment: Mapping[str, str], python: str) -> ForkServer | None:
+    """A warm server for such a network, environment and Python."""
+    server = _warm.pop(_key(network, environment, python), None)
     if server is not None and not server.stop():
         server.close()
         return None
     return server
 
 
-def keep_warm(network: str, environment: Mapping[str, str], server: ForkServer) -> None:
+def keep_warm(
+    network: str, environment: Mapping[str, str], python: str, server: ForkServer
+) -> None:
     """Keep a server for the next block, for ten minutes."""
     shutdown()
     try:
@@ -163,7 +167,7 @@ def keep_warm(network: str, environment: Mapping[str, str], server: ForkServer) 
     except LabError:
         server.close()
     else:
-        _warm[_key(network, environment)] = server
+        _warm[_key(network, environment, python)] = server
 
 
 def shutdown() -> None:
@@ -173,9 +177,9 @@ def shutdown() -> None:
         server.close()
 
 
-def _key(network: str, environment: Mapping[str, str]) -> tuple[Any, ...]:
+def _key(network: str, environment: Mapping[str, str], python: str) -> tuple[Any, ...]:
     read = sorted(item for item in environment.items() if item[0].startswith(READ_AT_IMPORT))
-    return os.getpid(), network, sys.executable, tuple(read)
+    return os.getpid(), network, python, tuple(read)
 
 
 def _python_path(environment: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ import faulthandler
 import importlib
 import os
 import pickle
+import runpy
 import signal
 import socket
 import sys
@@ -27,6 +28,7 @@ from labkit.kinds import LabError
 
 # What takes seconds to import and starts no threads when imported.
 HEAVY = ("numpy", "tensorflow", "keras", "torch")
+DEEP = ("torch.", "horovod.")  # and these as they are written: `import torch.distributed as dist`
 How = Literal["returned", "raised"]
 
 
@@ -34,6 +36,33 @@ How = Literal["returned", "raised"]
 connections: tuple[int, dict[int, socket.socket]] | None = None
 _functions: list[Callable[..., Any]] = []  # the program, and functions among its arguments
 _until_the_end = ExitStack()
+
+
+@dataclass(frozen=True)
+class Script:
+    """A file as the program of a run: what `python FILE ARGUMENTS` would do, on every rank.
+
+    >>> c.start(labkit.cluster.Script("train.py", ("--epochs", "2")))         # doctest: +SKIP
+    """
+
+    file: str
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def __name__(self) -> str:
+        return Path(self.file).name
+
+    def __call__(self, _rank: int) -> None:
+        """Run it as the main module; its folder comes first in sys.path, as Python does it.
+
+        Its variables stay until the process ends: torch can hang when the last model of
+        DistributedDataParallel is deleted after its process group was destroyed.
+        """
+        sys.argv[:] = [self.file, *self.arguments]
+        sys.path.insert(0, str(Path(self.file).parent))
+        sys.modules["__main__"] = main = ModuleType("__main__")
+        main.__file__ = self.file
+        exec(compile(Path(self.file).read_bytes(), self.file, "exec"), vars(main))  # noqa: S102
 
 
 class Link(Protocol):
@@ -62,6 +91,8 @@ def run(rank: int, job: Job, node: Mapping[str, str | None], stacks: int, link: 
     sys.argv[:] = [""]
     preload(job.modules)
     set_threads()
+    if before := os.environ.get("LABKIT_BEFORE"):
+        runpy.run_path(before)
     loaded = load_program(job.program)
     if not link.started():
         return 0
@@ -132,6 +163,8 @@ def call_program(function: Callable[[int], Any], rank: int) -> tuple[How, bytes]
             if ending.code not in (None, 0):
                 raise
             value = None
+        if value is None:  # also without cloudpickle
+            return "returned", pickle.dumps(None)
         what = f"what it returned (type {type(value).__name__})"
         then = "Return plain values or NumPy arrays, such as tensor.numpy()."
         return "returned", shipping.pack(value, what, then)
@@ -168,6 +201,10 @@ class Report:
 def modules_of(program: Callable[..., Any]) -> tuple[str, ...]:
     """What is worth importing before the program runs: what its code names."""
     named: set[str] = set()
+    if isinstance(program, Script):
+        with suppress(SyntaxError, ValueError):  # told by the rank, with its line
+            source = Path(program.file).read_bytes()
+            named |= shipping.names_in(compile(source, program.file, "exec"))
     for function in shipping.functions_of(program):
         named |= shipping.names_in(function.__code__) | {function.__module__ or ""}
         values = (value for _, value in shipping.names_used(function))
@@ -177,6 +214,8 @@ def modules_of(program: Callable[..., Any]) -> tuple[str, ...]:
     rooms = sorted(part for part in parts if part and (house / part).is_dir())
     return (
         *(name for name in HEAVY if name in parts),
+        *sorted(name for name in named if name.startswith(DEEP)),
+        *(["torch._dynamo"] if "DistributedDataParallel" in parts else []),  # its constructor does
         *(f"labkit.{room}" for room in rooms if "labkit" in parts),
         *(["labkit.cluster.transport"] if "communicator" in parts else []),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import socket
+import sys
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -94,10 +95,16 @@ class LocalEngine:
 
     name = "local"
 
-    def __init__(self, network: str | None = None, keep_warm: bool | None = None) -> None:
+    def __init__(
+        self,
+        network: str | None = None,
+        keep_warm: bool | None = None,
+        python: str = sys.executable,
+    ) -> None:
         network = network or os.environ.get("LABKIT_NETWORK", "own")
         self.network = one_of("network", network, ("own", "shared"))
         self.private_network = network == "own"
+        self.python = python
         self.keep_warm = fork_client.in_a_kernel() if keep_warm is None else keep_warm
         self._ranks, self._start = 0, 60.0
         self._environment: dict[str, str] = {}
@@ -203,7 +210,7 @@ class LocalEngine:
         finally:
             server, self._server = self._server, None
             if server is not None and self.keep_warm and server.running:
-                fork_client.keep_warm(self.network, self._environment, server)
+                fork_client.keep_warm(self.network, self._environment, self.python, server)
             elif server is not None:
                 server.close()
 
@@ -212,8 +219,9 @@ class LocalEngine:
             self._server.close()
             self._server = None
         if self._server is None:
-            self._server = fork_client.take_warm(self.network, self._environment) or ForkServer(
-                self.network, {**self._environment, **ONE_THREAD}, self._start
+            known = self.network, self._environment, self.python
+            self._server = fork_client.take_warm(*known) or ForkServer(
+                self.network, {**self._environment, **ONE_THREAD}, self._start, self.python
             )
         return self._server
 

@@ -75,7 +75,7 @@ def worker_loop() -> Callable[[Any], None]:
         _check_written(my_train)
         with (
             tempfile.TemporaryDirectory(prefix="labkit-worker-") as home,
-            Cluster(REPLICAS, environment=cpu_only) as c,
+            Cluster(REPLICAS, variables=cpu_only) as c,
         ):
             # A folder each, so that it is seen who writes what; before the second run they are one.
             folders = [Path(home, str(rank), "shared") for rank in range(REPLICAS)]
@@ -204,7 +204,7 @@ def coordinator_loop() -> Callable[[Any], None]:
         from labkit.strategies.parameter_server import ROLES
 
         _check_written(lead)
-        with Cluster(roles=ROLES, environment=cpu_only) as c:
+        with Cluster(roles=ROLES, variables=cpu_only) as c:
             outcome = c.start(_lead, lead, until={0}, show=False).finish(TIME_LIMIT)
         outcome.raise_errors()
         if (says := outcome.results[0]) is ...:

@@ -79,7 +79,7 @@ def test_threads_are_those_of_this_run_and_not_of_an_earlier_one(monkeypatch):
 
     for wanted in (3, 1, 2):
         environment = {"OMP_NUM_THREADS": wanted, "OPENBLAS_NUM_THREADS": wanted}
-        with labkit.cluster(ranks=1, keep_warm=True, environment=environment) as c:
+        with labkit.cluster(ranks=1, keep_warm=True, variables=environment) as c:
             assert c.run(threads) == [wanted]
     labkit.cluster.shutdown()
 

@@ -22,7 +22,7 @@ def three(request):
             for name, value in request.getfixturevalue("one_slurm").environment.items():
                 patch.setenv(name, value)
         environment = {"GIVEN": 7, "HOME": None}
-        with labkit.cluster(ranks=3, engine=request.param, environment=environment) as c:
+        with labkit.cluster(ranks=3, engine=request.param, variables=environment) as c:
             yield c
 
 

@@ -104,7 +104,7 @@ def test_an_interrupt_while_modules_are_imported_is_heeded(tmp_path, monkeypatch
         wait_for(begun.exists, "the import")
         os.kill(os.getpid(), signal.SIGINT)
 
-    with labkit.cluster(ranks=2, environment={MARK: mark}) as c:
+    with labkit.cluster(ranks=2, variables={MARK: mark}) as c:
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             c.run(program)
@@ -120,7 +120,7 @@ def test_what_ranks_have_started_ends_with_the_run():
         subprocess.run([sys.executable, "-c", daemon])
         return os.getppid()
 
-    with labkit.cluster(ranks=2, environment={MARK: mark}) as c:
+    with labkit.cluster(ranks=2, variables={MARK: mark}) as c:
         servers = {*c.run(program)}
         assert marked(mark) <= servers
     assert gone(mark)
@@ -165,7 +165,7 @@ def test_two_hundred_mixed_runs_neither_hang_nor_leave_anything():
         subprocess.Popen(["sleep", "1000"], start_new_session=True)
         signal.pause()
 
-    with labkit.cluster(ranks=3, environment={MARK: mark}) as c:
+    with labkit.cluster(ranks=3, variables={MARK: mark}) as c:
         server = c.run(lambda rank: os.getppid())[0]
         for _ in range(200):
             program = chance.choice([returns, returns, fails, dies, hangs])

@@ -1,0 +1,383 @@
+"""Environments beside the course: PyTorch, Horovod, Flower, each a Python with packages of its own.
+
+$ labkit env list
+$ labkit env build torch
+
+`environments/NAME/` holds a lock and a description; what is built from them lies in its `.venv`,
+which git ignores. labkit itself is not installed there: ranks get it by PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from labkit.arguments import one_of
+from labkit.hardware import gpus
+from labkit.kinds import LabError, bytes_text, seconds_text
+from labkit.progress import Line
+
+__all__ = ["FOLDER", "Environment", "build", "built", "find", "known", "main", "remove"]
+
+FOLDER = Path(__file__).resolve().parent.parent / "environments"
+# They would send packages elsewhere, or let pip take foreign ones for installed ones.
+DIVERSIONS = {"PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PYTHONPATH", "PYTHONHOME"}
+GIGABYTE = 1e9
+PERCENT = re.compile(r"^\s*\[ *(\d+)%\]")  # of make
+LOADED = ("Collecting ", "Processing ", "Requirement already satisfied: ")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What `environments/NAME/environment.toml` describes."""
+
+    name: str
+    folder: Path
+    about: str
+    pythons: tuple[str, ...]
+    """Minor versions that it can be built with, such as "3.11"."""
+    shown: tuple[str, ...]
+    """The packages whose versions `labkit env list` shows, where they are installed."""
+    gigabytes: Mapping[str, float]
+    minutes: float
+    cuda: Mapping[str, float] = field(default_factory=dict)
+    """The gigabytes where there is an NVIDIA driver, if they differ."""
+    unlocked: tuple[str, ...] = ()
+    """Exact versions without a hash, because several builds of them exist."""
+    index: str = ""
+    """The variable in which users may name an index for these."""
+    compiled: str = ""
+    """A second lock: of packages that are built from source."""
+    commands: tuple[str, ...] = ()
+    """What compiling them needs."""
+    while_compiling: Mapping[str, str] = field(default_factory=dict)
+    before: str = ""
+    """A file of the folder that each rank runs before its program."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of all ranks."""
+    rank_variables: Mapping[str, str] = field(default_factory=dict)
+    """Of each rank where there are several, with {rank}, {ranks}, {host} and {port}."""
+
+    @property
+    def venv(self) -> Path:
+        """Where it is built."""
+        return self.folder / ".venv"
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.venv / "bin" / "python"
+
+    @property
+    def stamp(self) -> dict[str, Any]:
+        """What the last complete build wrote: python, versions, bytes, recipe; {} without one."""
+        try:
+            found: dict[str, Any] = json.loads((self.venv / "labkit.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if self.python.exists() else {}
+
+    @property
+    def recipe(self) -> str:
+        """A hash of the files that it is built from."""
+        files = (self.folder / name for name in ("environment.toml", "lock.txt", self.compiled))
+        return hashlib.sha256(b"".join(f.read_bytes() for f in files if f.is_file())).hexdigest()
+
+    @property
+    def state(self) -> str:
+        """Either "built", "not built", "incomplete" (interrupted), or "outdated" (older lock)."""
+        if stamp := self.stamp:
+            return "built" if stamp["recipe"] == self.recipe else "outdated"
+        return "incomplete" if self.venv.exists() else "not built"
+
+    def needs(self) -> Mapping[str, float]:
+        """The gigabytes to download and on disk, on this machine."""
+        return self.cuda if self.cuda and gpus.read_gpus().gpus else self.gigabytes
+
+    def cost(self) -> str:
+        """Download, disk and time in words."""
+        need = self.needs()
+        return (
+            f"downloads about {bytes_text(need['download'] * GIGABYTE)}, takes "
+            f"{bytes_text(need['disk'] * GIGABYTE)} on disk and about "
+            f"{self.minutes:g} minute{'s' * (self.minutes != 1)}"
+        )
+
+    def variables_of(self, rank: int, ranks: int, master: str) -> dict[str, str]:
+        """The variables of a rank; `master` is the "host:port" of MASTER_ADDR and MASTER_PORT."""
+        host, _, port = master.rpartition(":")
+        found = dict(self.variables)
+        if ranks > 1:
+            words = {"rank": rank, "ranks": ranks, "host": host, "port": port}
+            found |= {name: text.format(**words) for name, text in self.rank_variables.items()}
+            found |= {"LABKIT_BEFORE": str(self.folder / self.before)} if self.before else {}
+        path = os.pathsep.join([str(self.python.parent), os.environ.get("PATH", "")])
+        return {**found, "PATH": path, "VIRTUAL_ENV": str(self.venv)}
+
+    @property
+    def takes_byte_code(self) -> bool:
+        """Whether its Python is of the same minor version: then functions can be sent as usual."""
+        return bool(self.stamp["python"].split(".")[:2] == platform.python_version().split(".")[:2])
+
+    def __str__(self) -> str:
+        stamp = self.stamp
+        if not stamp:
+            return f"{self.name:<10} {self.state:<11} {self.about}; {self.cost()}"
+        versions = {**stamp["versions"], "Python": stamp["python"]}
+        words = ", ".join(f"{name} {version}" for name, version in versions.items())
+        return f"{self.name:<10} {self.state:<11} {words}; {bytes_text(stamp['bytes'])}"
+
+
+def known() -> dict[str, Environment]:
+    """All environments that can be built, by name."""
+    files = sorted(FOLDER.glob("*/environment.toml"))
+    if not files:
+        raise LabError(
+            f"There is no {FOLDER}: environments are built in the folder of the course. Clone the "
+            "course and use its own labkit (`make lab`)."
+        )
+    return {file.parent.name: _read(file) for file in files}
+
+
+def find(name: str) -> Environment:
+    """The environment of this name."""
+    return known()[one_of("environment", name, known())]
+
+
+def built(name: str) -> Environment:
+    """The same, if it is built; otherwise a LabError that says how."""
+    found = find(name)
+    if not found.stamp:
+        raise LabError(
+            f"The environment {name} is {found.state}. In a terminal: labkit env build {name} "
+            f"({found.cost()})."
+        )
+    return found
+
+
+def build(name: str, check: Callable[[Environment], None], *, again: bool = False) -> Environment:
+    """Build it, unless it is built; `check` runs at the end, and raises if it does not work."""
+    chosen = find(name)
+    if chosen.state == "built" and not again:
+        print(f"{chosen}\nNothing to do; `labkit env build {name} --again` builds it afresh.")
+        return chosen
+    python = _python_for(chosen)
+    if missing := [command for command in chosen.commands if shutil.which(command) is None]:
+        raise LabError(
+            f"{' and '.join(missing)} must be installed: {name} is compiled here. On Debian and "
+            "Ubuntu: sudo apt install build-essential; on macOS: xcode-select --install."
+        )
+    free, needed = shutil.disk_usage(FOLDER).free, chosen.needs()["disk"] * GIGABYTE
+    if free < needed:
+        raise LabError(
+            f"{name} needs {bytes_text(needed)}, and {FOLDER} has {bytes_text(free)} free. Make "
+            "room, and try again."
+        )
+    _say(
+        f"Building {name} with Python {_version(python)}: {chosen.cost()}. Ctrl-C stops it; "
+        "the same command then begins again."
+    )
+    began = time.monotonic()
+    remove(name)
+    _install(chosen, python)
+    _say(f"Installed in {seconds_text(time.monotonic() - began)}. Running two ranks as a check.")
+    stamp = {
+        "recipe": chosen.recipe,
+        "python": _version(str(chosen.python)),
+        "versions": _versions(chosen),
+        "bytes": sum(file.lstat().st_size for file in chosen.venv.rglob("*") if file.is_file()),
+    }
+    draft = chosen.venv / "labkit.draft"
+    draft.write_text(json.dumps(stamp, indent=1), encoding="utf-8")
+    try:
+        draft.rename(chosen.venv / "labkit.json")
+        check(chosen)
+    except BaseException:
+        (chosen.venv / "labkit.json").unlink(missing_ok=True)
+        raise
+    _say(str(chosen))
+    return chosen
+
+
+def remove(name: str) -> bool:
+    """Remove what was built; False if there was nothing."""
+    venv = find(name).venv
+    there = venv.exists() or venv.is_symlink()
+    if venv.is_symlink():
+        venv.unlink()
+    elif there:
+        (venv / "labkit.json").unlink(missing_ok=True)  # what an interrupt leaves is not "built"
+        shutil.rmtree(venv)
+    return there
+
+
+def main(chosen: argparse.Namespace, check: Callable[[Environment], None]) -> int:
+    """`labkit env list`, `build` and `remove`; `build` goes on with the next after a failure."""
+    if chosen.env == "list":
+        print("\n".join(map(str, known().values())))
+        return 0
+    for name in chosen.names:
+        find(name)
+    failed = []
+    for name in chosen.names:
+        if chosen.env == "remove":
+            print(f"{name}: {'removed' if remove(name) else 'nothing to remove'}.")
+            continue
+        try:
+            build(name, check, again=chosen.again)
+        except LabError as fault:
+            failed.append(name)
+            print(f"labkit env build {name}: {fault}", file=sys.stderr)
+    return 2 if failed else 0
+
+
+def _read(file: Path) -> Environment:
+    with file.open("rb") as opened:
+        described = tomllib.load(opened)
+    values: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in described.items()}
+    return Environment(name=file.parent.name, folder=file.parent, **values)
+
+
+def _python_for(chosen: Environment) -> str:
+    """A Python of a version that fits: this one, to which functions can be sent, or another."""
+    own = getattr(sys, "_base_executable", None) or sys.executable
+    for candidate in (own, *(f"python{version}" for version in chosen.pythons)):
+        path = shutil.which(candidate)  # a name on the path may be a shim that only fails
+        if path and _version(path).rpartition(".")[0] in chosen.pythons:
+            return path
+    *others, last = chosen.pythons
+    wanted = f"{', '.join(others)} or {last}" if others else last
+    raise LabError(
+        f"{chosen.name} needs Python {wanted}, and no python{last} on the path runs. Install one "
+        f"(with uv: uv python install {last}, then add it to the path), and try again."
+    )
+
+
+def _version(python: str) -> str:
+    """Its version, such as "3.11.7"; "" if it does not run."""
+    program = "import platform; print(platform.python_version())"
+    with suppress(OSError, subprocess.SubprocessError):
+        command = [python, "-I", "-c", program]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        return done.stdout.strip()
+    return ""
+
+
+def _versions(chosen: Environment) -> dict[str, str]:
+    program = (
+        "import json, sys; from importlib.metadata import distributions; "
+        "found = {one.metadata['Name'].lower(): one.version for one in distributions()}; "
+        "print(json.dumps({name: found[name] for name in sys.argv[1:] if name in found}))"
+    )
+    command = [str(chosen.python), "-I", "-c", program, *chosen.shown]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def _install(chosen: Environment, python: str) -> None:
+    """venv, the lock, what has no hash, what is compiled; everything is in the log."""
+    chosen.venv.mkdir()
+    install = [str(chosen.python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    install.append("install")
+    lock, compiled = chosen.folder / "lock.txt", chosen.folder / chosen.compiled
+    locked = ["--no-deps", "--require-hashes", "-r"]
+    total = len(re.findall(r"^[\w.-]+==", lock.read_text("utf-8"), re.MULTILINE))
+    venv = [python, "-m", "venv", str(chosen.venv)]
+    _run(chosen, "make a virtual environment", venv if total else [*venv, "--without-pip"])
+    if total:
+        _run(chosen, "install its lock", [*install, *locked, str(lock)], total)
+    if chosen.unlocked:
+        where = os.environ.get(chosen.index, "") if chosen.index else ""
+        options = ["--index-url", where] if where else []
+        if sys.platform == "linux" and not gpus.read_gpus().gpus:
+            _refuse_cuda(chosen, [*install, *options])
+        command = [*install, *options, *chosen.unlocked]
+        _run(chosen, f"install {chosen.unlocked[0]}", command, 1)
+    if chosen.compiled:
+        command = [*install, "--verbose", "--no-build-isolation", *locked, str(compiled)]
+        _run(chosen, "compile", command, variables=chosen.while_compiling)
+
+
+def _refuse_cuda(chosen: Environment, install: list[str]) -> None:
+    """On Linux the usual index has builds for CUDA only: several GB, useless without a driver."""
+    report = chosen.venv / "report.json"
+    command = [*install, "--no-deps", "--dry-run", "--report", str(report), *chosen.unlocked]
+    _run(chosen, "find a build for CPUs", command)
+    found = [one["metadata"]["version"] for one in json.loads(report.read_text())["install"]]
+    if not all("+cpu" in version for version in found):
+        raise LabError(
+            f"pip finds only the build of {chosen.unlocked[0]} for CUDA, of several GB, and this "
+            f"machine has no NVIDIA driver. Name an index with builds for CPUs in {chosen.index}."
+        )
+
+
+def _run(
+    chosen: Environment,
+    purpose: str,
+    command: list[str],
+    total: int = 0,
+    variables: Mapping[str, str] | None = None,
+) -> None:
+    """Run a command into the log, and show how far it is."""
+    env = {name: text for name, text in os.environ.items() if name not in DIVERSIONS}
+    env |= {"PYTHONNOUSERSITE": "1", "PIP_PROGRESS_BAR": "off", **(variables or {})}
+    env["PATH"] = os.pathsep.join([str(chosen.python.parent), env.get("PATH", "")])
+    log, last, line, loaded = chosen.venv / "labkit.log", deque[str](maxlen=6), Line(), 0
+    began = time.monotonic()
+    _say(f"  {purpose}")
+    process = subprocess.Popen(
+        command,
+        cwd=chosen.folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # so that an interrupt ends its compilers, too
+    )
+    assert process.stdout is not None
+    try:
+        with process.stdout, log.open("a", encoding="utf-8", buffering=1) as opened:
+            opened.write(f"$ {' '.join(command)}\n")
+            for text in process.stdout:
+                opened.write(text)
+                last.append(text)
+                loaded += text.startswith(LOADED)
+                done = f"{loaded} of {total} packages" if total else "at work"
+                if percent := PERCENT.match(text):
+                    done = f"{percent[1]} % compiled"
+                line.show(f"  {purpose}: {done}, {time.monotonic() - began:.0f} s")
+        code = process.wait()
+    finally:
+        line.erase()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if code:
+        words = " ".join("".join(last).split())[-500:]
+        raise LabError(
+            f"pip or the compiler could not {purpose} (exit status {code}): {words} All of it is "
+            f"in {log}. Without a network nothing can be installed; otherwise try again."
+        )
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

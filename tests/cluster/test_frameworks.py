@@ -1,0 +1,122 @@
+"""PyTorch, Horovod and Flower in their environments, where `make frameworks` has built them."""
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import labkit
+from labkit import environments
+from labkit.kinds import LabError
+from tests.cluster.leftovers import MARK, gone, new_mark
+
+SCRIPTS = Path(__file__).parent / "scripts"
+CHECKSUM = re.compile(r"rank \d of (\d): checksum (\S+)")
+FLOWER = environments.FOLDER / "flower" / "check.py"
+TIMEOUT = 300  # on a machine that does much else
+
+
+def cluster(name, ranks, **keywords):
+    """Ranks in an environment, or a skipped test that says how to build it."""
+    try:
+        return labkit.cluster(ranks=ranks, environment=name, start=TIMEOUT, **keywords)
+    except LabError as fault:
+        if os.environ.get("LABKIT_REQUIRE_ENVIRONMENTS") == "1":
+            raise
+        pytest.skip(str(fault))
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory):
+    """The weights after one process, by script."""
+    known = {}
+
+    def weights(name, script):
+        if script not in known:
+            file = tmp_path_factory.mktemp("serial") / "weights.npy"
+            with cluster(name, 1) as c:
+                c.run_script(SCRIPTS / script, file, timeout=TIMEOUT)
+            known[script] = np.load(file)
+        return known[script]
+
+    return weights
+
+
+TRAINING = [("torch", "ddp.py"), ("horovod", "horovod_tape.py")]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(("name", "script"), TRAINING)
+def test_ranks_reach_the_weights_of_one_process(serial, name, script, ranks, tmp_path):
+    with cluster(name, ranks) as c:
+        outputs = c.run_script(SCRIPTS / script, tmp_path / "weights.npy", timeout=TIMEOUT)
+    seen = [CHECKSUM.search(text).groups() for text in outputs]
+    assert len(set(seen)) == 1, seen
+    assert seen[0][0] == str(ranks)
+    np.testing.assert_allclose(np.load(tmp_path / "weights.npy"), serial(name, script), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "launcher", "arguments"),
+    [
+        (*TRAINING[0], "torchrun", ["--nproc-per-node", 2]),
+        (*TRAINING[1], "horovodrun", ["--gloo", "-np", 2, "python"]),
+    ],
+)
+def test_the_frameworks_own_launcher_runs_the_same_file_with_the_same_result(
+    serial, name, script, launcher, arguments, tmp_path
+):
+    with cluster(name, 1) as c:  # one rank, which is the launcher, in the private network
+        (output,) = c.run_script(
+            c.environment.venv / "bin" / launcher,
+            *arguments,
+            SCRIPTS / script,
+            tmp_path / "weights.npy",
+            timeout=TIMEOUT,
+        )
+    assert [ranks for ranks, _ in CHECKSUM.findall(output)] == ["2", "2"]
+    np.testing.assert_allclose(np.load(tmp_path / "weights.npy"), serial(name, script), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "arguments", "sign"),
+    [
+        ("torch", SCRIPTS / "torch_for_ever.py", (), "reduced"),
+        ("horovod", SCRIPTS / "horovod_for_ever.py", (), "reduced"),
+        ("flower", FLOWER, ("1000000000",), "trains"),
+    ],
+)
+def test_a_killed_rank_ends_the_job_with_its_name_and_nothing_stays(name, script, arguments, sign):
+    mark = new_mark()
+    with cluster(name, 3, variables={MARK: mark}) as c:
+        run = c.start(labkit.cluster.Script(str(script), arguments), show=False)
+        for rank in range(3):
+            run.wait_for(sign, rank=rank, timeout=TIMEOUT)
+        run.kill(1)
+        outcome = run.finish(timeout=10)
+        assert str(outcome.fault).startswith("Rank 1 was killed by signal 9 (SIGKILL)")
+    assert gone(mark)
+
+
+def test_flower_averages_clients_that_are_processes():
+    with cluster("flower", 4) as c:
+        outputs = c.run_script(FLOWER, timeout=TIMEOUT)
+    assert "as it must be" in outputs[0]
+
+
+def test_a_function_runs_in_the_environment():
+    with cluster("torch", 2) as c:
+
+        def total(rank):
+            import torch
+            import torch.distributed as dist
+
+            dist.init_process_group("gloo")
+            value = torch.tensor([rank + 1.0])
+            dist.all_reduce(value)
+            dist.destroy_process_group()
+            return value.numpy()
+
+        assert [value.tolist() for value in c.run(total, timeout=TIMEOUT)] == [[3.0], [3.0]]

@@ -1,0 +1,290 @@
+"""Environments beside the course, with one that has no packages: listed, built, used, removed."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import labkit
+from labkit import cli, environments
+from labkit.kinds import LabError
+
+ROOT = Path(labkit.__file__).parent.parent
+TOML = """
+about = "Nothing but Python"
+pythons = ["{python}"]
+shown = []
+gigabytes = {{ download = 0, disk = 0.05 }}
+minutes = 1
+{more}
+[variables]
+SAME = "for all"
+
+[rank_variables]
+WHO = "{{rank}} of {{ranks}}"
+"""
+CHECK = "import os; print('checked', os.environ['WHO'], os.environ['SAME'])\n"
+HERE = "{}.{}".format(*sys.version_info)
+
+
+@dataclass
+class Recipe:
+    folder: Path
+
+    def write(self, python=HERE, more="", lock=""):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "environment.toml").write_text(TOML.format(python=python, more=more))
+        (self.folder / "lock.txt").write_text(lock)
+        (self.folder / "check.py").write_text(CHECK)
+
+    @property
+    def state(self):
+        return environments.find("tiny").state
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    monkeypatch.setattr(environments, "FOLDER", tmp_path)
+    recipe = Recipe(tmp_path / "tiny")
+    recipe.write()
+    return recipe
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Built once; its tests only use it."""
+    folder = tmp_path_factory.mktemp("environments")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(environments, "FOLDER", folder)
+        Recipe(folder / "tiny").write()
+        assert cli.main(["env", "build", "tiny"]) == 0
+        yield Recipe(folder / "tiny")
+
+
+@pytest.fixture(scope="module")
+def two(built):
+    with labkit.cluster(ranks=2, environment="tiny") as c:
+        yield c
+
+
+def script(folder, text):
+    file = folder / "train.py"
+    file.write_text(text)
+    return file
+
+
+def test_the_course_has_three_environments_with_locks_that_name_no_index():
+    known = environments.known()
+    assert {"flower", "horovod", "torch"} <= set(known)
+    for one in known.values():
+        for lock in ["lock.txt", *filter(None, [one.compiled])]:
+            text = (one.folder / lock).read_text()
+            assert "--hash=sha256:" in text
+            assert "://" not in text
+            assert "--index" not in text
+        compile((one.folder / "check.py").read_text(), "check.py", "exec")
+        assert one.variables_of(1, 2, "127.0.0.1:5")["PATH"].startswith(str(one.venv))
+
+
+def test_a_build_says_what_it_costs_and_checks_two_ranks_and_is_removed(tiny, capfd):
+    assert cli.main(["env", "list"]) == 0
+    assert "tiny       not built" in capfd.readouterr().out
+    with pytest.raises(LabError, match="labkit env build tiny"):
+        labkit.cluster(environment="tiny")
+    assert cli.main(["env", "build", "tiny"]) == 0
+    out = capfd.readouterr().out
+    assert out.index("on disk and about 1 minute") < out.index("make a virtual environment")
+    assert "checked 0 of 2 for all" in out
+    assert "checked 1 of 2 for all" in out
+    assert tiny.state == "built"
+    assert cli.main(["env", "build", "tiny"]) == 0
+    assert "Nothing to do" in capfd.readouterr().out
+    assert cli.main(["env", "list"]) == 0
+    assert f"Python {HERE}" in capfd.readouterr().out
+    tiny.write(lock="# a newer lock\n")
+    assert tiny.state == "outdated"
+    assert cli.main(["env", "remove", "tiny"]) == 0
+    assert tiny.state == "not built"
+    assert not (tiny.folder / ".venv").exists()
+    assert cli.main(["env", "remove", "tiny"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        ({"more": 'commands = ["no-such-compiler"]'}, "no-such-compiler must be installed"),
+        ({"python": "3.2"}, "needs Python 3.2"),
+        ({"more": "cuda = {}"}, ""),
+    ],
+)
+def test_what_is_missing_is_said_before_anything_is_installed(tiny, recipe, words, monkeypatch):
+    tiny.write(**recipe)
+    if not words:
+        monkeypatch.setattr(environments.shutil, "disk_usage", lambda _: _Full)
+        words = "Make room"
+    with pytest.raises(LabError, match=words):
+        environments.build("tiny", lambda _: None)
+    assert tiny.state == "not built"
+
+
+class _Full:
+    free = 10.0
+
+
+def test_a_build_that_fails_or_is_interrupted_is_not_used_and_can_be_repeated(
+    tiny, monkeypatch, capfd
+):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    tiny.write(lock=f"no-such-package==1 --hash=sha256:{'0' * 64}\n")
+    assert cli.main(["env", "build", "tiny"]) == 2
+    assert "could not install its lock" in capfd.readouterr().err
+    assert "no-such-package" in (tiny.folder / ".venv" / "labkit.log").read_text()
+    assert tiny.state == "incomplete"
+    tiny.write()
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        environments.build("tiny", interrupted)
+    assert tiny.state == "incomplete"
+    environments.build("tiny", lambda _: None)
+    assert tiny.state == "built"
+
+
+def test_ctrl_c_ends_what_installs(tiny):
+    tiny.write(lock=f"no-such-package==1 --hash=sha256:{'0' * 64}\n")
+    program = (
+        "import pathlib, sys; from labkit import cli, environments\n"
+        f"environments.FOLDER = pathlib.Path({str(tiny.folder.parent)!r})\n"
+        "sys.exit(cli.main(['env', 'build', 'tiny']))\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as index:  # an index that never answers
+        address = f"http://127.0.0.1:{index.getsockname()[1]}"
+        index.settimeout(300)
+        building = subprocess.Popen(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={**os.environ, "PIP_INDEX_URL": address, "PIP_FIND_LINKS": "", "NO_PROXY": "*"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        pip, _ = index.accept()
+        pip.settimeout(60)
+        building.send_signal(signal.SIGINT)
+        assert b"Stopped." in building.communicate(timeout=60)[1]
+        assert building.returncode == 130
+        while pip.recv(4096):
+            pass  # what it asked for, then its end
+        pip.close()
+    assert tiny.state == "incomplete"
+
+
+def test_an_unknown_environment_is_answered_with_those_that_exist(tiny):
+    with pytest.raises(LabError, match="tiny"):
+        labkit.cluster(environment="pytorch")
+    assert cli.main(["env", "remove", "pytorch"]) == 2
+
+
+def test_a_script_runs_as_python_would_run_it(two, built, tmp_path, capfd):
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    file = script(
+        tmp_path,
+        "import json, os, sys, beside\n"
+        "assert __name__ == '__main__'\n"
+        "if len(sys.argv) > 2:\n"
+        "    names = 'RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR WHO SAME'.split()\n"
+        "    print(json.dumps([sys.argv, sys.prefix, beside.NAME, *map(os.environ.get, names)]))\n"
+        "    sys.exit(0)\n",
+    )
+    outputs = two.run_script(file, "--epochs", 2, timeout=60)
+    shown = capfd.readouterr().out
+    for rank, text in enumerate(outputs):
+        words = (str(file), "--epochs", "2", str(built.folder / ".venv"), "beside", f"{rank} of 2")
+        assert all(f'"{word}"' in text for word in words), text
+        assert f'"{rank}", "{rank}", "2", "127.0.0.1", "{rank} of 2", "for all"' in text
+        assert f"rank {rank}: [" in shown
+    assert two.run_script(file) == ["", ""]
+    with pytest.raises(LabError, match="no file"):
+        two.run_script(tmp_path / "other.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("raise ValueError('too large')", "raised ValueError: too large, in line 3"),
+        ("sys.exit(3)", "raised SystemExit: 3, in line 3"),
+        ("os.kill(os.getpid(), 9)", r"killed by signal 9 \(SIGKILL\)"),
+        ("1 +", "SyntaxError"),
+    ],
+)
+def test_a_rank_that_fails_ends_the_script_and_is_named(two, tmp_path, text, words):
+    file = script(
+        tmp_path,
+        f"import os, sys, threading\nif os.environ['RANK'] == '1':\n    {text}\n"
+        "threading.Event().wait()\n",
+    )
+    with pytest.raises(LabError, match=words) as caught:
+        two.run_script(file)
+    assert str(caught.value).startswith("Rank ") or text == "1 +"
+    assert set(caught.value.errors) == {0, 1}
+
+
+def test_a_script_that_does_not_end_is_stopped_with_its_line(two, tmp_path):
+    with pytest.raises(LabError, match=r"train.py had not ended after 1 s.*in line 2 of <module>"):
+        two.run_script(script(tmp_path, "import threading\nthreading.Event().wait()\n"), timeout=1)
+
+
+def test_a_started_script_can_be_watched_and_killed(two, tmp_path):
+    file = script(tmp_path, "import threading\nprint('begun')\nthreading.Event().wait()\n")
+    run = two.start(labkit.cluster.Script(str(file)))
+    run.wait_for("begun", rank=0)
+    run.wait_for("begun", rank=1)
+    run.kill(1)
+    assert str(run.finish(timeout=10).fault).startswith("Rank 1 was killed by signal 9 (SIGKILL)")
+
+
+def exits_on_rank_1(rank, code):
+    if rank:
+        sys.exit(code)
+
+
+def test_a_function_goes_to_another_python_version_as_its_source(two, built):
+    stamp = built.folder / ".venv" / "labkit.json"
+    text = stamp.read_text()
+    stamp.write_text(text.replace(f'"{HERE}.', '"3.2.'))
+    outside = 5
+
+    def uses_outside(rank):
+        return rank + outside
+
+    try:
+        line = exits_on_rank_1.__code__.co_firstlineno + 2
+        with pytest.raises(LabError, match=f"Rank 1 raised SystemExit: 7, in line {line} of exits"):
+            two.run(exits_on_rank_1, 7)
+        assert two.run(exits_on_rank_1, 0) == [None, None]
+        for program in (print, lambda rank: rank):
+            with pytest.raises(LabError, match=r"no source .* c\.run_script"):
+                two.run(program)
+        with pytest.raises(LabError, match=r"uses outside .* c\.run_script"):
+            two.run(uses_outside)
+    finally:
+        stamp.write_text(text)
+    assert two.run(print) == [None, None]
+
+
+def test_a_script_needs_no_environment(four_or_one, tmp_path):
+    file = script(tmp_path, "import os, sys; print(os.environ['RANK'], sys.prefix)\n")
+    assert four_or_one.run_script(file) == [f"0 {sys.prefix}\n"]
+
+
+@pytest.fixture
+def four_or_one():
+    with labkit.cluster(ranks=1) as c:
+        yield c
