@@ -7,9 +7,9 @@ import pytest
 from labkit.cluster import fork_client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def warm():
-    """As in a kernel: only the first block waits until TensorFlow is loaded."""
+    """As in a kernel: only the first block waits for TensorFlow. Other rooms are in none."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fork_client, "in_a_kernel", lambda: True)
         yield
