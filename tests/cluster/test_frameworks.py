@@ -13,7 +13,7 @@ from labkit.kinds import LabError
 from tests.cluster.leftovers import MARK, gone, new_mark
 
 SCRIPTS = Path(__file__).parent / "scripts"
-CHECKSUM = re.compile(r"rank \d of (\d): checksum (\S+)")
+CHECKSUM = re.compile(r"rank \d of (\d): checksum (-?\d+\.\d{4})")  # torchrun may mix two lines
 FLOWER = environments.FOLDER / "flower" / "check.py"
 TIMEOUT = 300  # on a machine that does much else
 
