@@ -26,7 +26,7 @@ _TPU = "TPU v5e (scaling-book, tpus.md)"
 
 @dataclass(frozen=True)
 class KnownLink:
-    """What one link carries in one direction; the latency where somebody has measured it."""
+    """What one link carries in one direction; the latency where it was measured."""
 
     bandwidth: float
     about: str
