@@ -13,6 +13,7 @@ print it (80 GB are 80e9), bandwidth in bytes per second and one direction, FLOP
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from labkit.kinds import Kind, recorded
 
@@ -203,3 +204,51 @@ MACHINES = {
     ),
     "TPU v5e host": _machine("TPU v5e", 8, _tpu_host(), f"{_TPU}: 4 × 2 chips, none wraps around"),
 }  # fmt: skip
+
+
+class Protocol(NamedTuple):
+    """What NCCL expects of a ring on one node over NVLink: seconds to begin, and for each step."""
+
+    start: float
+    step: float
+    kind: Kind
+
+
+_MODEL = recorded("NCCL's own cost model (src/graph/tuning.cc)", "2026-06")
+NCCL_RING = {
+    "LL": Protocol(6.6e-6, 0.6e-6, _MODEL),
+    "LL128": Protocol(14.0e-6, 1.9e-6, _MODEL),
+    "Simple": Protocol(8.4e-6, 3.4e-6, _MODEL),
+}
+
+
+class Measured(NamedTuple):
+    """A published timing of a collective: bytes of each buffer, and seconds."""
+
+    collective: str
+    ranks: int
+    nbytes: float
+    seconds: float
+    kind: Kind
+
+
+_H100 = recorded("nodes of 8 H100 (Ultra-Scale Playbook, pp_comm_bandwidth)", READ)
+_ETHERNET = recorded(
+    "a cluster on Ethernet, 100,000 ints (mpitutorial.com, MPI broadcast and collective "
+    "communication)", READ,
+)  # fmt: skip
+# Published as bus bandwidth in GB/s on 8 to 512 GPUs: 2(P-1)/P of the bytes over the seconds.
+_BUS = {8: 436.0, 16: 361.7, 32: 160.1, 64: 99.6, 128: 84.7, 256: 64.9, 512: 32.9}
+H100_NODES = tuple(
+    Measured("all_reduce", gpus, 256e6, 2 * (gpus - 1) / gpus * 256e6 / (rate * 1e9), _H100)
+    for gpus, rate in _BUS.items()
+)
+# A loop of sends, and MPI_Bcast.
+BROADCASTS = tuple(
+    Measured(collective, ranks, 400_000, seconds, _ETHERNET)
+    for collective, times in (
+        ("naive_broadcast", (0.0344, 0.1025, 0.2385, 0.5109)),
+        ("broadcast", (0.0344, 0.0817, 0.1084, 0.1296)),
+    )
+    for ranks, seconds in zip((2, 4, 8, 16), times, strict=True)
+)

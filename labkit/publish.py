@@ -49,7 +49,7 @@ def main(names: Sequence[str] = (), course: Path | None = None) -> int:
 
 
 def _chosen(names: Sequence[str], folder: Path) -> list[Path]:
-    present = sorted(folder.glob("[0-9]*.ipynb"))
+    present = sorted(folder.glob("[0-9c]*.ipynb"))  # lectures and the capstone
     chosen = [p for p in present if not names or p.stem in names or p.stem.split("_")[0] in names]
     if not chosen:
         raise LabError(

@@ -47,7 +47,7 @@ VALUES = (
 )  # fmt: skip
 # The columns of the source.
 METRICS = (
-    "utilisation", "sm_activity", "memory_activity", "memory", "process_memory", "power",
+    "utilisation", "sm_activity", "memory_activity", "memory", "power",
     "temperature", "clock", "energy",
 )  # fmt: skip
 _VALUE_AT = 8
@@ -119,7 +119,7 @@ for line in sys.stdin:
     what, now = line.split()
     now = float(now)
     if what == "open":
-        gpus = Gpus(int(sys.argv[1]), clock=lambda: now)
+        gpus = Gpus(clock=lambda: now)
     pickle.dump(getattr(gpus, what)(), sys.stdout.buffer)
     sys.stdout.buffer.flush()
 """
@@ -141,7 +141,7 @@ class Apart:
         self.now = 1000.0
         control.at(self.now)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(os.getpid())],
+            [sys.executable, "-c", _PROGRAM],
             env={**os.environ, **seen, "NVML_CONTROL": str(control.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

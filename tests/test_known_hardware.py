@@ -2,12 +2,12 @@
 
 import pytest
 
-from labkit.known_hardware import GPUS, LINKS, MACHINES
+from labkit.known_hardware import BROADCASTS, GPUS, H100_NODES, LINKS, MACHINES, NCCL_RING
 
 
-@pytest.mark.parametrize("registry", [GPUS, LINKS, MACHINES])
+@pytest.mark.parametrize("registry", [GPUS, LINKS, MACHINES, NCCL_RING])
 def test_every_entry_is_recorded_with_a_source_and_a_day(registry):
-    for one in registry.values():
+    for one in (*registry.values(), *BROADCASTS, *H100_NODES):
         assert one.kind.name == "recorded"
         assert "202" in one.kind.source.rpartition(",")[2]
 
@@ -55,3 +55,26 @@ def test_the_cube_mesh_of_dgx_1_is_what_nvidia_smi_prints():
         counts[edge.a, edge.b] = counts[edge.b, edge.a] = edge.count
     rows = [[counts.get((f"GPU {a}", f"GPU {b}"), 0) for b in range(8)] for a in (0, 5)]
     assert rows == [[0, 1, 1, 2, 2, 0, 0, 0], [0, 2, 0, 0, 1, 0, 2, 1]]
+
+
+# Derived from src/graph/tuning.cc of 2026-06, ring on one node over NVLink, microseconds.
+@pytest.mark.parametrize(
+    ("ranks", "protocol", "microseconds"),
+    [(2, "LL", 7.8), (2, "Simple", 15.2), (4, "Simple", 28.8),
+     (8, "LL", 15.0), (8, "LL128", 40.6), (8, "Simple", 56.0)],
+)  # fmt: skip
+def test_nccl_base_latency_of_a_ring(ranks, protocol, microseconds):
+    one = NCCL_RING[protocol]
+    assert 1e6 * (one.start + 2 * (ranks - 1) * one.step) == pytest.approx(microseconds)
+
+
+def test_the_fitted_latency_of_eight_a100_is_that_of_nccl_over_its_steps():
+    """56.3 µs fitted to a published measurement, 56.0 µs in NCCL's own model."""
+    assert 14 * LINKS["NVLink 3, 8 A100"].latency == pytest.approx(56.0e-6, rel=0.01)
+
+
+def test_bus_bandwidths_of_nodes_are_what_was_printed():
+    """The Ultra-Scale Playbook, pp_comm_bandwidth: GB/s of an all-reduce of 256 MB."""
+    found = {m.ranks: 2 * (m.ranks - 1) / m.ranks * m.nbytes / m.seconds / 1e9 for m in H100_NODES}
+    assert found[8] == pytest.approx(436.0)
+    assert found[512] == pytest.approx(32.9)

@@ -40,7 +40,7 @@ class Dataset:
     y_train: Bytes
     x_test: Bytes
     y_test: Bytes
-    classes: int
+    classes: int = 10
     note: str = ""
 
     @property

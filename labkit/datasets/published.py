@@ -1,107 +1,129 @@
-"""The published data sets: their files, checksums and shapes, and how the files are read."""
+"""The published images: find them on this machine, download MNIST within a timeout, read them."""
 
 from __future__ import annotations
 
 import gzip
-import tarfile
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 
 import numpy as np
 
 from labkit.datasets.dataset import Bytes
+from labkit.progress import progress
 
-__all__ = ["PUBLISHED", "Arrays", "Published"]
+__all__ = ["cache_folder", "download_mnist", "fashion_is_here", "mnist_is_here"]
 
 Arrays = tuple[Bytes, Bytes, Bytes, Bytes]  # x_train, y_train, x_test, y_test
 
-
-@dataclass(frozen=True)
-class Published:
-    """One data set as its authors published it; in form like MNIST unless it says otherwise."""
-
-    name: str
-    files: dict[str, str]  # file name: checksum (SHA-256, or MD5 where only that is published)
-    size: int  # bytes of all files together
-    read: Callable[..., Arrays]  # takes the path of each file
-    url: str = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
-    folder: str = "."  # in Keras' cache
-    package: Path | None = None  # where a Debian package installs the same files
-    train: int = 60_000
-    test: int = 10_000
-    shape: tuple[int, ...] = (28, 28)
-    classes: int = 10
-    label_shape: tuple[int, ...] = ()
+# The file and checksum of keras.datasets.mnist.
+MNIST_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
+MNIST_SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
+MNIST_BYTES = 11_490_434
+# The files of Debian's package dataset-fashion-mnist, in the order of Arrays.
+FASHION = Path("/usr/share/datasets/fashion-mnist")
+FASHION_FILES = (
+    "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz",
+)  # fmt: skip
+ANSWER_SECONDS = 2.0  # until the server's first answer
+STALL_SECONDS = 10.0  # without a byte, once it has answered
 
 
-def _read_npz(path: Path) -> Arrays:
-    with np.load(path, allow_pickle=False) as archive:
+def cache_folder() -> Path:
+    """Where MNIST is kept: LABKIT_CACHE, or Keras' own folder. It need not exist yet."""
+    keras = os.environ.get("KERAS_HOME") or "~/.keras"
+    chosen = os.environ.get("LABKIT_CACHE") or f"{keras}/datasets"
+    return Path(chosen).expanduser().absolute()
+
+
+def mnist_is_here() -> bool:
+    """Whether the published file is in the cache folder."""
+    return _is_published(cache_folder() / "mnist.npz")
+
+
+def read_mnist() -> Arrays:
+    """The arrays of the file in the cache folder."""
+    with np.load(cache_folder() / "mnist.npz", allow_pickle=False) as archive:
         return archive["x_train"], archive["y_train"], archive["x_test"], archive["y_test"]
 
 
-def _read_idx(*paths: Path) -> Arrays:
+def fashion_is_here() -> bool:
+    """Whether Debian's package is installed."""
+    return all((FASHION / name).is_file() for name in FASHION_FILES)
+
+
+def read_fashion() -> Arrays:
     """The four idx files: a header, whose last 4 bytes a dimension are its length, then bytes."""
 
-    def array(path: Path) -> Bytes:
-        content = gzip.decompress(path.read_bytes())
+    def array(name: str) -> Bytes:
+        content = gzip.decompress((FASHION / name).read_bytes())
         shape = np.frombuffer(content, ">i4", count=content[3], offset=4)
         return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
 
-    x_train, y_train, x_test, y_test = map(array, paths)
+    x_train, y_train, x_test, y_test = map(array, FASHION_FILES)
     return x_train, y_train, x_test, y_test
 
 
-def _read_cifar100(path: Path) -> Arrays:
-    """CIFAR-100's binary records: coarse label, fine label, then a red, green and blue plane."""
+def download_mnist() -> str:
+    """Bring MNIST into the cache folder; why that was not possible, or an empty string."""
+    if os.environ.get("LABKIT_OFFLINE", "0") not in ("", "0"):
+        return "LABKIT_OFFLINE is set, so nothing was downloaded."
+    if os.environ.get("LABKIT_NETWORK") == "own":
+        return "This rank has a network of its own, without internet: load the data before it runs."
+    target = cache_folder()
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target, ignore_cleanup_errors=True) as folder:
+            loaded = Path(folder, "mnist.npz")
+            reason = _load(loaded)
+            if not reason:
+                loaded.replace(target / loaded.name)
+    except OSError as fault:
+        return f"{target} cannot be written ({fault}): set LABKIT_CACHE to a folder of yours."
+    return f"MNIST could not be downloaded: {reason}." if reason else ""
 
-    def split(archive: tarfile.TarFile, name: str) -> tuple[Bytes, Bytes]:
-        file = archive.extractfile(f"cifar-100-binary/{name}.bin")
-        assert file is not None, "its checksum is that of the published archive"
-        records = np.frombuffer(file.read(), np.uint8).reshape(-1, 2 + 3 * 32 * 32)
-        images = records[:, 2:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        return np.ascontiguousarray(images), records[:, 1].copy()
 
-    with tarfile.open(path) as archive:
-        return *split(archive, "train"), *split(archive, "test")
+def _load(path: Path) -> str:
+    """Load the file; why that failed, or an empty string."""
+    answered = threading.Event()
+    faults: list[object] = []
+
+    def load() -> None:
+        try:
+            with (
+                urllib.request.urlopen(MNIST_URL, timeout=STALL_SECONDS) as answer,
+                path.open("wb") as file,
+            ):
+                answered.set()
+                shutil.copyfileobj(answer, file)
+        except (OSError, HTTPException) as fault:
+            faults.append(getattr(fault, "reason", fault))
+            answered.set()
+
+    # In a thread, because a name server that does not answer knows no timeout, and because a
+    # firewall may drop each of a server's many addresses.
+    loader = threading.Thread(target=load, daemon=True)
+    loader.start()
+    if not answered.wait(ANSWER_SECONDS):
+        return f"no answer within {ANSWER_SECONDS:g} s"
+    with progress("downloading MNIST", MNIST_BYTES) as advance:
+        while loader.is_alive():
+            loader.join(0.1)
+            advance(path.stat().st_size if path.exists() else 0)
+    if faults:
+        return str(faults[0])
+    return "" if _is_published(path) else "the file is not the published one"
 
 
-PUBLISHED = {
-    # The file and checksum of keras.datasets.mnist.
-    "mnist": Published(
-        name="MNIST",
-        files={"mnist.npz": "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"},
-        size=11_490_434,
-        read=_read_npz,
-    ),
-    # The files of keras.datasets.fashion_mnist; checksums from its README.
-    "fashion_mnist": Published(
-        name="Fashion-MNIST",
-        files={
-            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
-        },
-        size=30_878_645,
-        read=_read_idx,
-        folder="fashion-mnist",
-        package=Path("/usr/share/datasets/fashion-mnist"),  # dataset-fashion-mnist
-    ),
-    # The binary archive, because Keras' holds pickles. Checksum as in tensorflow_datasets.
-    "cifar100": Published(
-        name="CIFAR-100",
-        url="https://www.cs.toronto.edu/~kriz/",
-        files={
-            "cifar-100-binary.tar.gz": (
-                "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"
-            )
-        },
-        size=168_513_733,
-        read=_read_cifar100,
-        train=50_000,
-        shape=(32, 32, 3),
-        classes=100,
-        label_shape=(1,),
-    ),
-}
+def _is_published(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == MNIST_SHA256
+    except OSError:
+        return False

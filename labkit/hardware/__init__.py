@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from labkit.callable_room import make_callable
 from labkit.hardware.machine_topology import topology
-from labkit.hardware.placement import work_by_device
 from labkit.hardware.replicas import Replicas, replicas
 from labkit.hardware.survey import Hardware, machine_text, survey
 
 __all__ = [
-    "Hardware", "Replicas", "machine_text", "replicas", "survey", "topology", "work_by_device",
+    "Hardware", "Replicas", "machine_text", "replicas", "survey", "topology",
 ]  # fmt: skip
 
 make_callable(__name__, survey)

@@ -66,15 +66,6 @@ def logical_cpus() -> int:
     return len(config.get_logical_device_configuration(cpu) or [None])
 
 
-def short_name(device: str) -> str:
-    """TensorFlow's long name of a device as "/cpu:0".
-
-    >>> short_name("/job:localhost/replica:0/task:0/device:CPU:1")
-    '/cpu:1'
-    """
-    return f"/{device.rpartition('device:')[2].lower()}"
-
-
 def split(kind: str, pieces: int, megabytes: int | None = None) -> bool:
     """Split the CPU or the first GPU into logical devices. False: TensorFlow is initialised."""
     config = import_tensorflow().config

@@ -17,21 +17,19 @@ from labkit.hardware.gpus import NoDriver, open_driver
 from labkit.telemetry.format import values_text
 from labkit.telemetry.metrics import METRICS, Device, State, Why
 from labkit.telemetry.nvml import (
-    NOT_LISTED,
     UNSUPPORTED,
     Call,
     Fault,
     Found,
     Gpm,
-    Processes,
     asked,
     every_sample,
     once_a_second,
 )
 
 NAMES = (
-    "utilisation", "sm_activity", "memory_activity", "memory", "process_memory", "power",
-    "temperature", "clock", "energy",
+    "utilisation", "sm_activity", "memory_activity", "memory", "power", "temperature", "clock",
+    "energy",
 )  # fmt: skip
 COLUMN = {name: column for column, name in enumerate(NAMES)}
 SLOW = 0.95  # seconds between two samples of what changes slowly (a tick may come a little early)
@@ -53,9 +51,9 @@ class Kept(NamedTuple):
 
 
 class Gpus:
-    """All GPUs of this machine. `pid`: whose memory is looked for on them.
+    """All GPUs of this machine.
 
-    >>> gpus = Gpus(os.getpid())                                # doctest: +SKIP
+    >>> gpus = Gpus()                                           # doctest: +SKIP
     >>> devices, states = gpus.open()                           # doctest: +SKIP
     >>> gpus.sample()  # ten times a second                     # doctest: +SKIP
     >>> rows, states = gpus.take()  # of a batch                # doctest: +SKIP
@@ -64,8 +62,8 @@ class Gpus:
     name = "gpus"
     metrics: tuple[str, ...] = NAMES
 
-    def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._pid, self._clock = pid, clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._gpus: list[Gpu] = []
         self._kept: list[Kept] = []
         self._states: list[State] = []
@@ -83,7 +81,7 @@ class Gpus:
             name, says = fault.args
             whys: dict[str, Why] = {"LIBRARY_NOT_FOUND": "note", "NO_PERMISSION": "refused"}
             return (), (State(now, self.name, "", whys.get(name, "lost"), says),)
-        self._gpus = [Gpu(nvml, i, self._pid) for i in range(nvml.nvmlDeviceGetCount())]
+        self._gpus = [Gpu(nvml, i) for i in range(nvml.nvmlDeviceGetCount())]
         if not self._gpus:
             says = "The NVIDIA driver works, but shows no GPU here."
             return (), (State(now, self.name, "", "note", says),)
@@ -124,12 +122,6 @@ class Gpus:
             rows.append((one.time, self._text(*items)))
         states, self._states = tuple(self._states), []
         return rows, states
-
-    def follow(self, pid: int) -> None:
-        """From now on `process_memory` is of this process."""
-        self._pid = pid
-        for gpu in self._gpus:
-            gpu.processes.pid = pid
 
     def _without_faults(self, one: Kept, items: tuple[Any, ...]) -> list[Numbers]:
         """A call has failed, now or before: what it would give is missing, and nothing else."""
@@ -200,7 +192,7 @@ class Layout:
 class Gpu:
     """One GPU: which calls give its metrics, and which metrics it does not have."""
 
-    def __init__(self, nvml: Any, index: int, pid: int) -> None:
+    def __init__(self, nvml: Any, index: int) -> None:
         handle = asked(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
 
         def fact(name: str) -> Any:
@@ -216,11 +208,10 @@ class Gpu:
             float(memory.total) if memory else None,
             limit / 1e3 if limit else None,
         )
-        self.processes = Processes(nvml, handle, pid)
         self.calls: list[tuple[Call, list[str]]] = []
         self.missing: dict[str, Fault] = {}
         self.slow_values: Numbers = [None] * len(NAMES)
-        self._slow: list[Call | Gpm | Processes] = []
+        self._slow: list[Call | Gpm] = []
         if isinstance(handle, Fault):
             self.missing = {"": handle}
             return
@@ -241,8 +232,7 @@ class Gpu:
         for call in fast:
             if metrics := [metric for metric in call.values if gives.get(metric) is call]:
                 self.calls.append((call, metrics))
-        # A process that is not listed yet may be listed later.
-        self._slow = [*(one for one in slow if one in gives.values()), self.processes]
+        self._slow = [one for one in slow if one in gives.values()]
 
     def read_slow(self) -> Found:
         """Read what changes slowly into new `slow_values`: samples that were kept have the old."""
@@ -263,11 +253,6 @@ class Gpu:
 def reason(nvml: Any, label: str, metric: str, fault: Fault) -> tuple[Why, str]:
     """Why a GPU, or one metric of it, has no number."""
     what = f"the {METRICS[metric]} of {label}" if metric else label
-    if fault == NOT_LISTED:
-        return "silent", (
-            f"The driver does not list this process on {label}: it has taken no memory there yet, "
-            "or it runs in a container, outside of which processes have other numbers."
-        )
     if fault == REFUSED:
         return "refused", (
             f"You have no permission to read {what}. "

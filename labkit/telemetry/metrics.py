@@ -14,7 +14,7 @@ METRICS = {
     "sm_activity": "SM activity",  # %; how many of the multiprocessors had work
     "memory_activity": "memory traffic",  # %; share of time in which the memory was read or written
     "memory": "memory used",  # bytes
-    "process_memory": "process memory",  # bytes
+    "process_memory": "process memory",  # bytes of main memory
     "power": "power",  # W
     "temperature": "temperature",  # °C
     "clock": "clock",  # MHz

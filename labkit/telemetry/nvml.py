@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 UNSUPPORTED = 3  # NVML's return code
-NOT_LISTED = -1  # ours: the driver does not list the process
 
 
 class Fault(int):
@@ -148,28 +147,3 @@ class Gpm:
         code, number = struct.unpack_from("<4xId", self._buffer, 24)
         known = round(number, 2) if math.isfinite(number) else None
         return {"sm_activity": Fault(code) if code else known}
-
-
-class Processes:
-    """Bytes that one process holds on the GPU, where the driver lists that process."""
-
-    _ROOM = 256
-    _UNKNOWN = (1 << 64) - 1
-
-    def __init__(self, nvml: Any, handle: Any, pid: int) -> None:
-        self._function = bound(nvml, "nvmlDeviceGetComputeRunningProcesses_v3")
-        self._handle, self.pid = handle, pid
-        self._count = ctypes.c_uint()
-        self._buffer = ctypes.create_string_buffer(24 * self._ROOM)
-
-    def read(self) -> Found:
-        """Ask for the list of processes."""
-        self._count.value = self._ROOM
-        code = self._function(self._handle, ctypes.byref(self._count), ctypes.byref(self._buffer))
-        if code:
-            return {"process_memory": Fault(code)}
-        listed = self._buffer.raw[: 24 * self._count.value]
-        held = [used for pid, used in struct.iter_unpack("<I4xQ8x", listed) if pid == self.pid]
-        if not held or self._UNKNOWN in held:
-            return {"process_memory": Fault(UNSUPPORTED if held else NOT_LISTED)}
-        return {"process_memory": sum(held)}

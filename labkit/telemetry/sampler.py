@@ -58,7 +58,7 @@ def main() -> None:
     gc.disable()  # there are no cycles here, and looking for them costs
     print(given.header, flush=True)
     threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
-    Sampler([Gpus(given.pid), Host(given.pid)], header.every, header.clock).run()
+    Sampler([Gpus(), Host(given.pid)], header.every, header.clock).run()
 
 
 def _exit_with(parent: int) -> None:
@@ -138,7 +138,8 @@ class Sampler:
                         self._together = max(1, round(SHOWN / self._every))
                     case [b"process", pid]:
                         for source in self._sources:
-                            source.follow(int(pid))
+                            if isinstance(source, Host):
+                                source.follow(int(pid))
         time.sleep(max(0.0, sampled + CLOSE - time.monotonic()))
         return True, flushes
 

@@ -8,7 +8,6 @@ from html import escape
 from types import EllipsisType
 from typing import Any
 
-from labkit import plain
 from labkit.arguments import number
 from labkit.kinds import LabError
 from labkit.timing.estimate import SECONDS, Estimate, quantity_text, span_text
@@ -17,7 +16,6 @@ from labkit.timing.judge import Verdict
 __all__ = ["Outcome", "Prediction", "predict"]
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Prediction:
     """What you expect, before you measure; `guess` is None until you have written one."""
@@ -62,7 +60,6 @@ class Prediction:
         return Outcome(self.what, self.guess, self.unit, numbers[0], low, high, verb)
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Outcome:
     """A guess, the result, and how far apart they are."""

@@ -1,4 +1,4 @@
-"""Finds the classic mistakes of a training benchmark in a student's program, model and data.
+"""Finds the classic mistakes of a training benchmark in a student's program or model.
 
 >>> code = '''
 ... start = time.process_time()
@@ -8,22 +8,30 @@
 >>> diagnose(code).names
 ('clock',)
 
-`program_rules` reads the text of a program, which is never run. A model and data are inspected as
-objects; nothing is trained.
+The text of a program is read with `ast` and never run: a rule takes one expression, puts what names
+were assigned in their place, and looks at its text. A model is inspected as an object.
 """
 
 from __future__ import annotations
 
+import ast
+import copy
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from labkit.kinds import LabError
-from labkit.training.program_rules import Program, mismatch
 
-RESULT, TIME, ADVICE = "wrong result", "wrong time", "advice"
+CLOCK = r"(?:\w+\.)*(process_time|time|perf_counter|monotonic)\(\)"
+LOSS = r"(?i)\b((sparse_?)?categorical|binary)_?crossentropy\b"
+SCALED = "(?i)compute_average_loss|scale_loss|global|num_replicas"
+IMAGES, CONVERTED = r"\bx_|load_data|datasets\.", "astype|cast|float32"
+
+RESULT, TIME = "wrong result", "wrong time"
 # The worst first: how bad it is, what it does, and how to fix it.
 DEFECTS = {
     "loss": (
@@ -38,10 +46,11 @@ DEFECTS = {
         "every gradient N times too large.",
         "Divide by the global batch: tf.nn.compute_average_loss(losses, global_batch_size=...).",
     ),
-    "pipeline": (
+    "shuffle": (
         RESULT,
-        "One run shuffles the images and the other does not (fit shuffles arrays by itself).",
-        "Shuffle in both: .shuffle(number of images) before .batch(...).",
+        "One run shuffles and the other does not (fit shuffles arrays by itself); or a small "
+        "buffer mixes neighbours only; or a shuffle after .batch mixes whole batches.",
+        "Write .shuffle(number of images).batch(...), in all runs.",
     ),
     "clock": (
         TIME,
@@ -61,28 +70,13 @@ DEFECTS = {
     ),
     "batch": (
         TIME,
-        "The batch does not follow the number of replicas, so each gets another share of it.",
-        "Use the batch per replica times strategy.num_replicas_in_sync everywhere.",
-    ),
-    "different batch": (
-        TIME,
         "The runs use different batches, so they make different numbers of steps.",
-        "Give both the same global batch, or compare images per second (weak scaling).",
+        "Give all runs the same global batch: that of a replica times the number of replicas.",
     ),
     "float64": (
         TIME,
         "The images are float64, 8 bytes a number, and are converted to float32 for the model.",
         'Write x.astype("float32") / 255, or keep bytes and scale inside the model.',
-    ),
-    "shuffle": (
-        ADVICE,
-        "A small buffer mixes neighbours only, and a shuffle after .batch mixes whole batches.",
-        "Write .shuffle(number of images).batch(...).",
-    ),
-    "one run": (
-        ADVICE,
-        "One run of each is compared, but the same program run twice differs, too.",
-        "Repeat both in turn and look at the spread: labkit.compare({name: function, ...}).",
     ),
 }
 
@@ -137,29 +131,21 @@ class Diagnosis:
         return {"text/plain": repr(self), "text/html": html if rows else f"<p>{self._footer()}</p>"}
 
 
-def diagnose(
-    code: Any = None, *, model: Any = None, data: Any = None, replicas: Any = 1
-) -> Diagnosis:
-    """Look for the classic mistakes in a program, or in a model and data that exist.
+def diagnose(code: Any = "", *, model: Any = None) -> Diagnosis:
+    """Look for the classic mistakes in a program, or in a model that exists.
 
-    >>> diagnose(In[3:6])                                    # doctest: +SKIP
     >>> diagnose(my_benchmark)                               # doctest: +SKIP
-    >>> diagnose(model=model, data=dataset, replicas=two)    # doctest: +SKIP
+    >>> diagnose(In[3:6], model=model)                       # doctest: +SKIP
 
-    `code` is Python text, a function, or a list of cells. `model` is a compiled Keras model; `data`
-    its arrays (x or (x, y)) or a tf.data pipeline; `replicas` are those of labkit.replicas.
+    `code` is Python text, a function, or a list of cells; `model` is a compiled Keras model.
     """
-    if code is None and model is None and data is None:
-        raise LabError("Nothing to diagnose: give code, model= or data=, such as diagnose(In[3]).")
-    found: list[tuple[str, str, str]] = []  # the defect, where it is, and what is written there
-    if code is not None:
-        program = Program(_cells(code))
-        found += [(name, *program.place(node)) for name, node in program.defects()]
+    if not code and model is None:
+        raise LabError("Nothing to diagnose: give code or model=, such as diagnose(In[3]).")
+    program = Program(_text(code))
+    # The defect, where it is, and what is written there.
+    found = [(name, *program.place(node)) for name, node in program.defects()]
     if model is not None:
         found += [("loss", "the model", wrote) for wrote in _wrong_loss(model)]
-    if data is not None:
-        count = getattr(replicas, "count", replicas)
-        found += [(name, "the data", wrote) for name, wrote in _data_defects(data, count)]
     findings = []
     for name, texts in DEFECTS.items():
         if here := [(where, wrote) for defect, where, wrote in found if defect == name]:
@@ -168,13 +154,11 @@ def diagnose(
     return Diagnosis(tuple(findings))
 
 
-def _cells(code: Any) -> list[str]:
-    if isinstance(code, str):
-        return [code]
-    if isinstance(code, list) and all(isinstance(cell, str) for cell in code):
-        return code
+def _text(code: Any) -> str:
+    if isinstance(code, list):
+        return "\n".join(map(str, code))
     try:
-        return [textwrap.dedent(inspect.getsource(inspect.unwrap(code)))]
+        return code if isinstance(code, str) else textwrap.dedent(inspect.getsource(code))
     except (TypeError, OSError):
         raise LabError(
             f"code must be Python text, a function of yours or a list of cells, got {code!r:.80}."
@@ -194,13 +178,170 @@ def _wrong_loss(model: Any) -> Iterator[str]:
         yield f"last layer {layer.name!r} with {activation}, loss {name}, from_logits={logits}"
 
 
-def _data_defects(data: Any, replicas: int) -> Iterator[tuple[str, str]]:
-    pipeline = hasattr(data, "element_spec")
-    element = next(iter(data)) if pipeline else data
-    images = element[0] if isinstance(element, (tuple, list)) else element
-    if not hasattr(images, "dtype"):
-        raise LabError(f"data must be arrays or a tf.data pipeline, got {type(data).__name__}.")
-    if images.dtype == "float64":
-        yield "float64", "images of type float64"
-    if pipeline and len(images) % replicas:
-        yield "batch", f"batches of {len(images)} for {replicas} replicas"
+class Program:
+    """The nodes of a program in the order of its lines, and what they assign."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.splitlines()
+        try:
+            tree = ast.parse(text)
+        except SyntaxError as fault:
+            message = f"Python cannot read line {fault.lineno}: {fault.msg}. Fix that first."
+            raise LabError(message) from None
+        self.nodes: list[Any] = [node for node in ast.walk(tree) if hasattr(node, "lineno")]
+        self.nodes.sort(key=lambda node: (node.lineno, node.col_offset))
+        self.functions = {n.name: n for n in self.nodes if isinstance(n, ast.FunctionDef)}
+        self.assigned: dict[str, list[ast.expr]] = {}
+        for assign in (node for node in self.nodes if isinstance(node, ast.Assign)):
+            for name in ast.walk(ast.List(assign.targets)):
+                if isinstance(name, ast.Name):
+                    self.assigned.setdefault(name.id, []).append(assign.value)
+
+    def calls(self, *names: str) -> list[ast.Call]:
+        """All calls of functions or methods with one of these names, the first line first."""
+        return [n for n in self.nodes if isinstance(n, ast.Call) and _name(n) in names]
+
+    def place(self, node: Any) -> tuple[str, str]:
+        """Where a node stands, and what is written there."""
+        return f"line {node.lineno}", self.lines[node.lineno - 1].strip()
+
+    def value(self, node: Any) -> Any:
+        """What a name was last assigned above this line; anything else is its own value."""
+        values = self.assigned.get(node.id, []) if isinstance(node, ast.Name) else []
+        above = [value for value in values if (value.end_lineno or 0) < node.lineno]
+        return self.value(above[-1]) if above else node
+
+    def text(self, node: Any, depth: int = 5) -> str:
+        """An expression, with what its names were assigned in their place."""
+
+        class Assigned(ast.NodeTransformer):
+            def visit_Name(_, name: ast.Name) -> Any:  # noqa: N805
+                value = self.value(name) if isinstance(name.ctx, ast.Load) and depth else name
+                return name if value is name else ast.Name(self.text(value, depth - 1))
+
+            def visit_Attribute(self, name: ast.Attribute) -> Any:
+                return name if name.attr == "num_replicas_in_sync" else self.generic_visit(name)
+
+        return ast.unparse(Assigned().visit(copy.deepcopy(node)))
+
+    def in_loop(self, node: Any, after: int = 0) -> bool:
+        """Whether a loop that begins after this line repeats a node."""
+        loops = [n for n in self.nodes if isinstance(n, (ast.For, ast.While))]
+        return any(after < loop.lineno and _inside(node, loop) for loop in loops)
+
+    def defects(self) -> Iterator[tuple[str, Any]]:
+        """The name of each defect, and where it is."""
+        yield from self._timing()
+        yield from self._runs()
+        yield from self._losses()
+        for call in self.calls("shuffle"):
+            text = self.text(call)
+            sizes = map(int, re.findall(r"\.shuffle\((?:buffer_size=)?(\d+)[,)]", text))
+            of_batches = re.search(r"\.batch\((?!.*unbatch).*\.shuffle\(", text)
+            if of_batches or min(sizes, default=1000) < 1000:
+                yield "shuffle", call
+        for node in self.nodes:  # bytes divided by a Python number become float64
+            if isinstance(node, ast.BinOp) and getattr(node.right, "value", 0) == 255:
+                text = self.text(node) + self.place(node)[1]
+                if re.search(IMAGES, text) and not re.search(CONVERTED, text):
+                    yield "float64", node
+
+    def _timing(self) -> Iterator[tuple[str, Any]]:
+        """The clock, and what is timed by it."""
+        firsts = self._first_trainings()
+        for clock, start, lines in self._regions():
+            if clock in ("process_time", "time"):
+                yield "clock", start
+            for made, call in firsts:
+                # A loop that repeats this without making the model again warms it up.
+                if call.lineno in lines and not self.in_loop(start, after=made):
+                    yield "first epoch", call
+            fits = [fit for fit in self.calls("fit") if fit.lineno in lines]
+            evaluations = [fit for fit in fits if "validation_" in ast.unparse(fit)]
+            evaluations += self.calls("evaluate", "predict") if fits else []
+            for call in evaluations:
+                if call.lineno in lines:
+                    yield "timed evaluation", call
+
+    def _regions(self) -> Iterator[tuple[str, Any, range]]:
+        """Each `start = clock()` … `clock() - start`: the clock, and the lines between the two."""
+        for node in self.nodes:
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+                start, stop = self.value(node.right), self.value(node.left)
+                clock = re.fullmatch(CLOCK, ast.unparse(start))
+                if clock and re.fullmatch(CLOCK, ast.unparse(stop)):
+                    yield clock[1], start, range(start.lineno + 1, stop.lineno + 1)
+
+    def _first_trainings(self) -> list[tuple[int, ast.Call]]:
+        """With the line where a model was made or compiled, or a tf.function was made."""
+        made: dict[str, int] = {}
+        found = []
+        for node in self.nodes:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                if "Sequential(" in ast.unparse(self.functions.get(_name(node.value), node)):
+                    made |= {ast.unparse(target): node.lineno for target in node.targets}
+            elif isinstance(node, ast.FunctionDef):
+                if "tf.function" in " ".join(map(ast.unparse, node.decorator_list)):
+                    made[node.name] = node.lineno
+            elif isinstance(node, ast.Call):
+                name, _, method = ast.unparse(node.func).rpartition(".")
+                name = name if method in ("compile", "fit") else ast.unparse(node.func)
+                if method == "compile":
+                    made[name] = node.lineno
+                elif name in made:
+                    found.append((made.pop(name), node))
+        return found
+
+    def _runs(self) -> Iterator[tuple[str, Any]]:
+        """Batch and shuffling of the models that are compared."""
+        runs: dict[str, tuple[str | None, bool | None, ast.Call]] = {}  # of each model the last fit
+        for fit in self.calls("fit"):
+            text, arrays = self.text(fit), len(fit.args) > 1
+            sizes = re.findall(r"\bbatch(?:\(|_size=)([^,()]+)", text) or ["32"] * arrays
+            shuffles = arrays or (".shuffle(" in text if sizes else None)
+            where = next((call for call in self.calls("batch") if self.text(call) in text), fit)
+            runs[ast.unparse(fit.func)] = (sizes[-1] if sizes else None, shuffles, where)
+        weak = "weak" in "\n".join(self.lines).lower()  # scaling: the batches differ on purpose
+        for (one, mixed, _), (two, also_mixed, where) in pairwise(runs.values()):
+            if one and two and one != two and not weak:
+                yield "batch", where
+            if None not in (mixed, also_mixed) and mixed != also_mixed:
+                yield "shuffle", where
+
+    def _losses(self) -> Iterator[tuple[str, Any]]:
+        """The loss of `compile` against the last layer above it, and the loss of a custom step."""
+        models = [] if self.calls("add", "Model") else self.calls("Sequential")
+        for call in self.calls("compile"):
+            above = [self.text(model) for model in models if model.lineno < call.lineno]
+            _, dense, last = above[-1].rpartition("Dense(") if above else ("", "", "")
+            activation = re.search(r"softmax|sigmoid|relu", last)
+            given = next((word.value for word in call.keywords if word.arg == "loss"), call)
+            loss = self.text(given)
+            logits = "from_logits=" in loss and "from_logits=False" not in loss
+            if dense and mismatch(activation[0] if activation else "linear", loss, logits):
+                yield "loss", given
+        if self.calls("ParameterServerStrategy"):
+            return  # its workers' gradients are applied one by one, not summed
+        for run in self.calls("run"):
+            step = self.functions.get(getattr(run.args[0], "id", "")) if run.args else None
+            if step and "GradientTape" in ast.unparse(step):
+                names = {_name(n) for n in ast.walk(step) if isinstance(n, ast.Call)}
+                parts = [step, *(self.functions[name] for name in names & {*self.functions})]
+                text = " ".join([self.text(part) + ast.unparse(part) for part in parts])
+                if not re.search(SCALED, text):
+                    yield "unscaled loss", step
+
+
+def _name(call: ast.Call) -> str:
+    """The last part of a dotted name: `Dense` of `keras.layers.Dense(10)`."""
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
+def _inside(node: Any, outer: Any) -> bool:
+    return bool(outer.lineno <= node.lineno <= outer.end_lineno)
+
+
+def mismatch(activation: str, loss: str, logits: bool) -> bool:
+    """Whether a loss expects logits and the last layer gives probabilities, or the reverse."""
+    wrong = ("softmax", "sigmoid") if logits else ("linear",)
+    return bool(re.search(LOSS, loss)) and activation.lower() in wrong

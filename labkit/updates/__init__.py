@@ -14,14 +14,7 @@ from labkit.updates.parameter_server import staleness_bound
 from labkit.updates.problems import Problem, Quadratic, Softmax
 from labkit.updates.record import Gradient, Updates
 from labkit.updates.simulator import simulate
-from labkit.updates.stability import (
-    Stability,
-    delayed,
-    fastest_step,
-    measured_limit,
-    stability,
-    stability_limit,
-)
+from labkit.updates.stability import delayed, stability_limit
 from labkit.updates.train import train
 
 __all__ = [
@@ -30,14 +23,10 @@ __all__ = [
     "Problem",
     "Quadratic",
     "Softmax",
-    "Stability",
     "Updates",
     "compare",
     "delayed",
-    "fastest_step",
-    "measured_limit",
     "simulate",
-    "stability",
     "stability_limit",
     "staleness_bound",
     "train",

@@ -4,17 +4,14 @@ import gzip
 import hashlib
 import http.server
 import io
-import tarfile
 import threading
 from contextlib import suppress
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import labkit
-from labkit.datasets import download
-from labkit.datasets.published import PUBLISHED
+from labkit.datasets import published
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -23,7 +20,6 @@ ARRAYS = {
     "x_test": RNG.integers(0, 256, (10, 28, 28), np.uint8),
     "y_test": RNG.integers(0, 10, 10, np.uint8),
 }
-PACKAGE = PUBLISHED["fashion_mnist"].package
 
 
 def npz():
@@ -38,25 +34,6 @@ def idx(array):
     return gzip.compress(bytes([0, 0, 8, array.ndim]) + lengths + array.tobytes())
 
 
-def cifar():
-    rows = np.repeat(np.arange(32, dtype=np.uint8), 32)
-    record = np.concatenate([[3, 42], rows, rows + 100, rows + 200]).astype(np.uint8).tobytes()
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for name, content in (("train.bin", record * 2), ("test.bin", record)):
-            member = tarfile.TarInfo(f"cifar-100-binary/{name}")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return packed.getvalue()
-
-
-CONTENTS = {
-    "mnist": {"mnist.npz": npz()},
-    "fashion_mnist": {f"{name}.gz": idx(array) for name, array in ARRAYS.items()},
-    "cifar100": {"cifar.tar.gz": cifar()},
-}
-
-
 @pytest.fixture(autouse=True)
 def cache(monkeypatch, tmp_path):
     """No test sees this machine's data, the internet, or what another test has loaded."""
@@ -64,20 +41,22 @@ def cache(monkeypatch, tmp_path):
     monkeypatch.setenv("LABKIT_CACHE", str(folder))
     monkeypatch.setenv("LABKIT_OFFLINE", "1")
     monkeypatch.delenv("LABKIT_NETWORK", raising=False)
-    for name, contents in CONTENTS.items():
-        sums = {file: hashlib.sha256(content).hexdigest() for file, content in contents.items()}
-        small = {"files": sums, "size": 50_000, "package": None, "train": 5_000, "test": 1_000}
-        monkeypatch.setitem(PUBLISHED, name, replace(PUBLISHED[name], **small))
-    labkit.datasets._load.cache_clear()  # as in a new kernel
+    monkeypatch.setattr(published, "MNIST_SHA256", hashlib.sha256(npz()).hexdigest())
+    monkeypatch.setattr(published, "FASHION", tmp_path / "package")
+    labkit.datasets.mnist.cache_clear()  # as in a new kernel
     yield folder
-    labkit.datasets._load.cache_clear()
+    labkit.datasets.mnist.cache_clear()
 
 
-def put(name, cache):
-    folder = cache / PUBLISHED[name].folder
-    folder.mkdir(parents=True, exist_ok=True)
-    for file, content in CONTENTS[name].items():
-        (folder / file).write_bytes(content)
+def put_mnist(folder):
+    folder.mkdir(parents=True)
+    (folder / "mnist.npz").write_bytes(npz())
+
+
+def install_fashion():
+    published.FASHION.mkdir()
+    for name, array in zip(published.FASHION_FILES, ARRAYS.values(), strict=True):
+        (published.FASHION / name).write_bytes(idx(array))
 
 
 # --- files on this machine ---
@@ -91,8 +70,8 @@ def test_a_file_on_this_machine_is_read_and_unpacks_as_in_keras(
 ):
     monkeypatch.delenv("LABKIT_CACHE")
     monkeypatch.setenv(variable, str(tmp_path / "chosen"))
-    put("mnist", tmp_path / folder)
-    assert labkit.datasets.is_here("mnist")
+    put_mnist(tmp_path / folder)
+    assert labkit.datasets.mnist_is_here()
     data = labkit.datasets.mnist()
     (x_train, y_train), (x_test, y_test) = data
     for name, array in zip(ARRAYS, (x_train, y_train, x_test, y_test), strict=True):
@@ -105,41 +84,34 @@ def test_a_file_on_this_machine_is_read_and_unpacks_as_in_keras(
 
 @pytest.mark.parametrize("damage", [lambda whole: whole[:-100], lambda whole: whole + b"x"])
 def test_a_damaged_file_is_not_used(cache, damage):
-    put("mnist", cache)
+    put_mnist(cache)
     (cache / "mnist.npz").write_bytes(damage(npz()))
-    assert not labkit.datasets.is_here("mnist")
+    assert not labkit.datasets.mnist_is_here()
     assert labkit.datasets.mnist().synthetic
 
 
 def test_without_mnist_the_fashion_mnist_of_this_machine_is_taken_and_named(cache):
-    put("fashion_mnist", cache)
+    install_fashion()
     data = labkit.datasets.mnist()
     assert (data.name, data.label, data.origin) == ("Fashion-MNIST", "Fashion-MNIST", "cache")
     assert "Fashion-MNIST" in repr(data)
     assert "Fashion-MNIST" in data.picture(rows=1, columns=2).alt
     assert np.array_equal(data.x_test, ARRAYS["x_test"])
-    assert np.array_equal(data.y_train, labkit.datasets.fashion_mnist().y_train)
-    put("mnist", cache)
-    labkit.datasets._load.cache_clear()
+    assert np.array_equal(data.y_train, ARRAYS["y_train"])
+    put_mnist(cache)
+    labkit.datasets.mnist.cache_clear()
     assert labkit.datasets.mnist().label == "MNIST"
 
 
-@pytest.mark.skipif(not PACKAGE.is_dir(), reason="dataset-fashion-mnist is not installed")
-def test_the_debian_package_holds_the_published_images(monkeypatch):
+def test_the_debian_package_holds_the_published_images(monkeypatch, cache):
     monkeypatch.undo()
-    data = labkit.datasets.fashion_mnist()
-    assert (data.x_train.shape, data.x_test.shape) == ((60_000, 28, 28), (10_000, 28, 28))
-    assert np.bincount(data.y_train).tolist() == [6_000] * 10
-    assert data.y_train[:10].tolist() == [9, 0, 0, 3, 0, 2, 7, 2, 5, 5]
-    assert data.x_train.mean() == pytest.approx(72.94, abs=0.01)  # as published: 0.2860 of 255
-
-
-def test_cifar_planes_become_pixels_and_labels_have_keras_shape(cache):
-    put("cifar100", cache)
-    data = labkit.datasets.cifar100()
-    assert data.x_train.shape == (2, 32, 32, 3)
-    assert data.x_train[1, 5, 17].tolist() == [5, 105, 205]
-    assert (data.y_train.tolist(), data.y_train.dtype) == ([[42], [42]], np.uint8)
+    if not labkit.datasets.fashion_is_here():
+        pytest.skip("dataset-fashion-mnist is not installed")
+    x_train, y_train, x_test, _ = published.read_fashion()
+    assert (x_train.shape, x_test.shape) == ((60_000, 28, 28), (10_000, 28, 28))
+    assert np.bincount(y_train).tolist() == [6_000] * 10
+    assert y_train[:10].tolist() == [9, 0, 0, 3, 0, 2, 7, 2, 5, 5]
+    assert x_train.mean() == pytest.approx(72.94, abs=0.01)  # as published: 0.2860 of 255
 
 
 # --- downloads ---
@@ -182,7 +154,7 @@ def site(monkeypatch):
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     url = f"http://127.0.0.1:{server.server_address[1]}/"
-    monkeypatch.setitem(PUBLISHED, "mnist", replace(PUBLISHED["mnist"], url=url))
+    monkeypatch.setattr(published, "MNIST_URL", f"{url}mnist.npz")
     yield handler
     handler.end.set()
     server.shutdown()
@@ -194,7 +166,7 @@ def test_a_download_is_kept_as_it_came(site, cache):
     data = labkit.datasets.mnist()
     assert (data.origin, data.note, len(data.x_train)) == ("download", "", 30)
     assert [path.name for path in cache.iterdir()] == ["mnist.npz"]
-    assert labkit.datasets.is_here("mnist")
+    assert labkit.datasets.mnist_is_here()
 
 
 def test_a_cache_that_cannot_be_written_is_named(site, cache):
@@ -207,8 +179,8 @@ def test_a_cache_that_cannot_be_written_is_named(site, cache):
 @pytest.mark.parametrize("fault", ["cut", "other content", "missing", "silent", "stalls"])
 def test_a_bad_server_costs_a_timeout(site, cache, monkeypatch, fault):
     site.fault = fault
-    monkeypatch.setattr(download, "ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr(download, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(published, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(published, "STALL_SECONDS", 0.3)
     data = labkit.datasets.mnist()
     assert data.synthetic
     assert "MNIST could not be downloaded" in data.note
@@ -227,21 +199,17 @@ def test_the_network_is_not_used_where_it_is_forbidden(site, monkeypatch, cache,
 # --- synthetic data ---
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_synthetic_data_have_the_published_form_say_what_they_are_and_can_be_learned(name):
-    data, form = getattr(labkit.datasets, name)(), PUBLISHED[name]
-    assert data.x_train.shape == (form.train, *form.shape)
-    assert data.x_test.shape == (form.test, *form.shape)
-    assert data.y_train.shape == (form.train, *form.label_shape)
+def test_synthetic_data_have_the_published_form_say_what_they_are_and_can_be_learned():
+    data = labkit.datasets.mnist()
+    assert (data.x_train.shape, data.x_test.shape) == ((60_000, 28, 28), (10_000, 28, 28))
     assert all(array.dtype == np.uint8 for split in data for array in split)
     for labels in (data.y_train, data.y_test):
-        assert len(set(np.bincount(labels.ravel()).tolist())) == 1
+        assert len(set(np.bincount(labels).tolist())) == 1
     shown = data._repr_mimebundle_()
-    assert f"{form.name}-like synthetic data" in shown["text/plain"]
+    assert "MNIST-like synthetic data" in shown["text/plain"]
     assert "LABKIT_OFFLINE" in shown["text/html"]
     # The nearest mean of a class is far better than chance, and leaves work for a network.
     x, test = (part.reshape(len(part), -1).astype(np.float32) for part, _ in data)
-    y, labels = data.y_train.ravel(), data.y_test.ravel()
-    means = np.stack([x[y == label].mean(axis=0) for label in range(data.classes)])
+    means = np.stack([x[data.y_train == label].mean(axis=0) for label in range(data.classes)])
     guess = (test @ means.T - (means**2).sum(axis=1) / 2).argmax(axis=1)
-    assert 0.6 <= (guess == labels).mean() <= 0.95
+    assert 0.6 <= (guess == data.y_test).mean() <= 0.95

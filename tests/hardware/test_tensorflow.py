@@ -10,10 +10,7 @@ PARTS = (
     # Strategies over logical CPUs: the sums are right, also for groups of several sizes.
     """
     import sys, threading
-    import pytest
     import labkit
-    from labkit import LabError
-    from labkit.hardware import work_by_device
     from labkit.hardware.devices import import_tensorflow
 
     sys.ps1 = ">>> "  # as in a notebook, where TensorFlow turns its log to INFO
@@ -88,45 +85,6 @@ PARTS = (
 
     assert int(total(iter(strategy.experimental_distribute_dataset(data)))) == 30
     assert float(strategy.run(tf.function(lambda: tf.constant(2.0)))) == 2.0
-    """,
-    # Which device did what.
-    """
-    x = tf.random.normal([8, 8])
-    idle = {"/cpu:1": 0, "/cpu:2": 0, "/cpu:3": 0}
-
-    @tf.function
-    def forward():
-        return tf.reduce_sum(tf.nn.relu(x @ x))
-
-    forward()  # a second call must be counted as well
-    for function in (forward, lambda: tf.reduce_sum(tf.nn.relu(x @ x))):
-        work = work_by_device(function)
-        assert work.operations == {"/cpu:0": 3, **idle}
-        assert work.products == {"/cpu:0": 1, **idle}
-        assert work.busy == ("/cpu:0",)
-    assert "measured on 4 logical devices" in str(work)
-
-    strategy = two.strategy()
-    with strategy.scope():
-        weights = tf.Variable(x)
-
-    @tf.function
-    def step():
-        def one():
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(x @ weights)
-            gradient = tape.gradient(loss, weights)
-            here = tf.distribute.get_replica_context()
-            weights.assign_sub(here.all_reduce("sum", gradient))
-            return loss
-        return strategy.run(one)
-
-    work = work_by_device(step)
-    assert work.busy == ("/cpu:0", "/cpu:1")
-    assert list(work.products.values()) == [2, 2, 0, 0]
-    with pytest.raises(ZeroDivisionError):
-        work_by_device(lambda: 1 / 0)
-    assert work_by_device(step).busy == ("/cpu:0", "/cpu:1")
     """,
 )
 

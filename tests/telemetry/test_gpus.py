@@ -1,7 +1,5 @@
 """GPUs as a source, read through the real nvidia-ml-py; behind it is a library built from C."""
 
-import os
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,7 +46,7 @@ def eight(library, tmp_path_factory):
 
 @pytest.fixture
 def gpus(eight):
-    """Eight GPUs, opened; the process that is looked for on them is this one."""
+    """Eight GPUs, opened."""
     afresh(eight)
     eight.open()
     return eight
@@ -58,7 +56,6 @@ def afresh(gpus):
     """No faults any more."""
     gpus.control.clear()
     gpus.control.at(gpus.now)
-    gpus.control.put("pid", os.getpid())
 
 
 def told(states):
@@ -111,7 +108,7 @@ def test_samples_that_are_unpacked_together_are_those_unpacked_at_once(driver, c
 
 
 def test_a_sample_makes_few_calls_and_none_that_waits(gpus):
-    each, slow = ("fields", "memory", "utilisation"), ("temperature", "clock", "processes", "gpm")
+    each, slow = ("fields", "memory", "utilisation"), ("temperature", "clock", "gpm")
     singly = ("power", "energy", "throughput")
     before = {call: gpus.control.called(call, 5) for call in (*each, *slow, *singly)}
     gpus.samples(100)
@@ -128,7 +125,7 @@ def test_a_driver_that_has_none_of_the_newer_functions(tmp_path, driver):
     for metric in ("utilisation", "memory", "power", "temperature", "clock", "energy"):
         assert all(values[metric] for values in rows[-1]), metric
     missing = told([*states, *more])
-    assert {metric for _, metric, _ in missing} == {"sm_activity", "process_memory"}
+    assert {metric for _, metric, _ in missing} == {"sm_activity"}
     assert {why for _, _, why in missing} == {"not supported"}
 
 
@@ -184,23 +181,6 @@ def test_a_gpu_that_is_lost_from_the_start_keeps_its_place(driver):
     rows, _ = gpus.samples(2)
     assert rows[-1][0]["power"]
     assert set(rows[-1][1].values()) == {None}
-
-
-# --- whose memory it is
-
-
-@pytest.mark.parametrize(("value", "why"), [("pid", "silent"), ("process memory", "not supported")])
-def test_memory_that_the_driver_does_not_tell_is_not_zero(gpus, value, why):
-    """Before a process has any, and always in a container, the driver does not list it."""
-    gpus.control.put(value, -1, gpu=0)
-    rows, states = gpus.samples(20)
-    assert rows[-1][0]["process_memory"] is None
-    assert told(states) == {("gpu0", "process_memory", why)}
-    gpus.control.put(value, os.getpid(), gpu=0)
-    gpus.control.put("process memory", 5e9, gpu=0)
-    rows, states = gpus.samples(20)
-    assert rows[-1][0]["process_memory"] == 5e9
-    assert told(states) == {("gpu0", "process_memory", "fine")}
 
 
 # --- whatever goes wrong, in whatever order: nothing is made up, and all heals

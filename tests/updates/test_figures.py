@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from labkit.kinds import LabError, measured
-from labkit.updates import Quadratic, Softmax, compare, simulate, stability
+from labkit.updates import Quadratic, Softmax, compare, simulate
 from labkit.views import updates_figure
 from labkit.views.sketch import WIDTH, Sketch
 
@@ -141,10 +141,3 @@ def test_curves_hold_the_losses_over_updates_and_over_seconds(drawn):
         assert list(right.get_xdata()) == [one.seconds for one in run.losses[1:]]
         assert list(right.get_ydata()) == [one.loss for one in run.losses[1:]]
     assert "target\n0.1" in [text.get_text() for text in drawn[0].axes[1].texts]
-
-
-def test_limits_by_bisection_lie_on_the_formula(drawn):
-    shown = stability(range(5)).picture()
-    assert "delay 3: 0.4450 and 0.4450" in shown.alt
-    formula, bisection = drawn[0].axes[0].lines[:2]
-    assert list(bisection.get_ydata()) == pytest.approx(list(formula.get_ydata()), abs=1e-5)

@@ -1,4 +1,4 @@
-"""The limit of delayed gradients: formula, bisection, and the roots of a polynomial agree."""
+"""The limit of delayed gradients: formula, the roots of a polynomial and training agree."""
 
 import numpy as np
 import pytest
@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 from labkit.updates import (
     Quadratic,
     delayed,
-    fastest_step,
-    measured_limit,
     simulate,
-    stability,
     stability_limit,
 )
 
@@ -28,8 +25,6 @@ def roots(step, delay):
 
 def test_the_known_limits():
     assert [round(stability_limit(delay), 5) for delay in range(4)] == [2, 1, 0.61803, 0.44504]
-    fastest = [1, 0.25, 0.14815, 0.10547, 0.08192]
-    assert [round(fastest_step(delay), 5) for delay in range(5)] == fastest
 
 
 @pytest.mark.parametrize("delay", DELAYS)
@@ -38,21 +33,6 @@ def test_the_formula_is_where_the_largest_root_leaves_the_unit_circle(delay):
     assert abs(roots(limit, delay)).max() == pytest.approx(1.0, abs=1e-9)
     assert abs(roots(0.999 * limit, delay)).max() < 1
     assert abs(roots(1.001 * limit, delay)).max() > 1
-
-
-@pytest.mark.parametrize("delay", DELAYS)
-def test_bisection_finds_the_limit_without_the_formula(delay):
-    assert measured_limit(delay) == pytest.approx(stability_limit(delay), rel=1e-5)
-
-
-@pytest.mark.parametrize("delay", DELAYS)
-def test_the_fastest_step_is_the_last_whose_slowest_part_does_not_oscillate(delay):
-    step = fastest_step(delay)
-    slowest = max(roots(0.99 * step, delay), key=abs)
-    assert abs(slowest.imag) < 1e-9
-    assert slowest.real > 0
-    beyond = max(roots(1.01 * step, delay), key=abs)
-    assert abs(beyond.imag) > 1e-3 or beyond.real < 0
 
 
 @settings(max_examples=40, deadline=None)
@@ -71,15 +51,6 @@ def test_the_largest_curvature_decides():
         bowl = Quadratic(curvatures=(10.0, 0.1))
         run = simulate(bowl, workers=4, updates=3000, learning_rate=factor * limit)
         assert (run.losses[-1].loss < run.losses[0].loss) is converges
-
-
-def test_stability_tables_formula_and_bisection():
-    found = stability([0, 1, 4])
-    assert found.formula == tuple(map(stability_limit, (0, 1, 4)))
-    assert found.bisection == pytest.approx(found.formula, abs=1e-6)
-    assert repr(found).count("0.34730") == 2
-    assert "0.34730" in found._repr_mimebundle_()["text/html"]
-    assert found.kind.name == "modelled"
 
 
 def test_delayed_descent_starts_with_the_only_version_there_is():
