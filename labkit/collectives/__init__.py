@@ -6,7 +6,7 @@
 (6, True)
 """
 
-from labkit.collectives import bench, known_links, programs, topology
+from labkit.collectives import bench, programs, topology
 from labkit.collectives.costs import compare_buckets, compare_costs, cost, crossover, overlap
 from labkit.collectives.formulas import formula
 from labkit.collectives.trace import Trace, run, run_mpi
@@ -19,7 +19,6 @@ __all__ = [
     "cost",
     "crossover",
     "formula",
-    "known_links",
     "overlap",
     "programs",
     "run",

@@ -41,10 +41,10 @@ from labkit.kinds import (
     percent_text,
     seconds_text,
 )
-from labkit.progress import progress
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
+    from labkit.views.table import Table
 
 SIZES = tuple(1 << power for power in range(10, 25))  # 1 kB to 16 MB
 KNOWN = ("mpi", *ALL_REDUCES)
@@ -91,7 +91,7 @@ def time_in_ranks(
         plan = {**plan, "file": f"{folder}/result"}
         try:
             # What the ranks print is not shown.
-            with redirect_stdout(io.StringIO()), progress("timing all-reduces", total=1):
+            with redirect_stdout(io.StringIO()):
                 run_mpi(program, ranks=processes, timeout=timeout, plan=plan, **more)
         except LabError as fault:
             names = ", ".join(plan["contenders"])
@@ -106,13 +106,6 @@ def time_in_ranks(
     ranks = plan["ranks"]
     kind = measured(f"{ranks} ranks on {machine_text()}")
     return Bench(ranks, timings, found["library"], cores, kind)
-
-
-def main(arguments: Any) -> int:
-    """`labkit bench collectives`: measure, print the table; 1 if a result was wrong."""
-    bench = measure(ranks=arguments.ranks, rounds=20, seconds_per_size=4.0, timeout=600.0)
-    print(bench)
-    return 0 if bench.correct else 1
 
 
 def bus_factor(ranks: int) -> float:
@@ -271,23 +264,20 @@ class Bench:
         return notes
 
     def __repr__(self) -> str:
-        from labkit.views.table import text_table
-
-        caption, (head, *rows), footer = self._table()
-        return "\n".join([caption, text_table(head, rows), *footer])
+        return repr(self.table())
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        from labkit.views.table import table
+        return self.table()._repr_mimebundle_()
 
-        caption, (head, *rows), footer = self._table()
-        return {"text/plain": repr(self), "text/html": table(head, rows, caption, " ".join(footer))}
+    def table(self) -> Table:
+        """A row for each size, a column for each contender."""
+        from labkit.views.table import Table
 
-    def _table(self) -> tuple[str, list[list[str]], list[str]]:
         caption = (
             f"all-reduce, {self.ranks} ranks, float32: median time of a call on the slowest rank, "
             "and bus bandwidth in GB/s"
         )
-        lines = [["buffer", *map(label, self.contenders)]]
+        rows = []
         for nbytes in self.sizes:
             times = [self.seconds(name, nbytes) for name in self.contenders]
             speeds = [self.busbw(name, nbytes) / 1e9 for name in self.contenders]
@@ -295,17 +285,10 @@ class Bench:
                 f"{seconds_text(time)} · {speed:.{2 if speed >= 0.1 else 3}f}"
                 for time, speed in zip(times, speeds, strict=True)
             ]
-            lines.append([bytes_text(nbytes), *cells])
-        footer = ["Every result was checked, and is right."] if self.correct else []
-        if len(self.sizes) > 1:
-            fits = [self.fit(name) for name in self.contenders]
-            lines.append(["fitted α", *(one.numbers[0] for one in fits)])
-            lines.append(["fitted B", *(one.numbers[1] for one in fits)])
-            footer.append(
-                "α and B are fitted to each column: T = messages·α + bytes·S/B of the program's "
-                "closed form; for a library, whose algorithm is unknown, T = α + bus factor·S/B."
-            )
-        return caption, lines, [*footer, *self.notes(), f"The times were {self.kind}."]
+            rows.append([bytes_text(nbytes), *cells])
+        right = ["Every result was checked, and is right."] if self.correct else []
+        notes = [*right, *self.notes(), f"The times were {self.kind}."]
+        return Table(["buffer", *map(label, self.contenders)], rows, caption, "\n".join(notes))
 
 
 def label(contender: str) -> str:

@@ -15,19 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from labkit.arguments import one_of
-from labkit.kinds import LabError
 
 Array: TypeAlias = npt.NDArray[Any]
 # labkit's simulated communicator, a Group of its ranks, or MPI.COMM_WORLD of mpi4py.
 Comm: TypeAlias = Any
 
-# A mean is a sum that the rank with the total divides, once, by the number of ranks.
-OPERATIONS: dict[str, np.ufunc] = {
-    "sum": np.add,
-    "mean": np.add,
-    "max": np.maximum,
-    "min": np.minimum,
-}
+# Of MPI's. There is no mean: a program divides its sum by the number of ranks.
+OPERATIONS: dict[str, np.ufunc] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 def split(buffer: Array, parts: int) -> list[Array]:
@@ -43,21 +37,6 @@ def powers_of_two(below: int) -> list[int]:
 def combine(op: str, mine: Array, received: Array) -> None:
     """Add what was received to what is here, in place."""
     OPERATIONS[one_of("op", op, OPERATIONS)](mine, received, out=mine)
-
-
-def finish(op: str, total: Array, ranks: int) -> None:
-    """Divide the total by the number of ranks if a mean is wanted; whole numbers round down."""
-    if op != "mean":
-        return
-    if total.dtype.kind == "b":
-        raise LabError('op="mean" of True and False: convert the arrays to numbers first.')
-    whole = total.dtype.kind in "iu"
-    (np.floor_divide if whole else np.divide)(total, total.dtype.type(ranks), out=total)
-
-
-def undivided(op: str) -> str:
-    """The operation for a part of the ranks, whose total is not to be divided yet."""
-    return "sum" if op == "mean" else op
 
 
 class Group:

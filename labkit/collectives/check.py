@@ -32,7 +32,7 @@ from labkit.kinds import LabError
 Wanted: TypeAlias = list[tuple[int, int, int | None, int]]
 SHOWN = 5
 ALL, OPEN = -1, -2  # in place of the rank whose contribution must be in an element
-NOUNS = {"sum": "sum", "mean": "mean", "max": "maximum", "min": "minimum"}
+NOUNS = {"sum": "sum", "max": "maximum", "min": "minimum"}
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 # By collective, of `ranks` and `root`: a rank, its chunk, the rank whose contribution must be in
 # there (None: all of them), and from which chunk. What a collective leaves open is not mentioned.
@@ -100,16 +100,13 @@ def check(
     Without `op` and `root`, those that the run was given are taken, else a sum and rank 0. What a
     collective leaves open, such as the other ranks' buffers after a reduce, is not looked at.
     """
-    one_of("collective", collective, (*POSTCONDITIONS, "barrier"))
+    one_of("collective", collective, POSTCONDITIONS)
     name = one_of("op", op or record.op or "sum", OPERATIONS) if collective in REDUCTIONS else None
     center = int(record.options.get("root", "0")) if root is None else root
     whole("root", center, at_most=record.ranks - 1)
     notes = [record.note] if record.note else []
-    if collective == "barrier":
-        faults, proof = list(_left_early(record)), "no rank leaves before every rank has arrived."
-    else:
-        faults, proof = _judge(record, name, *_targets(collective, record, center), notes)
-        proof = proof or _proof(collective, name, center)
+    faults, proof = _judge(record, name, *_targets(collective, record, center), notes)
+    proof = proof or _proof(collective, name, center)
     return Verdict(
         record.program, collective, name, record.ranks, proof, tuple(faults), tuple(notes)
     )
@@ -156,7 +153,7 @@ class _Run:
             if op is not None:
                 total, bound = _reduced(op, self.given)
                 self.wanted = np.where(owners == ALL, total, self.wanted)
-            # Random numbers are whole ones, and exact in any order but for the division of a mean.
+            # Random numbers are whole ones, and exact in any order of adding.
             bound = np.array(0.25) if random else bound
             far = np.abs(self.held.astype(complex) - self.wanted.astype(complex))
             right = (self.held == self.wanted) | (far <= bound) | np.isinf(bound)
@@ -171,13 +168,11 @@ def _reduced(op: str, given: Array) -> tuple[Array, Array]:
     """
     total, dtype, ranks = reduce(OPERATIONS[op], given), given.dtype, len(given)
     bound = np.zeros(total.shape)
-    if dtype.kind in "fc" and op in ("sum", "mean"):
+    if dtype.kind in "fc" and op == "sum":
         sizes = np.abs(given).astype(float).sum(axis=0)
         bound = 4 * (ranks + 1) * float(np.finfo(dtype).eps) * sizes
         bound[~(sizes < float(np.finfo(dtype).max))] = np.inf
-    elif op == "mean":
-        bound[:] = 0.999  # rounded down or up
-    return (total / ranks if op == "mean" else total), bound
+    return total, bound
 
 
 def _judge(
@@ -316,31 +311,3 @@ def _miscounted(counts: list[int]) -> tuple[tuple[int, ...], str]:
 
 def _elements(start: int, stop: int) -> str:
     return f"element {start}" if stop == start + 1 else f"elements {start}–{stop - 1}"
-
-
-def _left_early(record: Record) -> Iterator[Fault]:
-    """Ranks that can leave a barrier before all others have arrived.
-
-    A message tells its receiver what its sender knew when it was sent. It tells the sender
-    nothing: MPI may put a small message away and let the sender go on.
-    """
-    knows = [{rank} for rank in range(record.ranks)]
-    sent = {message.number: message for message in record.messages}
-    before: dict[int, set[int]] = {}  # by call: what its rank knew when it was made
-    for call in record.calls:  # in the order in which they came back
-        messages = [sent[number] for number in call.awaits]
-        heard = [(one.sent_by, one.source) for one in messages if one.dest == call.rank]
-        if call.barrier is not None:
-            heard += [(one.number, one.rank) for one in record.calls if one.barrier == call.barrier]
-        before[call.number] = knows[call.rank]
-        # A call that is not back yet is its rank's next one: it was made with what that knows now.
-        heard_of = [before.get(number, knows[rank]) for number, rank in heard]
-        knows[call.rank] = knows[call.rank].union(*heard_of)
-    for rank, others in enumerate(knows):
-        missing = tuple(sorted(set(range(record.ranks)) - others))
-        if missing:
-            late = f"rank{'s' * (len(missing) > 1)} {listed(missing)}"
-            text = (
-                f"rank {rank} can leave before {late} arrived: no message from there has reached it"
-            )
-            yield Fault(rank, None, 0, 0, missing, text)

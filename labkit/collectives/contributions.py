@@ -114,10 +114,7 @@ class Code:
         if op in ("max", "min"):
             return cls(op, dtype, ranks, 1, 1)
         room, _ = precision(dtype)
-        widths = [4, 3, 2]
-        if op == "mean":  # a total may be divided already or not yet, and both can be read
-            widths, room = [(4 * ranks - 1).bit_length()], room - 3 * (dtype.kind == "f")
-        fitting = [cls(op, dtype, ranks, one, room // one) for one in widths if one <= room]
+        fitting = [cls(op, dtype, ranks, one, room // one) for one in (4, 3, 2) if one <= room]
         return min(fitting, key=lambda code: code.runs, default=None)
 
     @property
@@ -133,7 +130,6 @@ class Code:
             if rank // self.per_run == run:
                 digit = 1 << self.width * (rank % self.per_run)
                 number = 0 if self.op == "min" else digit
-                number *= self.ranks if self.op == "mean" else 1
             given.append(np.full(buffer.size, number, self.dtype))
         return given
 
@@ -141,9 +137,6 @@ class Code:
         """How often each rank is in each element, from one array a run; -1: cannot be read."""
         counts = np.concatenate([self._digits(values) for values in results])[: self.ranks]
         counts[:, (counts < 0).any(axis=0)] = -1
-        if self.op == "mean":  # not divided yet: every rank is in there so many times
-            undivided = (counts % self.ranks == 0).all(axis=0)
-            counts[:, undivided] //= self.ranks
         return counts
 
     def _digits(self, values: Array) -> Array:
@@ -172,7 +165,7 @@ def random_runs(record: Record, op: str | None) -> list[Record]:
     dtype, ranks = record.inputs[0].dtype, record.ranks
     size = max(buffer.size for buffer in record.inputs)
     spread = (1 << precision(dtype)[0]) // 2
-    spread //= {"sum": ranks, "mean": ranks * ranks}.get(op or "", 1)
+    spread //= ranks if op == "sum" else 1
     random = np.random.default_rng(SEED)
     probes = []
     for _ in range(RANDOM_RUNS):
@@ -182,7 +175,6 @@ def random_runs(record: Record, op: str | None) -> list[Record]:
             if dtype.kind != "u":  # of both signs; of a maximum below 0, so that no 0 may get in
                 drawn = drawn - spread // 2 if op != "max" else drawn - spread - 1
             drawn = drawn + 1 if op == "min" else drawn  # and of a minimum above it
-            drawn = drawn * ranks if op == "mean" else drawn
             given.append(drawn[: buffer.size].astype(dtype))
         probes.append(run_again(record, given))
     return probes
@@ -196,8 +188,7 @@ def holds(op: str, given: Array, held: Array, counts: Array) -> Array:
             more = np.where(begun, OPERATIONS[op](values, mine), mine)
             values = np.where(count >= often, more, values)
             begun |= count >= often
-    total = values.astype(float) / (len(given) if op == "mean" else 1)
-    return np.asarray((counts >= 0).all(axis=0) & (np.abs(held - total) <= 0.25))
+    return np.asarray((counts >= 0).all(axis=0) & (np.abs(held - values.astype(float)) <= 0.25))
 
 
 # Step by step.

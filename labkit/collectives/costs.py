@@ -17,9 +17,9 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -37,9 +37,6 @@ from labkit.collectives.records import counted
 from labkit.collectives.topology import Topology
 from labkit.collectives.trace import MOST_RANKS, check_program, simulate
 from labkit.kinds import Kind, LabError, Seconds, bytes_text, modelled, seconds_text
-
-if TYPE_CHECKING:
-    from labkit.views.figure import Picture
 
 POINTS = 49  # sizes of a figure
 SMALLEST, LARGEST = 1.0, 1e15  # sizes between which a crossover is searched
@@ -167,7 +164,7 @@ def _meeting(gap: Callable[[float], float], low: float, high: float) -> float:
 
 
 class Crossover(NamedTuple):
-    """A position along the axis from which on another program is the fastest."""
+    """A size from which on another program is the fastest."""
 
     at: float
     seconds: float
@@ -176,12 +173,12 @@ class Crossover(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Costs:
-    """The seconds of each program at each position `along` the axis. Name it to see the picture.
+    """The seconds of each program at each size `along` the axis. Name it to see the picture.
 
-    `fastest` is the fastest program at the left end, `crossovers` where another becomes it.
+    `fastest` is the fastest program at the smallest, `crossovers` where another becomes it.
     """
 
-    by: str
+    of: Literal["buffer", "bucket"]
     along: tuple[float, ...]
     seconds: dict[str, tuple[float, ...]]
     fastest: str
@@ -190,77 +187,47 @@ class Costs:
     kind: Kind
 
     def __repr__(self) -> str:
-        words = [f"{one.faster} from {self.position(one.at)} on" for one in self.crossovers]
+        words = [f"{one.faster} from {bytes_text(one.at)} on" for one in self.crossovers]
         return f"{self.title}: {', '.join([f'{self.fastest} is the fastest', *words])}."
 
-    def position(self, value: float) -> str:
-        """A position along the axis in words."""
-        return bytes_text(value) if self.by != "ranks" else counted(round(value), "rank")
-
-    def figure(self) -> Picture:
-        """A line for each program, with a mark where the fastest changes."""
+    def _repr_mimebundle_(self, **_: object) -> Any:
         from labkit.views.cost_figure import costs
 
-        return costs(self)
-
-    def _repr_mimebundle_(self, **_: object) -> Any:
-        return self.figure()._repr_mimebundle_()
+        return costs(self)._repr_mimebundle_()
 
 
 def compare_costs(
-    programs: Sequence[Program],
-    ranks: int | Sequence[int],
-    nbytes: float | Sequence[float],
-    **links: Any,
+    programs: Sequence[Program], ranks: int, nbytes: tuple[float, float], **links: Any
 ) -> Costs:
-    """The costs of several programs, for many message sizes or for many rank counts.
-
-    Give one of `ranks` and `nbytes` as a number, and the other as the two ends of the axis:
+    """The costs of several programs on buffers of all sizes between two.
 
     >>> fast = {"latency": 1e-6, "bandwidth": 100e9}
     >>> compare_costs(["ring_all_reduce", "tree_all_reduce"], 64, (1e3, 1e9), **fast)
     Cost for 64 ranks: tree_all_reduce is the fastest, ring_all_reduce from 1.14 MB on.
     """
-    by_size = np.ndim(nbytes) == 1
-    ends: Any = nbytes if by_size else ranks
-    other: Any = ranks if by_size else nbytes
-    if by_size == (np.ndim(ranks) == 1) or not programs or ends[1] < 2 * ends[0]:
-        raise LabError(
-            "A figure has one axis along the bottom. Give one of ranks= and nbytes= as a number, "
-            "and the other as its two ends, such as (2, 512)."
-        )
-    low, high = (float(end) for end in ends)
-    if by_size:
-        along = [low * (high / low) ** (i / (POINTS - 1)) for i in range(POINTS)]
-        points = [(other, size) for size in along]
-    else:
-        # Between powers of two, trees jump: their costs would cross and cross again.
-        along = [2.0**i for i in range(31) if low <= 2**i <= high]
-        points = [(int(count), other) for count in along]
-    prices: dict[str, list[_Price]] = {}
-    for program in programs:
-        price = cache(partial(_priced, program, **links))
-        prices[find_program(program)[0]] = [price(count) for count, _ in points]
-    seconds = {
-        name: tuple(one.seconds(size) for one, (_, size) in zip(some, points, strict=True))
-        for name, some in prices.items()
-    }
-    fastest = [min(seconds, key=lambda name: seconds[name][i]) for i in range(len(along))]
+    if np.ndim(nbytes) != 1 or len(nbytes) != 2 or not 0 < 2 * nbytes[0] <= nbytes[1]:
+        raise LabError(f"nbytes must be two sizes, such as (1e3, 1e9), got {nbytes!r}.")
+    prices = {find_program(one)[0]: _priced(one, ranks, **links) for one in programs}
+    sizes = _between(*nbytes)
+    seconds = {name: tuple(map(price.seconds, sizes)) for name, price in prices.items()}
+    fastest = [min(seconds, key=lambda name: seconds[name][i]) for i in range(POINTS)]
     leader, crossovers = fastest[0], []
     for i, name in enumerate(fastest):
         if seconds[name][i] >= seconds[leader][i] * (1 - SAME):
             continue
-        at = along[i]
-        if by_size:
-            gap = _gap(prices[leader][i].seconds, prices[name][i].seconds)
-            at = min(_meeting(gap, along[i - 1], at), at)
-        crossovers.append(Crossover(at, prices[name][i].seconds(at if by_size else other), name))
+        gap = _gap(prices[leader].seconds, prices[name].seconds)
+        at = min(_meeting(gap, sizes[i - 1], sizes[i]), sizes[i])
+        crossovers.append(Crossover(at, prices[name].seconds(at), name))
         leader = name
-    fixed = counted(other, "rank") if by_size else bytes_text(other)
-    return Costs(
-        "bytes" if by_size else "ranks", tuple(along), seconds, fastest[0], tuple(crossovers),
-        f"Cost for {fixed}", modelled(f"{fixed}, {next(iter(prices.values()))[0].links}"),
-    )  # fmt: skip
+    fixed = counted(ranks, "rank")
+    kind = modelled(f"{fixed}, {next(iter(prices.values())).links}")
+    title = f"Cost for {fixed}"
+    return Costs("buffer", sizes, seconds, fastest[0], tuple(crossovers), title, kind)
+
+
+def _between(smallest: float, largest: float) -> tuple[float, ...]:
+    """The sizes of a figure, each larger than the last by the same factor."""
+    return tuple(smallest * (largest / smallest) ** (i / (POINTS - 1)) for i in range(POINTS))
 
 
 class Bucket(NamedTuple):
@@ -343,9 +310,9 @@ def compare_buckets(
     >>> compare_buckets([(1e-3, 4e6)] * 12, ranks=8, latency=100e-6, bandwidth=10e9)
     Backward pass and all-reduces on 8 ranks: with overlap is the fastest.
     """
-    low, high = min(nbytes for _, nbytes in layers), sum(nbytes for _, nbytes in layers)
-    along = [low * (high / low) ** (i / (POINTS - 1)) for i in range(POINTS)]
-    plans = [overlap(layers, ranks, size, latency, bandwidth) for size in along]
+    every = [nbytes for _, nbytes in layers]
+    sizes = _between(min(every), sum(every))
+    plans = [overlap(layers, ranks, size, latency, bandwidth) for size in sizes]
     backward = plans[0].backward[-1][1]
     after = [sum(one.end - one.start for one in plan.buckets) for plan in plans]
     seconds = {
@@ -353,4 +320,4 @@ def compare_buckets(
         "without overlap": tuple(backward + one for one in after),
     }
     title = f"Backward pass and all-reduces on {counted(ranks, 'rank')}"
-    return Costs("bucket", tuple(along), seconds, "with overlap", (), title, plans[0].kind)
+    return Costs("bucket", sizes, seconds, "with overlap", (), title, plans[0].kind)

@@ -12,16 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from labkit.collectives.buffers import (
-    Array,
-    Comm,
-    Group,
-    combine,
-    finish,
-    powers_of_two,
-    split,
-    undivided,
-)
+from labkit.collectives.buffers import Array, Comm, Group, combine, powers_of_two, split
 
 ALL_REDUCES = (
     "naive_all_reduce",
@@ -132,8 +123,6 @@ def reduce(comm: Comm, buffer: Array, op: str = "sum", root: int = 0) -> None:
         elif place < left and place + left < ranks:
             comm.Recv(received, source=(rank + left) % ranks)
             combine(op, buffer, received)
-    if rank == root:
-        finish(op, buffer, ranks)
 
 
 def reduce_scatter(comm: Comm, buffer: Array, op: str = "sum") -> None:
@@ -146,7 +135,6 @@ def reduce_scatter(comm: Comm, buffer: Array, op: str = "sum") -> None:
         out, into = chunks[rank - step], chunks[left - step]
         comm.Sendrecv(out, dest=right, recvbuf=received[: into.size], source=left)
         combine(op, into, received[: into.size])
-    finish(op, chunks[rank], ranks)
 
 
 def naive_all_reduce(comm: Comm, buffer: Array, op: str = "sum") -> None:
@@ -160,7 +148,6 @@ def naive_all_reduce(comm: Comm, buffer: Array, op: str = "sum") -> None:
     for other in range(1, ranks):
         comm.Recv(received, source=other)
         combine(op, buffer, received)
-    finish(op, buffer, ranks)
     for other in range(1, ranks):
         comm.Send(buffer, dest=other)
 
@@ -175,7 +162,6 @@ def parameter_server_all_reduce(comm: Comm, buffer: Array, op: str = "sum") -> N
         server, worker = (rank + distance) % ranks, (rank - distance) % ranks
         comm.Sendrecv(chunks[server], dest=server, recvbuf=received, source=worker)
         combine(op, served, received)
-    finish(op, served, ranks)
     for distance in range(1, ranks):
         server, worker = (rank - distance) % ranks, (rank + distance) % ranks
         comm.Sendrecv(served, dest=worker, recvbuf=chunks[server], source=server)
@@ -197,7 +183,6 @@ def ring_all_reduce(comm: Comm, buffer: Array, op: str = "sum") -> None:
         out, into = chunks[rank - step], chunks[left - step]
         comm.Sendrecv(out, dest=right, recvbuf=received[: into.size], source=left)
         combine(op, into, received[: into.size])
-    finish(op, chunks[right], ranks)  # the chunk that is complete here
     for step in range(ranks - 1):  # all-gather
         out, into = chunks[right - step], chunks[rank - step]
         comm.Sendrecv(out, dest=right, recvbuf=into, source=left)
@@ -238,7 +223,6 @@ def recursive_doubling_all_reduce(comm: Comm, buffer: Array, op: str = "sum") ->
             partner = rank ^ distance
             comm.Sendrecv(buffer, dest=partner, recvbuf=received, source=partner)
             combine(op, buffer, received)
-        finish(op, buffer, ranks)
     fold_out(comm, buffer, core)
 
 
@@ -257,7 +241,6 @@ def rabenseifner_all_reduce(comm: Comm, buffer: Array, op: str = "sum") -> None:
             comm.Sendrecv(given, dest=partner, recvbuf=received[: kept.size], source=partner)
             combine(op, kept, received[: kept.size])
             swaps.append((partner, kept, given))
-        finish(op, kept, ranks)
         for partner, kept, given in reversed(swaps):
             comm.Sendrecv(kept, dest=partner, recvbuf=given, source=partner)
     fold_out(comm, buffer, core)
@@ -274,9 +257,8 @@ def hierarchical_all_reduce(comm: Comm, buffer: Array, op: str = "sum", per_node
         node = Group(comm, range(first, first + per_node))
         peers = Group(comm, range(place, core, per_node))
         mine = split(buffer, per_node)[place]
-        reduce_scatter(node, buffer, undivided(op))
-        ring_all_reduce(peers, mine, undivided(op))
-        finish(op, mine, ranks)
+        reduce_scatter(node, buffer, op)
+        ring_all_reduce(peers, mine, op)
         all_gather(node, buffer)
     fold_out(comm, buffer, core)
 
@@ -323,9 +305,7 @@ def double_binary_tree_all_reduce(
             for child in children:
                 comm.Recv(received[: piece.size], source=child, tag=tree)
                 combine(op, piece, received[: piece.size])
-            if parent is None:
-                finish(op, piece, ranks)
-            else:
+            if parent is not None:
                 sends.append(comm.Isend(piece, dest=parent, tag=tree))
     for send in sends:
         send.Wait()

@@ -11,16 +11,13 @@ Trace(halves: 2 ranks, 1 message, 1 step, 8 B from the busiest rank)
 
 from __future__ import annotations
 
-import base64
 import inspect
-import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,9 +30,11 @@ from labkit.collectives.contributions import Contributions, contributions
 from labkit.collectives.messages import End, Lines, OpenCall
 from labkit.collectives.records import Array, Call, Message, Record, State, counted
 from labkit.collectives.scheduler import Scheduler
-from labkit.kinds import LabError, Seconds, bytes_text, seconds_text
+from labkit.kinds import LabError, Seconds, bytes_text
 from labkit.mpi.run import MOST_PROCESSES, run_processes
-from labkit.plain import write_text
+
+if TYPE_CHECKING:
+    from labkit.views.embed import Player
 
 MOST_RANKS = 256  # a ring of them makes 130,000 calls, in 10 s
 # The player's links where none are given, a network between machines: 5 µs, 10 GB/s.
@@ -221,12 +220,6 @@ class Trace(Record):
         """Whose contributions each rank holds after each step."""
         return contributions(self, op)
 
-    def figure(self, step: int | None = None) -> Any:
-        """A picture of who holds what: before and after one step, or after each."""
-        from labkit.views.collective_figure import figure
-
-        return figure(self, step=step)
-
     def timeline(self, *arguments: Any, **keywords: Any) -> Any:
         """A picture of when each rank sends, receives and waits."""
         from labkit.views.timeline import timeline
@@ -238,8 +231,10 @@ class Trace(Record):
 
         Without latency=, bandwidth= or topology=, a message takes 5 µs and a second moves 10 GB.
         """
+        from labkit.views.player_page import player
+
         links = links if "topology" in links else LINKS | links
-        return Player(self, self.contributions(op), self.timed(**links))
+        return player(self, self.contributions(op), self.timed(**links))
 
     def __repr__(self) -> str:
         busiest = bytes_text(max(self.bytes_sent, default=0))
@@ -250,65 +245,10 @@ class Trace(Record):
         )
         return f"{text}\n{self.note}" if self.note else text
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+    def _repr_mimebundle_(self, **_: object) -> Any:
         """The animation, with the one line where only text is read."""
-        data, metadata = self.player()._repr_mimebundle_(include, exclude)
+        data, metadata = self.player()._repr_mimebundle_()
         return {**data, "text/plain": repr(self)}, metadata
-
-
-@dataclass(frozen=True)
-class Player:
-    """A run that plays in the browser. Name it in a cell, or save it as a page."""
-
-    trace: Record = field(repr=False)
-    contributions: Contributions = field(repr=False)
-    timed: clock.Timed = field(repr=False)
-
-    @cached_property
-    def alt(self) -> str:
-        """In words what there is to see."""
-        trace = self.trace
-        text = (
-            f"Animation of {trace.program} on {counted(trace.ranks, 'rank')}: "
-            f"{counted(len(trace.messages), 'message')} in {counted(trace.steps, 'step')}, "
-            f"{bytes_text(sum(trace.bytes_sent))}."
-        )
-        last = [change for row in self.contributions.at(trace.steps) for change in row]
-        whole = sum(change.counts == (1,) * trace.ranks for change in last)
-        if trace.ranks > 1 and whole:
-            text += f" After the last step {whole} of {counted(len(last), 'piece')} hold every "
-            text += "rank's contribution once."
-        return f"{text} {seconds_text(self.timed.seconds)}, {self.timed.kind}."
-
-    @cached_property
-    def still(self) -> Any:
-        """The picture that stands for it where nothing can play."""
-        from labkit.views.collective_figure import still
-
-        return still(self.trace, self.contributions, self.alt)
-
-    def html(self) -> str:
-        """A piece of a page that needs nothing else: no kernel, no network."""
-        from labkit.views.player_page import page
-
-        return page(self.trace, self.contributions, self.timed, alt=self.alt)
-
-    def save(self, path: str | Path) -> Path:
-        """Write it as a page of its own, for a browser, a mail or a web site."""
-        from labkit.views.embed import document
-
-        return write_text(path, document(self.html(), self.trace.program))
-
-    def __repr__(self) -> str:
-        return self.alt
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        data = {"text/plain": self.alt}
-        if os.environ.get("LABKIT_PICTURES") != "still":
-            # The picture is inside the HTML, and seen there also where no script may run.
-            return {**data, "text/html": self.html()}, {}
-        data["image/png"] = base64.b64encode(self.still.png).decode("ascii")
-        return data, {"image/png": {"width": self.still.width, "alt": self.alt}}
 
 
 def check_program(program: Callable[..., Any], options: dict[str, Any]) -> None:

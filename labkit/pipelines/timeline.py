@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from labkit.arguments import number
 from labkit.kinds import Kind, LabError, measured, modelled, percent_text
 from labkit.pipelines.rows import Piece, Run, checked, count, in_order, short
-from labkit.plain import stored, write_text
+from labkit.plain import write_text
 
 if TYPE_CHECKING:
+    from labkit.views.embed import Player
     from labkit.views.figure import Picture
-    from labkit.views.pipeline import Player
 
 __all__ = ["Schedule", "Timeline", "measured_timeline"]
 
@@ -32,7 +32,6 @@ SHOWN = 30  # pieces of a row that a repr writes
 CLOCK = "a piece starts when its rank is free and its input is there"
 
 
-@stored
 @dataclass(frozen=True)
 class Schedule:
     """`rows[r]` lists the pieces of rank r, in order. Without W, a B is the whole backward pass."""
@@ -117,7 +116,6 @@ class Schedule:
         return "\n".join(lines)
 
 
-@stored
 @dataclass(frozen=True)
 class Timeline:
     """`starts[r][i]` and `ends[r][i]` are those of piece i in row r of the schedule."""
@@ -180,9 +178,9 @@ class Timeline:
 
     def player(self) -> Player:
         """The timeline piece by piece, by buttons and keys."""
-        from labkit.views.pipeline import Player
+        from labkit.views.pipeline import player
 
-        return Player(self)
+        return player(self)
 
     def to_chrome(self, path: str | Path) -> Path:
         """Write the trace format of chrome://tracing and ui.perfetto.dev; a time of 1 is 1 s."""
@@ -210,8 +208,8 @@ class Timeline:
         ]
         return "\n".join(lines)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        data, metadata = self.player()._repr_mimebundle_(include, exclude)
+    def _repr_mimebundle_(self, **_: object) -> Any:
+        data, metadata = self.player()._repr_mimebundle_()
         return {**data, "text/plain": repr(self)}, metadata
 
 

@@ -1,4 +1,4 @@
-"""Stacked bars, each under its name: bytes on a device, hours until done, the parts of a step."""
+"""Stacked bars, each under its name: bytes on a device, the parts of a step."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ LEFT, TOP, PITCH, HIGH = 24.0, 120.0, 66.0, 28.0
 
 def stacked(
     title: str, subtitle: str, rows: Mapping[str, Mapping[str, float]],
-    text: Callable[[float], str], kind: Kind, *, bold: str = "", limit: float = 0.0,
-    limit_name: str = "",
+    text: Callable[[float], str], kind: Kind, *, limit: float = 0.0, limit_name: str = "",
 ) -> Sketch:  # fmt: skip
     """`rows[name][part]` as bars, with their amounts in words, against a dashed `limit`."""
     totals = {name: sum(row.values()) for name, row in rows.items()}
@@ -45,7 +44,7 @@ def stacked(
             x += wide
         at, words = LEFT + limit * scale, text(totals[name])
         x += 10 if not x < at - 6 < x + 8 * len(words) else at - x + 6  # not across the limit
-        board.text(x, y + 13 + HIGH / 2, words, size=9.5, bold=name == bold)
+        board.text(x, y + 13 + HIGH / 2, words, size=9.5)
     if limit:
         x = LEFT + limit * scale
         board.line((x, top - 12), (x, bottom - 8), dashed=True, above=True)
@@ -77,26 +76,6 @@ def footprints_board(found: Mapping[str, Any], device_memory: float | None) -> S
         limit=device_memory or 0,
         limit_name=f"memory of the device, {bytes_text(device_memory or 0)}",
     )
-
-
-def until_done(result: Any) -> Picture:
-    """Hours of waiting and of running for several numbers of devices."""
-    rows = {
-        f"{devices} device{'s' * (devices > 1)}": {
-            "in the queue": wait, "running": result.runs[devices],
-        }
-        for devices, wait in result.waits.items()
-    }  # fmt: skip
-    soonest = list(rows)[list(result.waits).index(result.soonest)]
-    said = "; ".join(
-        f"{name}: {hours['in the queue']:.1f} h in the queue and {hours['running']:.1f} h running"
-        for name, hours in rows.items()
-    )
-    board = stacked(
-        "Until you are done", "More devices run for a shorter time, and wait for a longer one.",
-        rows, "{:.1f} h".format, result.kind, bold=soonest,
-    )  # fmt: skip
-    return board.picture(f"Hours until done: {said}. Done first with {result.soonest}.")
 
 
 def parts_of_a_step(found: Any) -> Picture:

@@ -58,14 +58,13 @@ def draw_cells(
     *,
     heads: Sequence[str] = (),
     received: Chosen = (),
-    sent: Chosen = (),
     faded: Chosen = (),
     size: float | None = None,
 ) -> Cells:
     """Draw `held[rank][column]`, each with `.counts` and `.text`, into x, y, width, height.
 
-    `received` cells have a heavy frame, `sent` ones a dashed one, `faded` ones do not matter;
-    `heads` stand over the columns. Values are written in `size` points, 0 for not at all; left out,
+    `received` cells have a heavy frame, `faded` ones do not matter; `heads` stand over the columns.
+    Values are written in `size` points, 0 for not at all; left out,
     as large as all of them fit.
     """
     cells = Cells(*place, len(held), max(len(held[0]), 1))
@@ -82,8 +81,6 @@ def draw_cells(
             board.rectangle(box, edge=FRAME if pale else FAINT, level=3.4)
             if at in received:
                 board.rectangle(box, edge=INK, line=3.4, level=3.6)
-            if at in sent:
-                board.rectangle(box.grown(2), edge=INK, line=1.6, dashed=True, level=3.8)
             if size:
                 middle = (box.y + bar.y) / 2
                 board.text(box.middle[0], middle, change.text, size=size, align="center",

@@ -19,11 +19,7 @@ from labkit.views.figure import (
 from labkit.views.sketch import WIDTH, Sketch
 from labkit.views.timeline import RIGHT, Bar, Lanes, State, width_of
 
-AXES = {
-    "bytes": "size of each rank's buffer",
-    "ranks": "number of ranks, doubling",
-    "bucket": "size of a bucket",
-}
+AXES = {"buffer": "size of each rank's buffer", "bucket": "size of a bucket"}
 _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
@@ -70,18 +66,14 @@ def times(bench: Any, fits: Mapping[str, Any]) -> Picture:
 
 
 def costs(shown: Any) -> Picture:
-    """A line for each algorithm by message size or rank count; both axes grow by factors."""
+    """A line for each algorithm by size; both axes grow by factors."""
     with style():
         chart = figure(8, 4.6)
-        by_size = shown.by != "ranks"
-        axes = chart.add_subplot(
-            xlabel=AXES[shown.by],
-            ylabel="time",
-        )
+        axes = chart.add_subplot(xlabel=AXES[shown.of], ylabel="time")
         axes.set(xscale="log", yscale="log", title=shown.title)
         for i, (name, seconds) in enumerate(shown.seconds.items()):
-            every = (4 * i % 7, 8) if by_size else None
-            axes.plot(shown.along, seconds, label=_short(name), markevery=every, **look(i).line)
+            drawn = {**look(i).line, "markevery": (4 * i % 7, 8)}
+            axes.plot(shown.along, seconds, label=_short(name), **drawn)
         for mark in shown.crossovers:
             axes.axvline(mark.at, color=FAINT, linewidth=1, linestyle=":", zorder=0, marker="")
             axes.plot(
@@ -89,27 +81,24 @@ def costs(shown: Any) -> Picture:
                 markeredgewidth=1.6, zorder=5,
             )  # fmt: skip
             axes.annotate(
-                f"{_short(mark.faster)}\nfrom {shown.position(mark.at)} on",
+                f"{_short(mark.faster)}\nfrom {bytes_text(mark.at)} on",
                 (mark.at, mark.seconds),
                 xytext=(9, -12), textcoords="offset points", va="top", size=9, color=INK,
             )  # fmt: skip
-        _label_axes(axes, shown, by_size)
+        _label_axes(axes, shown)
         legend_below(chart, axes)
         return picture(chart, _alt(shown), shown.kind)
 
 
-def _label_axes(axes: Any, shown: Any, by_size: bool) -> None:
+def _label_axes(axes: Any, shown: Any) -> None:
     from matplotlib.ticker import LogLocator
 
     axes.minorticks_off()
     narrow = shown.along[-1] < 1000 * shown.along[0]
-    steps = (1, 2, 5) if by_size and narrow else (1,)
-    axes.xaxis.set_major_locator(LogLocator(base=10 if by_size else 2, subs=steps, numticks=12))
-    axes.xaxis.set_major_formatter(
-        lambda value, _: _round(bytes_text(value)) if by_size else f"{value:,.0f}"
-    )
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,), numticks=12))
+    axes.xaxis.set_major_formatter(lambda value, _: _round(bytes_text(value)))
     axes.set_xlim(shown.along[0], shown.along[-1])
-    if shown.by == "bucket":
+    if shown.of == "bucket":
         axes.set_yscale("linear")
         axes.set_ylim(bottom=0)
     else:  # Below the lowest line is the space for the words at the marks.
@@ -128,7 +117,7 @@ def _short(name: str) -> str:
 
 
 def _alt(shown: Any) -> str:
-    first, last = shown.position(shown.along[0]), shown.position(shown.along[-1])
+    first, last = bytes_text(shown.along[0]), bytes_text(shown.along[-1])
     ends = ", ".join(
         f"{_short(name)} {seconds_text(times[0])} and {seconds_text(times[-1])}"
         for name, times in shown.seconds.items()

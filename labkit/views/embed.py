@@ -9,11 +9,19 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import os
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from labkit.plain import write_text
+
+if TYPE_CHECKING:
+    from labkit.views.figure import Picture
 
 STATIC = Path(__file__).parent / "static"
 # A saved notebook holds this once for every view: 32 kB packed, 80 kB as it is. A script element
@@ -31,6 +39,33 @@ IMPORT = re.compile(r"^import\s[^;]*;\n", re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class)\b)", re.MULTILINE)
 # Comments are for readers of the modules; in every notebook they would only be weight.
 COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Player:
+    """A view that plays in the browser. Name it in a cell, or save it as a page.
+
+    `alt` says in words what there is to see, `still` draws the picture that stands for it where
+    nothing can play, and `html` is a piece of a page that needs no kernel and no network.
+    """
+
+    title: str
+    alt: str
+    still: Callable[[], Picture] = field(repr=False)
+    html: Callable[[], str] = field(repr=False)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as a page of its own, for a browser, a mail or a web site."""
+        return write_text(path, document(self.html(), self.title))
+
+    def __repr__(self) -> str:
+        return self.alt
+
+    def _repr_mimebundle_(self, **_: object) -> Any:
+        if os.environ.get("LABKIT_PICTURES") == "still":
+            return self.still()._repr_mimebundle_()
+        # The picture is inside the HTML, and seen there also where no script may run.
+        return {"text/plain": self.alt, "text/html": self.html()}, {}
 
 
 def embedded(

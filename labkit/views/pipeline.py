@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 from labkit.kinds import Kind, modelled
-from labkit.plain import write_text
-from labkit.views.embed import document, embedded, gzipped
+from labkit.views.embed import Player, embedded, gzipped
 from labkit.views.figure import Picture
 from labkit.views.timeline import Bar, Lanes, State
 
@@ -82,36 +78,17 @@ def _states(chunks: int) -> dict[str, State]:
     return states
 
 
-@dataclass(frozen=True)
-class Player:
-    """Name it in a cell, or save it as a page."""
+def player(timeline: Any) -> Player:
+    """The timeline piece by piece, by buttons and keys."""
+    still = cache(timeline.figure)
 
-    timeline: Any
-
-    @cached_property
-    def still(self) -> Picture:
-        """The picture that stands for it where nothing can play."""
-        drawn: Picture = self.timeline.figure()
-        return drawn
-
-    def html(self) -> str:
-        """A piece of a page that needs nothing else: no kernel, no network."""
-        data = gzipped(json.dumps(content(self.timeline), separators=(",", ":")))
+    def html() -> str:
+        data = gzipped(json.dumps(content(timeline), separators=(",", ":")))
         key = hashlib.sha256(data.encode()).hexdigest()[:12]
-        alt, png = self.still.alt, self.still.png
+        alt, png = still().alt, still().png
         return embedded("pipeline", MODULES, {"alt": alt, "data": data}, key=key, alt=alt, png=png)
 
-    def save(self, path: str | Path) -> Path:
-        """Write it as a page of its own, for a browser, a mail or a web site."""
-        return write_text(path, document(self.html(), self.timeline.schedule.title))
-
-    def __repr__(self) -> str:
-        return self.still.alt
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        if os.environ.get("LABKIT_PICTURES") == "still":
-            return self.still._repr_mimebundle_()
-        return {"text/plain": repr(self), "text/html": self.html()}, {}
+    return Player(timeline.schedule.title, still().alt, still, html)
 
 
 def content(timeline: Any) -> dict[str, Any]:

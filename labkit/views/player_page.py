@@ -8,18 +8,37 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from typing import Any
 
-from labkit.views.collective_figure import still
-from labkit.views.embed import embedded, gzipped
+from labkit.kinds import bytes_text, seconds_text
+from labkit.views.collective_figure import counted, still
+from labkit.views.embed import Player, embedded, gzipped
 
 MODULES = ("page", "player_data", "player_draw", "player")
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 ENDED, UNKNOWN = -1, -2  # in place of the index of a place
 
 
-def page(trace: Any, contributions: Any, timed: Any, *, alt: str) -> str:
-    """A piece of HTML that plays the run; `alt` says in words what there is to see."""
+def player(trace: Any, contributions: Any, timed: Any) -> Player:
+    """The run as an animation, with what there is to see in words."""
+    counts = f"{counted(len(trace.messages), 'message')} in {counted(trace.steps, 'step')}"
+    alt = (
+        f"Animation of {trace.program} on {counted(trace.ranks, 'rank')}: {counts}, "
+        f"{bytes_text(sum(trace.bytes_sent))}."
+    )
+    last = [change for row in contributions.at(trace.steps) for change in row]
+    whole = sum(change.counts == (1,) * trace.ranks for change in last)
+    if trace.ranks > 1 and whole:
+        alt += f" After the last step {whole} of {counted(len(last), 'piece')} hold every "
+        alt += "rank's contribution once."
+    alt += f" {seconds_text(timed.seconds)}, {timed.kind}."
+    picture = partial(still, trace, contributions, alt)
+    return Player(trace.program, alt, picture, partial(page, trace, contributions, timed, alt))
+
+
+def page(trace: Any, contributions: Any, timed: Any, alt: str) -> str:
+    """A piece of HTML that plays the run."""
     png = still(trace, contributions, alt, small=True).png
     data = packed(trace, contributions, timed)
     key = hashlib.sha256(data.encode()).hexdigest()[:12]

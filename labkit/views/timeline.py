@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from math import floor, log10
 from typing import Any, NamedTuple
 
-from labkit.kinds import Kind, modelled
+from labkit.kinds import Kind
 from labkit.views.figure import FAINT, FRAME, SCALE, Picture, look, tint, typeface
 from labkit.views.sketch import WIDTH, Box, Sketch
 
-STEPS = modelled(
-    "one step for each message, whatever its size; a rank sends one and receives one at a time"
-)
 MOST_NAMED = 8  # lanes that the alt text spells out
 HATCHED = 500  # bars; of more, edges and hatching would be a grey field
 RIGHT = 24.0
@@ -132,7 +129,7 @@ class Lanes:
         unit, end = self.unit, self.end / self.scale
         power = 10.0 ** floor(log10(end / 11))
         step = next(f * power for f in (1, 2, 5, 10) if f * power >= end / 11)
-        step = max(step, 1.0) if unit in ("steps", "hours") else step
+        step = max(step, 1.0) if unit == "hours" else step
         self.board.line((self.left, self.bottom), (WIDTH - RIGHT, self.bottom), color=FAINT)
         last = WIDTH - RIGHT - width_of(unit, 9) - 14
         for number in range(int(end / step + 1e-9) + 1):
@@ -160,37 +157,28 @@ STATES = {
 
 
 def timeline(trace: Any, *arguments: Any, **keywords: Any) -> Picture:
-    """Lanes over time. With latency=, bandwidth= and so on in seconds, without them in steps.
+    """Lanes over time, on links that are given as for `trace.timed`.
 
     >>> timeline(trace, latency=5e-6, bandwidth=10e9)       # doctest: +SKIP
     """
-    timed = trace.timed(*arguments, **keywords) if arguments or keywords else None
-    drawn, finished = bars(trace, timed)
-    waits = [Bar(rank, "waits", 0.0, until) for rank, until in enumerate(finished)]
+    timed = trace.timed(*arguments, **keywords)
+    waits = [Bar(rank, "waits", 0.0, until) for rank, until in enumerate(timed.finished)]
     names = [f"rank {rank}" for rank in range(trace.ranks)]
     lanes = Lanes(
-        f"{trace.program}: what each rank does", "", waits + drawn, STATES, names,
-        STEPS if timed is None else timed.kind, unit="" if timed else "steps",
+        f"{trace.program}: what each rank does", "", waits + bars(trace, timed), STATES, names,
+        timed.kind,
     )  # fmt: skip
     count = f"{trace.ranks} rank{'s' * (trace.ranks != 1)}"
     return lanes.board.picture(f"Timeline of {trace.program}, {count}, {lanes.words()}")
 
 
-def bars(trace: Any, timed: Any = None) -> tuple[list[Bar], list[float]]:
-    """Every message, and when each rank is finished; in steps without times."""
+def bars(trace: Any, timed: Any) -> list[Bar]:
+    """Every message, at its sender and at its receiver."""
     out = []
-    for number, one in enumerate(trace.messages):
-        start, end = one.step - 1.0, float(one.step)
-        if timed is not None:
-            start, end = timed.starts[number], timed.ends[number]
+    for one, start, end in zip(trace.messages, timed.starts, timed.ends, strict=True):
         out.append(Bar(one.source, "sends", start, end, (f"to {one.dest}", f"{one.dest}")))
         out.append(Bar(one.dest, "receives", start, end, (f"from {one.source}", f"{one.source}")))
-    if timed is not None:
-        return out, [float(end) for end in timed.finished]
-    last = [0.0] * trace.ranks
-    for call in trace.calls:
-        last[call.rank] = max(last[call.rank], float(call.step))
-    return out, last
+    return out
 
 
 def _covered(bars: Sequence[Bar]) -> float:

@@ -134,36 +134,6 @@ def histogram(run: Any) -> Picture:
         return picture(chart, alt, run.kind)
 
 
-def limits(found: Any) -> Picture:
-    """The largest stable step over the delay: a line by the formula, marks by bisection."""
-    from matplotlib.ticker import MaxNLocator
-
-    with style():
-        chart = figure(8, 3.8)
-        axes = chart.add_subplot(
-            title="The largest stable step shrinks with the delay",
-            xlabel="delay: by how many updates a gradient is late",
-            ylabel="learning rate × curvature",
-        )
-        axes.plot(found.delays, found.formula, color=look(0).color, linestyle="-", marker="",
-                  label="limit by the formula")  # fmt: skip
-        axes.plot(found.delays, found.bisection, linestyle="", marker="o", markersize=8,
-                  markerfacecolor="white", markeredgecolor=INK, markeredgewidth=1.6,
-                  label="limit by bisection")  # fmt: skip
-        axes.plot(found.delays, found.fastest, label="largest step without oscillation",
-                  **look(2).line)  # fmt: skip
-        axes.set(ylim=(0, max(found.formula) * 1.08),
-                 xlim=(min(found.delays) - 0.3, max(found.delays) + 0.3))  # fmt: skip
-        axes.text(0.97, 0.6, "diverges", transform=axes.transAxes, ha="right", size=11,
-                  color=look(3).color, fontweight="bold")  # fmt: skip
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        legend_below(chart, axes)
-        columns = zip(found.delays, found.formula, found.bisection, strict=True)
-        words = "; ".join(f"delay {d}: {f:.4f} and {b:.4f}" for d, f, b in columns)
-        alt = f"Largest stable step by the formula and by bisection. {words}."
-        return picture(chart, alt, found.kind)
-
-
 def curves(runs: Sequence[Any], names: Sequence[str], kind: Any, target: float) -> Picture:
     """The loss over updates, and the same loss over seconds, which are a factor apart."""
     with style():

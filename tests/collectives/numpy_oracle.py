@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 REDUCING = {"all_reduce", "reduce", "reduce_scatter"}
-OPS = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum}
+OPS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 DTYPES = ["f2", "f4", "f8", "c8", "c16", "i1", "i2", "i4", "i8", "u1", "u4", "u8", "?"]
 
 
@@ -24,11 +24,7 @@ def total(inputs, op):
     stack = np.stack(inputs)
     function = OPS[op] if isinstance(op, str) else op
     with np.errstate(over="ignore", invalid="ignore"):
-        result = function.reduce(stack, axis=0, dtype=stack.dtype)
-    if op != "mean":
-        return result
-    whole = stack.dtype.kind in "iu"
-    return (result // len(inputs) if whole else result / len(inputs)).astype(stack.dtype)
+        return function.reduce(stack, axis=0, dtype=stack.dtype)
 
 
 def wanted(meaning, inputs, *, op="sum", root=0):

@@ -1,4 +1,4 @@
-"""labkit bench collectives: the timing loop, the check, the fit, the report; then real ranks."""
+"""collectives.bench: the timing loop, the check, the fit, the report; then real ranks."""
 
 import dataclasses
 import random
@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from labkit import LabError, cli, collectives
+from labkit import LabError, collectives
 from labkit.collectives import bench as room
 from labkit.collectives import programs
 from labkit.collectives.bench import Bench, Timing, bus_bandwidth, bus_factor, fit_link
@@ -156,28 +156,13 @@ def test_the_fit_of_a_published_table_is_the_least_squares_of_the_relative_error
 # --- the result
 
 
-def test_the_table_has_a_row_for_each_size_and_the_fit_below_and_the_figure_says_it():
+def test_the_table_has_a_row_for_each_size_and_fit_and_figure_say_the_model():
     bench = made_up(cores=2)
-    lines = repr(bench).splitlines()
-    assert lines[1].split() == ["buffer", "MPI", "library", "ring", "tree"]
-    assert lines[2 + len(SIZES)].split() == ["fitted", "α"] + ["10.0", "µs"] * 3
-    assert bench._repr_mimebundle_()["text/html"].count("<tr>") == 1 + len(SIZES) + 2
+    assert repr(bench).splitlines()[1].split() == ["buffer", "MPI", "library", "ring", "tree"]
+    assert bench._repr_mimebundle_()["text/html"].count("<tr>") == 1 + len(SIZES)
+    assert "tree_all_reduce: α = 10.0 µs, B = 1.00 GB/s" in repr(bench.fit("tree_all_reduce"))
     assert "4 ranks share 2 cores" in repr(bench)
     assert "ring: 10.0 µs latency, 1.00 GB/s" in bench.figure().alt
-
-
-# --- the command
-
-
-def test_the_command_measures_prints_and_fails_where_results_are_wrong(monkeypatch, capsys):
-    first, *others = made_up().timings
-    wrong = made_up(timings=(dataclasses.replace(first, wrong=3), *others))
-    chosen, answers = [], [wrong, made_up()]
-    monkeypatch.setattr(room, "measure", lambda **o: chosen.append(o) or answers.pop())
-    assert cli.main(["bench", "collectives", "--ranks", "2"]) == 0
-    assert chosen[0]["ranks"] == 2
-    assert "all-reduce, 4 ranks" in capsys.readouterr().out
-    assert cli.main(["bench", "collectives"]) == 1
 
 
 # --- real ranks

@@ -28,17 +28,15 @@ def first_fault(*arguments, **keywords):
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.sampled_from(sorted(programs.MEANING.items())),
+    st.sampled_from(sorted(set(programs.MEANING.items()) - {("barrier", "barrier")})),
     st.integers(1, 7),
     st.integers(0, 11),
     st.sampled_from(["float64", "float32", "float16", "int64", "int8", "bool", "complex64"]),
-    st.sampled_from(["sum", "mean", "max", "min"]),
+    st.sampled_from(["sum", "max", "min"]),
 )
 def test_every_program_keeps_its_promise(program, ranks, size, dtype, op):
     name, collective = program
     reduces = collective in ("all_reduce", "reduce", "reduce_scatter")
-    if op == "mean" and dtype == "bool":
-        op = "max"
     size = size * ranks if collective == "all_to_all" else size
     inputs = [(np.arange(size) * (rank + 1) % 5).astype(dtype) for rank in range(ranks)]
     trace = run(getattr(programs, name), inputs, **({"op": op} if reduces else {}))
@@ -97,32 +95,6 @@ def test_a_contribution_missing_from_another_reduction_is_named(op, dtype):
     assert "right, but only for these inputs" in str(verdict)
 
 
-def test_a_mean_may_be_divided_before_or_after_adding_but_exactly_once():
-    def early(comm, buffer):
-        buffer /= comm.Get_size()
-        ring(comm, buffer)
-
-    def undivided(comm, buffer):
-        programs.ring_all_reduce(comm, buffer, op="mean")
-        buffer *= comm.Get_size() if comm.Get_rank() == 2 else 1
-
-    def twice(comm, buffer):
-        programs.ring_all_reduce(comm, buffer, op="mean")
-        buffer /= comm.Get_size()
-
-    def counted(comm, buffer):
-        ring(comm, buffer, **TWICE)
-        buffer /= comm.Get_size()
-
-    mean = {"op": "mean"}
-    assert verdict_on(early, ranks=3, check=mean)
-    assert first_fault(undivided, check=mean).startswith(
-        "rank 2, chunk 0 (elements 0–1): element 0"
-    )
-    assert "and the mean is" in first_fault(twice, check=mean)
-    assert "ranks 0 and 1 are counted 2 times" in first_fault(counted, check=mean)
-
-
 def test_right_numbers_that_are_written_into_the_program_are_no_reduction():
     def lucky(comm, buffer):
         buffer[:] = [28, 32, 36, 40]
@@ -139,7 +111,7 @@ def test_right_numbers_that_are_written_into_the_program_are_no_reduction():
         (lambda parts: np.sum(np.abs(parts), axis=0), "sum", float),
         (lambda parts: np.max([np.zeros_like(parts[0]), *parts], axis=0), "max", float),
         (lambda parts: np.min([np.zeros_like(parts[0]), *parts], axis=0), "min", float),
-        (lambda parts: np.median(parts, axis=0), "mean", float),
+        (lambda parts: len(parts) * np.median(parts, axis=0), "sum", float),
         (lambda parts: np.sum(parts, axis=0) + 1, "sum", int),
     ],
 )
@@ -211,45 +183,6 @@ def test_a_program_that_fails_on_other_numbers_is_not_right():
         programs.ring_all_reduce(comm, buffer)
 
     assert "ValueError" in first_fault(picky)
-
-
-def test_a_barrier_holds_when_every_rank_has_heard_of_every_other():
-    assert verdict_on(programs.barrier, "barrier", ranks=7)
-    assert verdict_on(lambda comm, buffer: comm.Barrier(), "barrier")
-
-    def only_arrivals(comm, buffer):
-        nothing = np.empty(0)
-        if comm.Get_rank():
-            comm.Send(nothing, dest=0)
-        else:
-            for other in range(1, comm.Get_size()):
-                comm.Recv(nothing, source=other)
-
-    verdict = verdict_on(only_arrivals, "barrier", ranks=3)
-    assert [(one.rank, one.contributors) for one in verdict.faults] == [(1, (0, 2)), (2, (0, 1))]
-
-
-def test_a_barrier_does_not_hear_what_its_partner_learned_after_sending():
-    def short(comm, buffer):
-        rank, ranks = comm.Get_rank(), comm.Get_size()
-        for distance in (1, 2):
-            dest, source = (rank + distance) % ranks, (rank - distance) % ranks
-            comm.Sendrecv(np.empty(0), dest=dest, recvbuf=np.empty(0), source=source)
-
-    def posted_early(comm, buffer):
-        nothing, other = np.empty(0), 1 - comm.Get_rank()
-        if comm.Get_rank() == 2:
-            comm.Recv(nothing, source=0)
-            return
-        requests = [comm.Isend(nothing, dest=2)] if comm.Get_rank() == 0 else []
-        comm.Sendrecv(nothing, dest=other, recvbuf=np.empty(0), source=other)
-        for request in requests:
-            request.Wait()
-
-    assert verdict_on(short, "barrier", ranks=4)
-    assert first_fault(short, "barrier", ranks=5).startswith("rank 0 can leave before rank 1 ")
-    verdict = run(posted_early, numbers(3), eager=8).check("barrier")
-    assert (2, (1,)) in [(one.rank, one.contributors) for one in verdict.faults]
 
 
 def test_empty_buffers_and_empty_chunks_are_no_mistake():

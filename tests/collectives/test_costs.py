@@ -19,7 +19,6 @@ from labkit.collectives import (
     programs,
 )
 from labkit.collectives.clock import timed
-from labkit.collectives.known_links import MEASURED
 from labkit.collectives.topology import (
     Link,
     fully_connected,
@@ -30,6 +29,7 @@ from labkit.collectives.topology import (
     straggler,
 )
 from labkit.kinds import LabError
+from labkit.known_hardware import BROADCASTS
 
 LINK = {"latency": 1e-6, "bandwidth": 100e9}
 INSIDE, BETWEEN = Link(1e-6, 600e6), Link(5e-6, 100e6)
@@ -182,7 +182,7 @@ def test_a_star_of_sends_meets_what_mpitutorial_measured_and_a_tree_is_near():
     """mpitutorial.com, 100,000 ints: the first pair of ranks gives the link, the rest follows."""
     errors = {}
     for name in ("naive_broadcast", "broadcast"):
-        known = {m.ranks: m.seconds for m in MEASURED if m.collective == name}
+        known = {m.ranks: m.seconds for m in BROADCASTS if m.collective == name}
         link = {"latency": 0.0, "bandwidth": 4e5 / known[2]}
         errors[name] = [round(100 * (cost(name, p, 4e5, **link) / known[p] - 1), 1) for p in (4, 8)]
     assert errors == {"naive_broadcast": [0.7, 1.0], "broadcast": [-15.8, -4.8]}
@@ -236,9 +236,7 @@ def test_a_comparison_names_the_fastest_and_where_it_changes():
     assert (by_size.fastest, by_size.crossovers[0].faster) == tuple(reversed(names))
     assert by_size.crossovers[0].at == pytest.approx(crossover(*names, 64, **LINK))
     assert by_size.seconds["ring_all_reduce"][0] == cost("ring_all_reduce", 64, 1e3, **LINK)
-    by_ranks = compare_costs(names, (2, 1000), 1e6, **LINK)
-    assert by_ranks.along == (2, 4, 8, 16, 32, 64, 128, 256, 512)
-    assert "ring_all_reduce is the fastest, tree_all_reduce from 64 ranks on" in repr(by_ranks)
+    assert "tree_all_reduce is the fastest, ring_all_reduce from 1.14 MB on" in repr(by_size)
 
 
 @pytest.mark.parametrize(
@@ -249,9 +247,9 @@ def test_a_comparison_names_the_fastest_and_where_it_changes():
         (lambda: cost("ring_all_reduce", 4, "1MB", **LINK), "nbytes"),
         (lambda: cost("ring_all_reduce", 4, 1, pieces=2, **LINK), "pieces"),
         (lambda: cost(my_ring, 1024, 1, **LINK), "256"),
-        (lambda: compare_costs(["reduce"], 64, 1e6, **LINK), "one axis"),
-        (lambda: compare_costs(["reduce"], 64, (9, 9), **LINK), "two ends"),
-        (lambda: compare_costs(["reduce"], (2, 8), 1e6, topology=ring(4, 1, 1)), "4 ranks"),
+        (lambda: compare_costs(["reduce"], 64, (9, 9), **LINK), "two sizes"),
+        (lambda: compare_costs(["reduce"], 64, 1e6, **LINK), "two sizes"),
+        (lambda: compare_costs(["reduce"], 8, (1, 1e6), topology=ring(4, 1, 1)), "4 ranks"),
     ],
 )
 def test_a_mistake_is_one_sentence(mistake, keyword):

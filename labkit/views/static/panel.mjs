@@ -70,7 +70,7 @@ function skeleton({ title, stamp, alt }, act) {
     element("header", {}, div("what-it-is", {}, span("dot", { "aria-hidden": "true" }), parts.state, span("stamp", { title: stamp }, stamp)),
       div("controls", {}, parts.pause, button("out", "−", "Show more time (−)"), button("in", "+", "Show less time (+)"), button("all", "All", "Show everything (0)"))),
     parts.metrics, parts.body, parts.still,
-    element("footer", {}, parts.notes, span("hint", {}, "Drag to move · Ctrl + wheel to zoom · click to hold the cursor"), parts.length), parts.aloud);
+    element("footer", {}, parts.notes, span("hint", {}, "Drag to move · click to hold the cursor"), parts.length), parts.aloud);
   return parts;
 }
 
@@ -120,7 +120,7 @@ const CLICK = 4; // pixels that a hand may tremble in a click
 function plotInput(plot, viewport, change) {
   let grip = null;
   const timeAt = (x, view = viewport.view()) => toTime(view, x - plot.getBoundingClientRect().left, plot.clientWidth);
-  const on = (type, act) => plot.addEventListener(type, (event) => { act(event); change(); }, { passive: false });
+  const on = (type, act) => plot.addEventListener(type, (event) => { act(event); change(); });
   on("pointerdown", (event) => {
     if (event.button !== 0) return;
     plot.setPointerCapture(event.pointerId);
@@ -134,19 +134,11 @@ function plotInput(plot, viewport, change) {
   on("pointerup", (event) => {
     if (grip && !grip.dragged) viewport.hold(timeAt(event.clientX));
     grip = null;
-    // JupyterLab puts the focus on the cell when it is clicked; keys and wheel are wanted here.
+    // JupyterLab puts the focus on the cell when it is clicked; keys are wanted here.
     plot.focus({ preventScroll: true });
   });
   on("pointercancel", () => { grip = null; });
   on("pointerleave", () => viewport.hover(null));
-  on("wheel", (event) => {
-    // The page must still scroll: zoom with a key held, or when the plot was chosen before.
-    const chosen = plot.getRootNode().activeElement === plot;
-    if (!chosen && !event.ctrlKey && !event.metaKey && !event.shiftKey) return;
-    event.preventDefault();
-    const turned = Math.min(Math.max(event.deltaY || event.deltaX, -120), 120);
-    viewport.zoom(Math.exp(turned / 400), timeAt(event.clientX));
-  });
 }
 
 // What a key does on the plot. Returns whether it has a meaning.

@@ -147,13 +147,13 @@ export class Viewport {
     this.show(from + by, to + by);
   }
 
-  // A factor below 1 shows less time; the moment `at` stays where it is. A live panel goes on following.
-  zoom(factor, at = this.cursor()) {
+  // A factor below 1 shows less time; the cursor stays where it is. A live panel goes on following.
+  zoom(factor) {
     const { from, to } = this.view();
     const width = Math.min(Math.max((to - from) * factor, SHORTEST), Math.max(this.end(), SHORTEST));
     if (this.following) this.width = width >= Math.max(this.until, JUST_STARTED) ? Infinity : width;
     else {
-      const middle = at ?? (from + to) / 2;
+      const middle = this.cursor() ?? (from + to) / 2;
       const start = middle - ((middle - from) / (to - from)) * width;
       this.show(start, start + width);
     }

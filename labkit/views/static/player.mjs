@@ -1,5 +1,5 @@
 // The player's page: buttons, keys and pointer; redrawn only when something has changed.
-import { bytesText, countText, element, onKeys, redrawing, secondsText, unpack, write } from "./page.mjs";
+import { bytesText, element, onKeys, redrawing, secondsText, unpack, write } from "./page.mjs";
 import {
   cellText, FEW, gridGeometry, LANDED, Playback, programLines, ranksText, RunData, SPEEDS, stepText,
 } from "./player_data.mjs";
@@ -15,7 +15,6 @@ const ICONS = {
 };
 const button = (name, title, key) => `<button class="${name}" data-act="${name}" title="${title} (${key})" aria-label="${title}">
   <svg viewBox="0 0 16 16" aria-hidden="true"><path d="${ICONS[name]}"/></svg></button>`;
-const tile = (name, title) => `<div class="tile"><span>${title}</span><b class="${name}"></b><small></small></div>`;
 // Words are text, to be read aloud, selected and printed; only ranks and messages are pixels.
 const PAGE = `<section class="player">
   <header class="name"><span class="title"></span><span class="about"></span></header>
@@ -25,7 +24,7 @@ const PAGE = `<section class="player">
       ${button("play", "play", "Space")}${button("forward", "one step on", "→")}${button("last", "to the end", "End")}
     </div>
     <input type="range" class="slider" min="0" step="1" value="0" aria-label="step">
-    <select class="speed" aria-label="speed" title="speed (+ and −)">
+    <select class="speed" aria-label="speed" title="speed">
       ${SPEEDS.map((one) => `<option value="${one}">${one}×</option>`).join("")}</select>
   </div>
   <p class="says"></p>
@@ -37,17 +36,14 @@ const PAGE = `<section class="player">
       <div class="legend" aria-hidden="true"></div>
       <p class="detail"></p>
     </div>
-    <div class="side"><div class="tiles">
-      ${tile("step", "step")}${tile("messages", "messages")}${tile("bytes", "sent")}${tile("time", "time, modelled")}
-    </div></div>
+    <div class="side"><p class="totals"></p></div>
   </div>
   <p class="unseen" id="help">Space plays and pauses; the arrow keys go a step back or on; Home and End go to the
-    beginning and the end; plus and minus change the speed. With Shift, the arrow keys select a cell, and what it
-    holds is read aloud; Escape ends that.</p>
+    beginning and the end. With Shift, the arrow keys select a cell, and what it holds is read aloud; Escape ends that.</p>
   <p class="unseen aloud" aria-live="polite"></p></section>`;
 const KEYS = {
-  " ": "play", ArrowLeft: "back", ArrowRight: "forward", ArrowDown: "back", ArrowUp: "forward", PageUp: "back",
-  PageDown: "forward", Home: "first", End: "last", "+": "faster", "=": "faster", "-": "slower", Escape: "escape",
+  " ": "play", ArrowLeft: "back", ArrowRight: "forward", ArrowDown: "back", ArrowUp: "forward",
+  Home: "first", End: "last", Escape: "escape",
 };
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
@@ -154,7 +150,6 @@ export class Player {
     else if (name === "back") playback.seek(playback.told - 1);
     else if (name === "first") playback.seek(0);
     else if (name === "last") playback.seek(playback.steps);
-    else if (name === "faster" || name === "slower") playback.faster(name === "faster" ? 1 : -1);
     else if (name === "escape") this.picked = null;
     else return;
     this.change();
@@ -211,7 +206,7 @@ export class Player {
     write(parts.detail, words ?? "Point at a cell, or select one with Shift and the arrow keys, to read what it holds.");
     parts.detail.classList.toggle("hint", !words);
     if (this.told !== undefined && !playback.moving)
-      write(parts.aloud, words ?? `Step ${told} of ${data.steps}. ${stepText(data, told)}`);
+      write(parts.aloud, words ?? parts.says.textContent);
     Object.assign(this, { shown, told, fresh: false });
     this.host.dataset.step = `${step}${phase ? "+" : ""}`; // a plus: on the way to the next
     this.host.dataset.opening ??= Math.round(performance.now() - this.began);
@@ -221,22 +216,14 @@ export class Player {
   // What changes from step to step.
   explain(told, shown) {
     const { parts, data } = this;
-    const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
-    const count = (until) => countText(sum(data.messages.slice(0, until + 1).map((one) => one.length)));
+    const total = (numbers) => bytesText(numbers.reduce((a, b) => a + b, 0));
+    const busiest = (numbers) => bytesText(Math.max(...numbers));
     const [sent, all] = [data.sent[shown], data.sent.at(-1)];
-    const tile = (name, value, whole) => {
-      write(parts[name], value);
-      write(parts[name].nextSibling, `of ${whole}`);
-    };
-    write(parts.says, stepText(data, told));
+    write(parts.says, `Step ${told} of ${data.steps}. ${stepText(data, told)}`);
     parts.slider.value = told;
     parts.slider.setAttribute("aria-valuetext", `step ${told} of ${data.steps}`);
-    tile("step", String(told), data.steps);
-    tile("messages", count(shown), count(data.steps));
-    const busiest = `busiest rank ${bytesText(Math.max(...sent))} of ${bytesText(Math.max(...all))}`;
-    tile("bytes", bytesText(sum(sent)), `${bytesText(sum(all))}; ${busiest}`);
-    const link = data.link.replace(/^modelled: /, "");
-    tile("time", secondsText(data.clock[shown]), `${secondsText(data.clock.at(-1))}, ${link}`);
+    const bytes = `${total(sent)} of ${total(all)} sent, by the busiest rank ${busiest(sent)} of ${busiest(all)}`;
+    write(parts.totals, `${bytes}. ${secondsText(data.clock[shown])} of ${secondsText(data.clock.at(-1))}, ${data.link}.`);
     this.showLines(told);
   }
 

@@ -172,11 +172,6 @@ export class Playback {
     if (this.position < this.steps) Object.assign(this, { target, last: now });
   }
 
-  faster(by) {
-    const next = SPEEDS.indexOf(this.speed) + by;
-    this.speed = SPEEDS[Math.min(Math.max(next, 0), SPEEDS.length - 1)];
-  }
-
   advance(now) {
     if (!this.moving) return;
     // The stamp of a frame can lie before the click that started it, or long after (a hidden page).
@@ -305,7 +300,7 @@ export function stepText(data, step) {
   if (!data.steps) return "No message was sent: there is no step to play.";
   if (!step) return "Before the first step: each rank holds its own data.";
   const messages = data.messages[step];
-  if (!messages.length) return `Step ${step}: no message moves.`;
+  if (!messages.length) return "No message moves.";
   const count = messages.length > 1 ? `${countText(messages.length)}${GAP}messages, ` : "";
   const waiting = data.waiting(step);
   const waits = waiting.length ? ` ${subject(waiting, data.ranks, "wait")}.` : "";
