@@ -72,9 +72,6 @@ def _parser() -> argparse.ArgumentParser:
     replay = commands.add_parser("replay", help="show a recording in the browser")
     replay.add_argument("file", type=Path)
     replay.add_argument("--html", type=Path, help="write the page here, and do not open it")
-    bench = commands.add_parser("bench", help="measure what this machine can do")
-    bench.add_argument("what", choices=["collectives"], help="all-reduce and its relatives")
-    bench.add_argument("--ranks", type=int, default=4, help="how many; 4 if not given")
     _add_env(
         commands.add_parser("env", help="environments beside the course: torch, horovod, flower")
     )
@@ -121,8 +118,6 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
         return _progress(chosen.folder)
     if chosen.command == "notebooks":
         return int(importlib.import_module("labkit.publish").main(chosen.names))
-    if chosen.command == "bench":
-        return int(importlib.import_module("labkit.collectives.bench").main(chosen))
     if chosen.command == "env":
         check = importlib.import_module("labkit.cluster").check_environment
         return int(importlib.import_module("labkit.environments").main(chosen, check))

@@ -22,7 +22,7 @@ import sys
 import time
 import tomllib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +72,7 @@ class Environment:
     variables: Mapping[str, str] = field(default_factory=dict)
     """Of all ranks."""
     rank_variables: Mapping[str, str] = field(default_factory=dict)
-    """Of each rank where there are several, with {rank}, {ranks}, {host} and {port}."""
+    """Of each rank where there are several, with {rank}, {ranks} and so on: see `variables_of`."""
 
     @property
     def venv(self) -> Path:
@@ -95,9 +95,11 @@ class Environment:
 
     @property
     def recipe(self) -> str:
-        """A hash of the files that it is built from."""
-        files = (self.folder / name for name in ("environment.toml", "lock.txt", self.compiled))
-        return hashlib.sha256(b"".join(f.read_bytes() for f in files if f.is_file())).hexdigest()
+        """A hash of what it is built from."""
+        files = (self.folder / name for name in ("lock.txt", self.compiled))
+        locks = [file.read_text("utf-8") for file in files if file.is_file()]
+        chosen = [self.pythons, self.unlocked, dict(self.while_compiling), *locks]
+        return hashlib.sha256(json.dumps(chosen).encode()).hexdigest()
 
     @property
     def state(self) -> str:
@@ -119,12 +121,24 @@ class Environment:
             f"{self.minutes:g} minute{'s' * (self.minutes != 1)}"
         )
 
-    def variables_of(self, rank: int, ranks: int, master: str) -> dict[str, str]:
-        """The variables of a rank; `master` is the "host:port" of MASTER_ADDR and MASTER_PORT."""
+    def how_to_build(self) -> str:
+        """What to do where it is not built."""
+        return (
+            f"The environment {self.name} is {self.state}. In a terminal: labkit env build "
+            f"{self.name} ({self.cost()})."
+        )
+
+    def variables_of(self, rank: int, addresses: Sequence[str], master: str) -> dict[str, str]:
+        """The variables of a rank. `addresses`, of all ranks, and `master` are each "host:port"."""
         host, _, port = master.rpartition(":")
-        found = dict(self.variables)
-        if ranks > 1:
-            words = {"rank": rank, "ranks": ranks, "host": host, "port": port}
+        hosts = [address.rpartition(":")[0] for address in addresses]
+        found, here = dict(self.variables), hosts[rank]
+        if len(hosts) > 1:
+            local = hosts[:rank].count(here)  # its number among the ranks of its host
+            across = [each for each in dict.fromkeys(hosts) if hosts.count(each) > local]
+            words: dict[str, object] = {"rank": rank, "ranks": len(hosts), "host": here}
+            words |= {"local": local, "locals": hosts.count(here), "master": host, "port": port}
+            words |= {"cross": across.index(here), "crosses": len(across)}
             found |= {name: text.format(**words) for name, text in self.rank_variables.items()}
             found |= {"LABKIT_BEFORE": str(self.folder / self.before)} if self.before else {}
         path = os.pathsep.join([str(self.python.parent), os.environ.get("PATH", "")])
@@ -164,10 +178,7 @@ def built(name: str) -> Environment:
     """The same, if it is built; otherwise a LabError that says how."""
     found = find(name)
     if not found.stamp:
-        raise LabError(
-            f"The environment {name} is {found.state}. In a terminal: labkit env build {name} "
-            f"({found.cost()})."
-        )
+        raise LabError(found.how_to_build())
     return found
 
 
@@ -372,7 +383,8 @@ def _run(
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if code:
-        words = " ".join("".join(last).split())[-500:]
+        errors = [text for text in last if text.startswith("ERROR")]
+        words = " ".join("".join(errors or last).split())[-500:]
         raise LabError(
             f"pip or the compiler could not {purpose} (exit status {code}): {words} All of it is "
             f"in {log}. Without a network nothing can be installed; otherwise try again."

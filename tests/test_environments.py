@@ -12,6 +12,7 @@ import pytest
 
 import labkit
 from labkit import cli, environments
+from labkit.cluster.output import Recording
 from labkit.kinds import LabError
 
 ROOT = Path(labkit.__file__).parent.parent
@@ -88,14 +89,18 @@ def test_the_course_has_three_environments_with_locks_that_name_no_index():
             assert "://" not in text
             assert "--index" not in text
         compile((one.folder / "check.py").read_text(), "check.py", "exec")
-        assert one.variables_of(1, 2, "127.0.0.1:5")["PATH"].startswith(str(one.venv))
+        assert one.variables_of(1, ["a:1", "b:2"], "a:3")["PATH"].startswith(str(one.venv))
 
 
 def test_a_build_says_what_it_costs_and_checks_two_ranks_and_is_removed(tiny, capfd):
     assert cli.main(["env", "list"]) == 0
     assert "tiny       not built" in capfd.readouterr().out
-    with pytest.raises(LabError, match="labkit env build tiny"):
-        labkit.cluster(environment="tiny")
+    for use in (lambda c: c.run(abs), lambda c: c.run_script(tiny.folder / "check.py")):
+        with (
+            labkit.cluster(environment="tiny") as c,
+            pytest.raises(LabError, match="labkit env build tiny"),
+        ):
+            use(c)
     assert cli.main(["env", "build", "tiny"]) == 0
     out = capfd.readouterr().out
     assert out.index("on disk and about 1 minute") < out.index("make a virtual environment")
@@ -143,7 +148,9 @@ def test_a_build_that_fails_or_is_interrupted_is_not_used_and_can_be_repeated(
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     tiny.write(lock=f"no-such-package==1 --hash=sha256:{'0' * 64}\n")
     assert cli.main(["env", "build", "tiny"]) == 2
-    assert "could not install its lock" in capfd.readouterr().err
+    fault = capfd.readouterr().err
+    assert "could not install its lock" in fault
+    assert "No matching distribution found for no-such-package" in fault
     assert "no-such-package" in (tiny.folder / ".venv" / "labkit.log").read_text()
     assert tiny.state == "incomplete"
     tiny.write()
@@ -234,6 +241,56 @@ def test_a_rank_that_fails_ends_the_script_and_is_named(two, tmp_path, text, wor
         two.run_script(file)
     assert str(caught.value).startswith("Rank ") or text == "1 +"
     assert set(caught.value.errors) == {0, 1}
+
+
+def test_a_recorded_run_is_shown_where_the_environment_is_not_built(
+    two, built, tmp_path, monkeypatch, capfd
+):
+    text = "import os, sys\nprint(os.environ['RANK'], *sys.argv[1:], __file__, sys.executable)\n"
+    file = script(tmp_path, text)
+    launcher = built.folder / ".venv" / "bin" / "run_it"
+    launcher.write_text("import runpy, sys\nrunpy.run_path(sys.argv[1])\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LABKIT_RECORD", "1")
+    for arguments in (("--steps", 2), ("--steps", 3), ("--steps", 3)):
+        outputs = two.run_script(file, *arguments)
+    launched = two.run_script("run_it", "train.py")
+    assert launched[1].startswith("1 train.py")
+    (tmp_path / "unrecorded.py").write_text(text)
+    monkeypatch.delenv("LABKIT_RECORD")
+    two.run_script("unrecorded.py")
+
+    recorded = tmp_path / "recordings" / "train.json"
+    assert len(Recording.of(file).runs) == 2
+    assert not any(str(path) in recorded.read_text() for path in (tmp_path, built.folder))
+    stamp = built.folder / ".venv" / "labkit.json"
+    stamp.rename(stamp.with_suffix(".hidden"))
+    try:
+        with labkit.cluster(ranks=2, environment="tiny") as c:
+            capfd.readouterr()
+            for rank, words in enumerate(c.run_script("train.py", "--steps", 3)):
+                assert words.split() == [str(rank), "--steps", "3", "train.py", "bin/python"]
+                assert words.split()[:3] == outputs[rank].split()[:3]
+                assert words == c.output(rank)
+            shown = capfd.readouterr().out
+            assert "labkit env build tiny" in shown
+            assert f"recorded on {labkit.hardware.machine_text()}, Python {HERE}" in shown
+            assert "edited" not in shown
+            assert "rank 1: 1 --steps 3" in shown
+            assert len(c.run_script("run_it", "train.py", show=False)) == 2
+            script(tmp_path, text + "\n")
+            c.run_script(file, "--steps", "2")
+            c.run_script("run_it", "train.py")
+            assert capfd.readouterr().out.count("edited since") == 2
+            for other in (("train.py", "--steps", 4), ("unrecorded.py",)):
+                with pytest.raises(LabError, match=r"labkit env build tiny.*Nothing is recorded"):
+                    c.run_script(*other)
+            with pytest.raises(LabError, match="no file"):
+                c.run_script("other.py")
+        with pytest.raises(LabError, match="in a block"):
+            c.run_script(file, "--steps", "2")
+    finally:
+        stamp.with_suffix(".hidden").rename(stamp)
 
 
 def test_a_script_that_does_not_end_is_stopped_with_its_line(two, tmp_path):

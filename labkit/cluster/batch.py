@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import shlex
 import sys
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import one_of, whole
 from labkit.cluster import slurm_rank
+from labkit.environments import Environment, find
 from labkit.kinds import LabError
 
 if TYPE_CHECKING:
@@ -99,13 +101,19 @@ class BatchScript:
 
 
 def batch_script(
-    file: str | Path, program: str | None = None, *, ranks: int = 2, **resources: Any
+    file: str | Path,
+    program: str | None = None,
+    *,
+    ranks: int = 2,
+    environment: str | None = None,
+    **resources: Any,
 ) -> BatchScript:
     """The batch script that runs `program(rank)` of a .py file on every rank.
 
     >>> labkit.cluster.batch_script("train.py", ranks=4, nodes=2)      # doctest: +SKIP
 
-    The only function of a file needs no name. The other keywords are those of
+    The only function of a file needs no name. With `environment="torch"` the file itself is the
+    program, and the script needs no labkit. The other keywords are those of
     `labkit.cluster(engine="slurm")`: nodes, partition, time, account, memory, cpus, gpus, extra.
     """
     if not isinstance(file, (str, Path)) or Path(file).suffix != ".py":
@@ -113,6 +121,8 @@ def batch_script(
             f"file must be the path of a .py file, got {file!r}. A job runs without this "
             "notebook: write the program to a file with %%writefile train.py."
         )
+    if environment is not None:
+        return _script_of(find(environment), Path(file), ranks, resources)
     path = Path(file).resolve()
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -123,19 +133,53 @@ def batch_script(
         program = functions[0]
     program = str(one_of(f"program, a function of {path.name},", program, functions))
     wanted = Resources(ranks, **{"name": program, **resources})
-    srun = ["srun", "--kill-on-bad-exit=1", "--label"]
-    if wanted.cpus:
-        srun.append(f"--cpus-per-task={wanted.cpus}")  # since Slurm 22.05 steps do not inherit it
     run = [sys.executable, "-m", "labkit.cli", "slurm", "run", f"{path}:{program}"]
     lines = [
         wanted.header(f"{program}-%j.log"),
         "",
         "# Write each line when it is printed, not when a buffer is full.",
         "export PYTHONUNBUFFERED=1",
-        f"{shlex.join(srun)} \\",
+        f"{_srun(wanted)} \\",
         f"  {shlex.join(run)}",
     ]
     return BatchScript("\n".join(lines) + "\n", f"{program}.sh")
+
+
+def _script_of(
+    chosen: Environment, file: Path, ranks: int, resources: dict[str, Any]
+) -> BatchScript:
+    """The script for a program of another framework, with paths from where it is submitted."""
+    python = f'python {shlex.quote(str(file))} "$@"'
+    if chosen.name == "horovod":
+        one_of(
+            "nodes for horovodrun, which reaches other nodes by ssh,", resources.get("nodes"), [1]
+        )
+        start = [f"horovodrun --gloo --network-interface lo -np {ranks} {python}"]
+    wanted = Resources(ranks, **{"name": file.stem, **resources})
+    if chosen.name != "horovod":
+        start = [
+            "# Where all ranks find rank 0. Which rank a process is, Slurm says to each.",
+            'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+            "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
+            "export WORLD_SIZE=$SLURM_NTASKS",
+            f"{_srun(wanted)} bash -c \\",
+            f"  'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID exec {python}' - \"$@\"",
+        ]
+    lines = [
+        wanted.header(f"{wanted.name}-%j.log"),
+        "",
+        f"source {shlex.quote(os.path.relpath(chosen.venv / 'bin' / 'activate'))}",
+        "# Write each line when it is printed, not when a buffer is full.",
+        "export PYTHONUNBUFFERED=1",
+        *start,
+    ]
+    return BatchScript("\n".join(lines) + "\n", f"{wanted.name}.sh")
+
+
+def _srun(wanted: Resources) -> str:
+    # Since Slurm 22.05 steps do not inherit the cores of a task.
+    cores = f" --cpus-per-task={wanted.cpus}" if wanted.cpus else ""
+    return f"srun --kill-on-bad-exit=1 --label{cores}"
 
 
 def main(chosen: argparse.Namespace) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Self
 
 from labkit.arguments import number, one_of
@@ -13,14 +15,16 @@ from labkit.cluster.environment import rank_environment, roles_of
 from labkit.cluster.in_rank import Script, modules_of
 from labkit.cluster.local import LocalEngine
 from labkit.cluster.network import private_network_refused
+from labkit.cluster.output import Output, Recording, hash_of, record
 from labkit.cluster.run import RunHandle
 from labkit.cluster.slurm import SlurmEngine
-from labkit.environments import Environment, built
+from labkit.environments import Environment, built, find
 from labkit.kinds import LabError
 from labkit.shipping import Source, pack_program
 
 __all__ = ["Cluster", "check_environment"]
 
+CLOSED = "Ranks exist only in a block: with labkit.cluster(ranks=4) as c: ..."
 ENGINES: dict[str, Callable[..., Engine]] = {"local": LocalEngine, "slurm": SlurmEngine}
 
 
@@ -45,7 +49,8 @@ class Cluster:
         start: float = 60.0,
         **engine_keywords: Any,
     ) -> None:
-        """`environment`: "torch", "horovod" or "flower", as `labkit env build torch` has built it.
+        """`environment`: "torch", "horovod" or "flower", as `labkit env build torch` has built it;
+        where it is not built, the block opens, and `run_script` shows what was recorded.
         `variables`: of the ranks' environment; None removes one. `start`: seconds to start them.
 
         engine="local" has `network` ("own", the default, or "shared") and `keep_warm`;
@@ -57,15 +62,18 @@ class Cluster:
         self._variables = {name: None if value is None else str(value) for name, value in given}
         self._start = number("start", start, above=0)
         make = ENGINES[one_of("engine", engine, ENGINES)]
-        self.environment = None if environment is None else built(environment)
+        self.environment = None if environment is None else find(environment)
         if self.environment is not None:
-            one_of("engine of an environment", engine, ["local"])
             engine_keywords["python"] = str(self.environment.python)
         self.engine = make(**engine_keywords)
         self._run: RunHandle | None = None
+        self._output = Output(self.ranks, show=False)
         self._is_open = False
 
     def __enter__(self) -> Self:
+        if self.environment is not None and not self.environment.stamp:
+            self._is_open = True
+            return self
         try:
             # Some libraries read theirs when they are imported, which is before the ranks exist.
             fixed = {} if self.environment is None else self.environment.variables
@@ -115,13 +123,24 @@ class Cluster:
     ) -> list[str]:
         """Run `python FILE ARGUMENTS` on every rank; what they wrote, by rank.
 
-        `c.start(labkit.cluster.Script(file, arguments))` is the same without waiting.
+        `c.start(labkit.cluster.Script(file, arguments))` is the same without waiting. With one rank
+        FILE may be a launcher of the environment: "torchrun".
+
+        Where the environment is not built, this shows and returns what was recorded in
+        `recordings/` beside the file. LABKIT_RECORD=1 in the environment records a run.
         """
-        path = Path(file).resolve()
-        if not path.is_file():
+        path, given, beside = Path(file).resolve(), tuple(map(str, arguments)), self.environment
+        program = path
+        if beside is not None and not path.is_file() and path.name == str(file):
+            program = beside.venv / "bin" / path.name  # its launcher
+        if beside is not None and not beside.stamp and (path.is_file() or not path.suffix):
+            self._show_recorded(beside, path, given, show)
+        elif not program.is_file():
             raise LabError(f"There is no file {path}: give the path of a Python program.")
-        script = Script(str(path), tuple(map(str, arguments)))
-        self.run(script, timeout=timeout, tolerate=tolerate, show=show)
+        else:
+            self.run(Script(str(program), given), timeout=timeout, tolerate=tolerate, show=show)
+            if beside is not None and os.environ.get("LABKIT_RECORD") == "1":
+                record(beside, self.ranks, path, given, self._output.lines())
         return [self.output(rank) for rank in range(self.ranks)]
 
     def start(
@@ -134,26 +153,27 @@ class Cluster:
     ) -> RunHandle:
         """The same, without waiting: the run can be watched, and its ranks killed or paused."""
         if not self._is_open:
-            raise LabError("Ranks exist only in a block: with labkit.cluster(ranks=4) as c: ...")
+            raise LabError(CLOSED)
         if self._run is not None and not self._run.over:
             raise LabError(
                 "Another run has not ended. Call .finish() or .stop() of what c.start returned."
             )
         if not callable(program) or inspect.iscoroutinefunction(program):
             raise LabError(f"The program must be a function of (rank), got {program!r}.")
+        beside = None if self.environment is None else built(self.environment.name)
         for name, chosen in (("until", until or ()), ("tolerate", tolerate)):
             for rank in chosen:
                 one_of(f"each rank in {name}", rank, range(self.ranks))
-        beside = self.environment
         modules = modules_of(program)
         if not (beside is None or beside.takes_byte_code or isinstance(program, Script)):
             program = Source.of(program)
+            args = tuple(Source.of(x) if isinstance(x, FunctionType) else x for x in args)
         packed = pack_program(program, args, own_packages=beside is not None)
         addresses = self.engine.addresses()
         environments = (
             {
                 **rank_environment(self.roles, addresses, rank),
-                **(beside.variables_of(rank, self.ranks, addresses.master) if beside else {}),
+                **(beside.variables_of(rank, addresses.ranks, addresses.master) if beside else {}),
                 **self._variables,
             }
             for rank in range(self.ranks)
@@ -168,6 +188,7 @@ class Cluster:
             tolerate=tolerate,
             show=show,
         )
+        self._output = run.output
         try:
             self.engine.start(job)
         except BaseException:
@@ -177,7 +198,31 @@ class Cluster:
 
     def output(self, rank: int) -> str:
         """All that a rank wrote in the last run."""
-        return "" if self._run is None else self._run.output.text(rank)
+        return self._output.text(rank)
+
+    def _show_recorded(
+        self, beside: Environment, script: Path, arguments: tuple[str, ...], show: bool
+    ) -> None:
+        """Take the recorded lines for those of a run, with one line that says so."""
+        if not self._is_open:
+            raise LabError(CLOSED)
+        recording = Recording.of(script)
+        found = recording.find(beside.name, self.ranks, arguments)
+        if found is None:
+            run = " ".join([script.name, *arguments])
+            raise LabError(
+                f"{beside.how_to_build()} Nothing is recorded of {run!r} with ranks={self.ranks}."
+            )
+        print(
+            f"The environment {beside.name} is {beside.state} (labkit env build {beside.name}). "
+            f"The output is {found.kind}:"
+        )
+        if found.program != hash_of(script, arguments):
+            print(f"{script.name} has been edited since: it printed this before the change.")
+        self._output = Output(self.ranks, show)
+        for line in found.lines:
+            text = f"{line.text}\n".encode()
+            self._output.take(line.rank, line.stream, text, line.seconds)
 
 
 def check_environment(chosen: Environment) -> None:

@@ -23,7 +23,7 @@ THREADS = (
     "TF_NUM_INTRAOP_THREADS",
     "TF_NUM_INTEROP_THREADS",
 )
-INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+INTERFACES = ("GLOO_SOCKET_IFNAME", "HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 
 def roles_of(ranks: int | None, roles: Mapping[str, int] | None) -> tuple[str, ...]:

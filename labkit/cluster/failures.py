@@ -52,6 +52,9 @@ LIBRARIES = tuple(
 )
 OTHER_LIBRARIES = re.compile(r"/(lib/python3\.\d+|site-packages|dist-packages)/")  # of any Python
 
+# The first rank that failed, in the message of torchrun.
+TORCHRUN = re.compile(r"Root Cause.*? rank +: (\d+).*? exitcode +: (-?\d+)", re.DOTALL)
+
 
 @dataclass(frozen=True)
 class RankError:
@@ -201,6 +204,8 @@ def lines_of_message(text: str) -> list[str]:
 
 def _sentence(report: Report) -> str:
     """Kind and message, shortened; the traceback has all of it."""
+    if found := TORCHRUN.search(report.message):
+        return f"{report.kind}: rank {found[1]} of torchrun ended with exit code {found[2]}"
     text = " ".join(lines_of_message(report.message))
     text = f"{text[:LONGEST].rstrip()}..." if len(text) > LONGEST else text.rstrip(".")
     return f"{report.kind}: {text}" if text else report.kind

@@ -1,23 +1,32 @@
-"""What ranks write: cut into lines, shown with the rank while the run goes, and kept."""
+"""What ranks write: cut into lines, shown with the rank while the run goes, and kept.
+
+`Recording` is what programs of other frameworks wrote, for those who have not built them.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import hashlib
 import sys
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from labkit.cluster.engine import Stream
-from labkit.plain import stored
+from labkit.environments import Environment
+from labkit.hardware import machine_text
+from labkit.kinds import Kind, recorded
+from labkit.plain import read, write
 
-__all__ = ["Line", "Output"]
+__all__ = ["Line", "Output", "RecordedRun", "Recording", "hash_of", "record"]
 
 SHOWN = 100_000  # characters of a rank on the page
 KEPT = 10_000  # lines of a rank: the latest ones
 LONGEST = 1 << 16  # a longer line is cut
 
 
-@stored
 @dataclass(frozen=True)
 class Line:
     """A line that a rank has written, `seconds` after all ranks had begun."""
@@ -95,6 +104,82 @@ class Output:
             if kept.shown > SHOWN:
                 text += f"rank {line.rank}: (more in c.output({line.rank}))\n"
             (sys.stdout if line.stream == "out" else sys.stderr).write(text)
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """What the ranks of one run of a script wrote."""
+
+    kind: Kind
+    environment: str
+    ranks: int
+    arguments: tuple[str, ...]
+    program: str
+    """From `hash_of`."""
+    lines: tuple[Line, ...]
+
+    @property
+    def key(self) -> tuple[str, int, tuple[str, ...]]:
+        """Which run of the script it is."""
+        return self.environment, self.ranks, self.arguments
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The recorded runs of a script, in `recordings/NAME.json` beside it."""
+
+    runs: tuple[RecordedRun, ...] = ()
+
+    @staticmethod
+    def file_of(script: Path) -> Path:
+        """Where they are kept."""
+        return script.parent / "recordings" / f"{script.stem}.json"
+
+    @staticmethod
+    def of(script: Path) -> Recording:
+        """The recorded runs of this script; empty if there are none."""
+        file = Recording.file_of(script)
+        return read(file, Recording, "a recording") if file.is_file() else Recording()
+
+    def find(self, environment: str, ranks: int, arguments: tuple[str, ...]) -> RecordedRun | None:
+        """The run of this environment with these ranks and arguments."""
+        key = environment, ranks, arguments
+        return next((each for each in self.runs if each.key == key), None)
+
+
+def record(
+    chosen: Environment, ranks: int, script: Path, arguments: tuple[str, ...], lines: Iterable[Line]
+) -> Path:
+    """Keep a run in the recording of its script, without paths of this machine."""
+    versions = {**chosen.stamp["versions"], "Python": chosen.stamp["python"]}
+    words = ", ".join(f"{name} {version}" for name, version in versions.items())
+    paths = [f"{path}/" for path in (chosen.venv.resolve(), chosen.venv, script.parent)]
+
+    def kept(line: Line) -> Line:
+        text = line.text
+        for path in paths:
+            text = text.replace(path, "")
+        return replace(line, seconds=round(line.seconds, 3), text=text)
+
+    run = RecordedRun(
+        kind=recorded(f"{machine_text()}, {words}", dt.datetime.now(dt.UTC).date().isoformat()),
+        environment=chosen.name,
+        ranks=ranks,
+        arguments=arguments,
+        program=hash_of(script, arguments),
+        lines=tuple(map(kept, lines)),
+    )
+    others = (each for each in Recording.of(script).runs if each.key != run.key)
+    runs = sorted([*others, run], key=lambda each: each.key)
+    Recording.file_of(script).parent.mkdir(exist_ok=True)
+    return write(Recording.file_of(script), Recording(tuple(runs)))
+
+
+def hash_of(script: Path, arguments: tuple[str, ...]) -> str:
+    """A hash of the script, and of scripts among its arguments."""
+    files = [script, *(Path(text) for text in arguments if text.endswith(".py"))]
+    source = b"".join(file.read_bytes() for file in files if file.is_file())
+    return hashlib.sha256(source).hexdigest()[:16]
 
 
 def _line(seconds: float, rank: int, stream: Stream, data: bytes) -> Line:

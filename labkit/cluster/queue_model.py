@@ -15,7 +15,7 @@ later requests may start before it where that does not make it wait longer.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 from labkit.arguments import number, whole
 from labkit.kinds import Kind, modelled
 
-__all__ = ["Finished", "Request", "Schedule", "Started", "crowd", "finished", "queue", "usual_wait"]
+__all__ = ["Request", "Schedule", "Started", "crowd", "queue", "usual_wait"]
 
 # How many devices others ask for, how often, and how long they run: many small jobs, few large.
 SIZES, OFTEN, MEAN_HOURS = (1, 2, 4, 8), (50, 25, 15, 10), 3.0
@@ -84,34 +84,6 @@ class Schedule:
         return queue_figure(self)._repr_mimebundle_(**options)
 
 
-@dataclass(frozen=True)
-class Finished:
-    """Hours of waiting and of running for several numbers of devices, and what comes out."""
-
-    waits: dict[int, float]
-    runs: dict[int, float]
-    kind: Kind = QUEUED
-
-    @property
-    def soonest(self) -> int:
-        """The number of devices with which waiting and running take the shortest time."""
-        return min(self.waits, key=lambda devices: self.waits[devices] + self.runs[devices])
-
-    def __repr__(self) -> str:
-        lines = [
-            f"{n:>3} device{'s:' if n > 1 else ': '} {wait:5.1f} h in the queue + "
-            f"{self.runs[n]:5.1f} h running = {wait + self.runs[n]:5.1f} h; "
-            f"{n * self.runs[n]:5.0f} device hours"
-            for n, wait in self.waits.items()
-        ]
-        return "\n".join([*lines, str(self.kind)])
-
-    def _repr_mimebundle_(self, **options: object) -> Any:
-        from labkit.views.bars import until_done
-
-        return until_done(self)._repr_mimebundle_(**options)
-
-
 def queue(requests: Iterable[Request], devices: int, *, backfill: bool = True) -> Schedule:
     """Let the requests through the queue of a cluster of so many devices."""
     arriving = sorted(requests, key=lambda one: one.submitted)
@@ -142,15 +114,6 @@ def usual_wait(devices: int, limit: float, *, load: float = 0.9, times: int = 50
     yours = Request("you", 48.0, devices, limit)
     crowds = (crowd(seed, load=load) for seed in range(times))
     return sum(queue((*others, yours), DEVICES).wait("you") for others in crowds) / times
-
-
-def finished(waits: Mapping[int, float], runs: Mapping[int, float]) -> Finished:
-    """Waiting and running together, by number of devices.
-
-    >>> finished({1: 0.5, 4: 6.0}, {1: 8.0, 4: 2.2}).soonest
-    4
-    """
-    return Finished({n: waits[n] for n in sorted(waits)}, {n: runs[n] for n in sorted(waits)})
 
 
 def _run(arriving: list[Request], devices: int, backfill: bool) -> Iterable[Started]:

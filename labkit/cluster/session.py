@@ -22,14 +22,13 @@ from labkit.cluster.output import Line
 from labkit.cluster.slurm import SlurmEngine
 from labkit.cluster.slurm_queue import slurm_version, why_no_slurm
 from labkit.kinds import Kind, measured, seconds_text
-from labkit.plain import read, stored
+from labkit.plain import read
 
 __all__ = ["SlurmSession", "recorded_session", "slurm_session"]
 
 RECORDING = Path(__file__).with_name("recordings") / "slurm_session.json"
 
 
-@stored
 @dataclass(frozen=True)
 class SlurmSession:
     """One job of Slurm with one run in it."""
@@ -111,8 +110,7 @@ def slurm_session(
 
 def recorded_session() -> SlurmSession:
     """The session that comes with labkit."""
-    session: SlurmSession = read(RECORDING, (SlurmSession,), "a session of Slurm")
-    return session
+    return read(RECORDING, SlurmSession, "a session of Slurm")
 
 
 def _source(program: Callable[..., Any]) -> str:

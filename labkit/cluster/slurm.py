@@ -62,13 +62,15 @@ class SlurmEngine:
         *,
         wait: float = 600.0,
         folder: str | Path | None = None,
+        python: str = sys.executable,
         **resources: Any,
     ) -> None:
         """`wait`: seconds for the job to get its nodes. `folder`: one that all nodes can read.
+        `python`: the interpreter of the ranks.
 
         The other keywords are those of `Resources`: nodes, partition, time and so on.
         """
-        self._wait = wait
+        self._wait, self._python = wait, python
         self._resources = Resources(1, **resources)
         self._within = Path.home() / ".labkit" / "runs" if folder is None else Path(folder)
         self.job = ""
@@ -125,7 +127,7 @@ class SlurmEngine:
         folder.mkdir()
         (folder / "job").write_bytes(pickle.dumps(job))
         command = [*self._srun(), "--label", "--wait=0", "--kill-on-bad-exit=0"]
-        self._run = _Run([*command, sys.executable, "-c", RANK, str(folder)], job, folder)
+        self._run = _Run([*command, self._python, "-c", RANK, str(folder)], job, folder)
 
     def events(self, timeout: float) -> list[Event]:
         """What the ranks have reported; where Slurm has ended them, why."""

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import labkit
 from labkit import environments
 from tests.cluster.leftovers import MARK, gone, new_mark
+from tests.cluster.private_slurm import wait_for
 
 SCRIPTS = Path(__file__).parent / "scripts"
 CHECKSUM = re.compile(r"rank \d of (\d): checksum (-?\d+\.\d{4})")  # torchrun may mix two lines
@@ -41,10 +43,11 @@ def serial(tmp_path_factory):
 
 
 TRAINING = [("torch", "ddp.py"), ("horovod", "horovod_tape.py")]
+EVERY = [*TRAINING, ("torch", "fsdp.py"), ("horovod", "horovod_keras.py")]
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize(("name", "script"), TRAINING)
+@pytest.mark.parametrize(("name", "script"), EVERY)
 def test_ranks_reach_the_weights_of_one_process(serial, name, script, ranks, tmp_path):
     with cluster(name, ranks) as c:
         outputs = c.run_script(SCRIPTS / script, tmp_path / "weights.npy", timeout=TIMEOUT)
@@ -54,26 +57,67 @@ def test_ranks_reach_the_weights_of_one_process(serial, name, script, ranks, tmp
     np.testing.assert_allclose(np.load(tmp_path / "weights.npy"), serial(name, script), atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "script", "launcher", "arguments"),
-    [
-        (*TRAINING[0], "torchrun", ["--nproc-per-node", 2]),
-        (*TRAINING[1], "horovodrun", ["--gloo", "-np", 2, "python"]),
-    ],
-)
+LAUNCHERS = {
+    "torch": ("torchrun", "--nproc-per-node"),
+    "horovod": ("horovodrun", "--gloo", "--network-interface", "lo", "-np"),
+}
+
+
+@pytest.mark.parametrize(("name", "script"), TRAINING)
 def test_the_frameworks_own_launcher_runs_the_same_file_with_the_same_result(
-    serial, name, script, launcher, arguments, tmp_path
+    serial, name, script, tmp_path
 ):
+    python = ["python"] if name == "horovod" else []
+    arguments = [2, *python, SCRIPTS / script, tmp_path / "weights.npy"]
     with cluster(name, 1) as c:  # one rank, which is the launcher, in the private network
-        (output,) = c.run_script(
-            c.environment.venv / "bin" / launcher,
-            *arguments,
-            SCRIPTS / script,
-            tmp_path / "weights.npy",
-            timeout=TIMEOUT,
-        )
+        (output,) = c.run_script(*LAUNCHERS[name], *arguments, timeout=TIMEOUT)
     assert [ranks for ranks, _ in CHECKSUM.findall(output)] == ["2", "2"]
     np.testing.assert_allclose(np.load(tmp_path / "weights.npy"), serial(name, script), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "named"),
+    [
+        ("torch", ["3", str(SCRIPTS / "torch_for_ever.py"), "1"], r"rank 1 of torchrun .* -9\b"),
+        ("horovod", ["3", "python", str(SCRIPTS / "horovod_for_ever.py"), "1"], "Process name: 1"),
+    ],
+)
+def test_the_frameworks_own_launcher_names_a_killed_rank_too(name, arguments, named):
+    mark, (launcher, *options) = new_mark(), LAUNCHERS[name]
+    with cluster(name, 1, variables={MARK: mark}) as c:
+        file = str(c.environment.venv / "bin" / launcher)
+        run = c.start(labkit.cluster.Script(file, (*options, *arguments)), show=False)
+        run.wait_for("dies", timeout=TIMEOUT)
+        assert re.search(named, str(run.finish(timeout=10).fault))
+    assert gone(mark)
+
+
+@pytest.mark.parametrize(("name", "script"), TRAINING)
+def test_under_slurm_ranks_of_two_nodes_reach_the_weights_of_one_process(
+    serial, name, script, slurm, tmp_path
+):
+    keywords = {"nodes": 2, "partition": "lab", "time": 5, "folder": tmp_path}
+    with cluster(name, 4, engine="slurm", **keywords) as c:
+        outputs = c.run_script(SCRIPTS / script, tmp_path / "weights.npy", timeout=TIMEOUT)
+    assert len({CHECKSUM.search(text)[2] for text in outputs}) == 1
+    np.testing.assert_allclose(np.load(tmp_path / "weights.npy"), serial(name, script), atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "script", "nodes"), [(*TRAINING[0], 2), (*TRAINING[1], 1)])
+def test_a_batch_script_without_labkit_runs_the_same_file(
+    serial, name, script, nodes, slurm, tmp_path, monkeypatch
+):
+    reference = serial(name, script)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    shutil.copy(SCRIPTS / script, "train.py")
+    cluster_of = {"nodes": nodes, "partition": "lab", "time": 5}
+    file = labkit.cluster.batch_script("train.py", ranks=2, environment=name, **cluster_of).save()
+    slurm.ask("sbatch", str(file), "weights.npy")
+    wait_for(lambda: slurm.jobs() == [], "the end of the job", TIMEOUT)
+    (log,) = tmp_path.glob("*.log")
+    assert [ranks for ranks, _ in CHECKSUM.findall(log.read_text())] == ["2", "2"]
+    np.testing.assert_allclose(np.load("weights.npy"), reference, atol=1e-5)
 
 
 @pytest.mark.parametrize(

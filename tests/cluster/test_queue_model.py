@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from labkit.cluster.queue_model import Request, crowd, finished, queue, usual_wait
+from labkit.cluster.queue_model import Request, crowd, queue, usual_wait
 from labkit.kinds import LabError
 
 
@@ -61,12 +61,6 @@ def test_a_crowd_asks_for_about_as_much_as_it_is_told():
     jobs = crowd(1, hours=4000)
     assert sum(job.devices * job.hours for job in jobs) / 32 / 4000 == pytest.approx(0.9, rel=0.1)
     assert all(job.hours <= job.limit for job in jobs)
-
-
-def test_the_soonest_is_not_always_the_fastest():
-    result = finished({1: 0.0, 4: 9.0}, {1: 8.0, 4: 2.5})
-    assert result.soonest == 1
-    assert "8.0 h" in repr(result)
 
 
 @pytest.mark.parametrize("arguments", [{"devices": 33, "limit": 1}, {"devices": 1, "limit": 0}])

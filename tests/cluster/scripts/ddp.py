@@ -29,4 +29,5 @@ print(f"rank {rank} of {ranks}: checksum {weights.sum():.4f}")
 if rank == 0:
     np.save(sys.argv[1], weights)
 if ranks > 1:
+    dist.barrier()  # else a rank under torchrun can abort when another one has ended
     dist.destroy_process_group()

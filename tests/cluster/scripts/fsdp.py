@@ -1,0 +1,38 @@
+"""Five steps of a model that `fully_shard` splits, or of one process; rank 0 saves the weights."""
+
+import datetime as dt
+import os
+import sys
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+random = np.random.default_rng(0)
+images = torch.tensor(random.normal(size=(5, 32, 20)), dtype=torch.float32)
+labels = torch.tensor(random.integers(0, 10, size=(5, 32)))
+torch.manual_seed(0)  # each rank keeps its rows of the same weights
+model = torch.nn.Sequential(torch.nn.Linear(20, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
+if ranks > 1:
+    dist.init_process_group("gloo", timeout=dt.timedelta(seconds=60))
+    mesh = init_device_mesh("cpu", (ranks,))
+    for layer in (model[0], model[2], model):
+        fully_shard(layer, mesh=mesh)
+    rows = model[0].weight.to_local().shape[0]
+    assert rows == 16 // ranks, rows
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+for batch, wanted in zip(images, labels, strict=True):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(batch[rank::ranks]), wanted[rank::ranks]).backward()
+    optimizer.step()
+whole = [each.full_tensor() if ranks > 1 else each for each in model.parameters()]
+weights = np.concatenate([each.detach().numpy().ravel() for each in whole])
+print(f"rank {rank} of {ranks}: checksum {weights.sum():.4f}")
+if rank == 0:
+    np.save(sys.argv[1], weights)
+if ranks > 1:
+    dist.barrier()  # else a rank under torchrun can abort when another one has ended
+    dist.destroy_process_group()
