@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from labkit.arguments import number, one_of, whole
 from labkit.kinds import Kind, LabError, bytes_text, count_text, modelled, percent_text
 from labkit.memory.shape import Transformer
-from labkit.plain import stored
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
@@ -39,6 +38,8 @@ CONVENTIONS = {
     "bfloat16 adam 12": (2, 2, 8),  # two float32 moments, no float32 copy
 }
 STATE = ("weights", "gradients", "optimizer")
+# A rule of thumb of this course: a tenth of a device's memory stays with the framework.
+USABLE = 0.9
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,6 @@ class Part:
     formula: str
 
 
-@stored
 @dataclass(frozen=True)
 class Footprint:
     """What one device holds in a training step. `scheme` says how it shares with the others."""

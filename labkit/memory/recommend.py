@@ -7,32 +7,42 @@ Mirrored, one machine
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from labkit.arguments import number, whole
-from labkit.kinds import Kind, LabError, bytes_text, count_text, modelled, seconds_text
-from labkit.memory.footprint import Footprint, footprint
+from labkit.kinds import Kind, LabError, bytes_text, count_text, modelled, ratio_text, seconds_text
+from labkit.known_hardware import LINKS
+from labkit.memory.footprint import USABLE, Footprint, footprint
+from labkit.memory.transformer import fullest, transformer
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
+    from labkit.views.table import Table
 
-__all__ = ["CHOICES", "QUESTIONS", "Data", "Decision", "Facts", "Machine", "Model", "choose"]
-
-# Two rules of thumb of this course. A tenth of a device's memory stays with the framework. A step
-# of a model that needs sharding takes seconds: a second of communication can overlap with it.
-USABLE = 0.9
+# Rules of thumb of this course. A training that is done within an hour needs no second device. Data
+# parallelism pays if devices compute for at least half of the time. A step of a model that needs
+# sharding takes seconds: a second of communication can overlap with it.
+ENOUGH_SECONDS = 3600.0
+PAYS = 0.5
 SHARDING_SECONDS = 1.0
+SHAPE = ("layers", "hidden", "heads", "sequence", "vocabulary")
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model and the numbers it trains with; `activation_bytes` are per example."""
+    """A model and the numbers it trains with; `activation_bytes` are per example.
+
+    `step_seconds` is the time in which one device computes a step, as you measured it. `shape` has
+    the layers, hidden, heads, sequence and vocabulary of a transformer.
+    """
 
     parameters: float
     activation_bytes: float = 0
     convention: str = "float32 adam"
+    step_seconds: float | None = None
+    shape: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -44,14 +54,16 @@ class Data:
     batch: int = 32
     sites: int = 1
     may_leave_site: bool = True
+    epochs: float = 1
 
 
 @dataclass(frozen=True)
 class Machine:
     """Devices a machine, their memory in bytes, and the links between them in bytes per second.
 
-    `link` joins the devices of one machine, `network` joins the machines. `equal` says that all
-    devices are alike and stay up.
+    `link` joins the devices of one machine; `network` is what a machine sends to others, over all
+    its cards. `equal` says that all devices are alike and stay up. `host_memory` is that of one
+    machine, beside its devices.
     """
 
     device_memory: float
@@ -60,6 +72,7 @@ class Machine:
     link: float = 16e9
     network: float = 1.25e9
     equal: bool = True
+    host_memory: float = 0
 
 
 @dataclass(frozen=True)
@@ -69,6 +82,13 @@ class Facts:
     model: Model
     data: Data
     machine: Machine
+    enough: float = ENOUGH_SECONDS
+
+    @property
+    def one_machine(self) -> Facts:
+        """The same with one of the machines; unchanged if each of them has one device."""
+        alone = self.machine.devices == 1
+        return self if alone else replace(self, machine=replace(self.machine, machines=1))
 
     @property
     def devices(self) -> int:
@@ -113,6 +133,32 @@ class Facts:
         """(n-1)/n of these bytes over the slowest link, without latency."""
         return (self.devices - 1) / self.devices * count / self.slowest_link
 
+    @property
+    def all_reduce(self) -> float:
+        """Seconds of a ring all-reduce of the gradients, with NCCL's latency of such a link."""
+        name = "PCIe 3 x16" if self.machine.machines == 1 else "Ethernet 25 Gbit/s"
+        latency = LINKS[name].latency or 0.0
+        return 2 * (self.devices - 1) * latency + self.link_seconds(2 * self.step()["gradients"])
+
+    @property
+    def one_server(self) -> float:
+        """Seconds in which one parameter server sends weights to all and gets their gradients."""
+        step = self.step()
+        return self.devices * (step["weights"] + step["gradients"]) / self.slowest_link
+
+    @property
+    def alone(self) -> float | None:
+        """Seconds of the whole training on one device."""
+        steps = math.ceil(self.data.examples / self.data.batch) * self.data.epochs
+        return None if self.model.step_seconds is None else steps * self.model.step_seconds
+
+    def speedup(self, communication: float) -> tuple[float, float] | None:
+        """Of all devices with this communication per step: without overlap, and if all overlaps."""
+        if (seconds := self.model.step_seconds) is None:
+            return None
+        work = self.devices * seconds
+        return work / (seconds + communication), work / max(seconds, communication)
+
 
 Answer = Callable[[Facts], tuple[bool, str]]
 
@@ -127,14 +173,13 @@ class Question:
     no: str
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A kind of training: its name, what it does, its name in TensorFlow, the lecture on it."""
+class Choice(NamedTuple):
+    """A kind of training: its lecture, what it does, its name in each framework ("": none)."""
 
     name: str
+    lecture: int
     what: str
-    strategy: str
-    lecture: int | None = None
+    called: tuple[str, ...]
 
 
 def _tied(f: Facts) -> tuple[bool, str]:
@@ -155,6 +200,15 @@ def _fits(words: str, step: Callable[[Facts], Footprint]) -> Answer:
     return answer
 
 
+def _enough(f: Facts) -> tuple[bool, str]:
+    if f.alone is None:
+        return False, "The time of a step is not known. Measure it on one device (lecture 02)."
+    return f.alone <= f.enough, (
+        f"The whole training takes {seconds_text(f.alone)} on one device; a training of "
+        f"{seconds_text(f.enough)} is taken as short enough."
+    )
+
+
 def _several(f: Facts) -> tuple[bool, str]:
     alone, together = (
         count_text(math.ceil(f.data.examples / (f.data.batch * n))) for n in (1, f.devices)
@@ -173,21 +227,70 @@ def _equal(f: Facts) -> tuple[bool, str]:
     return False, "The devices differ or come and go; a synchronous step waits for the slowest."
 
 
-def _machines(f: Facts) -> tuple[bool, str]:
-    seconds = seconds_text(f.link_seconds(2 * f.step()["gradients"]))
-    return f.machine.machines > 1, (
-        f"Machines: {f.machine.machines:,}, with {f.devices:,} devices in all. An all-reduce of "
-        f"the gradients takes about {seconds} per step over the slowest link "
-        f"({bytes_text(f.slowest_link)}/s)."
+def _pays(f: Facts) -> tuple[bool, str]:
+    inside, evidence = _reduce(f.one_machine)
+    gain = f.speedup(f.one_server)
+    if f.machine.equal or not inside or not gain:
+        return inside, evidence
+    return gain[0] > 1, (
+        f"{evidence} Devices that differ need a parameter server: {ratio_text(gain[0])} of one "
+        "device, if one server sends and receives for all."
     )
 
 
-def _gather(f: Facts) -> tuple[bool, str]:
-    seconds = f.link_seconds(f.sharding_bytes)
-    return seconds <= SHARDING_SECONDS, (
-        "Sharded training gathers the weights twice and reduces the gradients once, "
-        f"{bytes_text(f.sharding_bytes)} per step; the slowest link "
-        f"({bytes_text(f.slowest_link)}/s) needs {seconds_text(seconds)} for it."
+def _reduce(f: Facts) -> tuple[bool, str]:
+    needed = f"An all-reduce on {f.devices:,} devices takes {seconds_text(f.all_reduce)} per step"
+    needed += f" ({bytes_text(f.slowest_link)}/s)"
+    if f.model.step_seconds is None:
+        return True, f"{needed}. Whether that pays depends on the time of a step: not known."
+    share = f.model.step_seconds / (f.model.step_seconds + f.all_reduce)
+    return share >= PAYS, (
+        f"{needed}, computation {seconds_text(f.model.step_seconds)}: a device would compute for "
+        f"{100 * share:.0f} % of the time without overlap; {100 * PAYS:.0f} % count as worth it."
+    )
+
+
+def _machines(f: Facts) -> tuple[bool, str]:
+    if f.machine.machines == 1:
+        return False, f"There is 1 machine, with {f.devices:,} devices."
+    pays, evidence = _reduce(f)
+    return pays, f"There are {f.machine.machines:,} machines. {evidence}"
+
+
+def _host(f: Facts) -> tuple[bool, str]:
+    state, host, step = f.step().state, f.machine.host_memory, f.sharded()
+    rest = step.total - step["optimizer"]
+    room = f.machine.machines == 1 and state <= USABLE * host and rest <= f.usable
+    return room and f.layers_split().total > f.usable, (
+        f"The state of {bytes_text(state)}, split over {f.devices:,} devices, leaves each with "
+        f"{bytes_text(f.layers_split().total)} for one example. Beside the devices a machine has "
+        f"{bytes_text(host)}; without its share of the optimizer a device would hold "
+        f"{bytes_text(rest)}."
+    )
+
+
+def _example(f: Facts) -> tuple[bool, str]:
+    state, needed = f.step().state, f.sharded().total
+    return state <= f.usable < needed, (
+        f"The state of the model is {bytes_text(state)}; with one example and the state sharded, a "
+        f"device holds {bytes_text(needed)}."
+    )
+
+
+def _sharding(f: Facts) -> tuple[bool, str]:
+    seconds, limit = f.link_seconds(f.sharding_bytes), f.model.step_seconds or SHARDING_SECONDS
+    fits, held = _fits("With only the state sharded, each device holds", Facts.sharded)(f)
+    return fits and seconds <= limit, (
+        f"{held} Gathering the weights twice and reducing the gradients once moves "
+        f"{bytes_text(f.sharding_bytes)} per step: {seconds_text(seconds)} over the slowest link "
+        f"({bytes_text(f.slowest_link)}/s), which may take {seconds_text(limit)}."
+    )
+
+
+def _groups(f: Facts) -> tuple[bool, str]:
+    return min(f.machine.machines, f.machine.devices) > 1, (
+        f"Machines: {f.machine.machines:,}, each with {f.machine.devices:,} devices; "
+        f"{bytes_text(f.machine.link)}/s inside, {bytes_text(f.machine.network)}/s between."
     )
 
 
@@ -197,106 +300,124 @@ QUESTIONS = {
     "tied": Question("Is the data tied to several places?", _tied, "federated", "fits"),
     "fits": Question(
         "Does one training step fit on one device?",
-        _fits("A step with {f.data.batch:,} examples per device holds", Facts.step),
-        "several",
-        "smaller",
+        _fits("A step with a batch of {f.data.batch:,} per device holds", Facts.step),
+        "enough", "smaller",
     ),
-    "several": Question("Is there more than one device?", _several, "equal", "one_device"),
+    "enough": Question("Is one device fast enough?", _enough, "one_device", "several"),
+    "several": Question("Is there more than one device?", _several, "pays", "one_device"),
+    "pays": Question("Does computation outweigh the all-reduce?", _pays, "equal", "one_device"),
     "equal": Question(
         "Are the devices equal and reliable?", _equal, "machines", "parameter_server"
     ),
     "machines": Question(
-        "Are they in more than one machine?", _machines, "multi_worker", "mirrored"
+        "Does it also pay over several machines?", _machines, "multi_worker", "mirrored"
     ),
     "smaller": Question(
         "Does it fit with a smaller batch?",
-        _fits("With a single example it holds", lambda f: f.step(1)),
-        "accumulate",
-        "layers",
+        _fits("With a single example it holds", lambda f: f.step(1)), "accumulate", "host",
     ),
+    "host": Question("Is there room only in the host's memory?", _host, "central", "layers"),
     "layers": Question(
         "Does it fit when the model and its layers are split over all devices?",
-        _fits(
-            "Split over all devices ({f.devices:,}), one example holds on each", Facts.layers_split
-        ),
-        "shards",
-        "nothing",
+        _fits("Split over all devices ({f.devices:,}), one example holds on each",
+              Facts.layers_split), "example", "nothing",
     ),
-    "shards": Question(
-        "Does it fit with whole layers, and only the state sharded?",
-        _fits(
-            "With weights, gradients and optimizer state sharded over {f.devices:,} devices, "
-            "each holds",
-            Facts.sharded,
-        ),
-        "gather",
-        "tensor",
+    "example": Question(
+        "Is one example too large, and not the model?", _example, "spatial", "sharding"
     ),
-    "gather": Question(
-        f"Can the slowest link carry 2 × weights and gradients in {SHARDING_SECONDS:g} s?",
-        _gather,
-        "sharded",
-        "pipeline",
+    "sharding": Question(
+        "Is sharding the state enough, and the link fast enough?", _sharding, "sharded", "groups"
     ),
-}
+    "groups": Question("Several machines, each with several devices?", _groups, "hybrid", "whole"),
+    "whole": Question(
+        "Is there room for the activations of whole layers?",
+        _fits("With only the state sharded, each device holds", Facts.sharded),
+        "pipeline", "tensor",
+    ),
+}  # fmt: skip
 
+FRAMEWORKS = ("TensorFlow", "PyTorch", "JAX", "Horovod")
+READ = "November 2026"
 CHOICES = {
-    "federated": Choice(
-        "Federated learning",
+    "federated": Choice("Federated learning", 25,
         "Each place trains on its own data and sends only updates of the weights.",
-        "none in tf.distribute: Flower or TensorFlow Federated",
-    ),
-    "one_device": Choice(
-        "One device",
+        ("Flower", "Flower", "Flower", "")),
+    "one_device": Choice("One device", 2,
         "No communication at all. Make this fast before you add devices.",
-        "none needed, or tf.distribute.OneDeviceStrategy",
-        2,
-    ),
-    "parameter_server": Choice(
-        "Parameter server",
+        ("tf.distribute.OneDeviceStrategy, or nothing", "nothing", "jax.jit", "nothing")),
+    "parameter_server": Choice("Parameter server", 15,
         "Workers fetch weights and send gradients at their own pace, without waiting.",
-        "tf.distribute.ParameterServerStrategy",
-        15,
-    ),
-    "mirrored": Choice(
-        "Mirrored, one machine",
+        ("tf.distribute.ParameterServerStrategy", "", "", "")),
+    "mirrored": Choice("Mirrored, one machine", 3,
         "Every device holds the whole model, takes its share of the batch, averages gradients.",
-        "tf.distribute.MirroredStrategy",
-        3,
-    ),
-    "multi_worker": Choice(
-        "Mirrored, several machines",
+        ("tf.distribute.MirroredStrategy", "DistributedDataParallel with torchrun",
+         "NamedSharding of the batch", "DistributedOptimizer, DistributedGradientTape")),
+    "multi_worker": Choice("Mirrored, several machines", 14,
         "As mirrored on one machine; the all-reduce also crosses the network.",
-        "tf.distribute.MultiWorkerMirroredStrategy",
-        14,
-    ),
-    "accumulate": Choice(
-        "Smaller batch, accumulated",
-        "Several small steps add up their gradients before one update; works on any device count.",
-        "any strategy, in a loop of your own; on one device Keras has gradient_accumulation_steps",
-        7,
-    ),
-    "nothing": Choice(
-        "More memory first",
+        ("tf.distribute.MultiWorkerMirroredStrategy",
+         "DistributedDataParallel with torchrun on each machine",
+         "jax.distributed.initialize, NamedSharding", "the same, with several hosts")),
+    "accumulate": Choice("Smaller batch, accumulated", 7,
+        "Several small steps add up their gradients before one update. Then ask again with the "
+        "small batch.",
+        ("a loop of your own; on one device Keras has gradient_accumulation_steps",
+         "a loop of your own, with no_sync", "optax.MultiSteps", "backward_passes_per_step")),
+    "central": Choice("Variables in the host's memory", 15,
+        "The host keeps variables and optimizer; devices compute, and wait for the link to it.",
+        ("tf.distribute.experimental.CentralStorageStrategy: experimental, does not shard, Keras 3 "
+         "fit fails with Dropout",
+         "fully_shard with CPUOffloadPolicy", 'memory_kind="pinned_host"', "")),
+    "nothing": Choice("More memory first", 21,
         "Use more devices, shorter numbers, recomputed activations, or a smaller model.",
-        "none",
-    ),
-    "tensor": Choice(
-        "Tensor parallel",
-        "Each layer is cut inside; devices exchange results within every layer.",
-        "tf.experimental.dtensor, or a framework made for it",
-    ),
-    "sharded": Choice(
-        "Sharded data parallel (ZeRO)",
+        ("",) * 4),
+    "spatial": Choice("Spatial parallel", 20,
+        "Each example is divided: every device has a part of the image or sequence.",
+        ("by hand", "by hand; context_parallel for attention", "NamedSharding of positions", "")),
+    "sharded": Choice("Sharded data parallel (ZeRO)", 21,
         "Data parallel; each device keeps a share of the state and gathers weights when needed.",
-        "none in tf.distribute: DeepSpeed ZeRO or PyTorch FSDP",
-    ),
-    "pipeline": Choice(
-        "Pipeline parallel",
+        ("", "fully_shard (FSDP2), DeepSpeed ZeRO", "NamedSharding of the parameters", "")),
+    "hybrid": Choice("Hybrid parallel", 20,
+        "Data × tensor × pipeline: tensor groups inside a machine, the others between machines.",
+        ("DTensor, without pipeline", "DeviceMesh; torchtitan, Megatron-LM",
+         "a Mesh of several axes; MaxText", "")),
+    "tensor": Choice("Tensor parallel", 19,
+        "Each layer is cut inside; devices exchange results within every layer.",
+        ("tf.experimental.dtensor", "parallelize_module", "NamedSharding of the weights", "")),
+    "pipeline": Choice("Pipeline parallel", 18,
         "Each device keeps some layers; micro-batches flow through, only activations are sent.",
-        "none in tf.distribute: tf.device by hand, or a framework made for it",
-    ),
-}
+        ("tf.device, by hand", "torch.distributed.pipelining", "shard_map, by hand", "")),
+}  # fmt: skip
+
+
+def frameworks() -> Table:
+    """What each choice is called in each framework."""
+    from labkit.views.table import Table
+
+    rows = [(one.name, *(name or "none" for name in one.called)) for one in CHOICES.values()]
+    note = f"{READ}; TensorFlow, PyTorch and Horovod as installed: 2.21, 2.13 and 0.28.1."
+    return Table(("choice", *FRAMEWORKS), rows, "What a choice is called", note)
+
+
+def divide(shape: Mapping[str, int], machine: Machine) -> Footprint:
+    """The fullest stage of a transformer in the smallest tensor × pipeline group that fits.
+
+    Tensor groups stay inside a machine, and what is left is data parallel, with ZeRO-1, sequence
+    parallelism and selective recomputation.
+    """
+    ranks = machine.devices * machine.machines
+    if missing := [name for name in SHAPE if name not in shape]:
+        raise LabError(f"The shape of a transformer also needs {', '.join(missing)}.")
+    chosen: dict[str, Any] = {"zero": 1, "sequence_parallel": True, "recompute": "selective"}
+    for group in (one for one in range(1, ranks + 1) if ranks % one == 0):
+        for tensor in range(machine.devices, 0, -1):
+            pipeline, rest = divmod(group, tensor)
+            whole_parts = not (rest or machine.devices % tensor or shape["heads"] % tensor)
+            if whole_parts and shape["layers"] % pipeline == 0:
+                chosen |= {"tensor": tensor, "pipeline": pipeline, "data": ranks // group}
+                step = fullest(transformer(**{**chosen, **shape}))
+                if step.total <= USABLE * machine.device_memory:
+                    return step
+    raise LabError(f"No tensor × pipeline × data of {ranks:,} devices fits: use more devices.")
 
 
 KIND = modelled(
@@ -314,6 +435,11 @@ class Decision:
     reasons: tuple[str, ...]
     rejected: tuple[tuple[tuple[str, ...], str], ...]
     """Names of other choices, with the evidence against them."""
+    speedup: tuple[float, float] | None
+    """Over one device with the same batch: without overlap, and if all communication overlaps."""
+    expected: str
+    division: Footprint | None
+    """Of a transformer whose layers are divided."""
     kind: Kind = KIND
 
     @property
@@ -328,13 +454,16 @@ class Decision:
         return decision_tree(QUESTIONS, CHOICES, self.answers)
 
     def _rows(self) -> list[tuple[str, str]]:
-        lecture = self.taken.lecture
+        one, called = self.taken, zip(FRAMEWORKS, self.taken.called, strict=True)
+        divided = self.division and f"{self.division.scheme}: {bytes_text(self.division.total)}"
         return [
-            ("choice", f"{self.choice}. {self.taken.what}"),
-            ("in TensorFlow", self.taken.strategy),
-            ("taught in", "a later lecture" if lecture is None else f"lecture {lecture:02d}"),
+            ("choice", f"{self.choice}. {one.what}"),
+            *((f"in {framework}", name or "none") for framework, name in called),
+            ("taught in", f"lecture {one.lecture:02d}"),
+            ("expected", self.expected),
+            *([("division", f"{divided} on the fullest device")] if divided else []),
             *(("because", reason) for reason in self.reasons),
-            *((f"not {'; '.join(names)}", reason) for names, reason in self.rejected),
+            *(("not", f"{'; '.join(names)}. {reason}") for names, reason in self.rejected),
         ]
 
     def __repr__(self) -> str:
@@ -348,17 +477,28 @@ class Decision:
         return {"text/plain": repr(self), "text/html": html}
 
 
-def choose(model: Model, data: Data, machine: Machine) -> Decision:
-    """Answer the questions from the first with these facts, and keep the evidence."""
+def choose(
+    model: Model, data: Data, machine: Machine, *, enough: float = ENOUGH_SECONDS
+) -> Decision:
+    """Answer the questions from the first with these facts, and keep the evidence.
+
+    A training that takes at most `enough` seconds on one device is not distributed.
+    """
     for value, wanted in ((model, Model), (data, Data), (machine, Machine)):
         if not isinstance(value, wanted):
             raise LabError(f"choose(Model(...), Data(...), Machine(...)) is needed, got {value!r}.")
     number("examples", data.examples, at_least=1)
+    number("epochs", data.epochs, above=0)
+    number("enough", enough, at_least=0)
+    number("host_memory", machine.host_memory, at_least=0)
+    if model.step_seconds is not None:
+        number("step_seconds", model.step_seconds, above=0)
     for name in ("device_memory", "link", "network"):
         number(name, getattr(machine, name), above=0)
     for name in ("devices", "machines"):
         whole(name, getattr(machine, name), at_least=1)
-    facts = Facts(model, data, machine)
+    whole("sites", data.sites, at_least=1)
+    facts = Facts(model, data, machine, enough)
     answers, reasons, rejected, key = {}, [], [], FIRST
     while key in QUESTIONS:
         question = QUESTIONS[key]
@@ -366,7 +506,40 @@ def choose(model: Model, data: Data, machine: Machine) -> Decision:
         reasons.append(evidence)
         key, other = (question.yes, question.no)[:: 1 if answers[key] else -1]
         rejected.append((tuple(_choices_below(other)), evidence))
-    return Decision(CHOICES[key], answers, tuple(reasons), tuple(rejected))
+    name = CHOICES[key].name  # "One device" has three ways that lead to it
+    left = ((tuple(one for one in names if one != name), why) for names, why in rejected)
+    against = tuple((tuple(dict.fromkeys(names)), why) for names, why in left if names)
+    divided = model.shape is not None and key in ("hybrid", "tensor", "pipeline")
+    return Decision(
+        CHOICES[key], answers, tuple(reasons), against, *_gain(key, facts),
+        divide(model.shape or {}, machine) if divided else None,
+    )  # fmt: skip
+
+
+def _gain(key: str, f: Facts) -> tuple[tuple[float, float] | None, str]:
+    """The modelled speed-up of a choice, and the same in words."""
+    if key == "one_device":
+        return (1.0, 1.0), "no speed-up" + (f"; {seconds_text(f.alone)} in all" if f.alone else "")
+    if key == "pipeline":
+        gain = f.devices * f.data.batch / (f.data.batch + f.devices - 1)
+        what = f"one example a micro-batch, {f.data.batch:,} of them, without communication"
+        return (gain, gain), f"{ratio_text(gain)} of one device ({what})"
+    f = f.one_machine if key == "mirrored" else f
+    seconds = {
+        "mirrored": f.all_reduce,
+        "multi_worker": f.all_reduce,
+        "sharded": f.link_seconds(f.sharding_bytes),
+        "parameter_server": f.one_server,
+    }
+    speedup = f.speedup(seconds[key]) if key in seconds else None
+    if speedup is None:
+        return None, "not modelled: measure the time of a step, before and after"
+    low, high = map(ratio_text, speedup)
+    server = "; one server sends and receives for all" if key == "parameter_server" else ""
+    return speedup, (
+        f"{low} of one device without overlap, {high} if all communication overlaps "
+        f"({seconds_text(seconds[key])} per step{server}), each device with a batch of its own"
+    )
 
 
 def _choices_below(key: str) -> Iterator[str]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from labkit.arguments import one_of, whole
 from labkit.kinds import LabError
-from labkit.plain import stored
 
 
 def activations_per_layer(
@@ -34,7 +33,6 @@ def activations_per_layer(
     return round(sequence * micro_batch * hidden * (shared + attention))
 
 
-@stored
 @dataclass(frozen=True, kw_only=True)
 class Transformer:
     """A transformer, the batch of one step, how both are divided, and the stage to look at."""

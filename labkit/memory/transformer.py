@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from labkit.arguments import number, one_of, whole
 from labkit.kinds import LabError, Quantity, Seconds, bytes_text, modelled, percent_text
 from labkit.known_hardware import GPUS
-from labkit.memory.footprint import CONVENTIONS, STATE, Footprint, Part
-from labkit.memory.recommend import USABLE
+from labkit.memory.footprint import CONVENTIONS, STATE, USABLE, Footprint, Part
 from labkit.memory.shape import Transformer
 
 if TYPE_CHECKING:
