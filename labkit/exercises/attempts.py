@@ -25,7 +25,6 @@ __all__ = ["FILE", "Attempts", "Progress", "Summary", "change", "current", "read
 FILE = Path("labkit-progress.json").absolute()
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Attempts:
     """Of one task: how often it was tried, whether it is solved, how many hints were shown."""
@@ -35,7 +34,6 @@ class Attempts:
     hints: int = 0
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Progress:
     """All tasks that were tried, or of which a hint was shown, by name."""
@@ -73,7 +71,7 @@ def read(file: Path) -> tuple[Progress, str]:
     if not file.exists():
         return Progress(), ""
     try:
-        found = plain.read(file, (Progress,), "progress")
+        found = plain.read(file, Progress, "progress")
         for one in found.tasks.values():
             whole("a number in it", one.tries + one.solved + one.hints)
     except (LabError, TypeError):

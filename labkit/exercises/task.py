@@ -1,6 +1,6 @@
 """A task is a question, a judge of its answers, hints, and a worked solution.
 
->>> from labkit.exercises.judges import number
+>>> from labkit.exercises.judges.answers import number
 >>> task = Task("How many bits has a byte?", number(8), ("A power of two.",), "answer = 2**3",
 ...             why="Since about 1964.")
 >>> task.check(8)
@@ -17,12 +17,13 @@ from typing import Any
 
 from labkit.kinds import LabError
 
-__all__ = ["Outcome", "Task", "Unanswered", "Wrong"]
+__all__ = ["NotJudged", "Outcome", "Task", "Unanswered", "Wrong"]
 
 # Sign, first words, and the border on the left: at least 3:1 on white and on black.
 LOOKS = {
     "right": ("✓", "Right.", "solid #009E73"),
     "wrong": ("✗", "Not yet.", "double #D55E00"),
+    "elsewhere": ("○", "Not judged here.", "dotted #808080"),
     "open": ("○", "Not answered yet.", "dotted #808080"),
     "hint": ("→", "Hint", "dashed #0072B2"),
     "solution": ("★", "Solution.", "solid #0072B2"),
@@ -32,6 +33,10 @@ LOOKS = {
 
 class Unanswered(Exception):
     """The answer still is the `...` that the cell came with."""
+
+
+class NotJudged(Exception):
+    """What is missing here to judge an answer, and how to get it."""
 
 
 class Wrong(LabError):
@@ -59,6 +64,8 @@ class Task:
     """From 1 to 3."""
     given: str = ""
     """What the cell came with, where that is no `...` but something to fix."""
+    environment: str = ""
+    """The environment of another framework whose ranks the judge needs: `judges.frameworks`."""
 
     def check(self, answer: object) -> Outcome:
         """What the judge says to an answer; `...` stands for none."""
@@ -68,6 +75,8 @@ class Task:
             trace = self.judge(answer)
         except Unanswered:
             return Outcome("open", f"Difficulty {self.difficulty} of 3. {self.question}")
+        except NotJudged as missing:
+            return Outcome("elsewhere", f"{missing}\nQuestion: {self.question}")
         except LabError as fault:
             text = f"{fault}\nQuestion: {self.question}"
             return Outcome("wrong", text, trace=getattr(fault, "trace", None))

@@ -3,7 +3,7 @@
 import pytest
 
 from labkit.exercises import check
-from labkit.exercises.batch_script import options_of, seconds_of
+from labkit.exercises.judges.batch_script import options_of, seconds_of
 from labkit.kinds import LabError
 
 GOOD = """#!/bin/bash

@@ -11,8 +11,8 @@ import keras
 import pytest
 import tensorflow as tf
 
-from labkit.exercises import cluster_loops
-from labkit.exercises.cluster_loops import coordinator_loop, worker_loop
+from labkit.exercises.judges import cluster_loops
+from labkit.exercises.judges.cluster_loops import coordinator_loop, worker_loop
 from labkit.exercises.task import Unanswered, Wrong
 
 pytestmark = pytest.mark.usefixtures("four", "warm")

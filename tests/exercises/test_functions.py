@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from nbclient import NotebookClient
 
-from labkit.exercises import check, judges
-from labkit.exercises.judges import same_as
-from labkit.exercises.parameter_server import run_with_processes
+from labkit.exercises import check
+from labkit.exercises.judges import answers
+from labkit.exercises.judges.answers import same_as
+from labkit.exercises.judges.parameter_server import run_with_processes
 from labkit.exercises.task import Wrong
 from labkit.kinds import LabError
 from tests.exercises.cells import value
@@ -111,7 +112,7 @@ def _sleeps(delay):
 
 @pytest.mark.parametrize("never_ends", [_loops, _loops_and_swallows_errors, _sleeps])
 def test_a_function_that_does_not_end_is_stopped_and_what_runs_next_is_not(never_ends):
-    judge = judges.function(lambda called: called(1), seconds=0.1)
+    judge = answers.function(lambda called: called(1), seconds=0.1)
     with pytest.raises(LabError, match="was not done"):
         judge(never_ends)
     assert sum(range(100_000)) == 4_999_950_000
@@ -120,9 +121,9 @@ def test_a_function_that_does_not_end_is_stopped_and_what_runs_next_is_not(never
 def test_the_kernel_outlives_exceptions_and_waiting_for_ever(tmp_path):
     name = "13.my_step"
     cells = [
-        "import time, labkit\nfrom labkit.exercises import judges",
+        "import time, labkit\nfrom labkit.exercises.judges import answers",
         f"labkit.check('{name}', lambda delay: 1 / 0)",
-        "judge = judges.function(lambda called: called(1), seconds=0.1)",
+        "judge = answers.function(lambda called: called(1), seconds=0.1)",
         "try: judge(lambda _: time.sleep(99))\nexcept labkit.LabError as fault: print(fault)",
         "labkit.my_progress()",
     ]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from labkit.collectives import programs
-from labkit.exercises import check, program
+from labkit.exercises import check
+from labkit.exercises.judges import program
 from labkit.exercises.lectures.collectives import DEADLOCK
 from tests.exercises.cells import value
 

@@ -9,9 +9,9 @@ import keras
 import pytest
 import tensorflow as tf
 
-from labkit.exercises.serial import BATCH
+from labkit.exercises.judges.serial import BATCH
+from labkit.exercises.judges.training_loops import accumulation, clipping, resuming, training_loop
 from labkit.exercises.task import Unanswered, Wrong
-from labkit.exercises.training_loops import accumulation, clipping, resuming, training_loop
 
 pytestmark = pytest.mark.usefixtures("four")
 LOOP, ACCUMULATE, CLIP, RESUME = training_loop(), accumulation(), clipping(), resuming()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from math import ceil, log2
 from typing import TYPE_CHECKING, Any
 
-from labkit.exercises.judges import function, number, same_as, word
-from labkit.exercises.program import program
+from labkit.exercises.judges.answers import function, number, same_as, word
+from labkit.exercises.judges.program import program
 from labkit.exercises.task import Task, Wrong
 from labkit.kinds import bytes_text, seconds_text
 

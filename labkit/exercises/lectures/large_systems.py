@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from labkit.exercises.judges import number, same_as
-from labkit.exercises.program import program
+from labkit.exercises.judges.answers import number, same_as
+from labkit.exercises.judges.program import program
 from labkit.exercises.task import Task
 from labkit.kinds import bytes_text
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from labkit.exercises.judges import function, number, same_as
-from labkit.exercises.sharded_step import zero_1, zero_3
+from labkit.exercises.judges.answers import function, number, same_as
+from labkit.exercises.judges.sharded_step import zero_1, zero_3
 from labkit.exercises.task import Task, Wrong
 from labkit.kinds import LabError, bytes_text
 
@@ -21,7 +21,7 @@ _MODELS = (
 
 def _examine_plan(my_plan: Callable[..., Any]) -> None:
     from labkit import memory
-    from labkit.memory.recommend import USABLE
+    from labkit.memory.footprint import USABLE
 
     for shape, gpus, device in _MODELS:
         model: dict[str, Any] = {**shape, "sequence": 2048, "vocabulary": 51200}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from labkit.exercises import model_parallel
-from labkit.exercises.judges import function, number, word
-from labkit.exercises.model_parallel import on_ranks
+from labkit.exercises.judges import model_parallel
+from labkit.exercises.judges.answers import function, number, word
+from labkit.exercises.judges.model_parallel import on_ranks
 from labkit.exercises.task import Task
 
 LECTURE_19 = {

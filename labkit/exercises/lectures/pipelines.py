@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from labkit.exercises.judges import check_callable, function, has_blanks, number, stopped
+from labkit.exercises.judges.answers import check_callable, function, has_blanks, number, stopped
 from labkit.exercises.task import Task, Unanswered, Wrong
 from labkit.kinds import LabError
 

@@ -9,10 +9,17 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
-from labkit.exercises.batch_script import batch_script
-from labkit.exercises.cluster_loops import coordinator_loop, worker_loop
-from labkit.exercises.judges import check_callable, function, number, numbers_in, same_as, word
-from labkit.exercises.parameter_server import examine_server
+from labkit.exercises.judges.answers import (
+    check_callable,
+    function,
+    number,
+    numbers_in,
+    same_as,
+    word,
+)
+from labkit.exercises.judges.batch_script import batch_script
+from labkit.exercises.judges.cluster_loops import coordinator_loop, worker_loop
+from labkit.exercises.judges.parameter_server import examine_server
 from labkit.exercises.task import Task, Unanswered, Wrong
 
 # (worker, what it does), in the order in which the server saw it.
@@ -356,7 +363,7 @@ answer = updates.stability_limit(0) / updates.stability_limit(7)
         """
 def my_step(delay):
     return updates.stability_limit(delay) / 3
-    # Or the largest step without any oscillation, updates.fastest_step(delay):
+    # Or the largest step without any oscillation:
     #     return delay**delay / (delay + 1) ** (delay + 1)
 """,
         "The largest useful step shrinks with the delay, about in proportion: lr ~ 1 / delay.",

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.exercises.judges import check_callable, has_blanks, stopped
+from labkit.exercises.judges.answers import check_callable, has_blanks, stopped
 from labkit.exercises.task import Unanswered, Wrong
 from labkit.kinds import LabError, bytes_text
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from labkit.exercises.judges import check_callable, has_blanks, stopped
+from labkit.exercises.judges.answers import check_callable, has_blanks, stopped
 from labkit.exercises.task import Unanswered, Wrong
 from labkit.kinds import LabError
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.exercises.judges import function, numbers_in
+from labkit.exercises.judges.answers import function, numbers_in
 from labkit.exercises.task import Unanswered, Wrong
 from labkit.kinds import LabError, measured
 

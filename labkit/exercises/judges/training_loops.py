@@ -11,11 +11,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from labkit.exercises import serial
-from labkit.exercises.judges import function
-from labkit.exercises.serial import BATCH, NO_UPDATE, REPLICAS, STEPS, Gradients, Rule, clip, total
-from labkit.exercises.task import Wrong
-from labkit.exercises.watched_model import (
+from labkit.exercises.judges import serial
+from labkit.exercises.judges.answers import function
+from labkit.exercises.judges.serial import (
+    BATCH,
+    NO_UPDATE,
+    REPLICAS,
+    STEPS,
+    Gradients,
+    Rule,
+    clip,
+    total,
+)
+from labkit.exercises.judges.watched_model import (
     TIME_LIMIT,
     Models,
     Seen,
@@ -30,6 +38,7 @@ from labkit.exercises.watched_model import (
     sgd,
     weight_copies,
 )
+from labkit.exercises.task import Wrong
 
 __all__ = ["accumulation", "clipping", "resuming", "training_loop"]
 

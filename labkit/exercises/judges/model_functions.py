@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from labkit.exercises import serial
-from labkit.exercises.judges import function, numbers_in
-from labkit.exercises.serial import BATCH, REPLICAS
-from labkit.exercises.task import Wrong
-from labkit.exercises.watched_model import (
+from labkit.exercises.judges import serial
+from labkit.exercises.judges.answers import function, numbers_in
+from labkit.exercises.judges.serial import BATCH, REPLICAS
+from labkit.exercises.judges.watched_model import (
     TIME_LIMIT,
     Seen,
     check_images,
@@ -23,6 +22,7 @@ from labkit.exercises.watched_model import (
     on_replicas,
     weight_copies,
 )
+from labkit.exercises.task import Wrong
 from labkit.hardware.devices import import_tensorflow
 
 UNEVEN = 20  # a batch that does not divide the 96 images

@@ -21,7 +21,13 @@ import numpy.typing as npt
 
 from labkit import collectives
 from labkit.collectives.records import listed
-from labkit.exercises.judges import TIME_LIMIT, check_callable, has_blanks, numbers_in, stopped
+from labkit.exercises.judges.answers import (
+    TIME_LIMIT,
+    check_callable,
+    has_blanks,
+    numbers_in,
+    stopped,
+)
 from labkit.exercises.task import Unanswered, Wrong
 from labkit.kinds import LabError, bytes_text
 
@@ -45,12 +51,14 @@ class Piece:
     def fault(self, found: Any) -> str:
         """What is wrong with an array, or nothing."""
         right = np.sum(list(self.parts.values()), axis=0)
+        if found is None:
+            return f"{self.name} must be an array, and is None: is a `return` missing?"
         try:
             array = np.asarray(found, dtype=float)
         except (TypeError, ValueError):
             return f"{self.name} must be an array, and is {reprlib.repr(found)}."
         if array.shape != right.shape:
-            return f"{self.name} has the shape {array.shape}; this rank's has {right.shape}."
+            return f"{self.name} has the shape {array.shape}; it must have {right.shape}."
         near = np.abs(array - right) <= CLOSE * np.abs(right).max()  # false for NaN
         wrong = np.flatnonzero(~near.reshape(len(near), -1).all(axis=1))
         if not wrong.size:

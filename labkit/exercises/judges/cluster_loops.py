@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit.cluster import Cluster
-from labkit.exercises.judges import check_callable, function, has_blanks
-from labkit.exercises.serial import (
+from labkit.exercises.judges.answers import check_callable, function, has_blanks
+from labkit.exercises.judges.serial import (
     BATCH,
     CLOSE,
     REPLICAS,
@@ -29,8 +29,8 @@ from labkit.exercises.serial import (
     make_data,
     train,
 )
+from labkit.exercises.judges.watched_model import Models, check_images, make_layers, returned
 from labkit.exercises.task import Unanswered, Wrong
-from labkit.exercises.watched_model import Models, check_images, make_layers, returned
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from labkit.exercises import serial
-from labkit.exercises.serial import BATCH, REPLICAS, STEPS
+from labkit.exercises.judges import serial
+from labkit.exercises.judges.serial import BATCH, REPLICAS, STEPS
 from labkit.exercises.task import Wrong
 from labkit.hardware import replicas
 from labkit.hardware.devices import import_tensorflow

@@ -1,0 +1,150 @@
+"""Judges of PyTorch functions: two ranks must reach the weights of one process, in NumPy.
+
+The functions `..._rank` run on the ranks of the environment, and call the student's function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labkit.exercises.judges.answers import check_callable
+from labkit.exercises.judges.frameworks import run
+from labkit.exercises.task import Wrong
+
+Array = NDArray[np.float32]
+RANKS = 2
+RATE = 0.5
+STEPS, BATCH = 4, 16
+NAMES = tuple(
+    f"{part} of the {one} layer" for one in ("first", "second") for part in ("weights", "biases")
+)
+
+
+def data() -> tuple[list[Array], Array, Any]:
+    """Weights (inputs × outputs) and biases of two layers; images and labels of the steps."""
+    random = np.random.default_rng(24)
+    shapes = ((6, 8), (8,), (8, 4), (4,))
+    weights = [random.normal(size=shape).astype("float32") for shape in shapes]
+    images = random.normal(size=(STEPS, BATCH, 6)).astype("float32")
+    return weights, images, random.integers(0, 4, (STEPS, BATCH))
+
+
+def serial() -> dict[str, Array]:
+    """The weights after SGD on whole batches: forward, backward and update by hand."""
+    (first, bias, second, offset), images, labels = data()
+    for x, y in zip(images, labels, strict=True):
+        hidden = np.maximum(x @ first + bias, 0)
+        logits = hidden @ second + offset
+        share = np.exp(logits - logits.max(axis=1, keepdims=True))
+        error = (share / share.sum(axis=1, keepdims=True) - np.eye(4)[y]) / len(x)
+        back = (error @ second.T) * (hidden > 0)
+        first, bias = first - RATE * x.T @ back, bias - RATE * back.sum(axis=0)
+        second, offset = second - RATE * hidden.T @ error, offset - RATE * error.sum(axis=0)
+    return dict(zip(NAMES, (first, bias, second, offset), strict=True))
+
+
+def same_weights(program: Callable[..., Any]) -> Callable[[Any], None]:
+    """`program(rank, function)` returns a rank's weights by name, and its first fault or ""."""
+
+    def judge(answer: Any) -> None:
+        check_callable(answer)
+        found_by_rank = run("torch", in_rank, __name__, program.__name__, answer, ranks=RANKS)
+        for rank, (_, fault) in enumerate(found_by_rank):
+            if fault:
+                raise Wrong(f"Rank {rank}: {fault}")
+        (zero, _), (one, _) = found_by_rank
+        cause = "" if set(zero).isdisjoint(one) else " The ranks have equal weights."
+        if any(not np.allclose(zero[name], one[name], atol=1e-5) for name in {*zero} & {*one}):
+            cause = " The ranks have different weights: they do not use the same gradients."
+        for name, right in serial().items():
+            for rank, (weights, _) in enumerate(found_by_rank):
+                far = abs(weights.get(name, right) - right).max()
+                if not far < 1e-4:  # also NaN
+                    far_text = f"the {name} differ by {far:.2g} from those of one process."
+                    raise Wrong(f"Rank {rank}: {far_text}{cause}")
+
+    return judge
+
+
+def in_rank(rank: int, module: str, name: str, mine: Callable[..., Any]) -> Any:
+    """Imports all that it uses, so that its source is enough for another version of Python."""
+    import importlib
+
+    return getattr(importlib.import_module(module), name)(rank, mine)
+
+
+def ddp_rank(rank: int, mine: Callable[..., Any]) -> Any:
+    """mine(model, images, labels) trains; each rank begins with weights of its own."""
+    model, images, labels = _begin(scale=1.0 - rank)
+    sizes = _batch_sizes(model)
+    mine(model, images, labels)
+    return _weights(model), _too_many(sizes)
+
+
+def sharded_rank(_: int, mine: Callable[..., Any]) -> Any:
+    """mine(model, mesh, images, labels) shards the layers and the model, and trains."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
+
+    model, images, labels = _begin()
+    sizes = _batch_sizes(model)
+    mine(model, init_device_mesh("cpu", (RANKS,)), images, labels)
+    if not all(isinstance(one, FSDPModule) for one in (model, model[0], model[2])):
+        return {}, "Call fully_shard for each Linear layer, and then for the model."
+    if not all(isinstance(one, DTensor) for one in model.parameters()):
+        return {}, "After the training, the parameters are whole tensors."
+    return _weights(model), _too_many(sizes)
+
+
+def split_rank(rank: int, mine: Callable[..., Any]) -> Any:
+    """mine(rank, part, optimizer, x, y) makes one step of the half of the model that is here."""
+    import torch
+
+    model, images, labels = _begin()
+    part = model[:2] if rank == 0 else model[2:]
+    optimizer = torch.optim.SGD(part.parameters(), lr=RATE)
+    for x, y in zip(images, labels, strict=True):
+        nothing = torch.full_like(x, float("nan"))
+        mine(rank, part, optimizer, x if rank == 0 else nothing, y)
+    here = NAMES[2 * rank : 2 * rank + 2]
+    return {name: one for name, one in _weights(model).items() if name in here}, ""
+
+
+def _begin(scale: float = 1.0) -> Any:
+    """The process group, and model, images and labels as tensors."""
+    import datetime as dt
+
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", timeout=dt.timedelta(seconds=30))
+    weights, images, labels = data()
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+    with torch.no_grad():
+        for parameter, array in zip(model.parameters(), weights, strict=True):
+            parameter.copy_(scale * torch.tensor(array.T))
+    return model, torch.tensor(images), torch.tensor(labels)
+
+
+def _batch_sizes(model: Any) -> list[int]:
+    """Of all forward passes to come."""
+    sizes: list[int] = []
+    model[0].register_forward_pre_hook(lambda _, x: sizes.append(len(x[0])))
+    return sizes
+
+
+def _too_many(sizes: list[int]) -> str:
+    most, share = max(sizes, default=0), BATCH // RANKS
+    return f"a forward pass has {most} examples; a rank's share is {share}." * (most > share)
+
+
+def _weights(model: Any) -> dict[str, Array]:
+    """The arrays of a model, with the axes in TensorFlow's order."""
+    whole = [getattr(one, "full_tensor", lambda one=one: one)() for one in model.parameters()]
+    arrays = (one.detach().numpy().T.copy() for one in whole)
+    return dict(zip(NAMES, arrays, strict=True))

@@ -1,0 +1,233 @@
+"""The tasks of lecture 26: the frameworks of today."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from labkit.exercises.judges.answers import function, number, numbers_in
+from labkit.exercises.judges.model_parallel import Case, Piece, on_ranks
+from labkit.exercises.task import Task, Unanswered, Wrong
+
+Spec = tuple[str | None, str | None]
+WHOLE: Spec = (None, None)
+ROWS: Spec = ("x", None)
+COLUMNS: Spec = (None, "x")
+# Shardings of A, B and the result, as JAX writes them, and the collective that they need.
+PRODUCTS: dict[tuple[Spec, Spec, Spec], str] = {
+    (ROWS, WHOLE, ROWS): "none",
+    (WHOLE, COLUMNS, COLUMNS): "none",
+    (COLUMNS, ROWS, WHOLE): "all-reduce",
+    (COLUMNS, ROWS, ROWS): "reduce-scatter",
+    (ROWS, WHOLE, WHOLE): "all-gather",
+    (WHOLE, COLUMNS, WHOLE): "all-gather",
+    (ROWS, ROWS, ROWS): "all-gather",
+    (WHOLE, WHOLE, WHOLE): "none",
+}
+BY_ROWS = [one for one in PRODUCTS if one[1] != COLUMNS]
+
+FINISHED = {"Alpa", "BytePS", "FairScale", "Horovod", "Mesh-TensorFlow", "MXNet"}
+RELEASED = {"DeepSpeed", "Flower", "JAX", "Megatron-Core", "NVFlare", "torchtitan"}
+
+
+def _collective(mine: Callable[..., Any]) -> None:
+    for specs, right in PRODUCTS.items():
+        found = mine(*specs)
+        if str(found).strip().casefold().replace("_", "-") != right:
+            raise Wrong(f"{_words(specs)}: it returned {reprlib.repr(found)}.")
+
+
+def _words(specs: tuple[Spec, Spec, Spec]) -> str:
+    return "A {}, B {}, C {}".format(*("P({!r}, {!r})".format(*one) for one in specs))
+
+
+def sharded_product(ranks: int, kind: int) -> Case:
+    """(comm, a, b, a_spec, b_spec, c_spec) → this rank's piece of a @ b."""
+    random = np.random.default_rng(kind)
+    specs = BY_ROWS[kind]
+    whole = random.normal(size=(12, 36)), random.normal(size=(36, 12))
+    a, b = (_shards(one, spec, ranks) for one, spec in zip(whole, specs, strict=False))
+    if specs[:2] == (COLUMNS, ROWS):
+        parts = {f"rank {rank}": a[rank] @ b[rank] for rank in range(ranks)}
+    else:
+        parts = {"the product": whole[0] @ whole[1]}
+    pieces = [
+        [Piece(f"C for {_words(specs)}", {who: c[rank] for who, c in sharded.items()})]
+        for sharded in [{who: _shards(c, specs[2], ranks) for who, c in parts.items()}]
+        for rank in range(ranks)
+    ]
+    ring = {"none": 0, "all-reduce": 2, "reduce-scatter": 1, "all-gather": 1}[PRODUCTS[specs]]
+    gathered = whole[1] if specs[1] == specs[0] == ROWS else whole[0] @ whole[1]
+    enough = ring * (ranks - 1) / ranks * gathered.nbytes
+    given = [(a[rank], b[rank], *specs) for rank in range(ranks)]
+    return Case(given, pieces, enough)
+
+
+def _shards(array: Any, spec: Spec, ranks: int) -> list[Any]:
+    return np.split(array, ranks, axis=spec.index("x")) if "x" in spec else [array] * ranks
+
+
+def _groups(mine: Callable[..., Any]) -> None:
+    for tensor, data, pipeline in ((2, 2, 4), (4, 2, 1), (1, 3, 2), (2, 3, 4), (1, 1, 1)):
+        ranks = np.arange(tensor * data * pipeline).reshape(pipeline, data, tensor)
+        for p, d, t in np.ndindex(ranks.shape):
+            rank = int(ranks[p, d, t])
+            found = mine(rank, tensor, data, pipeline)
+            size = f"With tensor={tensor}, data={data}, pipeline={pipeline}: rank {rank}'s"
+            if not isinstance(found, (tuple, list)) or len(found) != 3:
+                raise Wrong(f"It returned {reprlib.repr(found)}: return three lists of ranks.")
+            right = {"tensor": ranks[p, d], "data": ranks[p, :, t], "pipeline": ranks[:, d, t]}
+            for group, (name, members) in zip(found, right.items(), strict=True):
+                given = numbers_in(group, "three lists of ranks")
+                if given != members.tolist():
+                    raise Wrong(f"{size} {name} group is {members.tolist()}, not {group!r}.")
+
+
+def _retired(answer: Any) -> None:
+    known = {name.casefold(): name for name in FINISHED | RELEASED}
+    if answer == {...}:
+        raise Unanswered
+    if not isinstance(answer, set | frozenset | list | tuple):
+        raise Wrong('Write a set of names: retired = {"Alpa", ...}.')
+    given = {str(name).strip().casefold() for name in answer}
+    if unknown := sorted(given - set(known)):
+        raise Wrong(f"{unknown[0]!r} is not one of the twelve names in `projects`.")
+    for name in sorted(known[one] for one in given):
+        if name in RELEASED:
+            raise Wrong(f"{name} has a release after 2023. Look at its row of the table.")
+    if len(given) < len(FINISHED):
+        raise Wrong(f"All of these are right, and {len(FINISHED) - len(given)} more are missing.")
+
+
+TASKS = {
+    "26.retired": Task(
+        "Which of the twelve projects have no release after 2023? Write a set of names.",
+        _retired,
+        ("Look at the column 'last release' of the table.", "There are six of them."),
+        'retired = {"Alpa", "BytePS", "FairScale", "Horovod", "Mesh-TensorFlow", "MXNet"}',
+        "Some of it lives on: FairScale's FSDP in PyTorch, Alpa's search in XLA.",
+    ),
+    "26.collective": Task(
+        "Write my_collective(a, b, c): the shardings of A, B and of the result C = A @ B are "
+        'tuples such as ("x", None). Return the collective that a compiler must insert: "none", '
+        '"all-reduce", "reduce-scatter" or "all-gather".',
+        function(_collective),
+        (
+            "Look at the contraction dimension first: a[1] and b[0]. If both are sharded, each "
+            "rank has a part of the sum for all of C.",
+            "If both are sharded, is C wanted whole or in shards? One is an all-reduce.",
+            "Otherwise the product has the sharding (a[0], b[1]). Compare it with c. One case is "
+            "left: b[0] is sharded and a[1] is not, so the ranks need all of B.",
+        ),
+        """
+def my_collective(a, b, c):
+    if a[1] and b[0]:  # partial sums
+        return "reduce-scatter" if any(c) else "all-reduce"
+    if b[0] or (a[0], b[1]) != c:
+        return "all-gather"
+    return "none"
+""",
+        "This is the rule of Mesh-TensorFlow (2018) for einsum. FSDP is the case in which A (the "
+        "batch) and B (the weights) are both sharded by rows.",
+        difficulty=2,
+    ),
+    "26.partitioner": Task(
+        "Write my_matmul(comm, a, b, a_spec, b_spec, c_spec): a and b are this rank's shards. "
+        "Return this rank's piece of A @ B, with the cheapest collective. B and C are whole or "
+        "sharded by rows.",
+        on_ranks(
+            sharded_product,
+            *((ranks, kind) for ranks in (2, 3, 4, 1) for kind in range(len(BY_ROWS))),
+        ),
+        (
+            "Four cases: partial sums with C whole, partial sums with C by rows, B to be gathered, "
+            "C to be gathered. In all others a @ b is the answer.",
+            "all_gather and reduce_scatter of labkit.collectives.programs work in place: chunk "
+            "number rank of np.split(whole, ranks) is this rank's.",
+            "After reduce_scatter(comm, part), return np.split(part, ranks)[rank].",
+        ),
+        """
+def my_matmul(comm, a, b, a_spec, b_spec, c_spec):
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+
+    def gather(rows):
+        whole = np.zeros((ranks * len(rows), rows.shape[1]))
+        np.split(whole, ranks)[rank][:] = rows
+        programs.all_gather(comm, whole)
+        return whole
+
+    if b_spec[0] and not a_spec[1]:
+        b = gather(b)
+    c = a @ b
+    if a_spec[1] and b_spec[0] and c_spec[0]:
+        programs.reduce_scatter(comm, c)
+        c = np.split(c, ranks)[rank]
+    elif a_spec[1] and b_spec[0]:
+        programs.ring_all_reduce(comm, c)
+    elif a_spec[0] and not c_spec[0]:
+        c = gather(c)
+    return c
+""",
+        "A partitioner does this for every operation of a program, and chooses the shardings "
+        "that you did not write.",
+        difficulty=3,
+    ),
+    "26.warm_up": Task(
+        "Megatron-Core, 1F1B without interleaving, 8 stages, 16 micro-batches: how large is "
+        "num_warmup_microbatches on stage 5, counted from 0?",
+        number(2),
+        ("total_stages - current_stage - 1, and at most the number of micro-batches.",),
+        "answer = min(8 - 5 - 1, 16)",
+        "Your 1F1B of lecture 18 calls it ahead. PyTorch's Schedule1F1B counts one more, "
+        "warmup_chunks = 3, and takes that one out of its steady phase: the order is the same.",
+    ),
+    "26.nccl_sends": Task(
+        "NCCL's ring all-reduce on 8 GPUs: how many chunks does a GPU send in one round of the "
+        "loop in runRing?",
+        number(14),
+        ("The first part has k - 1 sends.", "The second part has as many."),
+        "answer = 2 * (8 - 1)",
+        "2 (k - 1), as in your ring of lecture 10.",
+    ),
+    "26.groups": Task(
+        "Write my_groups(rank, tensor, data, pipeline): the ranks of this rank's tensor, data and "
+        "pipeline group, as three sorted lists, in the order of Megatron-Core (tp-dp-pp).",
+        function(_groups),
+        (
+            "rank = t + tensor * (d + data * p). Compute t, d and p from rank with % and //.",
+            "Ranks of one tensor group differ in t only: they are neighbours.",
+            "Ranks of one pipeline group are tensor * data apart.",
+        ),
+        """
+def my_groups(rank, tensor, data, pipeline):
+    t = rank % tensor
+    d = rank // tensor % data
+    p = rank // (tensor * data)
+
+    def number(t, d, p):
+        return t + tensor * (d + data * p)
+
+    return (
+        [number(i, d, p) for i in range(tensor)],
+        [number(t, i, p) for i in range(data)],
+        [number(t, d, i) for i in range(pipeline)],
+    )
+""",
+        "torchtitan and DeepSpeed number the ranks in the same order.",
+        difficulty=2,
+    ),
+    "26.accumulation": Task(
+        "Which gradient_accumulation_steps makes the configuration fit?",
+        number(16),
+        (
+            "64 GPUs are divided by 4 parts and 2 stages first. How many replicas are left?",
+            "512 = 4 × accumulation × 8.",
+        ),
+        "answer = 512 / 4 / (64 / (4 * 2))",
+        "The documentation multiplies with the number of GPUs; the program multiplies with the "
+        "data-parallel size. Without model parallelism both are equal.",
+    ),
+}

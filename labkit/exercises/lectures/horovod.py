@@ -1,0 +1,333 @@
+"""The tasks of lecture 23, Horovod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from labkit.exercises.judges import frameworks
+from labkit.exercises.judges.answers import (
+    check_callable,
+    function,
+    has_blanks,
+    number,
+    same_as,
+    stopped,
+)
+from labkit.exercises.task import Task, Unanswered, Wrong
+from labkit.kinds import LabError
+
+if TYPE_CHECKING:
+    from labkit.collectives import Trace
+
+MOST_BYTES = 1000  # for a checksum; the weights of the judge are 8,000 bytes
+CHANGES = ("one value is larger by 1e-12", "two values are exchanged", "a sign is different")
+MIXED = [("a", "float32", 40), ("b", "float32", 40), ("c", "float16", 30), ("d", "float16", 30),
+         ("e", "float32", 200), ("f", "float32", 20), ("g", "float32", 80)]  # fmt: skip
+
+
+def _buffers(tensors: list[tuple[str, str, int]], threshold: int) -> list[list[str]]:
+    buffers: list[list[str]] = []
+    kind, used = "", 0
+    for name, dtype, size in tensors:
+        if not buffers or dtype != kind or used + size > threshold:
+            buffers.append([])
+            kind, used = dtype, 0
+        buffers[-1].append(name)
+        used += size
+    return buffers
+
+
+def _plain(one: Any) -> Any:
+    return list(one) if isinstance(one, tuple) else one
+
+
+def _fusion(mine: Callable[..., Any]) -> None:
+    cases = [(MIXED, limit) for limit in (100, 0, 10_000)]
+    for tensors, limit in [*cases, ([], 100), (MIXED[:2], 80), (MIXED[:2], 79)]:
+        found = mine(list(tensors), limit)
+        if not isinstance(found, list) or [*map(_plain, found)] != _buffers(tensors, limit):
+            raise Wrong(f"Called with {tensors!r}, {limit} it returned {found!r}.")
+
+
+def _checksum(answer: Any) -> Trace:
+    """Every rank must know whether all weights are equal, without sending the weights."""
+    check_callable(answer)
+    with stopped(20):
+        for ranks in (2, 3, 4):
+            for change in CHANGES:
+                _compare(answer, ranks, change)
+            trace = _compare(answer, ranks)
+        _compare(answer, 1)
+    return trace
+
+
+def _compare(answer: Callable[..., Any], ranks: int, change: str = "") -> Trace:
+    import numpy as np
+
+    from labkit import collectives
+
+    # Multiples of 2**-20: their sum has no rounding, and is the same in any order.
+    weights = np.random.default_rng(23).integers(-(2**21), 2**21, 1000) / 2**20
+    inputs, verdicts = [weights.copy() for _ in range(ranks)], dict[int, Any]()
+    changed = 0 if "sign" in change else ranks - 1
+    if "1e-12" in change:
+        inputs[changed][500] += 1e-12
+    elif "exchanged" in change:
+        inputs[changed][[3, 700]] = weights[[700, 3]]
+    elif change:
+        inputs[changed][0] *= -1
+
+    def program(comm: Any, buffer: Any) -> None:
+        verdicts[comm.Get_rank()] = answer(comm, buffer)
+
+    case = f"On {ranks} rank{'s' * (ranks > 1)}, "
+    case += f"on rank {changed} {change}" if change else "all weights equal"
+    try:
+        trace = collectives.run(program, inputs, timeout=10)
+    except LabError as fault:
+        if has_blanks(answer):
+            raise Unanswered from None
+        raise Wrong(f"{case}: {fault}") from None
+    for rank, verdict in sorted(verdicts.items()):
+        if (verdict is None or verdict is ...) and has_blanks(answer):
+            raise Unanswered
+        if not isinstance(verdict, (bool, np.bool_)):
+            raise Wrong(f"{case}: rank {rank} returned {verdict!r}, not True or False.", trace)
+        if verdict != (not change):
+            raise Wrong(f"{case}: rank {rank} returned {verdict}.", trace)
+    if (most := max(trace.bytes_sent)) > MOST_BYTES:
+        text = f"a rank sent {most:,} bytes. The weights have 8,000: send less."
+        raise Wrong(f"{case}: it is correct, but {text}", trace)
+    return trace
+
+
+def _train(rank: int, my_step: Any, images: Any, labels: Any, start: Any) -> Any:
+    """Three steps on a rank's shard, in Horovod's environment; the weights after them."""
+    import horovod.tensorflow as hvd  # type: ignore[import-not-found]
+    import numpy as np
+    import tensorflow as tf
+
+    hvd.init()
+    model = tf.keras.Sequential([tf.keras.layers.Dense(3, use_bias=False, input_shape=(5,))])
+    model.set_weights([np.array(start)])
+    optimizer = tf.keras.optimizers.SGD(0.5)
+    for x, y in zip(images, labels, strict=True):
+        mine = slice(rank, None, hvd.size())
+        my_step(hvd, tf, model, optimizer, tf.constant(x[mine]), tf.constant(y[mine]))
+    return model.get_weights()[0].tolist()  # lists: the versions of NumPy are different
+
+
+def _step(answer: Any) -> None:
+    """Three steps on two ranks must be those of one process with all images."""
+    import numpy as np
+
+    check_callable(answer)
+    random = np.random.default_rng(23)
+    images = random.normal(size=(3, 16, 5)).astype("float32")
+    labels = random.integers(0, 3, size=(3, 16))
+    start = random.normal(size=(5, 3)).astype("float32")
+    data = images.tolist(), labels.tolist(), start.tolist()
+    found = frameworks.run("horovod", _train, answer, *data, ranks=2)
+    serial = start.astype("float64")
+    for x, y in zip(images, labels, strict=True):
+        powers = np.exp(x @ serial)
+        serial -= 0.5 * x.T @ (powers / powers.sum(1, keepdims=True) - np.eye(3)[y]) / len(x)
+    if np.array_equal(found[0], start):
+        raise Wrong("After three steps the weights are those of the start.")
+    if not np.allclose(found[0], found[1], atol=1e-6):
+        raise Wrong("After three steps the two ranks hold different weights.")
+    if not np.allclose(found[0], serial, atol=1e-5):
+        raise Wrong(
+            "The two ranks hold equal weights, but not those of one process with all images."
+        )
+
+
+def _begin(rank: int, my_start: Any) -> Any:
+    """What a rank holds after my_start, in Horovod's environment, and what it held before."""
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+
+    hvd.init()
+    layers = [tf.keras.layers.Dense(4, input_shape=(3,)), tf.keras.layers.BatchNormalization()]
+    model = tf.keras.Sequential(layers)
+    model.set_weights([each + rank + 1.0 for each in model.get_weights()])
+    before = [each.tolist() for each in model.get_weights()]
+    optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9)
+    optimizer.iterations.assign(100 if rank == 0 else 0)
+    my_start(hvd, model, optimizer)
+    after = [each.tolist() for each in model.get_weights()]
+    return before, after, int(optimizer.iterations), len(optimizer.variables)
+
+
+def _start(answer: Any) -> None:
+    """All of rank 0's state on every rank, the optimizer's too."""
+    check_callable(answer)
+    results = frameworks.run("horovod", _begin, answer, ranks=2)
+    names = ("kernel", "bias", "gamma", "beta", "moving mean", "moving variance")
+    wanted = results[0][0]
+    for rank, (_, found, iterations, variables) in enumerate(results):
+        for name, one, right in zip(names, found, wanted, strict=True):
+            if one != right:
+                raise Wrong(f"Rank {rank} does not hold the {name} that rank 0 had before.")
+        if variables < 5:  # the count of updates, and a momentum for each of four variables
+            raise Wrong(f"On rank {rank} the optimizer has no momentum yet.")
+        if iterations != 100:
+            raise Wrong(f"On rank {rank} the optimizer counts {iterations} updates, on rank 0 100.")
+
+
+TASKS = {
+    "23.gpu": Task(
+        "8 ranks run on 2 machines with 4 GPUs each; ranks 0 to 3 are on the first machine. Which "
+        "number has the GPU that rank 6 uses, on its machine?",
+        number(2),
+        ("gpus[hvd.local_rank()]: local_rank counts on each machine from 0.",),
+        "answer = 6 - 4  # its local_rank",
+        "The GPUs of a machine are numbered from 0 on every machine, and so is local_rank.",
+    ),
+    "23.step": Task(
+        "Write my_step(hvd, tf, model, optimizer, images, labels): one training step of a rank on "
+        "its own images. The model returns logits; the loss is the mean cross-entropy. The judge "
+        "compares three steps on two ranks with one process that has all images.",
+        _step,
+        (
+            "with tf.GradientTape() as tape: compute the loss with "
+            "tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True).",
+            "tape = hvd.DistributedGradientTape(tape), before tape.gradient.",
+            "optimizer.apply_gradients takes pairs of a gradient and a variable.",
+        ),
+        """
+def my_step(hvd, tf, model, optimizer, images, labels):
+    loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    with tf.GradientTape() as tape:
+        loss = loss_of(labels, model(images, training=True))
+    tape = hvd.DistributedGradientTape(tape)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    return loss
+""",
+        "The mean of the ranks' mean gradients is the mean over all images, if shards are equal.",
+        difficulty=2,
+        environment="horovod",
+    ),
+    "23.start": Task(
+        "Write my_start(hvd, model, optimizer), to be called before the first step. After it every "
+        "rank holds the state of rank 0: all variables of the model, and those of the optimizer, "
+        "which must exist by then.",
+        _start,
+        (
+            "hvd.broadcast_variables(list, root_rank=0).",
+            "optimizer.build(model.trainable_variables) makes the optimizer's variables.",
+            "model.variables has more than model.trainable_variables: the moving averages.",
+        ),
+        """
+def my_start(hvd, model, optimizer):
+    optimizer.build(model.trainable_variables)
+    hvd.broadcast_variables(model.variables, root_rank=0)
+    hvd.broadcast_variables(optimizer.variables, root_rank=0)
+""",
+        "Without the optimizer's state, a training that resumes from rank 0's checkpoint has other "
+        "momenta on each rank.",
+        difficulty=2,
+        environment="horovod",
+    ),
+    "23.passes": Task(
+        "A program runs 6 epochs on 4 ranks, and on every rank its dataset has all 60,000 images. "
+        "How many times is each image processed?",
+        number(24, "times"),
+        ("Each rank does 6 epochs with all images.",),
+        "answer = 4 * 6",
+        "Four times the work of one process, in no less time. With shards it would be 6 times.",
+    ),
+    "23.steps": Task(
+        "Write my_steps(images, batch, ranks): how many steps per epoch can every rank do with its "
+        "shard? The last batch is dropped if it is not full, and so are images that are left over.",
+        same_as(
+            lambda images, batch, ranks: images // ranks // batch,
+            (60_000, 128, 1),
+            (60_000, 128, 2),
+            (60_000, 128, 7),
+            (1000, 10, 3),
+            (31, 8, 4),
+        ),
+        ("A rank has images // ranks images, at least.", "Count the full batches of these."),
+        """
+def my_steps(images, batch, ranks):
+    return images // ranks // batch
+""",
+        "All ranks must do the same number of steps: an all-reduce needs all of them.",
+    ),
+    "23.warm_up": Task(
+        "Write my_rate(step, base, ranks, warm_up): the learning rate of a step. It is base at "
+        "step 0, grows by the same amount with each step, and is base × ranks from warm_up on.",
+        same_as(
+            lambda step, base, ranks, end: base * (1 + (ranks - 1) * min(1, step / end)),
+            (0, 0.1, 4, 10),
+            (5, 0.1, 4, 10),
+            (10, 0.1, 4, 10),
+            (99, 0.1, 4, 10),
+            (3, 0.02, 1, 7),
+            (250, 0.1, 32, 500),
+        ),
+        (
+            "The factor grows from 1 to ranks: by ranks - 1 in warm_up steps.",
+            "min(1, step / warm_up) is the share of the warm-up that is done.",
+        ),
+        """
+def my_rate(step, base, ranks, warm_up):
+    return base * (1 + (ranks - 1) * min(1, step / warm_up))
+""",
+        "Horovod's callback is one step ahead: its first step has already done 1 / warm_up.",
+        difficulty=2,
+    ),
+    "23.checksum": Task(
+        "Write my_equal(comm, weights): on every rank True if all ranks hold the same weights, and "
+        "False if not. A rank may send at most 1,000 bytes; the weights have 8,000.",
+        _checksum,
+        (
+            "zlib.crc32(weights.tobytes()) is a number below 2**32 that depends on every bit and "
+            "on the order. A sum would not notice two values that are exchanged.",
+            "All numbers are equal if the largest is the smallest. programs.ring_all_reduce(comm, "
+            'array, op="max") leaves the largest on every rank.',
+            "The smallest of a is minus the largest of -a: one all-reduce of two numbers will do.",
+        ),
+        """
+import zlib
+
+def my_equal(comm, weights):
+    checksum = float(zlib.crc32(weights.tobytes()))
+    both = np.array([checksum, -checksum])
+    programs.ring_all_reduce(comm, both, op="max")
+    return bool(both[0] == -both[1])
+""",
+        "A few bytes instead of the weights. Python's hash() will not do: in each process it gives "
+        "another number for the same bytes.",
+        difficulty=2,
+    ),
+    "23.fusion": Task(
+        "Write my_buffers(tensors, threshold): lists of names, one list for each fused all-reduce. "
+        "tensors is a list of (name, dtype, bytes) in the order in which they are ready; the order "
+        "stays. A buffer has one dtype and at most threshold bytes; only a tensor that is larger "
+        "has a larger buffer, alone.",
+        function(_fusion),
+        (
+            "Go through the tensors, and keep the dtype and the bytes of the newest buffer.",
+            "A new buffer begins if there is none, if the dtype is another, or if it would be too "
+            "large.",
+        ),
+        """
+def my_buffers(tensors, threshold):
+    buffers = []
+    for name, dtype, size in tensors:
+        if not buffers or dtype != last or used + size > threshold:
+            buffers.append([])
+            last, used = dtype, 0
+        buffers[-1].append(name)
+        used += size
+    return buffers
+""",
+        "Horovod also looks a little ahead: it may take a later tensor of the same dtype if the "
+        "skipped ones are small (FuseResponses in controller.cc).",
+        difficulty=2,
+    ),
+}

@@ -1,0 +1,145 @@
+"""Lecture 26: its judges, the published orders of ranks, and that table and timeline agree."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+
+import labkit
+from labkit.collectives import programs
+from labkit.exercises import check, tasks
+from labkit.exercises.lectures import frameworks
+from tests.exercises.cells import value
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = nbformat.read(ROOT / "notebooks" / "26_frameworks_today.ipynb", as_version=4)
+ROWS = [
+    [column.strip() for column in line.strip("|").split(" | ")]
+    for cell in NOTEBOOK.cells
+    if cell.id == "today-04"
+    for line in cell.source.splitlines()
+    if line.startswith("| ") and not line.startswith("| project")
+]
+# Megatron-LM, megatron/core/parallel_state.py, initialize_model_parallel: 16 GPUs, tensor 2,
+# pipeline 4 (commit d98e8a6).
+TENSOR = [[n, n + 1] for n in range(0, 16, 2)]
+DATA = [[0, 2], [1, 3], [4, 6], [5, 7], [8, 10], [9, 11], [12, 14], [13, 15]]
+PIPELINE = [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]]
+
+
+def solution(name):
+    return value(tasks()[name].solution.strip() + "\n")
+
+
+def test_the_groups_are_those_that_megatron_publishes():
+    groups = solution("26.groups")
+    for rank in range(16):
+        found = groups(rank, 2, 2, 4)
+        for group, published in zip(found, (TENSOR, DATA, PIPELINE), strict=True):
+            assert group in published
+            assert rank in group
+
+
+def test_the_order_of_lecture_20_is_not_that_of_megatron():
+    def pipeline_before_data(rank, tensor, data, pipeline):
+        t, p, d = rank % tensor, rank // tensor % pipeline, rank // (tensor * pipeline)
+        ranks = np.arange(tensor * data * pipeline).reshape(data, pipeline, tensor)
+        return [group.tolist() for group in (ranks[d, p], ranks[:, p, t], ranks[d, :, t])]
+
+    assert "data group" in check("26.groups", pipeline_before_data).text
+
+
+def gathered(comm, piece, axis):
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    whole = np.zeros((ranks, *np.moveaxis(piece, axis, 0).shape))
+    whole[rank] = np.moveaxis(piece, axis, 0)
+    programs.all_gather(comm, whole)
+    return np.moveaxis(np.concatenate(whole), 0, axis)
+
+
+def everything_gathered(comm, a, b, *specs):
+    a, b = (
+        gathered(comm, one, spec.index("x")) if "x" in spec else one
+        for one, spec in zip((a, b), specs, strict=False)
+    )
+    c = a @ b
+    return np.split(c, comm.Get_size())[comm.Get_rank()] if specs[2][0] else c
+
+
+def all_reduced(comm, a, b, a_spec, b_spec, c_spec):
+    if b_spec[0] and not a_spec[1]:
+        b = gathered(comm, b, 0)
+    c = a @ b
+    if a_spec[1]:
+        programs.ring_all_reduce(comm, c)
+        return np.split(c, comm.Get_size())[comm.Get_rank()] if c_spec[0] else c
+    return gathered(comm, c, 0) if a_spec[0] and not c_spec[0] else c
+
+
+def no_sum(comm, a, b, *specs):
+    return a @ b if a.shape[1] == len(b) else a @ gathered(comm, b, 0)
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [(everything_gathered, "are enough"), (all_reduced, "are enough"), (no_sum, "is missing")],
+)
+def test_a_partitioner_that_sends_too_much_or_forgets_the_sum_is_not_right(program, says):
+    assert says in check("26.partitioner", program).text
+
+
+def test_the_rule_that_forgets_a_gather_is_shown_the_case():
+    def contraction_only(a, b, c):
+        return "all-reduce" if a[1] and b[0] else "none"
+
+    assert "C P('x', None)" in check("26.collective", contraction_only).text
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        ({"Alpa", "JAX"}, "JAX has a release"),
+        ({"Alpa", "Megatron-LM"}, "megatron-lm"),
+        (["Alpa"], "5 more"),
+        ("Alpa", "set"),
+    ],
+)
+def test_a_wrong_list_of_projects_is_refused_with_the_name(names, says):
+    assert says in check("26.retired", names).text
+
+
+def test_the_table_of_what_jax_inserts_follows_the_rule_of_the_exercise():
+    (source,) = (cell.source for cell in NOTEBOOK.cells if "by_jax = {" in cell.source)
+    space = {"labkit": labkit}
+    exec(source, space)
+    for specs, (rule, _) in space["by_jax"].items():
+        parsed = tuple(eval(spec, {"P": lambda *axes: axes}) for spec in specs)
+        assert frameworks.PRODUCTS[parsed] == rule
+
+
+def test_every_row_of_the_map_has_a_source():
+    assert len(ROWS) > 20
+    for row in ROWS:
+        assert len(row) == 5, row
+        assert re.search(r"\]\(https://\S+\)", row[-1]), row
+
+
+def test_the_timeline_shows_the_last_releases_of_the_table():
+    path = ROOT / "images" / "frameworks_today.py"
+    spec = importlib.util.spec_from_file_location("frameworks_today", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    lanes = {name: one for lane in module.LANES.values() for name, one in lane.items()}
+    for name in frameworks.FINISHED:
+        (row,) = (row for row in ROWS if row[0].startswith(name))
+        year = lanes[name][1]
+        assert year is not None
+        assert year <= 2023
+        assert str(year) in row[2]
+        assert f"{name} {year}" in module.ALT
+    for row in ROWS:
+        if row[0].partition(" ")[0].strip(":,") in frameworks.RELEASED:
+            assert re.search(r"202[4-6]", row[2]), row
