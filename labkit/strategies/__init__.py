@@ -14,7 +14,7 @@ from labkit.strategies import checkpoints, parameter_server
 from labkit.strategies.drills import DrillRecord, drill
 from labkit.strategies.sharding import Sharding, sharding
 from labkit.strategies.table import SupportTable, support_table
-from labkit.strategies.workers import Workers, save_once, workers
+from labkit.strategies.workers import Workers, workers
 
 __all__ = [
     "DrillRecord",
@@ -24,7 +24,6 @@ __all__ = [
     "checkpoints",
     "drill",
     "parameter_server",
-    "save_once",
     "sharding",
     "workers",
 ]

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from labkit import plain
 from labkit.arguments import number
 from labkit.cluster import Cluster, Outcome, RunHandle
 from labkit.kinds import Kind, LabError, measured, percent_text, seconds_text
@@ -35,7 +34,6 @@ LIMIT = 60.0  # seconds for each run of a drill
 GIVES_UP, TAKES = "gives up: ", "takes "
 
 
-@plain.stored
 @dataclass(frozen=True)
 class DrillEvent:
     """Something that happened: seconds after the start, to whom, what."""
@@ -45,7 +43,6 @@ class DrillEvent:
     what: str
 
 
-@plain.stored
 @dataclass(frozen=True, repr=False)
 class DrillRecord:
     """A fault that was caused on purpose, and what the strategy made of it."""

@@ -17,7 +17,6 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from labkit import plain
 from labkit.arguments import number, whole
 from labkit.cluster import Cluster, tf_config
 from labkit.hardware.devices import import_tensorflow
@@ -35,7 +34,6 @@ STALLED = 20.0  # seconds without an update after which the chief gives up
 POLL = 0.01  # seconds between two reads of the server's counter
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Update:
     """One step: a worker fetched the weights, computed a gradient, and the server applied it."""
@@ -54,7 +52,6 @@ class Update:
         return self.written - self.read - 1
 
 
-@plain.stored
 @dataclass(frozen=True, repr=False)
 class ParameterServerRun:
     """A training with a parameter server: its updates, and how the server counted them."""

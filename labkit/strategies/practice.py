@@ -22,9 +22,9 @@ STEPS, BATCH, RATE, SEED = 20, 120, 0.1, 0  # 120 divides evenly among 2, 3 and 
 @cache
 def practice_data() -> Dataset:
     """As many images as one epoch of `STEPS` steps takes, the same in every process."""
-    train = synthetic_images(STEPS * BATCH, (28, 28), 10, test=False)
-    test = synthetic_images(1000, (28, 28), 10, test=True)
-    return Dataset("MNIST", "synthetic", *train, *test, classes=10)
+    train = synthetic_images(STEPS * BATCH, test=False)
+    test = synthetic_images(1000, test=True)
+    return Dataset("MNIST", "synthetic", *train, *test)
 
 
 def practice_job(replicas: Any, **changed: Any) -> Job:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit import plain
 from labkit.arguments import whole
 from labkit.cluster import Cluster
 from labkit.hardware import machine_text
@@ -26,7 +25,6 @@ POLICIES = ("auto", "data", "file", "off")
 TIMEOUT = 60.0  # seconds for one policy
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Shard:
     """What one worker read in an epoch under one policy: its part of each global batch."""
@@ -41,7 +39,6 @@ class Shard:
         return " | ".join(" ".join(map(str, batch)) or "–" for batch in self.batches) or "–"
 
 
-@plain.stored
 @dataclass(frozen=True, repr=False)
 class Sharding:
     """The images that each worker read, under each of tf.data's policies."""

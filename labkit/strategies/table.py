@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from labkit import plain
 from labkit.cluster import Cluster, fork_client
 from labkit.hardware import machine_text, replicas
 from labkit.hardware.devices import import_tensorflow
@@ -40,7 +39,6 @@ HEAD = ("strategy", "placed on", "processes", "runs", "works", "from one device"
 Weights = list[Any]
 
 
-@plain.stored
 @dataclass(frozen=True)
 class Row:
     """One strategy that was run: how far it ended from one device, or why it does not work."""
@@ -57,7 +55,6 @@ class Row:
     """Why it does not work; empty when it does."""
 
 
-@plain.stored
 @dataclass(frozen=True, repr=False)
 class SupportTable:
     """Every strategy that was run here and now, with the installed versions."""

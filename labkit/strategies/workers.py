@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from labkit.arguments import number
@@ -20,9 +19,8 @@ from labkit.cluster import tf_config
 from labkit.hardware import survey
 from labkit.hardware.devices import import_tensorflow, logical_gpus, use_memory_growth
 from labkit.kinds import LabError
-from labkit.training.job import Job
 
-__all__ = ["Workers", "save_once", "workers"]
+__all__ = ["Workers", "workers"]
 
 
 @dataclass(frozen=True)
@@ -35,11 +33,6 @@ class Workers:
     """The number of this worker."""
     processes: int
     _strategy: Any = field(repr=False, compare=False)
-
-    @property
-    def chief(self) -> bool:
-        """Whether this worker writes the files: the first does."""
-        return self.index == 0
 
     def strategy(self, reduction: str | None = None) -> Any:
         """TensorFlow's strategy."""
@@ -55,21 +48,6 @@ class Workers:
         words = f"{self.processes} worker{'s' if self.processes > 1 else ''}"
         each = self.count // self.processes
         return f"{words} with {each} replicas each" if each > 1 else words
-
-    def total(self, value: float) -> float:
-        """The sum of all workers' values: an all-reduce, so every worker must call it.
-
-        >>> right = me.total(right_here)                    # doctest: +SKIP
-        """
-        tf = import_tensorflow()
-        each = self.count // self.processes
-        mine = self._strategy.experimental_distribute_values_from_function(
-            # The value of a worker counts once, however many devices it has.
-            lambda context: tf.constant(
-                0.0 if context.replica_id_in_sync_group % each else float(value), tf.float64
-            )
-        )
-        return float(self._strategy.reduce("sum", mine, axis=None))
 
     def __str__(self) -> str:
         return f"worker {self.index} of {self.describe()}"
@@ -114,22 +92,3 @@ def _share_a_gpu() -> bool:
     if not logical_gpus():
         return False
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > len(survey().gpus)
-
-
-def save_once(job: Job, folder: str | Path) -> Path:
-    """The chief writes `model.keras`; the others wait until it is there. All must call it."""
-    me, path = job.replicas, Path(folder) / "model.keras"
-    if getattr(me, "chief", True):
-        draft = path.with_name(f"draft.{os.getpid()}.keras")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            job.model.save(draft)
-            draft.replace(path)  # a reader finds a whole file or none
-        except OSError as fault:
-            raise LabError(
-                f"The model could not be written to {str(folder)!r}: {fault.strerror or fault}. "
-                "Give a folder that you may write to, on a disk with room."
-            ) from fault
-    if isinstance(me, Workers):
-        me.total(0.0)  # a barrier
-    return path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from labkit import plain
 from labkit.kinds import LabError, measured
 from labkit.strategies import sharding
 from labkit.strategies.sharding import Shard, Sharding
@@ -23,7 +22,6 @@ def test_images_are_sharded_as_the_policy_says():
     assert read.verdict("off") == "every image 2 times, once on each worker"
     assert "fewer files than workers" in read.verdict("file")
     assert read.verdict("auto") == read.verdict("file")
-    assert plain.load(plain.dump(read)) == read
     for text in read._repr_mimebundle_().values():
         assert "0 1 | 4 5" in text
 
