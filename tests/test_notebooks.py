@@ -15,7 +15,7 @@ from ipykernel.ipkernel import IPythonKernel
 from labkit import publish
 
 ROOT = Path(__file__).parent.parent
-PATHS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+PATHS = sorted((ROOT / "notebooks").glob("[0-9c]*.ipynb"))  # with the capstone project
 LARGEST = 2_000_000  # bytes; more is slow to open and to show on a web page
 LONGEST = 25  # lines of a code cell
 PICTURE = re.compile(r'labkit\.picture\("(\w+)"\)')
