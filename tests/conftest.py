@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import pytest
+import wrapt
 
 import labkit
 from labkit.exercises import attempts
 
 
+@wrapt.when_imported("tensorflow")
+def _split_the_cpu(_):
+    """Whichever test is the first to import TensorFlow: once it runs, it cannot be split."""
+    labkit.replicas(4, devices="cpu")
+
+
 @pytest.fixture(scope="session")
 def four():
-    """Four replicas, split before anything else uses TensorFlow: afterwards it is too late."""
     return labkit.replicas(4, devices="cpu")
 
 
