@@ -36,14 +36,19 @@ def test_a_program_is_the_text_of_its_lecture(path):
     assert "\n".join(taught).split() == written.split()
 
 
-def test_a_program_runs_without_labkit_and_without_a_network(tmp_path):
+@pytest.mark.parametrize(
+    "paths",
+    [PROGRAMS[:3], pytest.param(PROGRAMS[3:], marks=pytest.mark.stress)],
+    ids=["light", "heavy"],
+)
+def test_programs_run_without_labkit_and_without_a_network(paths, tmp_path):
     (tmp_path / "labkit.py").write_text("raise ImportError('not installed')", encoding="utf-8")
     alone = {
         "KERAS_HOME": str(tmp_path), "PYTHONPATH": str(tmp_path),
         "https_proxy": "http://127.0.0.1:9",
     }  # fmt: skip
     copies = []
-    for path in PROGRAMS:
+    for path in paths:
         text = path.read_text(encoding="utf-8")
         now, smaller = SMALLER.get(path.stem, ("", ""))
         assert now in text
