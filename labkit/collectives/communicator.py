@@ -237,6 +237,9 @@ class Communicator:
             return getattr(sys.modules.get("mpi4py.MPI"), "COMM_NULL", None)
         return Communicator(self._run, self._rank, context)
 
+    def Free(self) -> None:
+        """Give back what Split made: MPI needs it, here nothing is held."""
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)

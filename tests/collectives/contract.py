@@ -250,3 +250,4 @@ def programs_of_the_library_run_in_a_part_of_the_ranks(comm, buffer):
     odd = comm.Split(comm.Get_rank() % 2)
     programs.ring_all_reduce(odd, buffer)
     odd.Barrier()
+    odd.Free()
