@@ -7,6 +7,6 @@
 """
 
 from labkit.telemetry.recording import read as replay
-from labkit.telemetry.spans import mark
+from labkit.telemetry.spans import span
 
-__all__ = ["mark", "replay"]
+__all__ = ["replay", "span"]

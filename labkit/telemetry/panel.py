@@ -75,10 +75,10 @@ class Panel:
             raise
         _newest = self
 
-    def span(self, name: str, images: float | None = None) -> spans.Mark:
-        """Mark what happens inside: `with panel.span("epoch 3", images=60_000): ...`"""
+    def span(self, name: str, images: float | None = None) -> spans.OpenSpan:
+        """A span of what happens inside: `with panel.span("epoch 3", images=60_000): ...`"""
         self._must_live(f"the span {name!r}")
-        return spans.Mark(name, images, (self._on_span,))
+        return spans.OpenSpan(name, images, (self._on_span,))
 
     def table(self) -> SpanTable:
         """Seconds, utilisation, memory, joules and images per joule of every span."""

@@ -2,7 +2,7 @@
 
 >>> heard = []
 >>> with listening(heard.append):
-...     with mark("epoch 1", images=60_000):
+...     with span("epoch 1", images=60_000):
 ...         pass
 >>> [(span.name, span.end is None) for span in heard]
 [('epoch 1', True), ('epoch 1', False)]
@@ -49,7 +49,7 @@ def listening(listener: Listener) -> Iterator[None]:
             _listeners = tuple(one for one in _listeners if one != listener)
 
 
-class Mark:
+class OpenSpan:
     """A span that is open. It ends with its block, or with `end()`; whichever comes first."""
 
     def __init__(self, name: str, images: float | None, listeners: tuple[Listener, ...]) -> None:
@@ -67,7 +67,7 @@ class Mark:
         self.end()
 
     def end(self, images: float | None = None) -> None:
-        """Now; `images` if they are known only now. A mark ends once."""
+        """Now; `images` if they are known only now. A span ends once."""
         self._end(_count(images) or self._span.images)
 
     def _end(self, images: float | None) -> None:
@@ -80,15 +80,15 @@ class Mark:
             listener(self._span)
 
 
-def mark(name: str, images: float | None = None) -> Mark:
+def span(name: str, images: float | None = None) -> OpenSpan:
     """Begin a span. It ends with its block, or with its `end()`.
 
-    >>> with mark("epoch 3", images=60_000):
+    >>> with span("epoch 3", images=60_000):
     ...     pass
 
     Spans may lie in one another and may overlap; one that an exception leaves has ended.
     """
-    return Mark(name, images, _listeners)
+    return OpenSpan(name, images, _listeners)
 
 
 def one_line(name: object) -> str:
@@ -102,14 +102,14 @@ def one_line(name: object) -> str:
 
 
 class Cells:
-    """Marks each cell of a notebook for a listener, from now on until `unfollow()`.
+    """Announces each cell of a notebook to a listener, from now on until `unfollow()`.
 
-    `shell` is IPython's; the cell in which this is made is not marked.
+    `shell` is IPython's; not the cell in which this is made.
     """
 
     def __init__(self, shell: Any, listener: Listener) -> None:
         self._shell, self._listener = shell, listener
-        self._cell: Mark | None = None
+        self._cell: OpenSpan | None = None
         self._lock = threading.Lock()
         self._request = _request(shell)  # what the kernel is busy with
         self._said = time.monotonic()
@@ -117,7 +117,7 @@ class Cells:
         shell.events.register("post_run_cell", self._ends)
 
     def unfollow(self) -> None:
-        """Mark no more cells."""
+        """Announce no more cells."""
         self._shell.events.unregister("pre_run_cell", self._begins)
         self._shell.events.unregister("post_run_cell", self._ends)
 
@@ -140,7 +140,7 @@ class Cells:
             self._request = _request(self._shell)
         # IPython has counted on, but In has not grown yet.
         name = cell_name(info.raw_cell or "", len(self._shell.user_ns["In"]))
-        self._cell = Mark(name, None, (self._listener,))
+        self._cell = OpenSpan(name, None, (self._listener,))
 
     def _ends(self, _result: Any) -> None:
         with self._lock:

@@ -9,7 +9,7 @@ from labkit.arguments import one_of, whole
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import Kind, LabError, measured
 from labkit.progress import progress
-from labkit.telemetry.spans import mark
+from labkit.telemetry.spans import span
 from labkit.training.history import Epoch, History, Score
 from labkit.training.inputs import Inputs, batch_sizes, epoch_order, in_memory, scale_images
 from labkit.training.models import MODELS
@@ -220,8 +220,8 @@ class Job:
         stride = max(STEPS_PER_CALL, -(-self.steps_per_epoch // CALLS_PER_EPOCH))
         began = time.perf_counter()
         # A panel shows the epoch as a span; without a panel this costs nothing.
-        span = mark(name.partition(" of ")[0], self.images)
-        with span, progress(name, self.steps_per_epoch) as advanced:
+        epoch = span(name.partition(" of ")[0], self.images)
+        with epoch, progress(name, self.steps_per_epoch) as advanced:
             for first in range(0, self.steps_per_epoch, stride):
                 count = min(stride, self.steps_per_epoch - first)
                 self.run_steps(order, tf.constant(first), tf.constant(count))

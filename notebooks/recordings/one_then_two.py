@@ -7,7 +7,7 @@ import time
 
 import labkit
 from labkit import training
-from labkit.telemetry import mark
+from labkit.telemetry import span
 
 SECONDS = 5
 
@@ -21,8 +21,8 @@ jobs = {
 for name, job in jobs.items():
     time.sleep(1)
     epochs, end = 0, time.monotonic() + SECONDS
-    with mark(name) as span:
+    with span(name) as trained:
         while time.monotonic() < end:
             job.steps(job.steps_per_epoch)
             epochs += 1
-        span.end(images=epochs * job.images)
+        trained.end(images=epochs * job.images)

@@ -17,10 +17,10 @@ from tests.telemetry.recorders import until
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys, time
-from labkit.telemetry.spans import mark
+from labkit.telemetry.spans import span
 memory = bytearray(b"x") * 200_000_000
 for epoch in (1, 2):
-    with mark(f"epoch {epoch}", 1000):
+    with span(f"epoch {epoch}", 1000):
         time.sleep(0.4)
 print("trained")
 sys.exit(3)

@@ -16,7 +16,7 @@ from labkit.telemetry.spans import (
     SPANS_TO,
     Cells,
     listening,
-    mark,
+    span,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -30,31 +30,31 @@ def heard():
 
 
 def names(told):
-    return [(span.name, "begins" if span.end is None else "ends") for span in told]
+    return [(one.name, "begins" if one.end is None else "ends") for one in told]
 
 
 def test_both_edges_are_announced_once(heard):
-    with mark("epoch 1", images=60_000) as one:
+    with span("epoch 1", images=60_000) as one:
         assert names(heard) == [("epoch 1", "begins")]
         one.end()
     first, last = heard
     assert (last.name, last.images) == ("epoch 1", 60_000)
     assert first.start == last.start <= last.end
-    with mark("counted") as counted:
+    with span("counted") as counted:
         counted.end(images=128)
-    with pytest.raises(ZeroDivisionError), mark("broken", 60_000):
+    with pytest.raises(ZeroDivisionError), span("broken", 60_000):
         _ = 1 / 0
     assert names(heard)[2:] == [(n, e) for n in ("counted", "broken") for e in ("begins", "ends")]
-    assert [span.images for span in heard[3::2]] == [128, None]
+    assert [one.images for one in heard[3::2]] == [128, None]
 
 
 @pytest.mark.parametrize("images", [0, "many"])
 def test_images_must_be_a_number_above_zero(heard, images):
     with pytest.raises(LabError, match="images"):
-        mark("one", images)
-    with pytest.raises(LabError, match="images"), mark("two") as two:
+        span("one", images)
+    with pytest.raises(LabError, match="images"), span("two") as two:
         two.end(images)
-    assert [(span.name, span.images) for span in heard] == [("two", None), ("two", None)]
+    assert [(one.name, one.images) for one in heard] == [("two", None), ("two", None)]
 
 
 # Cells
@@ -80,11 +80,11 @@ def test_each_cell_is_a_span_until_that_is_ended(shell):
     told = []
     cells = Cells(shell, told.append)
     shell.run("import math\nmath.pi")
-    shell.run("2", lambda: mark("nothing listens to this").end())
+    shell.run("2", lambda: span("nothing listens to this").end())
     cells.unfollow()
     shell.run("3")
     begun = ["[1] math.pi", "[1] math.pi", "[2] 2", "[2] 2"]
-    assert [span.name for span in told] == begun
+    assert [one.name for one in told] == begun
     assert all(not callbacks for callbacks in shell.events.callbacks.values())
 
 
@@ -95,8 +95,8 @@ def test_another_program_adds_its_spans_to_a_recording_and_loads_nothing_heavy(t
     file = tmp_path / "r.jsonl"
     file.write_text(line(Header("here", "now", 0.1, 0.0)) + "\n")
     program = (
-        "import sys\nfrom labkit.telemetry.spans import mark\n"
-        "with mark('epoch 1', 10): pass\nprint(*sys.modules)"
+        "import sys\nfrom labkit.telemetry.spans import span\n"
+        "with span('epoch 1', 10): pass\nprint(*sys.modules)"
     )
     answer = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60,
