@@ -10,6 +10,7 @@ import argparse
 import importlib
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -146,6 +147,7 @@ def _lab(extra: Sequence[str]) -> int:
             f"The course's notebooks are not in {Path.cwd()} or above it. "
             "Go to the folder that you cloned, where notebooks/ lies, and try again."
         )
+    _check_runtime_folder()
     command = [
         sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}",
         "--ServerApp.contents_manager_class=labkit.contents.Contents",
@@ -155,6 +157,21 @@ def _lab(extra: Sequence[str]) -> int:
         command.append("--allow-root")
     # JupyterLab replaces this process, so that Ctrl-C reaches it.
     os.execv(sys.executable, [*command, *extra])
+
+
+def _check_runtime_folder() -> None:
+    """Without a folder that it can write in, JupyterLab ends in a traceback of two pages."""
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    folder = Path(jupyter_runtime_dir())
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as fault:
+        raise LabError(
+            f"JupyterLab cannot write in {folder} ({fault.strerror}). Start it with a home folder "
+            "that you can write in, such as: make lab HOME=/tmp/$USER"
+        ) from fault
 
 
 if __name__ == "__main__":

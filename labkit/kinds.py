@@ -13,10 +13,12 @@ modelled: ring all-reduce, 2(n-1)/n of the bytes
 from __future__ import annotations
 
 import math
+import textwrap
 from dataclasses import dataclass
 from typing import Literal, Self
 
 __all__ = [
+    "WIDTH",
     "Kind",
     "LabError",
     "Quantity",
@@ -30,7 +32,10 @@ __all__ = [
     "ratio_text",
     "recorded",
     "seconds_text",
+    "wrapped",
 ]
+
+WIDTH = 96  # letters in an output of JupyterLab at 1200 px; it breaks longer lines inside words
 
 
 class LabError(Exception):
@@ -41,7 +46,7 @@ class LabError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """What IPython prints in place of a traceback."""
-        return [f"LabError: {self}"]
+        return [wrapped(f"LabError: {self}")]
 
 
 @dataclass(frozen=True)
@@ -162,6 +167,17 @@ def _three_digits(value: float) -> str:
     if size >= 9.995:
         return f"{value:.1f}"
     return f"{value:.2f}"
+
+
+def wrapped(text: str, width: int = WIDTH) -> str:
+    """Each line broken between words, with its own indent; longer words stay whole."""
+    lines = []
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip(" ")))
+        lines += textwrap.wrap(
+            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ) or [line]
+    return "\n".join(lines)
 
 
 class Quantity(float):

@@ -53,6 +53,7 @@ def test_a_users_mistake_is_a_sentence_and_exit_code_2(monkeypatch, capsys):
 @pytest.mark.parametrize(("user", "allowed"), [(0, True), (1000, False)])
 def test_lab_opens_the_course(course, monkeypatch, user, allowed):
     seen = []
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(course / "runtime"))
     monkeypatch.setattr(cli.os, "execv", lambda program, command: seen.append((program, command)))
     monkeypatch.setattr(cli.os, "geteuid", lambda: user)
     cli.main(["lab", "--port", "9000", "--no-browser"])
@@ -69,6 +70,16 @@ def test_lab_without_notebooks_says_what_to_do(course, monkeypatch, capsys):
     monkeypatch.setattr(cli, "course_folder", lambda: None)
     assert cli.main(["lab"]) == 2
     assert str(course) in capsys.readouterr().err
+
+
+def test_lab_needs_a_folder_that_it_can_write_in(course, monkeypatch, capsys):
+    home = course / "home"
+    home.write_text("a file: not even root can make a folder in it")
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(home / "runtime"))
+    assert cli.main(["lab"]) == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert str(home / "runtime") in sentence
+    assert "make lab HOME=" in sentence
 
 
 def test_record_gives_the_program_what_follows_the_dashes(monkeypatch):

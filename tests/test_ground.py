@@ -55,6 +55,14 @@ def test_a_lab_error_is_shown_without_a_traceback():
     ]
 
 
+def test_a_long_error_breaks_between_words():
+    """JupyterLab would break it inside a word."""
+    said = "a running TensorFlow cannot be split. " * 9
+    (shown,) = LabError(said)._render_traceback_()
+    assert " ".join(shown.split("\n")) == f"LabError: {said}".rstrip()
+    assert max(map(len, shown.split("\n"))) <= 96
+
+
 @dataclass(frozen=True)
 class Example:
     kind: Kind

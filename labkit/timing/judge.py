@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from labkit.arguments import number
 from labkit.kinds import Kind, measured
 from labkit.timing.estimate import Estimate, percent
 from labkit.timing.intervals import Interval, least_rounds, shift
@@ -67,7 +68,8 @@ def judge(
     "same" when the whole interval of the ratio lies within the band 1 ± `same_within`, "faster"
     or "slower" when the whole interval lies beyond it, and otherwise "cannot tell".
     """
-    band = math.log1p(same_within)
+    confidence = number("confidence", confidence, above=0, below=1)
+    band = math.log1p(number("same_within", same_within, at_least=0))
     found = shift(log_ratios, confidence)
     value, low, high = (math.exp(end) for end in (found.value, found.low, found.high))
     kind = kind or measured("this machine")

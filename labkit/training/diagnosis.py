@@ -168,8 +168,10 @@ def _text(code: Any) -> str:
 def _wrong_loss(model: Any) -> Iterator[str]:
     """Where the last layer and the loss of a compiled model do not match."""
     loss = getattr(model, "loss", None)
-    if not hasattr(model, "layers") or not loss:
-        raise LabError(f"model must be a compiled Keras model with a loss, got {model!r:.80}.")
+    if not getattr(model, "layers", ()) or not loss:
+        raise LabError(
+            f"model must be a compiled Keras model with layers and a loss, got {model!r:.80}."
+        )
     name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
     logits = bool(loss.get_config().get("from_logits")) if hasattr(loss, "get_config") else False
     layer = model.layers[-1]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from labkit.kinds import wrapped
 from labkit.views.figure import Picture
 from labkit.views.sketch import WIDTH, Box, Sketch
-from labkit.views.table import wrapped
 
 LEFT, GAP, TOP, BETWEEN, BOW = 24.0, 12.0, 84.0, 40.0, 11.0
 # The rows, by the beginning of a part's name: height of a box, series of its colour.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import chain, repeat, zip_longest
 
-WIDTH = 96  # letters in an output of JupyterLab at 1200 px; it breaks longer lines inside words
+from labkit.kinds import WIDTH, wrapped
 
 LEFT, RIGHT = "text-align: left", "text-align: right"
 WHOLE = "; white-space: nowrap"
@@ -101,17 +101,6 @@ def text_table(
             padded = "\n".join([padded[:indent] + first, *(" " * indent + one for one in more)])
         text.append(padded)
     return "\n".join([*text, *([wrapped(footer)] if footer else [])])
-
-
-def wrapped(text: str, width: int = WIDTH) -> str:
-    """Each line broken between words, with its own indent; longer words stay whole."""
-    lines = []
-    for line in text.split("\n"):
-        indent = " " * (len(line) - len(line.lstrip(" ")))
-        lines += textwrap.wrap(
-            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        ) or [line]
-    return "\n".join(lines)
 
 
 def _numbers(rows: Sequence[Sequence[str]]) -> list[bool]:

@@ -197,7 +197,8 @@ def test_a_panel_says_that_the_kernel_is_gone(opened):
 
 
 TABLE = """
-from labkit.views.table import table, wrapped
+from labkit.kinds import wrapped
+from labkit.views.table import table
 from IPython.display import HTML, display
 note = "This footnote is much longer than the table above it is wide, and it wraps. " * 3
 rows = [[f"epoch {n}", "12.3 s", "1,980 images/s", "95 %", "41.3 GB", "9.95 kJ"] for n in range(3)]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from labkit import LabError
 from labkit.timing import compare, judge
 from labkit.timing.intervals import shift
 
@@ -54,6 +55,14 @@ def test_default_is_cannot_tell(values, said):
     verdict = judge("b", "a", values)
     assert verdict.word == "cannot tell"
     assert said in str(verdict)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"confidence": -1}, {"confidence": 0}, {"confidence": 95}, {"same_within": -0.5}]
+)
+def test_a_setting_that_means_nothing_is_refused(setting):
+    with pytest.raises(LabError, match=next(iter(setting))):
+        judge("b", "a", [0.5] * 8, **setting)
 
 
 def test_sentences():

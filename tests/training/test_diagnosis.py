@@ -226,6 +226,15 @@ def test_what_cannot_be_read_is_an_error_that_names_it(given, says):
         diagnose(**given)
 
 
+def test_a_model_whose_layers_are_unknown_is_an_error_that_names_it(four):
+    import keras
+
+    model = keras.Sequential(name="empty")  # like a subclass of keras.Model with weights of its own
+    model.compile("adam", "mse")
+    with pytest.raises(LabError, match="layers"):
+        diagnose(model=model)
+
+
 def test_a_diagnosis_reads_as_text_and_as_a_table():
     diagnosis = diagnose(LOAD + "x = x / 255.0  # <b>")
     shown = diagnosis._repr_mimebundle_()

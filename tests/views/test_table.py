@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.views.table import WIDTH, table, text_table, wrapped
+from labkit.kinds import WIDTH, wrapped
+from labkit.views.table import table, text_table
 
 HEAD = ("what", "time", "note")
 REASON = "Cheap kernels run for less time than the framework needs to start them, so speed drops."

@@ -318,7 +318,7 @@ def _check_updates(scheduled: int, at_return: int, updates: int, counted: float 
             "once; any free worker takes it."
         )
     if counted is None:
-        raise Wrong("The number of updates is no number. Return a Python number or a variable.")
+        raise Wrong("The number of updates must be a Python number or a variable: return it.")
     counts = f"{updates} updates were made, and you counted {counted:g}."
     if counted <= 4:
         raise Wrong(

@@ -208,7 +208,7 @@ def _loss(loss: Any) -> float:
         pass
     if loss is None or "PerReplica" in type(loss).__name__:
         raise Wrong(
-            "The loss of a step is no number: strategy.run returns one value for each replica. "
+            "The loss of a step must be one number: strategy.run returns one for each replica. "
             "Reduce them: strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)."
         )
     if import_tensorflow().is_symbolic_tensor(loss):
@@ -216,7 +216,7 @@ def _loss(loss: Any) -> float:
             "A loss is a symbolic tensor: Python code in a tf.function, such as append, runs when "
             "it is traced and not in each step. Return the loss, and append it outside."
         )
-    raise Wrong(f"The loss of a step is no number, but {reprlib.repr(loss)}.")
+    raise Wrong(f"The loss of a step must be a number, got {reprlib.repr(loss)}.")
 
 
 def check_losses(losses: Any, shares: Sequence[dict[int, Any]]) -> None:
