@@ -84,8 +84,10 @@ def replay(file: Path, html: Path | None = None, *, show: bool = True) -> int:
 def _run(program: list[str], environment: dict[str, str], client: SamplerClient) -> int:
     """Its exit code; below zero the signal that has ended it."""
     started: list[subprocess.Popen[bytes]] = []
+    requests: list[int] = []
 
     def pass_on(number: int, _: object) -> None:
+        requests.append(number)
         for one in started:
             one.send_signal(number)
 
@@ -94,6 +96,8 @@ def _run(program: list[str], environment: dict[str, str], client: SamplerClient)
     interrupt = signal.getsignal(signal.SIGINT)
     try:
         started.append(subprocess.Popen(program, env=environment))
+        for number in requests:  # it ran before Popen was back
+            started[0].send_signal(number)
         # Ctrl-C reaches the program from the terminal.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         client.watch_process(started[0].pid)

@@ -110,6 +110,18 @@ def test_a_request_to_end_reaches_the_program_and_no_process_is_left(tmp_path):
     assert read(file).damage is None
 
 
+def test_a_request_to_end_that_comes_while_the_program_starts_reaches_it(tmp_path, monkeypatch):
+    def start(*args, **options):
+        program = popen(*args, **options)
+        if args[0][0] == "sleep":
+            signal.raise_signal(signal.SIGTERM)
+        return program
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", start)
+    assert record(["sleep", "60"], tmp_path / "r.jsonl") == 128 + signal.SIGTERM
+
+
 def test_replay_prints_the_table_and_writes_a_page_that_needs_nothing_else(
     recorded, tmp_path, capsys
 ):

@@ -171,8 +171,15 @@ def _watch_layer(note: Callable[..., Any]) -> Any:
 
 
 def make_dataset() -> Any:
-    """The images and labels of the serial program, as single examples."""
-    return import_tensorflow().data.Dataset.from_tensor_slices(serial.make_data())
+    """The images and labels of the serial program, as single examples.
+
+    Not tuned: TensorFlow 2.21 may wait for up to a minute when it deletes an iterator whose tuning
+    thread sleeps, and Python may do that at any time later.
+    """
+    tf = import_tensorflow()
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return tf.data.Dataset.from_tensor_slices(serial.make_data()).with_options(options)
 
 
 def on_one_device() -> Models:
