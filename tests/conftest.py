@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import wrapt
 
@@ -13,6 +15,7 @@ from labkit.exercises import attempts
 def _split_the_cpu(_):
     """Whichever test is the first to import TensorFlow: once it runs, it cannot be split."""
     labkit.replicas(4, devices="cpu")
+    gc.freeze()  # what the import has made is never garbage
 
 
 @pytest.fixture(scope="session")

@@ -83,7 +83,9 @@ class _Server:
         """A new run; what follows belongs to it. Import what its ranks will need."""
         self.run, self.environment, self.job = run, environment, job
         before = len(sys.modules)
+        gc.disable()  # it would take a fifth of the seconds of an import
         in_rank.preload(("cloudpickle", *job.modules))
+        gc.enable()
         if len(sys.modules) != before:
             set_threads()  # what it looks up, ranks need not
             gc.collect()
