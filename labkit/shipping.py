@@ -109,6 +109,7 @@ class Source:
     name: str
     text: str
     file: str
+    modules: dict[str, str]  # the name of each module that it uses, by the name that it uses
 
     @staticmethod
     def of(function: Callable[..., Any]) -> Source:
@@ -129,9 +130,9 @@ class Source:
                 f"{name} uses {others[0]} from outside itself, so that another Python version "
                 f"cannot be sent it. Make that in {name}, or give it as an argument. {advice}"
             )
-        imports = "".join(f"import {m.__name__} as {each}; " for each, m in used.items())
-        start = "\n" * max(0, first - 2) + imports + "\n" * (first > 1)
-        return Source(name, start + textwrap.dedent("".join(lines)), inspect.getfile(function))
+        text = "\n" * max(0, first - 1) + textwrap.dedent("".join(lines))
+        modules = {each: module.__name__ for each, module in used.items()}
+        return Source(name, text, inspect.getfile(function), modules)
 
     @property
     def __name__(self) -> str:
@@ -140,6 +141,7 @@ class Source:
     def __call__(self, *args: Any) -> Any:
         """Define the function, and call it."""
         names: dict[str, Any] = {"__name__": "__main__"}
+        names |= {each: importlib.import_module(name) for each, name in self.modules.items()}
         exec(compile(self.text, self.file, "exec"), names)  # noqa: S102 (the user's own function)
         return names[self.name](*args)
 

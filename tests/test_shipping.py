@@ -1,6 +1,7 @@
 """Values and programs that go to another Python, and come back."""
 
 import linecache
+import os
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from labkit.kinds import LabError
-from labkit.shipping import pack_program, unpack
+from labkit.shipping import Source, pack_program, unpack
 
 OFFSET = 3
 
@@ -52,6 +53,15 @@ def test_a_program_finds_its_functions_and_values_there():
 def test_the_source_of_a_cell_goes_along():
     cell = a_cell("import inspect\ndef program(rank):\n    return inspect.getsource(program)\n")
     assert in_another_python(pack_program(cell.program)).startswith("def program(rank):")
+
+
+@pytest.mark.parametrize("before", ["", "\n\n"])
+def test_a_function_on_any_line_of_a_cell_is_sent_as_its_source_with_its_modules(before):
+    body = "    return sys.version, path.sep, sys._getframe().f_lineno\n"
+    cell = a_cell(f"{before}def program(rank):\n{body}")
+    vars(cell).update(sys=sys, path=os.path)  # another cell imported them
+    returned = in_another_python(pack_program(Source.of(cell.program)))
+    assert returned == (sys.version, "/", 2 + len(before))
 
 
 def test_a_class_of_a_cell_is_the_same_when_it_comes_back():
