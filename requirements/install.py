@@ -209,11 +209,12 @@ def install(stamp: dict[str, Any], need: dict[str, Any]) -> None:
     pip = (python, "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--no-deps")
     for part in need["locks"]:
         lock = lock_of(part, build)
-        run(f"install {lock.name}", *pip, "--require-hashes", "-r", lock)
+        run(f"install {lock.name}", *pip, "--no-compile", "--require-hashes", "-r", lock)
     # Hatchling and editables are in the lock, so labkit itself needs no network.
     run("install labkit", *pip, "--no-build-isolation", "-e", ".")
-    # Without byte code, as uv installs, TensorFlow takes twice as long to start.
-    run("compile", python, "-m", "compileall", "-q", "-j", "2", VENV / "lib", may_fail=True)
+    # Without byte code TensorFlow takes twice as long to start. pip compiles one file at a time.
+    places = VENV / "lib", ROOT / "labkit"
+    run("compile", python, "-m", "compileall", "-q", "-j", "2", *places, may_fail=True)
     write_stamp(need)
     say("Installed.")
 
