@@ -6,7 +6,6 @@ has timed the queueing; this one stops when the devices are done.
 
 from __future__ import annotations
 
-import functools
 import gc
 import sys
 import time
@@ -46,13 +45,12 @@ def wait_for_devices() -> None:
     It imports nothing: a framework that the program has not loaded has no work in flight. On a
     machine without accelerators it costs about a microsecond.
     """
-    tensorflow = sys.modules.get("tensorflow")
-    # While another thread still imports TensorFlow, its module has no parts.
-    if tensorflow is not None and hasattr(tensorflow, "config") and _has_gpu(tensorflow):
-        context = sys.modules.get("tensorflow.python.eager.context")
-        # To wait for a runtime that was never started would start it.
-        if context is None or getattr(context.context(), "_initialized", True):
-            tensorflow.test.experimental.sync_devices()
+    eager: Any = sys.modules.get("tensorflow.python.eager.context")
+    # While another thread still imports TensorFlow, its modules have no parts.
+    runtime: Any = eager.context() if hasattr(eager, "context") else None
+    # To ask a runtime that was never started would start it, and devices could not be split then.
+    if getattr(runtime, "_initialized", False) and runtime.num_gpus():
+        sys.modules["tensorflow"].test.experimental.sync_devices()
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     if cuda is not None and cuda.is_initialized():
@@ -60,10 +58,3 @@ def wait_for_devices() -> None:
             # A context on a GPU that the program does not use would take memory there.
             if cuda.memory_allocated(index) or index == cuda.current_device():
                 cuda.synchronize(index)
-
-
-@functools.cache
-def _has_gpu(tensorflow: Any) -> bool:
-    # Physical devices: to list the logical ones would start the runtime, and the student
-    # could no longer split a device.
-    return bool(tensorflow.config.list_physical_devices("GPU"))

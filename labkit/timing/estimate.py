@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from labkit.kinds import Kind, rate_text, ratio_text, seconds_text
 
 __all__ = ["SECONDS", "Estimate", "percent", "quantity_text", "span_text"]
 
-SECONDS = {"ns": 1e-9, "µs": 1e-6, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0,
-           "days": 86_400.0}  # fmt: skip
+SECONDS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "days": 86_400.0}
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,9 @@ def span_text(low: float, high: float, unit: str) -> str:
     >>> span_text(0.8, 0.88, "×"), span_text(0.0101, 0.0103, "s"), span_text(0.0009, 2.0, "s")
     ('0.80–0.88×', '10.1–10.3 ms', '900 µs–2.00 s')
     """
-    first = quantity_text(low, unit, high - low)
-    last = quantity_text(high, unit, high - low)
-    number, _, rest = first.partition(" ")
-    if rest and last.endswith(f" {rest}") and " " not in last[: -len(rest) - 1]:
-        return f"{number}–{last}"
-    if unit == "×":
-        return f"{first.removesuffix('×')}–{last}"
-    return f"{first}–{last}"
+    ends = [quantity_text(end, unit, high - low) for end in (low, high)]
+    # Each as one number and its unit; "1 h 30 min" is none.
+    first, last = (re.fullmatch(r"(\S*\d)(\D*)", end) for end in ends)
+    if first and last and first[2] == last[2]:
+        return f"{first[1]}–{last[0]}"
+    return "–".join(ends)

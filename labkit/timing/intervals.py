@@ -1,13 +1,8 @@
-"""Two intervals: `quartiles` describes samples, `shift` estimates a difference.
+"""Between which ends the difference of two programs lies.
 
-`quartiles` describes: half of the calls took between its two ends. It claims nothing beyond
-these calls. A call resembles the calls before it (other programs, a warm processor), so formulas
-for independent samples would promise too much.
-
-`shift` infers between which ends the difference of two programs lies. In every round each
-program runs once, in an order drawn by a fair coin. If the two are equal, the coin alone decides
-the sign of the round's difference, whatever the machine did meanwhile. So every pattern of signs
-is equally likely, and a test that adds up the signs has an exact level.
+In every round each program runs once, in an order drawn by a fair coin. If the two are equal, the
+coin alone decides the sign of the round's difference, whatever the machine did meanwhile. So every
+pattern of signs is equally likely, and a test that adds up the signs has an exact level.
 
 >>> found = shift([10, 12, 9, 11, 13, 10, 11, 12, 10, 11, 900], 0.95)
 >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
@@ -22,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-__all__ = ["Interval", "least_rounds", "quartiles", "shift", "weights"]
+__all__ = ["Interval", "least_rounds", "shift", "weights"]
 
 # Up to here the distribution is counted; beyond it the normal curve is right to 0.1 %.
 _EXACT = 150
@@ -30,27 +25,12 @@ _EXACT = 150
 
 @dataclass(frozen=True)
 class Interval:
-    """A value between two ends, and how often such an interval holds the true value.
-
-    The confidence is None where the ends are quartiles: they describe, and promise nothing.
-    """
+    """A value between two ends, and how often such an interval holds the true value."""
 
     value: float
     low: float
     high: float
-    confidence: float | None
-
-
-def quartiles(samples: Sequence[float]) -> Interval:
-    """The median, between the two quartiles.
-
-    >>> quartiles([1.0, 2.0, 3.0, 4.0, 50.0])
-    Interval(value=3.0, low=2.0, high=4.0, confidence=None)
-    """
-    import numpy as np
-
-    low, value, high = np.quantile(samples, [0.25, 0.5, 0.75])
-    return Interval(float(value), float(low), float(high), None)
+    confidence: float
 
 
 def shift(differences: Sequence[float], confidence: float) -> Interval:

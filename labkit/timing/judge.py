@@ -39,19 +39,18 @@ class Verdict:
     over: str
     word: Word
     estimate: Estimate
-    same_within: float
     reason: str = ""
 
     def __str__(self) -> str:
+        band = percent(SAME_WITHIN)
         if self.word == "cannot tell":
             return (
                 f"cannot tell whether {self.name} differs from {self.over} by more than "
-                f"{percent(self.same_within)}: {self.estimate}; {self.reason}"
+                f"{band}: {self.estimate}; {self.reason}"
             )
-        than = "as" if self.word == "same" else "than"
-        word = "the same" if self.word == "same" else self.word
-        within = f" within {percent(self.same_within)}" if self.word == "same" else ""
-        return f"{self.name} is {word} {than} {self.over}{within}: {self.estimate}"
+        if self.word == "same":
+            return f"{self.name} is the same as {self.over} within {band}: {self.estimate}"
+        return f"{self.name} is {self.word} than {self.over}: {self.estimate}"
 
 
 def judge(
@@ -59,17 +58,16 @@ def judge(
     over: str,
     log_ratios: Sequence[float],
     *,
-    same_within: float = SAME_WITHIN,
     confidence: float = CONFIDENCE,
     kind: Kind | None = None,
 ) -> Verdict:
     """The verdict on `name` against `over` from one logarithm of the speed-up per round.
 
-    "same" when the whole interval of the ratio lies within the band 1 ± `same_within`, "faster"
+    "same" when the whole interval of the ratio lies within the band 1 ± 0.5 %, "faster"
     or "slower" when the whole interval lies beyond it, and otherwise "cannot tell".
     """
     confidence = number("confidence", confidence, above=0, below=1)
-    band = math.log1p(number("same_within", same_within, at_least=0))
+    band = math.log1p(SAME_WITHIN)
     found = shift(log_ratios, confidence)
     value, low, high = (math.exp(end) for end in (found.value, found.low, found.high))
     kind = kind or measured("this machine")
@@ -90,7 +88,7 @@ def judge(
         word = "slower"
     else:
         reason = _rounds_text(found, rounds, band)
-    return Verdict(name, over, word, estimate, same_within, reason)
+    return Verdict(name, over, word, estimate, reason)
 
 
 def _rounds_text(found: Interval, rounds: int, band: float) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 from labkit.arguments import number
 from labkit.kinds import LabError
 from labkit.timing.estimate import SECONDS, Estimate, quantity_text, span_text
-from labkit.timing.judge import Verdict
 
 __all__ = ["Outcome", "Prediction", "predict"]
 
@@ -33,88 +32,73 @@ class Prediction:
         return _paragraph(str(self))
 
     def against(self, found: Any, kind: str | None = None) -> Outcome:
-        """Your guess beside the result.
+        """Your guess beside the result: a number, or an estimate such as a speed-up.
 
-        `found` is a number, (value, low, high), or an estimate or verdict of a comparison. A whole
-        number was counted. Of any other number you can say its kind: "counted", "modelled".
+        A whole number was counted. Of any other you can say its kind: "counted", "modelled".
         """
-        if isinstance(found, Verdict):
-            found = found.estimate
         # An estimate, and a modelled time, know their kind and unit; a plain number was measured.
         plain_verb = "counted" if isinstance(found, int) else "measured"
         verb = kind or str(getattr(getattr(found, "kind", None), "name", plain_verb))
         scale = _scale(getattr(found, "unit", self.unit), self.unit)
+        interval = None
         if isinstance(found, Estimate):
-            found = (found.value, found.low, found.high) if found.confidence else found.value
-        ends = found if isinstance(found, tuple) else (found,)
+            interval = (scale * found.low, scale * found.high) if found.confidence else None
+            found = found.value
         try:
-            numbers = [scale * float(end) for end in ends]
+            return Outcome(self, scale * float(found), interval, verb)
         except (TypeError, ValueError):
-            numbers = []
-        if len(numbers) not in (1, 3):
             raise LabError(
-                "against() needs a number, (value, low, high), or an estimate such as "
-                f"comparison.speedup(name), got {found!r}."
-            )
-        low, high = numbers[1:] if len(numbers) == 3 else (None, None)
-        return Outcome(self.what, self.guess, self.unit, numbers[0], low, high, verb)
+                "against() needs a number, or an estimate such as comparison.speedup(name), "
+                f"got {found!r}."
+            ) from None
 
 
 @dataclass(frozen=True)
 class Outcome:
     """A guess, the result, and how far apart they are."""
 
-    what: str
-    guess: float | None
-    unit: str
+    prediction: Prediction
     value: float
-    low: float | None
-    high: float | None
+    interval: tuple[float, float] | None
     verb: str
 
     @property
     def factor(self) -> float:
         """How many times too high or too low the guess was; 1 is a perfect guess."""
-        if self.guess is None or not (math.isfinite(self.value) and self.value > 0):
+        guess = self.prediction.guess
+        if guess is None or not (math.isfinite(self.value) and self.value > 0):
             return math.nan
-        return max(self.guess / self.value, self.value / self.guess)
-
-    @property
-    def inside(self) -> bool | None:
-        """Whether the guess lies in the interval; None without one of them."""
-        if self.guess is None or self.low is None or self.high is None:
-            return None
-        return self.low <= self.guess <= self.high
+        return max(guess / self.value, self.value / guess)
 
     def __str__(self) -> str:
+        guess, unit = self.prediction.guess, self.prediction.unit
         found = f"nothing was {self.verb}"
         if math.isfinite(self.value):
-            found = f"{self.verb} {quantity_text(self.value, self.unit)}"
-            if self.low is not None and self.high is not None:
-                found += f" ({span_text(self.low, self.high, self.unit)})"
-        if self.guess is None:
+            found = f"{self.verb} {quantity_text(self.value, unit)}"
+            if self.interval:
+                found += f" ({span_text(*self.interval, unit)})"
+        if guess is None:
             return f"{found[0].upper()}{found[1:]}. Write your guess first, then run again."
-        text = f"You guessed {quantity_text(self.guess, self.unit)}; {found}"
-        if self.inside:
+        text = f"You guessed {quantity_text(guess, unit)}; {found}"
+        if self.interval and self.interval[0] <= guess <= self.interval[1]:
             return f"{text}: your guess lies inside the interval."
         if math.isnan(self.factor):
             return f"{text}."
         digits = ".2f" if self.factor < 1.95 else ".2g" if self.factor < 10 else ".0f"
-        text += f": off by a factor of {self.factor:{digits}}"
-        if self.inside is None:
-            return f"{text}."
-        return f"{text}, {'above' if self.guess > self.value else 'below'} the interval."
+        side = f", {'above' if guess > self.value else 'below'} the interval"
+        return f"{text}: off by a factor of {self.factor:{digits}}{side if self.interval else ''}."
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return _paragraph(f"{self.what[:1].upper()}{self.what[1:]}. {self}")
+        what = self.prediction.what
+        return _paragraph(f"{what[:1].upper()}{what[1:]}. {self}")
 
 
 def predict(what: str, guess: float | EllipsisType = ..., *, unit: str = "") -> Prediction:
     """Write down what you expect; `...` stands for "not yet".
 
     >>> mine = predict("speed-up of 2 replicas", 1.8, unit="×")
-    >>> print(mine.against((0.84, 0.80, 0.88)))
-    You guessed 1.80×; measured 0.84× (0.80–0.88×): off by a factor of 2.1, above the interval.
+    >>> print(mine.against(0.84))
+    You guessed 1.80×; measured 0.84×: off by a factor of 2.1.
     """
     return Prediction(what, None if guess is ... else number("guess", guess, above=0), unit)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 from labkit.arguments import one_of
 from labkit.kinds import Kind, LabError, seconds_text
 from labkit.timing.estimate import Estimate, percent, quantity_text, span_text
-from labkit.timing.intervals import quartiles
 from labkit.timing.judge import CONFIDENCE, SAME_WITHIN, Verdict, judge
 
 if TYPE_CHECKING:
@@ -64,18 +63,21 @@ class Timings:
         return self._of(name).samples
 
     def seconds(self, name: str | None = None) -> Estimate:
-        """The median of a call, between the quartiles."""
-        found = quartiles(self._of(name).samples)
-        return Estimate(found.value, found.low, found.high, "s", None, self.kind)
+        """The median of a call, between the quartiles, which hold half of the calls.
+
+        They claim nothing beyond these calls. A call resembles the calls before it (other programs,
+        a warm processor), so formulas for independent samples would promise too much.
+        """
+        import numpy as np
+
+        low, value, high = map(float, np.quantile(self._of(name).samples, [0.25, 0.5, 0.75]))
+        return Estimate(value, low, high, "s", None, self.kind)
 
     def throughput(self, name: str | None = None) -> Estimate:
         """Images (or what `items` counts) per second."""
         items, seconds = self._of(name).items, self.seconds(name)
         if items is None:
-            raise LabError(
-                "Throughput needs the amount of work in a call. "
-                "Time it again with items=…, the number of images per call."
-            )
+            raise LabError("Throughput needs items=…, the number of images per call.")
         value, low, high = (
             items / end if end > 0 else math.nan
             for end in (seconds.value, seconds.high, seconds.low)
@@ -108,9 +110,7 @@ class Timings:
     def efficiency(self, name: str | None = None) -> Estimate:
         """The speed-up as a share of the ideal one: 1 when twice the devices do twice the work."""
         if self.scaling is None:
-            raise LabError(
-                'Efficiency needs compare(…, devices={…}, scaling="strong") or scaling="weak".'
-            )
+            raise LabError('Efficiency needs devices={…} and scaling="strong" or scaling="weak".')
         mine, other = self._of(name), self._of(self.baseline)
         if mine is other:
             return Estimate(1.0, 1.0, 1.0, "share", 0.0, self.kind)
@@ -119,23 +119,19 @@ class Timings:
         return replace(found, value=value, low=low, high=high, unit="share")
 
     def __repr__(self) -> str:
-        return f"Timings({', '.join(self.names)}; {self.rounds} rounds)"
-
-    def __str__(self) -> str:
         from labkit.views.table import text_table
 
-        head, rows = self._cells()
-        if len(self.timed) > 1:  # the verdicts follow as sentences
-            head, rows = head[:-1], [row[:-1] for row in rows]
-        lines = [f"{verdict}." for verdict in self._verdicts()]
-        return "\n".join([self._caption(), text_table(head, rows), *lines, self._footer()])
+        return "\n".join([self._caption(), text_table(*self._cells()), *self._sentences()])
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from labkit.views.table import table
 
-        lines = [f"{verdict}." for verdict in self._verdicts()]
-        html = table(*self._cells(), self._caption(), "\n".join([*lines, self._footer()]))
-        return {"text/plain": str(self), "text/html": html}
+        head, rows = self._cells()
+        if len(self.timed) > 1:
+            head.append("verdict")
+            rows = [[*row, self._word(name)] for row, name in zip(rows, self.names, strict=True)]
+        html = table(head, rows, self._caption(), "\n".join(self._sentences()))
+        return {"text/plain": repr(self), "text/html": html}
 
     def plot(self) -> Picture:
         """Every sample as a dot, medians and quartiles, and the verdicts in words."""
@@ -148,8 +144,7 @@ class Timings:
             if one.name != self.baseline:
                 words += f"\n{self._word(one.name)}, {self.speedup(one.name)}"
             strips.append(timing_figure.Strip(one.name, one.samples, seconds, words))
-        notes = [*(f"{verdict}." for verdict in self._verdicts()), *self.notes]
-        return timing_figure.samples(strips, self._caption(), notes, self.kind)
+        return timing_figure.samples(strips, self._caption(), self._sentences()[:-1], self.kind)
 
     def _of(self, name: str | None) -> Timed:
         others = [one for one in self.names if one != self.baseline] or list(self.names)
@@ -160,9 +155,6 @@ class Timings:
     def _each(self) -> float:
         """The confidence of each comparison with the baseline (Bonferroni)."""
         return 1 - (1 - CONFIDENCE) / (len(self.timed) - 1)
-
-    def _verdicts(self) -> list[Verdict]:
-        return [self.verdict(name) for name in self.names if name != self.baseline]
 
     def _word(self, name: str) -> str:
         if name == self.baseline:
@@ -178,7 +170,7 @@ class Timings:
         return f"{what}; {self.label}" if self.label else what
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        """The head and the rows of the table; of several programs, the last column is a verdict."""
+        """The head and the rows of the table, but for the verdicts."""
         several, rated = len(self.timed) > 1, self.timed[0].items is not None
         head = ["", "median", "middle half", *([f"{self.unit}/s"] if rated else [])]
         if several:
@@ -197,18 +189,18 @@ class Timings:
                 row.append("1" if first else _with_span(self.speedup(one.name)))
             if self.scaling:
                 row += [f"{one.devices:g}", _with_span(self.efficiency(one.name))]
-            row.append(seconds_text(one.first))
-            rows.append([*row, self._word(one.name)] if several else row)
-        return [*head, "first call", *(["verdict"] if several else [])], rows
+            rows.append([*row, seconds_text(one.first)])
+        return [*head, "first call"], rows
 
-    def _footer(self) -> str:
-        lines = list(self.notes)
-        several = self._verdicts()[1:]
-        if several and several[0].estimate.confidence == self._each:
-            each, sure, count = percent(self._each), percent(CONFIDENCE), len(several) + 1
-            lines.insert(0, f"Each interval has {each}, so that all {count} together have {sure}.")
+    def _sentences(self) -> list[str]:
+        """The verdicts, what to know about them, and last on what they were measured."""
+        verdicts = [self.verdict(name) for name in self.names if name != self.baseline]
+        lines = [f"{verdict}." for verdict in verdicts]
+        if len(verdicts) > 1 and verdicts[0].estimate.confidence == self._each:
+            each, sure, count = percent(self._each), percent(CONFIDENCE), len(verdicts)
+            lines.append(f"Each interval has {each}, so that all {count} together have {sure}.")
         text = str(self.kind)
-        return "\n".join([*lines, f"{text[:1].upper()}{text[1:]}."])
+        return [*lines, *self.notes, f"{text[:1].upper()}{text[1:]}."]
 
 
 def _with_span(estimate: Estimate) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import gc
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from labkit.arguments import number, one_of, whole
+from labkit.hardware import machine_text
 from labkit.kinds import LabError, measured, seconds_text
 from labkit.progress import Line
 from labkit.timing import clock
@@ -51,9 +52,10 @@ def measure(
     `on` the devices in every table.
     """
     called = str(name or getattr(work, "__name__", "work")).replace("<lambda>", "work")
-    counts = None if items is None else _numbers("items", items, [called])
-    timed, notes = _time({called: work}, rounds, warmup, time_limit, None, counts, None)
-    return Timings(timed, called, None, unit, label, measured(on or _machine()), notes)
+    amount = None if items is None else number("items", items, above=0)
+    samples, notes = _time({called: work}, rounds, warmup, time_limit, None)
+    timed = (Timed(called, *samples[called], amount, 1),)
+    return Timings(timed, called, None, unit, label, measured(on or machine_text()), notes)
 
 
 def compare(
@@ -96,14 +98,23 @@ def compare(
         )
     names = list(works)
     first = names[0] if baseline is None else one_of("baseline", baseline, names)
-    counts = None if items is None else _numbers("items", items, names)
-    used = None
+    counts = _numbers("items", 1 if items is None else items, names)
+    used = dict.fromkeys(names, 1.0)
     if devices is not None or scaling is not None:
         one_of("scaling", scaling, ("strong", "weak"))
         used = _numbers("devices", devices, names)
-        _check_scaling(scaling, counts, used)
-    timed, notes = _time(works, rounds, warmup, time_limit, seed, counts, used)
-    return Timings(timed, first, scaling, unit, label, measured(on or _machine()), notes)
+        share = [counts[name] / (used[name] if scaling == "weak" else 1) for name in names]
+        if max(share) > 1.001 * min(share):
+            work = "work per device" if scaling == "weak" else "work"
+            raise LabError(
+                f"{scaling} scaling means the same {work}, got items={items}, devices={devices}."
+            )
+    samples, notes = _time(works, rounds, warmup, time_limit, seed)
+    timed = tuple(
+        Timed(name, *samples[name], None if items is None else counts[name], used[name])
+        for name in names
+    )
+    return Timings(timed, first, scaling, unit, label, measured(on or machine_text()), notes)
 
 
 def _numbers(what: str, given: Any, names: list[str]) -> dict[str, float]:
@@ -114,36 +125,15 @@ def _numbers(what: str, given: Any, names: list[str]) -> dict[str, float]:
     return {name: number(f"{what} of {name!r}", each[name], above=0) for name in names}
 
 
-def _check_scaling(
-    scaling: Scaling | None, items: dict[str, float] | None, devices: dict[str, float]
-) -> None:
-    """Strong scaling divides the same work, weak scaling keeps the work of each device."""
-    if items is None:
-        if scaling == "weak":
-            raise LabError("Weak scaling needs items={...}: the images of each program's call.")
-        return
-    share = [items[n] / (devices[n] if scaling == "weak" else 1) for n in items]
-    if max(share) > 1.001 * min(share):
-        per = " per device" if scaling == "weak" else ""
-        raise LabError(f"{scaling} scaling means the same work{per}, got {items} on {devices}.")
-
-
 def _time(
-    works: Mapping[str, Work],
-    rounds: int,
-    warmup: int,
-    time_limit: float,
-    seed: int | None,
-    items: dict[str, float] | None,
-    devices: dict[str, float] | None,
-) -> tuple[tuple[Timed, ...], tuple[str, ...]]:
-    """Call everything as planned. Ctrl-C ends it with the complete rounds, if there is one."""
+    works: Mapping[str, Work], rounds: int, warmup: int, time_limit: float, seed: int | None
+) -> tuple[dict[str, tuple[float, tuple[float, ...]]], tuple[str, ...]]:
+    """First calls, rounds and notes of all programs. Ctrl-C keeps the complete rounds."""
     for name, work in works.items():
         if not callable(work):
             raise LabError(f"{name!r} must be a function, got {work!r}. Write f, not f().")
     rounds, warmup = whole("rounds", rounds, at_least=1), whole("warmup", warmup)
-    most = int(os.environ.get("LABKIT_ROUNDS") or rounds)
-    rounds = min(rounds, whole("LABKIT_ROUNDS", most, at_least=1))
+    rounds = min(rounds, int(os.environ.get("LABKIT_ROUNDS") or rounds))
     end = clock.now() + number("time_limit", time_limit, above=0)
     load, draw, names = os.getloadavg()[0], random.Random(seed), list(works)
     before: dict[str, list[float]] = {name: [] for name in names}  # first call and warm-up
@@ -176,21 +166,15 @@ def _time(
     finally:
         progress.erase()
     complete = min(map(len, samples.values()))
-    timed = tuple(
-        Timed(
-            name, before[name][0], tuple(samples[name][:complete]),
-            items[name] if items else None, devices[name] if devices else 1,
-        )
-        for name in names
-    )  # fmt: skip
+    timed = {name: (before[name][0], tuple(samples[name][:complete])) for name in names}
     notes = [f"Stopped {stopped} after {complete} of {rounds} rounds."] if stopped else []
-    return timed, (*notes, *_notes(timed, load))
+    return timed, (*notes, *_notes(samples, load))
 
 
-def _notes(timed: tuple[Timed, ...], load: float) -> list[str]:
+def _notes(samples: Mapping[str, Sequence[float]], load: float) -> list[str]:
     """What spoils a measurement."""
     notes, cores = [], os.cpu_count() or 1
-    if short := [one.name for one in timed if median(one.samples) < 20e-6]:
+    if short := [name for name, seconds in samples.items() if median(seconds) < 20e-6]:
         called = ", ".join(map(repr, short))
         notes.append(
             f"A call of {called} costs little more than the clock itself: put a loop into it."
@@ -201,9 +185,3 @@ def _notes(timed: tuple[Timed, ...], load: float) -> list[str]:
             "Stop other programs for narrower intervals."
         )
     return notes
-
-
-def _machine() -> str:
-    from labkit.hardware.survey import machine_text
-
-    return machine_text()

@@ -23,10 +23,10 @@ from labkit.kinds import Kind, LabError, seconds_text
 from labkit.timing import Verdict, compare, judge
 from labkit.timing.estimate import percent
 from labkit.timing.intervals import shift
+from labkit.timing.judge import CONFIDENCE
 from labkit.training.inputs import cached_batch
 from labkit.training.job import Job
 
-CONFIDENCE = 0.95
 CALL_SECONDS = 0.08  # of one timed call: long against the clock, short against a lesson
 
 
@@ -178,7 +178,7 @@ def breakdown(job: Job, *, rounds: int = 15) -> Breakdown:
         title=f"Where a step goes: {job.model.name} model on {job.data.label}",
         alone=of_one,
         together=of_many,
-        verdict=judge(of_many.who, of_one.who, speedups, confidence=CONFIDENCE, kind=job.kind),
+        verdict=judge(of_many.who, of_one.who, speedups, kind=job.kind),
         kind=job.kind,
     )
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.timing.intervals import least_rounds, quartiles, shift, weights
+from labkit.timing.intervals import least_rounds, shift, weights
 
 
 @pytest.mark.parametrize(("count", "confidence"), [(7, 0.98), (8, 0.95), (9, 0.98)])
@@ -96,12 +96,3 @@ def test_one_interrupted_call_hardly_moves_the_interval():
     shaken = [*calm[:-1], 1e6]
     assert abs(shift(shaken, 0.95).value - shift(calm, 0.95).value) < 0.5
     assert shift(shaken, 0.95).high < 3
-
-
-def test_quartiles_hold_half_of_the_samples_and_promise_nothing():
-    rng = random.Random(4)
-    samples = [rng.gauss(0, 1) for _ in range(101)]
-    found = quartiles(samples)
-    assert sum(found.low <= s <= found.high for s in samples) == pytest.approx(51, abs=1)
-    assert found.value == sorted(samples)[50]
-    assert found.confidence is None

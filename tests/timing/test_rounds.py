@@ -93,20 +93,37 @@ def test_garbage_collection_is_off_while_timing_and_then_on_again():
     assert not any(seen)
 
 
-@pytest.mark.parametrize(("gpus", "waits"), [(["GPU:0"], ["sync", "work", "sync"]), ([], ["work"])])
-def test_tensorflow_is_waited_for_where_there_is_a_gpu(monkeypatch, gpus, waits):
+@pytest.mark.parametrize(
+    ("started", "gpus", "waits"),
+    [
+        (True, 1, ["sync", "work", "sync"]),
+        (True, 0, ["work"]),
+        # To ask for its GPUs would start it, and a device could no longer be split.
+        (False, None, ["work"]),
+    ],
+)
+def test_tensorflow_is_waited_for_where_it_runs_on_a_gpu(monkeypatch, started, gpus, waits):
     events = []
 
-    class TensorFlow:
-        config = SimpleNamespace(list_physical_devices=lambda _: gpus)
-        test = SimpleNamespace(
-            experimental=SimpleNamespace(sync_devices=lambda: events.append("sync"))
-        )
+    def num_gpus():
+        assert started
+        return gpus
 
-    monkeypatch.setitem(sys.modules, "tensorflow", TensorFlow())
-    monkeypatch.delitem(sys.modules, "tensorflow.python.eager.context", raising=False)
+    runtime = SimpleNamespace(_initialized=started, num_gpus=num_gpus)
+    sync = SimpleNamespace(sync_devices=lambda: events.append("sync"))
+    tensorflow = SimpleNamespace(test=SimpleNamespace(experimental=sync))
+    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+    eager = SimpleNamespace(context=lambda: runtime)
+    monkeypatch.setitem(sys.modules, "tensorflow.python.eager.context", eager)
     clock.seconds_of(lambda: events.append("work"))
     assert events == waits
+
+
+def test_half_imported_frameworks_are_not_waited_for(monkeypatch):
+    """Another thread may be importing TensorFlow: its modules are listed, and have no parts."""
+    for name in ("tensorflow", "tensorflow.python.eager.context", "torch"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+    clock.wait_for_devices()
 
 
 def test_torch_is_waited_for_on_the_gpus_in_use(monkeypatch):
@@ -139,7 +156,7 @@ AB, DEVICES = {"a": f, "b": f}, {"a": 1, "b": 2}
         (lambda: compare(AB, items={"a": 1}), "items must have a number for each"),
         (lambda: compare(AB, devices=DEVICES), "scaling"),
         (lambda: compare(AB, scaling="strong", devices=DEVICES, items=DEVICES), "same work"),
-        (lambda: compare(AB, scaling="weak", devices=DEVICES), "needs items"),
+        (lambda: compare(AB, scaling="weak", devices=DEVICES), "got items=None"),
         (lambda: compare(AB, scaling="weak", devices=DEVICES, items=64), "same work per device"),
     ],
 )
