@@ -12,6 +12,7 @@ has; software rendering, where there is no graphics card, is the harder case).
 
 from __future__ import annotations
 
+import os
 import random
 import statistics
 import subprocess
@@ -77,9 +78,12 @@ def browser() -> Iterator[Any | None]:
 
 def made(maker: str, file: Path) -> float:
     """Seconds from a finished run to the written page."""
+    # pip has compiled matplotlib once and for all; nor may labkit be compiled in every process.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
     answer = subprocess.run(
-        [sys.executable, RING, maker, file], capture_output=True, text=True, cwd=ROOT, timeout=300
-    )
+        [sys.executable, RING, maker, file], capture_output=True, text=True, cwd=ROOT, timeout=300,
+        env=environment,
+    )  # fmt: skip
     if answer.returncode:
         raise SystemExit(f"{maker} failed:\n{answer.stderr[-2000:]}")
     return float(answer.stdout)
@@ -114,10 +118,9 @@ def results(quick: bool) -> list[Row]:
         times: dict[str, list[float]] = {maker: [] for maker in MAKERS}
         to_see: dict[str, list[float]] = {maker: [] for maker in MAKERS}
         files = {maker: folder / f"{maker}.html" for maker in MAKERS}
+        made("labkit", files["labkit"])  # compiled now, where it has not been
         if opened:
-            # The first page of a browser is slow, whosever it is.
-            made("labkit", files["labkit"])
-            seen(opened, files["labkit"])
+            seen(opened, files["labkit"])  # the first page of a browser is slow, whosever it is
         for number in range(rounds):
             for maker in random.sample(MAKERS, len(MAKERS)):
                 times[maker].append(made(maker, files[maker]))

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).parent / "static"
 # A saved notebook holds this once for every view: 32 kB packed, 80 kB as it is. A script element
 # asks for no permission that this script has not been given already, unlike a blob or `eval`.
+# A frame later, so that the picture inside is seen before the machine is busy with this.
 START = """(async () => {
+  await new Promise((go) => requestAnimationFrame(() => setTimeout(go)));
   const bytes = Uint8Array.from(atob(CODE), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const script = document.createElement("script");
@@ -125,7 +127,10 @@ def style(view: str) -> str:
 
 
 def gzipped(text: str) -> str:
-    """The text as gzip in base64, the same every time; `unpack` of page.mjs undoes it."""
+    """The text as gzip in base64, the same every time; `unpack` of page.mjs undoes it.
+
+    Its last 16 letters hold the checksum and the length of the text: a key for what is inside.
+    """
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode("ascii")
 
 

@@ -257,7 +257,8 @@ def _with_few_colors(image: Image) -> Image:
     """With a palette, which makes the file of flat areas three to five times smaller."""
     from PIL import Image
 
-    counts: Any = image.getcolors(image.width * image.height)
+    # Counting is slow where there is room for a colour in each pixel.
+    counts: Any = image.getcolors(1 << 16) or ()
     found = sorted(counts, reverse=True)
     if sum(count for count, _ in found[:256]) < 0.8 * image.width * image.height:  # photographs
         return image.quantize(256, dither=Image.Dither.NONE)

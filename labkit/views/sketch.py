@@ -99,12 +99,11 @@ class Sketch:
     ) -> None:
         self.height = height
         self.kind = kind
-        self.words: list[Word] = []
         self.boxes: list[Box] = []
         self.arrows: list[tuple[Point, ...]] = []
         # What is drawn, from the ground up: shapes by their level, then all words.
         self._shapes: list[tuple[float, Callable[[Any, int], None]]] = []
-        self._texts: list[dict[str, Any]] = []
+        self._texts: list[tuple[dict[str, Any], float, Box | None]] = []
         self.text(24, 30, title, size=12.5, bold=True)
         if subtitle:
             self.text(24, 55, subtitle, faint=True)
@@ -133,14 +132,15 @@ class Sketch:
         for number, line in enumerate(lines):
             base = y + 0.35 * em + 1.32 * em * (number - (len(lines) - 1) / 2)
             at = (SCALE * x, SCALE * base)
-            low_x, low_y, high_x, high_y = font.getbbox(line, anchor=anchor)
-            area = Box(x + low_x / SCALE, base + low_y / SCALE, (high_x - low_x) / SCALE,
-                       (high_y - low_y) / SCALE)  # fmt: skip
-            self.words.append(Word(line, size, area, inside))
-            if backed:
-                self.rectangle(area.grown(3), backed, level=5.5)
             said = {"xy": at, "text": line, "font": font, "fill": ink, "anchor": anchor}
-            self._texts.append(said)
+            if backed:
+                self.rectangle(_area(said).grown(3), backed, level=5.5)
+            self._texts.append((said, size, inside))
+
+    @property
+    def words(self) -> list[Word]:
+        """All lines of words, measured now: that takes half as long as drawing them."""
+        return [Word(said["text"], size, _area(said), box) for said, size, box in self._texts]
 
     def box(
         self,
@@ -262,9 +262,9 @@ class Sketch:
         pen = ImageDraw.Draw(image)
         for _, draw in sorted(self._shapes, key=lambda one: one[0]):
             draw(pen, scale)
-        image = image.reduce(fine)
+        image = image if small else image.reduce(fine)  # by 1 it would be a copy
         pen = ImageDraw.Draw(image)
-        for words in self._texts:
+        for words, *_ in self._texts:
             pen.text(**words)
         return finished(image, alt, self.kind, small=small)
 
@@ -276,6 +276,15 @@ class Sketch:
     ) -> None:
         around = (*points, *points[:2])  # past the beginning, for the corner there
         self._add(level, partial(_stroke, points=around, color=color, width=width, dashed=dashed))
+
+
+def _area(said: dict[str, Any]) -> Box:
+    """The area of the page that a line of words takes."""
+    low_x, low_y, high_x, high_y = said["font"].getbbox(said["text"], anchor=said["anchor"])
+    x, y = said["xy"]
+    return Box(
+        (x + low_x) / SCALE, (y + low_y) / SCALE, (high_x - low_x) / SCALE, (high_y - low_y) / SCALE
+    )
 
 
 def _scaled(points: Sequence[Point], scale: int) -> list[Point]:
