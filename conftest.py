@@ -84,6 +84,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Under test fewer rounds are measured, in every process that is started here, too.
 os.environ.setdefault("LABKIT_ROUNDS", "3")
 
+# glibc gives TensorFlow's memory back to the system after each step and asks for it again: up to a
+# third of the CPU seconds of a lecture, in seven million page faults. Processes under test keep it.
+for name, size in (("MMAP_THRESHOLD", 2**25), ("TRIM_THRESHOLD", 2**29), ("TOP_PAD", 2**26)):
+    os.environ.setdefault(f"MALLOC_{name}_", str(size))
+
 # Where Linux refuses ranks a network of their own (in many containers), tests share the machine's.
 if private_network_refused():
     os.environ.setdefault("LABKIT_NETWORK", "shared")
