@@ -1,8 +1,6 @@
-"""One warm fork server with TensorFlow for all judges that start processes; old iterators stay."""
+"""One warm fork server with TensorFlow for all judges that start processes."""
 
 from __future__ import annotations
-
-import gc
 
 import pytest
 
@@ -15,10 +13,3 @@ def warm():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fork_client, "in_a_kernel", lambda: True)
         yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _keep_the_garbage():
-    """When an old iterator is deleted TensorFlow may wait for a minute: not in later tests."""
-    yield
-    gc.freeze()
