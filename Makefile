@@ -9,8 +9,8 @@ PYTHON ?=
 TENSORFLOW ?=
 ARGS ?=
 NAMES ?=
-# Two processes hold TensorFlow, a browser and a kernel each without starving 2 cores.
-JOBS ?= 2
+# On 2 cores: with two processes a fifth of the time nobody works, since tests also wait. 4 GB of memory.
+JOBS ?= 3
 export TENSORFLOW
 
 BIN := .venv/bin

@@ -28,7 +28,7 @@ _NAMES = {
     "measure": "timing",
     "my_progress": "exercises",
     "panel": "telemetry.panel",
-    "picture": "views.images",
+    "picture": "views",
     "predict": "timing",
     "replay": "telemetry",
     "replicas": "hardware",
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from labkit.timing import compare as compare
     from labkit.timing import measure as measure
     from labkit.timing import predict as predict
-    from labkit.views.images import picture as picture
+    from labkit.views import picture as picture
 
 
 def __getattr__(name: str) -> Any:

@@ -123,7 +123,7 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
         check = importlib.import_module("labkit.cluster").check_environment
         return int(importlib.import_module("labkit.environments").main(chosen, check))
     if chosen.command == "slurm":
-        return int(importlib.import_module("labkit.cluster.batch").main(chosen))
+        return int(importlib.import_module("labkit.cluster.slurm.batch").main(chosen))
     recordings = importlib.import_module("labkit.telemetry.cli")
     if chosen.command == "replay":
         return int(recordings.replay(chosen.file, html=chosen.html, show=chosen.html is None))

@@ -203,7 +203,7 @@ def check_mpi() -> Line:
 
 def check_slurm() -> Line:
     """None is fine: the lecture on Slurm then shows what was recorded."""
-    from labkit.cluster.slurm_queue import partitions, slurm_version, why_no_slurm
+    from labkit.cluster.slurm.queue import partitions, slurm_version, why_no_slurm
 
     missing = why_no_slurm()
     found = f"none used: {missing}" if missing else f"{slurm_version()}, partitions {partitions()}"

@@ -8,14 +8,14 @@
 from __future__ import annotations
 
 from labkit.callable_room import make_callable
-from labkit.cluster.batch import batch_script
 from labkit.cluster.cluster import Cluster, check_environment
 from labkit.cluster.failures import RankError
 from labkit.cluster.fork_client import shutdown
 from labkit.cluster.in_rank import Script, communicator
 from labkit.cluster.output import Line
 from labkit.cluster.run import Outcome, RunHandle
-from labkit.cluster.session import SlurmSession, slurm_session
+from labkit.cluster.slurm.batch import batch_script
+from labkit.cluster.slurm.session import SlurmSession, slurm_session
 from labkit.cluster.tf_config import this_rank
 
 __all__ = [

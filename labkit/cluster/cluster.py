@@ -17,7 +17,7 @@ from labkit.cluster.local import LocalEngine
 from labkit.cluster.network import private_network_refused
 from labkit.cluster.output import Output, Recording, hash_of, record
 from labkit.cluster.run import RunHandle
-from labkit.cluster.slurm import SlurmEngine
+from labkit.cluster.slurm.engine import SlurmEngine
 from labkit.environments import Environment, built, find
 from labkit.kinds import LabError
 from labkit.shipping import Source, pack_program

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from labkit import cluster
-from labkit.cluster import session
-from labkit.cluster.slurm_queue import slurm_version
+from labkit.cluster.slurm import session
+from labkit.cluster.slurm.queue import slurm_version
 from labkit.kinds import recorded
 from labkit.plain import write
 from tests.cluster.private_slurm import PrivateSlurm

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from labkit import LabError, cli, cluster
-from labkit.cluster import session, slurm_queue
-from labkit.cluster.slurm_queue import QueueState
+from labkit.cluster.slurm import queue, session
+from labkit.cluster.slurm.queue import QueueState
 from tests.cluster.record_session import lecture_cell
 
 TRAIN = "import os\n\ndef train(rank):\n    print(rank)\n"
@@ -110,6 +110,6 @@ def test_a_state_of_the_queue_is_told_in_words(state, words):
 def test_the_environment_of_an_outer_job_is_not_passed_on(monkeypatch):
     monkeypatch.setenv("SLURM_NTASKS", "99")
     monkeypatch.setenv("SLURM_CONF", "/etc/mine")
-    found = slurm_queue.slurm_environment()
+    found = queue.slurm_environment()
     assert "SLURM_NTASKS" not in found
     assert found["SLURM_CONF"] == "/etc/mine"

@@ -12,7 +12,8 @@ import pytest
 
 import labkit
 from labkit import LabError, cli, cluster
-from labkit.cluster import slurm_queue, tf_config
+from labkit.cluster import tf_config
+from labkit.cluster.slurm import queue
 from tests.cluster.private_slurm import wait_for
 from tests.cluster.programs import says_its_pid_and_waits, who
 
@@ -123,8 +124,8 @@ def test_the_script_of_a_file_runs_it_on_every_rank(slurm, tmp_path, monkeypatch
     )
     options = ["--ranks=4", "--nodes=2", "--partition=alpha", "--time=5", "--program=train"]
     assert cli.main(["slurm", "script", "train.py", *options, "-o", "job.sh"]) == 0
-    job = slurm_queue.submit((tmp_path / "job.sh").read_text())
-    wait_for(lambda: slurm_queue.state_of(job).state == "COMPLETED", "the end of the job")
+    job = queue.submit((tmp_path / "job.sh").read_text())
+    wait_for(lambda: queue.state_of(job).state == "COMPLETED", "the end of the job")
     log = (tmp_path / f"train-{job}.log").read_text().splitlines()
     for rank, node in enumerate(["127.0.0.2"] * 2 + ["127.0.0.3"] * 2):
         assert f"{rank}: I am {rank} worker {rank} {node}" in log

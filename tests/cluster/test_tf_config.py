@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.cluster import tf_config
-from labkit.cluster.slurm_rank import environment_of_batch_rank
+from labkit.cluster.slurm.rank import environment_of_batch_rank
 from labkit.kinds import LabError
 
 TWO = {

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import one_of, whole
-from labkit.cluster import slurm_rank
+from labkit.cluster.slurm import rank
 from labkit.environments import Environment, find
 from labkit.kinds import LabError
 
@@ -185,7 +185,7 @@ def _srun(wanted: Resources) -> str:
 def main(chosen: argparse.Namespace) -> int:
     """`labkit slurm script`: print or write a script. `labkit slurm run`: be a rank of its job."""
     if chosen.slurm == "run":
-        return slurm_rank.run_target(chosen.target)
+        return rank.run_target(chosen.target)
     names = ("ranks", "nodes", "partition", "time", "account", "gpus", "memory", "cpus")
     resources = {name: getattr(chosen, name) for name in names}
     script = batch_script(chosen.file, chosen.program, **resources)

@@ -19,8 +19,8 @@ from typing import Any
 
 from labkit.cluster.cluster import Cluster
 from labkit.cluster.output import Line
-from labkit.cluster.slurm import SlurmEngine
-from labkit.cluster.slurm_queue import slurm_version, why_no_slurm
+from labkit.cluster.slurm.engine import SlurmEngine
+from labkit.cluster.slurm.queue import slurm_version, why_no_slurm
 from labkit.kinds import Kind, measured, seconds_text
 from labkit.plain import read
 

@@ -3,7 +3,7 @@
 >>> with labkit.cluster(ranks=4, engine="slurm", partition="alpha") as c:      # doctest: +SKIP
 ...     c.run(program)
 
-srun's pipes are the connection to the ranks: see slurm_rank. Nothing polls a shared folder; it only
+srun's pipes are the connection to the ranks: see `rank`. Nothing polls a shared folder; it only
 holds the program and one result file a rank. TensorFlow's servers check no password:
 under Slurm their ports are open to the other users of the nodes.
 """
@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from labkit.cluster import tf_config
-from labkit.cluster.batch import Resources
 from labkit.cluster.engine import Addresses, Event, Job, Signal, Stream
-from labkit.cluster.slurm_queue import (
+from labkit.cluster.slurm.batch import Resources
+from labkit.cluster.slurm.queue import (
     QueueState,
     cancel,
     pause_after,
@@ -38,7 +38,7 @@ from labkit.cluster.slurm_queue import (
     state_of,
     submit,
 )
-from labkit.cluster.slurm_rank import MARK
+from labkit.cluster.slurm.rank import MARK
 from labkit.kinds import LabError, seconds_text
 
 LABELLED = re.compile(rb"\s*(\d+): (.*)", re.DOTALL)
@@ -48,7 +48,7 @@ STOPPING = 5.0  # seconds for ranks to end when srun's stdin ends
 LEAVING = 10.0  # seconds for a cancelled job to be gone
 # A shell outlives a killed notebook, and cancels the job when the pipe from it ends.
 GUARD = 'read -r line; scancel "$1"; rm -rf -- "$2"'
-RANK = "import sys; from labkit.cluster.slurm_rank import main; main(sys.argv[1])"
+RANK = "import sys; from labkit.cluster.slurm.rank import main; main(sys.argv[1])"
 
 
 class SlurmEngine:
@@ -227,7 +227,7 @@ class _Run:
     """One srun and its pipes."""
 
     def __init__(self, command: list[str], job: Job, folder: Path) -> None:
-        home = str(Path(__file__).parents[2])
+        home = str(Path(__file__).parents[3])
         paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._folder = folder
         self._process = subprocess.Popen(
