@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import math
 import os
 import select
 import signal
@@ -89,20 +88,22 @@ class Sampler:
             if devices:
                 opened.append((number, source))
         edge, flushes, written = True, list[int](), -1
-        while True:
-            sampled = time.monotonic()
-            for _, source in opened:
-                source.sample(edge)
-            tick = int((sampled - self._began) / self._every)
-            if flushes or tick // self._together != written // self._together:
-                written = tick
-                self._take(opened)
-                self._lines += [f'{{"flushed":{number}}}' for number in flushes]
-                self._write()
-            try:
-                edge, flushes = self._wait(sampled)
-            except EOFError:
-                break
+        with suppress(EOFError):
+            while True:
+                sampled = time.monotonic()
+                for _, source in opened:
+                    source.sample(edge)
+                tick = int((sampled - self._began) / self._every + 1e-6)
+                if flushes or tick // self._together != written // self._together:
+                    written = tick
+                    self._take(opened)
+                    self._lines += [f'{{"flushed":{number}}}' for number in flushes]
+                    self._write()
+                edge, flushes, due = False, [], self._began + (tick + 1) * self._every
+                while not edge and self._arrived.poll(1000 * max(0.0, due - time.monotonic())):
+                    edge, flushes = self._requests()
+                if edge:
+                    time.sleep(max(0.0, sampled + CLOSE - time.monotonic()))
         self._take(opened)
         now = round(time.monotonic() - self._began, 4)
         self._lines += [line(Cost(round(time.process_time(), 4), now)), line(End(now))]
@@ -115,33 +116,26 @@ class Sampler:
             self._tell(*states)
             self._lines += [row_line(number, at - self._began, values) for at, values in rows]
 
-    def _wait(self, sampled: float) -> tuple[bool, list[int]]:
-        """Until the next sample is due, or requested: for the edge of a span, or for flushes."""
-        ticks = math.floor((time.monotonic() - self._began) / self._every + 1e-6) + 1
-        due = self._began + ticks * self._every
+    def _requests(self) -> tuple[bool, list[int]]:
+        """Do what was requested; whether to sample at once (a span, a flush), and the flushes."""
         edge, flushes = False, list[int]()
-        while not edge:
-            left = max(0.0, due - time.monotonic())
-            if not self._arrived.poll(1000 * left):
-                return False, []
-            new = os.read(0, 4096)
-            *requests, self._received = (self._received + new).split(b"\n")
-            for request in requests if new else [b"end"]:
-                match request.split():
-                    case [b"end"]:
-                        raise EOFError
-                    case [b"sample"]:
-                        edge = True
-                    case [b"flush", number]:
-                        edge, flushes = True, [*flushes, int(number)]
-                    case [b"show"]:
-                        self._together = max(1, round(SHOWN / self._every))
-                    case [b"process", pid]:
-                        for source in self._sources:
-                            if isinstance(source, Host):
-                                source.follow(int(pid))
-        time.sleep(max(0.0, sampled + CLOSE - time.monotonic()))
-        return True, flushes
+        new = os.read(0, 4096)
+        *requests, self._received = (self._received + new).split(b"\n")
+        for request in requests if new else [b"end"]:
+            match request.split():
+                case [b"end"]:
+                    raise EOFError
+                case [b"sample"]:
+                    edge = True
+                case [b"flush", number]:
+                    edge, flushes = True, [*flushes, int(number)]
+                case [b"show"]:
+                    self._together = max(1, round(SHOWN / self._every))
+                case [b"process", pid]:
+                    for source in self._sources:
+                        if isinstance(source, Host):
+                            source.follow(int(pid))
+        return edge, flushes
 
     def _tell(self, *states: State) -> None:
         self._lines += [
