@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,7 +44,9 @@ class ForkServer:
         ours, its = socketpair()
         self.channel = Channel(ours)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
-        arguments = [str(its.fileno()), str(os.getpid()), network]
+        # Ranks are killed: they cannot remove what they made. TensorFlow makes many small files.
+        self._folder = tempfile.mkdtemp(prefix="labkit-ranks-")
+        arguments = [str(its.fileno()), str(os.getpid()), network, self._folder]
         with its:
             self._process = subprocess.Popen(
                 [python, "-P", "-m", "labkit.cluster.fork_server", *arguments],
@@ -51,7 +54,12 @@ class ForkServer:
                 stdout=self._log,
                 stderr=self._log,
                 pass_fds=(its.fileno(),),
-                env={**environment, "PYTHONPATH": _python_path(environment), MARK: self.mark},
+                env={
+                    **environment,
+                    "PYTHONPATH": _python_path(environment),
+                    "TMPDIR": self._folder,
+                    MARK: self.mark,
+                },
                 start_new_session=True,  # so that it gets no Ctrl-C of a terminal
             )
         try:
@@ -121,6 +129,7 @@ class ForkServer:
             self._process.wait()
         if self._process.returncode != 0:
             _kill_marked(self.mark)
+        shutil.rmtree(self._folder, ignore_errors=True)
         self._log.close()
 
     def obituary(self) -> str:

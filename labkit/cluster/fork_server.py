@@ -14,9 +14,11 @@ import os
 import random
 import resource
 import selectors
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -236,7 +238,7 @@ def _be_fresh(environment: Mapping[str, str]) -> None:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update(environment, TMPDIR=tempfile.gettempdir())
     time.tzset()
     random.seed()
     if "numpy.random" in sys.modules:  # all ranks of all runs are copies of one process
@@ -306,6 +308,7 @@ def main(arguments: list[str]) -> None:
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         server.end_ranks()
+        shutil.rmtree(arguments[3], ignore_errors=True)  # the client may be gone
 
 
 if __name__ == "__main__":

@@ -16,14 +16,16 @@ from labkit.cluster import fork_client, in_rank
 from tests.cluster.leftovers import MARK, gone, marked, new_mark
 from tests.cluster.private_slurm import wait_for
 
-# A session that runs ranks which have started processes of their own, also in other sessions.
+# A session that runs ranks which have started processes of their own, also in other sessions,
+# and made a file.
 SESSION = """
-import os, signal, subprocess
+import os, signal, subprocess, tempfile
 import labkit
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests' own is ignored
 
 def program(rank):
+    tempfile.mkstemp()
     subprocess.Popen(["sleep", "1000"])
     subprocess.Popen(["sleep", "1000"], start_new_session=True)
     print("here", os.getppid(), flush=True)
@@ -39,14 +41,17 @@ with labkit.cluster(ranks=2) as c:
 
 
 @contextlib.contextmanager
-def session():
-    """A Python of its own with a mark; the process, and the pid of its fork server."""
+def session(folder):
+    """A Python of its own with a mark; the process, and the pid of its fork server.
+
+    Its temporary files are in the folder.
+    """
     mark = new_mark()
     with subprocess.Popen(
         [sys.executable, "-c", SESSION],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, MARK: mark},
+        env={**os.environ, MARK: mark, "TMPDIR": str(folder)},
     ) as process:
         try:
             assert select.select([process.stdout], [], [], 60)[0], "the session did not begin"
@@ -66,11 +71,12 @@ def session():
         ("server", signal.SIGTERM, b"LabError"),
     ],
 )
-def test_whoever_is_killed_everything_ends(whom, number, last_words):
+def test_whoever_is_killed_everything_ends(whom, number, last_words, tmp_path):
     """Also what ranks have started in sessions of their own, which may have no parent any more."""
-    with session() as (process, server):
+    with session(tmp_path) as (process, server):
         os.kill(process.pid if whom == "session" else server, number)
         assert last_words in process.stderr.read()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("moment", [0.01, 0.05, 0.3])
