@@ -1,5 +1,6 @@
 """Five steps of a model that `fully_shard` splits, or of one process; rank 0 saves the weights."""
 
+import atexit
 import datetime as dt
 import os
 import sys
@@ -34,5 +35,7 @@ print(f"rank {rank} of {ranks}: checksum {weights.sum():.4f}")
 if rank == 0:
     np.save(sys.argv[1], weights)
 if ranks > 1:
-    dist.barrier()  # else a rank under torchrun can abort when another one has ended
     dist.destroy_process_group()
+    # In torch 2.13 Gloo's threads can outlive the group: a late one aborts a Python that ends.
+    sys.stdout.flush()
+    atexit.register(os._exit, 0)
