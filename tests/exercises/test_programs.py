@@ -137,4 +137,4 @@ def test_messages_in_a_loop_that_does_not_end_are_told_with_their_line(monkeypat
     monkeypatch.setattr(program, "TIME_LIMIT", 0.5)
     text = str(check("08.tree_broadcast", never_doubled))
     first = never_doubled.__code__.co_firstlineno
-    assert re.search(rf"line ({first + 2}|{first + 3})\b", text), text
+    assert re.search(rf"line ({first + 1}|{first + 2}|{first + 3})\b", text), text
