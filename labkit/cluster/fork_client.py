@@ -45,8 +45,8 @@ class ForkServer:
         self.channel = Channel(ours)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
         # Ranks are killed: they cannot remove what they made. TensorFlow makes many small files.
-        self._folder = tempfile.mkdtemp(prefix="labkit-ranks-")
-        arguments = [str(its.fileno()), str(os.getpid()), network, self._folder]
+        self.folder = tempfile.mkdtemp(prefix="labkit-ranks-")
+        arguments = [str(its.fileno()), str(os.getpid()), network, self.folder]
         with its:
             self._process = subprocess.Popen(
                 [python, "-P", "-m", "labkit.cluster.fork_server", *arguments],
@@ -57,7 +57,7 @@ class ForkServer:
                 env={
                     **environment,
                     "PYTHONPATH": _python_path(environment),
-                    "TMPDIR": self._folder,
+                    "TMPDIR": self.folder,
                     MARK: self.mark,
                 },
                 start_new_session=True,  # so that it gets no Ctrl-C of a terminal
@@ -129,7 +129,7 @@ class ForkServer:
             self._process.wait()
         if self._process.returncode != 0:
             _kill_marked(self.mark)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
         self._log.close()
 
     def obituary(self) -> str:

@@ -18,7 +18,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -238,7 +237,7 @@ def _be_fresh(environment: Mapping[str, str]) -> None:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     os.environ.clear()
-    os.environ.update(environment, TMPDIR=tempfile.gettempdir())
+    os.environ.update(environment)
     time.tzset()
     random.seed()
     if "numpy.random" in sys.modules:  # all ranks of all runs are copies of one process

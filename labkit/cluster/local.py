@@ -139,7 +139,12 @@ class LocalEngine:
         self._count += 1
         self._run = run = _Run(self._count)
         # LABKIT_NETWORK: what a rank cannot download is then explained by its network.
-        common = {**os.environ, MARK: server.mark, "LABKIT_NETWORK": self.network}
+        common = {
+            **os.environ,
+            MARK: server.mark,
+            "LABKIT_NETWORK": self.network,
+            "TMPDIR": server.folder,
+        }
         environments = (
             local_variables(self._ranks, rank) | dict(changes)
             for rank, changes in enumerate(job.environment)
