@@ -31,7 +31,7 @@ FLOORS = (
     },
     {"views"},  # reads objects; rooms import it only where they draw
     {"hardware", "datasets", "memory", "mpi"},
-    {"timing", "telemetry", "collectives", "pipelines", "environments"},
+    {"choosing", "timing", "telemetry", "collectives", "pipelines", "environments"},
     {"training", "cluster"},
     {"strategies", "updates"},
     {"exercises"},

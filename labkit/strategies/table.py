@@ -15,7 +15,7 @@ from labkit.cluster import Cluster, fork_client
 from labkit.hardware import machine_text, replicas
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import Kind, LabError, measured, seconds_text
-from labkit.progress import Line
+from labkit.progress import ProgressLine
 from labkit.strategies.parameter_server import ROLES, Chief, join
 from labkit.strategies.practice import (
     BATCH,
@@ -132,7 +132,7 @@ def support_table() -> SupportTable:
     """Run every strategy in fresh processes, one after the other, and compare its weights."""
     rows: list[Row] = []
     expected: Weights | None = None
-    line = Line()
+    line = ProgressLine()
     try:
         for number, case in enumerate(CASES, 1):
             line.show(f"{number} of {len(CASES)}: {case.strategy}, {case.placed}, {case.what}")

@@ -19,7 +19,7 @@ from labkit.exercises.judges.answers import (
 )
 from labkit.exercises.judges.batch_script import batch_script
 from labkit.exercises.judges.cluster_loops import coordinator_loop, worker_loop
-from labkit.exercises.judges.parameter_server import examine_server
+from labkit.exercises.judges.server_loop import examine_server
 from labkit.exercises.task import Task, Unanswered, Wrong
 
 # (worker, what it does), in the order in which the server saw it.

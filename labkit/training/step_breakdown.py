@@ -23,7 +23,7 @@ from labkit.kinds import Kind, LabError, seconds_text
 from labkit.timing import Verdict, compare, judge
 from labkit.timing.estimate import percent
 from labkit.timing.intervals import shift
-from labkit.timing.judge import CONFIDENCE
+from labkit.timing.verdict import CONFIDENCE
 from labkit.training.inputs import cached_batch
 from labkit.training.job import Job
 
