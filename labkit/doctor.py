@@ -173,7 +173,7 @@ def check_data() -> CheckResult:
     """What lessons will train on; this downloads nothing."""
     from labkit import datasets
 
-    there = {"MNIST": datasets.mnist_is_here(), "Fashion-MNIST": datasets.fashion_is_here()}
+    there = {one.name: one.is_here() for one in (datasets.MNIST, datasets.FASHION)}
     found = " and ".join(name for name, here in there.items() if here) or "no published images"
     do = "Call labkit.datasets.mnist() with network access, before class."
     return CheckResult("pass" if there["MNIST"] else "warn", f"{found} on this machine", do)
