@@ -27,6 +27,7 @@ FLOORS = (
         "plain",
         "progress",
         "shipping",
+        "shown",
         "time_limit",
     },
     {"views"},  # reads objects; rooms import it only where they draw
