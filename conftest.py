@@ -20,11 +20,13 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from jupyter_client.provisioning import local_provisioner
 from nbval import plugin as nbval_plugin
 from nbval.kernel import RunningKernel
 
 from labkit.cluster.network import private_network_refused
 from labkit.publish import CELL_SECONDS, seconds_of
+from tests import warm_kernel
 
 ROOT = Path(__file__).parent
 collect_ignore = ["notebooks/glossary.ipynb"]  # it has no code
@@ -111,7 +113,10 @@ class WatchedKernel(RunningKernel):
         told = {"LABKIT_PROGRESS": "off", "LABKIT_PICTURES": "still", "IPYTHONDIR": self._own.name}
         kept = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
         try:
-            with mock.patch.dict(os.environ, {**kept, **told}, clear=True):
+            with (
+                mock.patch.dict(os.environ, {**kept, **told}, clear=True),
+                mock.patch.object(local_provisioner, "launch_kernel", warm_kernel.launch),
+            ):
                 super().__init__(*args, **options)
         finally:
             provisioner = getattr(getattr(self, "km", None), "provisioner", None)
