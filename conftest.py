@@ -84,7 +84,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Under test fewer rounds are measured, in every process that is started here, too.
-os.environ.setdefault("LABKIT_ROUNDS", "3")
+os.environ.setdefault("LABKIT_ROUNDS", "1")
 
 # glibc gives TensorFlow's memory back to the system after each step and asks for it again: up to a
 # third of the CPU seconds of a lecture, in seven million page faults. Processes under test keep it.

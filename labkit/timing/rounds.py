@@ -46,7 +46,7 @@ def measure(
     The first call is kept apart, for it also traces, compiles and starts things; `warmup` more
     calls are not kept. Then come `rounds` calls that count. After `time_limit` seconds in all, the
     round in progress is the last. Ctrl-C keeps what was timed. The clock is the wall clock, and
-    waits for GPUs. The environment variable LABKIT_ROUNDS sets a maximum for `rounds`.
+    waits for GPUs. LABKIT_ROUNDS in the environment is the most rounds, and warm-up calls, there are.
 
     `items` is how many images (or other `unit`) one call processes; `label` names the data and
     `on` the devices in every table.
@@ -133,7 +133,8 @@ def _time(
         if not callable(work):
             raise LabError(f"{name!r} must be a function, got {work!r}. Write f, not f().")
     rounds, warmup = whole("rounds", rounds, at_least=1), whole("warmup", warmup)
-    rounds = min(rounds, int(os.environ.get("LABKIT_ROUNDS") or rounds))
+    most = int(os.environ.get("LABKIT_ROUNDS") or max(rounds, warmup))
+    rounds, warmup = min(rounds, most), min(warmup, most)
     end = clock.now() + number("time_limit", time_limit, above=0)
     load, draw, names = os.getloadavg()[0], random.Random(seed), list(works)
     before: dict[str, list[float]] = {name: [] for name in names}  # first call and warm-up
