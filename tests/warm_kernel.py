@@ -116,6 +116,7 @@ def _serve() -> None:
             print(os.waitstatus_to_exitcode(os.waitpid(request["reap"], 0)[1]), flush=True)
         elif os.fork() == 0:
             _be_kernel(**request)
+    os._exit(0)  # to free all that was imported would take a second
 
 
 def _be_kernel(arguments: list[str], cwd: str, env: dict[str, str]) -> NoReturn:
@@ -208,7 +209,7 @@ def _be_program(
         os.dup2(file, number)
         os.close(file)
     for name, number in (("stdout", 1), ("stderr", 2)):
-        stream = open(number, "w", buffering=number == 2 or -1, closefd=False)  # noqa: PTH123, SIM115
+        stream = open(number, "w", buffering=number == 2 or -1, closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     if session:

@@ -46,7 +46,7 @@ def measure(
     The first call is kept apart, for it also traces, compiles and starts things; `warmup` more
     calls are not kept. Then come `rounds` calls that count. After `time_limit` seconds in all, the
     round in progress is the last. Ctrl-C keeps what was timed. The clock is the wall clock, and
-    waits for GPUs. LABKIT_ROUNDS in the environment is the most rounds, and warm-up calls, there are.
+    waits for GPUs. The variable LABKIT_ROUNDS sets a maximum for `rounds` and `warmup`.
 
     `items` is how many images (or other `unit`) one call processes; `label` names the data and
     `on` the devices in every table.
