@@ -183,12 +183,14 @@ def test_a_hybrid_step_has_the_serial_gradients(images, shape):
         assert all(map(is_close, found, right(stage, part)))
 
 
-def test_every_program_runs_in_local_processes(lecture, images, warm):
+def test_every_program_runs_in_local_processes(lecture, images):
     step, right = the_hybrid(images, 1, 2, 2)
     layer, of_layer = the_layer(lecture, 1, 4, 4, sequence=True)
     rows, exchange = np.arange(24.0).reshape(4, 2, 3), images["exchange"]
 
     def in_a_process(rank):
+        import tensorflow  # noqa: F401 (named here, it is imported once, before ranks are forked)
+
         comm = labkit.cluster.communicator()
         return exchange(comm, rows[rank : rank + 1]), layer(comm), step(comm)
 
