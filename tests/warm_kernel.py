@@ -1,7 +1,8 @@
 """Kernels of notebooks under test, each a fork of one process that has imported TensorFlow.
 
-Starting IPython and importing TensorFlow, Keras and matplotlib takes three seconds of CPU for each
-notebook; here it takes them once for each process of pytest. Linux; elsewhere kernels start cold.
+Starting IPython and importing TensorFlow, Keras and matplotlib takes four seconds of CPU for each
+notebook; here it takes them once for each process of pytest. What a kernel starts with its own
+Python is a fork, too. Linux; elsewhere kernels start cold.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def launch(command: list[str], *, cwd: str, env: dict[str, str], **options: Any)
 
     if sys.platform != "linux" or command[:3] != [sys.executable, "-m", "ipykernel_launcher"]:
         return launch_kernel(command, cwd=cwd, env=env, **options)
-    return Kernel(command[2:], cwd, env)
+    return Kernel(command[1:], cwd, env)
 
 
 class Kernel:
@@ -60,16 +61,18 @@ class Kernel:
 
     stdin = stdout = stderr = None
 
-    def __init__(self, arguments: list[str], cwd: str, env: dict[str, str]) -> None:
+    def __init__(self, words: list[str], cwd: str, env: dict[str, str]) -> None:
         self.returncode: int | None = None
-        self.pid = _ask({"arguments": arguments, "cwd": str(cwd), "env": env})
+        files = 3 * [nowhere := os.open(os.devnull, os.O_RDWR)]
+        self.pid = _ask(_server()[0], files, words=words, session=True, cwd=str(cwd), env=env)
+        os.close(nowhere)
         self._ended = os.pidfd_open(self.pid)
 
     def poll(self, seconds: float | None = 0) -> int | None:
         """Its exit status, or None while it runs."""
         if self.returncode is None and select.select([self._ended], [], [], seconds)[0]:
             os.close(self._ended)
-            self.returncode = _ask({"reap": self.pid})
+            self.returncode = _ask(_server()[0], [], reap=self.pid)
         return self.returncode
 
     def wait(self) -> int | None:
@@ -87,93 +90,102 @@ class Kernel:
 
 
 @functools.cache
-def _server() -> subprocess.Popen[str]:
-    """The process that forks; it ends when this one does, since its input then ends."""
-    return subprocess.Popen(
-        [sys.executable, "-P", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        text=True, start_new_session=True, env={**os.environ, "MPLBACKEND": INLINE},
-    )  # fmt: skip
+def _server() -> tuple[socket.socket, object]:
+    """The process that forks kernels, and our end of its socket: it ends when this closes."""
+    ours, its = socket.socketpair()
+    with its:
+        return ours, subprocess.Popen(
+            [sys.executable, "-P", __file__, str(its.fileno())], pass_fds=[its.fileno()],
+            start_new_session=True, env={**os.environ, "MPLBACKEND": INLINE},
+        )  # fmt: skip
 
 
-def _ask(request: dict[str, Any]) -> int:
-    asked, answers = _server().stdin, _server().stdout
-    assert asked is not None
-    assert answers is not None
-    print(json.dumps(request), file=asked, flush=True)
-    return int(answers.readline())
+def _ask(server: socket.socket, files: list[int], **request: Any) -> int:
+    socket.send_fds(server, [json.dumps(request).encode()], files)
+    return int(server.recv(100))
 
 
-def _serve() -> None:
+def _main(number: int) -> None:
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # a kernel ends with it; read at import
     gc.disable()  # it would take a fifth of the seconds of the imports
     for name in IMPORTED:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a collection in a kernel would copy every page of these objects
-    for line in sys.stdin:
-        request = json.loads(line)
+    _serve(socket.socket(fileno=number), os.getpid())
+
+
+def _serve(its: socket.socket, parent: int) -> NoReturn:
+    """Fork what is asked for. Where `parent` is another process, it becomes the parent."""
+    while True:
+        asked, files, *_ = socket.recv_fds(its, 2**20, 16)
+        if not asked:
+            os._exit(0)  # to free all that was imported would take a second
+        request = json.loads(asked)
         if "reap" in request:
-            print(os.waitstatus_to_exitcode(os.waitpid(request["reap"], 0)[1]), flush=True)
+            code = os.waitstatus_to_exitcode(os.waitpid(request["reap"], 0)[1])
+            its.send(str(code).encode())
         elif os.fork() == 0:
-            _be_kernel(**request)
-    os._exit(0)  # to free all that was imported would take a second
+            if os.getppid() != parent and os.fork():
+                os._exit(0)  # it adopts orphans
+            while os.getppid() != parent:
+                time.sleep(0.001)
+            if request.pop("session"):
+                os.setsid()
+            its.send(str(os.getpid()).encode())  # not before: who asked takes it for a group
+            _be_program(files, **request)
+        elif parent != os.getpid():
+            os.wait()
+        for file in files:
+            os.close(file)
 
 
-def _be_kernel(arguments: list[str], cwd: str, env: dict[str, str]) -> NoReturn:
-    """Be like a Python that `python -m ipykernel_launcher` has just started."""
-    from ipykernel.kernelapp import IPKernelApp
+def _be_program(
+    files: list[int], words: list[str], cwd: str, env: dict[str, str], numbers: Any = ()
+) -> NoReturn:
+    """Be like a Python that has just started, with these words on its command line."""
+    import numpy as np
 
-    os.setsid()
-    print(os.getpid(), flush=True)  # not before: who asked takes it for a group
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for standard in range(3):
-        os.dup2(nowhere, standard)
-    _be_fresh(arguments, cwd, {**env, "JPY_PARENT_PID": str(os.getppid())})
-    IPKernelApp.launch_instance()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    files = [fcntl.fcntl(file, fcntl.F_DUPFD, 256) for file in files]
+    os.closerange(3, 256)
+    for file, number in zip(files, (0, 1, 2, *numbers), strict=True):
+        os.dup2(file, number)
+        os.close(file)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        stream = open(number, "w", buffering=number == 2 or -1, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update({**env, "JPY_PARENT_PID": str(os.getppid())})
+    time.tzset()
+    np.random.seed()  # noqa: NPY002 (all are copies of one process)
+    _keep_a_spare()
+    gc.enable()
+    words = words[1:] if words[0] == "-P" else words
+    if words[0] == "-m":
+        sys.argv[:] = words[1:]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv[:] = words
+        sys.path.insert(0, str(Path(words[0]).resolve().parent))
+        runpy.run_path(words[0], run_name="__main__")
     sys.exit()
 
 
-def _be_fresh(arguments: list[str], cwd: str, env: dict[str, str]) -> None:
-    """Be like a Python that has just started; what it starts is warm, too."""
-    import numpy as np
-
-    os.chdir(cwd)
-    os.environ.clear()
-    os.environ.update(env)
-    time.tzset()
-    np.random.seed()  # noqa: NPY002 (all are copies of one process)
-    sys.argv[:] = arguments
-    _keep_a_spare()
-    gc.enable()
-
-
-# A process that a warm one starts with this Python is a fork as well: of its spare, a child that
-# does nothing else. The fork's own parent ends at once, so that it is a child of who started it.
-
-
 def _keep_a_spare() -> None:
+    """Fork a child that does nothing but fork what this process starts with its own Python."""
     ours, its = socket.socketpair()
+    parent = os.getpid()
     if os.fork() == 0:
         ours.close()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        parent = os.getppid()
-        while True:
-            asked, files, *_ = socket.recv_fds(its, 2**20, 16)
-            if not asked:
-                os._exit(0)
-            if os.fork() == 0:
-                if os.fork() == 0:
-                    while os.getppid() != parent:
-                        time.sleep(0.001)
-                    its.send(str(os.getpid()).encode())
-                    _be_program(files, **json.loads(asked))
-                os._exit(0)
-            os.wait()
-            for file in files:
-                os.close(file)
+        _serve(its, parent)
     its.close()
     ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)
-    subprocess.Popen._execute_child = functools.partialmethod(_execute_child, ours)  # type: ignore[attr-defined]
+    execute_child = functools.partialmethod(_execute_child, ours)
+    subprocess.Popen._execute_child = execute_child  # type: ignore[attr-defined]
 
 
 def _execute_child(
@@ -190,39 +202,13 @@ def _execute_child(
     if not starts or words[0] != sys.executable or _read_at_import(env) != AT_IMPORT:
         return STARTED_COLD(self, args, *given)
     files = [at if pipes[end] == -1 else pipes[end] for at, end in enumerate((0, 3, 5))]
-    asked = {
-        "numbers": [0, 1, 2, *pass_fds], "words": words[1:], "session": session,
-        "cwd": str(cwd or Path.cwd()), "env": env,
-    }  # fmt: skip
-    socket.send_fds(spare, [json.dumps(asked).encode()], [*files, *pass_fds])
-    self.pid, self._child_created = int(spare.recv(100)), True
+    fresh = {"words": words[1:], "cwd": str(cwd or Path.cwd()), "env": env}
+    self.pid = _ask(
+        spare, [*files, *pass_fds], **fresh, session=session, numbers=[*map(int, pass_fds)]
+    )
+    self._child_created = True
     return self._close_pipe_fds(*pipes)
 
 
-def _be_program(
-    files: list[int], *, numbers: list[int], words: list[str], session: bool, **fresh: Any
-) -> NoReturn:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    files = [fcntl.fcntl(file, fcntl.F_DUPFD, 256) for file in files]
-    os.closerange(3, 256)
-    for file, number in zip(files, numbers, strict=True):
-        os.dup2(file, number)
-        os.close(file)
-    for name, number in (("stdout", 1), ("stderr", 2)):
-        stream = open(number, "w", buffering=number == 2 or -1, closefd=False)  # noqa: SIM115
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-    if session:
-        os.setsid()
-    if words[0] == "-P":
-        _be_fresh(words[2:], **fresh)
-        runpy.run_module(words[2], run_name="__main__", alter_sys=True)
-    else:
-        _be_fresh(words, **fresh)
-        sys.path.insert(0, str(Path(words[0]).resolve().parent))
-        runpy.run_path(words[0], run_name="__main__")
-    sys.exit()
-
-
 if __name__ == "__main__":
-    _serve()
+    _main(int(sys.argv[1]))
