@@ -17,9 +17,11 @@ from labkit.choosing.questions import FIRST, QUESTIONS
 from labkit.kinds import Kind, LabError, bytes_text, modelled, ratio_text, seconds_text
 from labkit.memory.step_memory import USABLE, Footprint
 from labkit.memory.transformer_memory import fullest, transformer
+from labkit.shown import ShownAsTable
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
+    from labkit.views.table import Table
 
 __all__ = ["Decision", "choose", "divide"]
 
@@ -55,7 +57,7 @@ KIND = modelled(
 
 
 @dataclass(frozen=True, repr=False)
-class Decision:
+class Decision(ShownAsTable):
     """The choice, the evidence that led to it, and what spoke against each other choice."""
 
     taken: Choice
@@ -81,10 +83,13 @@ class Decision:
 
         return decision_tree(QUESTIONS, CHOICES, self.answers)
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def table(self) -> Table:
+        """The choice, its names, and the evidence for and against."""
+        from labkit.views.table import Table
+
         one, called = self.taken, zip(FRAMEWORKS, self.taken.called, strict=True)
         divided = self.division and f"{self.division.scheme}: {bytes_text(self.division.total)}"
-        return [
+        rows = [
             ("choice", f"{self.choice}. {one.what}"),
             *((f"in {framework}", name or "none") for framework, name in called),
             ("taught in", f"lecture {one.lecture:02d}"),
@@ -93,16 +98,7 @@ class Decision:
             *(("because", reason) for reason in self.reasons),
             *(("not", f"{'; '.join(names)}. {reason}") for names, reason in self.rejected),
         ]
-
-    def __repr__(self) -> str:
-        lines = (f"{what}: {words}" for what, words in self._rows())
-        return "\n".join([*lines, str(self.kind)])
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        from labkit.views.table import table
-
-        html = table((), self._rows(), footer=str(self.kind), prose=True)
-        return {"text/plain": repr(self), "text/html": html}
+        return Table((), rows, footer=str(self.kind), prose=True)
 
 
 def choose(

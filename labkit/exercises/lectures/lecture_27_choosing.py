@@ -1,4 +1,4 @@
-"""The tasks of lecture 27: when it pays, what fits, what changes a decision, a layout, a report."""
+"""The tasks of lecture 27: choosing a strategy, and the capstone project."""
 
 from __future__ import annotations
 

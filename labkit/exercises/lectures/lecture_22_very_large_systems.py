@@ -1,4 +1,4 @@
-"""The tasks of very large systems: lecture 22."""
+"""The tasks of lecture 22: very large systems."""
 
 from __future__ import annotations
 

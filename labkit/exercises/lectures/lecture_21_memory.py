@@ -1,4 +1,4 @@
-"""The tasks of lecture 21: sharded steps, activations, a plan that fits, utilisation."""
+"""The tasks of lecture 21: memory of large models."""
 
 from __future__ import annotations
 
