@@ -38,7 +38,7 @@ sys.settrace(lambda frame, event, argument: None)
 print(sum(map(lambda n: n, range(9))))
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
     )
     assert done.stdout == "36\n", done.stderr
 
