@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.cluster import Cluster
-from labkit.exercises.judges.answers import check_callable, function, has_blanks
+from labkit.exercises.judges.answers import function, judged
 from labkit.exercises.judges.serial import (
     BATCH,
     CLOSE,
@@ -31,7 +31,7 @@ from labkit.exercises.judges.serial import (
     train,
 )
 from labkit.exercises.judges.watched_model import Models, check_images, make_layers, returned
-from labkit.exercises.task import Unanswered, Wrong
+from labkit.exercises.task import Wrong
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
 
@@ -43,12 +43,6 @@ DRAIN = 30.0  # seconds for steps that still run after the function has returned
 LOST_A_PEER = ("Unavailable", "DeadlineExceeded", "Aborted", "Cancelled", "Internal")
 UPDATES = 300
 cpu_only = {"CUDA_VISIBLE_DEVICES": ""}  # the question is what is computed, not how fast
-
-
-def _check_written(answer: Any) -> None:
-    check_callable(answer)
-    if has_blanks(answer):
-        raise Unanswered
 
 
 # A worker.
@@ -74,7 +68,6 @@ class Report:
     """What one worker did."""
 
     fault: str = ""
-    unanswered: bool = False
     seen: list[Any] = field(default_factory=list)
     weights: list[Any] = field(default_factory=list)
     losses: list[Any] = field(default_factory=list)
@@ -87,8 +80,7 @@ def worker_loop() -> Callable[[Any], None]:
     rate RATE, the mean loss of each global batch, and saves.
     """
 
-    def judge(my_train: Any) -> None:
-        _check_written(my_train)
+    def examine(my_train: Any) -> None:
         with (
             tempfile.TemporaryDirectory(prefix="labkit-worker-") as home,
             Cluster(REPLICAS, variables=cpu_only) as c,
@@ -107,7 +99,7 @@ def worker_loop() -> Callable[[Any], None]:
             shutil.copytree(folders[1], folders[0], dirs_exist_ok=True)
             _check_restart(_copies(_run(c, my_train, folders)))
 
-    return judge
+    return judged(examine)
 
 
 def _run(c: Cluster, my_train: Any, folders: list[Path]) -> list[Report]:
@@ -124,8 +116,6 @@ def _run(c: Cluster, my_train: Any, folders: list[Path]) -> list[Report]:
                 f"every step and every reduce, also the one that saves nothing. {text}"
             )
         raise Wrong(f"On worker {rank}: {text}")
-    if any(report.unanswered for report in found.values()):
-        raise Unanswered
     outcome.raise_errors()
     return [found[rank] for rank in range(REPLICAS)]
 
@@ -153,8 +143,6 @@ def _work(rank: int, my_train: Callable[..., Any], folders: list[str], timeout: 
 
     try:
         function(examine, seconds=TIME_LIMIT)(my_train)
-    except Unanswered:
-        report.unanswered = True
     except LabError as fault:
         report.fault = str(fault)
     report.seen = made.seen
@@ -216,29 +204,24 @@ def _check_restart(copies: list[tuple[Any, ...]]) -> None:
 def coordinator_loop() -> Callable[[Any], None]:
     """A function of (coordinator, make_model, make_dataset, steps): (model, number of updates)."""
 
-    def judge(lead: Any) -> None:
+    def examine(lead: Any) -> None:
         from labkit.strategies.parameter_server import ROLES
 
-        _check_written(lead)
         with Cluster(roles=ROLES, variables=cpu_only) as c:
             outcome = c.start(_lead, lead, until={0}, show=False).finish(TIME_LIMIT)
         outcome.raise_errors()
-        if (says := outcome.results[0]) is ...:
-            raise Unanswered
-        if says:
+        if says := outcome.results[0]:
             raise Wrong(says)
 
-    return judge
+    return judged(examine)
 
 
-def _lead(rank: int, lead: Callable[..., Any]) -> Any:
+def _lead(rank: int, lead: Callable[..., Any]) -> str:
     """On the chief: what is wrong, "" if nothing is; workers and the server stay in join."""
     from labkit.strategies.parameter_server import join
 
     try:
         function(partial(_examine_lead, join()), seconds=TIME_LIMIT)(lead)
-    except Unanswered:
-        return ...
     except LabError as fault:
         return str(fault)
     return ""

@@ -21,14 +21,8 @@ import numpy.typing as npt
 
 from labkit import collectives
 from labkit.collectives.records import listed
-from labkit.exercises.judges.answers import (
-    TIME_LIMIT,
-    check_callable,
-    has_blanks,
-    numbers_in,
-    stopped,
-)
-from labkit.exercises.task import Unanswered, Wrong
+from labkit.exercises.judges.answers import TIME_LIMIT, judged, numbers_in
+from labkit.exercises.task import Wrong
 from labkit.kinds import LabError, bytes_text
 
 __all__ = [
@@ -96,15 +90,11 @@ class Case:
 def on_ranks(case: Callable[..., Case], *cases: tuple[int, ...]) -> Callable[[Any], None]:
     """The judge of a program that must return its pieces in each of these cases."""
 
-    def judge(answer: Any) -> None:
-        check_callable(answer)
-        if has_blanks(answer):
-            raise Unanswered
-        with stopped(6 * TIME_LIMIT):
-            for one in cases or ((2,), (3,), (4,), (1,)):
-                _prove(answer, case(*one))
+    def examine(answer: Any) -> None:
+        for one in cases or ((2,), (3,), (4,), (1,)):
+            _prove(answer, case(*one))
 
-    return judge
+    return judged(examine, 6 * TIME_LIMIT)
 
 
 def _prove(answer: Callable[..., Any], case: Case) -> None:

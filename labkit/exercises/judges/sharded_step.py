@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from labkit.exercises.judges.answers import check_callable, has_blanks, stopped
-from labkit.exercises.task import Unanswered, Wrong
+from labkit.exercises.judges.answers import TIME_LIMIT, judged
+from labkit.exercises.task import Wrong
 from labkit.kinds import LabError, bytes_text
 
 __all__ = ["zero_1", "zero_3"]
 
-TIME_LIMIT = 10.0
 RATE, KEPT = 0.25, 0.5
 SIZE, LAYERS, LAYER = 29, 3, 24  # a rank has more weights than there are ranks
 Array = Any
@@ -50,15 +49,9 @@ def _run(answer: Callable[..., Any], program: Any, inputs: list[Array]) -> Any:
 
     program.func = answer  # errors name the lines of the answer
     try:
-        trace = collectives.run(program, inputs, timeout=TIME_LIMIT)
+        return collectives.run(program, inputs, timeout=TIME_LIMIT)
     except LabError as fault:
-        if has_blanks(answer):
-            raise Unanswered from None
         raise Wrong(f"On {len(inputs)} ranks: {fault}") from None
-    unchanged = all((a == b).all() for a, b in zip(trace.inputs, trace.outputs, strict=True))
-    if unchanged and has_blanks(answer):
-        raise Unanswered
-    return trace
 
 
 def _same(where: str, found: Array, old: Array, gradients: Array, from_owner: str = "") -> None:
@@ -96,12 +89,10 @@ def on_ranks(judge: Callable[[int, Any], None]) -> Callable[[Any], None]:
     """`judge(ranks, answer)` on several numbers of ranks."""
 
     def judge_all(answer: Any) -> None:
-        check_callable(answer)
-        with stopped(3 * TIME_LIMIT):
-            for ranks in (4, 2, 3, 1):
-                judge(ranks, answer)
+        for ranks in (4, 2, 3, 1):
+            judge(ranks, answer)
 
-    return judge_all
+    return judged(judge_all, 3 * TIME_LIMIT)
 
 
 @on_ranks
