@@ -27,11 +27,12 @@ FLOORS = (
         "plain",
         "progress",
         "shipping",
+        "shown",
         "time_limit",
     },
     {"views"},  # reads objects; rooms import it only where they draw
     {"hardware", "datasets", "memory", "mpi"},
-    {"timing", "telemetry", "collectives", "pipelines", "environments"},
+    {"choosing", "timing", "telemetry", "collectives", "pipelines", "environments"},
     {"training", "cluster"},
     {"strategies", "updates"},
     {"exercises"},

@@ -1,7 +1,7 @@
 """The tasks of lecture 12: synchronous and asynchronous updates."""
 
 from labkit.exercises.judges.answers import function, number, same_as
-from labkit.exercises.judges.parameter_server import examine_server
+from labkit.exercises.judges.server_loop import examine_server
 from labkit.exercises.task import Task
 
 TASKS = {

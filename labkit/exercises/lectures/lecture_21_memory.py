@@ -21,7 +21,7 @@ _MODELS = (
 
 def _examine_plan(my_plan: Callable[..., Any]) -> None:
     from labkit import memory
-    from labkit.memory.footprint import USABLE
+    from labkit.memory.step_memory import USABLE
 
     for shape, gpus, device in _MODELS:
         model: dict[str, Any] = {**shape, "sequence": 2048, "vocabulary": 51200}
