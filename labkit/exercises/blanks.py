@@ -46,7 +46,7 @@ def where_left(answer: object) -> str:
     """A sentence that names the first line in which a `...` still is, as its cell counts."""
     if isinstance(answer, str) or not (lines := _blanks(source(answer))):
         return ""
-    return f" There is still a `...` in line {inspect.getsourcelines(answer)[1] + lines[0] - 1}."  # type: ignore[arg-type]
+    return f"\nThere is still a `...` in line {inspect.getsourcelines(answer)[1] + lines[0] - 1}."  # type: ignore[arg-type]
 
 
 def raised(fault: BaseException, answer: object) -> str:

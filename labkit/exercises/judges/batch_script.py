@@ -42,11 +42,10 @@ def _asked(options: argparse.Namespace) -> dict[str, float | str]:
     gpus = 0.0
     per_node = {"gpus": 1 / nodes, "gpus_per_task": ranks / nodes, "gpus_per_node": 1, "gres": 1}
     for name, share in per_node.items():
-        if given := getattr(options, name):
-            count = given.rpartition(":")[2]
-            gpus = share * (int(count) if count.isdigit() else 1)
-    if not (options.gres or "gpu").startswith("gpu"):
-        raise Wrong(f"--gres={options.gres} asks for no GPU. Write --gres=gpu:1.")
+        given = (getattr(options, name) or "0").split(",")  # such as 2, a100:2, gpu, gpu:a100:2
+        counts = [one.rpartition(":")[2] for one in given if name != "gres" or "gpu" in one]
+        if count := sum(int(one) if one.isdigit() else 1 for one in counts):
+            gpus = share * count
     memory = re.fullmatch(r"(\d+)([MG]?)B?", options.mem.upper())
     if memory is None:
         raise Wrong(f"--mem={options.mem} is not an amount of memory. Write --mem=64G.")
@@ -91,7 +90,8 @@ def options_of(script: str) -> argparse.Namespace:
     sbatch.add_argument("-p", "--partition", default="none")
     sbatch.add_argument("-t", "--time")
     sbatch.add_argument("--mem", default="0")
-    for name in ("--gpus", "--gpus-per-task", "--gpus-per-node", "--gres"):
+    sbatch.add_argument("-G", "--gpus")
+    for name in ("--gpus-per-task", "--gpus-per-node", "--gres"):
         sbatch.add_argument(name)
     return sbatch.parse_known_args(words)[0]
 
