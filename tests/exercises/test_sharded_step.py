@@ -80,12 +80,6 @@ def wrong_shard(comm, weights, gradient, optimizer):
     programs.all_gather(comm, weights)
 
 
-def not_summed(comm, weights, gradient, optimizer):
-    """The worked solution without its reduce-scatter."""
-    optimizer.update(share(weights, comm), share(gradient, comm) / comm.Get_size())
-    programs.all_gather(comm, weights)
-
-
 def divided_twice(comm, weights, gradient, optimizer):
     programs.reduce_scatter(comm, gradient)
     gradient /= comm.Get_size()
@@ -145,18 +139,17 @@ def twice(comm, weights, gradient, optimizer):
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (unreduced, ["On 4 ranks, rank 0, piece 0", "without the gradients of rank 1, 2, 3"]),
-        (not_summed, ["On 4 ranks, rank 0, piece 0", "without the gradients of rank 1, 2, 3"]),
-        (undivided, ["rank 0, piece 0 (weights 0 to 7)", "4 × the mean", "by 4"]),
-        (divided_twice, ["rank 0, piece 0", "0.25 × the mean"]),
-        (a_copy, ["rank 0, piece 0", "old weights", "in place"]),
-        (not_gathered, ["rank 0, piece 1 (weights 8 to 14)", "old weights", "Only rank 1"]),
-        (wrong_shard, ["rank 0, piece 0", "8 of its 8 weights"]),
-        (equal_pieces, ["rank 0, piece 0", "1 of its 8 weights"]),
-        (its_own_update, ["rank 0, piece 0", "step 2"]),
+        (unreduced, ["On 4 ranks, rank 0's piece 0", "rank 0 counts 4 times", "rank 3 is missing"]),
+        (undivided, ["rank 0's piece 0 (weights 0 to 7)", "rank 3 counts 4 times", "divide once"]),
+        (divided_twice, ["rank 0's piece 0", "rank 0 counts 0.25 times"]),
+        (a_copy, ["rank 0's piece 0", "rank 0 is missing", "in place"]),
+        (not_gathered, ["rank 0's piece 1 (weights 8 to 14)", "rank 1 is missing", "Only rank 1"]),
+        (wrong_shard, ["rank 0's piece 0", "not those of the serial program"]),
+        (equal_pieces, ["rank 0's piece 0", "in row 7", "not those of the serial program"]),
+        (its_own_update, ["rank 0's piece 0", "step 2"]),
         (misspelt, ["reducescatter", "# this line"]),
-        (everything, ["trains right", "state of 29 of 29"]),
-        (all_reduced, ["trains right", "1.06 kB; 768 B are enough"]),
+        (everything, ["rank 0's optimizer's state", "(29,)", "(8,)"]),
+        (all_reduced, ["It is correct", "1.06 kB; 768 B are enough"]),
         (twice, ["raised ValueError", "once a step"]),
     ],
 )
@@ -221,10 +214,10 @@ def reduced_everywhere(comm, parts, gradient_of, optimizers):
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (own_gradient, ["rank 0, its part of layer 0", "without the gradients of rank 1"]),
+        (own_gradient, ["rank 0's part of layer 0", "rank 1 is missing"]),
         (part_only, ["Rank 0 raised", "layer 0 has 24 weights"]),
-        (not_own, ["rank 0, its part of layer 0", "weights are not those"]),
-        (reduced_everywhere, ["trains right", "are enough"]),
+        (not_own, ["rank 0's part of layer 0", "numbers are not those"]),
+        (reduced_everywhere, ["It is correct", "are enough"]),
     ],
 )
 def test_a_wrong_step_of_stage_3_is_named(wrong, words):
