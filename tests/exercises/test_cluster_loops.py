@@ -16,7 +16,7 @@ from labkit.exercises.judges.cluster_loops import coordinator_loop, worker_loop
 from labkit.exercises.task import Wrong
 
 pytestmark = pytest.mark.usefixtures("four", "warm")
-WORKER, LEAD = worker_loop(), coordinator_loop()
+WORKER, LEAD = worker_loop, coordinator_loop
 
 
 def entropy(labels, logits):

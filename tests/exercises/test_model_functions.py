@@ -14,8 +14,8 @@ from labkit.exercises.judges.model_functions import (
 from labkit.exercises.task import Wrong
 
 pytestmark = pytest.mark.usefixtures("four")
-STEP, ACCURACY, EVALUATE, FIT = one_step(), accuracy(), distributed_accuracy(), fitting()
-DATASET = input_pipeline()
+STEP, ACCURACY, EVALUATE, FIT = one_step, accuracy, distributed_accuracy, fitting
+DATASET = input_pipeline
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 

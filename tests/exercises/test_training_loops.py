@@ -14,7 +14,7 @@ from labkit.exercises.judges.training_loops import accumulation, clipping, resum
 from labkit.exercises.task import Wrong
 
 pytestmark = pytest.mark.usefixtures("four")
-LOOP, ACCUMULATE, CLIP, RESUME = training_loop(), accumulation(), clipping(), resuming()
+LOOP, ACCUMULATE, CLIP, RESUME = training_loop, accumulation, clipping, resuming
 SUM, MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 
 

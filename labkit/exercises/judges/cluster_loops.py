@@ -73,33 +73,30 @@ class Report:
     losses: list[Any] = field(default_factory=list)
 
 
-def worker_loop() -> Callable[[Any], None]:
+@judged
+def worker_loop(my_train: Any) -> None:
     """A function of (strategy, make_model, dataset, global_batch, folder): (model, losses).
 
     It restores the last checkpoint of the folder if there is one, trains one pass with plain SGD,
     rate RATE, the mean loss of each global batch, and saves.
     """
-
-    def examine(my_train: Any) -> None:
-        with (
-            tempfile.TemporaryDirectory(prefix="labkit-worker-") as home,
-            Cluster(REPLICAS, variables=cpu_only) as c,
-        ):
-            # A folder each, so that it is seen who writes what; before the second run they are one.
-            folders = [Path(home, str(rank), "shared") for rank in range(REPLICAS)]
-            for folder in folders:
-                folder.mkdir(parents=True)
-            first = _run(c, my_train, folders)
-            shares = check_images([each for report in first for each in report.seen])
-            check_weights(_copies(first))
-            for report in first:
-                check_losses(report.losses, shares)
-            _check_files(folders)
-            shutil.copytree(folders[0], folders[1], dirs_exist_ok=True)
-            shutil.copytree(folders[1], folders[0], dirs_exist_ok=True)
-            _check_restart(_copies(_run(c, my_train, folders)))
-
-    return judged(examine)
+    with (
+        tempfile.TemporaryDirectory(prefix="labkit-worker-") as home,
+        Cluster(REPLICAS, variables=cpu_only) as c,
+    ):
+        # A folder each, so that it is seen who writes what; before the second run they are one.
+        folders = [Path(home, str(rank), "shared") for rank in range(REPLICAS)]
+        for folder in folders:
+            folder.mkdir(parents=True)
+        first = _run(c, my_train, folders)
+        shares = check_images([each for report in first for each in report.seen])
+        check_weights(_copies(first))
+        for report in first:
+            check_losses(report.losses, shares)
+        _check_files(folders)
+        shutil.copytree(folders[0], folders[1], dirs_exist_ok=True)
+        shutil.copytree(folders[1], folders[0], dirs_exist_ok=True)
+        _check_restart(_copies(_run(c, my_train, folders)))
 
 
 def _run(c: Cluster, my_train: Any, folders: list[Path]) -> list[Report]:
@@ -201,19 +198,16 @@ def _check_restart(copies: list[tuple[Any, ...]]) -> None:
 # The chief of a parameter server.
 
 
-def coordinator_loop() -> Callable[[Any], None]:
+@judged
+def coordinator_loop(lead: Any) -> None:
     """A function of (coordinator, make_model, make_dataset, steps): (model, number of updates)."""
+    from labkit.strategies.parameter_server import ROLES
 
-    def examine(lead: Any) -> None:
-        from labkit.strategies.parameter_server import ROLES
-
-        with Cluster(roles=ROLES, variables=cpu_only) as c:
-            outcome = c.start(_lead, lead, until={0}, show=False).finish(TIME_LIMIT)
-        outcome.raise_errors()
-        if says := outcome.results[0]:
-            raise Wrong(says)
-
-    return judged(examine)
+    with Cluster(roles=ROLES, variables=cpu_only) as c:
+        outcome = c.start(_lead, lead, until={0}, show=False).finish(TIME_LIMIT)
+    outcome.raise_errors()
+    if says := outcome.results[0]:
+        raise Wrong(says)
 
 
 def _lead(rank: int, lead: Callable[..., Any]) -> str:

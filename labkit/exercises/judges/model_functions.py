@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from labkit.exercises.judges import serial
-from labkit.exercises.judges.answers import function, numbers_in
+from labkit.exercises.judges.answers import numbers_in
 from labkit.exercises.judges.serial import BATCH, REPLICAS
 from labkit.exercises.judges.watched_model import (
-    TIME_LIMIT,
     Seen,
     check_images,
     exact,
+    judge,
     make_dataset,
     model_of,
     on_one_device,
@@ -29,111 +29,96 @@ UNEVEN = 20  # a batch that does not divide the 96 images
 IMAGES, SMALL_BATCH = 1000, 64  # of the input pipeline
 
 
-def one_step() -> Callable[[Any], None]:
+@judge
+def one_step(my_step: Callable[..., Any]) -> None:
     """A function of (model, optimizer, images, labels) that trains one step, returns the loss."""
+    import keras
 
-    def examine(my_step: Callable[..., Any]) -> None:
-        import keras
-
-        tf, made, losses = import_tensorflow(), on_one_device(), []
-        images, labels = map(tf.constant, serial.make_data())
-        steps = [[range(BATCH)], [range(BATCH, 2 * BATCH)]]
-        with exact(made):
-            model, optimizer = made.make(), keras.optimizers.SGD(serial.RATE)
-            optimizer.build(model.trainable_variables)
-            for first in (0, BATCH):
-                batch = slice(first, first + BATCH)
-                losses.append(my_step(model, optimizer, images[batch], labels[batch]))
-        if not all(training for _, _, training in made.seen):
-            raise Wrong("Call the model with training=True: else Dropout and its like do nothing.")
-        factors = {
-            serial.NO_UPDATE: 0,
-            "The loss is a sum over the batch: take its mean.": BATCH,
-            "The weights went up the gradient: the optimizer subtracts for you.": -1,
-        }
-        mistakes = {says: serial.train(serial.scaled(by), steps)[0] for says, by in factors.items()}
-        right, each = serial.train(steps=steps)
-        serial.compare(model.get_weights(), right, mistakes)
-        found = numbers_in(losses, "the loss, one number")
-        for step, (given, loss) in enumerate(zip(found, each.mean(axis=1), strict=True), 1):
-            if not abs(given - loss) < 1e-3:
-                raise Wrong(
-                    f"The weights are right. Step {step} returned {given:.4f}; the mean loss of "
-                    f"its batch, before the update, is {loss:.4f}."
-                )
-
-    return function(examine, seconds=TIME_LIMIT)
-
-
-def accuracy() -> Callable[[Any], None]:
-    """A function of (model, images, labels, batch) that returns the accuracy of all images."""
-
-    def examine(my_accuracy: Callable[..., Any]) -> None:
-        made = on_one_device()
-        with exact(made):
-            found = my_accuracy(made.make(), *serial.make_data(), UNEVEN)
-        if (largest := max((len(batch) for _, batch, _ in made.seen), default=0)) > UNEVEN:
-            raise Wrong(f"The model got {largest} images in one call; at most {UNEVEN} may be.")
-        _check_accuracy(found, made.seen, {})
-
-    return function(examine, seconds=TIME_LIMIT)
-
-
-def distributed_accuracy() -> Callable[[Any], None]:
-    """A function of (strategy, model, dataset, global_batch) that returns the accuracy."""
-
-    def examine(my_evaluate: Callable[..., Any]) -> None:
-        made = on_replicas()
-        with exact(made):
-            with made.strategy.scope():
-                model = made.make()
-            found = my_evaluate(made.strategy, model, make_dataset(), UNEVEN)
-        mistakes: dict[float, str] = {}
-        right = serial.right_answers()
-        for replica in range(REPLICAS):
-            share = right[[image for r, batch, _ in made.seen if r == replica for image in batch]]
-            if not len(share):
-                raise Wrong("One replica alone did all the work: strategy.run(step, args=(…)).")
-            says = "That counts one replica's images only: strategy.reduce sums the counts of all."
-            mistakes |= {share.mean(): says, share.sum() / len(right): says}
-        _check_accuracy(found, made.seen, mistakes)
-
-    return function(examine, seconds=TIME_LIMIT)
-
-
-def fitting() -> Callable[[Any], None]:
-    """A function of (strategy, make_model, dataset, global_batch): one epoch; returns the model."""
-
-    def examine(my_fit: Callable[..., Any]) -> None:
-        made = on_replicas()
-        with exact(made):
-            model = model_of(my_fit(made.strategy, made.make, make_dataset(), BATCH), made.models)
-        check_images(made.seen)
-        serial.check_weights(weight_copies(made.strategy, model))
-
-    return function(examine, seconds=TIME_LIMIT)
-
-
-def input_pipeline() -> Callable[[Any], None]:
-    """A function of (images, labels, batch) that returns a dataset, in a new order each epoch."""
-
-    def examine(my_dataset: Callable[..., Any]) -> None:
-        import numpy as np
-
-        numbers = np.arange(IMAGES)
-        dataset = my_dataset(numbers.reshape(-1, 1).astype("float32"), numbers, SMALL_BATCH)
-        if not isinstance(dataset, import_tensorflow().data.Dataset):
-            raise Wrong(f"It returned a {type(dataset).__name__}: return a tf.data.Dataset.")
-        orders = [_epoch(dataset), _epoch(dataset)]
-        if any(max(order[: IMAGES // 10]) < 0.85 * IMAGES for order in orders):
+    tf, made, losses = import_tensorflow(), on_one_device(), []
+    images, labels = map(tf.constant, serial.make_data())
+    steps = [[range(BATCH)], [range(BATCH, 2 * BATCH)]]
+    with exact(made):
+        model, optimizer = made.make(), keras.optimizers.SGD(serial.RATE)
+        optimizer.build(model.trainable_variables)
+        for first in (0, BATCH):
+            batch = slice(first, first + BATCH)
+            losses.append(my_step(model, optimizer, images[batch], labels[batch]))
+    if not all(training for _, _, training in made.seen):
+        raise Wrong("Call the model with training=True: else Dropout and its like do nothing.")
+    factors = {
+        serial.NO_UPDATE: 0,
+        "The loss is a sum over the batch: take its mean.": BATCH,
+        "The weights went up the gradient: the optimizer subtracts for you.": -1,
+    }
+    mistakes = {says: serial.train(serial.scaled(by), steps)[0] for says, by in factors.items()}
+    right, each = serial.train(steps=steps)
+    serial.compare(model.get_weights(), right, mistakes)
+    found = numbers_in(losses, "the loss, one number")
+    for step, (given, loss) in enumerate(zip(found, each.mean(axis=1), strict=True), 1):
+        if not abs(given - loss) < 1e-3:
             raise Wrong(
-                "The first batches hold images from the beginning of the data only: shuffle them, "
-                "before batch, with a buffer as large as the data."
+                f"The weights are right. Step {step} returned {given:.4f}; the mean loss of "
+                f"its batch, before the update, is {loss:.4f}."
             )
-        if orders[0] == orders[1]:
-            raise Wrong("Both epochs have the same order: shuffle anew in each, and after cache.")
 
-    return function(examine, seconds=TIME_LIMIT)
+
+@judge
+def accuracy(my_accuracy: Callable[..., Any]) -> None:
+    """A function of (model, images, labels, batch) that returns the accuracy of all images."""
+    made = on_one_device()
+    with exact(made):
+        found = my_accuracy(made.make(), *serial.make_data(), UNEVEN)
+    if (largest := max((len(batch) for _, batch, _ in made.seen), default=0)) > UNEVEN:
+        raise Wrong(f"The model got {largest} images in one call; at most {UNEVEN} may be.")
+    _check_accuracy(found, made.seen, {})
+
+
+@judge
+def distributed_accuracy(my_evaluate: Callable[..., Any]) -> None:
+    """A function of (strategy, model, dataset, global_batch) that returns the accuracy."""
+    made = on_replicas()
+    with exact(made):
+        with made.strategy.scope():
+            model = made.make()
+        found = my_evaluate(made.strategy, model, make_dataset(), UNEVEN)
+    mistakes: dict[float, str] = {}
+    right = serial.right_answers()
+    for replica in range(REPLICAS):
+        share = right[[image for r, batch, _ in made.seen if r == replica for image in batch]]
+        if not len(share):
+            raise Wrong("One replica alone did all the work: strategy.run(step, args=(…)).")
+        says = "That counts one replica's images only: strategy.reduce sums the counts of all."
+        mistakes |= {share.mean(): says, share.sum() / len(right): says}
+    _check_accuracy(found, made.seen, mistakes)
+
+
+@judge
+def fitting(my_fit: Callable[..., Any]) -> None:
+    """A function of (strategy, make_model, dataset, global_batch): one epoch; returns the model."""
+    made = on_replicas()
+    with exact(made):
+        model = model_of(my_fit(made.strategy, made.make, make_dataset(), BATCH), made.models)
+    check_images(made.seen)
+    serial.check_weights(weight_copies(made.strategy, model))
+
+
+@judge
+def input_pipeline(my_dataset: Callable[..., Any]) -> None:
+    """A function of (images, labels, batch) that returns a dataset, in a new order each epoch."""
+    import numpy as np
+
+    numbers = np.arange(IMAGES)
+    dataset = my_dataset(numbers.reshape(-1, 1).astype("float32"), numbers, SMALL_BATCH)
+    if not isinstance(dataset, import_tensorflow().data.Dataset):
+        raise Wrong(f"It returned a {type(dataset).__name__}: return a tf.data.Dataset.")
+    orders = [_epoch(dataset), _epoch(dataset)]
+    if any(max(order[: IMAGES // 10]) < 0.85 * IMAGES for order in orders):
+        raise Wrong(
+            "The first batches hold images from the beginning of the data only: shuffle them, "
+            "before batch, with a buffer as large as the data."
+        )
+    if orders[0] == orders[1]:
+        raise Wrong("Both epochs have the same order: shuffle anew in each, and after cache.")
 
 
 def _epoch(dataset: Any) -> list[int]:

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from labkit.exercises.judges import serial
-from labkit.exercises.judges.answers import function
 from labkit.exercises.judges.serial import (
     BATCH,
     NO_UPDATE,
@@ -24,12 +23,12 @@ from labkit.exercises.judges.serial import (
     total,
 )
 from labkit.exercises.judges.watched_model import (
-    TIME_LIMIT,
     Models,
     Seen,
     adam,
     check_images,
     exact,
+    judge,
     make_dataset,
     model_of,
     on_one_device,
@@ -47,78 +46,66 @@ MICRO_BATCHES = 4
 INTERRUPTED_AFTER = (2, 4)
 
 
-def training_loop() -> Callable[[Any], None]:
+@judge
+def training_loop(my_train: Callable[..., Any]) -> None:
     """A function of (strategy, make_model, dataset, global_batch) that returns (model, losses).
 
     It must train one pass with plain SGD, rate RATE, the mean loss of each global batch.
     """
-
-    def examine(my_train: Callable[..., Any]) -> None:
-        made = on_replicas()
-        with exact(made):
-            result = my_train(made.strategy, made.make, make_dataset(), BATCH)
-        model, losses = returned(result, made.models)
-        shares = check_images(made.seen)
-        with made.naming(sgd()):
-            serial.check_weights(weight_copies(made.strategy, model))
-        serial.check_losses(losses, shares)
-
-    return function(examine, seconds=TIME_LIMIT)
+    made = on_replicas()
+    with exact(made):
+        result = my_train(made.strategy, made.make, make_dataset(), BATCH)
+    model, losses = returned(result, made.models)
+    shares = check_images(made.seen)
+    with made.naming(sgd()):
+        serial.check_weights(weight_copies(made.strategy, model))
+    serial.check_losses(losses, shares)
 
 
-def accumulation() -> Callable[[Any], None]:
+@judge
+def accumulation(my_train: Callable[..., Any]) -> None:
     """A function of (make_model, dataset, batch, micro_batches) that returns the model."""
-
-    def examine(my_train: Callable[..., Any]) -> None:
-        made = on_one_device()
-        with exact(made):
-            model = model_of(my_train(made.make, make_dataset(), BATCH, MICRO_BATCHES), made.models)
-        _check_micro_batches(made.seen)
-        with made.naming(sgd(), but="accumulation"):
-            serial.compare(model.get_weights(), serial.train()[0], _accumulation_mistakes())
-
-    return function(examine, seconds=TIME_LIMIT)
+    made = on_one_device()
+    with exact(made):
+        model = model_of(my_train(made.make, make_dataset(), BATCH, MICRO_BATCHES), made.models)
+    _check_micro_batches(made.seen)
+    with made.naming(sgd(), but="accumulation"):
+        serial.compare(model.get_weights(), serial.train()[0], _accumulation_mistakes())
 
 
-def clipping() -> Callable[[Any], None]:
+@judge
+def clipping(my_train: Callable[..., Any]) -> None:
     """A function of (strategy, make_model, dataset, global_batch, clip_norm): returns the model."""
-
-    def examine(my_train: Callable[..., Any]) -> None:
-        made, limit = on_replicas(), _limit()
-        with exact(made):
-            result = my_train(made.strategy, made.make, make_dataset(), BATCH, limit)
-        model = model_of(result, made.models)
-        parts = [list(share.values()) for share in check_images(made.seen)]
-        right, _ = serial.train(lambda each: clip(total(each), limit), parts)
-        rules = _clipping_mistakes(limit)
-        mistakes = {says: serial.train(rule, parts)[0] for says, rule in rules.items()}
-        weights = serial.equal_copies(weight_copies(made.strategy, model))
-        with made.naming(sgd(), but="clip"):
-            serial.compare(weights, right, mistakes)
-
-    return function(examine, seconds=TIME_LIMIT)
+    made, limit = on_replicas(), _limit()
+    with exact(made):
+        result = my_train(made.strategy, made.make, make_dataset(), BATCH, limit)
+    model = model_of(result, made.models)
+    parts = [list(share.values()) for share in check_images(made.seen)]
+    right, _ = serial.train(lambda each: clip(total(each), limit), parts)
+    rules = _clipping_mistakes(limit)
+    mistakes = {says: serial.train(rule, parts)[0] for says, rule in rules.items()}
+    weights = serial.equal_copies(weight_copies(made.strategy, model))
+    with made.naming(sgd(), but="clip"):
+        serial.compare(weights, right, mistakes)
 
 
-def resuming() -> Callable[[Any], None]:
+@judge
+def resuming(my_train: Callable[..., Any]) -> None:
     """A function of (make_model, dataset, batch, folder, after_step) that returns the model."""
-
-    def examine(my_train: Callable[..., Any]) -> None:
-        made, begin, steps = on_one_device(), 0, list[int]()
-        with exact(made), tempfile.TemporaryDirectory() as folder:
-            for end in (*INTERRUPTED_AFTER, STEPS):
-                made.seen.clear()
-                model = _run_until(my_train, made, folder, end, steps)
-                again = f"It was interrupted after step {begin} and run again. " if begin else ""
-                _check_steps(made.seen, begin, end, again)
-                begin = end
-        if steps != list(range(1, STEPS + 1)):
-            raise Wrong(f"Call after_step(1), …, after_step({STEPS}), once after each step.")
-        named = f"keras.optimizers.Adam({serial.ADAM_RATE})"
-        right = serial.train_with_adam()
-        with made.naming(adam()):
-            serial.compare(model.get_weights(), right, _resuming_mistakes(), named, CLOSE_ADAM)
-
-    return function(examine, seconds=TIME_LIMIT)
+    made, begin, steps = on_one_device(), 0, list[int]()
+    with exact(made), tempfile.TemporaryDirectory() as folder:
+        for end in (*INTERRUPTED_AFTER, STEPS):
+            made.seen.clear()
+            model = _run_until(my_train, made, folder, end, steps)
+            again = f"It was interrupted after step {begin} and run again. " if begin else ""
+            _check_steps(made.seen, begin, end, again)
+            begin = end
+    if steps != list(range(1, STEPS + 1)):
+        raise Wrong(f"Call after_step(1), …, after_step({STEPS}), once after each step.")
+    named = f"keras.optimizers.Adam({serial.ADAM_RATE})"
+    right = serial.train_with_adam()
+    with made.naming(adam()):
+        serial.compare(model.get_weights(), right, _resuming_mistakes(), named, CLOSE_ADAM)
 
 
 def _check_micro_batches(seen: Seen) -> None:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
 from labkit.exercises.judges import serial
+from labkit.exercises.judges.answers import function
 from labkit.exercises.judges.serial import BATCH, REPLICAS, STEPS
 from labkit.exercises.task import Wrong
 from labkit.hardware import replicas
 from labkit.hardware.devices import import_tensorflow
 
-TIME_LIMIT = 120.0  # seconds; TensorFlow traces for some judges
+# Two minutes, because TensorFlow traces for some judges.
+judge = partial(function, seconds=120.0)
 MOST = 3 * BATCH * STEPS  # calls of the model: more are an endless loop
 Seen = Sequence[tuple[int, tuple[int, ...], bool]]  # replica, images, training
 

@@ -38,7 +38,7 @@ TASKS = {
         "Write my_dataset(images, labels, batch) with tf.data: every image once an epoch with its "
         "label, in batches, in an order that is new in each epoch and mixes the whole data. Keep "
         "the last, smaller batch.",
-        input_pipeline(),
+        input_pipeline,
         (
             "tf.data.Dataset.from_tensor_slices((images, labels)) keeps both together.",
             "shuffle(n) chooses among the next n images only. How large must n be?",

@@ -135,7 +135,7 @@ answer = ceil(10 / 4)
         "checkpoint of the folder if there is one, train one pass with plain SGD, learning rate "
         "0.1, and save a checkpoint in the folder. Return the model and the list of the loss of "
         "each step. Two workers run it, twice.",
-        worker_loop(),
+        worker_loop,
         (
             "The loop is that of lecture 03; global_batch is that of both workers.",
             "tf.train.Checkpoint(model=model, optimizer=optimizer) restores "

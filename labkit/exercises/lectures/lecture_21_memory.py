@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from labkit.exercises.judges.answers import function, number, same_as
-from labkit.exercises.judges.sharded_step import on_ranks, zero_1, zero_3
+from labkit.exercises.judges.model_parallel import on_ranks, zero_1, zero_3
 from labkit.exercises.task import Task, Wrong
 from labkit.kinds import LabError, bytes_text
 
