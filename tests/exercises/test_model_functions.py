@@ -4,7 +4,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from labkit.exercises.judges.model_functions import (
+from labkit.exercises.judges.training_loops import (
     accuracy,
     distributed_accuracy,
     fitting,

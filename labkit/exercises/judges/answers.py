@@ -22,8 +22,6 @@ from labkit.exercises.task import Wrong
 from labkit.kinds import LabError
 from labkit.time_limit import TimeLimit, time_limit
 
-__all__ = ["function", "judged", "number", "numbers_in", "same_as", "stopped", "word"]
-
 UNITS: tuple[dict[str, float], ...] = (
     {"bits": 1 / 8, "bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "MiB": 2**20, "GiB": 2**30},
     {"bytes/s": 1, "MB/s": 1e6, "GB/s": 1e9},

@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 
 from labkit.exercises.task import Wrong
 
-__all__ = ["batch_script", "options_of", "seconds_of"]
-
 NAMES = {
     "nodes": "nodes", "ranks": "ranks in all", "gpus": "GPUs on each node", "minutes": "minutes",
     "cores": "cores for each rank", "memory": "GB on each node", "partition": "partition",

@@ -30,12 +30,16 @@ from labkit.exercises.judges.serial import (
     make_data,
     train,
 )
-from labkit.exercises.judges.watched_model import Models, check_images, make_layers, returned
+from labkit.exercises.judges.watched_model import (
+    Models,
+    check_images,
+    make_layers,
+    returned,
+    watch_layer,
+)
 from labkit.exercises.task import Wrong
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
-
-__all__ = ["cluster_config", "coordinator_loop", "worker_loop"]
 
 TIME_LIMIT = 90.0  # seconds for each run
 TIMEOUT = 15.0  # seconds that a worker waits in a collective for the other
@@ -228,9 +232,13 @@ def _examine_lead(coordinator: Any, lead: Callable[..., Any]) -> None:
     with coordinator.strategy.scope():
         counter = tf.Variable(0, dtype=tf.int64, trainable=False)
 
+    def count(_: Any, training: bool) -> Any:
+        add = partial(tf.raw_ops.AssignAddVariableOp, value=tf.constant(1, tf.int64))
+        return add(resource=counter.handle) if training else None
+
     def make_model() -> Any:
         in_scope[0] &= tf.distribute.get_strategy() is coordinator.strategy
-        models.append(make_layers(_count_layer(counter)))
+        models.append(make_layers(watch_layer(count)))
         start.extend(models[-1].get_weights())
         return models[-1]
 
@@ -326,20 +334,3 @@ def _check_updates(scheduled: int, at_return: int, updates: int, counted: float 
         )
     if counted > updates:
         raise Wrong(f"{counts} Count each step once.")
-
-
-def _count_layer(counter: Any) -> Any:
-    """A layer that counts the steps that train it."""
-    tf = import_tensorflow()
-    import keras
-
-    class Count(keras.layers.Layer):  # type: ignore[misc]
-        def call(self, images: Any, training: bool = False) -> Any:
-            if isinstance(images, keras.KerasTensor) or not training:
-                return images
-            one = tf.constant(1, tf.int64)
-            counted = tf.raw_ops.AssignAddVariableOp(resource=counter.handle, value=one)
-            with tf.control_dependencies([counted] if counted is not None else []):
-                return tf.identity(images)
-
-    return Count()

@@ -26,11 +26,6 @@ from labkit.exercises.judges.answers import TIME_LIMIT, judged, numbers_in
 from labkit.exercises.task import Wrong
 from labkit.kinds import LabError, bytes_text
 
-__all__ = [
-    "attention_heads", "check_colors", "column_parallel", "gated_mlp", "halo", "halo_backward",
-    "hybrid_step", "on_ranks", "sequence_parallel", "zero_1", "zero_3",
-]  # fmt: skip
-
 Array: TypeAlias = npt.NDArray[Any]
 CLOSE = 1e-6  # of the largest number of a piece
 

@@ -12,8 +12,6 @@ from labkit.kinds import LabError, bytes_text
 if TYPE_CHECKING:
     from labkit.collectives import Trace
 
-__all__ = ["more_bytes_than_a_ring", "program"]
-
 TIME_LIMIT = 10.0  # seconds; a program of an exercise is done in milliseconds
 UNCHANGED = "No buffer has changed: buffer = x gives x that name, buffer[:] = x writes into it.\n"
 

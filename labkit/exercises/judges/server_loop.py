@@ -20,8 +20,6 @@ from labkit.exercises.judges.answers import function, numbers_in
 from labkit.exercises.task import Wrong
 from labkit.kinds import LabError, measured
 
-__all__ = ["Message", "examine_server", "run_with_processes"]
-
 # Seconds that each simulated worker needs for each of its gradients, again and again.
 TIMES = [[[1.0]], [[1.0], [1.3]], [[1.0, 1.4], [0.7], [3.1]]]
 

@@ -1,7 +1,7 @@
 """The tasks of lecture 02: one device, and its baseline."""
 
 from labkit.exercises.judges.answers import number, same_as
-from labkit.exercises.judges.model_functions import accuracy, one_step
+from labkit.exercises.judges.training_loops import accuracy, one_step
 from labkit.exercises.task import Task
 
 TASKS = {

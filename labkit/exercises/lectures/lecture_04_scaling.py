@@ -1,7 +1,7 @@
 """The tasks of lecture 04: scaling."""
 
 from labkit.exercises.judges.answers import number, same_as
-from labkit.exercises.judges.model_functions import distributed_accuracy, fitting
+from labkit.exercises.judges.training_loops import distributed_accuracy, fitting
 from labkit.exercises.task import Task
 
 TASKS = {

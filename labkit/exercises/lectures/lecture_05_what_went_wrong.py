@@ -1,7 +1,7 @@
 """The tasks of lecture 05: what went wrong."""
 
 from labkit.exercises.judges.answers import number, same_as, word
-from labkit.exercises.judges.model_functions import input_pipeline
+from labkit.exercises.judges.training_loops import input_pipeline
 from labkit.exercises.task import Task
 
 TASKS = {
