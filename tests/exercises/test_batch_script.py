@@ -47,6 +47,7 @@ srun python train.py
                 "--gres=nvme:3,gpu:a100:1",
             )
         ),
+        GOOD.replace("64G", "65536"),
         GOOD.replace(PASSED_ON, "srun -c14 --label"),
         GOOD.replace(PASSED_ON, "srun --label \\\n  --cpus-per-task 14"),
         GOOD.replace(PASSED_ON, 'SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK}" srun'),
@@ -71,6 +72,7 @@ def test_several_ways_to_ask_for_the_same_are_right(script):
         ("--time=1:00:00", "--time=1:00", "minutes: it asks for 1, and 60"),
         ("#SBATCH --time=1:00:00\n", "", "minutes: it asks for no limit"),
         ("--partition=alpha", "--partitoin=alpha", "partition: it asks for none"),
+        (PASSED_ON, f"{PASSED_ON} -n 1", "starts 1 of 2 ranks"),
         (PASSED_ON, "", "runs once, on the first node"),
         (PASSED_ON, "srun", "asks for one core for each rank"),
         (PASSED_ON, "srun --cpus-per-task=1", "passes on 1 cores for each rank, and 14"),
