@@ -4,6 +4,7 @@ Most loops run eagerly: a graph traced for each would take most of the time.
 """
 
 from contextlib import nullcontext
+from functools import partial
 
 import keras
 import pytest
@@ -108,7 +109,7 @@ def from_function(strategy, make_model, dataset, global_batch):
     return model, one_pass().numpy()
 
 
-def own_update(strategy, make_model, dataset, global_batch):
+def own_update(strategy, make_model, dataset, global_batch, summed=True):
     """Without an optimizer: the gradients are all-reduced and subtracted by hand."""
     with strategy.scope():
         model = make_model()
@@ -119,7 +120,8 @@ def own_update(strategy, make_model, dataset, global_batch):
             loss /= strategy.num_replicas_in_sync
         gradients = tape.gradient(loss, model.trainable_variables)
         context = tf.distribute.get_replica_context()
-        gradients = context.all_reduce("sum", gradients)
+        if summed:
+            gradients = context.all_reduce("sum", gradients)
 
         def update(strategy, *gradients):
             for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
@@ -325,6 +327,9 @@ WRONG = [
     (LOOP, loop(losses_of=lambda losses: losses[0]), "the list of the loss of each step, and not"),
     (LOOP, loop(losses_of=lambda losses: [2 * one for one in losses]), "mean of each replica is"),
     (LOOP, loop(losses_of=lambda losses: [BATCH * one for one in losses]), "They are sums"),
+    (LOOP, loop(losses_of=lambda losses: [tf.reduce_mean(losses[:n]) for n in range(1, 7)]),
+     "means over all steps so far"),
+    (LOOP, partial(own_update, summed=False), "copies of the weights differ"),
     (LOOP, loop(training=False), "training=True"),
     (LOOP, one_replica, "strategy.run"),
     (LOOP, lambda strategy, make_model, dataset, batch: 1 / 0, "ZeroDivisionError"),
