@@ -20,7 +20,7 @@ from typing import Any
 from labkit.exercises.blanks import raised
 from labkit.exercises.task import Wrong
 from labkit.kinds import LabError
-from labkit.time_limit import TimeLimit, time_limit
+from labkit.time_limit import TimeLimit, ended_within, time_limit
 
 UNITS: tuple[dict[str, float], ...] = (
     {"bits": 1 / 8, "bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "MiB": 2**20, "GiB": 2**30},
@@ -111,10 +111,11 @@ def stopped(seconds: float) -> Iterator[None]:
     ended from its own process.
     """
     began, done, main = time.monotonic(), threading.Event(), threading.main_thread()
+    thread = threading.get_native_id()
     signals = threading.current_thread() is main and hasattr(signal, "pthread_kill")
 
     def interrupt() -> None:
-        if not done.wait(seconds):
+        if not ended_within(seconds, done, thread):
             signal.pthread_kill(main.ident or 0, signal.SIGINT)
         if not done.wait(2 * GRACE):
             print("It cannot be interrupted. Restart the kernel: your progress is kept.")
