@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from labkit.arguments import one_of, whole
 from labkit.hardware import devices as tf_devices
@@ -34,6 +34,8 @@ class Replicas:
     names: tuple[str, ...]
     summary: str
     expectation: str
+    index: ClassVar[int] = 0  # of this process: the only one, and so the chief
+    shared_variables: ClassVar[bool] = False  # each replica has its copy of the weights
 
     @property
     def count(self) -> int:
