@@ -268,6 +268,8 @@ def check_program(program: Callable[..., Any], options: dict[str, Any]) -> None:
                 f"{name} cannot be called as program(comm, buffer{given}): {fault}. Write "
                 "def program(comm, buffer), and give run the keywords that it needs."
             ) from None
+    for option in {"per_node", "pieces"} & set(options):
+        whole(option, options[option], at_least=1)
 
 
 def _make_buffers(inputs: Sequence[Any] | None, ranks: int | None, most: int) -> list[Array]:

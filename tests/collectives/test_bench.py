@@ -201,6 +201,7 @@ def test_the_library_the_programs_and_your_own_are_timed_and_checked_together():
         ({"ranks": 1}, "ranks"),
         ({"sizes": [5 << 30]}, "sizes"),
         ({"contenders": ["x"]}, "contender"),
+        ({"contenders": ["mpi", "mpi"]}, "'mpi'"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments, keyword):
