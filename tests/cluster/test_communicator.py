@@ -3,10 +3,12 @@
 What the calls mean is the contract in tests/collectives/test_communicator.py.
 """
 
+import linecache
 import os
 import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -244,6 +246,11 @@ def test_comm_world_is_found_however_the_program_names_it(four, text):
     there = {"__name__": "__main__"}
     exec(text, there)
     assert four.run(there["program"]) == [4] * 4
+
+
+def test_a_comment_in_another_cell_starts_no_thread_for_messages(four, monkeypatch):
+    monkeypatch.setitem(linecache.cache, "cell_1.py", (8, None, ["# mpi4py\n"], "cell_1.py"))
+    assert four.run(lambda rank: threading.active_count()) == [1] * 4
 
 
 def test_a_rank_that_mpi_has_ended_says_why(four):

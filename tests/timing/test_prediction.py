@@ -1,5 +1,6 @@
 """Predict first: the guess is checked before, and shown beside the result after."""
 
+import numpy as np
 import pytest
 
 from labkit.kinds import LabError, measured, modelled, recorded
@@ -21,7 +22,8 @@ def test_both_are_printed():
 def test_kinds():
     away = Estimate(0.9, 0.8, 1.0, "×", 0.95, recorded("H200", "2026-11-21"))
     assert "recorded 0.90×" in str(MINE.against(away))
-    assert "counted 7 steps" in str(predict("steps", 3, unit="steps").against(7))
+    for seven in (7, np.int64(7)):
+        assert "counted 7 steps" in str(predict("steps", 3, unit="steps").against(seven))
     assert "modelled 0.90×" in str(MINE.against(0.9, kind="modelled"))
     # Imported here: predictions know nothing of collectives.
     from labkit.collectives.clock import Seconds

@@ -153,6 +153,7 @@ AB, DEVICES = {"a": f, "b": f}, {"a": 1, "b": 2}
         (lambda: compare({"a": f}), "two or more functions"),
         (lambda: compare({"a": f, "b": f()}), "'b' must be a function"),
         (lambda: measure(f, rounds=0), "rounds"),
+        (lambda: measure(f), "LABKIT_ROUNDS .*got 'x'"),
         (lambda: compare(AB, items={"a": 1}), "items must have a number for each"),
         (lambda: compare(AB, devices=DEVICES), "scaling"),
         (lambda: compare(AB, scaling="strong", devices=DEVICES, items=DEVICES), "same work"),
@@ -160,6 +161,7 @@ AB, DEVICES = {"a": f, "b": f}, {"a": 1, "b": 2}
         (lambda: compare(AB, scaling="weak", devices=DEVICES, items=64), "same work per device"),
     ],
 )
-def test_misuse(ask, said):
+def test_misuse(ask, said, monkeypatch):
+    monkeypatch.setenv("LABKIT_ROUNDS", "x")
     with pytest.raises(LabError, match=said):
         ask()
