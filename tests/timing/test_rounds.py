@@ -3,6 +3,7 @@
 import gc
 import itertools
 import sys
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -91,6 +92,22 @@ def test_garbage_collection_is_off_while_timing_and_then_on_again():
         measure(work)
     assert gc.isenabled()
     assert not any(seen)
+
+
+def test_the_garbage_of_a_call_is_collected_before_the_next_one():
+    class Garbage:
+        pass
+
+    left = []
+
+    def work():
+        alive = [one() is not None for one in left]
+        garbage = Garbage()
+        garbage.itself = garbage
+        left.append(weakref.ref(garbage))
+        assert not any(alive)
+
+    measure(work, rounds=5)
 
 
 @pytest.mark.parametrize(
