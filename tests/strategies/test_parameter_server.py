@@ -42,11 +42,6 @@ def test_a_count_that_is_read_and_then_written_can_only_lose(run):
     assert (counts.lost, counts.repeated) == (30, 20)
 
 
-def test_a_run_reads_as_text(run):
-    assert "2 workers, 1 parameter server; 100 steps" in repr(run)
-    assert f"{run.mean_staleness:.2f} on average" in repr(run)
-
-
 def test_a_program_started_without_a_server_is_told_how(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", from_hosts(["127.0.0.1"]).text())
     with pytest.raises(LabError, match="no parameter server: its roles are worker"):

@@ -66,15 +66,6 @@ def test_a_confidence_that_means_nothing_is_refused(confidence):
         judge("b", "a", [0.5] * 8, confidence=confidence)
 
 
-def test_sentences():
-    values = [math.log(0.84) + d for d in (-0.04, -0.03, -0.01, 0.0, 0.01, 0.03, 0.04)]
-    assert str(judge("two replicas", "one device", values)) == (
-        "two replicas is slower than one device: 0.84× (95 % interval: 0.82–0.87×)"
-    )
-    same = str(judge("b", "a", [0.0001, -0.0001] * 5))
-    assert same == "b is the same as a within 0.5 %: 1.000× (95 % interval: 1.000–1.000×)"
-
-
 @pytest.mark.parametrize(("middle", "word"), [(0.02, "faster"), (-0.02, "slower"), (0.0, "same")])
 def test_the_rounds_that_it_names_would_tell(middle, word):
     """If the rounds to come are like those that were."""
