@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from labkit.cluster.queue_model import Request, crowd, queue, usual_wait
+from labkit.cluster.queue_model import DEVICES, Request, crowd, queue, usual_wait
 from labkit.kinds import LabError
 
 
@@ -57,6 +57,17 @@ def test_devices_that_the_first_in_the_line_leaves_are_used_up():
     line = [Request("a", 0, 6, 4), Request("b", 0, 7, 2)]
     done = queue([*line, Request("c", 0, 1, 100), Request("d", 0, 1, 100)], 8)
     assert [done.wait(name) for name in "bcd"] == [4, 0, 6]
+
+
+def test_jobs_that_end_together_free_the_devices_of_all():
+    line = [Request("a", 0, 4, 4), Request("b", 0, 4, 4), Request("c", 0, 5, 2)]
+    assert queue([*line, Request("d", 0, 1, 100)], 9).wait("d") == 0
+
+
+def test_the_usual_wait_is_the_mean_over_crowds():
+    you = Request("you", 48.0, 8, 24)
+    waits = [queue((*crowd(seed), you), DEVICES).wait("you") for seed in range(3)]
+    assert usual_wait(8, 24, times=3) == pytest.approx(sum(waits) / 3)
 
 
 def test_a_job_that_ends_before_its_limit_frees_its_devices_and_was_planned_with_its_limit():

@@ -89,8 +89,8 @@ def test_every_rank_has_its_own_data_and_a_wrong_pair_changes_every_sum():
 # --- the timing loop
 
 
-def timed(work=lambda buffer: None, names="abc", rounds=12, seconds=60.0):
-    """One rank alone, and a log of its barriers and calls."""
+def timed(work=lambda buffer: None, names="abc", rounds=12, seconds=60.0, others=()):
+    """One rank, what others say each time, and a log of barriers and calls."""
     log = []
     buffer = np.empty(16, "float32")
 
@@ -109,7 +109,7 @@ def timed(work=lambda buffer: None, names="abc", rounds=12, seconds=60.0):
             log.append("barrier")
 
         def allgather(self, value):
-            return [value]
+            return [value, *others]
 
     plan = {"ranks": 1, "rounds": rounds, "seconds_per_size": seconds}
     contenders = {name: prepared(name) for name in names}
@@ -126,6 +126,13 @@ def test_a_wrong_result_is_counted_at_the_beginning_and_at_the_end(broken_from, 
         buffer[3] += len(calls) >= broken_from
 
     assert timed(work=work, names="a")[0][0].wrong == wrong
+
+
+def test_the_slowest_rank_counts_and_a_short_call_is_timed_many_times():
+    [one], log = timed(names="a", rounds=3)
+    assert log.count(("a", False)) - 3 == 3 * one.calls > 3  # besides three to warm up
+    [slow], _ = timed(names="a", rounds=3, others=[7.0], seconds=0.0)
+    assert [*slow.seconds] == [7.0] * 3
 
 
 # --- the fit

@@ -40,6 +40,7 @@ def test_a_count_that_is_read_and_then_written_can_only_lose(run):
     assert 0 < run.read_then_written <= run.executed
     counts = replace(run, scheduled=90, executed=110, read_then_written=80)
     assert (counts.lost, counts.repeated) == (30, 20)
+    assert replace(run.updates[0], read=3, written=6).staleness == 2
 
 
 def test_a_program_started_without_a_server_is_told_how(monkeypatch):
