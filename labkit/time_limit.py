@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import threading
 from collections.abc import Iterator
@@ -42,7 +43,7 @@ def time_limit(seconds: float) -> Iterator[None]:
                 if not done.is_set():
                     raise_in(thread, ctypes.py_object(TimeLimit))
 
-    threading.Thread(target=interrupt, daemon=True).start()
+    _thread.start_new_thread(interrupt, ())  # threading's own start waits until it runs
     try:
         yield
     finally:
