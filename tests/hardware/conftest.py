@@ -24,7 +24,7 @@ def in_scene(tmp_path_factory):
         seen = {"LD_LIBRARY_PATH": str(library), "NVML_SCENE": scene, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", code]
         done = subprocess.run(
-            command, env={**kept, **seen, **environment}, capture_output=True, timeout=60
+            command, env={**kept, **seen, **environment}, capture_output=True, timeout=300
         )
         assert done.returncode == 0, done.stderr
         return pickle.loads(done.stdout)
