@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from labkit.kinds import LabError, measured
 from labkit.telemetry import spans
-from labkit.telemetry.client import UP_TO_NOW, SamplerClient
+from labkit.telemetry.client import UP_TO_NOW, SamplerClient, interval
 from labkit.telemetry.format import Span, line
 from labkit.telemetry.recording import Recorder, Recording
 from labkit.telemetry.usage import SpanTable
@@ -51,6 +51,7 @@ class Panel:
 
     def __init__(self, every: float = 0.1, title: str = "") -> None:
         global _newest  # noqa: PLW0603
+        every = interval(every)  # a mistake must not stop the one that runs
         if _newest is not None:
             _newest._stop("another panel was started")
         self._client = SamplerClient(self._on_lines, every, spans.one_line(title) if title else "")

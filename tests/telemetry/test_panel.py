@@ -66,6 +66,12 @@ def test_an_exception_in_the_block_stops_the_panel_and_leaves_nothing_behind():
         pass
 
 
+def test_a_mistake_in_a_new_panel_does_not_stop_the_one_that_runs(panel):
+    with pytest.raises(LabError, match="every"):
+        labkit.panel(every=0)
+    assert panel.live
+
+
 def test_a_span_that_is_open_when_the_panel_stops_ends_there(panel):
     span = panel.span("for ever", images=10)
     panel.stop()
