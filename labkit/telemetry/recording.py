@@ -34,15 +34,11 @@ from labkit.telemetry.format import (
     values_text,
 )
 from labkit.telemetry.metrics import METRICS, Device, State
-from labkit.telemetry.usage import SpanTable, table
+from labkit.telemetry.usage import SpanTable, notes, use
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from labkit.telemetry.columns import Numbers
     from labkit.views.figure import Picture
-
-    Numbers = NDArray[np.float64]
 
 _TOGETHER = 1000  # lines that are parsed at a time
 
@@ -98,39 +94,27 @@ class Recording:
 
     def column(self, device: str, metric: str) -> tuple[Numbers, Numbers]:
         """Times and values of one metric of one device, without what is missing."""
-        import numpy as np
-
         for one in self.series:
-            keys = [each.key for each in one.devices]
-            if device in keys and metric in one.metrics:
-                values = one.values[:, keys.index(device), one.metrics.index(metric)]
-                there = ~np.isnan(values)
-                return one.times[there], values[there]
-            if device in keys and metric not in METRICS:
-                known = ", ".join(one.metrics)
-                raise LabError(f"{device!r} has no metric {metric!r}. It has {known}.")
-        if device not in [one.key for one in self.devices]:
-            known = ", ".join(one.key for one in self.devices) or "no device"
-            raise LabError(f"There is no device {device!r} in this recording. It has {known}.")
-        return np.empty(0), np.empty(0)  # a metric that this device does not give
+            if device in [each.key for each in one.devices]:
+                if metric not in one.metrics and metric not in METRICS:
+                    known = ", ".join(one.metrics)
+                    raise LabError(f"{device!r} has no metric {metric!r}. It has {known}.")
+                return one.column(device, metric)
+        known = ", ".join(one.key for one in self.devices) or "no device"
+        raise LabError(f"There is no device {device!r} in this recording. It has {known}.")
 
-    def busy(self, device: str) -> tuple[Numbers, Numbers, Numbers]:
-        """Times, seconds busy up to then, and seconds for which the utilisation is known.
-
-        The mean utilisation between two moments is the growth of the second over the third.
-        """
-        import numpy as np
-
-        times, used = self.column(device, "utilisation")
-        steps = np.diff(times, prepend=times[:1])
-        # Two samples further apart say nothing about the time between them.
-        steps[steps > max(3 * self.header.every, 1.0)] = 0.0
-        # A utilisation counter describes the time before it.
-        return times, np.cumsum(steps * used / 100), np.cumsum(steps)
+    def busy(self, device: Device) -> tuple[Numbers, Numbers, Numbers]:
+        """`Series.busy` of a device."""
+        source = next(one for one in self.series if device in one.devices)
+        return source.busy(device.key, self.header.every)
 
     def table(self) -> SpanTable:
-        """What each span used: time, utilisation, memory, energy."""
-        return table(self)
+        """What each span used: time, utilisation, memory, energy. Without spans, all of it."""
+        first = min((float(one.times[0]) for one in self.series if len(one.times)), default=0.0)
+        spans = self.spans or (Span("everything", first, self.seconds),)
+        rows = use(spans, self.counted, self.series, self.states, self.header.every, self.seconds)
+        said = [*notes(rows, self.states), *self.remarks, self.damage or ""]
+        return SpanTable(rows, self.kind, tuple(dict.fromkeys(filter(None, said))))
 
     def save(self, path: str | Path) -> None:
         """Write it to a file that `labkit.replay` reads. All of it, or nothing."""

@@ -8,7 +8,7 @@
 [('epoch 1', True), ('epoch 1', False)]
 
 A listener is called twice: when a span begins (no end yet) and when it has ended. Times are those
-of `time.monotonic`. What fails in a listener is said on standard error and does not reach the program.
+of `time.monotonic`. What fails in a listener is said on standard error; the program goes on.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class OpenSpan:
         for listener in self._listeners:
             try:
                 listener(self._span)
-            except Exception as fault:  # a training must not end because it is watched
+            except Exception as fault:  # noqa: BLE001 (a training must go on)
                 _say(f"labkit: spans are missing in the recording ({fault})")
 
 

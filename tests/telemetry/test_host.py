@@ -127,7 +127,7 @@ def test_in_a_container_with_a_quota_utilisation_is_the_share_of_the_quota(machi
 
 def test_a_process_that_ends_before_its_memory_is_read_has_none(machine, monkeypatch):
     def pread(descriptor, *place):
-        if "statm" in os.readlink(f"/proc/self/fd/{descriptor}"):
+        if Path(f"/proc/self/fd/{descriptor}").readlink().name == "statm":
             raise ProcessLookupError  # the file was opened before
         return read(descriptor, *place)
 

@@ -80,7 +80,7 @@ def test_with_a_capacity_the_newest_rows_are_kept():
 def test_a_gap_is_neither_busy_nor_idle():
     rows = [[0, t, [100, None, None]] for t in (0, 0.1, 0.2, 60.0, 60.1)]
     made = recording(recorder(gpus(), *rows))
-    _, busy, covered = made.busy("gpu0")
+    _, busy, covered = made.busy(made.devices[0])
     assert (busy[-1], covered[-1]) == pytest.approx((0.3, 0.3))
 
 
