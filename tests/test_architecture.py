@@ -82,7 +82,7 @@ def imports_in(tree: ast.AST, lazy: bool = False) -> Iterator[Import]:
         ):
             yield Import(node.args[0].value, "", lazy)
         inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        inside = inside or isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        inside = inside or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
         yield from imports_in(node, lazy or inside)
 
 

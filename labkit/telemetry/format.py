@@ -113,7 +113,7 @@ def values_text(values: Sequence[Sequence[float | None]]) -> str:
 
 def row_line(source: int, time: float, values: str) -> str:
     """One row, from seconds since the recording began and `values_text`."""
-    return f"[{source},{time:.4f},{values}]"
+    return f"[{source},{time:.4f}{values and ','}{values}]"  # a source may have no device
 
 
 def read_line(text: str | bytes) -> Line | list[Any] | None:

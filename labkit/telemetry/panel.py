@@ -22,6 +22,7 @@ from labkit.kinds import LabError, measured
 from labkit.telemetry import spans
 from labkit.telemetry.client import UP_TO_NOW, SamplerClient, interval
 from labkit.telemetry.format import Span, line
+from labkit.telemetry.metrics import METRICS
 from labkit.telemetry.recording import Recorder, Recording
 from labkit.telemetry.usage import SpanTable
 
@@ -164,7 +165,7 @@ class Panel:
             alt = "A live panel of this machine's devices. It is drawn while the kernel runs."
             stamp, title = str(measured(self._header.where)), self._so_far().title
             data["text/html"] = page(
-                None, key=self._key, live=True, alt=alt, stamp=stamp, title=title
+                None, key=self._key, live=True, metrics=METRICS, alt=alt, stamp=stamp, title=title
             )
         _publish((data, {}), shown)
 

@@ -176,8 +176,8 @@ class Recording:
         # Two outputs of one page must not share a panel.
         key = key or f"replay-{secrets.token_hex(6)}"
         return page(
-            self, key=key, live=False, alt=picture.alt, png=picture.png, stamp=str(self.kind),
-            title=self.title, ended=ended,
+            self, key=key, live=False, metrics=METRICS, alt=picture.alt, png=picture.png,
+            stamp=str(self.kind), title=self.title, ended=ended,
         )  # fmt: skip
 
 

@@ -161,6 +161,7 @@ export class Panel {
   constructor(host, root, options) {
     const store = storeOf(options.key);
     Object.assign(this, { host, options, store, began: performance.now(), updates: 0, shape: null, aloud: false });
+    Object.assign(METRICS, options.metrics);
     if (options.ended) store.ended ??= options.ended;
     const viewport = (this.viewport = store.viewport ??= new Viewport(options.live));
     if (!options.live) viewport.live = false;
