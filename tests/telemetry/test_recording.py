@@ -84,6 +84,12 @@ def test_a_gap_is_neither_busy_nor_idle():
     assert (busy[-1], covered[-1]) == pytest.approx((0.3, 0.3))
 
 
+def test_a_span_that_has_ended_stays_as_it_is_when_its_beginning_comes_late():
+    ended = Span("epoch 1", 0.2, 1.4, 60_000)
+    made = recorder(line(ended), line(dataclasses.replace(ended, end=None)))
+    assert recording(made).spans == (ended,)
+
+
 @pytest.mark.parametrize(
     ("title", "spans", "shown"),
     [

@@ -135,6 +135,19 @@ def test_several_devices_have_a_row_for_all():
     assert first.images_per_second is None  # images belong to the span, not to one device
 
 
+def test_what_is_missing_of_one_device_is_missing_of_all_together():
+    def second_is_lost(t, device):
+        return nothing(t, device) if device else steady(t, device)
+
+    found = sampled(second_is_lost, devices=2, states=[State(0.0, "gpu1", "", "lost", "gone")])
+    first, second, both = use(found, Span("epoch", 5.0, 15.0, images=1000))
+    assert None not in [getattr(first, name) for name in FIELDS]
+    for row in (second, both):
+        assert [row.text(name) for name in FIELDS] == ["lost"] * 4
+        assert [getattr(row, name) for name in FIELDS] == [None] * 4
+    assert (both.images_per_second, both.images_per_joule) == (100, None)
+
+
 def test_a_span_that_is_open_is_measured_up_to_now_and_has_no_images_yet():
     span = Span("epoch 7", 5.0, None, images=60_000)
     for devices in (1, 2):
