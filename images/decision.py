@@ -1,4 +1,4 @@
-"""When to use which kind of parallelism: the questions of labkit.memory.choose as a tree."""
+"""When to use which kind of parallelism: the questions of labkit.choosing.choose as a tree."""
 
 from __future__ import annotations
 

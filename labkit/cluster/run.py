@@ -30,7 +30,7 @@ from labkit.cluster.failures import (
     listed,
     raised,
 )
-from labkit.cluster.output import Line, Output
+from labkit.cluster.output import Output, OutputLine
 from labkit.kinds import LabError
 
 __all__ = ["Outcome", "RunHandle"]
@@ -53,7 +53,7 @@ class Outcome:
 
     results: dict[int, Any]
     errors: dict[int, RankError]
-    lines: tuple[Line, ...]
+    lines: tuple[OutputLine, ...]
     seconds: float
     """From the moment when all ranks had started."""
     fault: LabError | None = field(default=None, compare=False)
@@ -107,7 +107,7 @@ class RunHandle:
         """Whether nothing of it runs any more."""
         return self._outcome is not None
 
-    def wait_for(self, text: str, rank: int | None = None, timeout: float = 30.0) -> Line:
+    def wait_for(self, text: str, rank: int | None = None, timeout: float = 30.0) -> OutputLine:
         """The first line of a rank, or of any, that has this text in it."""
         until = time.monotonic() + timeout
         while True:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from labkit.kinds import Kind, bytes_text, rate_text, seconds_text
 from labkit.telemetry.columns import Series
@@ -16,6 +16,8 @@ from labkit.telemetry.metrics import Device, State
 
 if TYPE_CHECKING:
     from labkit.telemetry.columns import Numbers
+
+    Edges = tuple[Numbers, Numbers, Numbers]  # start and end of each span, and its last sample
 
 TOO_SHORT, NOT_SEEN = "too short to measure", "not seen"
 # Of ten updates of a counter in a span, one that falls just outside is a tenth of the result.
@@ -50,14 +52,6 @@ class SpanUse:
         return self.missing.get(name, NOT_SEEN) if value is None else _COLUMNS[name][1](value)
 
 
-class Edges(NamedTuple):
-    """Where each span begins and ends, and up to when a sample is counted to it."""
-
-    starts: Numbers
-    ends: Numbers
-    last: Numbers
-
-
 def use(
     spans: Sequence[Span], devices: Sequence[Device], series: Sequence[Series],
     states: Sequence[State], every: float, now: float,
@@ -72,7 +66,7 @@ def use(
     starts = np.array([one.start for one in spans])
     ends = np.array([max(now, one.start) if one.end is None else one.end for one in spans])
     # The sample that the end of a span has asked for comes a moment after it.
-    edges = Edges(starts, ends, ends + every / 2)
+    edges = (starts, ends, ends + every / 2)
     means, joules, found = [], [], []
     for device in devices:
         source = next(one for one in series if device in one.devices)
@@ -105,7 +99,7 @@ def _rows(
     memory = _peaks(source, keys, "memory", edges)
     table = np.stack([mean, np.maximum(peak, mean), memory, joules], 1).astype(object)
     table[np.isnan(table.astype(float))] = None
-    key, seconds = keys[0] if len(keys) == 1 else label, (edges.ends - edges.starts).tolist()
+    key, seconds = keys[0] if len(keys) == 1 else label, (edges[1] - edges[0]).tolist()
     each = zip(spans, seconds, table.tolist(), strict=True)
     return [SpanUse(span, key, label, length, *numbers) for span, length, numbers in each]
 
@@ -123,20 +117,20 @@ def _grown(times: Numbers, counter: Numbers, edges: Edges) -> Numbers:
     """By how much a counter grew; between its samples on a straight line."""
     import numpy as np
 
-    return np.interp(edges.ends, times, counter) - np.interp(edges.starts, times, counter)
+    return np.interp(edges[1], times, counter) - np.interp(edges[0], times, counter)
 
 
 def _means(times: Numbers, busy: Numbers, covered: Numbers, edges: Edges) -> Numbers:
     """The mean utilisation, where it is known for nearly all of a span."""
     import numpy as np
 
-    nothing = np.full(len(edges.starts), np.nan)
+    nothing = np.full(len(edges[0]), np.nan)
     if not len(times):
         return nothing
     known = _grown(times, covered, edges)
     # A utilisation counter describes the time before it: one sample would be of another span.
-    inside = np.searchsorted(times, edges.last, "right") - np.searchsorted(times, edges.starts)
-    enough = (inside > 1) & (known > 0) & (known >= _COVERED * (edges.ends - edges.starts))
+    inside = np.searchsorted(times, edges[2], "right") - np.searchsorted(times, edges[0])
+    enough = (inside > 1) & (known > 0) & (known >= _COVERED * (edges[1] - edges[0]))
     share: Numbers = np.divide(_grown(times, busy, edges), known, nothing, where=enough)
     return np.minimum(100 * share, 100.0)
 
@@ -146,11 +140,11 @@ def _peaks(source: Series, keys: list[str], metric: str, edges: Edges) -> Number
     import numpy as np
 
     if metric not in source.metrics:
-        return np.full(len(edges.starts), np.nan)
+        return np.full(len(edges[0]), np.nan)
     places = [[one.key for one in source.devices].index(key) for key in keys]
     total = source.values[:, places, source.metrics.index(metric)].sum(axis=1)
-    first = np.searchsorted(source.times, edges.starts)
-    last = np.searchsorted(source.times, edges.last, "right")
+    first = np.searchsorted(source.times, edges[0])
+    last = np.searchsorted(source.times, edges[2], "right")
     # From each first row up to its last, without NaN; what lies between two spans is left out.
     highest = np.fmax.reduceat(np.append(total, np.nan), np.stack([first, last], 1).ravel())[::2]
     return np.where(first < last, highest, np.nan)

@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 from labkit.exercises import check
 from labkit.exercises.judges import answers
 from labkit.exercises.judges.answers import same_as
-from labkit.exercises.judges.parameter_server import run_with_processes
+from labkit.exercises.judges.server_loop import run_with_processes
 from labkit.exercises.task import Wrong
 from labkit.kinds import LabError
 from tests.exercises.cells import value
