@@ -177,16 +177,7 @@ class Recording:
 
 
 class Recorder:
-    """Collects the lines of a recording from any thread; with a capacity, in bounded memory.
-
-    >>> recorder = Recorder(Header("this laptop", "2026-11-21T10:00:00+01:00", 0.1, 0.0))
-    >>> cpu = '{"key":"cpu","name":"a CPU","sort":"cpu"}'
-    >>> recorder.add('{"source":"host","metrics":["utilisation"],"devices":[' + cpu + ']}')
-    >>> recorder.add("[0,0.1,[50]]")
-    >>> recorder.add("[0,0.2,[100]]")
-    >>> recorder.recording(recorded("this laptop", "now")).column("cpu", "utilisation")[1].tolist()
-    [50.0, 100.0]
-    """
+    """Collects the lines of a recording from any thread; with a capacity, in bounded memory."""
 
     def __init__(self, header: Header, capacity: int | None = None) -> None:
         self.header = header

@@ -117,20 +117,22 @@ def _grown(times: Numbers, counter: Numbers, edges: Edges) -> Numbers:
     """By how much a counter grew; between its samples on a straight line."""
     import numpy as np
 
-    return np.interp(edges[1], times, counter) - np.interp(edges[0], times, counter)
+    low, high = (np.interp(edge, times, counter) for edge in edges[:2])
+    return high - low
 
 
 def _means(times: Numbers, busy: Numbers, covered: Numbers, edges: Edges) -> Numbers:
     """The mean utilisation, where it is known for nearly all of a span."""
     import numpy as np
 
-    nothing = np.full(len(edges[0]), np.nan)
+    starts, ends, last = edges
+    nothing = np.full(len(starts), np.nan)
     if not len(times):
         return nothing
     known = _grown(times, covered, edges)
     # A utilisation counter describes the time before it: one sample would be of another span.
-    inside = np.searchsorted(times, edges[2], "right") - np.searchsorted(times, edges[0])
-    enough = (inside > 1) & (known > 0) & (known >= _COVERED * (edges[1] - edges[0]))
+    inside = np.searchsorted(times, last, "right") - np.searchsorted(times, starts)
+    enough = (inside > 1) & (known > 0) & (known >= _COVERED * (ends - starts))
     share: Numbers = np.divide(_grown(times, busy, edges), known, nothing, where=enough)
     return np.minimum(100 * share, 100.0)
 
