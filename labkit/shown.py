@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from labkit.views.table import Table
+from typing import Any
 
 
 class ShownAsTable:
     """An object whose `table()` is what `print` and a cell show."""
 
-    def table(self) -> Table:
-        """Its caption, head, rows and footer."""
+    def table(self) -> Any:
+        """Its caption, head, rows and footer, as a `Table` of views."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
         return repr(self.table())
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return self.table()._repr_mimebundle_()
+        shown: dict[str, str] = self.table()._repr_mimebundle_()
+        return shown

@@ -53,7 +53,7 @@ HEAVY = {
 
 
 class Import(NamedTuple):
-    """`from module import name`, or `import module`; lazy when it stands inside a function."""
+    """`from module import name`, or `import module`; lazy in a function, or for types only."""
 
     module: str
     name: str
@@ -72,10 +72,8 @@ def room_of(module: str) -> str:
 
 
 def imports_in(tree: ast.AST, lazy: bool = False) -> Iterator[Import]:
-    """All imports that can run: also those inside functions, and import_module("a.name")."""
+    """All imports: also those inside functions, of types, and import_module("a.name")."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
         if isinstance(node, ast.Import):
             yield from (Import(alias.name, "", lazy) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):  # ruff forbids relative imports
@@ -87,6 +85,7 @@ def imports_in(tree: ast.AST, lazy: bool = False) -> Iterator[Import]:
         ):
             yield Import(node.args[0].value, "", lazy)
         inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        inside = inside or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
         yield from imports_in(node, lazy or inside)
 
 

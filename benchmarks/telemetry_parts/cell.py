@@ -7,9 +7,11 @@ import json
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -35,6 +37,24 @@ class Training:
         self._job.epoch()
         self._order, self._steps = self._job.order(0), tf.constant(STEPS)
         self._firsts = [tf.constant(n) for n in range(0, self._job.steps_per_epoch - STEPS, STEPS)]
+
+    def own_cpu(self, seconds: float) -> None:
+        """Print as JSON the CPU seconds a second of the sampler, and of the kernel's threads that
+        take its lines and send them on, while a job trains.
+        """
+        with _shown() as (sampler, _):
+            named = ("labkit sampler", "IOPub")
+            threads = [one.native_id for one in threading.enumerate() if one.name in named]
+
+            def used() -> tuple[float, float]:
+                kernel = sum(_seconds(os.getpid(), thread) for thread in threads if thread)
+                return _seconds(sampler, sampler), kernel
+
+            before, began = used(), time.monotonic()
+            while (passed := time.monotonic() - began) < seconds:
+                self._few_steps()
+            grown = [(now - then) / passed for now, then in zip(used(), before, strict=True)]
+        print(json.dumps(dict(zip(("sampler", "kernel"), grown, strict=True))), flush=True)
 
     def stretches(self, groups: int, size: int, seconds: float) -> None:
         """Print each group as JSON: the time of a few steps in stretches with the panel off and on,
@@ -84,6 +104,12 @@ class Training:
     def _few_steps(self) -> None:
         self._job.run_steps(self._order, random.choice(self._firsts), self._steps)
         self._job.synchronize()
+
+
+def _seconds(process: int, thread: int) -> float:
+    """CPU seconds of a thread, in nanoseconds exact."""
+    account = Path(f"/proc/{process}/task/{thread}/schedstat").read_text(encoding="ascii")
+    return int(account.split()[0]) / 1e9
 
 
 @contextmanager

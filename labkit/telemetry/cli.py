@@ -13,7 +13,7 @@ from pathlib import Path
 
 from labkit.kinds import LabError, bytes_text, seconds_text
 from labkit.plain import write_text
-from labkit.telemetry.client import UP_TO_NOW, SamplerClient
+from labkit.telemetry.client import UP_TO_NOW, SamplerClient, interval
 from labkit.telemetry.format import Span, line
 from labkit.telemetry.recording import read
 from labkit.telemetry.spans import SPANS_TO, one_line
@@ -31,10 +31,15 @@ def record(program: list[str], to: Path | None = None, every: float = 0.1) -> in
     name = one_line(shlex.join([Path(program[0]).name, *program[1:]]))[:_NAME_LENGTH]
     file = Path(time.strftime("recording-%Y%m%d-%H%M%S.jsonl")) if to is None else to
 
-    def write(text: str) -> None:
-        os.write(out, f"{text}\n".encode())
+    faults: list[str] = []
 
-    client = SamplerClient(write, every, title=name)
+    def write(text: str) -> None:
+        try:
+            os.write(out, f"{text}\n".encode())
+        except OSError as fault:  # a full disk ends the recording, not the program
+            faults.append(f"{str(file)!r} is not whole: {fault.strerror}.")
+
+    client = SamplerClient(write, interval(every), title=name)
     clock = client.header.clock
     try:
         out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
@@ -55,12 +60,16 @@ def record(program: list[str], to: Path | None = None, every: float = 0.1) -> in
     finally:
         client.stop()
         os.close(out)
-    recording = read(file)
-    print(
-        f"\n{recording.table()}\nRecorded {seconds_text(recording.seconds)} in {file} "
-        f"({bytes_text(file.stat().st_size)}). See it with: labkit replay {shlex.quote(str(file))}",
-        file=sys.stderr,
-    )
+    try:
+        recording = read(file)
+        said = (
+            f"\n{recording.table()}\nRecorded {seconds_text(recording.seconds)} in {file} "
+            f"({bytes_text(file.stat().st_size)}). See it with: "
+            f"labkit replay {shlex.quote(str(file))}"
+        )
+    except LabError as fault:  # the program has removed it, say: the exit code is still its own
+        said = str(fault)
+    print("\n".join([said, *faults[:1]]), file=sys.stderr)
     # A shell says 128 + the signal for a program that a signal has ended.
     return 128 - code if code < 0 else code
 

@@ -29,6 +29,11 @@ APART = 0.06  # seconds between two samples that give a utilisation
 UP_TO_NOW = 0.3  # seconds to wait for the samples of this moment
 
 
+def interval(every: float) -> float:
+    """Seconds between two samples, if they can be kept."""
+    return number("every", every, at_least=0.02, at_most=60)
+
+
 class SamplerClient:
     """Samples of this machine, from now on.
 
@@ -37,7 +42,6 @@ class SamplerClient:
     """
 
     def __init__(self, take: Callable[[str], object], every: float = 0.1, title: str = "") -> None:
-        every = number("every", every, at_least=0.02, at_most=60)
         when = datetime.now().astimezone().isoformat(timespec="seconds")
         self.header = Header(machine_text(), when, every, time.monotonic(), title)
         self._take = take
@@ -49,10 +53,12 @@ class SamplerClient:
 
     def start(self) -> None:
         """Begin, and wait for two samples: utilisation is known between two."""
+        self._take(line(self.header))  # however late the process: spans look into it for the clock
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-m", "labkit.telemetry.sampler"),
-                *("--pid", str(os.getpid()), "--header", line(self.header)),
+                *("--pid", str(os.getpid())),
+                *("--every", str(self.header.every), "--clock", str(self.header.clock)),
             ],
             bufsize=0,
             stdin=subprocess.PIPE,

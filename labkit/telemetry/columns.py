@@ -28,6 +28,31 @@ class Series:
     times: Numbers
     values: Numbers
 
+    def column(self, device: str, metric: str) -> tuple[Numbers, Numbers]:
+        """Times and values of one metric of one device, without what is missing."""
+        import numpy as np
+
+        if metric not in self.metrics:
+            return np.empty(0), np.empty(0)
+        place = [one.key for one in self.devices].index(device)
+        values = self.values[:, place, self.metrics.index(metric)]
+        there = ~np.isnan(values)
+        return self.times[there], values[there]
+
+    def busy(self, device: str, every: float) -> tuple[Numbers, Numbers, Numbers]:
+        """Times, seconds busy up to then, and seconds for which the utilisation is known.
+
+        The mean utilisation between two moments is the growth of the second over the third.
+        """
+        import numpy as np
+
+        times, used = self.column(device, "utilisation")
+        steps = np.diff(times, prepend=times[:1])
+        # Two samples further apart say nothing about the time between them.
+        steps[steps > max(3 * every, 1.0)] = 0.0
+        # A utilisation counter describes the time before it.
+        return times, np.cumsum(steps * used / 100), np.cumsum(steps)
+
 
 class Columns:
     """Collects the rows of one source; with a capacity, the newest ones of that many numbers."""

@@ -7,7 +7,6 @@ The same lines go through the pipe from the sampler's process, to a file, and to
     [0, 12.3456, [95, 41000000000, …], [null, …]]             source 0 at 12.3456 s: a list a device
     {"state": "lost", "time": 13.1, "device": "gpu1", "metric": "", "says": "GPU 1 is lost …"}
     {"span": "epoch 3", "start": 10.2, "end": 14.9, "images": 60000}
-    {"cost": 0.12, "time": 14.0}                              CPU seconds of the sampler so far
     {"end": 60.0}
 
 Sources are numbered in the order of their lines. Times are seconds since the recording began;
@@ -66,28 +65,19 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """CPU seconds that the sampler has used until `time`."""
-
-    seconds: float
-    time: float
-
-
-@dataclass(frozen=True)
 class End:
     """The last line of a recording that was ended, not cut off."""
 
     time: float
 
 
-Line = Header | Source | State | Span | Cost | End
+Line = Header | Source | State | Span | End
 
 # Of each line that is an object: its first key, and the field that stands there.
 _KINDS: dict[type[Any], tuple[str, str]] = {
     Source: ("source", "name"),
     State: ("state", "why"),
     Span: ("span", "name"),
-    Cost: ("cost", "seconds"),
     End: ("end", "time"),
 }
 
@@ -113,7 +103,7 @@ def values_text(values: Sequence[Sequence[float | None]]) -> str:
 
 def row_line(source: int, time: float, values: str) -> str:
     """One row, from seconds since the recording began and `values_text`."""
-    return f"[{source},{time:.4f},{values}]"
+    return f"[{source},{time:.4f}{values and ','}{values}]"  # a source may have no device
 
 
 def read_line(text: str | bytes) -> Line | list[Any] | None:

@@ -252,7 +252,7 @@ class Gpu:
 
 def reason(nvml: Any, label: str, metric: str, fault: Fault) -> tuple[Why, str]:
     """Why a GPU, or one metric of it, has no number."""
-    what = f"the {METRICS[metric]} of {label}" if metric else label
+    what = f"the {METRICS[metric].title} of {label}" if metric else label
     if fault == REFUSED:
         return "refused", (
             f"You have no permission to read {what}. "
@@ -264,7 +264,7 @@ def reason(nvml: Any, label: str, metric: str, fault: Fault) -> tuple[Why, str]:
             "happens again, the GPU, its power or its slot is faulty."
         )
     if fault in ABSENT and metric:
-        says = f"{label} does not report its {METRICS[metric]}."
+        says = f"{label} does not report its {METRICS[metric].title}."
         if metric == "sm_activity":
             says += " Data-centre GPUs from Hopper (H100) on do."
         return "not supported", says

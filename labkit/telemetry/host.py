@@ -133,11 +133,11 @@ class Host:
         """Reads a file of the kernel's from its beginning again and again, if it is there."""
         try:
             descriptor = os.open(self._root / path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+            size = 4096
+            while len(os.pread(descriptor, size, 0)) > size // 2:
+                size *= 2
+        except OSError:  # also of a process that has ended since it was opened
             return None
-        size = 4096
-        while len(os.pread(descriptor, size, 0)) > size // 2:
-            size *= 2
         return partial(os.pread, descriptor, size, 0)
 
 

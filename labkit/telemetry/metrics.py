@@ -7,18 +7,32 @@ silent zero: a GPU that does not report its power has no power in the recording,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
+
+
+class Metric(NamedTuple):
+    """What is sampled, and how the panel in a page shows it; without colours it does not."""
+
+    title: str
+    unit: str
+    colours: tuple[str, str] | None = None  # on light, on dark
+    most: float | str | None = None  # at the top of its lane: a number, or the device's field
+    usual: bool = False  # shown before the reader has chosen
+
 
 METRICS = {
-    "utilisation": "utilisation",  # %; GPU: a kernel was resident; CPU: not idle
-    "sm_activity": "SM activity",  # %; how many of the multiprocessors had work
-    "memory_activity": "memory traffic",  # %; share of time in which the memory was read or written
-    "memory": "memory used",  # bytes
-    "process_memory": "process memory",  # bytes of main memory
-    "power": "power",  # W
-    "temperature": "temperature",  # °C
-    "clock": "clock",  # MHz
-    "energy": "energy",  # J, the hardware's own counter
+    # GPU: share of time in which a kernel was resident; CPU: not idle
+    "utilisation": Metric("utilisation", "%", ("#0072b2", "#56b4e9"), 100, usual=True),
+    # how many of the multiprocessors had work
+    "sm_activity": Metric("SM activity", "%", ("#00855f", "#2fc79a"), 100),
+    # share of time in which the memory was read or written
+    "memory_activity": Metric("memory traffic", "%", ("#7a6a00", "#d8cb4a"), 100),
+    "memory": Metric("memory", "B", ("#b06f00", "#e69f00"), "memory_total", usual=True),
+    "process_memory": Metric("process memory", "B", ("#8a5a12", "#d0a35c")),  # main memory
+    "power": Metric("power", "W", ("#c44e00", "#f2813a"), "power_limit", usual=True),
+    "temperature": Metric("temperature", "°C", ("#a84680", "#dd8fb9")),
+    "clock": Metric("clock", "MHz", ("#5b6470", "#a4adb8")),
+    "energy": Metric("energy", "J"),  # the hardware's own counter
 }
 
 # "fine" ends an earlier state. "silent": no answer at the moment. "note": for the reader only.

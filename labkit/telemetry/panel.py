@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from labkit.kinds import LabError, measured
 from labkit.telemetry import spans
-from labkit.telemetry.client import UP_TO_NOW, SamplerClient
+from labkit.telemetry.client import UP_TO_NOW, SamplerClient, interval
 from labkit.telemetry.format import Span, line
+from labkit.telemetry.metrics import METRICS
 from labkit.telemetry.recording import Recorder, Recording
 from labkit.telemetry.usage import SpanTable
 
@@ -51,6 +52,7 @@ class Panel:
 
     def __init__(self, every: float = 0.1, title: str = "") -> None:
         global _newest  # noqa: PLW0603
+        every = interval(every)  # a mistake must not stop the one that runs
         if _newest is not None:
             _newest._stop("another panel was started")
         self._client = SamplerClient(self._on_lines, every, spans.one_line(title) if title else "")
@@ -163,7 +165,7 @@ class Panel:
             alt = "A live panel of this machine's devices. It is drawn while the kernel runs."
             stamp, title = str(measured(self._header.where)), self._so_far().title
             data["text/html"] = page(
-                None, key=self._key, live=True, alt=alt, stamp=stamp, title=title
+                None, key=self._key, live=True, metrics=METRICS, alt=alt, stamp=stamp, title=title
             )
         _publish((data, {}), shown)
 

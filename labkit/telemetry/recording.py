@@ -22,7 +22,6 @@ from labkit.kinds import Kind, LabError, recorded, seconds_text
 from labkit.plain import write_text
 from labkit.telemetry.columns import Columns, Series
 from labkit.telemetry.format import (
-    Cost,
     Damage,
     End,
     Header,
@@ -34,15 +33,11 @@ from labkit.telemetry.format import (
     values_text,
 )
 from labkit.telemetry.metrics import METRICS, Device, State
-from labkit.telemetry.usage import SpanTable, table
+from labkit.telemetry.usage import SpanTable, notes, use
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from labkit.telemetry.columns import Numbers
     from labkit.views.figure import Picture
-
-    Numbers = NDArray[np.float64]
 
 _TOGETHER = 1000  # lines that are parsed at a time
 
@@ -57,8 +52,6 @@ class Recording:
     spans: tuple[Span, ...] = ()
     states: tuple[State, ...] = ()
     seconds: float = 0.0
-    cost: float | None = None
-    """CPU seconds that the sampler has used."""
     damage: str | None = None
     """What is wrong with the file that it was read from, in a sentence."""
 
@@ -98,39 +91,27 @@ class Recording:
 
     def column(self, device: str, metric: str) -> tuple[Numbers, Numbers]:
         """Times and values of one metric of one device, without what is missing."""
-        import numpy as np
-
         for one in self.series:
-            keys = [each.key for each in one.devices]
-            if device in keys and metric in one.metrics:
-                values = one.values[:, keys.index(device), one.metrics.index(metric)]
-                there = ~np.isnan(values)
-                return one.times[there], values[there]
-            if device in keys and metric not in METRICS:
-                known = ", ".join(one.metrics)
-                raise LabError(f"{device!r} has no metric {metric!r}. It has {known}.")
-        if device not in [one.key for one in self.devices]:
-            known = ", ".join(one.key for one in self.devices) or "no device"
-            raise LabError(f"There is no device {device!r} in this recording. It has {known}.")
-        return np.empty(0), np.empty(0)  # a metric that this device does not give
+            if device in [each.key for each in one.devices]:
+                if metric not in one.metrics and metric not in METRICS:
+                    known = ", ".join(one.metrics)
+                    raise LabError(f"{device!r} has no metric {metric!r}. It has {known}.")
+                return one.column(device, metric)
+        known = ", ".join(one.key for one in self.devices) or "no device"
+        raise LabError(f"There is no device {device!r} in this recording. It has {known}.")
 
-    def busy(self, device: str) -> tuple[Numbers, Numbers, Numbers]:
-        """Times, seconds busy up to then, and seconds for which the utilisation is known.
-
-        The mean utilisation between two moments is the growth of the second over the third.
-        """
-        import numpy as np
-
-        times, used = self.column(device, "utilisation")
-        steps = np.diff(times, prepend=times[:1])
-        # Two samples further apart say nothing about the time between them.
-        steps[steps > max(3 * self.header.every, 1.0)] = 0.0
-        # A utilisation counter describes the time before it.
-        return times, np.cumsum(steps * used / 100), np.cumsum(steps)
+    def busy(self, device: Device) -> tuple[Numbers, Numbers, Numbers]:
+        """`Series.busy` of a device."""
+        source = next(one for one in self.series if device in one.devices)
+        return source.busy(device.key, self.header.every)
 
     def table(self) -> SpanTable:
-        """What each span used: time, utilisation, memory, energy."""
-        return table(self)
+        """What each span used: time, utilisation, memory, energy. Without spans, all of it."""
+        first = min((float(one.times[0]) for one in self.series if len(one.times)), default=0.0)
+        spans = self.spans or (Span("everything", first, self.seconds),)
+        rows = use(spans, self.counted, self.series, self.states, self.header.every, self.seconds)
+        said = [*notes(rows, self.states), *self.remarks, self.damage or ""]
+        return SpanTable(rows, self.kind, tuple(dict.fromkeys(filter(None, said))))
 
     def save(self, path: str | Path) -> None:
         """Write it to a file that `labkit.replay` reads. All of it, or nothing."""
@@ -149,8 +130,6 @@ class Recording:
                 yield row_line(number, time, values_text(row))
         yield from map(line, self.states)
         yield from map(line, self.spans)
-        if self.cost is not None:
-            yield line(Cost(self.cost, self.seconds))
         if self.damage is None:
             yield line(End(self.seconds))
 
@@ -192,22 +171,13 @@ class Recording:
         # Two outputs of one page must not share a panel.
         key = key or f"replay-{secrets.token_hex(6)}"
         return page(
-            self, key=key, live=False, alt=picture.alt, png=picture.png, stamp=str(self.kind),
-            title=self.title, ended=ended,
+            self, key=key, live=False, metrics=METRICS, alt=picture.alt, png=picture.png,
+            stamp=str(self.kind), title=self.title, ended=ended,
         )  # fmt: skip
 
 
 class Recorder:
-    """Collects the lines of a recording from any thread; with a capacity, in bounded memory.
-
-    >>> recorder = Recorder(Header("this laptop", "2026-11-21T10:00:00+01:00", 0.1, 0.0))
-    >>> cpu = '{"key":"cpu","name":"a CPU","sort":"cpu"}'
-    >>> recorder.add('{"source":"host","metrics":["utilisation"],"devices":[' + cpu + ']}')
-    >>> recorder.add("[0,0.1,[50]]")
-    >>> recorder.add("[0,0.2,[100]]")
-    >>> recorder.recording(recorded("this laptop", "now")).column("cpu", "utilisation")[1].tolist()
-    [50.0, 100.0]
-    """
+    """Collects the lines of a recording from any thread; with a capacity, in bounded memory."""
 
     def __init__(self, header: Header, capacity: int | None = None) -> None:
         self.header = header
@@ -218,7 +188,6 @@ class Recorder:
         self._columns: list[Columns] = []
         self._spans: dict[tuple[str, float], Span] = {}
         self._states: list[State] = []
-        self._cost: float | None = None
         self._seconds = 0.0
 
     def take(self, text: str) -> None:
@@ -243,8 +212,6 @@ class Recorder:
                 self.add_span(span)
             case State() as state:
                 self._states.append(state)
-            case Cost(seconds, time):
-                self._cost, self._seconds = seconds, max(self._seconds, time)
             case End(time):
                 self.ended, self._seconds = True, max(self._seconds, time)
 
@@ -266,7 +233,7 @@ class Recorder:
             ends += [span.end for span in spans if span.end is not None]
             seconds = max([self._seconds, *ends])
             states = tuple(self._states)
-            return Recording(kind, self.header, series, spans, states, seconds, self._cost, damage)
+            return Recording(kind, self.header, series, spans, states, seconds, damage)
 
     def _parse_waiting(self) -> None:
         lines, self._waiting = self._waiting, []

@@ -1,8 +1,8 @@
 """The sampler: one process that samples the GPUs and the host while the notebook's kernel is busy.
 
-    python -P -m labkit.telemetry.sampler --pid 4242 --header '{"labkit":"recording", …}'
+    python -P -m labkit.telemetry.sampler --pid 4242 --every 0.1 --clock 1234.5
 
-It writes the lines of `format`: header, sources, then rows in batches, of which each is one write
+It writes the lines of `format`: sources, then rows in batches, of which each is one write
 of whole lines. Requests come on standard input, one a line:
 
     sample      sample now (the edge of a span); written with the next batch
@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from labkit.telemetry.format import Cost, End, Header, Source, line, read_line, row_line
+from labkit.telemetry.format import End, Source, line, row_line
 from labkit.telemetry.gpus import Gpus
 from labkit.telemetry.host import Host
 from labkit.telemetry.metrics import State
@@ -43,11 +43,10 @@ PIPE, F_SETPIPE_SZ = 1 << 20, 1031  # fcntl has the name on Linux only
 def main() -> None:
     """Sample until the end of standard input."""
     parser = argparse.ArgumentParser(prog="python -m labkit.telemetry.sampler")
-    parser.add_argument("--header", required=True, help="the first line of the recording")
+    parser.add_argument("--every", type=float, required=True, help="seconds between two samples")
+    parser.add_argument("--clock", type=float, required=True, help="time.monotonic() at its time 0")
     parser.add_argument("--pid", type=int, required=True, help="whose memory is shown")
     given = parser.parse_args()
-    header = read_line(given.header)
-    assert isinstance(header, Header)
     for signum in (signal.SIGINT, signal.SIGTERM):  # meant for the program that is watched
         signal.signal(signum, signal.SIG_IGN)
     with suppress(ImportError, OSError):  # Linux only: room for minutes of samples
@@ -55,9 +54,8 @@ def main() -> None:
 
         fcntl.fcntl(1, F_SETPIPE_SZ, PIPE)
     gc.disable()  # there are no cycles here, and looking for them costs
-    print(given.header, flush=True)
     threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
-    Sampler([Gpus(), Host(given.pid)], header.every, header.clock).run()
+    Sampler([Gpus(), Host(given.pid)], given.every, given.clock).run()
 
 
 def _exit_with(parent: int) -> None:
@@ -106,7 +104,7 @@ class Sampler:
                     time.sleep(max(0.0, sampled + CLOSE - time.monotonic()))
         self._take(opened)
         now = round(time.monotonic() - self._began, 4)
-        self._lines += [line(Cost(round(time.process_time(), 4), now)), line(End(now))]
+        self._lines.append(line(End(now)))
         self._write()
 
     def _take(self, opened: Sequence[tuple[int, Gpus | Host]]) -> None:

@@ -8,18 +8,20 @@
 [('epoch 1', True), ('epoch 1', False)]
 
 A listener is called twice: when a span begins (no end yet) and when it has ended. Times are those
-of `time.monotonic`.
+of `time.monotonic`. What fails in a listener is said on standard error; the program goes on.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -77,7 +79,10 @@ class OpenSpan:
 
     def _announce(self) -> None:
         for listener in self._listeners:
-            listener(self._span)
+            try:
+                listener(self._span)
+            except Exception as fault:  # noqa: BLE001 (a training must go on)
+                _say(f"labkit: spans are missing in the recording ({fault})")
 
 
 def span(name: str, images: float | None = None) -> OpenSpan:
@@ -174,16 +179,22 @@ def _count(images: Any) -> float | None:
     return int(count) if count.is_integer() else count
 
 
+@cache
+def _say(fault: str) -> None:
+    """Once each, where it can be said at all."""
+    with suppress(Exception):
+        print(fault, file=sys.stderr, flush=True)
+
+
 def _append(span: Span) -> None:
     """To the recording of `labkit record`, in one write: lines of several processes do not mix."""
     path = Path(os.environ[SPANS_TO])
-    with suppress(OSError):  # a recording that is gone must not end a training
-        with path.open("rb") as lines:
-            clock = float(json.loads(lines.readline())["clock"])
-        end = None if span.end is None else span.end - clock
-        text = line(replace(span, start=span.start - clock, end=end))
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb", buffering=0) as out:
-            out.write(f"{text}\n".encode())
+    with path.open("rb") as lines:
+        clock = float(json.loads(lines.readline())["clock"])
+    end = None if span.end is None else span.end - clock
+    text = line(replace(span, start=span.start - clock, end=end))
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb", buffering=0) as out:
+        out.write(f"{text}\n".encode())
 
 
 if os.environ.get(SPANS_TO):

@@ -5,16 +5,19 @@ A number that is not known is None, and `missing` gives the reason in a few word
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from labkit.kinds import Kind, bytes_text, rate_text, seconds_text
+from labkit.telemetry.columns import Series
 from labkit.telemetry.format import Span
-from labkit.telemetry.metrics import Device
+from labkit.telemetry.metrics import Device, State
 
 if TYPE_CHECKING:
-    from labkit.telemetry.recording import Numbers, Recording
+    from labkit.telemetry.columns import Numbers
+
+    Edges = tuple[Numbers, Numbers, Numbers]  # start and end of each span, and its last sample
 
 TOO_SHORT, NOT_SEEN = "too short to measure", "not seen"
 # Of ten updates of a counter in a span, one that falls just outside is a tenth of the result.
@@ -49,127 +52,158 @@ class SpanUse:
         return self.missing.get(name, NOT_SEEN) if value is None else _COLUMNS[name][1](value)
 
 
-def use(recording: Recording, span: Span) -> tuple[SpanUse, ...]:
-    """One for each GPU (or for the processor), and one for all where there are several.
+def use(
+    spans: Sequence[Span], devices: Sequence[Device], series: Sequence[Series],
+    states: Sequence[State], every: float, now: float,
+) -> tuple[SpanUse, ...]:  # fmt: skip
+    """Of each span a row for each device, and one for all where there are several.
 
-    A span that has not ended is measured up to now; its images are not all seen yet.
+    A span that has not ended is measured up to `now`; its images are not all seen yet. All spans
+    are worked out together, as arrays: an hour of eight GPUs has thousands of rows.
     """
-    end = max(recording.seconds, span.start) if span.end is None else span.end
-    rows = [_of_device(recording, span, end, device) for device in recording.counted]
-    if len(rows) > 1:
-        rows.append(_of_all(recording, span, end, rows))
-    if rows and span.images is not None and span.end is not None:
-        seconds, joules = rows[-1].seconds, rows[-1].joules
-        rows[-1] = replace(
-            rows[-1],
-            images_per_second=span.images / seconds if seconds else None,
-            images_per_joule=span.images / joules if joules else None,
-        )
-    return tuple(rows)
+    import numpy as np
+
+    starts = np.array([one.start for one in spans])
+    ends = np.array([max(now, one.start) if one.end is None else one.end for one in spans])
+    # The sample that the end of a span has asked for comes a moment after it.
+    edges = (starts, ends, ends + every / 2)
+    means, joules, found = [], [], []
+    for device in devices:
+        source = next(one for one in series if device in one.devices)
+        means.append(_means(*source.busy(device.key, every), edges))
+        joules.append(_joules(*source.column(device.key, "energy"), edges))
+        about = [one for one in states if one.device in (device.key, source.source)]
+        rows = _rows(spans, device.label, source, [device.key], edges, means[-1], joules[-1])
+        found.append([replace(row, missing=_missing(row, source, about, every)) for row in rows])
+    if len(devices) > 1:
+        # What is missing of one device is missing of all together: NaN makes a sum NaN.
+        keys, mean, total = [one.key for one in devices], np.mean(means, 0), np.sum(joules, 0)
+        rows = _rows(spans, "all", source, keys, edges, mean, total)
+        whys = [
+            {k: v for row in same for k, v in row.missing.items()}
+            for same in zip(*found, strict=True)
+        ]
+        found.append([replace(row, missing=why) for row, why in zip(rows, whys, strict=True)])
+    found[-1:] = [[_with_rates(row) for row in rows] for rows in found[-1:]]
+    return tuple(row for same in zip(*found, strict=True) for row in same)
 
 
-def _of_device(recording: Recording, span: Span, end: float, device: Device) -> SpanUse:
-    key, start = device.key, span.start
-    mean = peak = None
-    times, busy, covered = recording.busy(key)
-    known = _grown(times, covered, start, end)
-    # A utilisation counter describes the time before it: one sample would be of another span.
-    inside = (times >= start) & (times <= _last(recording, end))
-    if inside.sum() > 1 and known >= _COVERED * (end - start):
-        mean = min(100 * _grown(times, busy, start, end) / known, 100.0)
-        peak = max(_peak(recording, [key], "utilisation", start, end) or 0.0, mean)
-    memory = _peak(recording, [key], "memory", start, end)
-    joules = _joules(recording, key, start, end)
-    row = SpanUse(span, key, device.label, end - start, mean, peak, memory, joules)
-    missing = {
-        name: _reason(recording, device, metric, start, end)
-        for name, (metric, _) in _COLUMNS.items()
-        if getattr(row, name) is None
-    }
-    return replace(row, missing=missing)
+def _rows(
+    spans: Sequence[Span], label: str, source: Series, keys: list[str], edges: Edges,
+    mean: Numbers, joules: Numbers,
+) -> list[SpanUse]:  # fmt: skip
+    """One row for each span."""
+    import numpy as np
+
+    peak = np.fmax(_peaks(source, keys, "utilisation", edges) / len(keys), 0.0)
+    memory = _peaks(source, keys, "memory", edges)
+    table = np.stack([mean, np.maximum(peak, mean), memory, joules], 1).astype(object)
+    table[np.isnan(table.astype(float))] = None
+    key, seconds = keys[0] if len(keys) == 1 else label, (edges[1] - edges[0]).tolist()
+    each = zip(spans, seconds, table.tolist(), strict=True)
+    return [SpanUse(span, key, label, length, *numbers) for span, length, numbers in each]
 
 
-def _of_all(recording: Recording, span: Span, end: float, rows: list[SpanUse]) -> SpanUse:
-    """Mean utilisation, the peak of the total memory, the sum of the joules."""
-    keys, count = [row.device for row in rows], len(rows)
-    row = SpanUse(
-        span, "all", "all", rows[0].seconds,
-        sum(row.utilisation or 0.0 for row in rows) / count,
-        (_peak(recording, keys, "utilisation", span.start, end) or 0.0) / count,
-        _peak(recording, keys, "memory", span.start, end),
-        sum(row.joules or 0.0 for row in rows),
-    )  # fmt: skip
-    # What is missing of one device is missing of all together.
-    missing = {name: why for one in rows for name, why in one.missing.items()}
-    unknown: dict[str, Any] = dict.fromkeys(missing)
-    return replace(row, missing=missing, **unknown)
+def _with_rates(row: SpanUse) -> SpanUse:
+    """Images belong to the span, not to one device: they stand in its last row."""
+    images, seconds, joules = row.span.images, row.seconds, row.joules
+    if images is None or row.span.end is None:
+        return row
+    per_second, per_joule = (images / per if per else None for per in (seconds, joules))
+    return replace(row, images_per_second=per_second, images_per_joule=per_joule)
 
 
-def _last(recording: Recording, end: float) -> float:
-    """The sample that the end of a span has asked for comes a moment after it."""
-    return end + recording.header.every / 2
-
-
-def _grown(times: Numbers, counter: Numbers, start: float, end: float) -> float:
+def _grown(times: Numbers, counter: Numbers, edges: Edges) -> Numbers:
     """By how much a counter grew; between its samples on a straight line."""
     import numpy as np
 
-    if not len(times):
-        return 0.0
-    low, high = np.interp([start, end], times, counter)
-    return float(high - low)
+    low, high = (np.interp(edge, times, counter) for edge in edges[:2])
+    return high - low
 
 
-def _peak(
-    recording: Recording, devices: list[str], metric: str, start: float, end: float
-) -> float | None:
-    """The highest sum over the devices at one moment."""
+def _means(times: Numbers, busy: Numbers, covered: Numbers, edges: Edges) -> Numbers:
+    """The mean utilisation, where it is known for nearly all of a span."""
     import numpy as np
 
-    (one,) = [one for one in recording.series if devices[0] in [each.key for each in one.devices]]
-    if metric not in one.metrics:
-        return None
-    first = np.searchsorted(one.times, start)
-    last = np.searchsorted(one.times, _last(recording, end), "right")
-    keys = [each.key for each in one.devices]
-    places = [keys.index(key) for key in devices]
-    total = one.values[first:last, places, one.metrics.index(metric)].sum(axis=1)
-    return float(np.nanmax(total)) if not np.isnan(total).all() else None
+    starts, ends, last = edges
+    nothing = np.full(len(starts), np.nan)
+    if not len(times):
+        return nothing
+    known = _grown(times, covered, edges)
+    # A utilisation counter describes the time before it: one sample would be of another span.
+    inside = np.searchsorted(times, last, "right") - np.searchsorted(times, starts)
+    enough = (inside > 1) & (known > 0) & (known >= _COVERED * (ends - starts))
+    share: Numbers = np.divide(_grown(times, busy, edges), known, nothing, where=enough)
+    return np.minimum(100 * share, 100.0)
 
 
-def _joules(recording: Recording, device: str, start: float, end: float) -> float | None:
+def _peaks(source: Series, keys: list[str], metric: str, edges: Edges) -> Numbers:
+    """The highest sum over the devices at one moment of each span."""
+    import numpy as np
+
+    if metric not in source.metrics:
+        return np.full(len(edges[0]), np.nan)
+    places = [[one.key for one in source.devices].index(key) for key in keys]
+    total = source.values[:, places, source.metrics.index(metric)].sum(axis=1)
+    first = np.searchsorted(source.times, edges[0])
+    last = np.searchsorted(source.times, edges[2], "right")
+    # From each first row up to its last, without NaN; what lies between two spans is left out.
+    highest = np.fmax.reduceat(np.append(total, np.nan), np.stack([first, last], 1).ravel())[::2]
+    return np.where(first < last, highest, np.nan)
+
+
+def _joules(times: Numbers, counter: Numbers, edges: Edges) -> Numbers:
     """By the hardware's own counter, where it was updated often enough."""
     import numpy as np
 
-    times, counter = recording.column(device, "energy")
+    starts, ends, _ = edges
     if len(times) < 2:
-        return None
-    first = max(0, int(np.searchsorted(times, start, "right")) - 1)
-    last = int(np.searchsorted(times, end))
-    growth = np.diff(counter[first : last + 1])
-    seen = min(end, times[-1]) - max(start, times[0])
+        return np.full(len(starts), np.nan)
+    first = np.maximum(np.searchsorted(times, starts, "right") - 1, 0)
+    last = np.clip(np.searchsorted(times, ends), first, len(times) - 1)
+    updates, restarts = (
+        np.cumsum(np.append(0, changed)) for changed in (np.diff(counter) > 0, np.diff(counter) < 0)
+    )
+    seen = np.minimum(ends, times[-1]) - np.maximum(starts, times[0])
+    enough = (updates[last] - updates[first] >= _UPDATES) & (seen >= _COVERED * (ends - starts))
     # A counter that begins anew is not the sum of what was used.
-    if (growth > 0).sum() < _UPDATES or (growth < 0).any() or seen < _COVERED * (end - start):
-        return None
+    enough &= restarts[last] == restarts[first]
     # What lies outside of the first and the last sample is taken to be like the rest.
-    return _grown(times, counter, start, end) * float((end - start) / seen)
+    longer: Numbers = np.divide(ends - starts, seen, np.full(len(ends), np.nan), where=enough)
+    return _grown(times, counter, edges) * longer
 
 
-def _reason(recording: Recording, device: Device, metric: str, start: float, end: float) -> str:
-    """Why a metric has no number in a span: what its newest state says, or what is there of it."""
-    source = next(one for one in recording.series if device in one.devices)
-    newest = {
-        (state.device, state.metric): state.why
-        for state in recording.states
-        if state.time <= end and state.why != "note"
-    }
-    # A state of the metric tells more than one of the device, and that more than one of its source.
-    for about in ((device.key, metric), (device.key, ""), (source.source, "")):
-        if newest.get(about, "fine") != "fine":
-            return newest[about]
-    if len(source.times) > 1 and not len(recording.column(device.key, metric)[0]):
-        return "not supported"
-    return NOT_SEEN if end - start >= _UPDATES * recording.header.every else TOO_SHORT
+def _missing(row: SpanUse, source: Series, states: Sequence[State], every: float) -> dict[str, str]:
+    """Of each number that there is not, why: what its newest state says, or what is there of it."""
+    end, reasons = row.span.start + row.seconds, {}
+    for name in (name for name in _COLUMNS if getattr(row, name) is None):
+        metric = _COLUMNS[name][0]
+        newest = {
+            (state.device, state.metric): state.why
+            for state in states
+            if state.time <= end and state.why != "note"
+        }
+        # A state of the metric tells more than one of the device, and that more than of its source.
+        abouts = ((row.device, metric), (row.device, ""), (source.source, ""))
+        faults = [why for about in abouts if (why := newest.get(about, "fine")) != "fine"]
+        if not faults and len(source.times) > 1 and not len(source.column(row.device, metric)[0]):
+            faults = ["not supported"]
+        seen = NOT_SEEN if row.seconds >= _UPDATES * every else TOO_SHORT
+        reasons[name] = (*faults, seen)[0]
+    return reasons
+
+
+def notes(rows: Sequence[SpanUse], states: Sequence[State]) -> list[str]:
+    """What the reader should know of the numbers that are missing."""
+    reasons = {why for row in rows for why in row.missing.values()}
+    keys = {row.device for row in rows}
+    metrics = {"", *(metric for metric, _ in _COLUMNS.values())}
+    short = "Too short to measure: fewer updates of the counter than make a mean."
+    return [short] * (TOO_SHORT in reasons) + [
+        one.says
+        for one in states
+        if one.why in reasons and one.device in keys and one.metric in metrics
+    ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -217,26 +251,6 @@ class SpanTable:
     def _footer(self) -> str:
         kind = str(self.kind)
         return "\n".join([*self.notes, f"{kind[:1].upper()}{kind[1:]}."])
-
-
-def table(recording: Recording) -> SpanTable:
-    """All spans in order; a recording without any is one span."""
-    first = min((float(one.times[0]) for one in recording.series if len(one.times)), default=0.0)
-    spans = recording.spans or (Span("everything", first, recording.seconds),)
-    rows = tuple(row for span in spans for row in use(recording, span))
-    reasons = {why for row in rows for why in row.missing.values()}
-    notes = []
-    if TOO_SHORT in reasons:
-        notes.append("Too short to measure: fewer updates of the counter than make a mean.")
-    keys = [one.key for one in recording.counted]
-    metrics = ["", *(metric for metric, _ in _COLUMNS.values())]
-    notes += [
-        one.says
-        for one in recording.states
-        if one.why in reasons and one.device in keys and one.metric in metrics
-    ]
-    notes += [*recording.remarks, recording.damage or ""]
-    return SpanTable(rows, recording.kind, tuple(dict.fromkeys(filter(None, notes))))
 
 
 def joules_text(joules: float) -> str:

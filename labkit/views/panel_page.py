@@ -5,6 +5,7 @@ A recording is inside as its own lines, as they are in a file and in the message
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,18 +20,20 @@ def page(
     *,
     key: str,
     live: bool,
+    metrics: Mapping[str, Any],
     alt: str,
     png: bytes | None = None,
     stamp: str,
     title: str = "",
     ended: str | None = None,
 ) -> str:
-    """A piece of HTML that shows a recording, or the live panel `key`.
+    """A piece of HTML that shows a recording, or the live panel `key`, in lanes of these metrics.
 
     `stamp` says where the numbers are from, `alt` in words what is there to see, `ended` why a live
     recording has ended.
     """
     options = {"live": live, "stamp": stamp, "title": title, "alt": alt, "ended": ended}
+    options["metrics"] = {name: one._asdict() for name, one in metrics.items() if one.colours}
     if recording is not None:
         options |= {"data": packed(recording), "damage": recording.damage}
     return embedded("panel", MODULES, options, key=key, alt=alt, png=png)

@@ -187,5 +187,5 @@ def _alt(recording: Any, lanes: Sequence[Any], cores: Sequence[Any]) -> str:
 
 def _mean(recording: Any, device: Any) -> float | None:
     """The mean utilisation over the time for which it is known."""
-    _, busy, covered = recording.busy(device.key)
+    _, busy, covered = recording.busy(device)
     return float(100 * busy[-1] / covered[-1]) if len(covered) and covered[-1] else None

@@ -11,6 +11,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from labkit.telemetry.metrics import METRICS
 from labkit.views.embed import document
 from labkit.views.panel_page import page
 from tests.browser.lab import Lab
@@ -24,6 +25,7 @@ import sys, tempfile, threading, time
 sys.path.insert(0, {root!r})
 from dataclasses import replace
 from IPython.display import HTML, display
+from labkit.telemetry.metrics import METRICS
 from labkit.views.live import Bridge
 from labkit.views.panel_page import page
 from tests.views.panel_recordings import made
@@ -41,8 +43,8 @@ def until_now():
     return replace(whole, series=(cut,), spans=whole.spans[:1], seconds=float(there.sum()) / 10)
 
 bridge = Bridge("one", history=until_now)
-display(HTML(page(None, key="one", live=True, alt="Two GPUs, live.", stamp="measured here",
-                  title="Two waves")))
+display(HTML(page(None, key="one", live=True, metrics=METRICS, alt="Two GPUs, live.",
+                  stamp="measured here", title="Two waves")))
 ended = threading.Event()
 
 def feed():
@@ -98,6 +100,7 @@ def open_file(lab, recording, folder):
         recording,
         key="k",
         live=False,
+        metrics=METRICS,
         alt="GPUs.",
         stamp=str(recording.kind),
         title=recording.title,

@@ -108,9 +108,16 @@ def test_the_memory_at_the_edge_of_a_span_is_that_of_the_moment(machine):
         machine.later(host, seconds, edge=True)
     machine.resident = 26
     machine.later(host, edge=True)
+    machine.later(host)  # too soon for a memory that no span asks for
     rows = host.take()[0]
-    assert column(rows, "memory") == [40, 70, 80, 90, 90]
-    assert column(rows, "process_memory")[-1] == 26
+    assert column(rows, "memory") == [40, 70, 80, 90, 90, None]
+    assert column(rows, "process_memory")[-2:] == [26, None]
+
+
+def test_too_many_cores_are_not_shown_one_by_one(machine, monkeypatch):
+    monkeypatch.setattr("labkit.telemetry.host.CORES", 0)
+    machine.host()
+    assert [device.key for device in machine.devices] == ["cpu"]
 
 
 def test_in_a_container_with_a_quota_utilisation_is_the_share_of_the_quota(machine):
@@ -122,7 +129,21 @@ def test_in_a_container_with_a_quota_utilisation_is_the_share_of_the_quota(machi
     machine.quota(quota, used_seconds=50.0 + 0.5 * quota)
     machine.cores(all_cores(1, 99))
     machine.later(host, 1.0)
-    assert column(host.take()[0], "utilisation")[1] == pytest.approx(50.0)
+    machine.quota(quota, used_seconds=50.0 + 2 * quota)
+    machine.later(host, 1.0)  # a burst beyond the quota
+    assert column(host.take()[0], "utilisation")[1:] == [pytest.approx(50.0), 100.0]
+
+
+def test_a_process_that_ends_before_its_memory_is_read_has_none(machine, monkeypatch):
+    def pread(descriptor, *place):
+        if Path(f"/proc/self/fd/{descriptor}").readlink().name == "statm":
+            raise ProcessLookupError  # the file was opened before
+        return read(descriptor, *place)
+
+    read, machine.resident = os.pread, None
+    machine.write(f"proc/{PID}/statm", "9 9")
+    monkeypatch.setattr(os, "pread", pread)
+    assert column(machine.host().take()[0], "process_memory") == [None]
 
 
 @pytest.mark.parametrize("files", [True, False])

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -64,6 +65,12 @@ def test_an_exception_in_the_block_stops_the_panel_and_leaves_nothing_behind():
         panel.span("late")
     with pytest.raises(LabError, match="Start another"), panel:
         pass
+
+
+def test_a_mistake_in_a_new_panel_does_not_stop_the_one_that_runs(panel):
+    with pytest.raises(LabError, match="every"):
+        labkit.panel(every=0)
+    assert panel.live
 
 
 def test_a_span_that_is_open_when_the_panel_stops_ends_there(panel):
@@ -154,10 +161,12 @@ def test_a_block_shows_a_live_panel_and_leaves_a_picture(kernel):
     assert final["data"]["image/png"].startswith("iVBOR")
     assert final["metadata"]["image/png"]["alt"].startswith("A second: samples of")
     # While the cell runs, the page gets every sample, five in a message.
-    lines = [line for text in sent(messages, "lines") for line in json.loads(text)]
-    times = [line[1] for line in lines if isinstance(line, list) and line[0] == 1]
-    assert len(times) >= 15
-    assert 3 <= len(sent(messages, "lines")) < len(times) / 2
+    texts = [json.loads(text) for text in sent(messages, "lines")]
+    rows = [[one for one in lines if isinstance(one, list) and one[0] == 1] for lines in texts]
+    assert len(rows[-1]) >= 15  # while the page loads, a message holds all lines so far
+    newer = [len(after) - len(before) for before, after in pairwise([[], *rows])]
+    assert max(newer) <= 8  # five, and those at the edges of spans
+    assert len(rows) < len(rows[-1]) / 2
     assert sent(messages, "ended") == ["stopped"]
     assert [m["content"] for m in messages if m["msg_type"] == "stream"] == []
 

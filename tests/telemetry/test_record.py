@@ -1,5 +1,6 @@
 """`labkit record` samples beside a real program; `labkit replay` shows the file."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -120,6 +121,37 @@ def test_a_request_to_end_that_comes_while_the_program_starts_reaches_it(tmp_pat
     popen = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", start)
     assert record(["sleep", "60"], tmp_path / "r.jsonl") == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("fault", ["no sampler", "file removed", "disk full"])
+def test_whatever_fails_in_the_watching_the_program_runs_as_it_would_alone(
+    tmp_path, monkeypatch, capfd, fault
+):
+    def start(command, **options):
+        # A sampler that is late has written nothing when the first span begins.
+        silent = fault == "no sampler" and "labkit.telemetry.sampler" in command
+        return popen(["true"] if silent else command, **options)
+
+    def write(file, content):
+        if fault == "disk full" and b'{"span":"python' in content:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os_write(file, content)
+
+    popen, os_write, file = subprocess.Popen, os.write, tmp_path / "r.jsonl"
+    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(os, "write", write)
+    program = f"import os; os.unlink({str(file)!r})\n" if fault == "file removed" else ""
+    program += PROGRAM.replace("0.4", "0.1")
+    assert record([sys.executable, "-c", program], file) == 3
+    out, said = capfd.readouterr()
+    assert out == "trained\n"
+    assert "Traceback" not in said
+    if fault == "file removed":
+        assert said.count("spans are missing") == 1
+        assert "cannot be read" in said
+        return
+    assert "epoch 2" in [span.name for span in read(file).spans]
+    assert {"no sampler": "ended by itself", "disk full": "is not whole"}[fault] in said
 
 
 def test_replay_prints_the_table_and_writes_a_page_that_needs_nothing_else(

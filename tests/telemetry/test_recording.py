@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from labkit.kinds import LabError
-from labkit.telemetry.format import Cost, End, Header, Source, Span, line, row_line, values_text
+from labkit.telemetry.format import End, Header, Source, Span, line, row_line, values_text
 from labkit.telemetry.metrics import Device, State
 from labkit.telemetry.recording import Recorder, read
 from tests.telemetry.recorders import cpu, gpus, recorder, recording, take
@@ -30,7 +30,7 @@ def lines_of(ticks=20):
     lines.append(line(State(0.5, "gpu1", "", "lost", "GPU 1 is lost.")))
     lines.append(line(Span("epoch 1", 0.2, 1.4, 60_000)))
     lines.append(line(Span("earlier", 0.1, 0.3)))
-    lines += [line(Cost(0.01, 2.0)), line(End(2.05))]
+    lines.append(line(End(2.05)))
     return lines
 
 
@@ -55,7 +55,7 @@ def test_all_of_a_file_is_read(tmp_path):
     assert len(found.column("gpu1", "memory")[0]) == 0
     assert [span.name for span in found.spans] == ["earlier", "epoch 1"]
     assert found.states[0].why == "lost"
-    assert (found.seconds, found.cost, found.damage) == (2.05, 0.01, None)
+    assert (found.seconds, found.damage) == (2.05, None)
     assert "4 devices" in repr(found)
 
 
@@ -80,8 +80,14 @@ def test_with_a_capacity_the_newest_rows_are_kept():
 def test_a_gap_is_neither_busy_nor_idle():
     rows = [[0, t, [100, None, None]] for t in (0, 0.1, 0.2, 60.0, 60.1)]
     made = recording(recorder(gpus(), *rows))
-    _, busy, covered = made.busy("gpu0")
+    _, busy, covered = made.busy(made.devices[0])
     assert (busy[-1], covered[-1]) == pytest.approx((0.3, 0.3))
+
+
+def test_a_span_that_has_ended_stays_as_it_is_when_its_beginning_comes_late():
+    ended = Span("epoch 1", 0.2, 1.4, 60_000)
+    made = recorder(line(ended), line(dataclasses.replace(ended, end=None)))
+    assert (recording(made).spans, recording(made).seconds) == ((ended,), 1.4)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,8 @@ import signal
 import subprocess
 import sys
 
-from labkit.telemetry.format import Header, line
-
 COMMAND = [sys.executable, "-P", "-m", "labkit.telemetry.sampler"]
-COMMAND += ["--pid", str(os.getpid()), "--header", line(Header("here", "now", 60.0, 0.0))]
+COMMAND += ["--pid", str(os.getpid()), "--every", "60", "--clock", "0"]
 
 
 def test_signals_are_for_the_program_that_is_watched_and_a_word_ends_it():

@@ -48,6 +48,16 @@ def test_both_edges_are_announced_once(heard):
     assert [one.images for one in heard[3::2]] == [128, None]
 
 
+def test_a_listener_that_fails_is_said_once_and_does_not_reach_the_program(heard, capsys):
+    def fails(_):
+        raise OSError("the page is gone")
+
+    with listening(fails), listening(heard.append), span("epoch 1"):
+        pass
+    assert len(heard) == 4
+    assert capsys.readouterr().err.count("the page is gone") == 1
+
+
 @pytest.mark.parametrize("images", [0, "many"])
 def test_images_must_be_a_number_above_zero(heard, images):
     with pytest.raises(LabError, match="images"):

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from labkit.telemetry.format import Span, line
 from labkit.telemetry.metrics import State
-from labkit.telemetry.usage import table, use
 from tests.telemetry.recorders import cpu, gpus, recorder, recording, take
 
 EVERY = 0.1
@@ -39,6 +38,10 @@ def nothing(t, device):
 def one(found, *edges, **more):
     (row,) = use(found, Span("epoch", *edges, **more))
     return row
+
+
+def use(found, *spans):
+    return dataclasses.replace(found, spans=spans).table().rows
 
 
 def test_a_steady_load_gives_exact_numbers():
@@ -105,7 +108,7 @@ def test_what_is_missing_has_its_reason_and_is_never_zero(why, about):
     assert [getattr(row, name) for name in FIELDS] == [None] * 4
     assert [row.text(name) for name in FIELDS] == [why] * 4
     assert row.images_per_joule is None
-    assert f"It is {why}." in str(table(found))
+    assert f"It is {why}." in str(found)
 
 
 def test_a_device_that_was_lost_for_a_while_has_no_mean_of_that_span():
@@ -132,19 +135,32 @@ def test_several_devices_have_a_row_for_all():
     assert first.images_per_second is None  # images belong to the span, not to one device
 
 
+def test_what_is_missing_of_one_device_is_missing_of_all_together():
+    def second_is_lost(t, device):
+        return nothing(t, device) if device else steady(t, device)
+
+    found = sampled(second_is_lost, devices=2, states=[State(0.0, "gpu1", "", "lost", "gone")])
+    first, second, both = use(found, Span("epoch", 5.0, 15.0, images=1000))
+    assert None not in [getattr(first, name) for name in FIELDS]
+    for row in (second, both):
+        assert [row.text(name) for name in FIELDS] == ["lost"] * 4
+        assert [getattr(row, name) for name in FIELDS] == [None] * 4
+    assert (both.images_per_second, both.images_per_joule) == (100, None)
+
+
 def test_a_span_that_is_open_is_measured_up_to_now_and_has_no_images_yet():
     span = Span("epoch 7", 5.0, None, images=60_000)
     for devices in (1, 2):
         *_, row = use(sampled(steady, devices=devices), span)
         assert row.seconds == pytest.approx(15.0)
         assert (row.images_per_second, row.images_per_joule) == (None, None)
-    assert "epoch 7 (going on)" in str(table(sampled(steady, spans=[span])))
+    assert "epoch 7 (going on)" in str(sampled(steady, spans=[span]))
     assert one(sampled(steady), 25.0, None).seconds == 0
 
 
 def test_a_recording_without_spans_is_one_row_from_its_first_sample_on():
     made = recorder(cpu("utilisation"), *([0, round(0.3 + 0.1 * k, 1), [50]] for k in range(20)))
-    (row,) = table(recording(made)).rows
+    (row,) = recording(made).table().rows
     assert (row.span.name, row.span.start) == ("everything", 0.3)
     assert row.missing["joules"] == "not supported"
     assert row.utilisation == pytest.approx(50)
@@ -157,6 +173,6 @@ def test_what_is_wrong_with_all_gpus_is_said_where_the_processor_is_counted(whys
     made = recorder(gpus(0), cpu("utilisation"), *([1, t / 10, [50]] for t in range(100)))
     for time, why in enumerate(whys):
         take(made, line(State(time, "gpus", "", why, f"The driver is {why}.")))
-    text = str(table(recording(made)))
+    text = str(recording(made))
     assert (f"The driver is {whys[0]}." in text) is said
     assert "fine" not in text

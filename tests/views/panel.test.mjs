@@ -6,7 +6,7 @@ import { gzipSync } from "node:zlib";
 import { pressed, stateOf, stateWords } from "../../labkit/views/static/panel.mjs";
 import { Store } from "../../labkit/views/static/panel_data.mjs";
 import {
-  Viewport, coresUnfolded, fillLane, followed, metricsOf, ordered, rowsOf, scaleOf, spanAt, stripsOf, summary, trace,
+  METRICS, Viewport, coresUnfolded, fillLane, followed, metricsOf, ordered, rowsOf, scaleOf, spanAt, stripsOf, summary, trace,
 } from "../../labkit/views/static/panel_draw.mjs";
 
 const plain = (text) => text.replaceAll("\u00a0", " ");
@@ -20,6 +20,9 @@ function filled(rows, value, every = 0.1) {
   for (let i = 0; i < rows; i += 1) store.take([0, i * every, value(i)]);
   return store;
 }
+// A page is given them by Python.
+for (const [metric, unit, most] of [["utilisation", "%", 100], ["memory", "B", "memory_total"], ["power", "W", "power_limit"], ["temperature", "°C"], ["clock", "MHz"]])
+  METRICS[metric] = { title: metric, unit, most };
 const column = (store, metric = "utilisation", key = "gpu0") => store.column({ key }, metric);
 const at = (store, time, metric, key) => column(store, metric, key).table.at(column(store, metric, key), time);
 

@@ -14,14 +14,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import labkit
 from labkit import collectives
 from labkit.collectives.contributions import contributions
+from labkit.telemetry import metrics as telemetry
 from labkit.views import live, panel_page, pipeline, player_page
 from labkit.views.embed import STATIC, bundle, document, embedded, style
 from labkit.views.live import Bridge
 from tests.views.panel_recordings import METRICS, made
 
 HERE = Path(__file__).parent
+SHIPPED = sorted((HERE.parents[1] / "notebooks" / "recordings").glob("*.jsonl"))
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="There is no node here to run JavaScript.")
 VIEWS = {
@@ -35,6 +38,7 @@ UNPACK = f"""
 import {{ readFileSync }} from "node:fs";
 import {{ unpack }} from "{(STATIC / "page.mjs").as_uri()}";
 import {{ Store }} from "{(STATIC / "panel_data.mjs").as_uri()}";
+import {{ METRICS, metricsOf }} from "{(STATIC / "panel_draw.mjs").as_uri()}";
 import {{ RunData }} from "{(STATIC / "player_data.mjs").as_uri()}";
 const range = (count) => [...Array(count).keys()];
 async function recording(text) {{
@@ -42,7 +46,8 @@ async function recording(text) {{
   await store.receive({{ history: text }});
   const columnsOf = (table) => [...table.columns.values()].map(({{ values }}) => values);
   const tables = store.tables.map((one) => ({{ times: one.times, columns: columnsOf(one) }}));
-  return {{ ...store, tables, states: [...store.states.values()].flat(), listeners: null }};
+  const [metrics, states] = [metricsOf(store, null), [...store.states.values()].flat()];
+  return {{ ...store, tables, metrics, states, listeners: null }};
 }}
 async function run(text) {{
   const data = new RunData(await unpack(text));
@@ -55,6 +60,7 @@ async function run(text) {{
   }}));
 }}
 const given = JSON.parse(readFileSync(0, "utf8"));
+Object.assign(METRICS, given.metrics);
 const [recordings, runs] = [given.recordings.map(recording), given.runs.map(run)];
 process.stdout.write(JSON.stringify([await Promise.all(recordings), await Promise.all(runs)]));
 """
@@ -70,7 +76,9 @@ def node(*arguments, said=None):
 
 def unpacked(recordings=(), traces=()):
     """What the page's own code makes of recordings, and of runs."""
+    options = re.search(r"script\.start\((.*)\);", made(1, 1).html())
     given = {
+        "metrics": json.loads(options[1])["metrics"],
         "recordings": [panel_page.packed(one) for one in recordings],
         "runs": [player_page.packed(one, contributions(one), one.timed(**LINK)) for one in traces],
     }
@@ -119,7 +127,7 @@ def test_no_code_makes_a_request(view):
 
 
 def test_pages_are_small_and_always_the_same():
-    words = {"key": "k", "live": False, "alt": "GPUs.", "stamp": "recorded"}
+    words = {"key": "k", "live": False, "metrics": {}, "alt": "GPUs.", "stamp": "recorded"}
     assert panel_page.page(made(), **words) == panel_page.page(made(), **words)
     assert len(panel_page.page(None, **words)) < 40_000
     assert len(panel_page.page(made(8, 3600), **words)) < 3_100_000
@@ -149,6 +157,10 @@ def test_the_page_has_the_recording_and_of_a_long_one_every_extreme():
     np.testing.assert_allclose(values, series.values, atol=1e-4)
     assert [one["name"] for one in found["spans"]] == [one.name for one in recording.spans]
     assert {one["why"] for one in found["states"]} == {"not supported"}
+    known = {one["metric"]: one for one in found["metrics"]}
+    assert known.keys() == {name for name, one in telemetry.METRICS.items() if one.colours}
+    usual = [name for name, one in known.items() if one["shown"]]
+    assert usual == ["utilisation", "memory", "power"]
     assert found["until"] == empty["until"] == recording.seconds
     (table,) = thinned["tables"]
     shown = np.array(table["columns"][0])
@@ -156,6 +168,17 @@ def test_the_page_has_the_recording_and_of_a_long_one_every_extreme():
     assert (shown.max(), shown.min()) == (100, 1)
     assert table["times"][int(shown.argmax())] == pytest.approx(1234.5, abs=1)
     assert table["times"][-1] == pytest.approx(8_999.9, abs=1)
+
+
+@needs_node
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+def test_a_recording_of_a_lecture_is_whole_for_python_and_for_the_page(file):
+    recording = labkit.replay(file)
+    assert recording.damage is None
+    (found,) = unpacked([recording])[0]
+    for one, table in zip(recording.series, found["tables"], strict=True):
+        np.testing.assert_allclose(table["times"], one.times, atol=1e-4)
+    assert found["until"] == recording.seconds
 
 
 class FrontEnd:

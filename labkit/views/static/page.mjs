@@ -34,7 +34,7 @@ export function element(name, attributes = {}, ...children) {
   return made;
 }
 
-// Writing the same words again would make a browser lay out the page ten times a second.
+// Writing the same words again would make a browser lay out the page at every drawing.
 export function write(node, words) {
   if (node.textContent !== words) node.textContent = words;
 }

@@ -7,7 +7,7 @@ import {
   stripsOf, summary, timeText, toPixel, toTime, valueOf, valueText,
 } from "./panel_draw.mjs";
 
-const TICK = 100; // milliseconds between two drawings of a live panel
+const TICK = 200; // milliseconds between two drawings of a live panel
 const LATE = 1; // seconds that it may be behind its newest sample
 const SILENT_AFTER = 3; // seconds without a message
 const CONNECTED_WITHIN = 8; // seconds in which the kernel's model comes to life, if it is free
@@ -161,6 +161,7 @@ export class Panel {
   constructor(host, root, options) {
     const store = storeOf(options.key);
     Object.assign(this, { host, options, store, began: performance.now(), updates: 0, shape: null, aloud: false });
+    Object.assign(METRICS, options.metrics);
     if (options.ended) store.ended ??= options.ended;
     const viewport = (this.viewport = store.viewport ??= new Viewport(options.live));
     if (!options.live) viewport.live = false;

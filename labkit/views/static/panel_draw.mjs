@@ -3,20 +3,10 @@
 import { bytesText, countText, GAP, penOf, rgb, widthWith } from "./page.mjs";
 import { firstFrom } from "./panel_data.mjs";
 
-// ---- numbers and times in words; the metrics are those of telemetry
+// ---- numbers and times in words
 
-// `most`: what the top of a lane stands for, or the fact of a device that says it. `colours`: on light, on dark.
-export const METRICS = {
-  utilisation: { title: "utilisation", unit: "%", most: 100, colours: ["#0072b2", "#56b4e9"] },
-  sm_activity: { title: "SM activity", unit: "%", most: 100, colours: ["#00855f", "#2fc79a"] },
-  memory_activity: { title: "memory traffic", unit: "%", most: 100, colours: ["#7a6a00", "#d8cb4a"] },
-  memory: { title: "memory", unit: "B", most: "memory_total", colours: ["#b06f00", "#e69f00"] },
-  process_memory: { title: "process memory", unit: "B", colours: ["#8a5a12", "#d0a35c"] },
-  power: { title: "power", unit: "W", most: "power_limit", colours: ["#c44e00", "#f2813a"] },
-  temperature: { title: "temperature", unit: "°C", colours: ["#a84680", "#dd8fb9"] },
-  clock: { title: "clock", unit: "MHz", colours: ["#5b6470", "#a4adb8"] },
-};
-const DEFAULTS = ["utilisation", "memory", "power"];
+// Filled from the page's options, which have it from telemetry's metrics.py.
+export const METRICS = {};
 
 export function valueText(metric, value) {
   if (value === null || !Number.isFinite(value)) return "–";
@@ -208,7 +198,7 @@ const given = (store, device, metric) => Boolean(store.column(device, metric)?.g
 export function metricsOf(store, chosen) {
   const devices = store.devices();
   const known = Object.keys(METRICS).filter((metric) => devices.some((one) => store.column(one, metric)));
-  const usual = DEFAULTS.filter((metric) => devices.some((one) => one.sort !== "core" && given(store, one, metric)));
+  const usual = known.filter((metric) => METRICS[metric].usual && devices.some((one) => one.sort !== "core" && given(store, one, metric)));
   const shown = chosen ?? (usual.length ? usual : ["utilisation"]);
   return known.map((metric) => ({ metric, given: devices.some((one) => given(store, one, metric)), shown: shown.includes(metric) }));
 }
