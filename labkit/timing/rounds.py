@@ -139,8 +139,8 @@ def _time(
         if not callable(work):
             raise LabError(f"{name!r} must be a function, got {work!r}. Write f, not f().")
     rounds, warmup = whole("rounds", rounds, at_least=1), whole("warmup", warmup)
-    if most := _most_rounds():
-        rounds, warmup = min(rounds, most), min(warmup, most)
+    most = _most_rounds() or max(rounds, warmup)
+    rounds, warmup = min(rounds, most), min(warmup, most)
     end = clock.now() + number("time_limit", time_limit, above=0)
     load, draw, names = os.getloadavg()[0], random.Random(seed), list(works)
     before: dict[str, list[float]] = {name: [] for name in names}  # first call and warm-up
