@@ -35,7 +35,7 @@ from harness import Row, main
 
 import labkit.timing
 from labkit.timing.intervals import shift
-from labkit.timing.judge import CONFIDENCE, judge
+from labkit.timing.verdict import CONFIDENCE, judge
 
 ROUNDS = 20
 DIFFERENCE = 0.02

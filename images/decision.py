@@ -1,8 +1,9 @@
-"""When to use which kind of parallelism: the questions of labkit.memory.choose as a tree."""
+"""When to use which kind of parallelism: the questions of labkit.choosing.choose as a tree."""
 
 from __future__ import annotations
 
-from labkit.memory.recommend import CHOICES, QUESTIONS
+from labkit.choosing.choices import CHOICES
+from labkit.choosing.questions import QUESTIONS
 from labkit.views.decision_tree import tree_board
 from labkit.views.sketch import Sketch
 

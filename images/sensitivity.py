@@ -6,8 +6,9 @@ from collections.abc import Callable
 from math import log
 from typing import NamedTuple
 
+from labkit.choosing import Data, Machine, Model, choose
 from labkit.kinds import bytes_text, modelled, seconds_text
-from labkit.memory import Data, Machine, Model, activations_per_layer, choose
+from labkit.memory import activations_per_layer
 from labkit.views.sketch import Sketch
 
 PHOTOS = Data(1.28e6, 602_112, batch=64, epochs=90)
@@ -73,7 +74,7 @@ def draw() -> Sketch:
         "Which number changes the decision?",
         490,
         "Each bar changes one number of a case, on a logarithmic scale. The arrow is the case.",
-        kind=modelled("labkit.memory.choose"),
+        kind=modelled("labkit.choosing.choose"),
     )
     left, width = 250.0, 520.0
     for index, (row, at) in enumerate(zip(ROWS, LIMITS, strict=True)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -35,36 +35,10 @@ _NAMES = {
     "solution": "exercises",
 }
 _ROOMS = (
-    "cluster", "collectives", "datasets", "exercises", "hardware", "kinds", "known_hardware",
-    "memory", "pipelines", "strategies", "telemetry", "timing", "training", "updates",
+    "choosing", "cluster", "collectives", "datasets", "exercises", "hardware", "kinds",
+    "known_hardware", "memory", "pipelines", "strategies", "telemetry", "timing", "training",
+    "updates",
 )  # fmt: skip
-
-if TYPE_CHECKING:
-    from labkit import cluster as cluster
-    from labkit import collectives as collectives
-    from labkit import datasets as datasets
-    from labkit import exercises as exercises
-    from labkit import hardware as hardware
-    from labkit import known_hardware as known_hardware
-    from labkit import memory as memory
-    from labkit import pipelines as pipelines
-    from labkit import strategies as strategies
-    from labkit import telemetry as telemetry
-    from labkit import timing as timing
-    from labkit import training as training
-    from labkit import updates as updates
-    from labkit.exercises import check as check
-    from labkit.exercises import hint as hint
-    from labkit.exercises import my_progress as my_progress
-    from labkit.exercises import solution as solution
-    from labkit.hardware import replicas as replicas
-    from labkit.kinds import LabError as LabError
-    from labkit.telemetry import replay as replay
-    from labkit.telemetry.panel import panel as panel
-    from labkit.timing import compare as compare
-    from labkit.timing import measure as measure
-    from labkit.timing import predict as predict
-    from labkit.views import picture as picture
 
 
 def __getattr__(name: str) -> Any:

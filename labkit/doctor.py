@@ -19,10 +19,10 @@ from typing import Literal, NamedTuple
 
 from labkit.kinds import LabError, bytes_text
 
-__all__ = ["CHECKS", "Check", "Line", "answer", "examine", "main"]
+__all__ = ["CHECKS", "Check", "CheckResult", "answer", "examine", "main"]
 
 
-class Line(NamedTuple):
+class CheckResult(NamedTuple):
     """What one check found, and what to do about it unless it passed."""
 
     status: Literal["pass", "warn", "fail"]
@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
 
 class Check(NamedTuple):
-    """The function "module:name", which takes no arguments and returns a Line."""
+    """The function "module:name", which takes no arguments and returns a CheckResult."""
 
     name: str
     function: str
@@ -66,7 +66,7 @@ def main() -> int:
     return 0 if ready else 1
 
 
-def examine(check: Check) -> Line:
+def examine(check: Check) -> CheckResult:
     """Run one check in a process of its own."""
     program = f"from labkit.doctor import answer; answer({check.function!r})"
     try:
@@ -82,11 +82,11 @@ def examine(check: Check) -> Line:
         )
     except subprocess.TimeoutExpired:
         do = "Run `labkit doctor` again when this machine is less busy."
-        return Line("fail", f"gave no answer within {check.seconds:g} s", do)
+        return CheckResult("fail", f"gave no answer within {check.seconds:g} s", do)
     last = (done.stdout.splitlines() or ["no message"])[-1]
     if done.returncode == 0:
-        return Line(*json.loads(last))
-    return Line("fail", f"ended with code {done.returncode}: {last[:300]}", _RENEW)
+        return CheckResult(*json.loads(last))
+    return CheckResult("fail", f"ended with code {done.returncode}: {last[:300]}", _RENEW)
 
 
 def answer(function: str) -> None:
@@ -94,28 +94,32 @@ def answer(function: str) -> None:
     try:
         line = pkgutil.resolve_name(function)()
     except LabError as fault:
-        line = Line("fail", str(fault), "Do what it says, then run `labkit doctor` again.")
+        line = CheckResult("fail", str(fault), "Do what it says, then run `labkit doctor` again.")
     except BaseException as fault:  # noqa: BLE001 (whatever it is, doctor reports it)
-        line = Line("fail", f"{type(fault).__name__}: {' '.join(str(fault).split())}", _RENEW)
+        line = CheckResult(
+            "fail", f"{type(fault).__name__}: {' '.join(str(fault).split())}", _RENEW
+        )
     print(f"\n{json.dumps(line)}", flush=True)
     os._exit(0)  # threads of a broken library must not keep a finished check alive
 
 
-def check_driver() -> Line:
+def check_driver() -> CheckResult:
     """No driver is fine; a broken one is not, because TensorFlow then silently uses the CPU."""
     from labkit.hardware import gpus
 
     here = gpus.read_gpus()
     notes = " ".join(here.notes)
     if here.state == "none":
-        return Line("pass", notes)
+        return CheckResult("pass", notes)
     found = f"{here.version}: {gpus.names_text(here.gpus) or 'no GPU'} {notes}".strip()
     if here.state == "broken" or "is lost" in notes:
-        return Line("fail", notes, "Restart the machine, or run lessons on CPUs.")
-    return Line("pass" if here.gpus else "warn", found, "Ask for access to a GPU, or use CPUs.")
+        return CheckResult("fail", notes, "Restart the machine, or run lessons on CPUs.")
+    return CheckResult(
+        "pass" if here.gpus else "warn", found, "Ask for access to a GPU, or use CPUs."
+    )
 
 
-def check_tensorflow() -> Line:
+def check_tensorflow() -> CheckResult:
     """TensorFlow loads, sees the driver's GPUs, and adds up the numbers of two replicas."""
     from labkit.hardware import devices, gpus, replicas
 
@@ -132,28 +136,28 @@ def check_tensorflow() -> Line:
     sums = [value.numpy().tolist() for value in strategy.experimental_local_results(added())]
     found = f"{tf.__version__}, {two.describe()}"
     if sums != [[2.0] * 4] * 2:
-        return Line("fail", f"{found}: the all-reduce of 1 and 1 is {sums}", _RENEW)
+        return CheckResult("fail", f"{found}: the all-reduce of 1 and 1 is {sums}", _RENEW)
     known = gpus.read_gpus().gpus
     if known and not devices.logical_gpus():
         do = (
             "Unset CUDA_VISIBLE_DEVICES, which hides GPUs, run `make lab TENSORFLOW=cuda`, which "
             "exists for Linux on x86_64, or update the NVIDIA driver."
         )
-        return Line("warn", f"{found}, but the driver has {len(known)} GPUs", do)
-    return Line("pass", f"{found}: all-reduce works")
+        return CheckResult("warn", f"{found}, but the driver has {len(known)} GPUs", do)
+    return CheckResult("pass", f"{found}: all-reduce works")
 
 
-def check_memory() -> Line:
+def check_memory() -> CheckResult:
     """Enough main memory for TensorFlow and a lesson's data."""
     from labkit.hardware.machine import read_memory
 
     here = read_memory()
     found = f"{bytes_text(here.available)} available of {bytes_text(here.limit or here.total)}"
     do = "End other programs and other notebooks' kernels."
-    return Line("pass" if here.available >= _MEMORY else "warn", found, do)
+    return CheckResult("pass" if here.available >= _MEMORY else "warn", found, do)
 
 
-def check_disk() -> Line:
+def check_disk() -> CheckResult:
     """Room for the data in the cache and for saved models beside the notebooks."""
     from labkit import datasets
 
@@ -162,20 +166,20 @@ def check_disk() -> Line:
     free = {"data": shutil.disk_usage(there).free, "this folder": shutil.disk_usage(".").free}
     found = ", ".join(f"{bytes_text(count)} free for {name}" for name, count in free.items())
     do = "Make room, or set LABKIT_CACHE to a folder on another disk."
-    return Line("pass" if min(free.values()) >= _DISK else "warn", found, do)
+    return CheckResult("pass" if min(free.values()) >= _DISK else "warn", found, do)
 
 
-def check_data() -> Line:
+def check_data() -> CheckResult:
     """What lessons will train on; this downloads nothing."""
     from labkit import datasets
 
-    there = {"MNIST": datasets.mnist_is_here(), "Fashion-MNIST": datasets.fashion_is_here()}
+    there = {one.name: one.is_here() for one in (datasets.MNIST, datasets.FASHION)}
     found = " and ".join(name for name, here in there.items() if here) or "no published images"
     do = "Call labkit.datasets.mnist() with network access, before class."
-    return Line("pass" if there["MNIST"] else "warn", f"{found} on this machine", do)
+    return CheckResult("pass" if there["MNIST"] else "warn", f"{found} on this machine", do)
 
 
-def check_ranks() -> Line:
+def check_ranks() -> CheckResult:
     """Two processes, started as the lectures on many workers start them."""
     from labkit.cluster import Cluster
     from labkit.cluster.network import private_network_refused
@@ -187,35 +191,35 @@ def check_ranks() -> Line:
         found = f"two processes {cluster.engine.describe()}"
     if refused:
         do = "Read what labkit.cluster says before you write network='shared'."
-        return Line("warn", f"{found}; no private network: {refused}", do)
-    return Line("pass", found)
+        return CheckResult("warn", f"{found}; no private network: {refused}", do)
+    return CheckResult("pass", found)
 
 
-def check_mpi() -> Line:
+def check_mpi() -> CheckResult:
     """None is fine: only what runs under mpiexec needs it."""
     from labkit.mpi.run import mpiexec
 
     try:
-        return Line("pass", mpiexec())
+        return CheckResult("pass", mpiexec())
     except LabError as fault:
-        return Line("pass", f"none, and the lectures work without. {fault}")
+        return CheckResult("pass", f"none, and the lectures work without. {fault}")
 
 
-def check_slurm() -> Line:
+def check_slurm() -> CheckResult:
     """None is fine: the lecture on Slurm then shows what was recorded."""
     from labkit.cluster.slurm.queue import partitions, slurm_version, why_no_slurm
 
     missing = why_no_slurm()
     found = f"none used: {missing}" if missing else f"{slurm_version()}, partitions {partitions()}"
-    return Line("pass", found)
+    return CheckResult("pass", found)
 
 
-def check_frameworks() -> Line:
+def check_frameworks() -> CheckResult:
     """What is not built is fine: the lectures then show what was recorded."""
     from labkit import environments
 
     try:
         known = environments.known().values()
     except LabError as fault:
-        return Line("pass", f"none. {fault}")
-    return Line("pass", "; ".join(f"{one.name} {one.state}" for one in known))
+        return CheckResult("pass", f"none. {fault}")
+    return CheckResult("pass", "; ".join(f"{one.name} {one.state}" for one in known))

@@ -31,7 +31,7 @@ from typing import Any
 from labkit.arguments import one_of
 from labkit.hardware import gpus
 from labkit.kinds import LabError, bytes_text, seconds_text
-from labkit.progress import Line
+from labkit.progress import ProgressLine
 
 __all__ = ["FOLDER", "Environment", "build", "built", "find", "known", "main", "remove"]
 
@@ -350,7 +350,7 @@ def _run(
     env = {name: text for name, text in os.environ.items() if name not in DIVERSIONS}
     env |= {"PYTHONNOUSERSITE": "1", "PIP_PROGRESS_BAR": "off", **(variables or {})}
     env["PATH"] = os.pathsep.join([str(chosen.python.parent), env.get("PATH", "")])
-    log, last, line, loaded = chosen.venv / "labkit.log", deque[str](maxlen=6), Line(), 0
+    log, last, line, loaded = chosen.venv / "labkit.log", deque[str](maxlen=6), ProgressLine(), 0
     began = time.monotonic()
     _say(f"  {purpose}")
     process = subprocess.Popen(

@@ -18,13 +18,13 @@ from contextlib import contextmanager, suppress
 
 from labkit.kinds import seconds_text
 
-__all__ = ["Line", "progress"]
+__all__ = ["ProgressLine", "progress"]
 
 SILENT = 1.0  # seconds before a line appears at all
 APART = 0.25  # seconds between two updates
 
 
-class Line:
+class ProgressLine:
     """One line, rewritten in place and erased at the end."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Line:
 @contextmanager
 def progress(what: str, total: float = 0) -> Iterator[Callable[[float], None]]:
     """Yields a function that takes how much of `total` is done; without a total, any number."""
-    began, line = time.monotonic(), Line()
+    began, line = time.monotonic(), ProgressLine()
 
     def advance(done: float) -> None:
         text = what

@@ -28,7 +28,7 @@ from typing import Any
 from labkit.kinds import LabError
 
 __all__ = [
-    "Source",
+    "FunctionSource",
     "functions_of",
     "names_in",
     "names_used",
@@ -103,7 +103,7 @@ def pack_program(
 
 
 @dataclass(frozen=True)
-class Source:
+class FunctionSource:
     """A function as its source, for a Python of another minor version: byte code differs there."""
 
     name: str
@@ -112,7 +112,7 @@ class Source:
     modules: dict[str, str]  # the name of each module that it uses, by the name that it uses
 
     @staticmethod
-    def of(function: Callable[..., Any]) -> Source:
+    def of(function: Callable[..., Any]) -> FunctionSource:
         """The source of a function that uses modules and built-in names only."""
         name = getattr(function, "__name__", repr(function))
         advice = "Write it into a file, and call c.run_script('train.py')."
@@ -132,7 +132,7 @@ class Source:
             )
         text = "\n" * max(0, first - 1) + textwrap.dedent("".join(lines))
         modules = {each: module.__name__ for each, module in used.items()}
-        return Source(name, text, inspect.getfile(function), modules)
+        return FunctionSource(name, text, inspect.getfile(function), modules)
 
     @property
     def __name__(self) -> str:

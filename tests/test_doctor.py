@@ -10,9 +10,9 @@ from labkit.cluster import network
 from labkit.doctor import Check
 from labkit.hardware import gpus
 
-GOOD = "return Line('pass', 'all is well')"
-WARN = "return Line('warn', 'nearly', 'read it')"
-FAIL = "return Line('fail', 'broken', 'fix it')"
+GOOD = "return CheckResult('pass', 'all is well')"
+WARN = "return CheckResult('warn', 'nearly', 'read it')"
+FAIL = "return CheckResult('fail', 'broken', 'fix it')"
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def checks(tmp_path, monkeypatch):
     """Checks of the test's own: a module that the checks' processes can load."""
 
     def checks(**programs):
-        lines = ["import os, sys, time", "from labkit.doctor import Line"]
+        lines = ["import os, sys, time", "from labkit.doctor import CheckResult"]
         for name, program in programs.items():
             lines.append(f"def {name}():\n{textwrap.indent(textwrap.dedent(program), '    ')}")
         (tmp_path / "own_checks.py").write_text("\n".join(lines))

@@ -9,7 +9,7 @@ from contextlib import redirect_stderr
 
 import pytest
 
-from labkit.progress import Line, progress
+from labkit.progress import ProgressLine, progress
 
 
 class Terminal(io.StringIO):
@@ -36,7 +36,7 @@ def now(monkeypatch):
 
 def test_it_appears_only_when_something_takes_long_and_is_erased(now):
     with redirect_stderr(Terminal()) as terminal:
-        line = Line()
+        line = ProgressLine()
         line.show("early")
         assert terminal.written() == ""
         now[0] = 2.0
@@ -62,7 +62,7 @@ def test_it_estimates_the_time_left(now, total, text):
 
 
 def test_it_is_off_where_the_user_or_a_log_file_wants_none(now, monkeypatch):
-    line = Line()
+    line = ProgressLine()
     now[0] = 2.0
     with redirect_stderr(Terminal()) as terminal:
         monkeypatch.setenv("LABKIT_PROGRESS", "off")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from labkit.kinds import LabError
-from labkit.shipping import Source, pack_program, unpack
+from labkit.shipping import FunctionSource, pack_program, unpack
 
 OFFSET = 3
 
@@ -32,7 +32,7 @@ def in_another_python(packed):
         "sys.stdout.buffer.write(pack(function(2, *args), 'it'))"
     )
     answer = subprocess.run(
-        [sys.executable, "-c", code], input=packed, capture_output=True, timeout=60, check=False
+        [sys.executable, "-c", code], input=packed, capture_output=True, timeout=300, check=False
     )
     assert answer.returncode == 0, answer.stderr.decode()
     return unpack(answer.stdout)
@@ -60,7 +60,7 @@ def test_a_function_on_any_line_of_a_cell_is_sent_as_its_source_with_its_modules
     body = "    return sys.version, path.sep, sys._getframe().f_lineno\n"
     cell = a_cell(f"{before}def program(rank):\n{body}")
     vars(cell).update(sys=sys, path=os.path)  # another cell imported them
-    returned = in_another_python(pack_program(Source.of(cell.program)))
+    returned = in_another_python(pack_program(FunctionSource.of(cell.program)))
     assert returned == (sys.version, "/", 2 + len(before))
 
 

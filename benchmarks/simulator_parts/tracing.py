@@ -15,7 +15,7 @@ from harness import Row
 from simulator_parts import threads
 
 from labkit import collectives
-from labkit.timing.judge import judge
+from labkit.timing.verdict import judge
 
 PROMISED = 0.020  # seconds
 RANKS, ELEMENTS = 8, (8, 10_000)

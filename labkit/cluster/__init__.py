@@ -12,7 +12,7 @@ from labkit.cluster.cluster import Cluster, check_environment
 from labkit.cluster.failures import RankError
 from labkit.cluster.fork_client import shutdown
 from labkit.cluster.in_rank import Script, communicator
-from labkit.cluster.output import Line
+from labkit.cluster.output import OutputLine
 from labkit.cluster.run import Outcome, RunHandle
 from labkit.cluster.slurm.batch import batch_script
 from labkit.cluster.slurm.session import SlurmSession, slurm_session
@@ -20,8 +20,8 @@ from labkit.cluster.tf_config import this_rank
 
 __all__ = [
     "Cluster",
-    "Line",
     "Outcome",
+    "OutputLine",
     "RankError",
     "RunHandle",
     "Script",

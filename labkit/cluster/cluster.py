@@ -20,7 +20,7 @@ from labkit.cluster.run import RunHandle
 from labkit.cluster.slurm.engine import SlurmEngine
 from labkit.environments import Environment, built, find
 from labkit.kinds import LabError
-from labkit.shipping import Source, pack_program
+from labkit.shipping import FunctionSource, pack_program
 
 __all__ = ["Cluster", "check_environment"]
 
@@ -166,8 +166,8 @@ class Cluster:
                 one_of(f"each rank in {name}", rank, range(self.ranks))
         modules = modules_of(program)
         if not (beside is None or beside.takes_byte_code or isinstance(program, Script)):
-            program = Source.of(program)
-            args = tuple(Source.of(x) if isinstance(x, FunctionType) else x for x in args)
+            program = FunctionSource.of(program)
+            args = tuple(FunctionSource.of(x) if isinstance(x, FunctionType) else x for x in args)
         packed = pack_program(program, args, own_packages=beside is not None)
         addresses = self.engine.addresses()
         environments = (

@@ -20,7 +20,7 @@ from labkit.hardware import machine_text
 from labkit.kinds import Kind, recorded
 from labkit.plain import read, write
 
-__all__ = ["Line", "Output", "RecordedRun", "Recording", "hash_of", "record"]
+__all__ = ["Output", "OutputLine", "RecordedRun", "Recording", "hash_of", "record"]
 
 SHOWN = 100_000  # characters of a rank on the page
 KEPT = 10_000  # lines of a rank: the latest ones
@@ -28,7 +28,7 @@ LONGEST = 1 << 16  # a longer line is cut
 
 
 @dataclass(frozen=True)
-class Line:
+class OutputLine:
     """A line that a rank has written, `seconds` after all ranks had begun."""
 
     seconds: float
@@ -43,7 +43,7 @@ class Line:
 @dataclass
 class _RankOutput:
     partial: dict[Stream, bytes] = field(default_factory=dict)
-    lines: deque[Line] = field(default_factory=lambda: deque(maxlen=KEPT))
+    lines: deque[OutputLine] = field(default_factory=lambda: deque(maxlen=KEPT))
     count: int = 0
     shown: int = 0
 
@@ -75,16 +75,16 @@ class Output:
         for stream in [*self._ranks[rank].partial]:
             self.take(rank, stream, b"\n", seconds)
 
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[OutputLine, ...]:
         """All lines in the order in which they came; of a flood, the latest."""
         every = (line for kept in self._ranks for line in kept.lines)
         return tuple(sorted(every, key=lambda line: line.seconds))
 
-    def find(self, text: str, rank: int | None) -> Line | None:
+    def find(self, text: str, rank: int | None) -> OutputLine | None:
         """The first line of a rank, or of any, with this text in it."""
         return next((x for x in self.lines() if text in x.text and rank in (None, x.rank)), None)
 
-    def last(self, rank: int) -> Line | None:
+    def last(self, rank: int) -> OutputLine | None:
         """The latest line of a rank."""
         return next(reversed(self._ranks[rank].lines), None)
 
@@ -95,7 +95,7 @@ class Output:
         lines = [f"({missing:,} earlier lines are not kept)"] if missing else []
         return "".join(f"{line}\n" for line in (*lines, *(line.text for line in kept.lines)))
 
-    def _add(self, kept: _RankOutput, line: Line) -> None:
+    def _add(self, kept: _RankOutput, line: OutputLine) -> None:
         kept.count += 1
         kept.lines.append(line)
         if self.show and kept.shown <= SHOWN:
@@ -116,7 +116,7 @@ class RecordedRun:
     arguments: tuple[str, ...]
     program: str
     """From `hash_of`."""
-    lines: tuple[Line, ...]
+    lines: tuple[OutputLine, ...]
 
     @property
     def key(self) -> tuple[str, int, tuple[str, ...]]:
@@ -148,14 +148,18 @@ class Recording:
 
 
 def record(
-    chosen: Environment, ranks: int, script: Path, arguments: tuple[str, ...], lines: Iterable[Line]
+    chosen: Environment,
+    ranks: int,
+    script: Path,
+    arguments: tuple[str, ...],
+    lines: Iterable[OutputLine],
 ) -> Path:
     """Keep a run in the recording of its script, without paths of this machine."""
     versions = {**chosen.stamp["versions"], "Python": chosen.stamp["python"]}
     words = ", ".join(f"{name} {version}" for name, version in versions.items())
     paths = [f"{path}/" for path in (chosen.venv.resolve(), chosen.venv, script.parent)]
 
-    def kept(line: Line) -> Line:
+    def kept(line: OutputLine) -> OutputLine:
         text = line.text
         for path in paths:
             text = text.replace(path, "")
@@ -182,7 +186,7 @@ def hash_of(script: Path, arguments: tuple[str, ...]) -> str:
     return hashlib.sha256(source).hexdigest()[:16]
 
 
-def _line(seconds: float, rank: int, stream: Stream, data: bytes) -> Line:
+def _line(seconds: float, rank: int, stream: Stream, data: bytes) -> OutputLine:
     # A progress bar rewrites its line: its last state counts.
     data = data.rstrip(b"\r").rpartition(b"\r")[2]
-    return Line(seconds, rank, stream, data.decode("utf-8", errors="replace"))
+    return OutputLine(seconds, rank, stream, data.decode("utf-8", errors="replace"))

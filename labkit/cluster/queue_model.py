@@ -23,7 +23,7 @@ from typing import Any
 from labkit.arguments import number, whole
 from labkit.kinds import Kind, modelled
 
-__all__ = ["Request", "Schedule", "Started", "crowd", "queue", "usual_wait"]
+__all__ = ["JobSchedule", "Request", "Started", "crowd", "queue", "usual_wait"]
 
 # How many devices others ask for, how often, and how long they run: many small jobs, few large.
 SIZES, OFTEN, MEAN_HOURS = (1, 2, 4, 8), (50, 25, 15, 10), 3.0
@@ -66,7 +66,7 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class JobSchedule:
     """Which job ran when, and where. Name it in a cell and it is drawn."""
 
     devices: int
@@ -84,12 +84,12 @@ class Schedule:
         return queue_figure(self)._repr_mimebundle_(**options)
 
 
-def queue(requests: Iterable[Request], devices: int, *, backfill: bool = True) -> Schedule:
+def queue(requests: Iterable[Request], devices: int, *, backfill: bool = True) -> JobSchedule:
     """Let the requests through the queue of a cluster of so many devices."""
     arriving = sorted(requests, key=lambda one: one.submitted)
     for one in arriving:
         whole(f"devices of {one.name!r}", one.devices, at_least=1, at_most=devices)
-    return Schedule(devices, tuple(_run(arriving, devices, backfill)))
+    return JobSchedule(devices, tuple(_run(arriving, devices, backfill)))
 
 
 def crowd(seed: int, hours: float = 96, load: float = 0.9) -> tuple[Request, ...]:

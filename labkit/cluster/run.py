@@ -30,8 +30,9 @@ from labkit.cluster.failures import (
     listed,
     raised,
 )
-from labkit.cluster.output import Line, Output
+from labkit.cluster.output import Output, OutputLine
 from labkit.kinds import LabError
+from labkit.time_limit import slowdown
 
 __all__ = ["Outcome", "RunHandle"]
 
@@ -53,7 +54,7 @@ class Outcome:
 
     results: dict[int, Any]
     errors: dict[int, RankError]
-    lines: tuple[Line, ...]
+    lines: tuple[OutputLine, ...]
     seconds: float
     """From the moment when all ranks had started."""
     fault: LabError | None = field(default=None, compare=False)
@@ -107,9 +108,9 @@ class RunHandle:
         """Whether nothing of it runs any more."""
         return self._outcome is not None
 
-    def wait_for(self, text: str, rank: int | None = None, timeout: float = 30.0) -> Line:
+    def wait_for(self, text: str, rank: int | None = None, timeout: float = 30.0) -> OutputLine:
         """The first line of a rank, or of any, that has this text in it."""
-        until = time.monotonic() + timeout
+        until = time.monotonic() + slowdown() * timeout
         while True:
             line = self.output.find(text, rank)
             if line is not None:
@@ -136,16 +137,19 @@ class RunHandle:
         self._engine.signal(self._living(rank), "pause")
 
     def finish(self, timeout: float = 60.0) -> Outcome:
-        """Wait at most so many seconds for the end. A fault of the run is in the outcome."""
+        """Wait at most so many seconds for the end, on a busy machine in proportion longer.
+
+        A fault of the run is in the outcome.
+        """
         timeout = number("timeout", timeout, above=0)
-        called = time.monotonic()
+        called, slower = time.monotonic(), slowdown()
         try:
             while self._outcome is None:
-                now, limit = time.monotonic(), max(called, self._began) + timeout
+                now, limit = time.monotonic(), max(called, self._began) + slower * timeout
                 missing = [rank for rank in self._ranks if rank not in self._started]
                 if self._is_over():
                     self._conclude()
-                elif missing and now >= called + self._start:
+                elif missing and now >= called + slower * self._start:
                     verb = "has" if len(missing) == 1 else "have"
                     late = f"{listed(missing)} {verb} not started in {self._start:g} s."
                     self._conclude(late, EARLY)

@@ -41,6 +41,7 @@ from labkit.kinds import (
     percent_text,
     seconds_text,
 )
+from labkit.shown import ShownAsTable
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
@@ -185,7 +186,7 @@ def fit_link(
 
 
 @dataclass(frozen=True, repr=False)
-class Bench:
+class Bench(ShownAsTable):
     """All-reduces timed on this machine. Name it in a cell to see its table."""
 
     ranks: int
@@ -262,12 +263,6 @@ class Bench:
             )
         notes.append("All ranks are on this machine: messages go through its memory, no network.")
         return notes
-
-    def __repr__(self) -> str:
-        return repr(self.table())
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return self.table()._repr_mimebundle_()
 
     def table(self) -> Table:
         """A row for each size, a column for each contender."""

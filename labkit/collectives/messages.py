@@ -12,7 +12,7 @@ from traceback import extract_tb
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple
 
-from labkit.collectives.records import Array, Place, Source, listed
+from labkit.collectives.records import Array, Place, ProgramFunction, listed
 
 # Calls come from the program by way of these.
 _MACHINERY = {
@@ -35,7 +35,7 @@ class Lines:
     """The program's functions, each kept when it first makes a call."""
 
     def __init__(self, program: Callable[..., Any]) -> None:
-        self.sources: list[Source] = []
+        self.sources: list[ProgramFunction] = []
         code = getattr(function_of(program), "__code__", None)
         self._file = code.co_filename if code else ""
         # By identity: equal functions of two cells are equal codes.
@@ -83,7 +83,7 @@ class Lines:
             else:
                 index = len(self.sources)
                 name = code.co_qualname.rpartition("<locals>.")[2]
-                self.sources.append(Source(name, first, dedent("".join(lines))))
+                self.sources.append(ProgramFunction(name, first, dedent("".join(lines))))
             self._known[id(code)] = code, index
         return self._known[id(code)][1]
 

@@ -16,7 +16,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Source:
+class ProgramFunction:
     """A function of the program that made calls; `first` is its first line in its file or cell."""
 
     name: str
@@ -94,7 +94,7 @@ class Record:
     program: str
     ranks: int
     options: dict[str, str]
-    sources: tuple[Source, ...]
+    sources: tuple[ProgramFunction, ...]
     calls: tuple[Call, ...]
     messages: tuple[Message, ...]
     inputs: tuple[Array, ...] = field(compare=False)  # each rank's buffer before the run

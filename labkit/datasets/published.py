@@ -1,4 +1,9 @@
-"""The published images: find them on this machine, download MNIST within a timeout, read them."""
+"""Published images: find them on this machine, download them within a timeout, read them.
+
+A record describes each data set. Fashion-MNIST as a download would be these lines:
+
+>>> images = Published("Fashion-MNIST", "fashion.npz", _read_npz, url="https://...", sha256="...")
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,8 @@ import shutil
 import tempfile
 import threading
 import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
@@ -17,22 +24,29 @@ import numpy as np
 from labkit.datasets.dataset import Bytes
 from labkit.progress import progress
 
-__all__ = ["cache_folder", "download_mnist", "fashion_is_here", "mnist_is_here"]
+__all__ = ["FASHION", "MNIST", "Arrays", "Published", "cache_folder"]
 
 Arrays = tuple[Bytes, Bytes, Bytes, Bytes]  # x_train, y_train, x_test, y_test
-
-# The file and checksum of keras.datasets.mnist.
-MNIST_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
-MNIST_SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
-MNIST_BYTES = 11_490_434
-# The files of Debian's package dataset-fashion-mnist, in the order of Arrays.
-FASHION = Path("/usr/share/datasets/fashion-mnist")
-FASHION_FILES = (
-    "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
-    "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz",
-)  # fmt: skip
 ANSWER_SECONDS = 2.0  # until the server's first answer
 STALL_SECONDS = 10.0  # without a byte, once it has answered
+
+
+def _read_npz(file: Path) -> Arrays:
+    with np.load(file, allow_pickle=False) as archive:
+        return archive["x_train"], archive["y_train"], archive["x_test"], archive["y_test"]
+
+
+def _read_idx(folder: Path) -> Arrays:
+    """Four idx files: a header, whose last 4 bytes a dimension are its length, then bytes."""
+
+    def array(name: str) -> Bytes:
+        content = gzip.decompress((folder / f"{name}-ubyte.gz").read_bytes())
+        shape = np.frombuffer(content, ">i4", count=content[3], offset=4)
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
+
+    names = "train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"
+    x_train, y_train, x_test, y_test = map(array, names)
+    return x_train, y_train, x_test, y_test
 
 
 def cache_folder() -> Path:
@@ -42,88 +56,99 @@ def cache_folder() -> Path:
     return Path(chosen).expanduser().absolute()
 
 
-def mnist_is_here() -> bool:
-    """Whether the published file is in the cache folder."""
-    return _is_published(cache_folder() / "mnist.npz")
+@dataclass(frozen=True)
+class Published:
+    """A published data set: where it lies, how it is read, and where it can be downloaded.
 
+    `path` is a file of the cache folder, or an absolute path where a package of the system puts it.
+    Without `url` it is never downloaded; a downloaded file must have this `sha256`.
+    """
 
-def read_mnist() -> Arrays:
-    """The arrays of the file in the cache folder."""
-    with np.load(cache_folder() / "mnist.npz", allow_pickle=False) as archive:
-        return archive["x_train"], archive["y_train"], archive["x_test"], archive["y_test"]
+    name: str
+    path: str
+    read_from: Callable[[Path], Arrays]
+    url: str = ""
+    sha256: str = ""
+    size: int = 0
 
+    @property
+    def place(self) -> Path:
+        """Where it lies, or would."""
+        return cache_folder() / self.path
 
-def fashion_is_here() -> bool:
-    """Whether Debian's package is installed."""
-    return all((FASHION / name).is_file() for name in FASHION_FILES)
+    def is_here(self) -> bool:
+        """Whether it is on this machine, unchanged."""
+        return self._is_unchanged(self.place) if self.sha256 else self.place.exists()
 
+    def read(self) -> Arrays:
+        """Its images and labels."""
+        return self.read_from(self.place)
 
-def read_fashion() -> Arrays:
-    """The four idx files: a header, whose last 4 bytes a dimension are its length, then bytes."""
-
-    def array(name: str) -> Bytes:
-        content = gzip.decompress((FASHION / name).read_bytes())
-        shape = np.frombuffer(content, ">i4", count=content[3], offset=4)
-        return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
-
-    x_train, y_train, x_test, y_test = map(array, FASHION_FILES)
-    return x_train, y_train, x_test, y_test
-
-
-def download_mnist() -> str:
-    """Bring MNIST into the cache folder; why that was not possible, or an empty string."""
-    if os.environ.get("LABKIT_OFFLINE", "0") not in ("", "0"):
-        return "LABKIT_OFFLINE is set, so nothing was downloaded."
-    if os.environ.get("LABKIT_NETWORK") == "own":
-        return "This rank has a network of its own, without internet: load the data before it runs."
-    target = cache_folder()
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target, ignore_cleanup_errors=True) as folder:
-            loaded = Path(folder, "mnist.npz")
-            reason = _load(loaded)
-            if not reason:
-                loaded.replace(target / loaded.name)
-    except OSError as fault:
-        return f"{target} cannot be written ({fault}): set LABKIT_CACHE to a folder of yours."
-    return f"MNIST could not be downloaded: {reason}." if reason else ""
-
-
-def _load(path: Path) -> str:
-    """Load the file; why that failed, or an empty string."""
-    answered = threading.Event()
-    faults: list[object] = []
-
-    def load() -> None:
+    def _is_unchanged(self, file: Path) -> bool:
         try:
-            with (
-                urllib.request.urlopen(MNIST_URL, timeout=STALL_SECONDS) as answer,
-                path.open("wb") as file,
-            ):
+            with file.open("rb") as content:
+                return hashlib.file_digest(content, "sha256").hexdigest() == self.sha256
+        except OSError:
+            return False
+
+    def download(self) -> str:
+        """Bring it into the cache folder; why that was not possible, or an empty string."""
+        if os.environ.get("LABKIT_OFFLINE", "0") not in ("", "0"):
+            return "LABKIT_OFFLINE is set, so nothing was downloaded."
+        if os.environ.get("LABKIT_NETWORK") == "own":
+            return "This rank's own network has no internet: load the data before it runs."
+        target = cache_folder()
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target, ignore_cleanup_errors=True) as folder:
+                loaded = Path(folder, self.path)
+                reason = self._load(loaded)
+                if not reason:
+                    loaded.replace(self.place)
+        except OSError as fault:
+            return f"{target} cannot be written ({fault}): set LABKIT_CACHE to a folder of yours."
+        return f"{self.name} could not be downloaded: {reason}." if reason else ""
+
+    def _load(self, path: Path) -> str:
+        """Load the file; why that failed, or an empty string."""
+        answered = threading.Event()
+        faults: list[object] = []
+
+        def load() -> None:
+            try:
+                with (
+                    urllib.request.urlopen(self.url, timeout=STALL_SECONDS) as answer,  # noqa: S310
+                    path.open("wb") as file,
+                ):
+                    answered.set()
+                    shutil.copyfileobj(answer, file)
+            except (OSError, HTTPException) as fault:
+                faults.append(getattr(fault, "reason", fault))
                 answered.set()
-                shutil.copyfileobj(answer, file)
-        except (OSError, HTTPException) as fault:
-            faults.append(getattr(fault, "reason", fault))
-            answered.set()
 
-    # In a thread, because a name server that does not answer knows no timeout, and because a
-    # firewall may drop each of a server's many addresses.
-    loader = threading.Thread(target=load, daemon=True)
-    loader.start()
-    if not answered.wait(ANSWER_SECONDS):
-        return f"no answer within {ANSWER_SECONDS:g} s"
-    with progress("downloading MNIST", MNIST_BYTES) as advance:
-        while loader.is_alive():
-            loader.join(0.1)
-            advance(path.stat().st_size if path.exists() else 0)
-    if faults:
-        return str(faults[0])
-    return "" if _is_published(path) else "the file is not the published one"
+        # In a thread, because a name server that does not answer knows no timeout, and because a
+        # firewall may drop each of a server's many addresses.
+        loader = threading.Thread(target=load, daemon=True)
+        loader.start()
+        if not answered.wait(ANSWER_SECONDS):
+            return f"no answer within {ANSWER_SECONDS:g} s"
+        with progress(f"downloading {self.name}", self.size) as advance:
+            while loader.is_alive():
+                loader.join(0.1)
+                advance(path.stat().st_size if path.exists() else 0)
+        if faults:
+            return str(faults[0])
+        return "" if self._is_unchanged(path) else "the file is not the published one"
 
 
-def _is_published(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == MNIST_SHA256
-    except OSError:
-        return False
+# The file and checksum of keras.datasets.mnist.
+MNIST = Published(
+    "MNIST",
+    "mnist.npz",
+    _read_npz,
+    "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
+    "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
+    11_490_434,
+)
+# Debian's package dataset-fashion-mnist.
+FASHION = Published("Fashion-MNIST", "/usr/share/datasets/fashion-mnist", _read_idx)

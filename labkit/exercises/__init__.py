@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 from labkit import environments
-from labkit.exercises import attempts
+from labkit.exercises import attempts, lectures
 from labkit.exercises.attempts import Attempts, Summary
 from labkit.exercises.task import Outcome, Task
 from labkit.kinds import LabError
@@ -20,37 +22,10 @@ __all__ = ["Outcome", "Task", "check", "hint", "my_progress", "solution", "tasks
 
 def tasks() -> dict[str, Task]:
     """All tasks by name; the name begins with the two digits of a lecture."""
-    from labkit.exercises.lectures import (
-        basics,
-        choosing,
-        collectives,
-        federated,
-        frameworks,
-        horovod,
-        large_systems,
-        memory,
-        model_parallel,
-        pipelines,
-        pytorch,
-        workers,
+    modules = (
+        import_module(one.name) for one in iter_modules(lectures.__path__, f"{lectures.__name__}.")
     )
-
-    rooms = (
-        basics,
-        collectives,
-        workers,
-        pipelines,
-        model_parallel,
-        memory,
-        large_systems,
-        horovod,
-        pytorch,
-        federated,
-        horovod,
-        frameworks,
-        choosing,
-    )
-    return {name: task for room in rooms for name, task in room.TASKS.items()}
+    return {name: task for module in modules for name, task in module.TASKS.items()}
 
 
 def check(name: str, answer: object = ...) -> Outcome:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from labkit.callable_room import make_callable
 from labkit.hardware.machine_topology import topology
-from labkit.hardware.replicas import Replicas, replicas
+from labkit.hardware.replica_set import Replicas, replicas
 from labkit.hardware.survey import Hardware, machine_text, survey
 
 __all__ = [

@@ -10,15 +10,19 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from labkit.hardware.gpus import Driver, Gpu, names_text, read_gpus
 from labkit.hardware.machine import Cores, Memory, limits, read_cores, read_memory
 from labkit.kinds import bytes_text, measured
+from labkit.shown import ShownAsTable
+
+if TYPE_CHECKING:
+    from labkit.views.table import Table
 
 
-@dataclass(frozen=True)
-class Hardware:
+@dataclass(frozen=True, repr=False)
+class Hardware(ShownAsTable):
     """What this machine has and what this process may use of it."""
 
     system: str
@@ -31,7 +35,10 @@ class Hardware:
         """The GPUs that the driver reports."""
         return self.driver.gpus
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def table(self) -> Table:
+        """A row for each fact."""
+        from labkit.views.table import Table
+
         cores, memory = self.cores, self.memory
         quota = "" if cores.quota is None else f" (time for {cores.quota:g})"
         limit = "" if memory.limit is None else f", limited to {bytes_text(memory.limit)}"
@@ -45,21 +52,9 @@ class Hardware:
         if self.driver.version:
             rows.append(("NVIDIA driver", self.driver.version))
         gpus = [(f"GPU {gpu.index}", _gpu_text(gpu)) for gpu in self.gpus]
-        return rows + (gpus or [("GPUs", "none")])
-
-    def _footer(self) -> str:
-        return "\n".join([*self.driver.notes, str(measured("this machine"))])
-
-    def __str__(self) -> str:
-        from labkit.views.table import text_table
-
-        return text_table((), self._rows(), self._footer(), prose=True)
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        from labkit.views.table import table
-
-        html = table((), self._rows(), "This machine", self._footer(), prose=True)
-        return {"text/plain": str(self), "text/html": html}
+        rows += gpus or [("GPUs", "none")]
+        footer = "\n".join([*self.driver.notes, str(measured("this machine"))])
+        return Table((), rows, "This machine", footer, prose=True)
 
 
 def _gpu_text(gpu: Gpu) -> str:

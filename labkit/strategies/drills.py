@@ -13,16 +13,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import number
 from labkit.cluster import Cluster, Outcome, RunHandle
 from labkit.kinds import Kind, LabError, measured, percent_text, seconds_text
+from labkit.shown import ShownAsTable
 from labkit.strategies import checkpoints
 from labkit.strategies.parameter_server import ROLES, Chief, join
 from labkit.strategies.practice import practice_job
 from labkit.strategies.tf_errors import short_error
 from labkit.strategies.workers import workers
+
+if TYPE_CHECKING:
+    from labkit.views.table import Table
 
 __all__ = ["DrillEvent", "DrillRecord", "drill"]
 
@@ -44,7 +48,7 @@ class DrillEvent:
 
 
 @dataclass(frozen=True, repr=False)
-class DrillRecord:
+class DrillRecord(ShownAsTable):
     """A fault that was caused on purpose, and what the strategy made of it."""
 
     fault: str
@@ -71,21 +75,13 @@ class DrillRecord:
         after = "" if self.noticed is None else f" Noticed after {seconds_text(self.noticed)}."
         return f"{went}{after} {self.result}"
 
-    def _rows(self) -> list[list[str]]:
-        return [[f"{event.seconds:.2f} s", event.who, event.what] for event in self.timeline]
+    def table(self) -> Table:
+        """What happened when, and the outcome."""
+        from labkit.views.table import Table
 
-    def __repr__(self) -> str:
-        from labkit.views.table import text_table
-
-        table = text_table((), self._rows(), f"{self.verdict()}\n{self.kind}", prose=True)
-        return f"{self.title()}\n{table}"
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        from labkit.views.table import table
-
+        rows = [[f"{event.seconds:.2f} s", event.who, event.what] for event in self.timeline]
         footer = f"{self.verdict()}\n{self.kind}"
-        html = table(("when", "who", "what"), self._rows(), self.title(), footer, prose=True)
-        return {"text/plain": repr(self), "text/html": html}
+        return Table(("when", "who", "what"), rows, self.title(), footer, prose=True)
 
 
 FAULTS = {

@@ -9,15 +9,19 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from labkit.arguments import whole
 from labkit.cluster import Cluster
 from labkit.hardware import machine_text
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import Kind, measured
+from labkit.shown import ShownAsTable
 from labkit.strategies.tf_errors import explain
 from labkit.strategies.workers import workers
+
+if TYPE_CHECKING:
+    from labkit.views.table import Table
 
 __all__ = ["Shard", "Sharding", "sharding"]
 
@@ -40,7 +44,7 @@ class Shard:
 
 
 @dataclass(frozen=True, repr=False)
-class Sharding:
+class Sharding(ShownAsTable):
     """The images that each worker read, under each of tf.data's policies."""
 
     workers: int
@@ -63,7 +67,10 @@ class Sharding:
             return f"every image {self.workers} times, once on each worker"
         return f"images {min(times)} to {max(times)} times, {times.count(0)} of them never"
 
-    def _table(self) -> tuple[str, list[str], list[list[str]]]:
+    def table(self) -> Table:
+        """A row for each policy."""
+        from labkit.views.table import Table
+
         source = "memory" if not self.files else f"{self.files} file{'s' * (self.files > 1)}"
         title = f"{self.images} images from {source}, global batch {self.batch}; | ends a batch"
         head = ["policy", *(f"worker {n} reads" for n in range(self.workers)), "in one epoch"]
@@ -72,20 +79,7 @@ class Sharding:
             [policy, *(read[policy, n] for n in range(self.workers)), self.verdict(policy)]
             for policy in POLICIES
         ]
-        return title, head, rows
-
-    def __repr__(self) -> str:
-        from labkit.views.table import text_table
-
-        title, head, rows = self._table()
-        return f"{title}\n{text_table(head, rows, str(self.kind), prose=True)}"
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        from labkit.views.table import table
-
-        title, head, rows = self._table()
-        html = table(head, rows, title, f"{self.kind}.", prose=True)
-        return {"text/plain": repr(self), "text/html": html}
+        return Table(head, rows, title, f"{self.kind}.", prose=True)
 
 
 def sharding(ranks: int = 2, images: int = 16, batch: int = 8, files: int = 2) -> Sharding:

@@ -9,13 +9,14 @@ import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labkit.cluster import Cluster, fork_client
 from labkit.hardware import machine_text, replicas
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import Kind, LabError, measured, seconds_text
-from labkit.progress import Line
+from labkit.progress import ProgressLine
+from labkit.shown import ShownAsTable
 from labkit.strategies.parameter_server import ROLES, Chief, join
 from labkit.strategies.practice import (
     BATCH,
@@ -28,6 +29,9 @@ from labkit.strategies.practice import (
 from labkit.strategies.tf_errors import explain
 from labkit.strategies.workers import workers
 from labkit.training.models import dense
+
+if TYPE_CHECKING:
+    from labkit.views.table import Table
 
 __all__ = ["SAME", "Case", "Placement", "Row", "SupportTable", "run_case", "support_table"]
 
@@ -56,14 +60,17 @@ class Row:
 
 
 @dataclass(frozen=True, repr=False)
-class SupportTable:
+class SupportTable(ShownAsTable):
     """Every strategy that was run here and now, with the installed versions."""
 
     rows: tuple[Row, ...]
     versions: str
     kind: Kind
 
-    def _table(self) -> tuple[str, list[list[str]], list[str]]:
+    def table(self) -> Table:
+        """A row for each run, and why some do not work."""
+        from labkit.views.table import Table
+
         title = (
             f"Strategies: the dense model, SGD, {STEPS} steps of {BATCH} images, in processes of "
             f"their own; {self.versions}"
@@ -84,20 +91,7 @@ class SupportTable:
             "Works: it ran, all workers ended with the same weights, and they are those of one "
             f"device to {SAME:.0e} (where a difference is shown). {self.kind}."
         )
-        return title, rows, [*reasons, footer]
-
-    def __repr__(self) -> str:
-        from labkit.views.table import text_table
-
-        title, rows, notes = self._table()
-        return f"{title}\n{text_table(HEAD, rows, chr(10).join(notes), prose=True)}"
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        from labkit.views.table import table
-
-        title, rows, notes = self._table()
-        html = table(HEAD, rows, title, "\n".join(notes), prose=True)
-        return {"text/plain": repr(self), "text/html": html}
+        return Table(HEAD, rows, title, "\n".join([*reasons, footer]), prose=True)
 
 
 @dataclass(frozen=True)
@@ -132,7 +126,7 @@ def support_table() -> SupportTable:
     """Run every strategy in fresh processes, one after the other, and compare its weights."""
     rows: list[Row] = []
     expected: Weights | None = None
-    line = Line()
+    line = ProgressLine()
     try:
         for number, case in enumerate(CASES, 1):
             line.show(f"{number} of {len(CASES)}: {case.strategy}, {case.placed}, {case.what}")

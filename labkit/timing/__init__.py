@@ -10,10 +10,10 @@ times one call, `rounds` decides what is called when, `prediction` holds your gu
 """
 
 from labkit.timing.estimate import Estimate
-from labkit.timing.judge import Verdict, judge
 from labkit.timing.prediction import Outcome, Prediction, predict
 from labkit.timing.results import Timings
 from labkit.timing.rounds import compare, measure
+from labkit.timing.verdict import Verdict, judge
 
 __all__ = [
     "Estimate",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from labkit.arguments import one_of
 from labkit.kinds import Kind, LabError, seconds_text
 from labkit.timing.estimate import Estimate, percent, quantity_text, span_text
-from labkit.timing.judge import CONFIDENCE, SAME_WITHIN, Verdict, judge
+from labkit.timing.verdict import CONFIDENCE, SAME_WITHIN, Verdict, judge
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture

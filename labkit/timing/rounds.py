@@ -17,7 +17,7 @@ from typing import Any
 from labkit.arguments import number, one_of, whole
 from labkit.hardware import machine_text
 from labkit.kinds import LabError, measured, seconds_text
-from labkit.progress import Line
+from labkit.progress import ProgressLine
 from labkit.timing import clock
 from labkit.timing.results import Scaling, Timed, Timings
 
@@ -138,7 +138,7 @@ def _time(
     load, draw, names = os.getloadavg()[0], random.Random(seed), list(works)
     before: dict[str, list[float]] = {name: [] for name in names}  # first call and warm-up
     samples: dict[str, list[float]] = {name: [] for name in names}
-    stopped, progress = "", Line()
+    stopped, progress = "", ProgressLine()
     name, where = names[0], "warm-up"
     gc.collect()
     try:

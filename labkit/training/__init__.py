@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-# A module and a function share a name here: imported now, the function is what is found later.
-from labkit.training.breakdown import breakdown
 from labkit.training.diagnosis import diagnose
 from labkit.training.history import History
 from labkit.training.job import Job
 from labkit.training.optimizers import scaled_learning_rate
 from labkit.training.step import training_step
+
+# A module and a function share a name here: imported now, the function is what is found later.
+from labkit.training.step_breakdown import breakdown
 
 __all__ = [
     "History",

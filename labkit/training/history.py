@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labkit.kinds import Kind, count_text, percent_text, rate_text, seconds_text
+from labkit.shown import ShownAsTable
+
+if TYPE_CHECKING:
+    from labkit.views.table import Table
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,8 @@ class Score:
     __repr__ = __str__
 
 
-@dataclass(frozen=True)
-class History:
+@dataclass(frozen=True, repr=False)
+class History(ShownAsTable):
     """All epochs of a job so far."""
 
     model: str
@@ -100,20 +104,13 @@ class History:
             f"{seconds_text(self.start_seconds)}; {self.kind}.{end}"
         )
 
-    def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        rows: list[tuple[str, ...]] = [
+    def table(self) -> Table:
+        """A row for each epoch."""
+        from labkit.views.table import Table
+
+        rows = [
             (str(i), seconds_text(e.seconds), f"{e.loss:.4f}", percent_text(e.accuracy))
             for i, e in enumerate(self.epochs, 1)
         ]
-        return ("epoch", "training time", "training loss", "test accuracy"), rows
-
-    def __str__(self) -> str:
-        from labkit.views.table import text_table
-
-        return "\n".join([self.title, text_table(*self._table(), self.footer)])
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from labkit.views.table import table
-
-        html = table(*self._table(), caption=self.title, footer=self.footer)
-        return {"text/plain": str(self), "text/html": html}
+        head = ("epoch", "training time", "training loss", "test accuracy")
+        return Table(head, rows, self.title, self.footer)

@@ -10,9 +10,9 @@ Both give an `Updates`: every gradient with the version of the weights that it w
 """
 
 from labkit.updates.comparison import Comparison, compare
-from labkit.updates.parameter_server import staleness_bound
 from labkit.updates.problems import Problem, Quadratic, Softmax
 from labkit.updates.record import Gradient, Updates
+from labkit.updates.server import staleness_bound
 from labkit.updates.simulator import simulate
 from labkit.updates.stability import delayed, stability_limit
 from labkit.updates.train import train

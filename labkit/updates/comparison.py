@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 
 from labkit.arguments import number
 from labkit.kinds import Kind, LabError, count_text, rate_text, seconds_text
+from labkit.shown import ShownAsTable
 from labkit.updates.record import Updates
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
+    from labkit.views.table import Table
 
 __all__ = ["Comparison", "compare"]
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(ShownAsTable):
     """Runs under their names, and a loss as their common target."""
 
     runs: tuple[Updates, ...]
@@ -31,10 +33,13 @@ class Comparison:
 
         return curves(self.runs, self.names, self.kind, self.target)
 
-    def _table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
+    def table(self) -> Table:
+        """A row for each run."""
+        from labkit.views.table import Table
+
         head = ("", "updates", "time", "throughput", "mean staleness", "final loss",
                 f"to a loss of {self.target:.3g}")  # fmt: skip
-        rows: list[Sequence[str]] = [
+        rows = [
             (
                 name,
                 count_text(run.updates),
@@ -46,19 +51,7 @@ class Comparison:
             )
             for name, run in zip(self.names, self.runs, strict=True)
         ]
-        return head, rows
-
-    def __repr__(self) -> str:
-        from labkit.views.table import text_table
-
-        return text_table(*self._table(), f"{self.kind}.")
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        from labkit.views.table import table
-
-        caption = f"Training {self.runs[0].problem}"
-        html = table(*self._table(), caption=caption, footer=f"{self.kind}.")
-        return {"text/plain": repr(self), "text/html": html}
+        return Table(head, rows, f"Training {self.runs[0].problem}", f"{self.kind}.")
 
 
 def compare(*runs: Updates, target: float | None = None) -> Comparison:

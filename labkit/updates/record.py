@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import number
 from labkit.kinds import Kind, count_text, percent_text, rate_text, seconds_text
+from labkit.shown import ShownAsTable
 from labkit.updates.settings import MODES, Settings
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
+    from labkit.views.table import Table
 
 __all__ = ["Gradient", "Loss", "Updates"]
 
@@ -66,8 +68,8 @@ class Loss:
     loss: float
 
 
-@dataclass(frozen=True)
-class Updates:
+@dataclass(frozen=True, repr=False)
+class Updates(ShownAsTable):
     """A training run: its gradients in the order in which the server took them."""
 
     settings: Settings
@@ -187,7 +189,10 @@ class Updates:
 
         return histogram(self)
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def table(self) -> Table:
+        """Updates, throughput, staleness, and what workers do."""
+        from labkit.views.table import Table
+
         used = f"{count_text(len(self.used))} of {count_text(len(self.gradients))}"
         dropped = f"; {count_text(self.dropped)} came too late" if self.dropped else ""
         rows = [
@@ -201,17 +206,7 @@ class Updates:
         if self.losses:
             first, last = self.losses[0].loss, self.losses[-1].loss
             rows.append(("loss", f"from {first:.4g} to {last:.4g}"))
-        return rows
-
-    def __repr__(self) -> str:
-        lines = [f"{name:<17} {value}" for name, value in self._rows()]
-        return "\n".join([self.title, *lines, f"{self.kind}."])
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        from labkit.views.table import table
-
-        html = table((), self._rows(), caption=self.title, footer=f"{self.kind}.")
-        return {"text/plain": repr(self), "text/html": html}
+        return Table((), rows, self.title, f"{self.kind}.")
 
 
 def _plural(count: int, noun: str) -> str:

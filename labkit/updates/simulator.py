@@ -9,9 +9,9 @@ import numpy as np
 
 from labkit.arguments import number
 from labkit.kinds import LabError, modelled, seconds_text
-from labkit.updates.parameter_server import ParameterServer
 from labkit.updates.problems import Problem, Vector, checked_problem
 from labkit.updates.record import Gradient, Updates
+from labkit.updates.server import ParameterServer
 from labkit.updates.settings import checked_settings
 
 __all__ = ["simulate"]

@@ -9,11 +9,11 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from labkit.kinds import Kind, measured
-from labkit.updates.parameter_server import ParameterServer
 from labkit.updates.problems import Problem, Softmax, checked_problem
 from labkit.updates.record import Gradient, Updates
+from labkit.updates.server import ParameterServer
 from labkit.updates.settings import Settings, checked_settings
-from labkit.updates.workers import MOST_WORKERS, Connections, run_with_workers
+from labkit.updates.worker_processes import MOST_WORKERS, Connections, run_with_workers
 
 __all__ = ["train"]
 

@@ -1,4 +1,4 @@
-"""The questions of `labkit.memory.choose` as a decision tree."""
+"""The questions of `labkit.choosing.choose` as a decision tree."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tree_board(
     board = Sketch(
         "When to use which",
         990,
-        "Answer from the top. labkit.memory.choose asks the same questions with your numbers.",
+        "Answer from the top. labkit.choosing.choose asks the same questions with your numbers.",
         kind=modelled("byte counts and link speeds"),
     )
     boxes = {}

@@ -34,14 +34,16 @@ class Table:
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    caption: str
+    caption: str = ""
     footer: str = ""
+    prose: bool = False
 
     def __repr__(self) -> str:
-        return f"{self.caption}\n{text_table(self.head, self.rows, self.footer)}"
+        text = text_table(self.head, self.rows, self.footer, prose=self.prose)
+        return f"{self.caption}\n{text}".lstrip("\n")
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        html = table(self.head, self.rows, self.caption, self.footer)
+        html = table(self.head, self.rows, self.caption, self.footer, prose=self.prose)
         return {"text/plain": repr(self), "text/html": html}
 
 

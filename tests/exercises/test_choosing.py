@@ -65,10 +65,10 @@ def scan(decide, low, high):
 
 
 LAYOUT = """
-from labkit import memory
+from labkit import choosing
 
 def layout(model, machines, per_machine, device_memory):
-    best = memory.divide(model, memory.Machine(device_memory, per_machine, machines)).model
+    best = choosing.divide(model, choosing.Machine(device_memory, per_machine, machines)).model
     ranks, group = machines * per_machine, best.tensor * best.pipeline
     return [[[@@ for t in range(best.tensor)] for p in range(best.pipeline)]
             for d in range(ranks // group)]

@@ -7,7 +7,7 @@ import pytest
 
 from labkit.collectives import programs
 from labkit.exercises import check
-from labkit.exercises.lectures.federated import TASKS
+from labkit.exercises.lectures.lecture_25_federated_learning import TASKS
 from tests.exercises.cells import value
 
 

@@ -11,7 +11,7 @@ import pytest
 import labkit
 from labkit.collectives import programs
 from labkit.exercises import check, tasks
-from labkit.exercises.lectures import frameworks
+from labkit.exercises.lectures import lecture_26_frameworks_today as frameworks
 from tests.exercises.cells import value
 
 ROOT = Path(__file__).parents[2]

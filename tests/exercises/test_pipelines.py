@@ -4,7 +4,7 @@ import pytest
 
 from labkit import pipelines
 from labkit.exercises import check
-from labkit.exercises.lectures.pipelines import DEADLOCK, TASKS
+from labkit.exercises.lectures.lecture_18_pipelines import DEADLOCK, TASKS
 from tests.exercises.cells import value
 
 

@@ -8,7 +8,7 @@ import pytest
 from labkit.collectives import programs
 from labkit.exercises import check
 from labkit.exercises.judges import program
-from labkit.exercises.lectures.collectives import DEADLOCK
+from labkit.exercises.lectures.lecture_09_all_reduce import DEADLOCK
 from tests.exercises.cells import value
 
 

@@ -11,7 +11,7 @@ import labkit
 from labkit import environments
 from labkit.cluster.output import Recording, hash_of
 from labkit.exercises import tasks
-from labkit.exercises.lectures import pytorch
+from labkit.exercises.lectures import lecture_24_pytorch as pytorch
 from tests.exercises.cells import NOTEBOOKS, value
 
 TIMEOUT = 300  # on a machine that does much else

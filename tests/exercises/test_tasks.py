@@ -5,6 +5,7 @@ import math
 import os
 import re
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import cloudpickle
@@ -36,6 +37,12 @@ def solved(name):
 
 def test_each_task_is_asked_once():
     assert sorted(one.task for one in ASKED) == sorted(TASKS)
+
+
+def test_the_tasks_of_a_notebook_are_in_the_file_of_its_name():
+    for path in NOTEBOOKS:
+        module = import_module(f"labkit.exercises.lectures.lecture_{path.stem}")
+        assert list(module.TASKS) == [name for name in TASKS if name[:2] == path.stem[:2]]
 
 
 @pytest.mark.parametrize("name", TASKS)

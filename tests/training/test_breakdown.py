@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from labkit.kinds import LabError, measured
 from labkit.timing import judge
 from labkit.training import Job, breakdown
-from labkit.training.breakdown import Breakdown, step_time
+from labkit.training.step_breakdown import Breakdown, step_time
 
 VARIANTS = ("step", "no reduction", "compute")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.cluster.cluster import Cluster
-from labkit.cluster.output import Line
+from labkit.cluster.output import OutputLine
 from labkit.cluster.slurm.engine import SlurmEngine
 from labkit.cluster.slurm.queue import slurm_version, why_no_slurm
 from labkit.kinds import Kind, measured, seconds_text
@@ -40,7 +40,7 @@ class SlurmSession:
     script: str
     queue: tuple[tuple[float, str], ...]
     """The states of the job, with the seconds since it was sent."""
-    lines: tuple[Line, ...]
+    lines: tuple[OutputLine, ...]
     results: tuple[str, ...]
     """What each rank returned, as Python writes it."""
     ready: float

@@ -2,7 +2,8 @@
 
 Real processes run them. Two workers run the worker's program twice: the first run trains a pass
 and saves, the second starts from the checkpoint, as after a failure. The chief's program leads two
-workers and a server, on which a layer of the model counts the steps that train it.
+workers and a server, on which a layer of the model counts the steps that train it. A TF_CONFIG that
+a student writes is only read.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from labkit.exercises.judges.watched_model import Models, check_images, make_lay
 from labkit.exercises.task import Unanswered, Wrong
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
+from labkit.time_limit import slowdown
 
-__all__ = ["coordinator_loop", "worker_loop"]
+__all__ = ["cluster_config", "coordinator_loop", "worker_loop"]
 
 TIME_LIMIT = 90.0  # seconds for each run
 TIMEOUT = 15.0  # seconds that a worker waits in a collective for the other
@@ -51,6 +53,21 @@ def _check_written(answer: Any) -> None:
 
 
 # A worker.
+
+
+def cluster_config(task: str, **cluster: str) -> Callable[[Any], None]:
+    """A TF_CONFIG that can work, and is the one that the question asks for."""
+
+    def judge(answer: Any) -> None:
+        from labkit.cluster import tf_config
+
+        given = tf_config.check(answer or {})
+        if given.cluster != {role: tuple(those.split()) for role, those in cluster.items()}:
+            raise Wrong(f"It can work, but its cluster is {given.content()['cluster']}.")
+        if given.task != task:
+            raise Wrong(f"It can work, but on another machine: it is that of {given.task}.")
+
+    return judge
 
 
 @dataclass
@@ -95,7 +112,8 @@ def worker_loop() -> Callable[[Any], None]:
 
 
 def _run(c: Cluster, my_train: Any, folders: list[Path]) -> list[Report]:
-    started = c.start(_work, my_train, list(map(str, folders)), TIMEOUT, show=False)
+    timeout = TIMEOUT * slowdown()
+    started = c.start(_work, my_train, list(map(str, folders)), timeout, show=False)
     outcome = started.finish(TIME_LIMIT)
     found: dict[int, Report] = outcome.results
     faults = {rank: report.fault for rank, report in found.items() if report.fault}
@@ -104,7 +122,7 @@ def _run(c: Cluster, my_train: Any, folders: list[Path]) -> list[Report]:
         text = faults[rank]
         if "DeadlineExceeded" in text or "timed out" in text:
             text = (
-                f"The other worker did not take part within {TIMEOUT:g} s: every worker must make "
+                f"The other worker did not take part in {timeout:.0f} s: every worker must make "
                 f"every step and every reduce, also the one that saves nothing. {text}"
             )
         raise Wrong(f"On worker {rank}: {text}")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from labkit.exercises.judges.answers import check_callable, has_blanks, stopped
 from labkit.exercises.task import Unanswered, Wrong
-from labkit.kinds import LabError
+from labkit.kinds import LabError, bytes_text
 
 if TYPE_CHECKING:
     from labkit.collectives import Trace
 
-__all__ = ["program"]
+__all__ = ["more_bytes_than_a_ring", "program"]
 
 TIME_LIMIT = 10.0  # seconds; a program of an exercise is done in milliseconds
 UNCHANGED = "No buffer has changed: buffer = x gives x that name, buffer[:] = x writes into it.\n"
@@ -45,6 +45,14 @@ def program(
         return trace
 
     return judge
+
+
+def more_bytes_than_a_ring(trace: Trace) -> Iterator[str]:
+    """What is too much where a ring would send less."""
+    ring = 2 * (trace.ranks - 1) / trace.ranks * max(one.nbytes for one in trace.inputs)
+    if max(trace.bytes_sent) > ring:
+        busiest = bytes_text(max(trace.bytes_sent))
+        yield f"the busiest rank sends {busiest}; {bytes_text(ring)} are enough."
 
 
 def _run(answer: Callable[..., Any], ranks: int, size: int) -> Trace:

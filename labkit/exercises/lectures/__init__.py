@@ -1,1 +1,1 @@
-"""The tasks of the lectures, in a file for each part of the course."""
+"""The tasks, in a file for each notebook; it is found by its name."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from labkit.arguments import number, one_of, whole
 from labkit.kinds import Kind, LabError, bytes_text, count_text, modelled, percent_text
 from labkit.memory.shape import Transformer
+from labkit.shown import ShownAsTable
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
@@ -51,8 +52,8 @@ class Part:
     formula: str
 
 
-@dataclass(frozen=True)
-class Footprint:
+@dataclass(frozen=True, repr=False)
+class Footprint(ShownAsTable):
     """What one device holds in a training step. `scheme` says how it shares with the others."""
 
     scheme: str
@@ -90,7 +91,8 @@ class Footprint:
         kind = modelled(f"{self.kind.source}; {what}")
         return replace(self, scheme=what, parts=parts, kind=kind)
 
-    def _table(self) -> Table:
+    def table(self) -> Table:
+        """A row for each part, and the sum."""
         from labkit.views.table import Table
 
         rows = [
@@ -102,12 +104,6 @@ class Footprint:
         model = f"{count_text(self.parameters)} parameters, {self.scheme}, {self.convention}"
         head = ("held by", "bytes", "share", "counted as")
         return Table(head, rows, f"{model}: bytes on one device", str(self.kind))
-
-    def __str__(self) -> str:
-        return repr(self._table())
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return self._table()._repr_mimebundle_()
 
 
 def footprint(

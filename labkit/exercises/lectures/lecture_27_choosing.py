@@ -1,4 +1,4 @@
-"""The tasks of lecture 27: when it pays, what fits, what changes a decision, a layout, a report."""
+"""The tasks of lecture 27: choosing a strategy, and the capstone project."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from labkit.exercises.task import Task, Unanswered, Wrong
 from labkit.kinds import LabError, bytes_text
 
 if TYPE_CHECKING:
-    from labkit.memory import Machine
+    from labkit.choosing import Machine
 
 # A shape, machines, devices of each, their memory: the smallest groups that fit have 1, 8, 8 and
 # 16 devices.
@@ -52,7 +52,7 @@ def _examine_threshold(my_threshold: Callable[..., Any]) -> None:
 
 
 def _examine_layout(my_layout: Callable[..., Any]) -> None:
-    from labkit.memory import Machine
+    from labkit.choosing import Machine
 
     for shape, machines, per_machine, device in _LAYOUTS:
         model = {**shape, "sequence": 2048, "vocabulary": 51200}
@@ -63,7 +63,7 @@ def _examine_layout(my_layout: Callable[..., Any]) -> None:
 
 
 def _layout_fault(layout: Any, model: dict[str, Any], machine: Machine) -> str:
-    from labkit import memory
+    from labkit import choosing, memory
 
     try:
         groups = [[[int(rank) for rank in group] for group in stages] for stages in layout]
@@ -89,7 +89,7 @@ def _layout_fault(layout: Any, model: dict[str, Any], machine: Machine) -> str:
     if step.total > 0.9 * machine.device_memory:
         held = ", ".join(f"{name} {count}" for name, count in parts.items())
         return f"{held}: {bytes_text(step.total)} on a device do not fit."
-    best = memory.divide(model, machine).model
+    best = choosing.divide(model, machine).model
     fewer = best is not None and len(groups) < best.data
     return "it fits, but a division with more replicas does, too." if fewer else ""
 
@@ -116,7 +116,7 @@ def _numbers(report: Mapping[str, Any], *names: str) -> Iterator[float]:
 
 def _report_faults(report: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
     from labkit.timing.intervals import least_rounds
-    from labkit.timing.judge import CONFIDENCE, SAME_WITHIN
+    from labkit.timing.verdict import CONFIDENCE, SAME_WITHIN
 
     try:
         value, low, high = map(float, report["measured"])

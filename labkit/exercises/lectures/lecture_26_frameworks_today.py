@@ -1,4 +1,4 @@
-"""The tasks of lecture 26: the frameworks of today."""
+"""The tasks of lecture 26: frameworks today."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks of lecture 18, pipelines."""
+"""The tasks of lecture 18: pipelines."""
 
 from __future__ import annotations
 

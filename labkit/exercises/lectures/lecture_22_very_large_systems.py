@@ -1,4 +1,4 @@
-"""The tasks of very large systems: lecture 22."""
+"""The tasks of lecture 22: very large systems."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _step(layers: list[tuple[float, float]], limit: float, start: float, rate: f
 
 
 def _expected(times: list[float], ranks: int) -> float:
-    from labkit.timing.large_systems import expected_slowest
+    from labkit.choosing.large_systems import expected_slowest
 
     return expected_slowest(times, ranks)
 
@@ -54,7 +54,7 @@ def _interval(hours: float, devices: int, write: float) -> float:
 
 
 def _goodput(interval: float, write: float, restart: float, gaps: list[float]) -> float:
-    from labkit.timing.large_systems import simulate_failures
+    from labkit.choosing.large_systems import simulate_failures
 
     return simulate_failures(interval, gaps, write=write, restart=restart).training
 

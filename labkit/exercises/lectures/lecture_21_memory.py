@@ -1,4 +1,4 @@
-"""The tasks of lecture 21: sharded steps, activations, a plan that fits, utilisation."""
+"""The tasks of lecture 21: memory of large models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MODELS = (
 
 def _examine_plan(my_plan: Callable[..., Any]) -> None:
     from labkit import memory
-    from labkit.memory.footprint import USABLE
+    from labkit.memory.step_memory import USABLE
 
     for shape, gpus, device in _MODELS:
         model: dict[str, Any] = {**shape, "sequence": 2048, "vocabulary": 51200}

@@ -15,17 +15,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labkit.hardware import replicas
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import Kind, LabError, seconds_text
+from labkit.shown import ShownAsTable
 from labkit.timing import Verdict, compare, judge
 from labkit.timing.estimate import percent
 from labkit.timing.intervals import shift
-from labkit.timing.judge import CONFIDENCE
+from labkit.timing.verdict import CONFIDENCE
 from labkit.training.inputs import cached_batch
 from labkit.training.job import Job
+
+if TYPE_CHECKING:
+    from labkit.views.table import Table
 
 CALL_SECONDS = 0.08  # of one timed call: long against the clock, short against a lesson
 
@@ -94,8 +98,8 @@ def _difference(name: str, longer: Sequence[float], shorter: Sequence[float]) ->
     return Part(name, found.value if found.low > 0 else 0.0, found.low, found.high)
 
 
-@dataclass(frozen=True)
-class Breakdown:
+@dataclass(frozen=True, repr=False)
+class Breakdown(ShownAsTable):
     """The parts of a step on one device and on replicas, and which has the higher throughput."""
 
     title: str
@@ -110,8 +114,10 @@ class Breakdown:
 
         return parts_of_a_step(self)
 
-    def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """The head; and the rows: the parts, and the step that they add up to."""
+    def table(self) -> Table:
+        """The parts, and the step that they add up to."""
+        from labkit.views.table import Table
+
         one, many = self.alone, self.together
         head = ("for 1000 images", *(f"{s.who}, steps of {s.global_batch}" for s in (one, many)))
         few, fewer = 1000 / one.global_batch, 1000 / many.global_batch  # steps
@@ -120,22 +126,10 @@ class Breakdown:
             for alone, ours in zip(one.parts, many.parts, strict=True)
         ]
         whole = seconds_text(few * one.seconds), seconds_text(fewer * many.seconds)
-        return head, [*rows, ("together: the step", *whole)]
-
-    def _footer(self) -> str:
+        rows.append(("together: the step", *whole))
         sure = percent(self.verdict.estimate.confidence or 0)
-        return f"{self.verdict}.\nIntervals of {sure}; {self.kind}."
-
-    def __repr__(self) -> str:
-        from labkit.views.table import text_table
-
-        return "\n".join([self.title, text_table(*self._table(), self._footer())])
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        from labkit.views.table import table
-
-        html = table(*self._table(), caption=self.title, footer=self._footer())
-        return {"text/plain": repr(self), "text/html": html}
+        footer = f"{self.verdict}.\nIntervals of {sure}; {self.kind}."
+        return Table(head, rows, self.title, footer)
 
 
 def breakdown(job: Job, *, rounds: int = 15) -> Breakdown:

@@ -148,7 +148,7 @@ def run_with_processes(
     from labkit.hardware import machine_text
     from labkit.updates import Softmax
     from labkit.updates.settings import checked_settings
-    from labkit.updates.workers import run_with_workers
+    from labkit.updates.worker_processes import run_with_workers
 
     try:
         function(examine_server)(server)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from labkit import LabError
 from labkit.timing import compare, judge
 from labkit.timing.intervals import shift
-from labkit.timing.judge import SAME_WITHIN
+from labkit.timing.verdict import SAME_WITHIN
 
 
 @given(

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from labkit.arguments import number, one_of, whole
 from labkit.kinds import LabError, Quantity, Seconds, bytes_text, modelled, percent_text
 from labkit.known_hardware import GPUS
-from labkit.memory.footprint import CONVENTIONS, STATE, USABLE, Footprint, Part
 from labkit.memory.shape import Transformer
+from labkit.memory.step_memory import CONVENTIONS, STATE, USABLE, Footprint, Part
 
 if TYPE_CHECKING:
     from labkit.views.table import Table

@@ -1,4 +1,4 @@
-"""The tasks of lecture 25, federated learning."""
+"""The tasks of lecture 25: federated learning."""
 
 from __future__ import annotations
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.kinds import LabError
-from labkit.timing.large_systems import (
+from labkit.choosing.large_systems import (
     checkpoint_interval,
     expected_slowest,
     goodput,
     simulate_failures,
 )
+from labkit.kinds import LabError
 
 HOUR = 3600.0
 

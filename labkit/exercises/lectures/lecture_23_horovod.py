@@ -1,4 +1,4 @@
-"""The tasks of lecture 23, Horovod."""
+"""The tasks of lecture 23: Horovod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks of lecture 24, PyTorch."""
+"""The tasks of lecture 24: PyTorch."""
 
 from __future__ import annotations
 

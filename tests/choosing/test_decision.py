@@ -7,10 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit import collectives
+from labkit.choosing import Data, Machine, Model, choose, divide, frameworks
+from labkit.choosing.choices import CHOICES
+from labkit.choosing.facts import Facts
+from labkit.choosing.questions import QUESTIONS
 from labkit.kinds import LabError
 from labkit.known_hardware import LINKS
-from labkit.memory import Data, Machine, Model, choose, divide, frameworks, fullest, transformer
-from labkit.memory.recommend import CHOICES, QUESTIONS, Facts
+from labkit.memory import fullest, transformer
 
 SMALL = Model(101_770, activation_bytes=4_200)
 MNIST = Data(60_000, example_bytes=3_136)

@@ -1,0 +1,112 @@
+"""The tasks of lecture 05: what went wrong."""
+
+from labkit.exercises.judges.answers import number, same_as, word
+from labkit.exercises.judges.model_functions import input_pipeline
+from labkit.exercises.task import Task
+
+TASKS = {
+    "05.defects": Task(
+        "How many different defects does labkit find in the classic benchmark?",
+        number(7, "defects"),
+        ("A defect that occurs twice counts once. diagnose counts in the same way.",),
+        "answer = 7  # len(diagnose(program).names)",
+        "labkit knows the classic defects only; your own program may have others.",
+    ),
+    "05.accuracy": Task(
+        "Which one defect made the accuracy on two replicas so low? Give its name.",
+        word("loss"),
+        (
+            "The variants of section 5 have the names of the defects that they fix.",
+            "Which defect makes the gradient of every image wrong? Others change order or seconds.",
+        ),
+        'answer = "loss"  # the other defects change which images are used when, or the seconds',
+        "Without a meaningful loss the model learns almost nothing.",
+    ),
+    "05.cpu_seconds": Task(
+        "Two threads compute for 3 s, side by side on two cores, and then wait 4 s for a GPU. "
+        "How many seconds does time.process_time() count?",
+        number(6, "s"),
+        (
+            "It adds up the time that every thread spent on a core.",
+            "A thread that waits uses no core.",
+        ),
+        "answer = 2 * 3 + 2 * 0  # two threads, 3 s on a core each; waiting adds nothing",
+        "The wall-clock time is 7 s. CPU time can be shorter or longer: it is another quantity.",
+        difficulty=2,
+    ),
+    "05.my_dataset": Task(
+        "Write my_dataset(images, labels, batch) with tf.data: every image once an epoch with its "
+        "label, in batches, in an order that is new in each epoch and mixes the whole data. Keep "
+        "the last, smaller batch.",
+        input_pipeline(),
+        (
+            "tf.data.Dataset.from_tensor_slices((images, labels)) keeps both together.",
+            "shuffle(n) chooses among the next n images only. How large must n be?",
+            "What comes first, shuffle or batch?",
+        ),
+        """
+def my_dataset(images, labels, batch):
+    dataset = tf.data.Dataset.from_tensor_slices((images, labels))
+    return dataset.shuffle(len(images)).batch(batch).prefetch(tf.data.AUTOTUNE)
+""",
+        "With a buffer as large as the data every image can come at any place.",
+        difficulty=2,
+    ),
+    "05.bytes": Task(
+        "Two replicas add up the gradients of 101,770 float32 parameters. "
+        "How many bytes does each replica contribute to a step?",
+        number(407_080, "bytes"),
+        ("One gradient for each parameter, four bytes each.",),
+        "answer = 101_770 * 4",
+        "407 kB. A link of 10 GB/s moves them in 41 microseconds (modelled).",
+    ),
+    "05.fixed_cost": Task(
+        "A step computes for 0.3 ms on one device. On two replicas each computes half of that, and "
+        "communication and overhead add 0.6 ms. How many ms does the step take on two replicas?",
+        number(0.75, "ms", within=0.01),
+        ("Halve the computation.", "Then add the communication and the overhead, once."),
+        """
+computation = 0.3 / 2
+answer = computation + 0.6
+""",
+        "0.75 ms against 0.3 ms: two devices take 2.5 times as long, without any defect.",
+    ),
+    "05.my_cpu_seconds": Task(
+        "Write my_cpu_seconds(threads): what time.process_time() counts. threads has for each "
+        "thread a pair: the seconds in which it computes, and the seconds in which it waits.",
+        same_as(
+            lambda threads: sum(computes for computes, _ in threads),
+            ([(3, 4), (3, 4)],),
+            ([(1.5, 0)],),
+            ([(0, 9), (2, 1), (2, 1)],),
+        ),
+        ("A thread that waits uses no core.", "The threads are added up."),
+        """
+def my_cpu_seconds(threads):
+    return sum(computes for computes, waits in threads)
+""",
+        "Wall-clock time is another number: the threads compute side by side, and waiting counts.",
+    ),
+    "05.my_step": Task(
+        "Write my_step(compute, nbytes, bandwidth, overhead, replicas): the seconds of a step. The "
+        "replicas divide the computation; two or more also send nbytes over the link and have the "
+        "overhead.",
+        same_as(
+            lambda compute, nbytes, bandwidth, overhead, replicas: (
+                compute / replicas + (replicas > 1) * (nbytes / bandwidth + overhead)
+            ),
+            (0.0003, 407_080, 10e9, 0.0005, 1),
+            (0.0003, 407_080, 10e9, 0.0005, 2),
+            (0.5, 5e6, 1e9, 0.001, 8),
+        ),
+        ("One replica sends nothing.", "Bytes divided by bandwidth are seconds."),
+        """
+def my_step(compute, nbytes, bandwidth, overhead, replicas):
+    if replicas == 1:
+        return compute
+    return compute / replicas + nbytes / bandwidth + overhead
+""",
+        "Replicas gain only if the computation that they save is more than what they add.",
+        difficulty=2,
+    ),
+}

@@ -1,0 +1,172 @@
+"""The tasks of lecture 11: all-reduce in practice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from labkit.exercises.judges.answers import function, number
+from labkit.exercises.judges.program import more_bytes_than_a_ring, program
+from labkit.exercises.task import Task, Wrong
+from labkit.kinds import seconds_text
+
+if TYPE_CHECKING:
+    from labkit.collectives import Trace
+
+
+def _more_than_both(trace: Trace) -> Iterator[str]:
+    yield from more_bytes_than_a_ring(trace)
+    # So slow a link that 512 bytes take eight times as long as the latency.
+    seconds = float(trace.cost(latency=1e-6, bandwidth=64e6))
+    if seconds > 20.001e-6:
+        yield f"it takes {seconds_text(seconds)}, modelled; the target is 20 µs."
+
+
+def _examine_buckets(my_buckets: Callable[..., Any]) -> None:
+    for sizes, limit in (
+        ([4, 4, 4, 4], 8),
+        ([10, 1, 1, 1, 1], 3),
+        ([1, 2, 3], 100),
+        ([5], 5),
+        ([3, 3, 3, 3, 3], 7),
+    ):
+        rest, right = list(sizes), []
+        while rest:
+            bucket = [rest.pop(0)]
+            while rest and sum(bucket) < limit:
+                bucket.append(rest.pop(0))
+            right.append(bucket)
+        found = my_buckets(list(sizes), limit)
+        try:
+            found = [list(bucket) for bucket in found]
+        except TypeError:
+            raise Wrong(f"It returned {found!r}: return a list of lists.") from None
+        if found != right:
+            raise Wrong(f"Of the sizes {sizes} and a limit of {limit} it made {found}.")
+
+
+TASKS = {
+    "11.slow_link": Task(
+        "A ring of 16 ranks reduces a very large array. One link becomes four times slower: how "
+        "many times longer does the all-reduce take?",
+        number(4, "times", within=0.05),
+        ("Each chunk has to cross that link.", "Is there another way round it?"),
+        """
+steps, chunk, bandwidth = 2 * (16 - 1), 1.0, 1.0
+fast = steps * chunk / bandwidth
+slow = steps * chunk / (bandwidth / 4)  # in every step a chunk crosses the slow link
+answer = slow / fast
+""",
+        "The slowest link sets the pace: every chunk crosses it, and the other 15 links idle.",
+        difficulty=2,
+    ),
+    "11.crossover": Task(
+        "256 ranks, α = 2 µs, B = 50 GB/s. From how many MB on does a ring beat a binomial tree?",
+        number(3.527, "MB", within=0.02),
+        (
+            "A ring needs 2 (n - 1) steps of S / n bytes, a tree up and down 2 log2(n) steps of S "
+            "bytes.",
+            "A step of b bytes takes α + b / B. For which S do both take as long? (Or let "
+            "collectives.crossover compute it, in bytes.)",
+        ),
+        """
+from math import log2
+
+n, latency, bandwidth = 256, 2e-6, 50e9
+# 2 (n - 1) (latency + S / n / bandwidth) = 2 log2(n) (latency + S / bandwidth), solved for S:
+more_steps = (n - 1) - log2(n)
+more_arrays = log2(n) - (n - 1) / n
+answer = more_steps / more_arrays * latency * bandwidth / 1e6
+""",
+        "Below it the all-reduce is latency-bound, above it bandwidth-bound.",
+        difficulty=3,
+    ),
+    "11.both_targets": Task(
+        "Write my_all_reduce(comm, buffer) for 2, 4 and 8 ranks. On 8 ranks, with 64 float64 each, "
+        "no rank may send more than a ring would make it send (896 B), and with a latency of 1 µs "
+        "and 64 MB/s it may take 20 µs. The ring takes 28 µs.",
+        program(
+            "all_reduce",
+            _more_than_both,
+            ranks=(2, 4, 8),
+            elements=lambda ranks: (8 * ranks, ranks),
+        ),
+        (
+            "Exchange with a partner, rank ^ distance, and let the distance halve: 4, 2, 1. In "
+            "each step keep one half of what you have, and give the other half away.",
+            "Add what you receive to the half that you keep. After log2(n) steps each rank has "
+            "one finished n-th.",
+            "Then go back the same way: in reverse order send what you kept, and receive into "
+            "what you gave away.",
+        ),
+        """
+def my_all_reduce(comm, buffer):
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    kept, swaps = buffer, []
+    distance = ranks // 2
+    while distance >= 1:
+        partner = rank ^ distance
+        low, high = np.array_split(kept, 2)
+        kept, given = (low, high) if rank < partner else (high, low)
+        received = np.empty_like(kept)
+        comm.Sendrecv(given, dest=partner, recvbuf=received, source=partner)
+        kept += received
+        swaps.append((partner, kept, given))
+        distance //= 2
+    for partner, kept, given in reversed(swaps):
+        comm.Sendrecv(kept, dest=partner, recvbuf=given, source=partner)
+""",
+        "As few bytes as a ring in as few steps as a tree, up and down. It is called after Rolf "
+        "Rabenseifner, and MPI libraries use it for long arrays.",
+        difficulty=3,
+    ),
+    "11.buckets": Task(
+        "A network has 161 gradient tensors. Each all-reduce costs 50 µs before its first byte "
+        "moves. How many ms does it save to send them in 4 buckets?",
+        number(7.85, "ms", within=0.01),
+        ("The bytes are the same. How many all-reduces are saved?", "50 µs are 0.050 ms."),
+        """
+saved = 161 - 4  # all-reduces
+answer = saved * 0.050
+""",
+        "Most tensors are small: in buckets the bytes are the same, at fewer latencies.",
+    ),
+    "11.exposed": Task(
+        "A backward pass of 100 ms fills ten equal buckets, one after the other at an even pace. "
+        "The all-reduce of a bucket takes 8 ms and overlaps with the backward pass. How many ms "
+        "after the backward pass is the last one done?",
+        number(8, "ms"),
+        ("A bucket is full every 10 ms. Is the link ever behind?", "When is the last one full?"),
+        """
+link_is_free = 0
+for bucket in range(1, 11):
+    full = 10 * bucket  # ms after the begin of the backward pass
+    link_is_free = max(full, link_is_free) + 8
+answer = link_is_free - 100
+""",
+        "72 of 80 ms are hidden by the overlap. Only the last bucket is exposed.",
+        difficulty=2,
+    ),
+    "11.my_buckets": Task(
+        "Write my_buckets(sizes, limit): put gradients, given by their sizes in the order in which "
+        "the backward pass makes them, into buckets. A bucket is closed as soon as it holds limit "
+        "or more; the last one may hold less. Return a list of lists of sizes.",
+        function(_examine_buckets),
+        (
+            "Go through the sizes and keep one open bucket.",
+            "Close it when its sum is at least the limit. What is open at the end?",
+        ),
+        """
+def my_buckets(sizes, limit):
+    buckets, bucket = [], []
+    for size in sizes:
+        bucket.append(size)
+        if sum(bucket) >= limit:
+            buckets.append(bucket)
+            bucket = []
+    return buckets + [bucket] if bucket else buckets
+""",
+        "All ranks follow the same rule, so they send the same buckets in the same order.",
+        difficulty=2,
+    ),
+}
