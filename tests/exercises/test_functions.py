@@ -81,6 +81,7 @@ def _config(cluster=WORKERS, **task):
             ["one rank has 0 images"],
         ),
         ("14.count_primes", "return 1200", ["4800 together, too many"]),
+        ("14.count_primes", "return 0 if rank else 2262", ["rank has done most"]),
         ("14.count_primes", "return 1 / (rank - 2)", ["ank 2", "ZeroDivisionError"]),
         ("16.hosts", ["gpu5", "node01", "node02", "node03", "node07"], ["in the order"]),
         ("16.my_config", _one_each, ["it names 2 tasks"]),
