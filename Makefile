@@ -9,6 +9,8 @@ PYTHON ?=
 TENSORFLOW ?=
 ARGS ?=
 NAMES ?=
+ROWS ?=
+ONLY ?=
 # On 2 cores: with two processes a fifth of the time nobody works, since tests also wait. 4 GB of memory.
 JOBS ?= 3
 export TENSORFLOW
@@ -82,6 +84,10 @@ browser: setup-test ## run the notebooks, the panel and the player in JupyterLab
 .PHONY: stress
 stress: setup-test ## the tests that repeat, enlarge and race
 	@$(PYTEST) -m stress $(ARGS)
+
+.PHONY: vary
+vary: setup-test ## notebooks and exercises under varied conditions (ROWS="digits busy" for some, ROWS=list)
+	@JOBS=$(JOBS) $(BIN)/python .ci/vary.py $(ROWS) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 .PHONY: bench
 bench: setup-test ## labkit against its peers (ARGS=--quick: each under a minute)

@@ -1,9 +1,8 @@
 """For all tests: slow files first, few measuring rounds. For notebooks: what nbval does not do.
 
 nbval waits for a reply as long as its cell timeout says (2000 s), even when the kernel is dead.
-Here a dead kernel is a failure within a second, a cell has 180 s unless a tag such as `timeout-600`
-gives it more or less, a notebook that never ran is a failure, and every process of a kernel ends
-with it.
+Here a dead kernel is a failure within a second, a cell has 15 minutes, a notebook that never ran is
+a failure, and every process of a kernel ends with it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from nbval import plugin as nbval_plugin
 from nbval.kernel import RunningKernel
 
 from labkit.cluster.network import private_network_refused
-from labkit.publish import CELL_SECONDS, seconds_of
+from labkit.publish import CELL_SECONDS
 
 ROOT = Path(__file__).parent
 collect_ignore = ["notebooks/glossary.ipynb"]  # it has no code
@@ -231,16 +230,3 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.fail(
             "It was saved without having run: `make notebooks` runs and saves it.", pytrace=False
         )
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """A tag such as `timeout-600` gives one cell its own time."""
-    if not isinstance(item, nbval_plugin.IPyNbCell):
-        return (yield)
-    usual = item.config.option.nbval_cell_timeout
-    item.config.option.nbval_cell_timeout = seconds_of(item.cell, usual)
-    try:
-        return (yield)
-    finally:
-        item.config.option.nbval_cell_timeout = usual

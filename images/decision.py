@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from labkit.memory.recommend import CHOICES, QUESTIONS
+from labkit.choosing.choices import CHOICES
+from labkit.choosing.questions import QUESTIONS
 from labkit.views.decision_tree import tree_board
 from labkit.views.sketch import Sketch
 

@@ -68,14 +68,22 @@ def _name(cls: type) -> str:
 
 
 def _typed(hint: Any, value: Any) -> Any:
-    """What JSON made of a value, as the type that it had."""
-    arguments = typing.get_args(hint)
+    """What JSON made of a value, as the type that it had; TypeError if it cannot have been that."""
+    kind, arguments = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         fields = typing.get_type_hints(hint)
         return hint(**{name: _typed(fields[name], value[name]) for name in fields})
-    if typing.get_origin(hint) is dict:
+    if kind is dict:
         return {key: _typed(arguments[1], item) for key, item in value.items()}
-    if typing.get_origin(hint) is tuple:
+    if kind is tuple:
         types = itertools.repeat(arguments[0]) if arguments[-1] is Ellipsis else arguments
         return tuple(map(_typed, types, value))
+    if type(None) in arguments:  # int | None
+        return None if value is None else _typed(arguments[0], value)
+    # A Literal has its values as arguments; JSON writes a whole float as 3.0, people write 3.
+    allowed = (
+        value in arguments if arguments else isinstance(value, (hint, *[int] * (hint is float)))
+    )
+    if not allowed:
+        raise TypeError(f"{value!r} where {getattr(hint, '__name__', hint)} is needed")
     return value

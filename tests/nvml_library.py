@@ -68,7 +68,7 @@ def built(folder: Path, *, old: bool = False) -> Path:
     library = folder / "libnvidia-ml.so.1"
     flags = ["-O2", "-shared", "-fPIC", "-Wall", "-Werror", *(["-DOLD"] if old else [])]
     command = [compiler, *flags, "-o", library, SOURCE, "-lm"]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=300)
     return folder
 
 

@@ -33,7 +33,7 @@ def test_help_and_version_load_nothing_heavy():
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert f"labkit {labkit.__version__}" in done.stdout
@@ -98,6 +98,6 @@ def test_a_reader_that_stops_early_is_no_fault():
     program = "from labkit import cli; cli.main(['progress'])"
     done = subprocess.run(
         ["bash", "-c", '"$0" -c "$1" | true; exit ${PIPESTATUS[0]}', sys.executable, program],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

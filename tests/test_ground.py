@@ -98,6 +98,7 @@ def test_what_is_written_is_read_again(tmp_path_factory, example):
         ('"labkit": 1', '"labkit": 2'),
         ("kinds.Kind", "kinds.Colour"),
         ('"source"', '"sauce"'),
+        ('"here"', "7"),
         ("}", ""),
         (": {", ": [{"),
     ],

@@ -162,7 +162,7 @@ def make_setup(clone, *arguments):
     environment = {"PATH": f"{clone / 'bin'}{os.pathsep}{tools}", "HOME": str(clone)}
     command = ["make", "setup", *arguments]
     return subprocess.run(
-        command, cwd=clone, env=environment, capture_output=True, text=True, timeout=60
+        command, cwd=clone, env=environment, capture_output=True, text=True, timeout=300
     )
 
 

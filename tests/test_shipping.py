@@ -32,7 +32,7 @@ def in_another_python(packed):
         "sys.stdout.buffer.write(pack(function(2, *args), 'it'))"
     )
     answer = subprocess.run(
-        [sys.executable, "-c", code], input=packed, capture_output=True, timeout=60, check=False
+        [sys.executable, "-c", code], input=packed, capture_output=True, timeout=300, check=False
     )
     assert answer.returncode == 0, answer.stderr.decode()
     return unpack(answer.stdout)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 
 import pytest
 
-from labkit.time_limit import TimeLimit, time_limit
+from labkit import time_limit as module
+from labkit.time_limit import TimeLimit, ended_within, time_limit
 
 
 def test_a_program_that_never_ends_is_stopped_even_if_it_swallows_errors():
@@ -36,6 +38,19 @@ sys.settrace(lambda frame, event, argument: None)
 print(sum(map(lambda n: n, range(9))))
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
     )
     assert done.stdout == "36\n", done.stderr
+
+
+def test_time_without_a_core_does_not_count(monkeypatch):
+    done, lost = threading.Event(), iter([0.0, 1000.0])
+
+    def without_core(thread):
+        seconds = next(lost)
+        if seconds:
+            done.set()
+        return seconds
+
+    monkeypatch.setattr(module, "without_core", without_core)
+    assert ended_within(0.01, done, threading.get_native_id())

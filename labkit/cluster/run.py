@@ -32,6 +32,7 @@ from labkit.cluster.failures import (
 )
 from labkit.cluster.output import Output, OutputLine
 from labkit.kinds import LabError
+from labkit.time_limit import slowdown
 
 __all__ = ["Outcome", "RunHandle"]
 
@@ -109,7 +110,7 @@ class RunHandle:
 
     def wait_for(self, text: str, rank: int | None = None, timeout: float = 30.0) -> OutputLine:
         """The first line of a rank, or of any, that has this text in it."""
-        until = time.monotonic() + timeout
+        until = time.monotonic() + slowdown() * timeout
         while True:
             line = self.output.find(text, rank)
             if line is not None:
@@ -136,16 +137,19 @@ class RunHandle:
         self._engine.signal(self._living(rank), "pause")
 
     def finish(self, timeout: float = 60.0) -> Outcome:
-        """Wait at most so many seconds for the end. A fault of the run is in the outcome."""
+        """Wait at most so many seconds for the end, on a busy machine in proportion longer.
+
+        A fault of the run is in the outcome.
+        """
         timeout = number("timeout", timeout, above=0)
-        called = time.monotonic()
+        called, slower = time.monotonic(), slowdown()
         try:
             while self._outcome is None:
-                now, limit = time.monotonic(), max(called, self._began) + timeout
+                now, limit = time.monotonic(), max(called, self._began) + slower * timeout
                 missing = [rank for rank in self._ranks if rank not in self._started]
                 if self._is_over():
                     self._conclude()
-                elif missing and now >= called + self._start:
+                elif missing and now >= called + slower * self._start:
                     verb = "has" if len(missing) == 1 else "have"
                     late = f"{listed(missing)} {verb} not started in {self._start:g} s."
                     self._conclude(late, EARLY)

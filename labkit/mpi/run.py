@@ -20,6 +20,7 @@ from typing import Any
 from labkit.kinds import LabError, bytes_text
 from labkit.mpi.gforker import clear, command_for
 from labkit.shipping import pack_program
+from labkit.time_limit import slowdown
 
 MOST_PROCESSES = 64  # processes on one machine
 START = 60.0  # seconds that mpiexec may take to start the ranks
@@ -90,11 +91,12 @@ def run_processes(
 ) -> list[Any]:
     """What `program(comm, buffer, **options)` leaves in each rank's buffer.
 
-    `comm` is mpi4py's COMM_WORLD. Programs that do not end are stopped after `timeout` seconds;
-    `describe(rank, exception, program)` is the sentence for one that raises.
+    `comm` is mpi4py's COMM_WORLD. Programs that do not end are stopped after `timeout` seconds,
+    on a busy machine later; `describe(rank, exception, program)` is the sentence for one that
+    raises.
     """
-    ranks = len(buffers)
-    job = pack_program(program, (options, timeout, describe))
+    ranks, slower = len(buffers), slowdown()
+    job = pack_program(program, (options, slower * timeout, describe))
     with tempfile.TemporaryDirectory(prefix="labkit-mpi-") as name:
         folder = Path(name)
         (folder / "job").write_bytes(job)
@@ -109,7 +111,7 @@ def run_processes(
                 env=environment(), start_new_session=True,
             )  # fmt: skip
         try:
-            until = time.monotonic() + timeout + START
+            until = time.monotonic() + slower * (timeout + START)
             while process.poll() is None and time.monotonic() < until:
                 at = [_position(folder, rank) for rank in range(ranks)]
                 if all(path.exists() for path in results):

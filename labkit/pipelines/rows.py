@@ -8,15 +8,29 @@ labkit.kinds.LabError: Rank 1 has B of micro-batch 0 before its F. Move that B b
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from labkit.kinds import LabError
 
-__all__ = ["KINDS", "Piece", "Rows", "Run", "checked", "chunk_of", "count", "in_order", "short"]
+__all__ = [
+    "KINDS",
+    "Piece",
+    "Rows",
+    "Run",
+    "StagePath",
+    "checked",
+    "chunk_of",
+    "count",
+    "in_order",
+    "round_robin",
+    "short",
+]  # fmt: skip
 
 Piece: TypeAlias = tuple[str | int, ...]  # ("F", 3), or with several chunks on a rank ("F", 3, 1)
 Rows: TypeAlias = list[list[Piece]]
+# The (rank, chunk) of each stage of the model, in the order in which a micro-batch meets them.
+StagePath: TypeAlias = tuple[tuple[int, int], ...]
 KINDS = ("F", "B", "W")
 
 
@@ -46,8 +60,17 @@ def count(rows: Rows) -> tuple[int, int]:
     return micro_batches, 1 + max(chunk_of(piece) for row in rows for piece in row)
 
 
-def checked(rows: Any) -> Rows:
-    """A copy of the rows, each with each of its pieces once, and F, B and W in this order."""
+def round_robin(rows: Rows) -> tuple[StagePath, ...]:
+    """The usual path: stage k of the model is on rank k mod p."""
+    chunks = range(count(rows)[1])
+    return (tuple((rank, chunk) for chunk in chunks for rank in range(len(rows))),)
+
+
+def checked(rows: Any, paths: Sequence[StagePath] = ()) -> tuple[Rows, tuple[StagePath, ...]]:
+    """A copy of the rows, each with each of its pieces once, and F, B and W in this order.
+
+    And the paths: micro-batch m takes path m mod their number.
+    """
     try:
         found = [[_piece(rank, piece) for piece in row] for rank, row in enumerate(rows)]
     except TypeError:
@@ -61,16 +84,19 @@ def checked(rows: Any) -> Rows:
     end = 2 + (chunks > 1)  # of a piece: all of them name their chunk, or none does
     found = [[(*piece, 0)[:end] for piece in row] for row in found]
     kinds = KINDS if any(piece[0] == "W" for row in found for piece in row) else KINDS[:2]
+    paths = tuple(map(tuple, paths)) or round_robin(found)
     for rank in range(len(found)):
-        _check_row(rank, found, ([(kind, m, chunk)[:end] for kind in kinds]
-                                 for m in range(size) for chunk in range(chunks)))  # fmt: skip
-    return found
+        mine = [[chunk for owner, chunk in path if owner == rank] for path in paths]
+        wanted = ([(kind, m, chunk)[:end] for kind in kinds]
+                  for m in range(size) for chunk in mine[m % len(paths)])  # fmt: skip
+        _check_row(rank, found, wanted)
+    return found, paths
 
 
-def in_order(rows: Rows) -> list[Run]:
+def in_order(rows: Rows, paths: tuple[StagePath, ...]) -> list[Run]:
     """All pieces in an order in which each comes after what it needs."""
-    size, chunks = count(rows)
-    pieces = [_runs(rank, rows, size, chunks) for rank in range(len(rows))]
+    size, _ = count(rows)
+    pieces = [_runs(rank, row, paths, size) for rank, row in enumerate(rows)]
     done: set[int] = {-1}
     waiting: dict[int, int] = {}  # which rank waits for a piece
     reached = [0] * len(rows)
@@ -130,21 +156,27 @@ def _check_row(rank: int, rows: Rows, wanted: Iterable[Iterable[Piece]]) -> None
             )
 
 
-def _runs(rank: int, rows: Rows, size: int, chunks: int) -> list[Run]:
+def _runs(rank: int, row: list[Piece], paths: tuple[StagePath, ...], size: int) -> list[Run]:
     """The row in numbers: 3 kinds of M micro-batches for the first stage, then the second."""
-    ranks, stage_size, found = len(rows), 3 * size, []
-    steps = {}  # from the number of a piece of this kind and chunk to that of what it needs
-    for stage in range(rank, ranks * chunks, ranks):
-        is_last = stage == ranks * chunks - 1
-        # F takes the previous stage's F; B the next one's B, or the last its own F; W its own B.
-        needs = (-stage_size if stage else 0, -size if is_last else stage_size, -size)
-        for kind, name in enumerate(KINDS):
-            steps[name, stage // ranks] = kind, stage * stage_size + kind * size, needs[kind]
-    for piece in rows[rank]:
-        kind, number, step = steps[str(piece[0]), chunk_of(piece)]
-        number += int(piece[1])
-        crosses = ranks > 1 and abs(step) == stage_size
-        found.append(Run(rank, kind, number, number + step if step else -1, crosses))
+    found, stage_size = [], 3 * size
+    # By path, kind and chunk: the kind, the number, the step to what it needs, whether it crosses.
+    steps: dict[tuple[int, str, int], tuple[int, int, int, bool]] = {}
+    for which, path in enumerate(paths):
+        for stage, (owner, chunk) in enumerate(path):
+            if owner != rank:
+                continue
+            # F takes the previous stage's F; B the next one's B, or the last its own F; W its B.
+            is_last = stage == len(path) - 1
+            sources = (path[stage - 1] if stage else path[0], path[stage + (not is_last)])
+            needs = (-stage_size if stage else 0, -size if is_last else stage_size, -size)
+            crosses = (sources[0][0] != rank, sources[1][0] != rank, False)
+            for kind, name in enumerate(KINDS):
+                number = stage * stage_size + kind * size
+                steps[which, name, chunk] = kind, number, needs[kind], crosses[kind]
+    for piece in row:
+        m = int(piece[1])
+        kind, number, step, crossing = steps[m % len(paths), str(piece[0]), chunk_of(piece)]
+        found.append(Run(rank, kind, number + m, number + m + step if step else -1, crossing))
     return found
 
 
@@ -171,5 +203,5 @@ def _deadlock(rows: Rows, pieces: list[list[Run]], reached: list[int]) -> LabErr
 
 def _words(rank: int, piece: Piece, rows: Rows) -> str:
     chunk = chunk_of(piece)
-    where = f" of chunk {chunk} (stage {chunk * len(rows) + rank})"
+    where = f" of chunk {chunk}"
     return f"{piece[0]} of micro-batch {piece[1]}{where if count(rows)[1] > 1 else ''}"

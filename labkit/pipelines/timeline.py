@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from labkit.arguments import number
 from labkit.kinds import Kind, LabError, measured, modelled, percent_text
-from labkit.pipelines.rows import Piece, Run, checked, count, in_order, short
+from labkit.pipelines.rows import Piece, Run, StagePath, checked, count, in_order, short
 from labkit.plain import write_text
 
 if TYPE_CHECKING:
@@ -34,14 +34,22 @@ CLOCK = "a piece starts when its rank is free and its input is there"
 
 @dataclass(frozen=True)
 class Schedule:
-    """`rows[r]` lists the pieces of rank r, in order. Without W, a B is the whole backward pass."""
+    """`rows[r]` lists the pieces of rank r, in order. Without W, a B is the whole backward pass.
+
+    `paths` places the stages where they are not on the ranks in turn: a path lists the (rank,
+    chunk) of each stage, and micro-batches take the paths in turn. ZB-V goes down and up again, on
+    DualPipe's two paths every second micro-batch begins at the last rank.
+    """
 
     rows: list[list[Piece]]
     name: str = "own schedule"
     note: str = ""
+    paths: tuple[StagePath, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", checked(self.rows))
+        rows, paths = checked(self.rows, self.paths)
+        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "paths", paths)
         _ = self.order  # or it deadlocks
 
     @property
@@ -59,10 +67,15 @@ class Schedule:
         """Chunks of the model on each rank."""
         return count(self.rows)[1]
 
+    @property
+    def parts(self) -> float:
+        """Stages that a micro-batch meets, for each rank: what a rank's time is divided by."""
+        return len(self.paths[0]) / self.stages
+
     @cached_property
     def order(self) -> list[Run]:
         """All pieces in an order in which each comes after what it needs."""
-        return in_order(self.rows)
+        return in_order(self.rows, self.paths)
 
     @property
     def title(self) -> str:
@@ -89,7 +102,7 @@ class Schedule:
                 held[0] += {"F": 1, "B": -1, "W": 0}[str(piece[0])]
                 held[1] += {"F": 0, "B": int(self.has_weights), "W": -1}[str(piece[0])]
                 most = max(most, held[0] * before_backward + held[1] * before_weights)
-            share = most / self.chunks
+            share = most / self.parts
             found.append(int(share) if share == int(share) else share)
         return found
 
@@ -215,16 +228,17 @@ class Timeline:
 
 def _play(schedule: Schedule, forward: Any, backward: Any, weight: Any, hop: float) -> Timeline:
     """The clock."""
-    ranks, chunks = schedule.stages, schedule.chunks
+    ranks = schedule.stages
     fs, bs = _times("forward", forward, ranks), _times("backward", backward, ranks)
     ws = [0.0] * ranks if weight is None else _times("weight", weight, ranks)
     if schedule.has_weights and weight is None:
         bs = ws = [one / 2 for one in bs]
     elif not schedule.has_weights:
         bs = [b + w for b, w in zip(bs, ws, strict=True)]
-    seconds = [[one / chunks for one in times] for times in (fs, bs, ws)]
+    seconds = [[one / schedule.parts for one in times] for times in (fs, bs, ws)]
     number("hop", hop, at_least=0)
-    ended = [0.0] * (3 * ranks * chunks * schedule.microbatches + 1)  # the last one for needs -1
+    pieces = 3 * len(schedule.paths[0]) * schedule.microbatches
+    ended = [0.0] * (pieces + 1)  # the last one for needs -1
     free = [0.0] * ranks
     starts: list[list[float]] = [[] for _ in range(ranks)]
     ends: list[list[float]] = [[] for _ in range(ranks)]

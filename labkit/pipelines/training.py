@@ -13,6 +13,8 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from labkit.arguments import whole
+from labkit.kinds import LabError
+from labkit.pipelines.rows import round_robin
 from labkit.pipelines.timeline import Schedule
 
 __all__ = ["Rank", "initial_weights", "rehearse", "serial_weights", "train"]
@@ -125,6 +127,8 @@ def train(
 ) -> Rank:
     """Train the stages of this rank, whose weights are `buffer`, in place."""
     whole("steps", steps, at_least=1)
+    if schedule.paths != round_robin(schedule.rows):
+        raise LabError("train(...) needs stage k on rank k mod p: use a schedule without paths=.")
     last = schedule.stages * schedule.chunks - 1
     stages = [chunk * schedule.stages + comm.Get_rank() for chunk in range(schedule.chunks)]
     layers = [Layer(one, relu=k < last) for one, k in zip(buffer, stages, strict=True)]

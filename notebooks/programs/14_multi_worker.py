@@ -122,7 +122,7 @@ def start_workers(count, folder, epochs):
         command = [sys.executable, __file__, folder, str(epochs)]
         workers.append(subprocess.Popen(command, env=environment))
     try:
-        if any(worker.wait(timeout=120) for worker in workers):
+        if any(worker.wait(timeout=600) for worker in workers):
             raise SystemExit("A worker failed; its message is above.")
     finally:
         for worker in workers:

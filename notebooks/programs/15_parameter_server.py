@@ -129,7 +129,7 @@ def start_all():
         command = [sys.executable, __file__]
         processes.append(subprocess.Popen(command, env=environment))
     try:
-        if processes[0].wait(timeout=120):
+        if processes[0].wait(timeout=600):
             raise SystemExit("The chief failed; its message is above.")
     finally:
         for process in processes:

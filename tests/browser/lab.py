@@ -45,7 +45,7 @@ FOLDERS = {
     "JUPYTERLAB_SETTINGS_DIR": "settings",
     "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
 }
-STARTING_SECONDS = 120
+STARTING_SECONDS = 600
 PAGE = (Path(__file__).parent / "page.js").read_text(encoding="utf-8")
 
 

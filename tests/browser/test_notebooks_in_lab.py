@@ -14,7 +14,7 @@ from tests.browser.lab import Lab
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
-SECONDS = 300  # for one notebook
+SECONDS = 1500  # for one notebook
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ def marked(mark):
     return found
 
 
-def gone(mark, *but, timeout=60.0):
+def gone(mark, *but, timeout=300):
     """Whether nothing carries the mark, but for these; it may take a moment."""
     until = time.monotonic() + timeout
     while marked(mark) - set(but):

@@ -127,7 +127,7 @@ class PrivateSlurm:
             env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=300,
         )
         return done.stdout
 

@@ -284,7 +284,7 @@ with labkit.cluster(ranks=12) as c:
 
 def test_ranks_start_also_where_too_few_files_may_be_open_for_their_sockets():
     command = [sys.executable, "-c", FEW_FILES]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     assert found.stdout.startswith("66\n"), found
     assert "ulimit" in found.stdout
 

@@ -97,6 +97,11 @@ def test_waiting_for_words_that_never_come_has_an_end(four):
         handle.wait_for("never", rank=1)
 
 
+def test_on_a_busy_machine_ranks_have_more_time(four, monkeypatch):
+    monkeypatch.setattr("labkit.cluster.run.slowdown", lambda: 1e6)
+    assert four.run(lambda rank: max(range(10**7)), timeout=1e-4)
+
+
 def test_ranks_that_do_not_start_in_time_are_named():
     with labkit.cluster(ranks=2, keep_warm=True):
         pass  # its fork server has started

@@ -30,7 +30,7 @@ class Kernel:
         self.manager.start_kernel(cwd=str(ROOT), env=environment)
         self.client = self.manager.blocking_client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
+        self.client.wait_for_ready(timeout=300)
 
     def run(self, code, until=None):
         """What the cell writes (to its end, or until these words) and the name of its error."""
@@ -41,7 +41,7 @@ class Kernel:
         """What the cell writes from now on, and the name of its error."""
         text, fault = "", None
         while until is None or not re.search(until, text):
-            message = self.client.get_iopub_msg(timeout=60)
+            message = self.client.get_iopub_msg(timeout=300)
             if message["parent_header"].get("msg_id") != self.request:
                 continue
             content = message["content"]

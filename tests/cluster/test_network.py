@@ -41,7 +41,7 @@ with labkit.cluster(ranks=1) as c:
 """
     # A user namespace whose limit of further namespaces is 0.
     command = ["unshare", "-Ur", "sh", "-c", f'{LIMITED}"$0" -c "$1"', sys.executable, program]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if "unshare" in answer.stderr:
         pytest.skip(f"no user namespace can be made: {answer.stderr}")
     first, second, third, *_ = answer.stdout.splitlines()

@@ -70,7 +70,7 @@ def test_what_was_solved_stays_solved_in_another_process(file):
     environment = {"PYTHONPATH": str(labkit.__path__[0] + "/..")}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=file.parent, env=environment, capture_output=True,
-        text=True, timeout=60, check=True,
+        text=True, timeout=300, check=True,
     )  # fmt: skip
     lines = [line.split() for line in done.stdout.splitlines()]
     assert row_of(NAME, 1, 1) in lines

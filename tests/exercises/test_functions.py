@@ -128,7 +128,7 @@ def test_the_kernel_outlives_exceptions_and_waiting_for_ever(tmp_path):
         "labkit.my_progress()",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": tmp_path}}).execute()
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tmp_path}}).execute()
     verdict, stopped, progress = (notebook.cells[n].outputs[0] for n in (1, 3, 4))
     assert "It raised ZeroDivisionError" in verdict.data["text/plain"]
     assert "was not done" in stopped.text

@@ -33,7 +33,7 @@ def read(library):
         seen = {"LD_LIBRARY_PATH": str(library), "NVML_SCENE": scene, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", program]
         done = subprocess.run(
-            command, env={**kept, **seen, **environment}, capture_output=True, timeout=60
+            command, env={**kept, **seen, **environment}, capture_output=True, timeout=300
         )
         assert done.returncode == 0, done.stderr
         return pickle.loads(done.stdout)

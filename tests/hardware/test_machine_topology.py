@@ -54,7 +54,7 @@ def read(library):
         )
         seen = {"LD_LIBRARY_PATH": str(library), "NVML_SCENE": scene, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", program, str(root)]
-        done = subprocess.run(command, env={**os.environ, **seen}, capture_output=True, timeout=60)
+        done = subprocess.run(command, env={**os.environ, **seen}, capture_output=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return pickle.loads(done.stdout)
 

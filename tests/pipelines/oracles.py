@@ -26,19 +26,19 @@ def peak(name, p, m, v, rank):
     }[name]
 
 
-def longest_path(rows, seconds, hop):
+def longest_path(rows, paths, seconds, hop):
     """Starts by (rank, place): raised until every piece is late enough for all that it needs."""
-    ranks = len(rows)
-    places = {}
-    for rank, row in enumerate(rows):
-        for place, (kind, m, *chunk) in enumerate(row):
-            places[kind, m, (chunk[0] if chunk else 0) * ranks + rank] = rank, place
-    stages = 1 + max(stage for *_, stage in places)
+    places = {
+        (kind, m, paths[m % len(paths)].index((rank, chunk[0] if chunk else 0))): (rank, place)
+        for rank, row in enumerate(rows)
+        for place, (kind, m, *chunk) in enumerate(row)
+    }
     edges = []
     for (kind, m, stage), (rank, place) in places.items():
         edges += [((rank, place - 1), (rank, place))] * (place > 0)
         before = {"F": ("F", m, stage - 1), "B": ("B", m, stage + 1), "W": ("B", m, stage)}[kind]
-        before = ("F", m, stage) if kind == "B" and stage == stages - 1 else before
+        if kind == "B" and stage == len(paths[0]) - 1:
+            before = ("F", m, stage)
         edges += [(places[before], (rank, place))] if before in places else []
     starts = dict.fromkeys(places.values(), 0.0)
     changed = True

@@ -95,10 +95,12 @@ def test_with_a_hop_1f1b_waits_in_its_steady_phase_and_gpipe_does_not():
 @st.composite
 def runnable(draw):
     """Rows of a random order in which each piece comes after what it needs."""
-    p, m, v = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(1, 2))
+    p, m = draw(st.integers(1, 4)), draw(st.integers(2, 4))
+    down, up = ([(rank, chunk) for rank in range(p)] for chunk in (0, 1))
+    paths = draw(st.sampled_from([[down], [down + up], [down + up[::-1]], [down, up[::-1]]]))
     weights, pick = draw(st.booleans()), random.Random(draw(st.integers(0, 10**6)))
     kinds = "FBW" if weights else "FB"
-    open_ = {(k, i, s) for k in kinds for i in range(m) for s in range(p * v)}
+    open_ = {(k, i, s) for k in kinds for i in range(m) for s in range(len(paths[0]))}
     rows = [[] for _ in range(p)]
     while open_:
 
@@ -109,22 +111,22 @@ def runnable(draw):
 
         kind, i, s = pick.choice(sorted(filter(ready, open_)))
         open_.remove((kind, i, s))
-        rows[s % p].append((kind, i) if v == 1 else (kind, i, s // p))
-    return rows
+        rank, chunk = paths[i % len(paths)][s]
+        rows[rank].append((kind, i, chunk))
+    return pipelines.Schedule(rows, paths=paths)
 
 
 @settings(max_examples=60, deadline=None)
 @given(runnable(), st.lists(st.floats(0.1, 3), min_size=12, max_size=12), st.floats(0, 1))
-def test_any_schedule_that_can_run_takes_its_longest_path(rows, times, hop):
-    s = pipelines.Schedule(rows)
-    p = s.stages
+def test_any_schedule_on_any_placement_takes_its_longest_path(s, times, hop):
+    rows, p, parts = s.rows, s.stages, len(s.paths[0]) / s.stages
     forward, backward, weight = times[:p], times[4 : 4 + p], times[8 : 8 + p]
     t = s.timeline(forward, backward, weight=weight, hop=hop)
     if not s.has_weights:
         backward = [b + w for b, w in zip(backward, weight, strict=True)]
     seconds = {"F": forward, "B": backward, "W": weight}
-    seconds = {kind: [one / s.chunks for one in found] for kind, found in seconds.items()}
-    starts = oracles.longest_path(rows, seconds, hop)
+    seconds = {kind: [one / parts for one in found] for kind, found in seconds.items()}
+    starts = oracles.longest_path(rows, s.paths, seconds, hop)
     for (rank, place), start in starts.items():
         assert t.starts[rank][place] == pytest.approx(start)
     last = "W" if s.has_weights else "B"
@@ -132,7 +134,19 @@ def test_any_schedule_that_can_run_takes_its_longest_path(rows, times, hop):
         begin = [t.starts[rank][i] for i, one in enumerate(row) if one[0] == "F"]
         end = [t.ends[rank][i] for i, one in enumerate(row) if one[0] == last]
         held = max(sum(b <= now for b in begin) - sum(e <= now for e in end) for now in begin)
-        assert t.peak_activations[rank] == pytest.approx(held / s.chunks)
+        assert t.peak_activations[rank] == pytest.approx(held / parts)
+
+
+def test_zb_v_turns_at_the_last_rank_without_a_message_and_dualpipe_begins_at_both_ends():
+    down, up = ([(rank, chunk) for rank in range(3)] for chunk in (0, 1))
+    row = [("F", 0, 0), ("F", 0, 1), ("B", 0, 1), ("B", 0, 0)]
+    v = pipelines.Schedule([row] * 3, paths=[down + up[::-1]]).timeline(2.0, 4.0, hop=0.5)
+    assert (v.ends[0][1], v.total) == (6 * 1.0 + 4 * 0.5, 6 * 3.0 + 8 * 0.5)
+    first = [("F", 0, 0), ("F", 1, 1), ("B", 1, 1), ("B", 0, 0)]
+    last = [("F", 1, 1), ("F", 0, 0), ("B", 0, 0), ("B", 1, 1)]
+    dual = pipelines.Schedule([first, first, last], paths=[down, up[::-1]]).timeline(1.0, 2.0)
+    assert [row[0] for row in dual.starts] == [0.0, 1.0, 0.0]
+    assert dual.peak_activations == [2, 2, 2]  # stages of the size of a rank's, two copies of each
 
 
 GOOD = pipelines.schedule("1f1b", stages=3, microbatches=4).rows
@@ -165,7 +179,7 @@ def swap(rank, i, j):
         ([("F", 0), ("B", 0)], ["Rank 0", "'F'"]),
         (
             [[("F", 0, 0), ("F", 0, 1), ("B", 0, 0), ("B", 0, 1)]],
-            ["deadlock", "B of micro-batch 0", "stage 1"],
+            ["deadlock", "B of micro-batch 0", "chunk 1"],
         ),
         (
             [[("F", 0), ("B", 0), ("F", 1), ("B", 1)], [("F", 1), ("F", 0), ("B", 0), ("B", 1)]],

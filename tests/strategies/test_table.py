@@ -12,7 +12,7 @@ from labkit.strategies.table import CASES, SAME, Case, run_case
 from labkit.strategies.tf_errors import short_error
 
 
-def row_of(train, timeout=30.0, **more):
+def row_of(train, timeout=300, **more):
     case = Case("planted", "here", "one step", dict, train, **more)
     return run_case(case, [np.zeros(3)], timeout)[0]
 

@@ -87,7 +87,7 @@ class Kernel:
         self.manager.start_kernel(cwd=str(ROOT))
         self.client = self.manager.blocking_client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
+        self.client.wait_for_ready(timeout=300)
         self.run("import time, labkit")
 
     def run(self, code):
@@ -167,7 +167,7 @@ def test_a_kernel_that_runs_a_cell_with_a_panel_is_shown_as_busy(kernel):
     request = kernel.client.execute(
         "with labkit.panel() as panel:\n    print('now')\n    time.sleep(2.5)"
     )
-    while kernel.client.get_iopub_msg(timeout=20)["content"].get("text") != "now\n":
+    while kernel.client.get_iopub_msg(timeout=300)["content"].get("text") != "now\n":
         pass
     subshell = kernel.client.session.msg("create_subshell_request", {})
     kernel.client.control_channel.send(subshell)
@@ -213,7 +213,7 @@ def test_an_interrupt_ends_the_cell_and_the_panel(kernel):
         "except KeyboardInterrupt:\n"
         "    pass\n"
     )
-    while "running" not in kernel.client.get_iopub_msg(timeout=60)["content"].get("text", ""):
+    while "running" not in kernel.client.get_iopub_msg(timeout=300)["content"].get("text", ""):
         pass
     kernel.manager.interrupt_kernel()
     kernel.until_idle(request)

@@ -42,7 +42,7 @@ def recording_of(folder, *program, **more):
 def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recorded")
     file, running = recording_of(folder, sys.executable, "-c", PROGRAM)
-    out, said = running.communicate(timeout=60)
+    out, said = running.communicate(timeout=300)
     return file, running.returncode, out, said
 
 
@@ -94,7 +94,7 @@ def test_ctrl_c_is_the_programs_matter_and_the_recording_is_finished(tmp_path):
     file, running = recording_of(tmp_path, sys.executable, "-c", handles, start_new_session=True)
     assert running.stdout.readline() == "ready\n"
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does
-    _, said = running.communicate(timeout=30)
+    _, said = running.communicate(timeout=300)
     assert running.returncode == 7, said
     assert read(file).damage is None
 
@@ -104,7 +104,7 @@ def test_a_request_to_end_reaches_the_program_and_no_process_is_left(tmp_path):
     assert running.stdout.readline() == "ready\n"
     children = psutil.Process(running.pid).children()
     running.terminate()
-    running.communicate(timeout=30)
+    running.communicate(timeout=300)
     assert running.returncode == 128 + signal.SIGTERM
     until(lambda: not any(child.is_running() for child in children))
     assert read(file).damage is None

@@ -48,6 +48,6 @@ def test_it_ends_when_its_parent_dies_although_its_input_stays_open():
     )
     os.close(read)
     try:
-        parent.communicate(timeout=20)
+        parent.communicate(timeout=300)
     finally:
         os.close(write)

@@ -99,7 +99,7 @@ def test_another_program_adds_its_spans_to_a_recording_and_loads_nothing_heavy(t
         "with span('epoch 1', 10): pass\nprint(*sys.modules)"
     )
     answer = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60,
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300,
         env={**os.environ, SPANS_TO: str(file)},
     )  # fmt: skip
     assert (answer.returncode, answer.stderr) == (0, "")

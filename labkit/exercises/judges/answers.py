@@ -24,7 +24,7 @@ from typing import Any
 
 from labkit.exercises.task import Unanswered, Wrong
 from labkit.kinds import LabError
-from labkit.time_limit import TimeLimit, time_limit
+from labkit.time_limit import TimeLimit, ended_within, time_limit
 
 __all__ = ["check_callable", "function", "has_blanks", "number", "numbers_in", "stopped", "word"]
 
@@ -115,10 +115,11 @@ def stopped(seconds: float) -> Iterator[None]:
     ended from its own process.
     """
     began, done, main = time.monotonic(), threading.Event(), threading.main_thread()
+    thread = threading.get_native_id()
     signals = threading.current_thread() is main and hasattr(signal, "pthread_kill")
 
     def interrupt() -> None:
-        if not done.wait(seconds):
+        if not ended_within(seconds, done, thread):
             signal.pthread_kill(main.ident or 0, signal.SIGINT)
         if not done.wait(2 * GRACE):
             print("It cannot be interrupted. Restart the kernel: your progress is kept.")

@@ -34,6 +34,7 @@ from labkit.exercises.judges.watched_model import Models, check_images, make_lay
 from labkit.exercises.task import Unanswered, Wrong
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
+from labkit.time_limit import slowdown
 
 __all__ = ["cluster_config", "coordinator_loop", "worker_loop"]
 
@@ -111,7 +112,8 @@ def worker_loop() -> Callable[[Any], None]:
 
 
 def _run(c: Cluster, my_train: Any, folders: list[Path]) -> list[Report]:
-    started = c.start(_work, my_train, list(map(str, folders)), TIMEOUT, show=False)
+    timeout = TIMEOUT * slowdown()
+    started = c.start(_work, my_train, list(map(str, folders)), timeout, show=False)
     outcome = started.finish(TIME_LIMIT)
     found: dict[int, Report] = outcome.results
     faults = {rank: report.fault for rank, report in found.items() if report.fault}
@@ -120,7 +122,7 @@ def _run(c: Cluster, my_train: Any, folders: list[Path]) -> list[Report]:
         text = faults[rank]
         if "DeadlineExceeded" in text or "timed out" in text:
             text = (
-                f"The other worker did not take part within {TIMEOUT:g} s: every worker must make "
+                f"The other worker did not take part in {timeout:.0f} s: every worker must make "
                 f"every step and every reduce, also the one that saves nothing. {text}"
             )
         raise Wrong(f"On worker {rank}: {text}")
