@@ -1,11 +1,14 @@
 """How quickly a program is traced, and how quickly its cost is found for very many ranks.
 
-Promises: a ring of 8 ranks is traced in under 20 ms; the cost of a ring of 16,384 ranks with one
-slow link is found in under a second, in bounded memory, and is that of the event-by-event
-simulation wherever both can run. Each is a row: allowed over ours.
+Promises: a ring of 8 ranks is traced in under 20 ms (8 elements each; what changes in a buffer is
+kept, so that time grows with its size); the cost of a ring of 16,384 ranks with one slow link is
+found in under a second, in bounded memory, and is that of the event-by-event simulation wherever
+both can run. Each is a row: allowed over ours.
 
-The peers: one thread per rank, as one would write it with `threading`, on the same program; and our
-own event-by-event clock on the trace of the same ring, which is what a network simulator does.
+The peers: one thread per rank, as one would write it with `threading`, on the same program, which
+keeps no lines, steps or states, cannot tell a deadlock, and takes half to three quarters of our
+time; and our own event-by-event clock on the trace of the same ring, which is what a network
+simulator does.
 """
 
 from __future__ import annotations

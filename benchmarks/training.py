@@ -18,6 +18,8 @@ mixed; in every round each does the whole job once, in an order drawn anew, whil
 A small first job, not counted, starts TensorFlow in each. A job begins with the images in memory
 and ends with the accuracy: building, tracing and evaluation are inside. Last comes the share of the
 machine's matrix-multiplication rate, measured here on the same devices, that each job's epochs use.
+It is no promise: a step also gathers images, adds and updates 101,770 weights, which waits for
+memory, so that the share falls where a CPU multiplies faster (26, 40 and 76 % on three CPUs).
 With --quick two epochs of 12,000 images are timed, start and evaluation apart, and the whole job is
 computed from these, for all alike.
 """

@@ -50,13 +50,13 @@ def main(names: Sequence[str] = (), course: Path | None = None) -> int:
 
 def _chosen(names: Sequence[str], folder: Path) -> list[Path]:
     present = sorted(folder.glob("[0-9c]*.ipynb"))  # lectures and the capstone
-    chosen = [p for p in present if not names or p.stem in names or p.stem.split("_")[0] in names]
-    if not chosen:
+    called = {name: p for p in present for name in (p.stem, p.stem.split("_")[0])}
+    if unknown := [name for name in names if name not in called]:
         raise LabError(
-            f"No notebook in {folder} is called {' or '.join(names)!r}. "
+            f"No notebook in {folder} is called {unknown[0]!r}. "
             f"There are: {', '.join(p.stem for p in present)}."
         )
-    return chosen
+    return sorted({called[name] for name in names}) or present
 
 
 def _run(notebook: Any, path: Path) -> None:

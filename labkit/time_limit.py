@@ -9,6 +9,7 @@ A busy machine is slow, and no fault of the program: seconds without a core do n
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
 import sys
@@ -73,7 +74,7 @@ def time_limit(seconds: float) -> Iterator[None]:
                     raise_in(thread, ctypes.py_object(TimeLimit))
             done.wait(AGAIN)
 
-    threading.Thread(target=interrupt, daemon=True).start()
+    _thread.start_new_thread(interrupt, ())  # threading's own start waits until it runs
     try:
         yield
     finally:

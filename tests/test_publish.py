@@ -81,7 +81,7 @@ def test_a_failure_names_the_cell_and_leaves_the_file_alone(course, source, tags
 def test_an_unknown_name_lists_the_notebooks_there_are(course):
     write(course, "01_first", "1")
     with pytest.raises(LabError, match=r"'7'.*01_first"):
-        publish.main(["7"], course)
+        publish.main(["01", "7"], course)
 
 
 def test_the_server_gives_a_notebook_the_version_of_python_that_is_here(course):

@@ -14,6 +14,7 @@ from pathlib import Path
 from labkit.arguments import one_of, whole
 from labkit.cluster.engine import Addresses
 from labkit.kinds import LabError
+from labkit.mpi.run import loopback
 
 ROLES = ("chief", "worker", "ps")
 MOST = 64
@@ -67,7 +68,7 @@ def rank_environment(roles: Sequence[str], addresses: Addresses, rank: int) -> d
 def local_variables(ranks: int, rank: int) -> dict[str, str | None]:
     """What ranks find besides where all of them are on this machine: cores, GPUs, interfaces."""
     found: dict[str, str | None] = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks)}
-    found |= dict.fromkeys(INTERFACES, "lo")
+    found |= dict.fromkeys(INTERFACES, loopback())
     # A program may name mpi4py's constants; MPI itself would make each rank a world of its own.
     found["MPI4PY_RC_INITIALIZE"] = "0"
     cores = str(max(1, _usable_cores() // ranks))

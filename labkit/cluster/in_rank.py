@@ -148,7 +148,9 @@ def load_program(program: bytes) -> Callable[[int], Any] | tuple[How, bytes]:
     except BaseException as fault:  # noqa: BLE001 (whatever it is, the client must hear of it)
         return "raised", pickle.dumps(Report.of(fault))
     _functions[:] = [one for one in (function, *args) if callable(one)]
-    named = any(name in program for name in (b"mpi4py", b"PROC_NULL", b"ANY_SOURCE", b"ANY_TAG"))
+    # Not in the source of all cells, which travels with it: one may name mpi4py in a comment.
+    call = shipping.call_in(program)
+    named = any(name in call for name in (b"mpi4py", b"PROC_NULL", b"ANY_SOURCE", b"ANY_TAG"))
     if connections is not None and (named or "mpi4py.MPI" in sys.modules):
         communicator()  # as MPI.COMM_WORLD, too: MPI itself is not started
     return lambda rank: function(rank, *args)

@@ -29,6 +29,7 @@ from labkit.collectives.formulas import (
     FORMULAS,
     Program,
     core_of,
+    distinct,
     find_program,
     ring_phases,
     ring_seconds,
@@ -207,7 +208,9 @@ def compare_costs(
     """
     if np.ndim(nbytes) != 1 or len(nbytes) != 2 or not 0 < 2 * nbytes[0] <= nbytes[1]:
         raise LabError(f"nbytes must be two sizes, such as (1e3, 1e9), got {nbytes!r}.")
-    prices = {find_program(one)[0]: _priced(one, ranks, **links) for one in programs}
+    names = distinct([find_program(one)[0] for one in programs])
+    priced = (_priced(one, ranks, **links) for one in programs)
+    prices = dict(zip(names, priced, strict=True))
     sizes = _between(*nbytes)
     seconds = {name: tuple(map(price.seconds, sizes)) for name, price in prices.items()}
     fastest = [min(seconds, key=lambda name: seconds[name][i]) for i in range(POINTS)]
@@ -282,15 +285,16 @@ def overlap(
     >>> overlap([(1e-3, 4e6)] * 12, ranks=8, bucket=16e6, latency=100e-6, bandwidth=10e9)
     Overlap(16.6 ms, 3 buckets, 4.60 ms after the backward pass)
     """
-    if not layers:
-        raise LabError("layers must hold (seconds, bytes) of at least one layer, got none.")
+    last = max((layer for layer, (_, nbytes) in enumerate(layers) if nbytes), default=None)
+    if last is None:
+        raise LabError(f"layers must be pairs of (seconds, bytes of gradient), got {layers!r}.")
     price = _priced("ring_all_reduce", ranks, latency, bandwidth)
     ends = list(accumulate(seconds for seconds, _ in layers))
     buckets: list[Bucket] = []
     first, held, free = 0, 0.0, 0.0
     for layer, (_, nbytes) in enumerate(layers):
         held += nbytes
-        if held < bucket and layer < len(layers) - 1:
+        if not nbytes or (held < bucket and layer < last):
             continue
         start = max(ends[layer], free)
         free = start + price.seconds(held)
@@ -299,7 +303,7 @@ def overlap(
     link = f"α = {seconds_text(latency)}, {bytes_text(bandwidth)}/s"
     kind = modelled(f"ring on {ranks} ranks, {link}; the backward pass is not slowed by it")
     backward = tuple(zip([0.0, *ends[:-1]], ends, strict=True))
-    return Overlap(backward, tuple(buckets), free, kind)
+    return Overlap(backward, tuple(buckets), max(free, ends[-1]), kind)
 
 
 def compare_buckets(
@@ -310,7 +314,7 @@ def compare_buckets(
     >>> compare_buckets([(1e-3, 4e6)] * 12, ranks=8, latency=100e-6, bandwidth=10e9)
     Backward pass and all-reduces on 8 ranks: with overlap is the fastest.
     """
-    every = [nbytes for _, nbytes in layers]
+    every = [nbytes for _, nbytes in layers if nbytes] or [1.0]
     sizes = _between(min(every), sum(every))
     plans = [overlap(layers, ranks, size, latency, bandwidth) for size in sizes]
     backward = plans[0].backward[-1][1]

@@ -262,10 +262,11 @@ class BufferLog:
         for end in receiving:
             if end.region is not None:
                 differs[slice(*end.region)] = False
-        changed = differs.nonzero()[0]
-        if changed.size:
-            start, stop = int(changed[0]), int(changed[-1]) + 1
-            np.copyto(seen, live, where=differs)
+        flat = differs.reshape(-1)  # its ends by argmax, which stops at the first
+        if flat.size and flat[first := int(flat.argmax())]:
+            width = differs.shape[1]
+            start, stop = first // width, len(differs) - int(flat[::-1].argmax()) // width
+            np.copyto(seen[start:stop], live[start:stop], where=differs[start:stop])
             data = seen[start:stop].tobytes()
             self.found.append((last, rank, start, data))
             self._bytes += len(data)

@@ -121,9 +121,9 @@ def simulate(
         steps=0,
         complete=ranks.log.complete,
         op=_operation(program, keywords),
-        note=_note(ranks, returned, _same_bytes(before, after)),
+        note=_note(ranks, returned, before, after),
     )
-    return _with_steps(trace, ranks.log.found)
+    return _with_steps(trace, ranks)
 
 
 def _read_only(arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -134,42 +134,38 @@ def _read_only(arrays: Sequence[Array]) -> tuple[Array, ...]:
     return copies
 
 
-def _same_bytes(some: Sequence[Array], others: Sequence[Array]) -> bool:
-    return all(one.tobytes() == other.tobytes() for one, other in zip(some, others, strict=True))
-
-
-def _call(call: OpenCall) -> Call:
+def _call(call: OpenCall, step: int = 0) -> Call:
     begins = tuple(end.message.number for end in call.posts)
     awaits = tuple(end.message.number for end in call.awaits)
     place, barrier = call.at.place, call.meeting.number if call.meeting else None
-    return Call(call.number, call.rank, call.name, place, 0, begins, awaits, barrier)
+    return Call(call.number, call.rank, call.name, place, step, begins, awaits, barrier)
 
 
-def _message(send: End) -> Message:
+def _message(send: End, step: int = 0) -> Message:
     receive = send.other
     assert receive is not None
     into = receive.region and (receive.region[0], receive.region[0] + send.count)
     return Message(
-        send.number, send.rank, receive.rank, send.tag, send.nbytes, send.count, 0, send.region,
+        send.number, send.rank, receive.rank, send.tag, send.nbytes, send.count, step, send.region,
         into, send.call.number, receive.call.number,
     )  # fmt: skip
 
 
-def _with_steps(trace: Trace, changes: list[tuple[OpenCall | None, int, int, bytes]]) -> Trace:
+def _with_steps(trace: Trace, run: Scheduler) -> Trace:
     """Number steps: the ticks of a clock on which each message takes one, whatever its size.
 
     So they do not depend on the order in which the simulator happens to run the ranks.
     """
     ticks = clock.ticks(trace)
     arrived, returned = [int(end) for end in ticks.ends], [int(at) for at in ticks.returned]
-    messages = [replace(one, step=arrived[one.number]) for one in trace.messages]
+    messages = [_message(send, arrived[send.number]) for send in run.messages]
     return replace(
         trace,
         messages=tuple(sorted(messages, key=lambda one: (one.step, one.source))),
-        calls=tuple(replace(call, step=returned[call.number]) for call in trace.calls),
+        calls=tuple(_call(call, returned[call.number]) for call in run.calls),
         states=tuple(
             State(returned[last.number] if last else 0, rank, start, data)
-            for last, rank, start, data in changes
+            for last, rank, start, data in run.log.found
         ),
         steps=max(arrived, default=0),
     )
@@ -185,9 +181,12 @@ def _operation(program: Callable[..., Any], keywords: dict[str, Any]) -> str | N
     return op if isinstance(op, str) and op in OPERATIONS else None
 
 
-def _note(run: Scheduler, returned: list[Any], unchanged: bool) -> str:
+def _note(
+    run: Scheduler, returned: list[Any], before: Sequence[Array], after: Sequence[Array]
+) -> str:
     """What is odd about a run that came to its end."""
-    if unchanged and any(isinstance(value, np.ndarray) for value in returned):
+    arrays = any(isinstance(value, np.ndarray) for value in returned)
+    if arrays and all(a.tobytes() == b.tobytes() for a, b in zip(before, after, strict=True)):
         return (
             "The program returned an array and left its buffer as it was: a program works in "
             "place, so write into the buffer (buffer[:] = result)."
@@ -268,6 +267,8 @@ def check_program(program: Callable[..., Any], options: dict[str, Any]) -> None:
                 f"{name} cannot be called as program(comm, buffer{given}): {fault}. Write "
                 "def program(comm, buffer), and give run the keywords that it needs."
             ) from None
+    for option in {"per_node", "pieces"} & set(options):
+        whole(option, options[option], at_least=1)
 
 
 def _make_buffers(inputs: Sequence[Any] | None, ranks: int | None, most: int) -> list[Array]:

@@ -14,10 +14,12 @@ from pkgutil import iter_modules
 from labkit import environments
 from labkit.exercises import attempts, lectures
 from labkit.exercises.attempts import Attempts, Summary
-from labkit.exercises.task import Outcome, Task
+from labkit.exercises.task import Outcome, Task, Unanswered, Wrong
 from labkit.kinds import LabError
 
-__all__ = ["Outcome", "Task", "check", "hint", "my_progress", "solution", "tasks"]
+__all__ = [
+    "Outcome", "Task", "Unanswered", "Wrong", "check", "hint", "my_progress", "solution", "tasks",
+]  # fmt: skip
 
 
 def tasks() -> dict[str, Task]:
@@ -28,44 +30,44 @@ def tasks() -> dict[str, Task]:
     return {name: task for module in modules for name, task in module.TASKS.items()}
 
 
-def check(name: str, answer: object = ...) -> Outcome:
-    """Judge an answer, and note the attempt. `...` stands for "not answered yet"."""
-    task = _task(name)
-    outcome = task.check(answer)
-    if outcome.state in ("open", "elsewhere") or task.is_given(answer):
+def check(task: str | Task, answer: object = ...) -> Outcome:
+    """Judge an answer to a task, a lecture's by its name or one of your own; note the attempt."""
+    key, called, found = _find(task)
+    outcome = found.check(answer)
+    if outcome.state in ("open", "elsewhere") or found.is_given(answer):
         return outcome
 
     def tried(before: Attempts) -> Attempts:
         return replace(before, tries=before.tries + 1, solved=before.solved or bool(outcome))
 
-    after, note = attempts.change(name, tried)
+    after, note = attempts.change(key, tried)
     if not outcome:
-        more = after.hints < len(task.hints)
-        next_step = f'labkit.hint("{name}") gives a hint' if more else "You have seen all hints"
-        note = f'{next_step}; labkit.solution("{name}") shows a solution.\n{note}'.strip()
+        more = after.hints < len(found.hints)
+        next_step = f"labkit.hint({called}) gives a hint" if more else "You have seen all hints"
+        note = f"{next_step}; labkit.solution({called}) shows a solution.\n{note}".strip()
     return replace(outcome, text=f"{outcome.text}\n{note}".strip())
 
 
-def hint(name: str) -> Outcome:
+def hint(task: str | Task) -> Outcome:
     """The next hint of a task, below those that it has given already."""
-    task = _task(name)
-    most = len(task.hints)
-    after, note = attempts.change(name, lambda old: replace(old, hints=min(old.hints + 1, most)))
-    lines = [f"{after.hints} of {most}.", *task.hints[: after.hints]]
+    key, called, found = _find(task)
+    most = len(found.hints)
+    after, note = attempts.change(key, lambda old: replace(old, hints=min(old.hints + 1, most)))
+    lines = [f"{after.hints} of {most}.", *found.hints[: after.hints]]
     if after.hints == most:
-        lines.append(f'This is the last hint. labkit.solution("{name}") opens after an answer.')
+        lines.append(f"This is the last hint. labkit.solution({called}) opens after an answer.")
     return Outcome("hint", "\n".join([*lines, note]).strip())
 
 
-def solution(name: str) -> Outcome:
+def solution(task: str | Task) -> Outcome:
     """A worked solution, once there was an answer; at once where none can be judged."""
-    task = _task(name)
+    key, called, found = _find(task)
     progress, note = attempts.current()
-    judged = not task.environment or environments.find(task.environment).stamp
-    if judged and not progress.tasks.get(name, Attempts()).tries:
-        text = f'First check an answer of your own. labkit.hint("{name}") helps.'
+    judged = not found.environment or environments.find(found.environment).stamp
+    if judged and not progress.tasks.get(key, Attempts()).tries:
+        text = f"First check an answer of your own. labkit.hint({called}) helps."
         return Outcome("closed", f"{text} {note}".strip())
-    return Outcome("solution", task.why, task.solution.strip())
+    return Outcome("solution", found.why, found.solution.strip())
 
 
 def my_progress(folder: str | Path | None = None) -> Summary:
@@ -76,10 +78,13 @@ def my_progress(folder: str | Path | None = None) -> Summary:
     return attempts.summary(tasks(), file)
 
 
-def _task(name: str) -> Task:
+def _find(task: str | Task) -> tuple[str, str, Task]:
+    """Under which name progress is kept, what stands in a call of the student's, and the task."""
+    if isinstance(task, Task):
+        return f"own.{task.question}", "task", task
     known = tasks()
-    if name in known:
-        return known[name]
-    same = [one for one in known if one.partition(".")[0] == str(name).partition(".")[0]]
+    if task in known:
+        return task, f'"{task}"', known[task]
+    same = [one for one in known if one.partition(".")[0] == str(task).partition(".")[0]]
     names = f"This lecture has: {', '.join(same)}." if same else "The first is 00.kind."
-    raise LabError(f"There is no task {name!r}. {names}")
+    raise LabError(f"There is no task {task!r}. {names}")

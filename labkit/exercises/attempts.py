@@ -129,7 +129,8 @@ def summary(names: Iterable[str], file: Path) -> Summary:
         for name in re.findall(r'check\(\\"([\w.]+)\\"', notebook.read_text(encoding="utf-8"))
     }
     rows: dict[str, list[int]] = {}
-    for name in names:
+    own = [name for name in progress.tasks if name.startswith("own.")]
+    for name in [*names, *own]:
         row = rows.setdefault(lectures.get(name, name.partition(".")[0]), [0, 0, 0])
         done = progress.tasks.get(name, Attempts())
         for column, counts in enumerate((done.solved, done.tries > 0, 1)):

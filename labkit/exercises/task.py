@@ -9,12 +9,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from labkit.exercises import blanks
 from labkit.kinds import LabError
 
 __all__ = ["NotJudged", "Outcome", "Task", "Unanswered", "Wrong"]
@@ -32,7 +32,7 @@ LOOKS = {
 
 
 class Unanswered(Exception):
-    """The answer still is the `...` that the cell came with."""
+    """Nothing was written yet, in a way that only the judge can see."""
 
 
 class NotJudged(Exception):
@@ -49,7 +49,7 @@ class Wrong(LabError):
 
 @dataclass(frozen=True)
 class Task:
-    """`judge(answer)` raises `Unanswered`, or a LabError that says what is wrong.
+    """`judge(answer)` raises a LabError, or an AssertionError, that says what is wrong.
 
     Of a program that is right it returns the trace.
     """
@@ -68,30 +68,24 @@ class Task:
     """The environment of another framework whose ranks the judge needs: `judges.frameworks`."""
 
     def check(self, answer: object) -> Outcome:
-        """What the judge says to an answer; `...` stands for none."""
+        """What the judge says to an answer; to a cell as it came: that nothing was written yet."""
         try:
-            if answer is ...:
+            if blanks.is_untouched(answer, self.solution):
                 raise Unanswered
-            trace = self.judge(answer)
+            return Outcome("right", self.why, trace=self.judge(answer))
         except Unanswered:
             return Outcome("open", f"Difficulty {self.difficulty} of 3. {self.question}")
         except NotJudged as missing:
             return Outcome("elsewhere", f"{missing}\nQuestion: {self.question}")
-        except LabError as fault:
-            text = f"{fault}\nQuestion: {self.question}"
+        except (Exception, SystemExit) as fault:  # noqa: BLE001 (a kernel survives any answer)
+            said = isinstance(fault, (LabError, AssertionError)) and str(fault)
+            text = f"{said or blanks.raised(fault, answer)}{blanks.where_left(answer)}"
+            text = f"{text}\nQuestion: {self.question}"
             return Outcome("wrong", text, trace=getattr(fault, "trace", None))
-        except Exception as fault:  # noqa: BLE001 (a kernel survives any answer)
-            text = f"This answer cannot be read: {type(fault).__name__}: {fault}"
-            return Outcome("wrong", f"{text}\nQuestion: {self.question}")
-        return Outcome("right", self.why, trace=trace)
 
     def is_given(self, answer: object) -> bool:
         """Whether the answer is what the cell came with."""
-        try:
-            text = answer if isinstance(answer, str) else inspect.getsource(answer)  # type: ignore[arg-type]
-        except (OSError, TypeError):
-            return False
-        return text.strip() == self.given.strip() != ""
+        return blanks.source(answer).strip() == self.given.strip() != ""
 
 
 @dataclass(frozen=True)

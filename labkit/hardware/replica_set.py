@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from labkit.arguments import one_of, whole
 from labkit.hardware import devices as tf_devices
@@ -34,6 +34,8 @@ class Replicas:
     names: tuple[str, ...]
     summary: str
     expectation: str
+    index: ClassVar[int] = 0  # of this process: the only one, and so the chief
+    shared_variables: ClassVar[bool] = False  # each replica has its copy of the weights
 
     @property
     def count(self) -> int:
@@ -78,19 +80,22 @@ class Replicas:
         return {"text/plain": str(self), "text/html": html}
 
 
-def replicas(n: int = 2, devices: str | Sequence[str] | None = None) -> Replicas:
+def replicas(n: int | None = None, devices: str | Sequence[str] | None = None) -> Replicas:
     """The devices to train on, the best kind that this machine has.
 
     >>> replicas(2, devices="cpu")                        # doctest: +SKIP
     >>> replicas(devices=["gpu:0", "gpu:1"])              # doctest: +SKIP
 
-    Real GPUs come first; else one GPU is split into logical ones; else the CPU is. Call it before
-    anything else uses TensorFlow: a running TensorFlow cannot be split.
+    Two, if neither says how many. Real GPUs come first; else one GPU is split into logical ones;
+    else the CPU is. Call it before anything else uses TensorFlow: a running one cannot be split.
     """
     if devices is None or devices in ("cpu", "gpu"):
-        kind, numbers = devices, list(range(whole("n", n, at_least=1, at_most=1000)))
+        count = whole("n", 2 if n is None else n, at_least=1, at_most=1000)
+        kind, numbers = devices, list(range(count))
     else:
         kind, numbers = _named(devices)
+        if n not in (None, len(numbers)):
+            raise LabError(f"You asked for {n} replicas on {len(numbers)} devices: leave out n.")
     gpus = tf_devices.logical_gpus() if kind != "cpu" else []
     if kind == "gpu" and not gpus:
         raise LabError(

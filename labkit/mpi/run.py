@@ -49,6 +49,11 @@ def mpiexec() -> str:
     return found
 
 
+def loopback() -> str:
+    """The network interface that leads to this machine alone."""
+    return "lo0" if sys.platform == "darwin" else "lo"
+
+
 def environment() -> dict[str, str]:
     """What mpiexec needs to know: this Python's paths, and that all ranks are on this machine."""
     paths = [str(Path(path).absolute()) for path in sys.path if path]
@@ -56,16 +61,16 @@ def environment() -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(dict.fromkeys([*paths, str(Path.cwd())])),
         # Ranks, too, would listen on every network, though they use shared memory.
-        "UCX_NET_DEVICES": "lo",
-        "FI_TCP_IFACE": "lo",
-        "HYDRA_IFACE": "lo",
+        "UCX_NET_DEVICES": loopback(),
+        "FI_TCP_IFACE": loopback(),
+        "HYDRA_IFACE": loopback(),
         "HYDRA_LAUNCHER": "fork",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "OMPI_MCA_btl": "self,tcp",
-        "OMPI_MCA_btl_tcp_if_include": "lo",
+        "OMPI_MCA_btl_tcp_if_include": loopback(),
         "OMPI_MCA_pml": "ob1",
     }
 

@@ -53,7 +53,7 @@ def train(
         job.run_steps(job.order(epoch), tf.constant(first), tf.constant(count))
         job.synchronize()
         step += count
-        if getattr(job.replicas, "chief", True) and (step % every == 0 or step == steps):
+        if job.replicas.index == 0 and (step % every == 0 or step == steps):
             save(job, folder, step)
         if after_step:
             after_step(step)

@@ -9,7 +9,7 @@ import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from labkit.cluster import Cluster, fork_client
 from labkit.hardware import machine_text, replicas
@@ -102,6 +102,7 @@ class Placement:
     made: Any
     shared_variables: bool = False
     """One copy of the weights for all replicas: an update must be made once, not by each."""
+    index: ClassVar[int] = 0
 
     def strategy(self, reduction: str | None = None) -> Any:
         """The strategy; its reduction was chosen when it was made."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from labkit.arguments import number
 from labkit.cluster import tf_config
@@ -30,9 +30,10 @@ class Workers:
     count: int
     """Replicas of all workers together."""
     index: int
-    """The number of this worker."""
+    """The number of this worker; 0 is the chief, which alone writes files."""
     processes: int
     _strategy: Any = field(repr=False, compare=False)
+    shared_variables: ClassVar[bool] = False
 
     def strategy(self, reduction: str | None = None) -> Any:
         """TensorFlow's strategy."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from html import escape
+from numbers import Integral
 from types import EllipsisType
 from typing import Any
 
@@ -37,7 +38,7 @@ class Prediction:
         A whole number was counted. Of any other you can say its kind: "counted", "modelled".
         """
         # An estimate, and a modelled time, know their kind and unit; a plain number was measured.
-        plain_verb = "counted" if isinstance(found, int) else "measured"
+        plain_verb = "counted" if isinstance(found, Integral) else "measured"
         verb = kind or str(getattr(getattr(found, "kind", None), "name", plain_verb))
         scale = _scale(getattr(found, "unit", self.unit), self.unit)
         interval = None

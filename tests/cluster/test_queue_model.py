@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from labkit.cluster.queue_model import Request, crowd, queue, usual_wait
+from labkit.cluster.queue_model import DEVICES, Request, crowd, queue, usual_wait
 from labkit.kinds import LabError
 
 
@@ -50,6 +50,31 @@ def test_a_small_job_goes_before_a_large_one_if_it_ends_in_time_or_leaves_its_de
     assert queue([*line, Request("c", 0, 2, 4.1)], 8).wait("c") == 6
     line = [Request("a", 0, 6, 4), Request("b", 0, 7, 2)]
     assert queue([*line, Request("c", 0, 1, 100)], 8).wait("c") == 0
+
+
+def test_devices_that_the_first_in_the_line_leaves_are_used_up():
+    """One of 8 is left beside b: c takes it for long, and d would make b wait."""
+    line = [Request("a", 0, 6, 4), Request("b", 0, 7, 2)]
+    done = queue([*line, Request("c", 0, 1, 100), Request("d", 0, 1, 100)], 8)
+    assert [done.wait(name) for name in "bcd"] == [4, 0, 6]
+
+
+def test_jobs_that_end_together_free_the_devices_of_all():
+    line = [Request("a", 0, 4, 4), Request("b", 0, 4, 4), Request("c", 0, 5, 2)]
+    assert queue([*line, Request("d", 0, 1, 100)], 9).wait("d") == 0
+
+
+def test_the_usual_wait_is_the_mean_over_crowds():
+    you = Request("you", 48.0, 8, 24)
+    waits = [queue((*crowd(seed), you), DEVICES).wait("you") for seed in range(3)]
+    assert usual_wait(8, 24, times=3) == pytest.approx(sum(waits) / 3)
+
+
+def test_a_job_that_ends_before_its_limit_frees_its_devices_and_was_planned_with_its_limit():
+    """a may last until 4, and c ends by then; b begins as soon as both have ended, at 3."""
+    line = [Request("a", 0, 6, 4, runs=1), Request("b", 0.5, 8, 2)]
+    done = queue([*line, Request("c", 0.5, 2, 3.5, runs=2.5), Request("d", 0.5, 2, 3.6)], 8)
+    assert [done.wait(name) for name in "abcd"] == [0, 2.5, 0, 4.5]
 
 
 def test_asking_for_less_time_means_waiting_less():

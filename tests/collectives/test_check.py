@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -67,22 +68,15 @@ def test_missing_and_double_contributions_are_named_with_rank_and_chunk(data, ra
 
 
 @pytest.mark.parametrize(
-    ("mistake", "sentence"),
-    [
-        (
-            "twice",
-            "the contributions of ranks 0 and 1 are counted 2 times, and must be once.",
-        ),
-        ("forget", "the contributions of ranks 0 and 1 are missing."),
-        ("replace", "rank 2's contribution is missing."),
-        ("swap", "element 0 is 55, and the sum is 52."),
-    ],
-)
+    ("mistake", "contributors", "numbers"),
+    [("twice", (0, 1), "2 times"), ("forget", (0, 1), ""), ("replace", (2,), ""),
+     ("swap", (), "55.* 52")],
+)  # fmt: skip
 @pytest.mark.parametrize("dtype", ["float64", "int8"])
-def test_one_mistake_in_a_ring_has_its_sentence(mistake, sentence, dtype):
-    fault = first_fault(ring, dtype=dtype, at=(2, 1), mistake=mistake)
-    assert fault.startswith("rank 0, chunk 0 (element")
-    assert fault.endswith(sentence)
+def test_one_mistake_in_a_ring_is_named(mistake, contributors, numbers, dtype):
+    fault = verdict_on(ring, dtype=dtype, at=(2, 1), mistake=mistake).faults[0]
+    assert (fault.rank, fault.chunk, fault.contributors) == (0, 0, contributors)
+    assert re.search(numbers, fault.text)
 
 
 @pytest.mark.parametrize("op", ["max", "min"])
@@ -148,15 +142,9 @@ def test_a_copy_says_whose_elements_are_there_instead():
         elif comm.Get_rank() == 1:
             comm.Recv(buffer, source=0)
 
-    assert first_fault(left_out, "broadcast", ranks=3) == (
-        "rank 2, all chunks (elements 0–5): it still holds what rank 2 began with, "
-        "and must hold rank 0's elements 0–5."
-    )
+    assert re.search("rank 2 .*rank 0's elements 0–5", first_fault(left_out, "broadcast", ranks=3))
     wrong_root = verdict_on(programs.broadcast, "broadcast", check={"root": 2}, ranks=3)
-    assert wrong_root.faults[1].text == (
-        "rank 1, all chunks (elements 0–5): it holds rank 0's elements 0–5, "
-        "and must hold rank 2's elements 0–5"
-    )
+    assert re.search("rank 0's .*rank 2's elements 0–5", wrong_root.faults[1].text)
 
 
 def test_a_copy_into_the_wrong_chunk_is_named():
@@ -170,10 +158,7 @@ def test_a_copy_into_the_wrong_chunk_is_named():
             comm.Recv(chunks[rank], source=0)
 
     verdict = run(shifted, numbers(4, per_chunk=4)).check("scatter")
-    assert verdict.faults[0].text == (
-        "rank 1, chunk 1 (elements 4–7): it holds rank 0's elements 0–3, "
-        "and must hold rank 0's elements 4–7"
-    )
+    assert re.search("rank 0's elements 0–3.*rank 0's elements 4–7", verdict.faults[0].text)
 
 
 def test_a_program_that_fails_on_other_numbers_is_not_right():

@@ -32,6 +32,7 @@ from labkit.kinds import LabError
 from labkit.known_hardware import BROADCASTS
 
 LINK = {"latency": 1e-6, "bandwidth": 100e9}
+WIRE = {"ranks": 8, "latency": 100e-6, "bandwidth": 10e9}
 INSIDE, BETWEEN = Link(1e-6, 600e6), Link(5e-6, 100e6)
 RINGS = ("all_gather", "hierarchical_all_reduce", "reduce_scatter", "ring_all_reduce")
 NODES = {"topology": nodes(8, 2, Link(1e-6, 600e9), Link(5e-6, 100e9))}
@@ -64,6 +65,13 @@ def traced(name, ranks, options):
 def my_ring(comm, buffer):
     """A student's own program."""
     programs.ring_all_reduce(comm, buffer)
+
+
+def another_my_ring():
+    def my_ring(comm, buffer):
+        programs.tree_all_reduce(comm, buffer)
+
+    return my_ring
 
 
 def topologies(ranks):
@@ -250,6 +258,10 @@ def test_a_comparison_names_the_fastest_and_where_it_changes():
         (lambda: compare_costs(["reduce"], 64, (9, 9), **LINK), "two sizes"),
         (lambda: compare_costs(["reduce"], 64, 1e6, **LINK), "two sizes"),
         (lambda: compare_costs(["reduce"], 8, (1, 1e6), topology=ring(4, 1, 1)), "4 ranks"),
+        (lambda: compare_costs([my_ring, another_my_ring()], 4, (1, 1e6), **LINK), "'my_ring'"),
+        (lambda: cost("hierarchical_all_reduce", 8, 1, per_node=0, **LINK), "per_node .*got 0"),
+        (lambda: compare_buckets([], **WIRE), r"got \[\]"),
+        (lambda: compare_buckets([(1e-3, 0)], **WIRE), r"0\.001, 0"),
     ],
 )
 def test_a_mistake_is_one_sentence(mistake, keyword):
@@ -260,7 +272,6 @@ def test_a_mistake_is_one_sentence(mistake, keyword):
 # --- gradients in buckets
 
 LAYERS = [(1e-3, 4e6)] * 12
-WIRE = {"ranks": 8, "latency": 100e-6, "bandwidth": 10e9}
 
 
 def test_all_at_the_end_is_the_backward_pass_and_one_whole_all_reduce():
@@ -274,6 +285,17 @@ def test_buckets_of_four_layers_start_when_their_last_gradient_is_there():
     plan = overlap(LAYERS, bucket=16e6, **WIRE)
     assert [(one.first, one.last) for one in plan.buckets] == [(0, 3), (4, 7), (8, 11)]
     assert plan.buckets[0].start == pytest.approx(4e-3)
+
+
+def test_layers_without_parameters_send_nothing():
+    """Dropout between layers, and at both ends: the same buckets, later by the time it takes."""
+    dropout = (1e-3, 0.0)
+    layers = [dropout, *[part for layer in LAYERS for part in (layer, dropout)]]
+    plan = overlap(layers, bucket=0, **WIRE)
+    assert [one.first for one in plan.buckets] == [0, *range(2, 24, 2)]
+    assert [one.last for one in plan.buckets] == [*range(1, 25, 2)]
+    assert overlap([*layers, *[dropout] * 99], bucket=0, **WIRE).seconds == pytest.approx(0.124)
+    assert compare_buckets(layers, **WIRE).along == compare_buckets(LAYERS, **WIRE).along
 
 
 def test_a_plan_is_drawn_and_says_its_kind():

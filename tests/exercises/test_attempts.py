@@ -1,9 +1,11 @@
 """Hints come one by one, a solution opens after an attempt, and a file keeps what was solved."""
 
 import json
+import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import labkit
 from labkit import cli
 from labkit.exercises import attempts
+from tests.exercises import cells
 
 NAME, OTHER = "01.adam_memory", "08.star_steps"
 
@@ -62,6 +65,22 @@ def test_a_solution_opens_after_an_attempt():
     assert not opened  # a solution that is read is not solved
 
 
+def test_a_task_of_ones_own_is_judged_by_assertions_and_kept():
+    guide = Path(labkit.__path__[0], "..", "CONTRIBUTING.md").read_text()
+    task = cells.value(re.search(r"```python\n(.*?)```", guide, re.DOTALL)[1])
+    for body, told in (
+        ("return ...", "Not answered yet"),
+        ("return 5", "The mean of 1, 2 and 6 is 3."),
+        ("return 4\n    ...", "assert my_mean([5]) == 5\nThere is still a `...` in line 3."),
+        ("return sun(times)", "NameError: name 'sun' is not defined at line 2: return sun(times)"),
+    ):
+        assert told in str(labkit.check(task, cells.value(f"def my_mean(times):\n    {body}\n")))
+    assert task.hints[0] in str(labkit.hint(task))
+    assert labkit.solution(task).code == task.solution
+    assert labkit.check(task, cells.value(f"{task.solution}\n"))
+    assert labkit.my_progress().rows[-1] == ("own", 1, 1, 1)
+
+
 def test_what_was_solved_stays_solved_in_another_process(file):
     for answer in (48, 12):
         labkit.check(NAME, answer)
@@ -88,8 +107,8 @@ def test_the_command_prints_the_progress_of_a_folder(file, capsys):
 
 
 def test_a_lecture_has_the_name_of_the_notebook_that_asks_its_tasks(file):
-    cells = [nbformat.v4.new_code_cell(f'check("{name}", answer)') for name in (NAME, OTHER)]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), file.parent / "21_new.ipynb")
+    asked = [nbformat.v4.new_code_cell(f'check("{name}", answer)') for name in (NAME, OTHER)]
+    nbformat.write(nbformat.v4.new_notebook(cells=asked), file.parent / "21_new.ipynb")
     labkit.check(NAME, 48)
     rows = {row[0]: row[1:] for row in labkit.my_progress(file.parent).rows}
     assert rows["21_new"] == (1, 1, 2)

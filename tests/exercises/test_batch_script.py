@@ -33,7 +33,21 @@ srun python train.py
     [
         GOOD,
         ANOTHER,
-        GOOD.replace("--gres=gpu:1", "--gpus=2"),
+        *(
+            GOOD.replace("--gres=gpu:1", gpus)
+            for gpus in (
+                "--gpus=2",
+                "-G 2",
+                "-Ga100:2",
+                "--gpus=a100:1,h100:1",
+                "--gpus-per-task=1",
+                "--gpus-per-node=h100:1",
+                "--gres=gpu",
+                "--gres=gpu:1 -G 2",
+                "--gres=nvme:3,gpu:a100:1",
+            )
+        ),
+        GOOD.replace("64G", "65536"),
         GOOD.replace(PASSED_ON, "srun -c14 --label"),
         GOOD.replace(PASSED_ON, "srun --label \\\n  --cpus-per-task 14"),
         GOOD.replace(PASSED_ON, 'SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK}" srun'),
@@ -52,11 +66,13 @@ def test_several_ways_to_ask_for_the_same_are_right(script):
         ("--ntasks-per-node=1", "--ntasks-per-node=2", "ranks in all: it asks for 4"),
         ("--gres=gpu:1", "--gres=gpu:4", "GPUs on each node: it asks for 4"),
         ("#SBATCH --gres=gpu:1\n", "", "GPUs on each node: it asks for 0"),
+        ("--gres=gpu:1", "--gres=nvme:1", "GPUs on each node: it asks for 0"),
         ("--cpus-per-task=14", "--cpus-per-task=1", "cores for each rank: it asks for 1,"),
         ("--mem=64G", "--mem=64", "GB on each node: it asks for 0.06"),
         ("--time=1:00:00", "--time=1:00", "minutes: it asks for 1, and 60"),
         ("#SBATCH --time=1:00:00\n", "", "minutes: it asks for no limit"),
         ("--partition=alpha", "--partitoin=alpha", "partition: it asks for none"),
+        (PASSED_ON, f"{PASSED_ON} -n 1", "starts 1 of 2 ranks"),
         (PASSED_ON, "", "runs once, on the first node"),
         (PASSED_ON, "srun", "asks for one core for each rank"),
         (PASSED_ON, "srun --cpus-per-task=1", "passes on 1 cores for each rank, and 14"),

@@ -78,13 +78,14 @@ def _for_powers_of_two(comm, buffer):
         distance *= 2
 
 
+def test_a_judge_of_any_collective_needs_no_sizes():
+    for collective in ("all_to_all", "scatter", "reduce_scatter"):
+        assert program.program(collective)(getattr(programs, collective)).ranks == 8
+
+
 def _even_chunks_only(comm, buffer):
     size = buffer.size // comm.Get_size() * comm.Get_size()
     programs.ring_all_reduce(comm, buffer[:size])
-
-
-def _breaks(comm, buffer):
-    raise ZeroDivisionError("oh")
 
 
 @pytest.mark.parametrize(
@@ -92,9 +93,7 @@ def _breaks(comm, buffer):
     [
         ("09.all_reduce_from_two", _for_powers_of_two, ["on 3 ranks"]),
         ("10.ring", _even_chunks_only, ["on 4 ranks:", "Each rank had 9 elements."]),
-        ("10.ring", _breaks, ["On 4 ranks", "ank 0", "ZeroDivisionError: oh"]),
         ("08.tree_broadcast", lambda comm: None, ["program(comm, buffer)"]),
-        ("08.tree_broadcast", 3, ["3 is not a function"]),
     ],
 )
 def test_a_wrong_program_is_refused_with_the_reason(task, answer, told):
@@ -104,11 +103,12 @@ def test_a_wrong_program_is_refused_with_the_reason(task, answer, told):
         assert words in str(outcome)
 
 
-@pytest.mark.parametrize("body", ["buffer = buffer + 1", "buffer = buffer + 1\n    ..."])
-def test_a_program_that_never_writes_into_its_buffer_is_told_how(body):
+def test_a_program_that_never_writes_into_its_buffer_is_told_how():
+    body = "buffer = 1 + buffer[...]"  # an index, no blank
     outcome = check("08.tree_broadcast", value(f"def my_broadcast(comm, buffer):\n    {body}\n"))
     assert outcome.state == "wrong"
     assert outcome.text.count("buffer[:] =") == 1
+    assert "still a `...`" not in outcome.text
 
 
 @pytest.mark.parametrize(

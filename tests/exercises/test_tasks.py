@@ -25,6 +25,7 @@ from tests.test_environments import HERE, Recipe
 pytestmark = pytest.mark.usefixtures("four", "warm")
 TASKS = tasks()
 NUMBERS = [name for name, task in TASKS.items() if re.search('(^|\n)answer = [^"]', task.solution)]
+WRITTEN = [one for one in ASKED if re.search("^def ", one.source, re.MULTILINE)]
 # Lines of the solution that another one, given below it in a comment, replaces.
 REPLACED = {"09.fix_the_deadlock": 1, "09.all_reduce_from_two": 2, "13.my_step": 1}
 OTHERWISE = re.compile(r"^ +# Or\b.*:\n((?: +#     .*\n)+)", re.MULTILINE)
@@ -33,6 +34,15 @@ OTHERWISE = re.compile(r"^ +# Or\b.*:\n((?: +#     .*\n)+)", re.MULTILINE)
 @cache
 def solved(name):
     return value(TASKS[name].solution.strip() + "\n")
+
+
+def with_line(source, line):
+    """The source of a cell with one more line at the top of its last function, if it has one."""
+    functions = [one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef)]
+    lines = source.splitlines()
+    if functions:
+        lines.insert(functions[-1].body[0].lineno - 1, f"    {line}")
+    return "\n".join([*lines, ""])
 
 
 def test_each_task_is_asked_once():
@@ -46,8 +56,8 @@ def test_the_tasks_of_a_notebook_are_in_the_file_of_its_name():
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_worked_solution_is_accepted(name):
-    outcome = TASKS[name].check(solved(name))
+def test_the_worked_solution_is_accepted_also_where_a_blank_is_left(name):
+    outcome = TASKS[name].check(value(with_line(TASKS[name].solution.strip(), "...")))
     needed = os.environ.get("LABKIT_REQUIRE_ENVIRONMENTS") == "1"
     if outcome.state == "elsewhere" and TASKS[name].environment and not needed:
         pytest.skip(str(outcome))
@@ -82,6 +92,15 @@ def test_an_untouched_cell_is_no_attempt(one, tmp_path, monkeypatch):
     assert outcome.state == ("wrong" if TASKS[one.task].given else "open"), str(outcome)
     assert TASKS[one.task].question in outcome.text
     assert not attempts.FILE.exists()
+
+
+@pytest.mark.parametrize("one", WRITTEN, ids=lambda one: one.task)
+def test_what_is_wrong_beside_a_blank_is_told(one):
+    answer = value(with_line(one.source, "undefined"))
+    outcome = TASKS[one.task].check(answer)
+    if outcome.state != "elsewhere":
+        assert "NameError: name 'undefined' is not defined" in outcome.text
+        assert ("There is still a `...` in line" in outcome.text) == ("..." in one.source)
 
 
 @pytest.mark.parametrize("name", REPLACED)

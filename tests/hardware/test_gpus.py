@@ -1,44 +1,20 @@
 """The driver is read through the real nvidia-ml-py; behind it is a library built from C."""
 
-import os
-import pickle
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from labkit.hardware import gpus
-from tests.nvml_library import built
 
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    return built(tmp_path_factory.mktemp("nvml"))
-
-
 @pytest.fixture
-def read(library):
+def read(in_scene):
     """labkit.hardware() in a fresh process in which the driver shows a scene."""
-
-    def read(scene, **environment):
-        program = (
-            "import pickle, sys, labkit; assert 'tensorflow' not in sys.modules;"
-            "sys.stdout.buffer.write(pickle.dumps(labkit.hardware()))"
-        )
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_")}
-        seen = {"LD_LIBRARY_PATH": str(library), "NVML_SCENE": scene, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-c", program]
-        done = subprocess.run(
-            command, env={**kept, **seen, **environment}, capture_output=True, timeout=300
-        )
-        assert done.returncode == 0, done.stderr
-        return pickle.loads(done.stdout)
-
-    return read
+    program = "import labkit; assert 'tensorflow' not in sys.modules; found = labkit.hardware()"
+    return lambda scene, **environment: in_scene(program, scene, **environment)
 
 
 def test_eight_gpus(read):

@@ -1,8 +1,10 @@
 """Cores and memory, and a container's limits, read from /proc and /sys trees made for the test."""
 
+from typing import NamedTuple
+
 import pytest
 
-from labkit.hardware.machine import limits, read_cores, read_memory
+from labkit.hardware.machine import core_times, limits, read_cores, read_memory
 
 PROC = {"proc/self/cgroup": "0::/a/b\n"}
 
@@ -52,6 +54,21 @@ def test_a_container_that_mounts_only_its_own_group(tree):
     assert read_cores(found).usable == 1
     assert read_memory(found).limit == 200_000_000
     assert read_memory(found).available <= 150_000_000
+
+
+class Times(NamedTuple):
+    """Of a core, as psutil gives them: the user's hold those of guests."""
+
+    user: float = 4.0
+    idle: float = 5.0
+    iowait: float = 2.0
+    guest: float = 1.0
+    guest_nice: float = 0.5
+
+
+def test_a_core_that_waits_for_a_disk_is_idle_and_a_guest_counts_once(monkeypatch):
+    monkeypatch.setattr("psutil.cpu_times", lambda percpu: [Times()])
+    assert core_times() == {0: (4.0, 11.0)}
 
 
 def test_without_limits_the_whole_machine_is_there(tree):

@@ -1,9 +1,5 @@
 """The topology of this machine, from a /sys made for the test and a stand-in for the driver."""
 
-import os
-import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,14 +9,8 @@ from labkit.hardware.machine_topology import read_topology
 from labkit.kinds import LabError
 from labkit.known_hardware import MACHINES, Edge
 from labkit.views.machine_figure import machine_board
-from tests.nvml_library import built
 
 ROOT = Path(__file__).parent.parent.parent
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    return built(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
@@ -43,22 +33,10 @@ def two_sockets(tmp_path):
 
 
 @pytest.fixture
-def read(library):
+def read(in_scene):
     """The topology in a fresh process in which the driver shows a scene."""
-
-    def read(scene, root="/"):
-        program = (
-            "import pickle, sys; from pathlib import Path\n"
-            "from labkit.hardware.machine_topology import read_topology\n"
-            "sys.stdout.buffer.write(pickle.dumps(read_topology(Path(sys.argv[1]))))"
-        )
-        seen = {"LD_LIBRARY_PATH": str(library), "NVML_SCENE": scene, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-c", program, str(root)]
-        done = subprocess.run(command, env={**os.environ, **seen}, capture_output=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        return pickle.loads(done.stdout)
-
-    return read
+    program = "from labkit.hardware.machine_topology import Path, read_topology as read\n"
+    return lambda scene, root: in_scene(f"{program}found = read(Path({str(root)!r}))", scene)
 
 
 def test_sockets_have_their_cores_and_their_memory(two_sockets):

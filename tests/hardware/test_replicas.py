@@ -167,10 +167,11 @@ def test_a_running_tensorflow_keeps_its_devices_and_threads(machine):
         (2.0, None, "n must be a whole number .* got 2.0"),
         (100, None, "got 100"),
         (2, "gpu", "no GPU here"),
-        (2, ["cpu:-1"], "different devices"),
-        (2, ["cpu:0", "/cpu:0"], "different devices"),
-        (2, ["cpu:0", "gpu:0"], "different devices"),
-        (2, [], "different devices"),
+        (None, ["cpu:-1"], "different devices"),
+        (None, ["cpu:0", "/cpu:0"], "different devices"),
+        (None, ["cpu:0", "gpu:0"], "different devices"),
+        (None, [], "different devices"),
+        (4, ["cpu:0", "cpu:1"], "4 replicas on 2 devices"),
     ],
 )
 def test_what_cannot_be_had_is_refused_with_the_users_value(machine, n, names, words):

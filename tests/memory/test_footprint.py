@@ -79,12 +79,6 @@ def test_shards_hold_everything_and_waste_less_than_a_byte_each(parameters, devi
     assert shard["gradients"] == whole["gradients"]
 
 
-def test_it_shows_its_breakdown_and_kind():
-    step = footprint(101_770, batch=3, activation_bytes=9, convention="mixed adam 18")
-    assert "modelled: 2 + 4 + 12 bytes per parameter" in str(step)
-    assert "4 B × 101,770 parameters" in step._repr_mimebundle_()["text/html"]
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

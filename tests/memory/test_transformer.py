@@ -111,6 +111,18 @@ def test_stages_hold_the_model_and_both_ends_of_it():
     assert [len(one.parts) for one in every] == [5, 4, 4, 5]
 
 
+@pytest.mark.parametrize(
+    ("options", "masks", "tensor"),
+    [({}, 8, 1), ({"microbatches": 3}, 3, 1), ({"sequence_parallel": True}, 8, 8)],
+)
+def test_the_ends_keep_dropout_masks_inputs_and_logits(options, masks, tensor):
+    """Korthikanti et al. 2022, section 4.3: masks of p micro-batches, and 4sbh(1 + v/h)."""
+    first, *_, last = stages(model("175B", **options)).values()
+    sbh = 2048 * 12288
+    assert first["embedding and head"] == masks * sbh // tensor
+    assert last["embedding and head"] == 4 * sbh // tensor + 4 * 2048 * 51200 // 8
+
+
 @pytest.mark.parametrize("zero", range(4))
 def test_zero_shards_what_the_stage_says(zero):
     whole, sharded = model("22B"), model("22B", data=16, zero=zero)

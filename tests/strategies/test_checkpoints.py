@@ -49,6 +49,21 @@ def test_a_checkpoint_of_another_training_is_not_taken(tmp_path):
         checkpoints.restore(job(batch=32), tmp_path)
 
 
+def test_a_checkpoint_is_written_every_so_many_steps_also_across_epochs(tmp_path, monkeypatch):
+    """20 steps an epoch: calls end there, and where a checkpoint is due."""
+    calls, saved = [], []
+    monkeypatch.setattr(checkpoints, "import_tensorflow", lambda: SimpleNamespace(constant=int))
+    monkeypatch.setattr(checkpoints, "save", lambda job, folder, step: saved.append(step))
+    for index in (0, 1):  # worker 1 trains, and writes nothing
+        one = job(
+            replicas=SimpleNamespace(index=index), steps_per_epoch=20, order=int,
+            run_steps=lambda *call: calls.append(call), synchronize=lambda: None,
+        )  # fmt: skip
+        assert checkpoints.train(one, tmp_path, steps=35, every=15) == 0
+    assert calls == [(0, 0, 15), (0, 15, 5), (1, 0, 10), (1, 10, 5)] * 2
+    assert saved == [15, 30, 35]
+
+
 @pytest.mark.parametrize("content", [b"", b"no archive"])
 def test_a_damaged_checkpoint_is_named(content, tmp_path):
     path = checkpoints.save(job(), tmp_path, 40)

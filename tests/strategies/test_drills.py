@@ -39,14 +39,6 @@ def test_a_training_continues_from_its_checkpoint_and_ends_where_it_would_have(r
     assert events(record, f"step {STEPS} is done")
 
 
-def test_a_drill_reads_as_text_and_html(restart):
-    record, _ = restart
-    shown = record._repr_mimebundle_()
-    for words in (record.title(), "SIGKILL", "worker 1", "measured on 2 processes"):
-        assert words in shown["text/plain"]
-        assert words in shown["text/html"]
-
-
 def test_a_hanging_worker_is_noticed_when_the_timeout_is_over():
     """By an error of the collective; on a busy machine TensorFlow may end the process instead."""
     record = drill("hang", timeout=1.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from unittest import mock
 
 import numpy as np
@@ -96,28 +97,23 @@ def test_training_gives_the_result_of_one_device_wherever_it_is_placed(
 
 
 @pytest.mark.parametrize(
-    ("strategy", "what", "meaning", "message"),
+    ("strategy", "what", "message"),
     [
-        ("Mirrored", "one step", "between GPUs", "No OpKernel"),
-        ("MultiWorkerMirrored", "model.fit", "train_step", "PerReplica"),
-        ("CentralStorage", "model.fit", "Keras' Dropout", "aggregation method"),
-        ("ParameterServer", "model.fit", "needs a data set", "create_per_worker_dataset"),
+        ("Mirrored", "one step", "No OpKernel"),
+        ("MultiWorkerMirrored", "model.fit", "PerReplica"),
+        ("CentralStorage", "model.fit", "aggregation method"),
+        ("ParameterServer", "model.fit", "create_per_worker_dataset"),
     ],
 )
-def test_what_fails_says_why(table, strategy, what, meaning, message):
+def test_what_fails_says_why(table, strategy, what, message):
     """Facts of TensorFlow 2.21 and Keras 3.15: a change of versions shows here first."""
     [why] = [row.why for row in rows(table, strategy, what) if row.why]
-    assert meaning in why
-    assert message in why
+    assert re.search(rf"\(\w+: .*{message}", why)  # after its meaning, which is ours
 
 
 def test_the_table_reads_as_text_and_html(table):
-    shown = table._repr_mimebundle_()
-    assert "Keras 3" in shown["text/plain"]
-    assert "measured on" in shown["text/plain"]
     for number, row in enumerate([row for row in table.rows if row.why], 1):
-        for text in shown.values():
-            assert f"no ({number})" in text
+        for text in table._repr_mimebundle_().values():
             assert f"({number}) {row.strategy} ({row.placed})" in text
 
 
@@ -126,7 +122,6 @@ def test_the_table_reads_as_text_and_html(table):
     [
         ("ValueError", "Wrong shape. Try another.\nat line 3", "ValueError: Wrong shape."),
         ("OSError", "", "OSError: no message"),
-        ("E", "{{function_node __wrapped__X}} Bad thing", "E: Bad thing"),
         ("E", "Exception encountered when calling A.call().\n\n\x1b[1mBad\x1b[0m", "E: Bad"),
         ("E", "Graph execution error:\n\nDetected at node x\n  File y\nBad", "E: Bad"),
         ("E", "Op 'A' used by {{node b/_1}} with these attrs: [x, y]\nmore", "E: Op 'A'"),

@@ -107,23 +107,9 @@ def test_few_rounds_are_shown_and_cannot_tell(world, monkeypatch, rounds):
         assert shown.plot().png
 
 
-def test_table_says_it_all():
-    text = str(STRONG)
-    for part in (
-        "8 rounds", "synthetic MNIST", "one device", "100 ms", "640", "800", "1.250×", "62 %",
-        "strong scaling", "9.00 s", "two replicas is faster than one device",
-        "Measured on 2 logical CPUs", "middle half", "95 % interval",
-    ):  # fmt: skip
-        assert part in text
-
-
-def test_picture_tells_its_numbers_in_words():
-    picture = timings(two_replicas=((*TWO[:-1], 5.0), 64.0)).plot()
-    assert picture.png.startswith(b"\x89PNG")
-    assert "one device: 100 ms (middle half: 100–110 ms)" in picture.alt
-    assert "cannot tell, 1.25×" in picture.alt
-    assert "two replicas is faster" in STRONG.plot().alt
-    assert picture.kind == STRONG.kind
+def test_a_table_holds_the_numbers_of_each_program():
+    for part in ("8 rounds", "100 ms", "640", "800", "1.250×", "62 %", "9.00 s"):
+        assert part in str(STRONG)
 
 
 def test_notes_on_what_spoils_a_measurement(world, monkeypatch):

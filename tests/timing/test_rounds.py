@@ -3,6 +3,7 @@
 import gc
 import itertools
 import sys
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -93,6 +94,22 @@ def test_garbage_collection_is_off_while_timing_and_then_on_again():
     assert not any(seen)
 
 
+def test_the_garbage_of_a_call_is_collected_before_the_next_one():
+    class Garbage:
+        pass
+
+    left = []
+
+    def work():
+        alive = [one() is not None for one in left]
+        garbage = Garbage()
+        garbage.itself = garbage
+        left.append(weakref.ref(garbage))
+        assert not any(alive)
+
+    measure(work, rounds=5)
+
+
 @pytest.mark.parametrize(
     ("started", "gpus", "waits"),
     [
@@ -153,6 +170,7 @@ AB, DEVICES = {"a": f, "b": f}, {"a": 1, "b": 2}
         (lambda: compare({"a": f}), "two or more functions"),
         (lambda: compare({"a": f, "b": f()}), "'b' must be a function"),
         (lambda: measure(f, rounds=0), "rounds"),
+        (lambda: measure(f), "LABKIT_ROUNDS .*got 'x'"),
         (lambda: compare(AB, items={"a": 1}), "items must have a number for each"),
         (lambda: compare(AB, devices=DEVICES), "scaling"),
         (lambda: compare(AB, scaling="strong", devices=DEVICES, items=DEVICES), "same work"),
@@ -160,6 +178,7 @@ AB, DEVICES = {"a": f, "b": f}, {"a": 1, "b": 2}
         (lambda: compare(AB, scaling="weak", devices=DEVICES, items=64), "same work per device"),
     ],
 )
-def test_misuse(ask, said):
+def test_misuse(ask, said, monkeypatch):
+    monkeypatch.setenv("LABKIT_ROUNDS", "x")
     with pytest.raises(LabError, match=said):
         ask()

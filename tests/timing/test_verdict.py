@@ -36,43 +36,29 @@ def test_word_follows_from_where_the_interval_lies(noise, size, middle):
     assert bool(verdict.reason) == (expected == "cannot tell")
 
 
-def test_a_sure_difference_that_may_lie_in_the_band_is_not_claimed():
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_sure_difference_that_may_lie_in_the_band_is_not_claimed(sign):
     """An A/A comparison was once published as "slower": 0.988× (0.975–0.997×)."""
     values = [math.log(0.988) + d for d in (-0.012, -0.008, -0.004, 0.0, 0.004, 0.008, 0.01)]
-    verdict = judge("the same", "this", values)
-    assert verdict.estimate.high < 1
+    verdict = judge("the same", "this", [sign * value for value in values])
+    assert (verdict.estimate.high - 1) * (verdict.estimate.low - 1) > 0  # 1 is outside
     assert verdict.word == "cannot tell"
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ([], "nothing was timed"),
-        ([0.5], "one round is too few"),
-        ([0.5] * 3, "needs 6"),
-        ([0.5] * 10 + [math.nan], "not a positive number"),
-        ([0.2, -0.2] * 10, "more than 1,000 rounds"),
-    ],
+    "values", [[], [0.5], [0.5] * 3, [0.5] * 10 + [math.nan], [0.2, -0.2] * 10]
 )
-def test_default_is_cannot_tell(values, said):
+def test_default_is_cannot_tell_with_a_reason(values):
     verdict = judge("b", "a", values)
     assert verdict.word == "cannot tell"
-    assert said in str(verdict)
+    assert verdict.reason in str(verdict)
+    assert verdict.reason
 
 
 @pytest.mark.parametrize("confidence", [-1, 0, 95])
 def test_a_confidence_that_means_nothing_is_refused(confidence):
     with pytest.raises(LabError, match="confidence"):
         judge("b", "a", [0.5] * 8, confidence=confidence)
-
-
-def test_sentences():
-    values = [math.log(0.84) + d for d in (-0.04, -0.03, -0.01, 0.0, 0.01, 0.03, 0.04)]
-    assert str(judge("two replicas", "one device", values)) == (
-        "two replicas is slower than one device: 0.84× (95 % interval: 0.82–0.87×)"
-    )
-    same = str(judge("b", "a", [0.0001, -0.0001] * 5))
-    assert same == "b is the same as a within 0.5 %: 1.000× (95 % interval: 1.000–1.000×)"
 
 
 @pytest.mark.parametrize(("middle", "word"), [(0.02, "faster"), (-0.02, "slower"), (0.0, "same")])

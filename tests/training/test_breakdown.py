@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -58,6 +60,15 @@ def test_a_part_that_cannot_be_told_from_zero_is_not_given_as_a_number():
     assert "not measurable" in reduction.text(10)
     assert reduction.seconds == 0
     assert fresh.text(10) == "none"
+
+
+def test_the_throughput_of_weak_scaling_counts_its_larger_batch(data, two, monkeypatch):
+    """A step on two replicas that takes as long as one on one device: twice the images."""
+    same = SimpleNamespace(samples=lambda name: [1.0] * 8)
+    monkeypatch.setitem(breakdown.__globals__, "compare", lambda *_, **__: same)
+    monkeypatch.setitem(breakdown.__globals__, "CALL_SECONDS", 0.0)  # equally many steps a call
+    job = Job("dense", data, replicas=two, batch=32, scaling="weak", images=640)
+    assert breakdown(job).verdict.estimate.value == pytest.approx(2)
 
 
 def test_a_real_breakdown_leaves_the_job_as_it_was(data, one, two):

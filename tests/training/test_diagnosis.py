@@ -237,14 +237,6 @@ def test_a_model_whose_layers_are_unknown_is_an_error_that_names_it(four):
         diagnose(model=model)
 
 
-def test_a_diagnosis_reads_as_text_and_as_a_table():
-    diagnosis = diagnose(LOAD + "x = x / 255.0  # <b>")
-    shown = diagnosis._repr_mimebundle_()
-    assert shown["text/plain"] == str(diagnosis)
-    assert "x = x / 255.0  # &lt;b&gt;" in shown["text/html"]
-    assert diagnose("x = 1").names == ()
-
-
 def test_the_loss_of_a_model_must_fit_its_last_layer(four):
     import keras
 

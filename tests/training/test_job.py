@@ -7,9 +7,9 @@ import pytest
 
 from labkit.kinds import LabError, measured
 from labkit.telemetry.spans import listening
-from labkit.training import History, Job, scaled_learning_rate
+from labkit.training import History, Job
 from labkit.training.history import Epoch
-from labkit.training.inputs import batch_sizes, in_memory
+from labkit.training.inputs import in_memory
 
 
 def test_training_learns_and_keeps_one_line_an_epoch(data, two):
@@ -33,6 +33,9 @@ def test_evaluation_counts_every_test_image_once_and_each_epoch_is_a_span(data, 
     found = job.evaluate()
     assert found.accuracy == pytest.approx((logits.argmax(1) == data.y_test).mean())
     assert found.images == 1234
+    right = logits[np.arange(1234), data.y_test]
+    expected = (np.log(np.exp(logits).sum(axis=1)) - right).mean()
+    assert found.loss == pytest.approx(expected, rel=1e-4)
     with listening(heard.append):
         job.train(2)
         job.epoch()
@@ -114,13 +117,6 @@ def test_an_impossible_job_says_what_to_do(data, two, wrong, says):
     with pytest.raises(LabError) as caught:
         Job(**asked)
     assert says in str(caught.value)
-
-
-def test_batches_and_the_linear_rule():
-    """Strong keeps the global batch, weak the replica's; the rate is that of Goyal et al. 2017."""
-    assert batch_sizes(64, 2, "strong") == (64, 32)
-    assert batch_sizes(64, 2, "weak") == (128, 64)
-    assert scaled_learning_rate(0.1, batch=8192, base_batch=256) == pytest.approx(3.2)
 
 
 def record(*seconds_and_accuracy):

@@ -23,10 +23,6 @@ def roots(step, delay):
     return np.roots(polynomial)
 
 
-def test_the_known_limits():
-    assert [round(stability_limit(delay), 5) for delay in range(4)] == [2, 1, 0.61803, 0.44504]
-
-
 @pytest.mark.parametrize("delay", DELAYS)
 def test_the_formula_is_where_the_largest_root_leaves_the_unit_circle(delay):
     limit = stability_limit(delay)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from labkit.kinds import LabError
-from labkit.updates import Quadratic, Softmax, simulate, staleness_bound, train
+from labkit.updates import Quadratic, Softmax, simulate, train
 
 PROBLEM = Softmax(points=500, batch=16)
 MODES = {
@@ -60,22 +60,6 @@ def test_time_runs_forward_and_no_worker_does_two_things_at_once(run):
         for before, after in itertools.pairwise(run.of(worker)):
             assert before.applied == after.requested
             assert before.applied <= after.pulled
-
-
-def test_staleness_is_that_of_the_mode(run):
-    mode = run.settings.mode
-    if mode == "sync":
-        assert set(run.staleness) == {0}
-    elif mode == "ssp":
-        assert run.max_staleness <= staleness_bound(3, 1)
-        steps = [0, 0, 0]
-        for one in run.gradients:
-            assert steps[one.worker] - min(steps) <= 1
-            steps[one.worker] += 1
-    else:  # every update makes the gradients of all others staler by one
-        last = {one.worker: one.written for one in run.gradients}
-        in_flight = sum(run.updates - last.get(worker, 0) for worker in range(3))
-        assert sum(run.staleness) + in_flight == 2 * run.updates
 
 
 def test_backup_workers_are_the_only_ones_to_be_dropped(run):

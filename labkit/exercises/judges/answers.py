@@ -7,26 +7,20 @@ labkit.exercises.task.Wrong: You gave bytes; the question asks for MB.
 
 from __future__ import annotations
 
-import ast
 import copy
-import inspect
 import math
-import re
 import reprlib
 import signal
-import textwrap
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from labkit.exercises.task import Unanswered, Wrong
+from labkit.exercises.blanks import raised
+from labkit.exercises.task import Wrong
 from labkit.kinds import LabError
 from labkit.time_limit import TimeLimit, ended_within, time_limit
-
-__all__ = ["check_callable", "function", "has_blanks", "number", "numbers_in", "stopped", "word"]
 
 UNITS: tuple[dict[str, float], ...] = (
     {"bits": 1 / 8, "bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "MiB": 2**20, "GiB": 2**30},
@@ -78,33 +72,35 @@ def word(truth: str) -> Callable[[Any], None]:
     return judge
 
 
+def judged(examine: Callable[[Any], Any], seconds: float | None = None) -> Callable[[Any], Any]:
+    """The judge of a function: `examine` raises what it does wrong, and is ended in time."""
+
+    def judge(answer: Any) -> Any:
+        if not callable(answer):
+            raise Wrong(f"{reprlib.repr(answer)} is not a function. Write its name, without ().")
+        with stopped(seconds) if seconds else nullcontext():
+            return examine(answer)
+
+    return judge
+
+
 def function(
-    examine: Callable[[Callable[..., Any]], None], seconds: float = TIME_LIMIT
-) -> Callable[[Any], None]:
-    """A function: `examine` calls it, and raises LabError for what it does wrong."""
+    examine: Callable[[Callable[..., Any]], Any], seconds: float = TIME_LIMIT
+) -> Callable[[Any], Any]:
+    """The same; what the function raises is told with its line."""
 
-    def judge(answer: Any) -> None:
-        check_callable(answer)
-
+    def examine_called(answer: Any) -> Any:
         def called(*arguments: Any) -> Any:
             try:
-                result = answer(*arguments)
+                return answer(*arguments)
             except LabError:
                 raise
             except (Exception, SystemExit, GeneratorExit) as fault:  # noqa: BLE001 (nor does exit())
-                if has_blanks(answer):
-                    raise Unanswered from None
-                said = f": {text}" if (text := _last_line(fault)) else ""
-                where = _line(fault, answer)
-                raise Wrong(f"It raised {type(fault).__name__}{said}{where}") from None
-            if result is ... or (result is None and has_blanks(answer)):
-                raise Unanswered
-            return result
+                raise Wrong(raised(fault, answer)) from None
 
-        with stopped(seconds):
-            examine(called)
+        return examine(called)
 
-    return judge
+    return judged(examine_called, seconds)
 
 
 @contextmanager
@@ -136,18 +132,6 @@ def stopped(seconds: float) -> Iterator[None]:
         done.set()
 
 
-def has_blanks(function: Any) -> bool:
-    """Whether a `...` still stands for a value or a statement; `x[..., 0]` is none."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
-        return False
-    slices = [node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
-    inside = {id(node) for each in slices for node in ast.walk(each)}
-    dots = [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and n.value is ...]
-    return any(id(node) not in inside for node in dots)
-
-
 def same_as(right: Callable[..., float], *cases: tuple[Any, ...]) -> Callable[[Any], None]:
     """A function that must return the same number as `right` in each of these cases."""
 
@@ -162,30 +146,9 @@ def same_as(right: Callable[..., float], *cases: tuple[Any, ...]) -> Callable[[A
     return function(examine)
 
 
-def check_callable(answer: Any) -> None:
-    """Refuse what is not a function."""
-    if not callable(answer):
-        raise Wrong(f"{reprlib.repr(answer)} is not a function. Write its name, without ().")
-
-
 def numbers_in(result: Any, what: str) -> list[float]:
     """The numbers of a list, an array or a range."""
     try:
         return [float(one) for one in result]
     except (TypeError, ValueError, OverflowError):
         raise Wrong(f"It returned {reprlib.repr(result)}: return {what}.") from None
-
-
-def _last_line(fault: BaseException) -> str:
-    """TensorFlow and Keras write a page: what went wrong is its last line but for a list."""
-    text = re.sub(r"\x1b\[\d*m", "", str(fault).partition("\nArguments received")[0])
-    last = text.strip().rpartition("\n")[2].strip()
-    return last.removeprefix(f"{type(fault).__name__}: ")[:300]  # AutoGraph writes it once more
-
-
-def _line(fault: BaseException, function: Any) -> str:
-    """The line that failed, as its cell or file counts."""
-    frames = traceback.extract_tb(fault.__traceback__)
-    file = getattr(getattr(function, "__code__", None), "co_filename", None)
-    lines = [frame for frame in frames if frame.filename == file]
-    return f" at line {lines[-1].lineno}: {lines[-1].line}" if lines else ""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.cluster import Cluster
-from labkit.exercises.judges.answers import check_callable, function, has_blanks
+from labkit.exercises.judges.answers import function, judged
 from labkit.exercises.judges.serial import (
     BATCH,
     CLOSE,
@@ -30,13 +30,17 @@ from labkit.exercises.judges.serial import (
     make_data,
     train,
 )
-from labkit.exercises.judges.watched_model import Models, check_images, make_layers, returned
-from labkit.exercises.task import Unanswered, Wrong
+from labkit.exercises.judges.watched_model import (
+    Models,
+    check_images,
+    make_layers,
+    returned,
+    watch_layer,
+)
+from labkit.exercises.task import Wrong
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
 from labkit.time_limit import slowdown
-
-__all__ = ["cluster_config", "coordinator_loop", "worker_loop"]
 
 TIME_LIMIT = 90.0  # seconds for each run
 TIMEOUT = 15.0  # seconds that a worker waits in a collective for the other
@@ -44,12 +48,6 @@ DRAIN = 30.0  # seconds for steps that still run after the function has returned
 LOST_A_PEER = ("Unavailable", "DeadlineExceeded", "Aborted", "Cancelled", "Internal")
 UPDATES = 300
 cpu_only = {"CUDA_VISIBLE_DEVICES": ""}  # the question is what is computed, not how fast
-
-
-def _check_written(answer: Any) -> None:
-    check_callable(answer)
-    if has_blanks(answer):
-        raise Unanswered
 
 
 # A worker.
@@ -75,40 +73,35 @@ class Report:
     """What one worker did."""
 
     fault: str = ""
-    unanswered: bool = False
     seen: list[Any] = field(default_factory=list)
     weights: list[Any] = field(default_factory=list)
     losses: list[Any] = field(default_factory=list)
 
 
-def worker_loop() -> Callable[[Any], None]:
+@judged
+def worker_loop(my_train: Any) -> None:
     """A function of (strategy, make_model, dataset, global_batch, folder): (model, losses).
 
     It restores the last checkpoint of the folder if there is one, trains one pass with plain SGD,
     rate RATE, the mean loss of each global batch, and saves.
     """
-
-    def judge(my_train: Any) -> None:
-        _check_written(my_train)
-        with (
-            tempfile.TemporaryDirectory(prefix="labkit-worker-") as home,
-            Cluster(REPLICAS, variables=cpu_only) as c,
-        ):
-            # A folder each, so that it is seen who writes what; before the second run they are one.
-            folders = [Path(home, str(rank), "shared") for rank in range(REPLICAS)]
-            for folder in folders:
-                folder.mkdir(parents=True)
-            first = _run(c, my_train, folders)
-            shares = check_images([each for report in first for each in report.seen])
-            check_weights(_copies(first))
-            for report in first:
-                check_losses(report.losses, shares)
-            _check_files(folders)
-            shutil.copytree(folders[0], folders[1], dirs_exist_ok=True)
-            shutil.copytree(folders[1], folders[0], dirs_exist_ok=True)
-            _check_restart(_copies(_run(c, my_train, folders)))
-
-    return judge
+    with (
+        tempfile.TemporaryDirectory(prefix="labkit-worker-") as home,
+        Cluster(REPLICAS, variables=cpu_only) as c,
+    ):
+        # A folder each, so that it is seen who writes what; before the second run they are one.
+        folders = [Path(home, str(rank), "shared") for rank in range(REPLICAS)]
+        for folder in folders:
+            folder.mkdir(parents=True)
+        first = _run(c, my_train, folders)
+        shares = check_images([each for report in first for each in report.seen])
+        check_weights(_copies(first))
+        for report in first:
+            check_losses(report.losses, shares)
+        _check_files(folders)
+        shutil.copytree(folders[0], folders[1], dirs_exist_ok=True)
+        shutil.copytree(folders[1], folders[0], dirs_exist_ok=True)
+        _check_restart(_copies(_run(c, my_train, folders)))
 
 
 def _run(c: Cluster, my_train: Any, folders: list[Path]) -> list[Report]:
@@ -126,8 +119,6 @@ def _run(c: Cluster, my_train: Any, folders: list[Path]) -> list[Report]:
                 f"every step and every reduce, also the one that saves nothing. {text}"
             )
         raise Wrong(f"On worker {rank}: {text}")
-    if any(report.unanswered for report in found.values()):
-        raise Unanswered
     outcome.raise_errors()
     return [found[rank] for rank in range(REPLICAS)]
 
@@ -155,8 +146,6 @@ def _work(rank: int, my_train: Callable[..., Any], folders: list[str], timeout: 
 
     try:
         function(examine, seconds=TIME_LIMIT)(my_train)
-    except Unanswered:
-        report.unanswered = True
     except LabError as fault:
         report.fault = str(fault)
     report.seen = made.seen
@@ -215,32 +204,24 @@ def _check_restart(copies: list[tuple[Any, ...]]) -> None:
 # The chief of a parameter server.
 
 
-def coordinator_loop() -> Callable[[Any], None]:
+@judged
+def coordinator_loop(lead: Any) -> None:
     """A function of (coordinator, make_model, make_dataset, steps): (model, number of updates)."""
+    from labkit.strategies.parameter_server import ROLES
 
-    def judge(lead: Any) -> None:
-        from labkit.strategies.parameter_server import ROLES
-
-        _check_written(lead)
-        with Cluster(roles=ROLES, variables=cpu_only) as c:
-            outcome = c.start(_lead, lead, until={0}, show=False).finish(TIME_LIMIT)
-        outcome.raise_errors()
-        if (says := outcome.results[0]) is ...:
-            raise Unanswered
-        if says:
-            raise Wrong(says)
-
-    return judge
+    with Cluster(roles=ROLES, variables=cpu_only) as c:
+        outcome = c.start(_lead, lead, until={0}, show=False).finish(TIME_LIMIT)
+    outcome.raise_errors()
+    if says := outcome.results[0]:
+        raise Wrong(says)
 
 
-def _lead(rank: int, lead: Callable[..., Any]) -> Any:
+def _lead(rank: int, lead: Callable[..., Any]) -> str:
     """On the chief: what is wrong, "" if nothing is; workers and the server stay in join."""
     from labkit.strategies.parameter_server import join
 
     try:
         function(partial(_examine_lead, join()), seconds=TIME_LIMIT)(lead)
-    except Unanswered:
-        return ...
     except LabError as fault:
         return str(fault)
     return ""
@@ -253,9 +234,13 @@ def _examine_lead(coordinator: Any, lead: Callable[..., Any]) -> None:
     with coordinator.strategy.scope():
         counter = tf.Variable(0, dtype=tf.int64, trainable=False)
 
+    def count(_: Any, training: bool) -> Any:
+        add = partial(tf.raw_ops.AssignAddVariableOp, value=tf.constant(1, tf.int64))
+        return add(resource=counter.handle) if training else None
+
     def make_model() -> Any:
         in_scope[0] &= tf.distribute.get_strategy() is coordinator.strategy
-        models.append(make_layers(_count_layer(counter)))
+        models.append(make_layers(watch_layer(count)))
         start.extend(models[-1].get_weights())
         return models[-1]
 
@@ -351,20 +336,3 @@ def _check_updates(scheduled: int, at_return: int, updates: int, counted: float 
         )
     if counted > updates:
         raise Wrong(f"{counts} Count each step once.")
-
-
-def _count_layer(counter: Any) -> Any:
-    """A layer that counts the steps that train it."""
-    tf = import_tensorflow()
-    import keras
-
-    class Count(keras.layers.Layer):  # type: ignore[misc]
-        def call(self, images: Any, training: bool = False) -> Any:
-            if isinstance(images, keras.KerasTensor) or not training:
-                return images
-            one = tf.constant(1, tf.int64)
-            counted = tf.raw_ops.AssignAddVariableOp(resource=counter.handle, value=one)
-            with tf.control_dependencies([counted] if counted is not None else []):
-                return tf.identity(images)
-
-    return Count()

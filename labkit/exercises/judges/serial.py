@@ -19,13 +19,6 @@ import numpy as np
 
 from labkit.exercises.task import Wrong
 
-__all__ = [
-    "ADAM_RATE", "BATCH", "CLASSES", "CLOSE", "NO_UPDATE", "RATE", "REPLICAS", "SIZE", "STEPS",
-    "Gradients", "Rule", "check_losses", "check_weights", "clip", "compare", "equal_copies",
-    "first_weights", "make_data", "norm", "right_answers", "scaled", "total", "train",
-    "train_with_adam", "whole_batches",
-]  # fmt: skip
-
 REPLICAS, BATCH, STEPS, RATE, ADAM_RATE = 2, 16, 6, 0.1, 0.01
 SIZE, CLASSES, HIDDEN = (8, 8), 5, 16
 CLOSE = 1e-5

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labkit.exercises.judges.answers import check_callable
+from labkit.exercises.judges.answers import judged
 from labkit.exercises.judges.frameworks import run
 from labkit.exercises.task import Wrong
 
@@ -50,8 +50,7 @@ def serial() -> dict[str, Array]:
 def same_weights(program: Callable[..., Any]) -> Callable[[Any], None]:
     """`program(rank, function)` returns a rank's weights by name, and its first fault or ""."""
 
-    def judge(answer: Any) -> None:
-        check_callable(answer)
+    def examine(answer: Any) -> None:
         found_by_rank = run("torch", in_rank, __name__, program.__name__, answer, ranks=RANKS)
         for rank, (_, fault) in enumerate(found_by_rank):
             if fault:
@@ -67,7 +66,7 @@ def same_weights(program: Callable[..., Any]) -> Callable[[Any], None]:
                     far_text = f"the {name} differ by {far:.2g} from those of one process."
                     raise Wrong(f"Rank {rank}: {far_text}{cause}")
 
-    return judge
+    return judged(examine)
 
 
 def in_rank(rank: int, module: str, name: str, mine: Callable[..., Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Judges of training loops in one process: under replicas, accumulated, clipped, resumed.
+"""Judges of programs in one process: training loops, a step, an evaluation, an input pipeline.
 
 The watched model tells what the loop did with the data. What it did with the gradients is told by
 the weights, which are compared with those of the serial program and of known mistakes.
@@ -12,113 +12,89 @@ from functools import partial
 from typing import Any
 
 from labkit.exercises.judges import serial
-from labkit.exercises.judges.answers import function
-from labkit.exercises.judges.serial import (
-    BATCH,
-    NO_UPDATE,
-    REPLICAS,
-    STEPS,
-    Gradients,
-    Rule,
-    clip,
-    total,
-)
+from labkit.exercises.judges.answers import numbers_in
+from labkit.exercises.judges.serial import BATCH, NO_UPDATE, REPLICAS, STEPS, Gradients, Rule
 from labkit.exercises.judges.watched_model import (
-    TIME_LIMIT,
     Models,
     Seen,
-    adam,
     check_images,
     exact,
+    judge,
     make_dataset,
     model_of,
     on_one_device,
     on_replicas,
     returned,
-    sgd,
     weight_copies,
 )
 from labkit.exercises.task import Wrong
-
-__all__ = ["accumulation", "clipping", "resuming", "training_loop"]
+from labkit.hardware.devices import import_tensorflow
 
 CLOSE_ADAM = 2e-4  # Adam divides by the size of the gradient: rounding of a small one is enlarged
 MICRO_BATCHES = 4
 INTERRUPTED_AFTER = (2, 4)
 
 
-def training_loop() -> Callable[[Any], None]:
+@judge
+def training_loop(my_train: Callable[..., Any]) -> None:
     """A function of (strategy, make_model, dataset, global_batch) that returns (model, losses).
 
     It must train one pass with plain SGD, rate RATE, the mean loss of each global batch.
     """
-
-    def examine(my_train: Callable[..., Any]) -> None:
-        made = on_replicas()
-        with exact(made):
-            result = my_train(made.strategy, made.make, make_dataset(), BATCH)
-        model, losses = returned(result, made.models)
-        shares = check_images(made.seen)
-        with made.naming(sgd()):
-            serial.check_weights(weight_copies(made.strategy, model))
-        serial.check_losses(losses, shares)
-
-    return function(examine, seconds=TIME_LIMIT)
+    made = on_replicas()
+    with exact(made):
+        result = my_train(made.strategy, made.make, make_dataset(), BATCH)
+    model, losses = returned(result, made.models)
+    shares = check_images(made.seen)
+    with made.naming():
+        serial.check_weights(weight_copies(made.strategy, model))
+    serial.check_losses(losses, shares)
 
 
-def accumulation() -> Callable[[Any], None]:
+@judge
+def accumulation(my_train: Callable[..., Any]) -> None:
     """A function of (make_model, dataset, batch, micro_batches) that returns the model."""
-
-    def examine(my_train: Callable[..., Any]) -> None:
-        made = on_one_device()
-        with exact(made):
-            model = model_of(my_train(made.make, make_dataset(), BATCH, MICRO_BATCHES), made.models)
-        _check_micro_batches(made.seen)
-        with made.naming(sgd(), but="accumulation"):
-            serial.compare(model.get_weights(), serial.train()[0], _accumulation_mistakes())
-
-    return function(examine, seconds=TIME_LIMIT)
+    made = on_one_device()
+    with exact(made):
+        model = model_of(my_train(made.make, make_dataset(), BATCH, MICRO_BATCHES), made.models)
+    _check_micro_batches(made.seen)
+    with made.naming(but="accumulation"):
+        serial.compare(model.get_weights(), serial.train()[0], _accumulation_mistakes())
 
 
-def clipping() -> Callable[[Any], None]:
+@judge
+def clipping(my_train: Callable[..., Any]) -> None:
     """A function of (strategy, make_model, dataset, global_batch, clip_norm): returns the model."""
-
-    def examine(my_train: Callable[..., Any]) -> None:
-        made, limit = on_replicas(), _limit()
-        with exact(made):
-            result = my_train(made.strategy, made.make, make_dataset(), BATCH, limit)
-        model = model_of(result, made.models)
-        parts = [list(share.values()) for share in check_images(made.seen)]
-        right, _ = serial.train(lambda each: clip(total(each), limit), parts)
-        rules = _clipping_mistakes(limit)
-        mistakes = {says: serial.train(rule, parts)[0] for says, rule in rules.items()}
-        weights = serial.equal_copies(weight_copies(made.strategy, model))
-        with made.naming(sgd(), but="clip"):
-            serial.compare(weights, right, mistakes)
-
-    return function(examine, seconds=TIME_LIMIT)
+    made, limit = on_replicas(), _limit()
+    with exact(made):
+        result = my_train(made.strategy, made.make, make_dataset(), BATCH, limit)
+    model = model_of(result, made.models)
+    parts = [list(share.values()) for share in check_images(made.seen)]
+    right, _ = serial.train(lambda each: serial.clip(serial.total(each), limit), parts)
+    rules = _clipping_mistakes(limit)
+    mistakes = {says: serial.train(rule, parts)[0] for says, rule in rules.items()}
+    weights = serial.equal_copies(weight_copies(made.strategy, model))
+    with made.naming(but="clip"):
+        serial.compare(weights, right, mistakes)
 
 
-def resuming() -> Callable[[Any], None]:
+@judge
+def resuming(my_train: Callable[..., Any]) -> None:
     """A function of (make_model, dataset, batch, folder, after_step) that returns the model."""
-
-    def examine(my_train: Callable[..., Any]) -> None:
-        made, begin, steps = on_one_device(), 0, list[int]()
-        with exact(made), tempfile.TemporaryDirectory() as folder:
-            for end in (*INTERRUPTED_AFTER, STEPS):
-                made.seen.clear()
-                model = _run_until(my_train, made, folder, end, steps)
-                again = f"It was interrupted after step {begin} and run again. " if begin else ""
-                _check_steps(made.seen, begin, end, again)
-                begin = end
-        if steps != list(range(1, STEPS + 1)):
-            raise Wrong(f"Call after_step(1), …, after_step({STEPS}), once after each step.")
-        named = f"keras.optimizers.Adam({serial.ADAM_RATE})"
-        right = serial.train_with_adam()
-        with made.naming(adam()):
-            serial.compare(model.get_weights(), right, _resuming_mistakes(), named, CLOSE_ADAM)
-
-    return function(examine, seconds=TIME_LIMIT)
+    made, begin, steps = on_one_device(), 0, list[int]()
+    with exact(made), tempfile.TemporaryDirectory() as folder:
+        for end in (*INTERRUPTED_AFTER, STEPS):
+            made.seen.clear()
+            model = _run_until(my_train, made, folder, end, steps)
+            again = f"It was interrupted after step {begin} and run again. " if begin else ""
+            _check_steps(made.seen, begin, end, again)
+            begin = end
+    if steps != list(range(1, STEPS + 1)):
+        raise Wrong(f"Call after_step(1), …, after_step({STEPS}), once after each step.")
+    named = f"keras.optimizers.Adam({serial.ADAM_RATE})"
+    right = serial.train_with_adam()
+    with made.naming("Adam", serial.ADAM_RATE):
+        serial.compare(model.get_weights(), right, _resuming_mistakes(), named, CLOSE_ADAM)
 
 
 def _check_micro_batches(seen: Seen) -> None:
@@ -196,7 +172,7 @@ def _accumulation_mistakes() -> dict[str, list[Any]]:
     kept: Gradients = []
 
     def never_reset(each: list[Gradients]) -> Gradients:
-        kept[:] = total([*([list(kept)] if kept else []), *each])
+        kept[:] = serial.total([*([list(kept)] if kept else []), *each])
         return list(kept)
 
     rules: dict[str, tuple[Rule, Any]] = {
@@ -212,7 +188,7 @@ def _accumulation_mistakes() -> dict[str, list[Any]]:
         "It updated the weights after each micro-batch. Sum the gradients first, then update once "
         "for each batch.": (serial.scaled(k), one_by_one),
         "It updated the weights after each micro-batch, with a part of the gradients. Sum them "
-        "first, then update once for each batch.": (total, one_by_one),
+        "first, then update once for each batch.": (serial.total, one_by_one),
         "The sum of the gradients is never reset: set it to zero after each update.": (
             never_reset, parts),
         "The loss is a sum, not a mean: divide it by the number of images in the batch.": (
@@ -229,8 +205,8 @@ def _limit() -> float:
     norms: list[float] = []
 
     def noted(each: list[Gradients]) -> Gradients:
-        norms.append(serial.norm(total(each)))
-        return total(each)
+        norms.append(serial.norm(serial.total(each)))
+        return serial.total(each)
 
     serial.train(noted)
     return round(float(np.quantile(norms, 0.3)), 3)
@@ -243,27 +219,27 @@ def _clipping_mistakes(limit: float) -> dict[str, Rule]:
     first_sum = "Sum the gradients over the replicas first (all-reduce), and clip the sum."
     return {
         "The gradients are not clipped. (The norm of their mean over the replicas is too small: it "
-        "must be that of their sum.)": total,
+        "must be that of their sum.)": serial.total,
         f"Each replica clips its own gradients before they are summed. {first_sum}": (
-            lambda each: total([clip(one, limit) for one in each])
+            lambda each: serial.total([serial.clip(one, limit) for one in each])
         ),
         "Each replica clips the gradients of its own mean loss, and then they are summed. "
-        f"{first_sum}": lambda each: total([clip(one, limit, n) for one in each]),
+        f"{first_sum}": lambda each: serial.total([serial.clip(one, limit, n) for one in each]),
         "The gradients of each variable are clipped by their own norm. The global norm is one "
         "number over all variables: tf.clip_by_global_norm.": (
-            lambda each: [clip([one], limit)[0] for one in total(each)]
+            lambda each: [serial.clip([one], limit)[0] for one in serial.total(each)]
         ),
         "The gradients are clipped by value, not by their global norm.": (
-            lambda each: [np.clip(one, -limit, limit) for one in total(each)]
+            lambda each: [np.clip(one, -limit, limit) for one in serial.total(each)]
         ),
         f"The clipped gradients are {n} times too large: they are summed over the replicas again. "
         "optimizer.apply sums once more: divide them by strategy.num_replicas_in_sync.": (
-            lambda each: [n * one for one in clip(total(each), limit)]
+            lambda each: [n * one for one in serial.clip(serial.total(each), limit)]
         ),
         f"The gradients are {n} times too large before they are clipped: each replica takes the "
         "mean loss of its own share. Divide the summed loss by global_batch. (Or those below "
         "clip_norm are enlarged: the factor is at most tf.minimum(1.0, clip_norm / norm).)": (
-            lambda each: clip(total(each), limit, n)
+            lambda each: serial.clip(serial.total(each), limit, n)
         ),
         NO_UPDATE: serial.scaled(0),
     }
@@ -279,3 +255,149 @@ def _resuming_mistakes() -> dict[str, list[Any]]:
             again(weights_kept=False, state_kept=False)
         ),
     }
+
+
+# A step, an evaluation, a `fit`, an input pipeline.
+
+UNEVEN = 20  # a batch that does not divide the 96 images
+IMAGES, SMALL_BATCH = 1000, 64  # of the input pipeline
+
+
+@judge
+def one_step(my_step: Callable[..., Any]) -> None:
+    """A function of (model, optimizer, images, labels) that trains one step, returns the loss."""
+    import keras
+
+    tf, made, losses = import_tensorflow(), on_one_device(), []
+    images, labels = map(tf.constant, serial.make_data())
+    steps = [[range(BATCH)], [range(BATCH, 2 * BATCH)]]
+    with exact(made):
+        model, optimizer = made.make(), keras.optimizers.SGD(serial.RATE)
+        optimizer.build(model.trainable_variables)
+        for first in (0, BATCH):
+            batch = slice(first, first + BATCH)
+            losses.append(my_step(model, optimizer, images[batch], labels[batch]))
+    if not all(training for _, _, training in made.seen):
+        raise Wrong("Call the model with training=True: else Dropout and its like do nothing.")
+    factors = {
+        NO_UPDATE: 0,
+        "The loss is a sum over the batch: take its mean.": BATCH,
+        "The weights went up the gradient: the optimizer subtracts for you.": -1,
+    }
+    mistakes = {says: serial.train(serial.scaled(by), steps)[0] for says, by in factors.items()}
+    right, each = serial.train(steps=steps)
+    serial.compare(model.get_weights(), right, mistakes)
+    found = numbers_in(losses, "the loss, one number")
+    for step, (given, loss) in enumerate(zip(found, each.mean(axis=1), strict=True), 1):
+        if not abs(given - loss) < 1e-3:
+            raise Wrong(
+                f"The weights are right. Step {step} returned {given:.4f}; the mean loss of "
+                f"its batch, before the update, is {loss:.4f}."
+            )
+
+
+@judge
+def accuracy(my_accuracy: Callable[..., Any]) -> None:
+    """A function of (model, images, labels, batch) that returns the accuracy of all images."""
+    made = on_one_device()
+    with exact(made):
+        found = my_accuracy(made.make(), *serial.make_data(), UNEVEN)
+    if (largest := max((len(batch) for _, batch, _ in made.seen), default=0)) > UNEVEN:
+        raise Wrong(f"The model got {largest} images in one call; at most {UNEVEN} may be.")
+    _check_accuracy(found, made.seen, {})
+
+
+@judge
+def distributed_accuracy(my_evaluate: Callable[..., Any]) -> None:
+    """A function of (strategy, model, dataset, global_batch) that returns the accuracy."""
+    made = on_replicas()
+    with exact(made):
+        with made.strategy.scope():
+            model = made.make()
+        found = my_evaluate(made.strategy, model, make_dataset(), UNEVEN)
+    mistakes: dict[float, str] = {}
+    right = serial.right_answers()
+    for replica in range(REPLICAS):
+        share = right[[image for r, batch, _ in made.seen if r == replica for image in batch]]
+        if not len(share):
+            raise Wrong("One replica alone did all the work: strategy.run(step, args=(…)).")
+        says = "That counts one replica's images only: strategy.reduce sums the counts of all."
+        mistakes |= {share.mean(): says, share.sum() / len(right): says}
+    _check_accuracy(found, made.seen, mistakes)
+
+
+@judge
+def fitting(my_fit: Callable[..., Any]) -> None:
+    """A function of (strategy, make_model, dataset, global_batch): one epoch; returns the model."""
+    made = on_replicas()
+    with exact(made):
+        model = model_of(my_fit(made.strategy, made.make, make_dataset(), BATCH), made.models)
+    check_images(made.seen)
+    serial.check_weights(weight_copies(made.strategy, model))
+
+
+@judge
+def input_pipeline(my_dataset: Callable[..., Any]) -> None:
+    """A function of (images, labels, batch) that returns a dataset, in a new order each epoch."""
+    import numpy as np
+
+    numbers = np.arange(IMAGES)
+    dataset = my_dataset(numbers.reshape(-1, 1).astype("float32"), numbers, SMALL_BATCH)
+    if not isinstance(dataset, import_tensorflow().data.Dataset):
+        raise Wrong(f"It returned a {type(dataset).__name__}: return a tf.data.Dataset.")
+    orders = [_epoch(dataset), _epoch(dataset)]
+    if any(max(order[: IMAGES // 10]) < 0.85 * IMAGES for order in orders):
+        raise Wrong(
+            "The first batches hold images from the beginning of the data only: shuffle them, "
+            "before batch, with a buffer as large as the data."
+        )
+    if orders[0] == orders[1]:
+        raise Wrong("Both epochs have the same order: shuffle anew in each, and after cache.")
+
+
+def _epoch(dataset: Any) -> list[int]:
+    """The numbers of the images of an epoch, in their order."""
+    order: list[int] = []
+    for element in dataset:
+        if not isinstance(element, tuple) or len(element) != 2 or element[1].shape.rank != 1:
+            raise Wrong("An element must be a pair: a batch of images, a batch of labels.")
+        images, labels = (one.numpy() for one in element)
+        if (images[:, 0] != labels).any():
+            raise Wrong("Images no longer have their own labels: shuffle both together.")
+        order += labels.tolist()
+        if len(order) > IMAGES:
+            raise Wrong("An epoch has more images than the data: each once, without repeat.")
+        if len(labels) != SMALL_BATCH and len(order) < IMAGES:
+            raise Wrong(f"A batch has {len(labels)} images; it should have {SMALL_BATCH}.")
+    if sorted(order) != list(range(IMAGES)):
+        raise Wrong(
+            f"An epoch has {len(set(order))} of the {IMAGES} images. Keep the last, smaller batch."
+        )
+    return order
+
+
+def _check_accuracy(found: Any, seen: Seen, mistakes: dict[float, str]) -> None:
+    """Each image once, without Dropout, and the right number; else the mistake that it tells."""
+    if any(training for _, _, training in seen):
+        raise Wrong("Call the model with training=False: an evaluation has no Dropout.")
+    right, order = serial.right_answers(), [image for _, batch, _ in seen for image in batch]
+    if sorted(order) != list(range(len(right))):
+        raise Wrong(
+            f"The model got {len(order)} images, {len(set(order))} different ones: it must get "
+            f"each of the {len(right)} once. The last batch is smaller than the others."
+        )
+    (given,) = numbers_in([found], "the accuracy, one number")
+    batches = [right[first : first + UNEVEN].mean() for first in range(0, len(right), UNEVEN)]
+    mistakes = {
+        sum(batches) / len(batches): "That is the mean of the batches' accuracies; the last batch "
+        "is smaller. Count right answers, and divide once.",
+        100 * right.mean(): "That is in per cent; return a share of 1.",
+        right.sum(): "That is the number of right answers; divide it by that of the images.",
+        **mistakes,
+    }
+    if abs(given - right.mean()) < 1e-4:
+        return
+    for value, says in mistakes.items():
+        if abs(given - value) < 1e-4:
+            raise Wrong(says)
+    raise Wrong(f"It returned {given:.4f}; the accuracy is {right.mean():.4f}.")

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
 from labkit.exercises.judges import serial
-from labkit.exercises.judges.serial import BATCH, REPLICAS, STEPS
+from labkit.exercises.judges.answers import function
+from labkit.exercises.judges.serial import BATCH, RATE, REPLICAS, STEPS
 from labkit.exercises.task import Wrong
 from labkit.hardware import replicas
 from labkit.hardware.devices import import_tensorflow
 
-TIME_LIMIT = 120.0  # seconds; TensorFlow traces for some judges
+# Two minutes, because TensorFlow traces for some judges.
+judge = partial(function, seconds=120.0)
 MOST = 3 * BATCH * STEPS  # calls of the model: more are an endless loop
 Seen = Sequence[tuple[int, tuple[int, ...], bool]]  # replica, images, training
 
@@ -36,7 +39,6 @@ class Models:
 
     def __init__(self, strategy: Any) -> None:
         self.strategy = strategy
-        self._layer = _watch_layer(self._note)
         self._in_scope: list[bool] = []
         self.models: list[Any] = []
         self.optimizers: list[Any] = []
@@ -46,7 +48,7 @@ class Models:
         """What a student calls."""
         tf = import_tensorflow()
         self._in_scope.append(tf.distribute.get_strategy() is self.strategy)
-        self.models.append(make_layers(self._layer()))
+        self.models.append(make_layers(watch_layer(self._note)))
         return self.models[-1]
 
     @contextmanager
@@ -67,24 +69,25 @@ class Models:
             yield
 
     @contextmanager
-    def naming(self, right: Any, but: str = "-") -> Iterator[None]:
+    def naming(self, name: str = "SGD", rate: float = RATE, but: str = "-") -> Iterator[None]:
         """If the weights are wrong and the optimizer is another one, say that."""
         try:
             yield
         except Wrong:
+            right = getattr(import_tensorflow().keras.optimizers, name)(rate)
             expected = _settings(right)
             for optimizer in self.optimizers:
                 found = _settings(optimizer)
                 other = [
-                    f"{name} = {found[name]}"
-                    for name, value in expected.items()
-                    if but not in name and name in found and found[name] != value
+                    f"{key} = {found[key]}"
+                    for key, value in expected.items()
+                    if but not in key and key in found and found[key] != value
                 ]
                 if type(optimizer) is not type(right) or other:
                     having = f" with {', '.join(other)}" if other else ""
                     raise Wrong(
                         f"Your optimizer is {type(optimizer).__name__}{having}. The task asks for "
-                        f"keras.optimizers.{type(right).__name__}({expected['learning_rate']:g})."
+                        f"keras.optimizers.{name}({rate:g})."
                     ) from None
             raise
 
@@ -105,7 +108,15 @@ class Models:
                 "`with strategy.scope():`."
             )
 
-    def _note(self, replica: Any, numbers: Any, training: Any) -> Any:
+    def _note(self, images: Any, training: bool) -> Any:
+        tf = import_tensorflow()
+        context = tf.distribute.get_replica_context()
+        replica = -1 if context is None else context.replica_id_in_sync_group
+        with tf.device("/cpu:0"):
+            seen = [replica, images[:, 0, 0], bool(training)]
+            return tf.py_function(self._noted, seen, tf.int32)
+
+    def _noted(self, replica: Any, numbers: Any, training: Any) -> Any:
         import numpy as np
 
         if len(self.seen) >= MOST:
@@ -128,26 +139,13 @@ def make_layers(*first: Any) -> Any:
     ])  # fmt: skip
 
 
-def sgd() -> Any:
-    """The optimizer of most tasks."""
-    import keras
-
-    return keras.optimizers.SGD(serial.RATE)
-
-
-def adam() -> Any:
-    """The optimizer of the task that resumes."""
-    import keras
-
-    return keras.optimizers.Adam(serial.ADAM_RATE)
-
-
 def _settings(optimizer: Any) -> dict[str, Any]:
     rate = round(float(import_tensorflow().convert_to_tensor(optimizer.learning_rate)), 6)
     return {**optimizer.get_config(), "name": "", "learning_rate": rate}
 
 
-def _watch_layer(note: Callable[..., Any]) -> Any:
+def watch_layer(act: Callable[..., Any]) -> Any:
+    """A layer that changes nothing, and runs act(images, training) each time it is called."""
     tf = import_tensorflow()
     import keras
 
@@ -157,17 +155,13 @@ def _watch_layer(note: Callable[..., Any]) -> Any:
             self.supports_jit = False
 
         def call(self, images: Any, training: bool = False) -> Any:
-            if isinstance(images, keras.KerasTensor):
+            done = None if isinstance(images, keras.KerasTensor) else act(images, training)
+            if done is None:  # an operation that has run already
                 return images
-            context = tf.distribute.get_replica_context()
-            replica = -1 if context is None else context.replica_id_in_sync_group
-            with tf.device("/cpu:0"):
-                first = images[:, 0, 0]
-                noted = tf.py_function(note, [replica, first, bool(training)], tf.int32)
-            with tf.control_dependencies([noted]):
+            with tf.control_dependencies([done]):
                 return tf.identity(images)
 
-    return Watch
+    return Watch()
 
 
 def make_dataset() -> Any:

@@ -1,7 +1,7 @@
 """The tasks of lecture 02: one device, and its baseline."""
 
 from labkit.exercises.judges.answers import number, same_as
-from labkit.exercises.judges.model_functions import accuracy, one_step
+from labkit.exercises.judges.training_loops import accuracy, one_step
 from labkit.exercises.task import Task
 
 TASKS = {
@@ -55,7 +55,7 @@ def my_step_seconds(small, large, batch):
     "02.my_step": Task(
         "Write my_step(model, optimizer, images, labels): one training step on a batch, with the "
         "mean cross-entropy of the model's logits. Return the loss.",
-        one_step(),
+        one_step,
         (
             "tf.GradientTape records the forward pass: model(images, training=True).",
             "keras.losses.SparseCategoricalCrossentropy(from_logits=True) is a mean over a batch.",
@@ -77,7 +77,7 @@ def my_step(model, optimizer, images, labels):
     "02.my_accuracy": Task(
         "Write my_accuracy(model, images, labels, batch): the share of all images whose largest "
         "logit is that of their label. The model may get at most `batch` images in one call.",
-        accuracy(),
+        accuracy,
         (
             "images[first:first + batch], for first in range(0, len(images), batch).",
             "tf.argmax(model(part, training=False), axis=1) are the model's answers.",

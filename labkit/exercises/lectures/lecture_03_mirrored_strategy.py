@@ -31,7 +31,7 @@ def my_train(strategy, make_model, dataset, global_batch):
 TASKS = {
     "03.fill": Task(
         "Fill in the blanks of my_train: the batch, the model, the loss and the reduced loss.",
-        training_loop(),
+        training_loop,
         (
             "experimental_distribute_dataset expects global batches. make_model() needs the scope.",
             "Divide the loss by the global batch: tf.nn.compute_average_loss with "
@@ -46,7 +46,7 @@ TASKS = {
     "03.loop": Task(
         "Write my_train(strategy, make_model, dataset, global_batch): one pass with plain SGD, "
         "learning rate 0.1. Return the model and the list of the loss of each step.",
-        training_loop(),
+        training_loop,
         (
             "Model and optimizer belong inside strategy.scope(). Distribute "
             "dataset.batch(global_batch) with strategy.experimental_distribute_dataset.",

@@ -1,7 +1,7 @@
 """The tasks of lecture 04: scaling."""
 
 from labkit.exercises.judges.answers import number, same_as
-from labkit.exercises.judges.model_functions import distributed_accuracy, fitting
+from labkit.exercises.judges.training_loops import distributed_accuracy, fitting
 from labkit.exercises.task import Task
 
 TASKS = {
@@ -91,7 +91,7 @@ def my_rate(step, batch, warm_up_steps):
         "Write my_fit(strategy, make_model, dataset, global_batch): train one epoch with model.fit "
         "under the strategy, with keras.optimizers.SGD(0.1) and the mean cross-entropy of logits. "
         "The dataset has single examples; do not shuffle. Return the model.",
-        fitting(),
+        fitting,
         (
             "Make and compile the model inside strategy.scope().",
             "fit distributes the batches that it gets: they are global ones.",
@@ -112,7 +112,7 @@ def my_fit(strategy, make_model, dataset, global_batch):
         "Write my_evaluate(strategy, model, dataset, global_batch): the accuracy over the whole "
         "dataset, a share of 1, computed by all replicas. The dataset has single examples, and "
         "the last batch is smaller than the others.",
-        distributed_accuracy(),
+        distributed_accuracy,
         (
             "Distribute dataset.batch(global_batch) with strategy.experimental_distribute_dataset.",
             "Each replica counts its right answers: strategy.run(count, args=(images, labels)).",

@@ -1,7 +1,7 @@
 """The tasks of lecture 05: what went wrong."""
 
 from labkit.exercises.judges.answers import number, same_as, word
-from labkit.exercises.judges.model_functions import input_pipeline
+from labkit.exercises.judges.training_loops import input_pipeline
 from labkit.exercises.task import Task
 
 TASKS = {
@@ -38,7 +38,7 @@ TASKS = {
         "Write my_dataset(images, labels, batch) with tf.data: every image once an epoch with its "
         "label, in batches, in an order that is new in each epoch and mixes the whole data. Keep "
         "the last, smaller batch.",
-        input_pipeline(),
+        input_pipeline,
         (
             "tf.data.Dataset.from_tensor_slices((images, labels)) keeps both together.",
             "shuffle(n) chooses among the next n images only. How large must n be?",

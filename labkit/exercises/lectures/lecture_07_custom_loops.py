@@ -34,7 +34,7 @@ answer = one_replica / 32
         "Write my_train(make_model, dataset, batch, micro_batches): one pass with plain SGD, "
         "learning rate 0.1, one update for each batch, and never more than batch / micro_batches "
         "images on the device. Return the model.",
-        accumulation(),
+        accumulation,
         (
             "For each batch: compute the gradients of every micro-batch, add them up, and apply "
             "the sum once.",
@@ -66,7 +66,7 @@ def my_train(make_model, dataset, batch, micro_batches):
         "Write my_train(strategy, make_model, dataset, global_batch, clip_norm): one pass with "
         "plain SGD, learning rate 0.1, the gradient of the mean loss clipped by its global norm. "
         "Return the model.",
-        clipping(),
+        clipping,
         (
             "The norm must be that of the summed gradients: sum over the replicas first, then "
             "clip.",
@@ -117,7 +117,7 @@ def my_train(strategy, make_model, dataset, global_batch, clip_norm):
         "keras.optimizers.Adam(0.01). After step s (1, 2, …) save a checkpoint in folder, then "
         "call after_step(s), which may end the job. Called again with the same folder, my_train "
         "continues where it was interrupted. Return the model.",
-        resuming(),
+        resuming,
         (
             "tf.train.Checkpoint(model=…, optimizer=…) holds the weights, Adam's moments and its "
             "step counter.",

@@ -44,7 +44,7 @@ my_servers_config = {
         "Write my_lead(coordinator, make_model, make_dataset, steps): the workers make so many "
         "steps with SGD, learning rate 0.1. Return the model, and the number of updates as "
         "counted by a variable on the parameter server.",
-        coordinator_loop(),
+        coordinator_loop,
         (
             "Make the model, the optimizer and the counter (a tf.Variable) inside "
             "coordinator.strategy.scope().",

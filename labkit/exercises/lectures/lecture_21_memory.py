@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from labkit.exercises.judges.answers import function, number, same_as
-from labkit.exercises.judges.sharded_step import zero_1, zero_3
+from labkit.exercises.judges.model_parallel import on_ranks, zero_1, zero_3
 from labkit.exercises.task import Task, Wrong
 from labkit.kinds import LabError, bytes_text
 
@@ -66,7 +66,7 @@ answer = weights + sharded
         "piece (np.array_split, piece r on rank r) with optimizer.update(piece of weights, piece "
         "of gradient), once, in place. At the end all ranks have all new weights. Per step no rank "
         "may send more than 2 (n - 1) / n of the weights.",
-        zero_1,
+        on_ranks(zero_1, (4,), (2,), (3,), (1,)),
         (
             "programs.reduce_scatter(comm, gradient) leaves the sum of piece r on rank r. What "
             "makes it a mean?",
@@ -91,7 +91,7 @@ def my_step(comm, weights, gradient, optimizer):
         "parts[n] is this rank's part of layer n, and all that it has. Gather the layer, compute "
         "gradient_of(n, layer), average the gradients, keep your part of them, and call "
         "optimizers[n].update(parts[n], part of the gradient).",
-        zero_3,
+        on_ranks(zero_3, (4,), (2,), (3,), (1,)),
         (
             "Make an empty array for the whole layer, put your part in its place, and all-gather.",
             "The whole layer has parts[n].size * ranks weights.",

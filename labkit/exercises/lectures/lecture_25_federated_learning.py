@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from labkit.exercises.judges import frameworks
-from labkit.exercises.judges.answers import check_callable, function, number
+from labkit.exercises.judges.answers import function, judged, number
 from labkit.exercises.judges.model_parallel import Array, Case, Piece, on_ranks
 from labkit.exercises.task import Task, Wrong
 
@@ -119,7 +119,6 @@ def _flower_rounds(rank: int, train: Callable[..., Any], sites: Any, config: Any
 
 def _flower_client(train: Any) -> None:
     """Two sites; three local steps leave 0.9³ of the distance to the site's target."""
-    check_callable(train)
     sites = [{"target": 1.0, "examples": 10}, {"target": 4.0, "examples": 30}]
     config = {"local-steps": 3, "lr": 0.1}
     [found] = frameworks.run("flower", _flower_rounds, train, sites, config, ranks=1)
@@ -241,7 +240,7 @@ def my_mask(rank, seeds, size):
         'distance of the weights to context.node_config["target"]. Make config["local-steps"] '
         'steps of gradient descent with config["lr"]. Give node_config["examples"] as '
         '"num-examples" in the metrics.',
-        _flower_client,
+        judged(_flower_client),
         (
             'The gradient is weights - node["target"].',
             'metrics = MetricRecord({"num-examples": node["examples"]})',
