@@ -78,7 +78,7 @@ class Job:
             self.optimizer.build(self.model.trainable_variables)
             # Each replica adds up its own losses; the sum is read once an epoch, not every step.
             self._loss = tf.Variable(
-                0.0,
+                tf.zeros((), self.model.compute_dtype),
                 trainable=False,
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.SUM,

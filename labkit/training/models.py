@@ -62,7 +62,7 @@ def _dropout(rate: float) -> Any:
             return inputs
         # floor(u + keep) is 1 with probability keep: a tenth of a step faster than Keras'.
         shape, keep = tf.shape(inputs), 1 - rate
-        return inputs * (tf.floor(tf.random.uniform(shape) + keep) * (1 / keep))
+        return inputs * (tf.floor(tf.random.uniform(shape, dtype=inputs.dtype) + keep) * (1 / keep))
 
     layer = keras.layers.Dropout(rate)
     layer.call = call

@@ -35,7 +35,7 @@ class Optimizer:
         tf = import_tensorflow()
         self.steps = tf.Variable(0.0, trainable=False, name="steps")
         self.slots = [
-            [tf.Variable(tf.zeros(v.shape), trainable=False) for v in variables]
+            [tf.Variable(tf.zeros(v.shape, v.dtype), trainable=False) for v in variables]
             for _ in range(SLOTS[self.rule])
         ]
 
@@ -48,16 +48,17 @@ class Optimizer:
         tf = import_tensorflow()
         raw = tf.raw_ops
         raw.AssignAddVariableOp(resource=self.steps.handle, value=tf.constant(1.0))
-        step = raw.ReadVariableOp(resource=self.steps.handle, dtype=tf.float32)
-        rate = tf.constant(self.learning_rate)
+        kind = gradients[0].dtype
+        step = tf.cast(raw.ReadVariableOp(resource=self.steps.handle, dtype=tf.float32), kind)
+        rate = tf.constant(self.learning_rate, kind)
         if self.warmup_steps:
-            rate *= tf.minimum(1.0, step / float(self.warmup_steps))
+            rate *= tf.minimum(step / float(self.warmup_steps), 1.0)
         handles = [handle_of(variable) for variable in variables]
         if self.rule == "sgd":
             for handle, gradient in zip(handles, gradients, strict=True):
                 raw.ResourceApplyGradientDescent(var=handle, alpha=rate, delta=gradient)
             return
-        power_1, power_2 = tf.pow(BETA_1, step), tf.pow(BETA_2, step)
+        power_1, power_2 = BETA_1**step, BETA_2**step
         for handle, gradient, mean, square in zip(handles, gradients, *self.slots, strict=True):
             raw.ResourceApplyAdam(
                 var=handle, m=mean.handle, v=square.handle, grad=gradient, lr=rate,

@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 GLOBAL_BATCH = 64
+keras.config.set_dtype_policy("float64")  # for the comparison at the end; train in float32
 
 
 @functools.cache

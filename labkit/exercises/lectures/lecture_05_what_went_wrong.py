@@ -16,10 +16,10 @@ TASKS = {
         "Which one defect made the accuracy on two replicas so low? Give its name.",
         word("loss"),
         (
-            "Look at the accuracies of the variants in section 5.",
-            "Which variant learned most? It has the name of the defect that it fixes.",
+            "The variants of section 5 have the names of the defects that they fix.",
+            "Which defect makes the gradient of every image wrong? Others change order or seconds.",
         ),
-        'answer = "loss"  # the only variant that learned is the one with another loss',
+        'answer = "loss"  # the other defects change which images are used when, or the seconds',
         "Without a meaningful loss the model learns almost nothing.",
     ),
     "05.cpu_seconds": Task(

@@ -60,8 +60,7 @@ answer = 60_000 / joules
     ),
     "06.which_metric": Task(
         "A GPU shows 100 % utilisation and trains slowly. Which metric can show that most of "
-        "the GPU is unused: "
-        '"temperature", "SM activity" or "memory used"?',
+        'the GPU is unused: "temperature", "SM activity" or "memory used"?',
         word("SM activity"),
         (
             "Utilisation is the share of time in which at least one kernel ran, however small.",
