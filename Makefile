@@ -94,7 +94,7 @@ bench: setup-test ## labkit against its peers (ARGS=--quick: each under a minute
 	@for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 .PHONY: frameworks
-frameworks: setup ## build the environments of PyTorch, Flower and Horovod (4 GB, 10 minutes)
+frameworks: setup ## build the environments of PyTorch, Flower and Horovod (4 GB, 15 minutes)
 	@$(BIN)/labkit env build torch flower horovod
 
 .PHONY: images

@@ -86,7 +86,8 @@ def _add_env(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="env", metavar="command", required=True)
     commands.add_parser("list", help="what is built, its size and versions")
     build = commands.add_parser("build", help="build environments, unless they are built")
-    build.add_argument("--again", action="store_true", help="also one that is built")
+    again = "also one that is built; packages that you added with its own pip go"
+    build.add_argument("--again", action="store_true", help=again)
     for command in (build, commands.add_parser("remove", help="remove what was built")):
         command.add_argument("names", nargs="+", metavar="NAME", help="see `labkit env list`")
 
