@@ -17,8 +17,6 @@ from pathlib import Path
 from labkit import __version__
 from labkit.kinds import LabError
 
-__all__ = ["course_folder", "main"]
-
 _FIRST = "00_start_here.ipynb"
 
 

@@ -37,8 +37,6 @@ from labkit.kinds import LabError, bytes_text, seconds_text
 from labkit.plain import read, write
 from labkit.progress import ProgressLine
 
-__all__ = ["FOLDER", "Environment", "build", "built", "find", "known", "main", "remove"]
-
 FOLDER = Path(__file__).resolve().parent.parent / "environments"
 # They would send packages elsewhere, or let pip take foreign ones for installed ones.
 DIVERSIONS = {"PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PYTHONPATH", "PYTHONHOME"}

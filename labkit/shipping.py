@@ -27,19 +27,6 @@ from typing import Any
 
 from labkit.kinds import LabError
 
-__all__ = [
-    "FunctionSource",
-    "exit_is_return",
-    "functions_of",
-    "names_in",
-    "names_used",
-    "pack",
-    "pack_program",
-    "unpack",
-    "unpack_program",
-]
-
-
 ADVICE = "Send plain values, arrays or functions, and make such things where they are needed."
 
 

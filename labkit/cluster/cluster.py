@@ -22,8 +22,6 @@ from labkit.environments import Environment, built, find
 from labkit.kinds import LabError
 from labkit.shipping import FunctionSource, pack_program
 
-__all__ = ["Cluster", "check_environment"]
-
 CLOSED = "Ranks exist only in a block: with labkit.cluster(ranks=4) as c: ..."
 ENGINES: dict[str, Callable[..., Engine]] = {"local": LocalEngine, "slurm": SlurmEngine}
 

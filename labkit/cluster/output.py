@@ -20,8 +20,6 @@ from labkit.hardware import machine_text
 from labkit.kinds import Kind, recorded
 from labkit.plain import read, write
 
-__all__ = ["Output", "OutputLine", "RecordedRun", "Recording", "hash_of", "record"]
-
 SHOWN = 100_000  # characters of a rank on the page
 KEPT = 10_000  # lines of a rank: the latest ones
 PAUSE = 0.2  # seconds: print writes a line in pieces

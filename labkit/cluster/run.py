@@ -36,8 +36,6 @@ from labkit.hardware.machine import cpu_seconds
 from labkit.kinds import LabError
 from labkit.time_limit import slowdown
 
-__all__ = ["Outcome", "RunHandle"]
-
 GRACE = 0.5  # seconds for the other ranks to report their own errors, after the first
 ANSWERING = 1.0  # seconds for ranks to report where they are
 QUIET = 0.1  # seconds without a further piece of a stack: then it is complete

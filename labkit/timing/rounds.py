@@ -21,8 +21,6 @@ from labkit.progress import ProgressLine
 from labkit.timing import clock
 from labkit.timing.results import Scaling, Timed, Timings
 
-__all__ = ["compare", "measure"]
-
 Work = Callable[[], object]
 
 

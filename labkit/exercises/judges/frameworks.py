@@ -17,8 +17,6 @@ from labkit.environments import find
 from labkit.exercises.task import NotJudged, Wrong
 from labkit.kinds import LabError
 
-__all__ = ["BATCH", "RANKS", "error", "mistake", "run"]
-
 RANKS, BATCH = 2, 16
 # What makes the serial program end with the same weights, and what that is in a student's.
 MISTAKES: tuple[tuple[str, Any, str], ...] = (
