@@ -3,15 +3,18 @@
 import ast
 import itertools
 import linecache
+import os
 import re
 from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
 import numpy as np
+import pytest
 
 from labkit import collectives, updates
 from labkit.collectives import programs
+from labkit.exercises import tasks
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9]*.ipynb"))
 NUMBERS = itertools.count()
@@ -47,6 +50,23 @@ def value(source):
         space |= {"keras": keras, "tf": tf}
     exec(compile(source, file, "exec"), space)
     return next(reversed(space.values()))
+
+
+def changed(task, old, new):
+    """What a worked solution defines when there is a mistake in it."""
+    solution = tasks()[task].solution.strip() + "\n"
+    assert old in solution
+    return value(solution.replace(old, new))
+
+
+def refused(task, answer, *words):
+    """The verdict on a wrong answer, which has these words; skipped where it cannot be judged."""
+    outcome = tasks()[task].check(answer)
+    if outcome.state == "elsewhere" and os.environ.get("LABKIT_REQUIRE_ENVIRONMENTS") != "1":
+        pytest.skip(str(outcome))
+    assert outcome.state == "wrong", outcome
+    assert [word for word in words if word not in outcome.text] == [], outcome
+    return outcome
 
 
 def cells_of(lecture, ids, **given):

@@ -12,7 +12,7 @@ from labkit import environments
 from labkit.cluster.output import Recording, hash_of
 from labkit.exercises import tasks
 from labkit.exercises.lectures import lecture_24_pytorch as pytorch
-from tests.exercises.cells import NOTEBOOKS, value
+from tests.exercises.cells import NOTEBOOKS, changed, refused, value
 
 TIMEOUT = 300  # on a machine that does much else
 [LECTURE] = [path for path in NOTEBOOKS if path.name.startswith("24_")]
@@ -120,19 +120,12 @@ def test_the_judge_knows_the_buckets_of_torchs_ddp():
     ],
 )
 def test_a_typical_mistake_is_found(task, right, wrong, words):
-    solution = tasks()[f"24.{task}"].solution.strip() + "\n"
-    assert right in solution
-    outcome = tasks()[f"24.{task}"].check(value(solution.replace(right, wrong)))
-    if outcome.state == "elsewhere" and os.environ.get("LABKIT_REQUIRE_ENVIRONMENTS") != "1":
-        pytest.skip("not built: labkit env build torch")
-    assert outcome.state == "wrong"
-    assert words in outcome.text
+    refused(f"24.{task}", changed(f"24.{task}", right, wrong), words)
 
 
 def test_indices_may_be_an_array_of_numpy():
-    solution = pytorch.SAMPLER.strip() + "\n"
-    array = solution.replace("order[rank::ranks]", "np.array(order)[rank::ranks]")
-    assert tasks()["24.sampler"].check(value(array)).state == "right"
+    array = changed("24.sampler", "order[rank::ranks]", "np.array(order)[rank::ranks]")
+    assert tasks()["24.sampler"].check(array)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
