@@ -11,6 +11,7 @@ import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -153,15 +154,11 @@ def test_a_build_says_what_it_costs_and_checks_two_ranks_and_is_removed(tiny, ca
 def test_what_is_missing_is_said_before_anything_is_installed(tiny, recipe, words, monkeypatch):
     tiny.write(**recipe)
     if not words:
-        monkeypatch.setattr(environments.shutil, "disk_usage", lambda _: _Full)
+        monkeypatch.setattr(environments.shutil, "disk_usage", lambda _: SimpleNamespace(free=10.0))
         words = "Make room"
     with pytest.raises(LabError, match=words):
         environments.build("tiny", lambda _: None)
     assert tiny.state == "not built"
-
-
-class _Full:
-    free = 10.0
 
 
 def test_a_build_that_fails_or_is_interrupted_is_not_used_and_can_be_repeated(
@@ -240,7 +237,7 @@ def test_a_path_with_a_space_compiles_on_its_cores_and_an_interrupt_leaves_no_fi
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere all builds are for CPUs")
 def test_a_build_for_cpus_is_looked_for_before_anything_is_installed(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(environments.gpus, "read_gpus", lambda: _NoGpus)
+    monkeypatch.setattr(environments.gpus, "read_gpus", lambda: SimpleNamespace(gpus=()))
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     space = {}
@@ -256,10 +253,6 @@ def test_a_build_for_cpus_is_looked_for_before_anything_is_installed(tiny, tmp_p
     environments.build("tiny", lambda _: None)
 
 
-class _NoGpus:
-    gpus = ()
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_ctrl_c_and_a_closed_terminal_end_what_installs(tiny, number):
     tiny.write(lock=NO_PACKAGE)
@@ -271,13 +264,9 @@ def test_ctrl_c_and_a_closed_terminal_end_what_installs(tiny, number):
     with socket.create_server(("127.0.0.1", 0)) as index:  # an index that never answers
         address = f"http://127.0.0.1:{index.getsockname()[1]}"
         index.settimeout(300)
-        building = subprocess.Popen(
-            [sys.executable, "-c", program],
-            cwd=ROOT,
-            env={**os.environ, "PIP_INDEX_URL": address, "PIP_FIND_LINKS": "", "NO_PROXY": "*"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        env = {**os.environ, "PIP_INDEX_URL": address, "PIP_FIND_LINKS": "", "NO_PROXY": "*"}
+        pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+        building = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env=env, **pipes)
         pip, _ = index.accept()
         pip.settimeout(60)
         building.send_signal(number)
@@ -393,15 +382,6 @@ def test_a_script_that_does_not_end_is_stopped_with_its_line(two, tmp_path):
         two.run_script(script(tmp_path, "import threading\nthreading.Event().wait()\n"), timeout=1)
 
 
-def test_a_started_script_can_be_watched_and_killed(two, tmp_path):
-    file = script(tmp_path, "import threading\nprint('begun')\nthreading.Event().wait()\n")
-    run = two.start(labkit.cluster.Script(str(file)))
-    run.wait_for("begun", rank=0)
-    run.wait_for("begun", rank=1)
-    run.kill(1)
-    assert str(run.finish(timeout=10).fault).startswith("Rank 1 was killed by signal 9 (SIGKILL)")
-
-
 def exits_on_rank_1(rank, code):
     if rank:
         sys.exit(code)
@@ -431,12 +411,7 @@ def test_a_function_goes_to_another_python_version_as_its_source(two, built):
     assert two.run(print) == [None, None]
 
 
-def test_a_script_needs_no_environment(four_or_one, tmp_path):
+def test_a_script_needs_no_environment(tmp_path):
     file = script(tmp_path, "import os, sys; print(os.environ['RANK'], sys.prefix)\n")
-    assert four_or_one.run_script(file) == [f"0 {sys.prefix}\n"]
-
-
-@pytest.fixture
-def four_or_one():
     with labkit.cluster(ranks=1) as c:
-        yield c
+        assert c.run_script(file) == [f"0 {sys.prefix}\n"]

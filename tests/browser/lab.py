@@ -185,16 +185,15 @@ class Lab:
         # JupyterLab removes its splash a moment later, and fails if another change began meanwhile.
         self.page.locator("#jupyterlab-splash").wait_for(state="detached")
 
-    def keep_picture(self, name: str, *, whole: bool = False) -> None:
-        """A PNG in the folder that LABKIT_SHOTS names: what is in sight, or the whole notebook."""
+    def keep_picture(self, name: str) -> None:
+        """A PNG of the whole notebook in the folder that LABKIT_SHOTS names."""
         folder = os.environ.get("LABKIT_SHOTS")
         if not folder:
             return
         Path(folder).mkdir(parents=True, exist_ok=True)
         before = self.page.viewport_size
-        if whole:
-            height = min(max(self.ask("height"), 1000), 15_000)
-            self.page.set_viewport_size({"width": 1200, "height": height})
+        height = min(max(self.ask("height"), 1000), 15_000)
+        self.page.set_viewport_size({"width": 1200, "height": height})
         self.page.screenshot(path=Path(folder) / name)
         self.page.set_viewport_size(before)
 

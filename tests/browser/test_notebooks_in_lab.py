@@ -38,7 +38,7 @@ def test_a_notebook_runs_and_can_be_read_in_both_themes(opened, path):
         assert opened.ask("figureCount") > 0
         for theme in ("JupyterLab Light", "JupyterLab Dark"):
             opened.theme(theme)
-            opened.keep_picture(f"{path.stem}-{theme.split()[-1].lower()}.png", whole=True)
+            opened.keep_picture(f"{path.stem}-{theme.split()[-1].lower()}.png")
             assert opened.ask("figureFaults") == []
             assert opened.ask("contrastFaults") == [], theme
         assert opened.faults == []

@@ -83,27 +83,16 @@ class PrivateSlurm:
         for node in ("127.0.0.2", "127.0.0.3"):
             (self.folder / f"spool-{node}").mkdir()
         (self.folder / "gres.conf").write_text("Name=gpu File=/dev/null\n")
-        (self.folder / "slurm.conf").write_text(
-            CONFIGURATION.format(
-                host=host,
-                address=socket.gethostbyname(socket.gethostname()),
-                port=port,
-                first=first,
-                second=second,
-                user=pwd.getpwuid(os.getuid()).pw_name,
-                folder=self.folder,
-            )
+        user, address = (
+            pwd.getpwuid(os.getuid()).pw_name,
+            socket.gethostbyname(socket.gethostname()),
         )
+        names = {"host": host, "address": address, "user": user, "folder": self.folder}
+        text = CONFIGURATION.format(port=port, first=first, second=second, **names)
+        (self.folder / "slurm.conf").write_text(text)
         key = self.folder / "munge.key"
         key.touch(0o600)
         key.write_bytes(secrets.token_bytes(1024))
-        try:
-            self._start_daemons(key)
-        except BaseException:
-            self.stop()
-            raise
-
-    def _start_daemons(self, key: Path) -> None:
         files = ("socket", "pid-file", "log-file", "seed-file")
         options = [f"--{name}={self.folder}/munge.{name.removesuffix('-file')}" for name in files]
         self._daemon("munged", "--foreground", "--force", f"--key-file={key}", *options)
@@ -122,14 +111,10 @@ class PrivateSlurm:
         return self.ask("squeue", "-h", "-o", "%j %T").splitlines()
 
     def ask(self, *command: str) -> str:
-        done = subprocess.run(
-            command,
-            env={**os.environ, **self.environment},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        return done.stdout
+        found = {**os.environ, **self.environment}
+        return subprocess.run(
+            command, env=found, capture_output=True, text=True, timeout=300
+        ).stdout
 
     def cancel_all(self) -> None:
         """End what is in the queue, and wait until it is empty."""
@@ -154,16 +139,11 @@ class PrivateSlurm:
         assert program is not None
         log = self.folder / f"{name}{len(self._daemons)}.log"
         with log.open("wb") as said:
-            self._daemons.append(
-                subprocess.Popen(
-                    [program, *options],
-                    stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, **self.environment, "PATH": SEARCH},
-                    start_new_session=True,
-                )
-            )
+            daemon = subprocess.Popen(
+                [program, *options], stdin=subprocess.DEVNULL, stdout=said, start_new_session=True,
+                stderr=subprocess.STDOUT, env={**os.environ, **self.environment, "PATH": SEARCH},
+            )  # fmt: skip
+        self._daemons.append(daemon)
 
 
 def wait_for(true, what: str, seconds: float = 30) -> None:

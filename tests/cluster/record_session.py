@@ -32,11 +32,8 @@ def lecture_cell() -> str:
 
 
 def main() -> None:
-    text, name, made = (
-        lecture_cell(),
-        "<the lecture's cell>",
-        {"__name__": "__main__", "cluster": cluster},
-    )
+    text, name = lecture_cell(), "<the lecture's cell>"
+    made = {"__name__": "__main__", "cluster": cluster}
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     *before, last = text.rstrip().split("\n\n")
     slurm = PrivateSlurm(Path(tempfile.mkdtemp(prefix="labkit-slurm-")))

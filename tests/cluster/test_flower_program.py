@@ -2,15 +2,14 @@
 
 import ast
 import json
-import os
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import labkit
 from labkit import environments
+from tests.cluster.test_frameworks import TIMEOUT, cluster
 
 PROGRAM = Path(__file__).parents[2] / "notebooks/programs/25_flower.py"
 RECORDING = PROGRAM.parent / "recordings/25_flower.json"
@@ -35,11 +34,8 @@ def written(text):
 
 @pytest.mark.parametrize(("ranks", "rounds", "steps"), [(2, 4, 1), (4, 3, 7)])
 def test_flower_and_numpy_reach_the_same_weights(ranks, rounds, steps):
-    flower, needed = environments.find("flower"), os.environ.get("LABKIT_REQUIRE_ENVIRONMENTS")
-    if not flower.stamp and needed != "1":
-        pytest.skip(flower.how_to_build())
-    with labkit.cluster(ranks=ranks, environment="flower", start=300) as c:
-        outputs = c.run_script(PROGRAM, rounds, steps, timeout=300)
+    with cluster("flower", ranks) as c:
+        outputs = c.run_script(PROGRAM, rounds, steps, timeout=TIMEOUT)
     np.testing.assert_allclose(written(outputs[0]), serial(ranks, rounds, steps), atol=1e-8)
 
 

@@ -43,14 +43,15 @@ def serial(tmp_path_factory):
 
 
 TRAINING = [("torch", "ddp.py"), ("horovod", "horovod_tape.py")]
-EVERY = [*TRAINING, ("torch", "fsdp.py"), ("horovod", "horovod_keras.py")]
+EVERY = [*TRAINING, ("torch", "ddp.py fully_shard"), ("horovod", "horovod_keras.py")]
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize(("name", "script"), EVERY)
 def test_ranks_reach_the_weights_of_one_process(serial, name, script, ranks, tmp_path):
+    script, *more = script.split()
     with cluster(name, ranks) as c:
-        outputs = c.run_script(SCRIPTS / script, tmp_path / "weights.npy", timeout=TIMEOUT)
+        outputs = c.run_script(SCRIPTS / script, tmp_path / "weights.npy", *more, timeout=TIMEOUT)
     seen = [CHECKSUM.search(text).groups() for text in outputs]
     assert len(set(seen)) == 1, seen
     assert seen[0][0] == str(ranks)

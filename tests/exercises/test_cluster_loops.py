@@ -14,13 +14,10 @@ import tensorflow as tf
 from labkit.exercises.judges import cluster_loops
 from labkit.exercises.judges.cluster_loops import coordinator_loop, worker_loop
 from labkit.exercises.task import Wrong
+from tests.exercises.test_training_loops import entropy
 
 pytestmark = pytest.mark.usefixtures("four")
 WORKER, LEAD = worker_loop, coordinator_loop
-
-
-def entropy(labels, logits):
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
 
 def worker(*, share=True, save="chief", restore="all", chief_steps=False):

@@ -1,20 +1,14 @@
 """A wrong answer of lecture 23 is refused; its programs run, and ranks end with equal weights."""
 
-import os
 import re
 from pathlib import Path
 
 import pytest
 
-import labkit
-from labkit import environments
+from tests.cluster.test_frameworks import TIMEOUT, cluster
 from tests.exercises.cells import changed, refused
 
 PROGRAMS = Path(__file__).parents[2] / "notebooks" / "programs"
-needs_horovod = pytest.mark.skipif(
-    not environments.find("horovod").stamp and os.environ.get("LABKIT_REQUIRE_ENVIRONMENTS") != "1",
-    reason="labkit env build horovod",
-)
 
 
 @pytest.mark.parametrize(
@@ -43,14 +37,13 @@ def test_a_wrong_answer_is_refused_with_what_is_wrong(task, old, new, words):
     refused(f"23.{task}", changed(f"23.{task}", old, new), *words)
 
 
-@needs_horovod
 @pytest.mark.parametrize(
     ("program", "arguments"),
     [("23_mnist_keras.py", ["--epochs", 1, "--images", 4000]),
      ("23_cifar100_tape.py", ["--updates", 40])],
 )  # fmt: skip
 def test_the_corrected_programs_leave_equal_weights_on_all_ranks(program, arguments):
-    with labkit.cluster(ranks=2, environment="horovod", start=180) as c:
-        outputs = c.run_script(PROGRAMS / program, *arguments, timeout=150, show=False)
+    with cluster("horovod", 2) as c:
+        outputs = c.run_script(PROGRAMS / program, *arguments, timeout=TIMEOUT, show=False)
     assert re.search("weights are equal on all ranks: True", outputs[0])
     assert "equal" not in outputs[1]

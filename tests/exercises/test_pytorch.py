@@ -1,20 +1,17 @@
 """Lecture 24: its oracles are torch's own, and typical mistakes are found on real ranks."""
 
-import os
 import re
 
 import nbformat
 import numpy as np
 import pytest
 
-import labkit
-from labkit import environments
 from labkit.cluster.output import Recording, hash_of
 from labkit.exercises import tasks
 from labkit.exercises.lectures import lecture_24_pytorch as pytorch
+from tests.cluster.test_frameworks import TIMEOUT, cluster
 from tests.exercises.cells import NOTEBOOKS, changed, refused, value
 
-TIMEOUT = 300  # on a machine that does much else
 [LECTURE] = [path for path in NOTEBOOKS if path.name.startswith("24_")]
 CELLS = {cell.id: cell.source for cell in nbformat.read(LECTURE, as_version=4).cells}
 PROGRAMS: dict[str, str] = {}  # the files that the lecture writes
@@ -26,18 +23,13 @@ MEAN_WITHOUT_BROADCAST = """model
     for one in model.parameters():
         hook = lambda one: dist.all_reduce(one.grad.div_(ranks)) and None
         one.register_post_accumulate_grad_hook(hook)"""
-needs_torch = pytest.mark.skipif(
-    not environments.find("torch").stamp and os.environ.get("LABKIT_REQUIRE_ENVIRONMENTS") != "1",
-    reason="labkit env build torch",
-)
 
 
 def on_torch(program, *args, ranks=1):
-    with labkit.cluster(ranks=ranks, environment="torch", start=TIMEOUT) as c:
+    with cluster("torch", ranks) as c:
         return c.run(program, *args, timeout=TIMEOUT)[0]
 
 
-@needs_torch
 def test_the_judge_knows_the_indices_of_torchs_sampler():
     def torchs(_, samples):
         import torch
@@ -62,7 +54,6 @@ def test_the_judge_knows_the_indices_of_torchs_sampler():
         assert pytorch.solved(pytorch.SAMPLER)(*given) == indices, (length, ranks, rank, drop_last)
 
 
-@needs_torch
 def test_the_judge_knows_the_buckets_of_torchs_ddp():
     def torchs(_, caps):
         import datetime as dt
@@ -141,7 +132,6 @@ def test_what_is_recorded_was_written_by_this_program(name, tmp_path, monkeypatc
     assert run.program == hash_of(tmp_path / script.name, run.arguments)
 
 
-@needs_torch
 def test_every_weight_of_ddp_is_that_of_keras(tmp_path, monkeypatch):
     printed = '    print(f"{name}:"'
     program = PROGRAMS["24_same.py"]
@@ -149,7 +139,7 @@ def test_every_weight_of_ddp_is_that_of_keras(tmp_path, monkeypatch):
     kept = program.replace(printed, f'    np.save(f"{{name}}.npy", weights)\n{printed}')
     (tmp_path / "24_same.py").write_text(kept, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    with labkit.cluster(ranks=2, environment="torch", start=TIMEOUT) as c:
+    with cluster("torch", 2) as c:
         c.run_script("24_same.py", timeout=TIMEOUT, show=False)
     whole = "class Whole:\n    def __matmul__(self, weights):\n        return weights\n"
     cells = CELLS["pytorch-tf-data"], whole, "directions = Whole()", CELLS["pytorch-tf-train"]

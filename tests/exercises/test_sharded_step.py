@@ -39,28 +39,22 @@ def by_mean(comm, weights, gradient, optimizer):
     programs.all_gather(comm, weights)
 
 
-def unreduced(comm, weights, gradient, optimizer):
-    optimizer.update(share(weights, comm), share(gradient, comm))
-    programs.all_gather(comm, weights)
+def faulty(*, reduce=True, divide=True, copy=False, gather=True):
+    def program(comm, weights, gradient, optimizer):
+        if reduce:
+            programs.reduce_scatter(comm, gradient)
+        if divide:
+            gradient /= comm.Get_size()
+        part = share(weights, comm)
+        optimizer.update(part.copy() if copy else part, share(gradient, comm))
+        if gather:
+            programs.all_gather(comm, weights)
+
+    return program
 
 
-def undivided(comm, weights, gradient, optimizer):
-    programs.reduce_scatter(comm, gradient)
-    optimizer.update(share(weights, comm), share(gradient, comm))
-    programs.all_gather(comm, weights)
-
-
-def not_gathered(comm, weights, gradient, optimizer):
-    programs.reduce_scatter(comm, gradient)
-    gradient /= comm.Get_size()
-    optimizer.update(share(weights, comm), share(gradient, comm))
-
-
-def a_copy(comm, weights, gradient, optimizer):
-    programs.reduce_scatter(comm, gradient)
-    gradient /= comm.Get_size()
-    optimizer.update(share(weights, comm).copy(), share(gradient, comm))
-    programs.all_gather(comm, weights)
+unreduced, undivided = faulty(reduce=False, divide=False), faulty(divide=False)
+not_gathered, a_copy = faulty(gather=False), faulty(copy=True)
 
 
 def equal_pieces(comm, weights, gradient, optimizer):

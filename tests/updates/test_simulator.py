@@ -76,20 +76,15 @@ def test_synchronous_workers_do_what_one_device_does_with_the_global_batch():
 
 
 @settings(deadline=None, max_examples=40)
-@given(KEYWORDS)
-def test_every_update_makes_the_gradients_of_all_other_workers_staler_by_one(keywords):
-    run = simulate(mode="async", **keywords)
+@given(KEYWORDS, st.integers(1, 9))
+def test_every_update_makes_the_gradients_of_all_other_workers_staler_by_one(keywords, factor):
+    run = simulate(mode="async", slow={0: factor}, **keywords)
     last = {g.worker: g.written for g in run.gradients}  # with it, the next weights were read
     in_flight = sum(run.updates - last.get(worker, 0) for worker in range(run.workers))
     assert sum(run.staleness) + in_flight == (run.workers - 1) * run.updates
-
-
-@pytest.mark.parametrize("slow", [{}, {0: 3.0}, {0: 5.0, 1: 2.0}])
-def test_the_mean_staleness_is_workers_less_one_also_with_stragglers(slow):
-    run = simulate(workers=5, mode="async", slow=slow, jitter=0.4, updates=4000)
-    assert run.mean_staleness == pytest.approx(4, abs=0.02)
-    assert sum(run.staleness_counts().values()) == 4000
-    assert sum(run.staleness_counts(0).values()) == len(run.of(0))
+    assert run.mean_staleness == pytest.approx(np.mean(run.staleness))
+    assert sum(run.staleness_counts().values()) == run.updates
+    assert sum(run.staleness_counts(0).values()) == sum(one.worker == 0 for one in run.used)
 
 
 @settings(deadline=None, max_examples=40)

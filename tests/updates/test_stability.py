@@ -5,12 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.updates import (
-    Quadratic,
-    delayed,
-    simulate,
-    stability_limit,
-)
+from labkit.updates import Quadratic, delayed, simulate, stability_limit
 
 DELAYS = [0, 1, 2, 3, 5, 8, 16]
 
