@@ -76,19 +76,16 @@ class PrivateSlurm:
         self._daemons: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        host = socket.gethostname().partition(".")[0]
+        host, user = socket.gethostname(), pwd.getpwuid(os.getuid()).pw_name
         port, first, second = free_ports(3)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.folder / "state").mkdir()
         for node in ("127.0.0.2", "127.0.0.3"):
             (self.folder / f"spool-{node}").mkdir()
         (self.folder / "gres.conf").write_text("Name=gpu File=/dev/null\n")
-        user, address = (
-            pwd.getpwuid(os.getuid()).pw_name,
-            socket.gethostbyname(socket.gethostname()),
-        )
-        names = {"host": host, "address": address, "user": user, "folder": self.folder}
-        text = CONFIGURATION.format(port=port, first=first, second=second, **names)
+        names = {"host": host.partition(".")[0], "address": socket.gethostbyname(host)}
+        names |= {"port": port, "first": first, "second": second}
+        text = CONFIGURATION.format(user=user, folder=self.folder, **names)
         (self.folder / "slurm.conf").write_text(text)
         key = self.folder / "munge.key"
         key.touch(0o600)
@@ -111,10 +108,8 @@ class PrivateSlurm:
         return self.ask("squeue", "-h", "-o", "%j %T").splitlines()
 
     def ask(self, *command: str) -> str:
-        found = {**os.environ, **self.environment}
-        return subprocess.run(
-            command, env=found, capture_output=True, text=True, timeout=300
-        ).stdout
+        env = {**os.environ, **self.environment}
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300).stdout
 
     def cancel_all(self) -> None:
         """End what is in the queue, and wait until it is empty."""

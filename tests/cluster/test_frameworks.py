@@ -139,25 +139,3 @@ def test_a_killed_rank_ends_the_job_with_its_name_and_nothing_stays(name, script
         outcome = run.finish(timeout=10)
         assert str(outcome.fault).startswith("Rank 1 was killed by signal 9 (SIGKILL)")
     assert gone(mark)
-
-
-def test_flower_averages_clients_that_are_processes():
-    with cluster("flower", 4) as c:
-        outputs = c.run_script(FLOWER, timeout=TIMEOUT)
-    assert "as it must be" in outputs[0]
-
-
-def test_a_function_runs_in_the_environment():
-    with cluster("torch", 2) as c:
-
-        def total(rank):
-            import torch
-            import torch.distributed as dist
-
-            dist.init_process_group("gloo")
-            value = torch.tensor([rank + 1.0])
-            dist.all_reduce(value)
-            dist.destroy_process_group()
-            return value.numpy()
-
-        assert [value.tolist() for value in c.run(total, timeout=TIMEOUT)] == [[3.0], [3.0]]

@@ -160,9 +160,7 @@ def test_right_wrong_and_open_differ_in_sign_word_and_border(monkeypatch):
     assert "<pre>" in pages[-1]
 
 
-def test_where_nothing_can_be_written_verdicts_hints_and_solutions_come_all_the_same(
-    file, monkeypatch
-):
+def test_where_nothing_can_be_written_verdicts_hints_and_solutions_come(file, monkeypatch):
     monkeypatch.setattr(attempts, "FILE", file / "no folder" / "progress.json")
     first, second = labkit.hint(NAME), labkit.hint(NAME)
     assert first.text != second.text

@@ -45,21 +45,6 @@ def test_two_workers_train_one_model_and_find_tensorflow_loaded(two):
     assert first[3:] == second[3:]
 
 
-def test_only_the_chief_writes_the_checkpoint(two, tmp_path):
-    """Both train; the folder of each is its own, so that a second writer would be seen."""
-
-    def train(rank):
-        from labkit.strategies import checkpoints, workers
-        from labkit.strategies.practice import practice_job
-
-        return checkpoints.train(practice_job(workers()), tmp_path / str(rank), steps=4, every=2)
-
-    assert two.run(train, timeout=120, show=False) == [0, 0]
-    assert [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.npz")] == [
-        "0/checkpoint.npz"
-    ]
-
-
 def test_a_worker_that_is_killed_is_the_cause_and_not_the_one_that_notices(two):
     def dies(rank):
         from labkit.strategies import workers

@@ -1,4 +1,4 @@
-"""Five steps of DDP, of `fully_shard` if it is named, or of one process; rank 0 saves the weights."""
+"""Five steps of DDP, of `fully_shard` if so told, or of one process; rank 0 saves the weights."""
 
 import atexit
 import datetime as dt
