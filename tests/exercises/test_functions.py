@@ -68,11 +68,7 @@ def _config(cluster=WORKERS, **task):
         ("13.my_staleness", lambda log: [0] * len(log), ["The log 0 pulls", "[0, 1]; yours"]),
         ("13.my_descent", _newest, ["At step 0.5, delay 1, after 6 updates: x[2] is"]),
         ("14.second_of_three", _config(type="worker", index=2), ["it is that of worker 2"]),
-        (
-            "14.second_of_three",
-            _config({"worker": ["a:1", "b:2"]}, type="worker", index=1),
-            ["a:1"],
-        ),
+        ("14.second_of_three", _config({"worker": ["a:1"]}, type="worker", index=0), ["a:1"]),
         ("14.my_share", lambda rank, ranks, images: range(images), ["is given to 3 ranks"]),
         ("14.my_share", _whole_parts, ["image 8 is given to 0 ranks"]),
         (

@@ -48,11 +48,7 @@ def w_after_b(stages, microbatches):
         ("one_f_one_b", rows_of("naive"), ["the bubble is", "3 is enough"]),
         ("zero_bubble", rows_of("1f1b"), ["no row has a W"]),
         ("zero_bubble", w_after_b, ["the bubble is", "1 is enough"]),
-        (
-            "zero_bubble",
-            rows_of("zb-h2"),
-            ["rank 0 holds 7 micro-batches at its peak; 4 are enough"],
-        ),
+        ("zero_bubble", rows_of("zb-h2"), ["rank 0 holds 7 micro-batches", "4 are enough"]),
     ],
 )
 def test_a_schedule_is_refused_with_what_is_wrong(task, answer, words):

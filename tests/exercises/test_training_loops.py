@@ -308,7 +308,6 @@ WRONG = [
     (LOOP, loop(loss=lambda losses, _: tf.reduce_sum(losses)), "sum, not a mean"),
     (LOOP, loop(scope=False), "outside strategy.scope()"),
     (LOOP, loop(batch=lambda b: b // 2), "8 images in the first step"),
-    (LOOP, loop(batch=lambda b: b * 2), "32 images in the first step"),
     (LOOP, loop(reduce=lambda strategy, each: each), "strategy.reduce"),
     (LOOP, loop(reduce=lambda strategy, each: strategy.experimental_local_results(each)[0]),
      "one replica's share"),
