@@ -94,7 +94,7 @@ bench: setup-test ## labkit against its peers (ARGS=--quick: each under a minute
 	@for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 .PHONY: frameworks
-frameworks: setup ## build the environments of PyTorch, Flower and Horovod (4 GB, 10 minutes)
+frameworks: setup ## build the environments of PyTorch, Flower and Horovod (4 GB, 15 minutes)
 	@$(BIN)/labkit env build torch flower horovod
 
 .PHONY: images
@@ -109,7 +109,9 @@ notebooks: setup ## run the notebooks and save their outputs (NAMES="01 03" for 
 # The newest versions that pyproject.toml allows, with hashes, for every supported platform, and the
 # same on every supported Python (--fork-strategy fewest).
 # lab-cuda is lab with the other build of TensorFlow; test may not disagree with either.
-LOCK := pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-header --no-annotate --upgrade
+# rfc3987-syntax (with lark) checks addresses in JSON schemas: 1.3 s for each start of JupyterLab, no use here.
+LOCK := pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-header --no-annotate --upgrade \
+  --no-emit-package rfc3987-syntax --no-emit-package lark
 .PHONY: lock
 lock: setup ## renew requirements/*.txt, environments/*/lock.txt and environment.yml
 	@$(BIN)/python -m venv .venv/lock

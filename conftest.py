@@ -19,51 +19,58 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from jupyter_client.provisioning import local_provisioner
 from nbval import plugin as nbval_plugin
 from nbval.kernel import RunningKernel
 
 from labkit.cluster.network import private_network_refused
 from labkit.publish import CELL_SECONDS
+from tests import warm_kernel
 
 ROOT = Path(__file__).parent
 collect_ignore = ["notebooks/glossary.ipynb"]  # it has no code
 # In the order of their seconds, so that no process is left with a long file at the end.
 SLOWEST_FIRST = (
     "tests/browser/test_notebooks_in_lab.py",
-    "notebooks/03_mirrored_strategy.ipynb",
-    "notebooks/04_scaling.ipynb",
     "notebooks/07_custom_loops.ipynb",
-    "tests/test_take_home_programs.py",
-    "notebooks/05_what_went_wrong.ipynb",
+    "tests/exercises/test_tasks.py",
+    "tests/test_readme.py",
     "notebooks/14_several_workers.ipynb",
     "notebooks/15_parameter_servers.ipynb",
+    "notebooks/04_scaling.ipynb",
     "tests/cluster/test_frameworks.py",
     "notebooks/23_horovod.ipynb",
     "notebooks/24_pytorch.ipynb",
     "tests/exercises/test_pytorch.py",
     "tests/exercises/test_horovod.py",
     "notebooks/25_federated_learning.ipynb",
-    "notebooks/06_utilisation_and_energy.ipynb",
-    "notebooks/18_pipelines.ipynb",
-    "notebooks/12_sync_and_async.ipynb",
-    "notebooks/13_stale_gradients.ipynb",
-    "tests/strategies/test_drills.py",
-    "notebooks/02_one_device.ipynb",
-    "notebooks/capstone.ipynb",
-    "tests/exercises/test_tasks.py",
-    "tests/exercises/test_cluster_loops.py",
     "tests/exercises/test_training_loops.py",
-    "notebooks/16_on_a_cluster.ipynb",
+    "tests/exercises/test_cluster_loops.py",
+    "tests/pipelines/test_training.py",
+    "notebooks/05_what_went_wrong.ipynb",
+    "tests/strategies/test_table.py",
+    "tests/test_take_home_programs.py",
+    "tests/strategies/test_drills.py",
+    "tests/test_environments.py",
+    "notebooks/06_utilisation_and_energy.ipynb",
+    "notebooks/02_one_device.ipynb",
+    "notebooks/22_very_large_systems.ipynb",
+    "tests/exercises/test_model_functions.py",
+    "tests/test_nbval_guard.py",
+    "notebooks/18_pipelines.ipynb",
+    "tests/exercises/test_layer_programs.py",
+    "notebooks/13_stale_gradients.ipynb",
     "notebooks/17_queues.ipynb",
+    "notebooks/capstone.ipynb",
+    "notebooks/03_mirrored_strategy.ipynb",
+    "notebooks/12_sync_and_async.ipynb",
+    "notebooks/16_on_a_cluster.ipynb",
     "notebooks/10_ring_all_reduce.ipynb",
     "notebooks/11_all_reduce_in_practice.ipynb",
-    "tests/test_readme.py",
     "tests/hardware/test_tensorflow.py",
     "tests/datasets/test_datasets.py",
     "tests/cluster/test_engines.py",
-    "tests/strategies/test_table.py",
     "tests/test_doctor.py",
-    "tests/test_nbval_guard.py",
     "tests/test_images.py",
     "tests/collectives/test_errors.py",
     "tests/collectives/test_bench.py",
@@ -81,7 +88,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Under test fewer rounds are measured, in every process that is started here, too.
-os.environ.setdefault("LABKIT_ROUNDS", "3")
+os.environ.setdefault("LABKIT_ROUNDS", "1")
 
 # glibc gives TensorFlow's memory back to the system after each step and asks for it again: up to a
 # third of the CPU seconds of a lecture, in seven million page faults. Processes under test keep it.
@@ -110,7 +117,10 @@ class WatchedKernel(RunningKernel):
         told = {"LABKIT_PROGRESS": "off", "LABKIT_PICTURES": "still", "IPYTHONDIR": self._own.name}
         kept = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
         try:
-            with mock.patch.dict(os.environ, {**kept, **told}, clear=True):
+            with (
+                mock.patch.dict(os.environ, {**kept, **told}, clear=True),
+                mock.patch.object(local_provisioner, "launch_kernel", warm_kernel.launch),
+            ):
                 super().__init__(*args, **options)
         finally:
             provisioner = getattr(getattr(self, "km", None), "provisioner", None)

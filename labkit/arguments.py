@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 from labkit.kinds import LabError
 
-__all__ = ["number", "one_of", "whole"]
-
 T = TypeVar("T")
 
 

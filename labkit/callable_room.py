@@ -11,8 +11,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-__all__ = ["make_callable"]
-
 
 def make_callable(room: str, function: Callable[..., Any]) -> None:
     """From now on a call of this package calls the function."""

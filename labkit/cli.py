@@ -17,8 +17,6 @@ from pathlib import Path
 from labkit import __version__
 from labkit.kinds import LabError
 
-__all__ = ["course_folder", "main"]
-
 _FIRST = "00_start_here.ipynb"
 
 
@@ -86,7 +84,8 @@ def _add_env(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="env", metavar="command", required=True)
     commands.add_parser("list", help="what is built, its size and versions")
     build = commands.add_parser("build", help="build environments, unless they are built")
-    build.add_argument("--again", action="store_true", help="also one that is built")
+    again = "also one that is built; packages that you added with its own pip go"
+    build.add_argument("--again", action="store_true", help=again)
     for command in (build, commands.add_parser("remove", help="remove what was built")):
         command.add_argument("names", nargs="+", metavar="NAME", help="see `labkit env list`")
 

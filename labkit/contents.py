@@ -12,8 +12,6 @@ from typing import Any
 from ipykernel.ipkernel import IPythonKernel
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
 
-__all__ = ["Contents"]
-
 
 class Contents(AsyncLargeFileManager):  # type: ignore[misc]
     """JupyterLab's usual files, with the metadata that the kernel of this environment has."""

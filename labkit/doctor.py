@@ -19,8 +19,6 @@ from typing import Literal, NamedTuple
 
 from labkit.kinds import LabError, bytes_text
 
-__all__ = ["CHECKS", "Check", "CheckResult", "answer", "examine", "main"]
-
 
 class CheckResult(NamedTuple):
     """What one check found, and what to do about it unless it passed."""

@@ -10,6 +10,7 @@ which git ignores. labkit itself is not installed there: ranks get it by PYTHONP
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
@@ -19,21 +20,22 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from labkit.arguments import one_of
 from labkit.hardware import gpus
+from labkit.hardware.machine import read_cores, read_memory
 from labkit.kinds import LabError, bytes_text, seconds_text
+from labkit.plain import read, write
 from labkit.progress import ProgressLine
-
-__all__ = ["FOLDER", "Environment", "build", "built", "find", "known", "main", "remove"]
 
 FOLDER = Path(__file__).resolve().parent.parent / "environments"
 # They would send packages elsewhere, or let pip take foreign ones for installed ones.
@@ -41,6 +43,23 @@ DIVERSIONS = {"PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PYTHONPATH", 
 GIGABYTE = 1e9
 PERCENT = re.compile(r"^\s*\[ *(\d+)%\]")  # of make
 LOADED = ("Collecting ", "Processing ", "Requirement already satisfied: ")
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What a complete build has written of itself, in `.venv/labkit.json`."""
+
+    folder: str
+    """Where it was built: its scripts name this folder, so that it works nowhere else."""
+    recipe: str
+    python: str
+    versions: dict[str, str]
+    bytes: int
+
+    def words(self) -> str:
+        """The versions, as "torch 2.13.0, Python 3.11.7"."""
+        versions = {**self.versions, "Python": self.python}
+        return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 @dataclass(frozen=True)
@@ -85,13 +104,12 @@ class Environment:
         return self.venv / "bin" / "python"
 
     @property
-    def stamp(self) -> dict[str, Any]:
-        """What the last complete build wrote: python, versions, bytes, recipe; {} without one."""
-        try:
-            found: dict[str, Any] = json.loads((self.venv / "labkit.json").read_text("utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return found if self.python.exists() else {}
+    def stamp(self) -> Stamp | None:
+        """Of the last complete build; None without one that works here."""
+        with suppress(LabError):
+            found = read(self.venv / "labkit.json", Stamp, "a build")
+            return found if self.python.exists() and found.folder == str(self.folder) else None
+        return None
 
     @property
     def recipe(self) -> str:
@@ -103,9 +121,12 @@ class Environment:
 
     @property
     def state(self) -> str:
-        """Either "built", "not built", "incomplete" (interrupted), or "outdated" (older lock)."""
+        """Either "built", "not built", "outdated" (older lock), or "incomplete".
+
+        Incomplete is what was interrupted or damaged, or built before the folder was moved.
+        """
         if stamp := self.stamp:
-            return "built" if stamp["recipe"] == self.recipe else "outdated"
+            return "built" if stamp.recipe == self.recipe else "outdated"
         return "incomplete" if self.venv.exists() else "not built"
 
     def needs(self) -> Mapping[str, float]:
@@ -118,7 +139,7 @@ class Environment:
         return (
             f"downloads about {bytes_text(need['download'] * GIGABYTE)}, takes "
             f"{bytes_text(need['disk'] * GIGABYTE)} on disk and about "
-            f"{self.minutes:g} minute{'s' * (self.minutes != 1)}"
+            f"{self.minutes:g} minute{'s' * (self.minutes != 1)} on two cores"
         )
 
     def how_to_build(self) -> str:
@@ -147,15 +168,13 @@ class Environment:
     @property
     def takes_byte_code(self) -> bool:
         """Whether its Python is of the same minor version: then functions can be sent as usual."""
-        return bool(self.stamp["python"].split(".")[:2] == platform.python_version().split(".")[:2])
+        python = self.stamp.python if self.stamp else ""
+        return python.split(".")[:2] == platform.python_version().split(".")[:2]
 
     def __str__(self) -> str:
         stamp = self.stamp
-        if not stamp:
-            return f"{self.name:<10} {self.state:<11} {self.about}; {self.cost()}"
-        versions = {**stamp["versions"], "Python": stamp["python"]}
-        words = ", ".join(f"{name} {version}" for name, version in versions.items())
-        return f"{self.name:<10} {self.state:<11} {words}; {bytes_text(stamp['bytes'])}"
+        words = f"{stamp.words()}; {bytes_text(stamp.bytes)}" if stamp else ""
+        return f"{self.name:<10} {self.state:<11} {words or f'{self.about}; {self.cost()}'}"
 
 
 def known() -> dict[str, Environment]:
@@ -185,50 +204,93 @@ def built(name: str) -> Environment:
 def build(name: str, check: Callable[[Environment], None], *, again: bool = False) -> Environment:
     """Build it, unless it is built; `check` runs at the end, and raises if it does not work."""
     chosen = find(name)
-    if chosen.state == "built" and not again:
-        print(f"{chosen}\nNothing to do; `labkit env build {name} --again` builds it afresh.")
-        return chosen
-    python = _python_for(chosen)
-    if missing := [command for command in chosen.commands if shutil.which(command) is None]:
-        raise LabError(
-            f"{' and '.join(missing)} must be installed: {name} is compiled here. On Debian and "
-            "Ubuntu: sudo apt install build-essential; on macOS: xcode-select --install."
-        )
-    free, needed = shutil.disk_usage(FOLDER).free, chosen.needs()["disk"] * GIGABYTE
-    if free < needed:
-        raise LabError(
-            f"{name} needs {bytes_text(needed)}, and {FOLDER} has {bytes_text(free)} free. Make "
-            "room, and try again."
-        )
-    _say(
-        f"Building {name} with Python {_version(python)}: {chosen.cost()}. Ctrl-C stops it; "
-        "the same command then begins again."
-    )
-    began = time.monotonic()
-    remove(name)
-    _install(chosen, python)
-    _say(f"Installed in {seconds_text(time.monotonic() - began)}. Running two ranks as a check.")
-    stamp = {
-        "recipe": chosen.recipe,
-        "python": _version(str(chosen.python)),
-        "versions": _versions(chosen),
-        "bytes": sum(file.lstat().st_size for file in chosen.venv.rglob("*") if file.is_file()),
-    }
-    draft = chosen.venv / "labkit.draft"
-    draft.write_text(json.dumps(stamp, indent=1), encoding="utf-8")
-    try:
-        draft.rename(chosen.venv / "labkit.json")
-        check(chosen)
-    except BaseException:
-        (chosen.venv / "labkit.json").unlink(missing_ok=True)
-        raise
+    with _alone(chosen):
+        if chosen.state == "built" and not again:
+            print(f"{chosen}\nNothing to do; `labkit env build {name} --again` builds it afresh.")
+            return chosen
+        try:
+            _build(chosen, check)
+        except OSError as fault:
+            raise LabError(
+                f"{name} could not be built: {fault}. If the disk is full, make room; "
+                f"`labkit env remove {name}` gives back what was begun."
+            ) from fault
     _say(str(chosen))
     return chosen
 
 
+def _build(chosen: Environment, check: Callable[[Environment], None]) -> None:
+    python = _python_for(chosen)
+    if missing := [command for command in chosen.commands if shutil.which(command) is None]:
+        raise LabError(
+            f"{' and '.join(missing)} must be installed: {chosen.name} is compiled here. On Debian "
+            "and Ubuntu: sudo apt install build-essential; on macOS: xcode-select --install."
+        )
+    free, needed = shutil.disk_usage(FOLDER).free, chosen.needs()["disk"] * GIGABYTE
+    if free < needed:
+        raise LabError(
+            f"{chosen.name} needs {bytes_text(needed)}, and {FOLDER} has {bytes_text(free)} free. "
+            "Make room, and try again."
+        )
+    _say(
+        f"Building {chosen.name} with Python {_version(python)}: {chosen.cost()}. Ctrl-C stops it; "
+        "the same command then begins again."
+    )
+    began = time.monotonic()
+    _remove(chosen)
+    _install(chosen, python)
+    _say(f"Installed in {seconds_text(time.monotonic() - began)}. Running two ranks as a check.")
+    stamp = Stamp(
+        folder=str(chosen.folder),
+        recipe=chosen.recipe,
+        python=_version(str(chosen.python)),
+        versions=_versions(chosen),
+        bytes=sum(file.lstat().st_size for file in chosen.venv.rglob("*") if file.is_file()),
+    )
+    file = write(chosen.venv / "labkit.json", stamp)
+    try:
+        check(chosen)
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _alone(chosen: Environment) -> Iterator[None]:
+    """Nothing else builds or removes it now; closing the terminal stops it as Ctrl-C does."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    folder = os.open(chosen.folder, os.O_RDONLY)
+    # `nohup` has it ignore SIGHUP: that stays so.
+    numbers = (signal.SIGHUP, signal.SIGTERM)
+    both = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LabError(
+                f"Another process builds or removes {chosen.name} at this moment. Wait for its end."
+            ) from None
+        for number in both:
+            signal.signal(number, stop)
+        yield
+    finally:
+        for number in both:
+            signal.signal(number, signal.SIG_DFL)
+        os.close(folder)
+
+
 def remove(name: str) -> bool:
     """Remove what was built; False if there was nothing."""
-    venv = find(name).venv
+    chosen = find(name)
+    with _alone(chosen):
+        return _remove(chosen)
+
+
+def _remove(chosen: Environment) -> bool:
+    venv = chosen.venv
     there = venv.exists() or venv.is_symlink()
     if venv.is_symlink():
         venv.unlink()
@@ -307,23 +369,41 @@ def _install(chosen: Environment, python: str) -> None:
     chosen.venv.mkdir()
     install = [str(chosen.python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
     install.append("install")
-    lock, compiled = chosen.folder / "lock.txt", chosen.folder / chosen.compiled
+    lock = chosen.folder / "lock.txt"
     locked = ["--no-deps", "--require-hashes", "-r"]
     total = len(re.findall(r"^[\w.-]+==", lock.read_text("utf-8"), re.MULTILINE))
     venv = [python, "-m", "venv", str(chosen.venv)]
-    _run(chosen, "make a virtual environment", venv if total else [*venv, "--without-pip"])
+    with_pip = total or chosen.unlocked or chosen.compiled
+    _run(chosen, "make a virtual environment", venv if with_pip else [*venv, "--without-pip"])
+    where = os.environ.get(chosen.index, "") if chosen.index else ""
+    options = ["--index-url", where] if where else []
+    if chosen.unlocked and sys.platform == "linux" and not gpus.read_gpus().gpus:
+        _refuse_cuda(chosen, [*install, *options])
     if total:
         _run(chosen, "install its lock", [*install, *locked, str(lock)], total)
     if chosen.unlocked:
-        where = os.environ.get(chosen.index, "") if chosen.index else ""
-        options = ["--index-url", where] if where else []
-        if sys.platform == "linux" and not gpus.read_gpus().gpus:
-            _refuse_cuda(chosen, [*install, *options])
         command = [*install, *options, *chosen.unlocked]
         _run(chosen, f"install {chosen.unlocked[0]}", command, 1)
     if chosen.compiled:
-        command = [*install, "--verbose", "--no-build-isolation", *locked, str(compiled)]
-        _run(chosen, "compile", command, variables=chosen.while_compiling)
+        _compile(chosen, install, [*locked, str(chosen.folder / chosen.compiled)])
+
+
+def _compile(chosen: Environment, install: list[str], locked: list[str]) -> None:
+    """Make a wheel in a folder that goes with all that an interrupt leaves, and install it.
+
+    Compilers cut paths at spaces: there the environment has a name without any.
+    """
+    with tempfile.TemporaryDirectory(prefix="labkit-compile-") as folder:
+        venv = Path(folder, "venv")
+        venv.symlink_to(chosen.venv)
+        wheel = [str(venv / "bin" / "python"), *install[1:-1], "wheel", "--verbose"]
+        wheel += ["--no-build-isolation", "--wheel-dir", folder, *locked]
+        # A process takes up to 1 GB.
+        processes = max(1, min(read_cores().usable, int(read_memory().available / GIGABYTE)))
+        variables = {"TMPDIR": folder, "MAKEFLAGS": f"-j{processes}", **chosen.while_compiling}
+        _run(chosen, "compile", wheel, variables=variables)
+        wheels = map(str, Path(folder).glob("*.whl"))
+        _run(chosen, "install what was compiled", [*install, "--no-deps", *wheels])
 
 
 def _refuse_cuda(chosen: Environment, install: list[str]) -> None:
@@ -335,7 +415,9 @@ def _refuse_cuda(chosen: Environment, install: list[str]) -> None:
     if not all("+cpu" in version for version in found):
         raise LabError(
             f"pip finds only the build of {chosen.unlocked[0]} for CUDA, of several GB, and this "
-            f"machine has no NVIDIA driver. Name an index with builds for CPUs in {chosen.index}."
+            f"machine has no NVIDIA driver. PyTorch's installation page shows, for Pip and CPU, "
+            "the address of an index of CPU builds, behind --index-url. Then run: "
+            f"{chosen.index}=ADDRESS labkit env build {chosen.name} (README has other ways)."
         )
 
 

@@ -17,24 +17,6 @@ import textwrap
 from dataclasses import dataclass
 from typing import Literal, Self
 
-__all__ = [
-    "WIDTH",
-    "Kind",
-    "LabError",
-    "Quantity",
-    "Seconds",
-    "bytes_text",
-    "count_text",
-    "measured",
-    "modelled",
-    "percent_text",
-    "rate_text",
-    "ratio_text",
-    "recorded",
-    "seconds_text",
-    "wrapped",
-]
-
 WIDTH = 96  # letters in an output of JupyterLab at 1200 px; it breaks longer lines inside words
 
 

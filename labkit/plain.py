@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 from labkit.kinds import LabError
 
-__all__ = ["atomic_write", "read", "write", "write_text"]
-
 FORMAT = 1
 T = TypeVar("T")
 

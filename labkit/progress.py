@@ -18,8 +18,6 @@ from contextlib import contextmanager, suppress
 
 from labkit.kinds import seconds_text
 
-__all__ = ["ProgressLine", "progress"]
-
 SILENT = 1.0  # seconds before a line appears at all
 APART = 0.25  # seconds between two updates
 

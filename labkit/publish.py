@@ -23,8 +23,6 @@ from typing import Any
 from labkit.kinds import LabError, bytes_text, seconds_text
 from labkit.plain import atomic_write
 
-__all__ = ["CELL_SECONDS", "main"]
-
 CELL_SECONDS = 900  # only what hangs takes as long, also on a slow and busy machine
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 KEPT_CELL_METADATA = ("tags", "jupyter", "slideshow")

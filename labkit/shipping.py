@@ -19,7 +19,7 @@ import reprlib
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -27,19 +27,17 @@ from typing import Any
 
 from labkit.kinds import LabError
 
-__all__ = [
-    "FunctionSource",
-    "functions_of",
-    "names_in",
-    "names_used",
-    "pack",
-    "pack_program",
-    "unpack",
-    "unpack_program",
-]
-
-
 ADVICE = "Send plain values, arrays or functions, and make such things where they are needed."
+
+
+@contextmanager
+def exit_is_return() -> Iterator[None]:
+    """In it, sys.exit(0) ends the program of a rank as it ends a script: without an error."""
+    try:
+        yield
+    except SystemExit as ending:
+        if ending.code not in (None, 0):
+            raise
 
 
 def pack(value: object, what: str, then: str = ADVICE) -> bytes:

@@ -19,8 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["TimeLimit", "ended_within", "slowdown", "time_limit"]
-
 AGAIN = 0.3  # seconds
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -89,12 +90,18 @@ def imports_in(tree: ast.AST, lazy: bool = False) -> Iterator[Import]:
 
 
 FILES = {module_of(path): path for path in HOUSE.rglob("*.py")}
-IMPORTS = {
-    module: list(imports_in(ast.parse(path.read_text(encoding="utf-8"))))
-    for module, path in FILES.items()
-    if module not in ("labkit", "labkit.__main__")  # they know every room
-}
-ROOMS = {room_of(module) for module in IMPORTS}
+
+
+@cache
+def imports() -> dict[str, list[Import]]:
+    return {
+        module: list(imports_in(ast.parse(path.read_text(encoding="utf-8"))))
+        for module, path in FILES.items()
+        if module not in ("labkit", "labkit.__main__")  # they know every room
+    }
+
+
+ROOMS = {room_of(module) for module in FILES} - {"", "__main__"}
 
 
 def target(found: Import) -> str:
@@ -104,7 +111,7 @@ def target(found: Import) -> str:
 
 
 def imports_between_rooms() -> Iterator[tuple[str, Import]]:
-    for module, found in IMPORTS.items():
+    for module, found in imports().items():
         for one in found:
             if room_of(target(one)) not in ("", room_of(module)):
                 yield module, one
@@ -125,8 +132,8 @@ def test_a_room_imports_only_from_the_floors_below():
 
 
 def test_no_module_imports_itself_through_others():
-    graph = {module: {t for t in map(target, found) if t in IMPORTS}
-             for module, found in IMPORTS.items()}  # fmt: skip
+    graph = {module: {t for t in map(target, found) if t in imports()}
+             for module, found in imports().items()}  # fmt: skip
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as cycle:
@@ -165,7 +172,7 @@ def test_views_are_imported_only_when_something_is_drawn():
 def test_one_module_of_hardware_reads_the_machine(library):
     users = [
         module
-        for module, found in IMPORTS.items()
+        for module, found in imports().items()
         if any(one.module.split(".")[0] == library for one in found)
     ]
     assert len(users) <= 1, users

@@ -1,10 +1,14 @@
 """Environments beside the course, with one that has no packages: listed, built, used, removed."""
 
+import hashlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tarfile
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +33,23 @@ SAME = "for all"
 [rank_variables]
 WHO = "{{rank}} of {{ranks}}"
 """
+WHEEL = """
+import os, sys, zipfile
+
+def build_wheel(folder, *_, name="tiny-1"):
+    if "TINY_DIES" in os.environ:
+        os.kill(os.getppid(), 9)
+    assert " " not in sys.prefix + os.getcwd() + folder
+    with zipfile.ZipFile(f"{folder}/{name}-py3-none-any.whl", "w") as wheel:
+        info, (called, version) = f"{name}.dist-info", name.split("-")
+        about = f"Metadata-Version: 2.1\\nName: {called}\\nVersion: {version}\\n"
+        wheel.writestr(f"{info}/METADATA", about)
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\n")
+        wheel.writestr(f"{info}/RECORD", "")
+        wheel.writestr("tiny.py", f"FLAGS = {os.environ.get('MAKEFLAGS')!r}\\n")
+    return wheel.filename.rpartition("/")[2]
+"""  # of a package: builds itself without setuptools
+NO_PACKAGE = f"no-such-package==1 --hash=sha256:{'0' * 64}\n"
 CHECK = "import os; print('checked', os.environ['WHO'], os.environ['SAME'])\n"
 HERE = "{}.{}".format(*sys.version_info)
 
@@ -113,6 +134,8 @@ def test_a_build_says_what_it_costs_and_checks_two_ranks_and_is_removed(tiny, ca
     assert f"Python {HERE}" in capfd.readouterr().out
     tiny.write(lock="# a newer lock\n")
     assert tiny.state == "outdated"
+    with labkit.cluster(environment="tiny"):
+        assert "labkit env build tiny" in capfd.readouterr().out
     assert cli.main(["env", "remove", "tiny"]) == 0
     assert tiny.state == "not built"
     assert not (tiny.folder / ".venv").exists()
@@ -146,7 +169,7 @@ def test_a_build_that_fails_or_is_interrupted_is_not_used_and_can_be_repeated(
 ):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
-    tiny.write(lock=f"no-such-package==1 --hash=sha256:{'0' * 64}\n")
+    tiny.write(lock=NO_PACKAGE)
     assert cli.main(["env", "build", "tiny"]) == 2
     fault = capfd.readouterr().err
     assert "could not install its lock" in fault
@@ -165,8 +188,81 @@ def test_a_build_that_fails_or_is_interrupted_is_not_used_and_can_be_repeated(
     assert tiny.state == "built"
 
 
-def test_ctrl_c_ends_what_installs(tiny):
-    tiny.write(lock=f"no-such-package==1 --hash=sha256:{'0' * 64}\n")
+def test_a_failing_disk_is_no_traceback_and_only_one_builds_at_a_time(tiny, capfd):
+    def check(_):
+        assert cli.main(["env", "build", "tiny"]) == cli.main(["env", "remove", "tiny"]) == 2
+        assert capfd.readouterr().err.count("Another process") == 2
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(LabError, match=r"No space left.*labkit env remove tiny"):
+        environments.build("tiny", check)
+    assert tiny.state == "incomplete"
+
+
+def test_what_was_moved_or_damaged_is_not_built(tiny, tmp_path, monkeypatch, capfd):
+    environments.build("tiny", lambda _: None)
+    shutil.copytree(tmp_path, tmp_path / "clone", symlinks=True)
+    for text in ("", "[]", '{"labkit": 1}'):
+        (tiny.folder / ".venv" / "labkit.json").write_text(text)
+        assert cli.main(["env", "list"]) == 0
+        assert "tiny       incomplete" in capfd.readouterr().out
+    monkeypatch.setattr(environments, "FOLDER", tmp_path / "clone")
+    assert tiny.state == "incomplete"
+
+
+def test_a_path_with_a_space_compiles_on_its_cores_and_an_interrupt_leaves_no_files(
+    tiny, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(environments, "FOLDER", tmp_path / "a b")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    spaced = Recipe(tmp_path / "a b" / "tiny")
+    spaced.write(more='compiled = "compiled.txt"')
+    (tmp_path / "backend.py").write_text(WHEEL)
+    (tmp_path / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        '[project]\nname = "tiny"\nversion = "1"\n'
+    )
+    with tarfile.open(spaced.folder / "tiny-1.tar.gz", "w:gz") as source:
+        for name in ("backend.py", "pyproject.toml"):
+            source.add(tmp_path / name, f"tiny-1/{name}")
+    digest = hashlib.sha256((spaced.folder / "tiny-1.tar.gz").read_bytes()).hexdigest()
+    (spaced.folder / "compiled.txt").write_text(f"./tiny-1.tar.gz --hash=sha256:{digest}\n")
+    before = {*tmp_path.iterdir()}
+    monkeypatch.setenv("TINY_DIES", "1")
+    with pytest.raises(LabError, match="could not compile"):
+        environments.build("tiny", lambda _: None)
+    monkeypatch.delenv("TINY_DIES")
+    python = environments.build("tiny", lambda _: None).python
+    assert {*tmp_path.iterdir()} == before
+    flags = subprocess.check_output([python, "-c", "import tiny; print(tiny.FLAGS)"], text=True)
+    assert 1 <= int(flags.removeprefix("-j")) <= os.cpu_count()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere all builds are for CPUs")
+def test_a_build_for_cpus_is_looked_for_before_anything_is_installed(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(environments.gpus, "read_gpus", lambda: _NoGpus)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    space = {}
+    exec(WHEEL, space)
+    more = 'unlocked = ["tiny==1"]\nindex = "LABKIT_TINY"'
+    tiny.write(more=more, lock=NO_PACKAGE)
+    for name, words in (("tiny-1", "LABKIT_TINY=ADDRESS labkit env build tiny"),
+                        ("tiny-1+cpu", "could not install its lock")):  # fmt: skip
+        space["build_wheel"](str(tmp_path), name=name)
+        with pytest.raises(LabError, match=words):
+            environments.build("tiny", lambda _: None)
+    tiny.write(more=more)
+    environments.build("tiny", lambda _: None)
+
+
+class _NoGpus:
+    gpus = ()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_and_a_closed_terminal_end_what_installs(tiny, number):
+    tiny.write(lock=NO_PACKAGE)
     program = (
         "import pathlib, sys; from labkit import cli, environments\n"
         f"environments.FOLDER = pathlib.Path({str(tiny.folder.parent)!r})\n"
@@ -184,7 +280,7 @@ def test_ctrl_c_ends_what_installs(tiny):
         )
         pip, _ = index.accept()
         pip.settimeout(60)
-        building.send_signal(signal.SIGINT)
+        building.send_signal(number)
         assert b"Stopped." in building.communicate(timeout=300)[1]
         assert building.returncode == 130
         while pip.recv(4096):
@@ -275,13 +371,12 @@ def test_a_recorded_run_is_shown_where_the_environment_is_not_built(
             shown = capfd.readouterr().out
             assert "labkit env build tiny" in shown
             assert f"recorded on {labkit.hardware.machine_text()}, Python {HERE}" in shown
-            assert "edited" not in shown
             assert "rank 1: 1 --steps 3" in shown
             assert len(c.run_script("run_it", "train.py", show=False)) == 2
             script(tmp_path, text + "\n")
-            c.run_script(file, "--steps", "2")
-            c.run_script("run_it", "train.py")
-            assert capfd.readouterr().out.count("edited since") == 2
+            for other in ((file, "--steps", "2"), ("run_it", "train.py")):
+                with pytest.raises(LabError, match="it has been edited"):
+                    c.run_script(*other)
             for other in (("train.py", "--steps", 4), ("unrecorded.py",)):
                 with pytest.raises(LabError, match=r"labkit env build tiny.*Nothing is recorded"):
                     c.run_script(*other)

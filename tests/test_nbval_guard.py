@@ -42,7 +42,7 @@ import os
 print([os.environ.get(f"LABKIT_{name}") for name in ("PROGRESS", "PICTURES", "ROUNDS")])
 print(os.environ.get("MPLBACKEND"))
 """
-SETTINGS = "['off', 'still', '3']\nmodule://matplotlib_inline.backend_inline\n"
+SETTINGS = "['off', 'still', '1']\nmodule://matplotlib_inline.backend_inline\n"
 
 
 def cell(source, printed=None, *, count=1):

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from labkit.views.table import Table
 
-__all__ = ["CHOICES", "FRAMEWORKS", "Choice", "frameworks"]
-
 
 class Choice(NamedTuple):
     """A kind of training: its lecture, what it does, its name in each framework ("": none)."""

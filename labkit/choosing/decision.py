@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from labkit.views.figure import Picture
     from labkit.views.table import Table
 
-__all__ = ["Decision", "choose", "divide"]
-
 SHAPE = ("layers", "hidden", "heads", "sequence", "vocabulary")
 
 

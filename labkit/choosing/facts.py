@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from labkit.known_hardware import LINKS
 from labkit.memory.step_memory import USABLE, Footprint, footprint
 
-__all__ = ["ENOUGH_SECONDS", "Data", "Facts", "Machine", "Model"]
-
 # A training that is done within an hour needs no second device.
 ENOUGH_SECONDS = 3600.0
 

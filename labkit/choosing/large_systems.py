@@ -19,8 +19,6 @@ import numpy as np
 from labkit.arguments import number, whole
 from labkit.kinds import Kind, LabError, Seconds, modelled, percent_text, seconds_text
 
-__all__ = ["Goodput", "checkpoint_interval", "expected_slowest", "goodput", "simulate_failures"]
-
 
 def expected_slowest(seconds: Sequence[float], ranks: int) -> Seconds:
     """The mean time of a step in which `ranks` ranks wait for the slowest of them.

@@ -10,8 +10,6 @@ from labkit.choosing.facts import Facts
 from labkit.kinds import bytes_text, count_text, ratio_text, seconds_text
 from labkit.memory.step_memory import USABLE, Footprint
 
-__all__ = ["FIRST", "QUESTIONS", "Question"]
-
 # Rules of thumb of this course. Data parallelism pays if devices compute for at least half of the
 # time. A step of a model that needs sharding takes seconds: a second of communication can overlap
 # with it.

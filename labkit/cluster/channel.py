@@ -11,8 +11,6 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Channel"]
-
 LENGTH = struct.Struct("<Q")
 CHUNK = 1 << 18
 MOST_FILES = 32

@@ -22,8 +22,6 @@ from labkit.environments import Environment, built, find
 from labkit.kinds import LabError
 from labkit.shipping import FunctionSource, pack_program
 
-__all__ = ["Cluster", "check_environment"]
-
 CLOSED = "Ranks exist only in a block: with labkit.cluster(ranks=4) as c: ..."
 ENGINES: dict[str, Callable[..., Engine]] = {"local": LocalEngine, "slurm": SlurmEngine}
 
@@ -74,6 +72,8 @@ class Cluster:
         if self.environment is not None and not self.environment.stamp:
             self._is_open = True
             return self
+        if self.environment is not None and self.environment.state == "outdated":
+            print(self.environment.how_to_build())
         try:
             # Some libraries read theirs when they are imported, which is before the ranks exist.
             fixed = {} if self.environment is None else self.environment.variables
@@ -208,17 +208,17 @@ class Cluster:
             raise LabError(CLOSED)
         recording = Recording.of(script)
         found = recording.find(beside.name, self.ranks, arguments)
-        if found is None:
+        if found is None or found.program != hash_of(script, arguments):
             run = " ".join([script.name, *arguments])
+            why = "" if found is None else ", as it has been edited"
             raise LabError(
-                f"{beside.how_to_build()} Nothing is recorded of {run!r} with ranks={self.ranks}."
+                f"{beside.how_to_build()} Nothing is recorded of {run!r} with ranks={self.ranks}"
+                f"{why}."
             )
         print(
             f"The environment {beside.name} is {beside.state} (labkit env build {beside.name}). "
             f"The output is {found.kind}:"
         )
-        if found.program != hash_of(script, arguments):
-            print(f"{script.name} has been edited since: it printed this before the change.")
         self._output = Output(self.ranks, show)
         for line in found.lines:
             text = f"{line.text}\n".encode()

@@ -9,8 +9,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-__all__ = ["Addresses", "Engine", "Event", "Job", "Signal", "Stream"]
-
 Stream = Literal["out", "err"]
 Signal = Literal["kill", "pause"]
 What = Literal["started", "out", "err", "stack", "paused", "returned", "raised", "ended"]

@@ -7,7 +7,7 @@ import re
 import signal
 import site
 import sysconfig
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -35,8 +35,9 @@ LOST_A_PEER = re.compile(
 NOISE = re.compile(
     r"\x1b\[[0-9;]*m| used by \{\{node .*?\}\}| with these attrs: .*|\{\{\S+ \S+\}\} ?"
 )
-# Lines that tell where a node or layer was made or called, or what gRPC adds.
-ASIDES = (" ", "\t", "File ", "Detected at node", "Graph execution error",
+# Lines that tell where a node or layer was made or called, and with what.
+MADE = re.compile(r'^\s*File ".*(\n\s.*)?|^Arguments received by .*(\n\s.*)*', re.MULTILINE)
+ASIDES = ("File ", "Detected at node", "Graph execution error",
           "Exception encountered", "Additional GRPC error", ":UNKNOWN:")  # fmt: skip
 LONGEST = 300  # characters of an exception, in a sentence
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
@@ -167,12 +168,25 @@ def found_no_internet(errors: Iterable[RankError]) -> bool:
 def line_of_stack(text: str) -> str:
     """The line of the program, from the threads that faulthandler lists; "" if there is none."""
     latest = ""
+    for frames in _frames_of_program(text):
+        latest = _line(frames[::-1]) or latest
+    return latest
+
+
+def waits_in_a_library(text: str) -> bool:
+    """Whether the program is in a call of a package, or of labkit's communicator."""
+    for frames in _frames_of_program(text):
+        innermost = [file for file, _, _ in frames if file != "<string>"][:2]  # generated code
+        return "-packages/" in innermost[0] or str(ROOM / "transport.py") in innermost
+    return False
+
+
+def _frames_of_program(text: str) -> Iterator[list[tuple[str, int, str]]]:
+    """Of each thread with the program: file, line and function of its calls, innermost first."""
     for thread in THREAD.split(text):
         frames = [(file, int(line), name) for file, line, name in FRAME.findall(thread)]
-        # The thread in which the rank runs the program.
         if any(name in ("call_program", "load_program") for _, _, name in frames):
-            latest = _line(frames[::-1]) or latest
-    return latest
+            yield frames
 
 
 def listed(ranks: Iterable[int]) -> str:
@@ -198,7 +212,8 @@ def lines_of_message(text: str) -> list[str]:
     """What a message says, without the stack and the nodes of a graph that TensorFlow adds."""
     text = re.sub(r"\{\n.*?\n\}", "{…}", NOISE.sub("", text), flags=re.DOTALL)  # whole tensors
     lines = [line for line in text.splitlines() if line.strip()]
-    kept = [line for line in lines if not line.startswith(ASIDES)]
+    kept = [line for line in MADE.sub("", text).splitlines() if line.strip()]
+    kept = [line for line in kept if not line.lstrip().startswith(ASIDES)]
     return [" ".join(line.split()) for line in kept or lines]
 
 

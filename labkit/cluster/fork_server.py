@@ -12,6 +12,7 @@ import gc
 import io
 import os
 import random
+import re
 import resource
 import selectors
 import shutil
@@ -45,7 +46,7 @@ class _Server:
     def __init__(self, channel: Channel, client: int, network: str) -> None:
         self.channel, self.client, self.network = channel, client, network
         self.ranks: dict[int, tuple[int, int]] = {}  # pid: run and rank
-        self.run = 0
+        self.run, self.began = 0, time.time()
         self.environment: dict[str, str] = {}
         self.job: Job
         self.idle_until = float("inf")
@@ -134,6 +135,7 @@ class _Server:
         _close(self.sockets.values())
         self.sockets.clear()
         self.end_ranks()
+        _remove_semaphores(self.began)
         self.send("stopped", run)
 
     def do_idle(self, seconds: float) -> None:
@@ -274,6 +276,26 @@ def _ended(leaders: Mapping[int, object]) -> tuple[int, int]:
     return pid, os.waitstatus_to_exitcode(status) if pid else 0
 
 
+def _remove_semaphores(since: float) -> None:
+    """Remove those of multiprocessing that killed programs left: no process has them open."""
+    found = Path("/dev/shm").glob("sem.mp-*")  # noqa: S108
+    mine = {status.st_ino: file for file in found if (status := _changed(file, since))}
+    for maps in Path("/proc").glob("[0-9]*/maps") if mine else ():
+        with suppress(OSError):
+            for number in re.findall(rb" (\d+) +/dev/shm/", maps.read_bytes()):
+                mine.pop(int(number), None)
+    for file in mine.values():
+        with suppress(OSError):
+            file.unlink()
+
+
+def _changed(file: Path, since: float) -> os.stat_result | None:
+    with suppress(OSError):
+        status = file.stat()
+        return status if status.st_ctime > since and status.st_uid == os.getuid() else None
+    return None
+
+
 def _signal_group(pid: int, number: int) -> None:
     """To the process and its group, which one that was forked just now has not made yet."""
     with suppress(ProcessLookupError, PermissionError):
@@ -307,6 +329,7 @@ def main(arguments: list[str]) -> None:
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         server.end_ranks()
+        _remove_semaphores(server.began)
         shutil.rmtree(arguments[3], ignore_errors=True)  # the client may be gone
 
 

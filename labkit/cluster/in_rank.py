@@ -159,12 +159,9 @@ def load_program(program: bytes) -> Callable[[int], Any] | tuple[How, bytes]:
 def call_program(function: Callable[[int], Any], rank: int) -> tuple[How, bytes]:
     """Call the function; the payload is its packed result, or a packed Report."""
     try:
-        try:
+        value = None
+        with shipping.exit_is_return():
             value = function(rank)
-        except SystemExit as ending:
-            if ending.code not in (None, 0):
-                raise
-            value = None
         if value is None:  # also without cloudpickle
             return "returned", pickle.dumps(None)
         what = f"what it returned (type {type(value).__name__})"

@@ -20,10 +20,9 @@ from labkit.hardware import machine_text
 from labkit.kinds import Kind, recorded
 from labkit.plain import read, write
 
-__all__ = ["Output", "OutputLine", "RecordedRun", "Recording", "hash_of", "record"]
-
 SHOWN = 100_000  # characters of a rank on the page
 KEPT = 10_000  # lines of a rank: the latest ones
+PAUSE = 0.2  # seconds: print writes a line in pieces
 LONGEST = 1 << 16  # a longer line is cut
 
 
@@ -46,6 +45,7 @@ class _RankOutput:
     lines: deque[OutputLine] = field(default_factory=lambda: deque(maxlen=KEPT))
     count: int = 0
     shown: int = 0
+    seconds: float = 0.0  # when it last wrote
 
 
 class Output:
@@ -58,6 +58,7 @@ class Output:
     def take(self, rank: int, stream: Stream, data: bytes, seconds: float) -> None:
         """Bytes as they came."""
         kept = self._ranks[rank]
+        kept.seconds = seconds
         *whole, rest = (kept.partial.pop(stream, b"") + data).split(b"\n")
         while len(rest) > LONGEST:
             whole.append(rest[:LONGEST])
@@ -80,9 +81,16 @@ class Output:
         every = (line for kept in self._ranks for line in kept.lines)
         return tuple(sorted(every, key=lambda line: line.seconds))
 
-    def find(self, text: str, rank: int | None) -> OutputLine | None:
-        """The first line of a rank, or of any, with this text in it."""
-        return next((x for x in self.lines() if text in x.text and rank in (None, x.rank)), None)
+    def find(self, text: str, rank: int | None, now: float) -> OutputLine | None:
+        """The first line of a rank, or of any, with this text; also one that is not continued."""
+        begun = (
+            _line(kept.seconds, number, stream, data)
+            for number, kept in enumerate(self._ranks)
+            for stream, data in kept.partial.items()
+            if now > kept.seconds + PAUSE
+        )
+        every = (*self.lines(), *begun)
+        return next((x for x in every if text in x.text and rank in (None, x.rank)), None)
 
     def last(self, rank: int) -> OutputLine | None:
         """The latest line of a rank."""
@@ -155,8 +163,7 @@ def record(
     lines: Iterable[OutputLine],
 ) -> Path:
     """Keep a run in the recording of its script, without paths of this machine."""
-    versions = {**chosen.stamp["versions"], "Python": chosen.stamp["python"]}
-    words = ", ".join(f"{name} {version}" for name, version in versions.items())
+    words = chosen.stamp.words() if chosen.stamp else ""
     paths = [f"{path}/" for path in (chosen.venv.resolve(), chosen.venv, script.parent)]
 
     def kept(line: OutputLine) -> OutputLine:

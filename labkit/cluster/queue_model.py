@@ -23,8 +23,6 @@ from typing import Any
 from labkit.arguments import number, whole
 from labkit.kinds import Kind, modelled
 
-__all__ = ["JobSchedule", "Request", "Started", "crowd", "queue", "usual_wait"]
-
 # How many devices others ask for, how often, and how long they run: many small jobs, few large.
 SIZES, OFTEN, MEAN_HOURS = (1, 2, 4, 8), (50, 25, 15, 10), 3.0
 DEVICES = 32  # of the cluster

@@ -29,19 +29,23 @@ from labkit.cluster.failures import (
     line_of_stack,
     listed,
     raised,
+    waits_in_a_library,
 )
 from labkit.cluster.output import Output, OutputLine
+from labkit.hardware.machine import cpu_seconds
 from labkit.kinds import LabError
 from labkit.time_limit import slowdown
-
-__all__ = ["Outcome", "RunHandle"]
 
 GRACE = 0.5  # seconds for the other ranks to report their own errors, after the first
 ANSWERING = 1.0  # seconds for ranks to report where they are
 QUIET = 0.1  # seconds without a further piece of a stack: then it is complete
 INTERVAL = 0.25  # seconds between two checks of the time limit
+ALONE = 5.0  # seconds in which ranks compute nothing, and others have returned: they wait for these
+BUSY = 0.02  # of a core: less is no computing
 LATE = "Give it more time with timeout=, or look there."
 EARLY = "Give them more time with labkit.cluster(..., start=180), or take fewer ranks."
+ENDLESS = "The program cannot end: it waits in a collective or a receive."
+ALL_CALL = "Every rank must make these calls, and make them equally often."
 NO_INTERNET = (
     "The ranks have a private network, without the internet: get the data before, or write "
     "labkit.cluster(..., network='shared')."
@@ -87,12 +91,13 @@ class RunHandle:
         self.output = Output(ranks, show)
         """All that the ranks have written."""
         self._began = time.monotonic()  # when all ranks had started
-        self._started: set[int] = set()
+        self._started: dict[int, int] = {}  # and the pid
         self._ended: set[int] = set()
         self._results: dict[int, Any] = {}
         self._errors: dict[int, RankError] = {}  # in the order in which they came
         self._stacks: dict[int, str] = {}
         self._paused: set[int] = set()
+        self._computed = (0, 0.0, 0.0)  # ranks at work, seconds of cores that they had used, when
         self._latest_stack = 0.0
         self._first: RankError | None = None  # the first of a rank that is not tolerated
         self._failed = math.inf
@@ -112,7 +117,7 @@ class RunHandle:
         """The first line of a rank, or of any, that has this text in it."""
         until = time.monotonic() + slowdown() * timeout
         while True:
-            line = self.output.find(text, rank)
+            line = self.output.find(text, rank, self.seconds)
             if line is not None:
                 return line
             who = "no rank has" if rank is None else f"rank {rank} has not"
@@ -155,6 +160,8 @@ class RunHandle:
                     self._conclude(late, EARLY)
                 elif not missing and now >= limit:
                     self._conclude(f"{self._name} had not ended after {timeout:g} s.", LATE)
+                elif self._waits_in_vain():
+                    self._conclude(ENDLESS, ALL_CALL)
                 else:
                     self._take_events(min(INTERVAL, max(0.0, limit - now)))
         finally:
@@ -207,7 +214,7 @@ class RunHandle:
                 self._paused.add(rank)
                 self._stacks[rank] = ""
             case "started":
-                self._started.add(rank)
+                self._started[rank] = value
                 self._began = time.monotonic()
             case "returned":
                 try:
@@ -232,11 +239,28 @@ class RunHandle:
                         begun=begun, last_line=last.text if last else "",
                     )  # fmt: skip
 
+    def _waits_in_vain(self) -> bool:
+        """Whether some ranks have returned, and all others wait in a library without computing."""
+        ranks, now = self._at_work(), time.monotonic()
+        if self._engine.name != "local" or self._errors or not self._results:
+            return False
+        # Threads of a framework use some time in ranks that have returned, too.
+        used = cpu_seconds(self._started[rank] for rank in ranks) / len(ranks)
+        used -= 2 * cpu_seconds(self._started[rank] for rank in self._results) / len(self._results)
+        count, before, since = self._computed
+        if count != len(ranks) or used > before + BUSY * (now - since):
+            self._computed = len(ranks), used, now
+        elif now > since + ALONE:
+            self._computed = 0, used, now
+            self._ask_stacks(ranks)
+            return all(waits_in_a_library(self._stacks.get(rank, "")) for rank in ranks)
+        return False
+
     def _conclude(self, late: str = "", advice: str = "") -> None:
         """Over by itself, by an error or by its time limit: ask who is at work, and end it."""
         errors, fault = self._errors, None
         if self._first is not None or late:
-            self._ask_stacks([r for r in self._at_work() if r in self._started - self._ended])
+            self._ask_stacks({*self._at_work()} & self._started.keys() - self._ended)
             for rank in self._at_work():
                 what: What = "hung" if self._first is None else "stopped"
                 where, stack = self._where(rank), self._stacks.get(rank, "")
@@ -250,7 +274,8 @@ class RunHandle:
                 fault.add_note(f"On rank {cause.rank}:\n{cause.traceback}")
         elif any(error.what == "hung" for error in errors.values()):
             # Otherwise all have returned while they were asked.
-            fault = failure(late, errors, self._results, advice)
+            returned = f"{listed(self._results)} returned. " if self._results else ""
+            fault = failure(late, errors, self._results, returned + advice)
         self._end(fault)
 
     def _ask_stacks(self, ranks: Collection[int]) -> None:

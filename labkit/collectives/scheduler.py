@@ -17,6 +17,7 @@ from labkit.collectives import errors
 from labkit.collectives.messages import Context, End, Lines, Mailboxes, Meeting, OpenCall
 from labkit.collectives.records import Array
 from labkit.kinds import LabError
+from labkit.shipping import exit_is_return
 from labkit.time_limit import TimeLimit, time_limit
 
 KEEP = 16_000_000  # bytes; a run that changes more keeps no states
@@ -102,7 +103,8 @@ class Scheduler:
 
     def _rank(self, work: Callable[[int], None], rank: int) -> None:
         try:
-            work(rank)
+            with exit_is_return():
+                work(rank)
             self.log.observe(rank, self._last[rank], self._receiving[rank])
             if not self._receiving[rank]:
                 self._refuse_poison(self._buffers[rank].reshape(-1))

@@ -14,8 +14,6 @@ from labkit.arguments import whole
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
 
-__all__ = ["Bytes", "Dataset", "Origin"]
-
 Bytes = NDArray[np.uint8]
 Origin = Literal["cache", "download", "synthetic"]
 ORIGINS = {

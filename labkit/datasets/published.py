@@ -24,8 +24,6 @@ import numpy as np
 from labkit.datasets.dataset import Bytes
 from labkit.progress import progress
 
-__all__ = ["FASHION", "MNIST", "Arrays", "Published", "cache_folder"]
-
 Arrays = tuple[Bytes, Bytes, Bytes, Bytes]  # x_train, y_train, x_test, y_test
 ANSWER_SECONDS = 2.0  # until the server's first answer
 STALL_SECONDS = 10.0  # without a byte, once it has answered

@@ -6,8 +6,6 @@ import numpy as np
 
 from labkit.datasets.dataset import Bytes
 
-__all__ = ["synthetic_images"]
-
 BLOCK, SHIFT = 4, 3  # pixels
 CLASSES, SIDE = 10, 28
 

@@ -19,8 +19,6 @@ from labkit import plain
 from labkit.arguments import whole
 from labkit.kinds import LabError
 
-__all__ = ["FILE", "Attempts", "Progress", "Summary", "change", "current", "read", "summary"]
-
 # In the folder of the notebook: there its kernel starts.
 FILE = Path("labkit-progress.json").absolute()
 

@@ -12,8 +12,6 @@ import re
 import textwrap
 import traceback
 
-__all__ = ["is_untouched", "raised", "source", "where_left"]
-
 
 def source(answer: object) -> str:
     """The source of a function, and a text itself."""

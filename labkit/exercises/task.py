@@ -17,8 +17,6 @@ from typing import Any
 from labkit.exercises import blanks
 from labkit.kinds import LabError
 
-__all__ = ["NotJudged", "Outcome", "Task", "Unanswered", "Wrong"]
-
 # Sign, first words, and the border on the left: at least 3:1 on white and on black.
 LOOKS = {
     "right": ("✓", "Right.", "solid #009E73"),

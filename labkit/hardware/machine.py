@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -119,6 +121,17 @@ def usable_cores(pid: int | None = None) -> tuple[int, ...]:
         return tuple(sorted(psutil.Process(pid).cpu_affinity()))
     except (AttributeError, OSError, psutil.Error):  # macOS has no affinity
         return tuple(range(psutil.cpu_count() or os.cpu_count() or 1))
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """The seconds of cores that processes have used; those that are gone count nothing."""
+    import psutil
+
+    used = 0.0
+    for pid in pids:
+        with suppress(psutil.Error):
+            used += sum(psutil.Process(pid).cpu_times()[:2])
+    return used
 
 
 def core_times() -> dict[int, tuple[float, float]]:

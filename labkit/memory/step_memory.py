@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from labkit.views.figure import Picture
     from labkit.views.table import Table
 
-__all__ = ["CONVENTIONS", "Footprint", "Part", "bars", "footprint"]
-
 # Bytes per parameter of weights, gradients and optimizer. Publications give 12, 16 or 18 in all for
 # "Adam", because they keep different things. The weights are what the forward pass uses, so what is
 # sent when weights are gathered; a float32 copy of them belongs to the optimizer.

@@ -20,7 +20,7 @@ def main(folder: Path, parent: int) -> None:
 
     from labkit.kinds import LabError
     from labkit.plain import atomic_write
-    from labkit.shipping import unpack_program
+    from labkit.shipping import exit_is_return, unpack_program
 
     comm = MPI.COMM_WORLD
     rank = comm.Get_rank()
@@ -31,7 +31,8 @@ def main(folder: Path, parent: int) -> None:
         comm.Barrier()  # the timeout is the program's, not the start's
         with (folder / f"report{rank}").open("w") as report:
             faulthandler.dump_traceback_later(timeout, file=report)
-            program(comm, buffer, **options)
+            with exit_is_return():
+                program(comm, buffer, **options)
             faulthandler.cancel_dump_traceback_later()
     except (Exception, SystemExit) as fault:  # noqa: BLE001 (whatever the program raises is shown)
         faulthandler.cancel_dump_traceback_later()

@@ -13,20 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from labkit.kinds import LabError
 
-__all__ = [
-    "KINDS",
-    "Piece",
-    "Rows",
-    "Run",
-    "StagePath",
-    "checked",
-    "chunk_of",
-    "count",
-    "in_order",
-    "round_robin",
-    "short",
-]  # fmt: skip
-
 Piece: TypeAlias = tuple[str | int, ...]  # ("F", 3), or with several chunks on a rank ("F", 3, 1)
 Rows: TypeAlias = list[list[Piece]]
 # The (rank, chunk) of each stage of the model, in the order in which a micro-batch meets them.

@@ -17,8 +17,6 @@ from labkit.kinds import LabError
 from labkit.pipelines.rows import Piece
 from labkit.pipelines.timeline import Schedule
 
-__all__ = ["SCHEDULES", "schedule"]
-
 
 def naive(rank: int, stages: int, microbatches: int) -> Iterator[Piece]:
     """One micro-batch after the other goes forward and back: model parallelism, no pipeline."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from labkit.views.embed import Player
     from labkit.views.figure import Picture
 
-__all__ = ["Schedule", "Timeline", "measured_timeline"]
-
 Times: TypeAlias = tuple[tuple[float, ...], ...]
 SHOWN = 30  # pieces of a row that a repr writes
 CLOCK = "a piece starts when its rank is free and its input is there"

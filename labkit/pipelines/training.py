@@ -17,8 +17,6 @@ from labkit.kinds import LabError
 from labkit.pipelines.rows import round_robin
 from labkit.pipelines.timeline import Schedule
 
-__all__ = ["Rank", "initial_weights", "rehearse", "serial_weights", "train"]
-
 WIDTH, SIZE = 16, 4  # of a layer, and of a micro-batch
 Array: TypeAlias = Any
 

@@ -23,8 +23,6 @@ from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import LabError
 from labkit.training.job import Job
 
-__all__ = ["restore", "save", "train"]
-
 FILE = "checkpoint.npz"
 
 

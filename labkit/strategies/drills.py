@@ -28,8 +28,6 @@ from labkit.strategies.workers import workers
 if TYPE_CHECKING:
     from labkit.views.table import Table
 
-__all__ = ["DrillEvent", "DrillRecord", "drill"]
-
 STEPS, EVERY, FATAL = 40, 10, 23  # the fault comes between two checkpoints
 SLOW = 0.05  # seconds that a slow worker takes more for each step
 INPUT = 0.01  # seconds that images take to come, so that a fault finds the workers at work

@@ -27,8 +27,6 @@ from labkit.training.models import dense
 from labkit.training.optimizers import Optimizer
 from labkit.training.step import training_step
 
-__all__ = ["ROLES", "Chief", "ParameterServerRun", "Update", "join", "train"]
-
 ROLES = {"chief": 1, "worker": 2, "ps": 1}
 STALLED = 20.0  # seconds without an update after which the chief gives up
 POLL = 0.01  # seconds between two reads of the server's counter

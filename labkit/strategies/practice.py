@@ -14,8 +14,6 @@ from labkit.datasets.synthetic import synthetic_images
 from labkit.training.inputs import epoch_order
 from labkit.training.job import Job
 
-__all__ = ["BATCH", "RATE", "SEED", "STEPS", "practice_batches", "practice_data", "practice_job"]
-
 STEPS, BATCH, RATE, SEED = 20, 120, 0.1, 0  # 120 divides evenly among 2, 3 and 4
 
 

@@ -23,8 +23,6 @@ from labkit.strategies.workers import workers
 if TYPE_CHECKING:
     from labkit.views.table import Table
 
-__all__ = ["Shard", "Sharding", "sharding"]
-
 POLICIES = ("auto", "data", "file", "off")
 TIMEOUT = 60.0  # seconds for one policy
 

@@ -33,8 +33,6 @@ from labkit.training.models import dense
 if TYPE_CHECKING:
     from labkit.views.table import Table
 
-__all__ = ["SAME", "Case", "Placement", "Row", "SupportTable", "run_case", "support_table"]
-
 SAME = 1e-6  # float32 has seven digits, and replicas add in another order
 TIMEOUT = 60.0  # seconds for a row: more than ten times what it takes
 ALL_REDUCE = 30.0  # seconds for one between workers

@@ -12,8 +12,6 @@ from labkit.cluster import Outcome
 from labkit.cluster.failures import lines_of_message
 from labkit.kinds import seconds_text
 
-__all__ = ["explain", "short_error"]
-
 LONGEST = 140  # characters of a message
 
 # The meaning of a message in which all of these words stand.

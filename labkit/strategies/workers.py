@@ -20,8 +20,6 @@ from labkit.hardware import survey
 from labkit.hardware.devices import import_tensorflow, logical_gpus, use_memory_growth
 from labkit.kinds import LabError
 
-__all__ = ["Workers", "workers"]
-
 
 @dataclass(frozen=True)
 class Workers:

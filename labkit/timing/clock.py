@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["now", "seconds_of", "wait_for_devices"]
-
 
 def now() -> float:
     """Seconds on the wall clock."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from labkit.kinds import Kind, rate_text, ratio_text, seconds_text
 
-__all__ = ["SECONDS", "Estimate", "percent", "quantity_text", "span_text"]
-
 SECONDS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "days": 86_400.0}
 
 

@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-__all__ = ["Interval", "least_rounds", "shift", "weights"]
-
 # Up to here the distribution is counted; beyond it the normal curve is right to 0.1 %.
 _EXACT = 150
 

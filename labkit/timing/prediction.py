@@ -13,8 +13,6 @@ from labkit.arguments import number
 from labkit.kinds import LabError
 from labkit.timing.estimate import SECONDS, Estimate, quantity_text, span_text
 
-__all__ = ["Outcome", "Prediction", "predict"]
-
 
 @dataclass(frozen=True)
 class Prediction:

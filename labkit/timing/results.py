@@ -14,8 +14,6 @@ from labkit.timing.verdict import CONFIDENCE, SAME_WITHIN, Verdict, judge
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
 
-__all__ = ["Scaling", "Timed", "Timings"]
-
 Scaling = Literal["strong", "weak"]
 
 

@@ -21,8 +21,6 @@ from labkit.progress import ProgressLine
 from labkit.timing import clock
 from labkit.timing.results import Scaling, Timed, Timings
 
-__all__ = ["compare", "measure"]
-
 Work = Callable[[], object]
 
 
@@ -46,7 +44,7 @@ def measure(
     The first call is kept apart, for it also traces, compiles and starts things; `warmup` more
     calls are not kept. Then come `rounds` calls that count. After `time_limit` seconds in all, the
     round in progress is the last. Ctrl-C keeps what was timed. The clock is the wall clock, and
-    waits for GPUs. The environment variable LABKIT_ROUNDS sets a maximum for `rounds`.
+    waits for GPUs. The variable LABKIT_ROUNDS sets a maximum for `rounds` and `warmup`.
 
     `items` is how many images (or other `unit`) one call processes; `label` names the data and
     `on` the devices in every table.
@@ -139,7 +137,8 @@ def _time(
         if not callable(work):
             raise LabError(f"{name!r} must be a function, got {work!r}. Write f, not f().")
     rounds, warmup = whole("rounds", rounds, at_least=1), whole("warmup", warmup)
-    rounds = min(rounds, _most_rounds() or rounds)
+    most = _most_rounds() or max(rounds, warmup)
+    rounds, warmup = min(rounds, most), min(warmup, most)
     end = clock.now() + number("time_limit", time_limit, above=0)
     load, draw, names = os.getloadavg()[0], random.Random(seed), list(works)
     before: dict[str, list[float]] = {name: [] for name in names}  # first call and warm-up

@@ -22,8 +22,6 @@ from labkit.kinds import Kind, measured
 from labkit.timing.estimate import Estimate, percent
 from labkit.timing.intervals import Interval, least_rounds, shift
 
-__all__ = ["CONFIDENCE", "SAME_WITHIN", "Verdict", "Word", "judge"]
-
 # With both, 20 rounds find a difference of 2 % in 95 of 100 comparisons (benchmarks/timing.py).
 CONFIDENCE = 0.95
 SAME_WITHIN = 0.005

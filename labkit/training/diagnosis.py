@@ -96,6 +96,8 @@ class Diagnosis:
     """The findings, the worst first; finding none proves nothing."""
 
     findings: tuple[Finding, ...]
+    foreign: tuple[str, ...] = ()
+    """Other frameworks that the program uses."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -106,9 +108,13 @@ class Diagnosis:
         return iter(self.findings)
 
     def _footer(self) -> str:
+        more = ""
+        if self.foreign:
+            more = f" All are of Keras and tf.distribute, none of {' or '.join(self.foreign)}."
         if self.findings:
-            return f"Found {len(self.findings)} of the {len(DEFECTS)} defects that labkit knows."
-        return f"No defect found. That is no proof: labkit knows {len(DEFECTS)} defects."
+            count = f"{len(self.findings)} of the {len(DEFECTS)}"
+            return f"Found {count} defects that labkit knows.{more}"
+        return f"No defect found. That is no proof: labkit knows {len(DEFECTS)} defects.{more}"
 
     def __repr__(self) -> str:
         return "\n".join([*map(str, self.findings), self._footer()])
@@ -145,7 +151,8 @@ def diagnose(code: Any = "", *, model: Any = None) -> Diagnosis:
             places = ", ".join(dict.fromkeys(where for where, _ in here))
             severity = "wrong result" if name in WRONG_RESULT else "wrong time"
             findings.append(Finding(name, severity, *texts, places, here[0][1]))
-    return Diagnosis(tuple(findings))
+    used = re.findall(r"(?m)^\s*(?:import|from) (torch|horovod|jax)\b", program.source)
+    return Diagnosis(tuple(findings), tuple(dict.fromkeys(used)))
 
 
 def _text(code: Any) -> str:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from labkit.views.figure import Picture
     from labkit.views.table import Table
 
-__all__ = ["Comparison", "compare"]
-
 
 @dataclass(frozen=True, repr=False)
 class Comparison(ShownAsTable):

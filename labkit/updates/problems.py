@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from labkit.arguments import number, whole
 from labkit.kinds import LabError
 
-__all__ = ["Problem", "Quadratic", "Softmax", "Vector", "checked_problem"]
-
 Vector = NDArray[np.floating[Any]]
 CLASSES, FEATURES = 10, 20
 

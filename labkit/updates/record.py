@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from labkit.views.figure import Picture
     from labkit.views.table import Table
 
-__all__ = ["Gradient", "Loss", "Updates"]
-
 
 @dataclass(frozen=True)
 class Gradient:

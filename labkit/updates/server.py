@@ -14,8 +14,6 @@ from labkit.updates.problems import Problem, Vector
 from labkit.updates.record import Gradient, Loss, Updates
 from labkit.updates.settings import Settings
 
-__all__ = ["ParameterServer", "staleness_bound"]
-
 MOST_LOSSES = 256  # of more versions, evenly spaced ones
 
 

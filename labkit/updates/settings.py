@@ -10,8 +10,6 @@ import numpy as np
 from labkit.arguments import number, one_of, whole
 from labkit.kinds import LabError, seconds_text
 
-__all__ = ["MODES", "Settings", "checked_settings"]
-
 MODES = {
     "sync": "synchronous",
     "async": "asynchronous",

@@ -14,8 +14,6 @@ from labkit.updates.record import Gradient, Updates
 from labkit.updates.server import ParameterServer
 from labkit.updates.settings import checked_settings
 
-__all__ = ["simulate"]
-
 MOST_GRADIENTS = 100_000
 
 

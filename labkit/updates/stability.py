@@ -11,8 +11,6 @@ import math
 
 from labkit.arguments import number, whole
 
-__all__ = ["delayed", "stability_limit"]
-
 
 def stability_limit(delay: int) -> float:
     """The step above which delayed gradient descent diverges: 2 sin(π / (2 (2 delay + 1))).

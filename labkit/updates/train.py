@@ -15,8 +15,6 @@ from labkit.updates.server import ParameterServer
 from labkit.updates.settings import Settings, checked_settings
 from labkit.updates.worker_processes import MOST_WORKERS, Connections, run_with_workers
 
-__all__ = ["train"]
-
 
 def train(
     problem: Problem | None = None,

@@ -18,8 +18,6 @@ import numpy as np
 from labkit.updates.problems import Problem
 from labkit.updates.settings import Settings
 
-__all__ = ["MOST_WORKERS", "run_with_workers"]
-
 MOST_WORKERS = 63  # with the server, as many ranks as a local cluster takes
 T = TypeVar("T")
 Connections = dict[int, "Connection[Any, Any]"]

@@ -14,14 +14,18 @@ import subprocess
 import sys
 import threading
 
+if "SLURM_STEP_ID" not in os.environ or len(sys.argv) < 2:
+    sys.exit(__doc__)
+
 from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
-rank, ranks = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
+# Of this step: a job can have more tasks and nodes, and need not say how many.
+rank, ranks = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_STEP_NUM_TASKS"])
 local, node = int(os.environ["SLURM_LOCALID"]), int(os.environ["SLURM_NODEID"])
-nodes = int(os.environ["SLURM_JOB_NUM_NODES"])
+nodes = int(os.environ["SLURM_STEP_NUM_NODES"])
 each = ranks // nodes  # as many tasks on every node, in blocks
-names = ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]
+names = ["scontrol", "show", "hostnames", os.environ["SLURM_STEP_NODELIST"]]
 hosts = subprocess.run(names, capture_output=True, text=True, check=True).stdout.split()
 address = socket.gethostbyname(hosts[0])
 port = 20_000 + int(os.environ["SLURM_JOB_ID"]) % 10_000

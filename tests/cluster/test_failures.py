@@ -3,10 +3,13 @@
 import re
 import sys
 import threading
+import time
 
+import numpy as np
 import pytest
 
 import labkit
+from labkit.cluster import run
 from labkit.cluster.failures import RankError, cause_of, died, failure, line_of_stack
 from labkit.kinds import LabError
 from tests.cluster.programs import NotHere, waits
@@ -52,6 +55,17 @@ def test_exceptions_come_as_words_and_a_library_is_not_loaded_here_for_them(
     assert "some_library" not in sys.modules
 
 
+def test_indented_lines_of_a_message_are_told_without_those_of_a_graph(four):
+    grpc = '_Rpc that ended with:\n\tstatus = UNAVAILABLE\n\tdetails = "127.0.0.1:9"'
+    graph = '\n  File "a.py", line 3, in f\n    x = y\n\nArguments received by D.call():\n  • x=1'
+
+    def raises(rank):
+        raise ValueError(grpc + graph)
+
+    text = fault_of(four, raises).errors[0].text
+    assert 'ended with: status = UNAVAILABLE details = "127.0.0.1:9", in line' in text
+
+
 def test_what_cannot_be_loaded_in_the_ranks_or_sent_back_is_named(four):
     fault = fault_of(four, lambda rank, thing: rank, NotHere())
     assert "raised RuntimeError: not here" in str(fault)
@@ -76,6 +90,20 @@ def test_a_rank_can_be_killed_before_it_has_started(four):
     handle = four.start(waits, show=False)
     handle.kill(3)  # the one that is forked last
     assert "Rank 3 was killed by signal 9 (SIGKILL)" in str(handle.finish().fault)
+
+
+def test_who_has_returned_is_named_and_who_waits_for_it_is_ended(four, monkeypatch):
+    def waits_for_rank_3(rank):
+        if rank < 3:
+            labkit.cluster.communicator().Recv(np.zeros(1), source=3)
+
+    monkeypatch.setattr(run, "ALONE", 0.5)
+    fault = fault_of(four, waits_for_rank_3)
+    assert "Ranks 0, 1 and 2 were in line" in str(fault)
+    assert "Rank 3 returned." in str(fault)
+    assert four.run(lambda rank: time.sleep(rank % 2 * 1.5)) == [None] * 4
+    fault = fault_of(four, lambda rank: rank == 3 or waits(rank), timeout=0.5)
+    assert "Rank 3 returned." in str(fault)
 
 
 def test_a_rank_can_be_paused(four):

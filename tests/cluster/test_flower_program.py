@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,18 @@ def test_flower_and_numpy_reach_the_same_weights(ranks, rounds, steps):
     with labkit.cluster(ranks=ranks, environment="flower", start=300) as c:
         outputs = c.run_script(PROGRAM, rounds, steps, timeout=300)
     np.testing.assert_allclose(written(outputs[0]), serial(ranks, rounds, steps), atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["25_flower.py", "23_under_slurm.py"])
+def test_a_program_that_was_started_otherwise_says_how(name):
+    beside = environments.find(name.partition("_")[2][:-3].replace("under_slurm", "horovod"))
+    if not beside.stamp:
+        pytest.skip(beside.how_to_build())
+    command = [beside.python, PROGRAM.with_name(name), "train.py"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"python {name}" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_recorded_run_has_these_weights_too():

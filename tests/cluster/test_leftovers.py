@@ -1,6 +1,7 @@
 """Nothing stays: whoever is interrupted, killed or stopped, all that was started is ended."""
 
 import contextlib
+import multiprocessing
 import os
 import random
 import select
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -187,3 +189,29 @@ def test_two_hundred_mixed_runs_neither_hang_nor_leave_anything():
                 server = c.run(lambda rank: os.getppid())[0]
         assert c.run(abs) == [0, 1, 2]
     assert gone(mark)
+
+
+def semaphores():
+    """Those of multiprocessing that this process has open."""
+    mapped = {int(line.split()[4]) for line in Path("/proc/self/maps").read_text().splitlines()}
+    return [file for file in Path("/dev/shm").glob("sem.mp-*") if file.stat().st_ino in mapped]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows semaphores as files")
+def test_semaphores_of_killed_ranks_are_removed_and_no_others(four):
+    def makes_one(rank):
+        lock = multiprocessing.get_context("spawn").Lock()
+        print("made", *semaphores(), flush=True)
+        lock.acquire()
+        lock.acquire()
+
+    handle = four.start(makes_one, show=False)
+    files = [Path(handle.wait_for("made", rank).text.split()[1]) for rank in range(4)]
+    own = multiprocessing.get_context("spawn").Lock()
+    used = semaphores()
+    assert own
+    assert used
+    assert all(file.exists() for file in [*files, *used])
+    handle.stop()
+    assert not any(file.exists() for file in files)
+    assert all(file.exists() for file in used)

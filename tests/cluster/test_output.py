@@ -29,6 +29,15 @@ def test_lines_are_whole_wherever_they_were_cut(cuts):
     assert lines_of(*pieces) == ["first", "secönd", "", "last"]
 
 
+def test_a_line_is_found_before_its_end_has_come():
+    kept = Output(2, show=False)
+    kept.take(1, "out", b"step 1\n12 % of", 1.0)
+    assert kept.find("12 %", rank=1, now=1.0) is None
+    assert kept.find("12 %", rank=0, now=9.0) is None
+    assert kept.find("12 %", rank=None, now=9.0).rank == 1
+    assert len(kept.lines()) == 1
+
+
 def test_a_progress_bar_counts_as_its_last_state_and_an_endless_line_is_cut():
     assert lines_of(b"\r 1/10", b"\r 2/10\r10/10\n", b"done\r\n") == ["10/10", "done"]
     assert [len(text) for text in lines_of(b"x" * (3 * output.LONGEST))] == [output.LONGEST] * 3

@@ -215,6 +215,7 @@ def test_the_exception_of_a_rank_with_its_line():
     assert re.match(words, str(caught.value))
     assert isinstance(caught.value.__cause__, IndexError)
     assert "Rank 0 raised SystemExit: 3" in message(lambda comm, buffer: exit(3))
+    assert run(lambda comm, buffer: exit(0), PAIR)
 
 
 def tries_again(comm, buffer):

@@ -7,7 +7,7 @@ import pytest
 from labkit.cluster import fork_client
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def warm():
     """As in a kernel: only the first block waits for TensorFlow. Other rooms are in none."""
     with pytest.MonkeyPatch.context() as patch:

@@ -15,7 +15,7 @@ from labkit.exercises.judges import cluster_loops
 from labkit.exercises.judges.cluster_loops import coordinator_loop, worker_loop
 from labkit.exercises.task import Wrong
 
-pytestmark = pytest.mark.usefixtures("four", "warm")
+pytestmark = pytest.mark.usefixtures("four")
 WORKER, LEAD = worker_loop, coordinator_loop
 
 

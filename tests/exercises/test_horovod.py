@@ -29,6 +29,7 @@ def changed(task, old, new):
     [
         ("checksum", "zlib.crc32(weights.tobytes())", "weights.sum()", ["exchanged"]),
         ("checksum", "zlib.crc32(weights.tobytes())", "weights[0]", ["1e-12", "returned True"]),
+        ("checksum", "zlib.crc32(weights.tobytes())", "hash(weights.tobytes())", ["zlib.crc32"]),
         ("checksum", "bool(both[0] == -both[1])", "both", ["not True or False"]),
         ("checksum", "np.array([checksum, -checksum])", "np.tile([checksum, -checksum], 500)",
          ["correct", "bytes"]),
@@ -49,7 +50,8 @@ def test_a_wrong_answer_is_refused_with_what_is_wrong(task, old, new, words):
     ("task", "old", "new", "words"),
     [
         ("step", "    tape = hvd.DistributedGradientTape(tape)\n", "", ["different weights"]),
-        ("step", "(tape)", "(tape, op=hvd.Sum)", ["not those of one process"]),
+        ("step", "(tape)", "(tape, op=hvd.Sum)", ["not those of one process", "not the sum"]),
+        ("step", "from_logits=True", "", ["it needs from_logits=True"]),
         ("start", "model.variables", "model.trainable_variables", ["moving mean"]),
         (
             "start",

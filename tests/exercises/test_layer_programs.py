@@ -5,6 +5,7 @@ from types import FunctionType
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import labkit
 from labkit import LabError, collectives
@@ -15,8 +16,6 @@ from tests.exercises.cells import cells_of
 @pytest.fixture(scope="module")
 def lecture():
     """The functions of lecture 19, by name."""
-    import tensorflow as tf
-
     cells = ["08", "10", "17", "20", "22c", "38b", "38e"]
     return cells_of("19", [f"tensor-{cell}" for cell in cells], tf=tf)
 
@@ -27,8 +26,6 @@ def is_close(found, right):
 
 def the_layer(lecture, batch, length, heads, sequence=False):
     """What lecture 19 trains, of any shape: the step of a rank, and the serial results."""
-    import tensorflow as tf
-
     random = np.random.default_rng(heads)
     x, dy = random.normal(size=(2, batch, length, width := 4 * heads))
     attention, mlp = lecture["attention"], lecture["mlp"]
@@ -112,8 +109,6 @@ def test_an_mlp_runs_under_mpi(lecture):
 @pytest.fixture(scope="module")
 def images():
     """The functions of lecture 20, by name."""
-    import tensorflow as tf
-
     cells = ["spatial-05", "spatial-07", "spatial-08", "spatial-34", "spatial-38", "spatial-39"]
     return cells_of("20", cells, tf=tf, MPI=messages)
 
@@ -121,8 +116,6 @@ def images():
 @pytest.mark.parametrize("rows", [[3], [1, 1], [1, 4, 2], [4, 4, 4, 4, 4]])
 @pytest.mark.parametrize(("width", "channels"), [(1, [1, 1]), (5, [3, 2, 4, 1])])
 def test_convolutions_with_halos_are_the_serial_ones(images, rows, width, channels):
-    import tensorflow as tf
-
     random = np.random.default_rng(len(rows))
     image = random.normal(size=(sum(rows), width, channels[0]))
     d_output = random.normal(size=(sum(rows), width, channels[-1]))
@@ -150,8 +143,6 @@ def test_convolutions_with_halos_are_the_serial_ones(images, rows, width, channe
 
 def the_hybrid(images, replicas, stages, tensor):
     """What lecture 20 trains, of any shape: the step of a rank, and the serial gradients."""
-    import tensorflow as tf
-
     random = np.random.default_rng(stages)
     xs, targets = random.normal(size=(2, replicas * 2, 3))
     layers = random.normal(size=(stages, 3, 12)), random.normal(size=(stages, 12, 3))
@@ -183,12 +174,14 @@ def test_a_hybrid_step_has_the_serial_gradients(images, shape):
         assert all(map(is_close, found, right(stage, part)))
 
 
-def test_every_program_runs_in_local_processes(lecture, images, warm):
+def test_every_program_runs_in_local_processes(lecture, images):
     step, right = the_hybrid(images, 1, 2, 2)
     layer, of_layer = the_layer(lecture, 1, 4, 4, sequence=True)
     rows, exchange = np.arange(24.0).reshape(4, 2, 3), images["exchange"]
 
     def in_a_process(rank):
+        assert tf  # it is named here: so it is imported once, before the ranks are forked
+
         comm = labkit.cluster.communicator()
         return exchange(comm, rows[rank : rank + 1]), layer(comm), step(comm)
 

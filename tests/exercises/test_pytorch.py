@@ -22,6 +22,10 @@ for source in CELLS.values():
     if written := re.match(r"%%writefile (-a )?(\S+)\n", source):
         PROGRAMS.setdefault(written[2], "")
         PROGRAMS[written[2]] += source[written.end() :] + "\n"
+MEAN_WITHOUT_BROADCAST = """model
+    for one in model.parameters():
+        hook = lambda one: dist.all_reduce(one.grad.div_(ranks)) and None
+        one.register_post_accumulate_grad_hook(hook)"""
 needs_torch = pytest.mark.skipif(
     not environments.find("torch").stamp and os.environ.get("LABKIT_REQUIRE_ENVIRONMENTS") != "1",
     reason="labkit env build torch",
@@ -103,7 +107,11 @@ def test_the_judge_knows_the_buckets_of_torchs_ddp():
         ("sampler", "seed + epoch", "seed", "epoch=1"),
         ("sampler", "order[rank::ranks]", "sorted(order)[rank::ranks]", "returned"),
         ("ddp", "cross_entropy(replica(", "cross_entropy(model(", "different weights"),
-        ("ddp", "        optimizer.zero_grad()\n", "", "equal weights"),
+        ("ddp", "        optimizer.zero_grad()\n", "", "call zero_grad"),
+        ("ddp", "DistributedDataParallel(model)", MEAN_WITHOUT_BROADCAST, "broadcast"),
+        ("ddp", "lr=0.5", "lr=0.5 * ranks", "learning rate without the number of ranks"),
+        ("ddp", "y[rank::ranks])", "y[rank::ranks], reduction='sum')", "sum over a rank's"),
+        ("ddp", "ranks]), y", "ranks]).softmax(1), y", "without a softmax"),
         ("ddp", "[rank::ranks]", "", "share is 8"),
         ("fully_shard", "isinstance(layer, torch.nn.Linear)", "False", "each Linear"),
         ("fully_shard", "[rank::ranks]", "[:8]", "equal weights"),

@@ -22,7 +22,7 @@ from labkit.kinds import LabError
 from tests.exercises.cells import ASKED, NOTEBOOKS, value
 from tests.test_environments import HERE, Recipe
 
-pytestmark = pytest.mark.usefixtures("four", "warm")
+pytestmark = pytest.mark.usefixtures("four")
 TASKS = tasks()
 NUMBERS = [name for name, task in TASKS.items() if re.search('(^|\n)answer = [^"]', task.solution)]
 WRITTEN = [one for one in ASKED if re.search("^def ", one.source, re.MULTILINE)]

@@ -255,3 +255,8 @@ def test_the_loss_of_a_model_must_fit_its_last_layer(four):
         model = keras.Sequential([keras.Input((4,)), *layers])
         model.compile("adam", loss)
         assert diagnose(model=model).names == names
+
+
+def test_of_other_frameworks_it_says_that_it_knows_no_mistakes():
+    assert "torch or horovod" in repr(diagnose("import torch\nfrom horovod import torch as hvd\n"))
+    assert "horovod" not in repr(diagnose("import tensorflow as tf  # not horovod\n"))

@@ -28,8 +28,6 @@ from labkit.kinds import LabError
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["BatchScript", "Resources", "batch_script", "main"]
-
 
 @dataclass(frozen=True)
 class Resources:

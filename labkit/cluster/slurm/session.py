@@ -24,8 +24,6 @@ from labkit.cluster.slurm.queue import slurm_version, why_no_slurm
 from labkit.kinds import Kind, measured, seconds_text
 from labkit.plain import read
 
-__all__ = ["SlurmSession", "recorded_session", "slurm_session"]
-
 RECORDING = Path(__file__).with_name("recordings") / "slurm_session.json"
 
 

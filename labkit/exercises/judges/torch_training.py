@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labkit.exercises.judges.answers import judged
-from labkit.exercises.judges.frameworks import run
+from labkit.exercises.judges.frameworks import BATCH, RANKS, error, mistake, run
 from labkit.exercises.task import Wrong
 
 Array = NDArray[np.float32]
-RANKS = 2
 RATE = 0.5
-STEPS, BATCH = 4, 16
+STEPS = 4
 NAMES = tuple(
     f"{part} of the {one} layer" for one in ("first", "second") for part in ("weights", "biases")
 )
@@ -33,18 +32,19 @@ def data() -> tuple[list[Array], Array, Any]:
     return weights, images, random.integers(0, 4, (STEPS, BATCH))
 
 
-def serial() -> dict[str, Array]:
+def serial(scale: float = 1.0, keep: bool = False, loss: str = "") -> dict[str, Array]:
     """The weights after SGD on whole batches: forward, backward and update by hand."""
-    (first, bias, second, offset), images, labels = data()
+    weights, images, labels = data()
+    kept = [np.zeros_like(one) for one in weights]
     for x, y in zip(images, labels, strict=True):
+        first, bias, second, offset = weights
         hidden = np.maximum(x @ first + bias, 0)
-        logits = hidden @ second + offset
-        share = np.exp(logits - logits.max(axis=1, keepdims=True))
-        error = (share / share.sum(axis=1, keepdims=True) - np.eye(4)[y]) / len(x)
-        back = (error @ second.T) * (hidden > 0)
-        first, bias = first - RATE * x.T @ back, bias - RATE * back.sum(axis=0)
-        second, offset = second - RATE * hidden.T @ error, offset - RATE * error.sum(axis=0)
-    return dict(zip(NAMES, (first, bias, second, offset), strict=True))
+        wrong = error(hidden @ second + offset, y, loss)
+        back = (wrong @ second.T) * (hidden > 0)
+        gradients = x.T @ back, back.sum(axis=0), hidden.T @ wrong, wrong.sum(axis=0)
+        kept = [keep * old + new for old, new in zip(kept, gradients, strict=True)]
+        weights = [w - scale * RATE * g for w, g in zip(weights, kept, strict=True)]
+    return dict(zip(NAMES, weights, strict=True))
 
 
 def same_weights(program: Callable[..., Any]) -> Callable[[Any], None]:
@@ -56,9 +56,16 @@ def same_weights(program: Callable[..., Any]) -> Callable[[Any], None]:
             if fault:
                 raise Wrong(f"Rank {rank}: {fault}")
         (zero, _), (one, _) = found_by_rank
-        cause = "" if set(zero).isdisjoint(one) else " The ranks have equal weights."
-        if any(not np.allclose(zero[name], one[name], atol=1e-5) for name in {*zero} & {*one}):
+        apart = {name: zero[name] - one[name] for name in {*zero} & {*one}}
+        if any(not abs(far).max() < 1e-5 for far in apart.values()):
             cause = " The ranks have different weights: they do not use the same gradients."
+            start = dict(zip(NAMES, data()[0], strict=True))
+            if all(np.allclose(far, start[name], atol=1e-4) for name, far in apart.items()):
+                cause = " They differ from rank to rank as at the start: broadcast those of rank 0."
+        else:
+            cause = mistake({**zero, **one}, serial) or " The ranks have equal weights." * bool(
+                apart
+            )
         for name, right in serial().items():
             for rank, (weights, _) in enumerate(found_by_rank):
                 far = abs(weights.get(name, right) - right).max()
