@@ -17,6 +17,8 @@ spans. `null` is a missing number. A reader skips lines that it does not know.
 Span(name='epoch 3', start=10.2, end=14.9, images=60000)
 """
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Sequence

@@ -4,6 +4,8 @@ A sample is a number or None; a metric that gives no number says why with a `Sta
 silent zero: a GPU that does not report its power has no power in the recording, and a sentence.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
