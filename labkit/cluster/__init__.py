@@ -5,8 +5,6 @@
 ...     c.run(program)
 """
 
-from __future__ import annotations
-
 from labkit.callable_room import make_callable
 from labkit.cluster.cluster import Cluster, check_environment
 from labkit.cluster.failures import RankError
@@ -17,21 +15,5 @@ from labkit.cluster.run import Outcome, RunHandle
 from labkit.cluster.slurm.batch import batch_script
 from labkit.cluster.slurm.session import SlurmSession, slurm_session
 from labkit.cluster.tf_config import this_rank
-
-__all__ = [
-    "Cluster",
-    "Outcome",
-    "OutputLine",
-    "RankError",
-    "RunHandle",
-    "Script",
-    "SlurmSession",
-    "batch_script",
-    "check_environment",
-    "communicator",
-    "shutdown",
-    "slurm_session",
-    "this_rank",
-]
 
 make_callable(__name__, Cluster)

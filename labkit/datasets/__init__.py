@@ -6,16 +6,12 @@
 MNIST: 60,000 train, 10,000 test, 28×28, 10 classes
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 
 from labkit.datasets.dataset import Dataset
 from labkit.datasets.published import FASHION, MNIST, Arrays, Published, cache_folder
 from labkit.datasets.synthetic import synthetic_images
-
-__all__ = ["FASHION", "MNIST", "Dataset", "cache_folder", "mnist"]
 
 
 def mnist() -> Dataset:

@@ -4,8 +4,6 @@
 ✓ Right. One gradient per parameter, four bytes each. The batch size does not matter.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -16,10 +14,6 @@ from labkit.exercises import attempts, lectures
 from labkit.exercises.attempts import Attempts, Summary
 from labkit.exercises.task import Outcome, Task, Unanswered, Wrong
 from labkit.kinds import LabError
-
-__all__ = [
-    "Outcome", "Task", "Unanswered", "Wrong", "check", "hint", "my_progress", "solution", "tasks",
-]  # fmt: skip
 
 
 def tasks() -> dict[str, Task]:

@@ -7,15 +7,9 @@
 >>> strategy = two.strategy()          # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 from labkit.callable_room import make_callable
 from labkit.hardware.machine_topology import topology
 from labkit.hardware.replica_set import Replicas, replicas
 from labkit.hardware.survey import Hardware, machine_text, survey
-
-__all__ = [
-    "Hardware", "Replicas", "machine_text", "replicas", "survey", "topology",
-]  # fmt: skip
 
 make_callable(__name__, survey)

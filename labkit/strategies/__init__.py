@@ -5,8 +5,6 @@
 >>> labkit.strategies.drill("kill")                             # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 from labkit.callable_room import make_callable
 from labkit.strategies import checkpoints, parameter_server
 
@@ -15,18 +13,6 @@ from labkit.strategies.drills import DrillRecord, drill
 from labkit.strategies.sharding import Sharding, sharding
 from labkit.strategies.table import SupportTable, support_table
 from labkit.strategies.workers import Workers, workers
-
-__all__ = [
-    "DrillRecord",
-    "Sharding",
-    "SupportTable",
-    "Workers",
-    "checkpoints",
-    "drill",
-    "parameter_server",
-    "sharding",
-    "workers",
-]
 
 # What ranks of `labkit.cluster` load before they start, where a program names this room.
 PRELOAD = ("tensorflow", "keras")
