@@ -110,7 +110,7 @@ def test_samples_that_are_unpacked_together_are_those_unpacked_at_once(driver, c
 
 def test_a_sample_makes_few_calls_and_none_that_waits(gpus):
     each, slow = ("fields", "memory", "utilisation"), ("temperature", "clock", "gpm")
-    singly = ("power", "energy", "throughput")
+    singly = ("power", "energy")
     before = {call: gpus.control.called(call, 5) for call in (*each, *slow, *singly)}
     gpus.samples(100)
     counts = {call: gpus.control.called(call, 5) - before[call] for call in before}
@@ -195,9 +195,8 @@ NEEDS = {
     "power": {"fields", "field power"},
     "energy": {"fields", "field energy"},
 }
-FAULTY = [c for c in CALLS if c not in ("init", "handle", "by uuid", "throughput", "samples")]
 faults = st.tuples(
-    st.sampled_from(FAULTY), st.integers(0, 7),
+    st.sampled_from(CALLS), st.integers(0, 7),
     st.sampled_from((0, 0, NOT_SUPPORTED, REFUSED, TIMEOUT, NO_FUNCTION, GPU_LOST, 999)),
 )  # fmt: skip
 
