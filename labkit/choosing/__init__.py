@@ -3,5 +3,3 @@
 from labkit.choosing.choices import frameworks
 from labkit.choosing.decision import Decision, choose, divide
 from labkit.choosing.facts import Data, Machine, Model
-
-__all__ = ["Data", "Decision", "Machine", "Model", "choose", "divide", "frameworks"]

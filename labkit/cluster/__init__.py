@@ -18,20 +18,4 @@ from labkit.cluster.slurm.batch import batch_script
 from labkit.cluster.slurm.session import SlurmSession, slurm_session
 from labkit.cluster.tf_config import this_rank
 
-__all__ = [
-    "Cluster",
-    "Outcome",
-    "OutputLine",
-    "RankError",
-    "RunHandle",
-    "Script",
-    "SlurmSession",
-    "batch_script",
-    "check_environment",
-    "communicator",
-    "shutdown",
-    "slurm_session",
-    "this_rank",
-]
-
 make_callable(__name__, Cluster)

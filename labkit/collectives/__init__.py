@@ -10,18 +10,3 @@ from labkit.collectives import bench, programs, topology
 from labkit.collectives.costs import compare_buckets, compare_costs, cost, crossover, overlap
 from labkit.collectives.formulas import formula
 from labkit.collectives.trace import Trace, run, run_mpi
-
-__all__ = [
-    "Trace",
-    "bench",
-    "compare_buckets",
-    "compare_costs",
-    "cost",
-    "crossover",
-    "formula",
-    "overlap",
-    "programs",
-    "run",
-    "run_mpi",
-    "topology",
-]

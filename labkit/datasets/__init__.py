@@ -15,8 +15,6 @@ from labkit.datasets.dataset import Dataset
 from labkit.datasets.published import FASHION, MNIST, Arrays, Published, cache_folder
 from labkit.datasets.synthetic import synthetic_images
 
-__all__ = ["FASHION", "MNIST", "Dataset", "cache_folder", "mnist"]
-
 
 def mnist() -> Dataset:
     """60,000 + 10,000 grey images of 28×28 in 10 classes: MNIST's digits, if they can be had.

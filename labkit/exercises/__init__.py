@@ -17,10 +17,6 @@ from labkit.exercises.attempts import Attempts, Summary
 from labkit.exercises.task import Outcome, Task, Unanswered, Wrong
 from labkit.kinds import LabError
 
-__all__ = [
-    "Outcome", "Task", "Unanswered", "Wrong", "check", "hint", "my_progress", "solution", "tasks",
-]  # fmt: skip
-
 
 def tasks() -> dict[str, Task]:
     """All tasks by name; the name begins with the two digits of a lecture."""

@@ -14,10 +14,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from labkit import plain
 from labkit.arguments import whole
 from labkit.kinds import LabError
+from labkit.shown import ShownAsTable
+
+if TYPE_CHECKING:
+    from labkit.views.table import Table
 
 # In the folder of the notebook: there its kernel starts.
 FILE = Path("labkit-progress.json").absolute()
@@ -39,29 +44,21 @@ class Progress:
     tasks: dict[str, Attempts] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Summary:
+@dataclass(frozen=True, repr=False)
+class Summary(ShownAsTable):
     """The tasks solved, tried and there, by lecture."""
 
     rows: tuple[tuple[str, int, int, int], ...]
     origin: str
     """A sentence: of which file."""
 
-    def _table(self) -> tuple[list[str], list[list[str]], str]:
+    def table(self) -> Table:
+        """A row for each lecture, and the sum."""
+        from labkit.views.table import Table
+
         total = ("all", *map(sum, list(zip(*self.rows, strict=True))[1:]))
         rows = [[str(cell) for cell in row] for row in (*self.rows, total)]
-        return ["lecture", "solved", "tried", "tasks"], rows, self.origin
-
-    def __repr__(self) -> str:
-        from labkit.views.table import text_table
-
-        return text_table(*self._table())
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        from labkit.views.table import table
-
-        head, rows, footer = self._table()
-        return {"text/plain": repr(self), "text/html": table(head, rows, footer=footer)}
+        return Table(("lecture", "solved", "tried", "tasks"), rows, footer=self.origin)
 
 
 def read(file: Path) -> tuple[Progress, str]:

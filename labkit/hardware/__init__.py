@@ -14,8 +14,4 @@ from labkit.hardware.machine_topology import topology
 from labkit.hardware.replica_set import Replicas, replicas
 from labkit.hardware.survey import Hardware, machine_text, survey
 
-__all__ = [
-    "Hardware", "Replicas", "machine_text", "replicas", "survey", "topology",
-]  # fmt: skip
-
 make_callable(__name__, survey)

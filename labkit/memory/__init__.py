@@ -3,17 +3,3 @@
 from labkit.memory.shape import activations_per_layer
 from labkit.memory.step_memory import CONVENTIONS, Footprint, bars, footprint
 from labkit.memory.transformer_memory import fits, fullest, mfu, stages, time_to_train, transformer
-
-__all__ = [
-    "CONVENTIONS",
-    "Footprint",
-    "activations_per_layer",
-    "bars",
-    "fits",
-    "footprint",
-    "fullest",
-    "mfu",
-    "stages",
-    "time_to_train",
-    "transformer",
-]

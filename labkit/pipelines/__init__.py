@@ -9,9 +9,5 @@ from labkit.pipelines.schedules import schedule
 from labkit.pipelines.timeline import Schedule, Timeline, measured_timeline
 from labkit.pipelines.training import initial_weights, rehearse, serial_weights, train
 
-__all__ = [
-    "Schedule", "Timeline", "initial_weights", "measured_timeline", "rehearse", "schedule",
-    "serial_weights", "train",
-]  # fmt: skip
 # What a process may import before its ranks start.
 PRELOAD = ("tensorflow",)

@@ -8,18 +8,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from labkit.arguments import number
 from labkit.kinds import Kind, LabError, measured, modelled, percent_text
 from labkit.pipelines.rows import Piece, Run, StagePath, checked, count, in_order, short
-from labkit.plain import write_text
 
 if TYPE_CHECKING:
     from labkit.views.embed import Player
@@ -192,19 +189,6 @@ class Timeline:
         from labkit.views.pipeline import player
 
         return player(self)
-
-    def to_chrome(self, path: str | Path) -> Path:
-        """Write the trace format of chrome://tracing and ui.perfetto.dev; a time of 1 is 1 s."""
-        events: list[dict[str, Any]] = []
-        for rank, row in enumerate(self.schedule.rows):
-            lane = {"pid": 0, "tid": rank}
-            name = {"name": f"rank {rank}"}
-            events.append({"name": "thread_name", "ph": "M", "args": name, **lane})
-            for piece, a, b in zip(row, self.starts[rank], self.ends[rank], strict=True):
-                times = {"ph": "X", "ts": 1e6 * a, "dur": 1e6 * (b - a)}
-                events.append({"name": short(piece), "cat": piece[0], **times, **lane})
-        about = {"schedule": self.schedule.name, "kind": str(self.kind)}
-        return write_text(path, json.dumps({"traceEvents": events, "otherData": about}))
 
     def __repr__(self) -> str:
         peaks = ", ".join(f"{one:.4g}" for one in self.peak_activations[:8])

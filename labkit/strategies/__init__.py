@@ -16,18 +16,6 @@ from labkit.strategies.sharding import Sharding, sharding
 from labkit.strategies.table import SupportTable, support_table
 from labkit.strategies.workers import Workers, workers
 
-__all__ = [
-    "DrillRecord",
-    "Sharding",
-    "SupportTable",
-    "Workers",
-    "checkpoints",
-    "drill",
-    "parameter_server",
-    "sharding",
-    "workers",
-]
-
 # What ranks of `labkit.cluster` load before they start, where a program names this room.
 PRELOAD = ("tensorflow", "keras")
 

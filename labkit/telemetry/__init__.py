@@ -8,5 +8,3 @@
 
 from labkit.telemetry.recording import read as replay
 from labkit.telemetry.spans import span
-
-__all__ = ["replay", "span"]

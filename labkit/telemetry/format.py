@@ -65,19 +65,28 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """CPU seconds that the sampler has used until `time`."""
+
+    seconds: float
+    time: float
+
+
+@dataclass(frozen=True)
 class End:
     """The last line of a recording that was ended, not cut off."""
 
     time: float
 
 
-Line = Header | Source | State | Span | End
+Line = Header | Source | State | Span | Cost | End
 
 # Of each line that is an object: its first key, and the field that stands there.
 _KINDS: dict[type[Any], tuple[str, str]] = {
     Source: ("source", "name"),
     State: ("state", "why"),
     Span: ("span", "name"),
+    Cost: ("cost", "seconds"),
     End: ("end", "time"),
 }
 

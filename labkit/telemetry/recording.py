@@ -22,6 +22,7 @@ from labkit.kinds import Kind, LabError, recorded, seconds_text
 from labkit.plain import write_text
 from labkit.telemetry.columns import Columns, Series
 from labkit.telemetry.format import (
+    Cost,
     Damage,
     End,
     Header,
@@ -52,6 +53,8 @@ class Recording:
     spans: tuple[Span, ...] = ()
     states: tuple[State, ...] = ()
     seconds: float = 0.0
+    cost: float | None = None
+    """CPU seconds of the sampler, once it has ended."""
     damage: str | None = None
     """What is wrong with the file that it was read from, in a sentence."""
 
@@ -130,6 +133,8 @@ class Recording:
                 yield row_line(number, time, values_text(row))
         yield from map(line, self.states)
         yield from map(line, self.spans)
+        if self.cost is not None:
+            yield line(Cost(self.cost, self.seconds))
         if self.damage is None:
             yield line(End(self.seconds))
 
@@ -189,6 +194,7 @@ class Recorder:
         self._spans: dict[tuple[str, float], Span] = {}
         self._states: list[State] = []
         self._seconds = 0.0
+        self._cost: float | None = None
 
     def take(self, text: str) -> None:
         """Remember these lines. One that cannot be read is left out."""
@@ -212,6 +218,8 @@ class Recorder:
                 self.add_span(span)
             case State() as state:
                 self._states.append(state)
+            case Cost(seconds, time):
+                self._cost, self._seconds = seconds, max(self._seconds, time)
             case End(time):
                 self.ended, self._seconds = True, max(self._seconds, time)
 
@@ -233,7 +241,7 @@ class Recorder:
             ends += [span.end for span in spans if span.end is not None]
             seconds = max([self._seconds, *ends])
             states = tuple(self._states)
-            return Recording(kind, self.header, series, spans, states, seconds, damage)
+            return Recording(kind, self.header, series, spans, states, seconds, self._cost, damage)
 
     def _parse_waiting(self) -> None:
         lines, self._waiting = self._waiting, []

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from labkit.telemetry.format import End, Source, line, row_line
+from labkit.telemetry.format import Cost, End, Source, line, row_line
 from labkit.telemetry.gpus import Gpus
 from labkit.telemetry.host import Host
 from labkit.telemetry.metrics import State
@@ -104,7 +104,7 @@ class Sampler:
                     time.sleep(max(0.0, sampled + CLOSE - time.monotonic()))
         self._take(opened)
         now = round(time.monotonic() - self._began, 4)
-        self._lines.append(line(End(now)))
+        self._lines += [line(Cost(round(time.process_time(), 4), now)), line(End(now))]
         self._write()
 
     def _take(self, opened: Sequence[tuple[int, Gpus | Host]]) -> None:

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from labkit.kinds import Kind, bytes_text, rate_text, seconds_text
+from labkit.shown import ShownAsTable
 from labkit.telemetry.columns import Series
 from labkit.telemetry.format import Span
 from labkit.telemetry.metrics import Device, State
 
 if TYPE_CHECKING:
     from labkit.telemetry.columns import Numbers
+    from labkit.views.table import Table
 
     Edges = tuple[Numbers, Numbers, Numbers]  # start and end of each span, and its last sample
 
@@ -207,30 +209,17 @@ def notes(rows: Sequence[SpanUse], states: Sequence[State]) -> list[str]:
 
 
 @dataclass(frozen=True, repr=False)
-class SpanTable:
+class SpanTable(ShownAsTable):
     """What every span of a recording used. Name it in a cell to see it."""
 
     rows: tuple[SpanUse, ...]
     kind: Kind
     notes: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        return f"SpanTable({len({row.span for row in self.rows})} spans, {self.kind})"
+    def table(self) -> Table:
+        """A row for each span and device."""
+        from labkit.views.table import Table
 
-    def __str__(self) -> str:
-        from labkit.views.table import text_table
-
-        if not self.rows:
-            return f"No device was seen.\n{self._footer()}"
-        return text_table(*self._cells(), self._footer())
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        from labkit.views.table import table as drawn
-
-        html = drawn(*self._cells(), caption="What each span used", footer=self._footer())
-        return {"text/plain": str(self), "text/html": html}
-
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
         several = len({row.device for row in self.rows}) > 1
         images = any(row.span.images is not None for row in self.rows)
         head = ["span", *["device"] * several, "time", "utilisation", "peak", "peak memory"]
@@ -246,11 +235,11 @@ class SpanTable:
             rates = (row.images_per_second, row.images_per_joule)
             cells += ["–" if rate is None else _three_digits(rate) for rate in rates] * images
             rows.append(cells)
-        return head, rows
-
-    def _footer(self) -> str:
         kind = str(self.kind)
-        return "\n".join([*self.notes, f"{kind[:1].upper()}{kind[1:]}."])
+        notes = [*self.notes, f"{kind[:1].upper()}{kind[1:]}."]
+        if not rows:
+            notes.insert(0, "No device was seen.")
+        return Table(head, rows, "What each span used", "\n".join(notes))
 
 
 def joules_text(joules: float) -> str:

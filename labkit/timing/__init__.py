@@ -14,15 +14,3 @@ from labkit.timing.prediction import Outcome, Prediction, predict
 from labkit.timing.results import Timings
 from labkit.timing.rounds import compare, measure
 from labkit.timing.verdict import Verdict, judge
-
-__all__ = [
-    "Estimate",
-    "Outcome",
-    "Prediction",
-    "Timings",
-    "Verdict",
-    "compare",
-    "judge",
-    "measure",
-    "predict",
-]

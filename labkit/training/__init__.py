@@ -11,14 +11,5 @@ from labkit.training.step import training_step
 # A module and a function share a name here: imported now, the function is what is found later.
 from labkit.training.step_breakdown import breakdown
 
-__all__ = [
-    "History",
-    "Job",
-    "breakdown",
-    "diagnose",
-    "scaled_learning_rate",
-    "training_step",
-]
-
 # What ranks of `labkit.cluster` load before they start, where a program names this room.
 PRELOAD = ("tensorflow", "keras")

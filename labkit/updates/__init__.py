@@ -16,18 +16,3 @@ from labkit.updates.server import staleness_bound
 from labkit.updates.simulator import simulate
 from labkit.updates.stability import delayed, stability_limit
 from labkit.updates.train import train
-
-__all__ = [
-    "Comparison",
-    "Gradient",
-    "Problem",
-    "Quadratic",
-    "Softmax",
-    "Updates",
-    "compare",
-    "delayed",
-    "simulate",
-    "stability_limit",
-    "staleness_bound",
-    "train",
-]

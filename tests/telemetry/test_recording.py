@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from labkit.kinds import LabError
-from labkit.telemetry.format import End, Header, Source, Span, line, row_line, values_text
+from labkit.telemetry.format import Cost, End, Header, Source, Span, line, row_line, values_text
 from labkit.telemetry.metrics import Device, State
 from labkit.telemetry.recording import Recorder, read
 from tests.telemetry.recorders import cpu, gpus, recorder, recording, take
@@ -30,7 +30,7 @@ def lines_of(ticks=20):
     lines.append(line(State(0.5, "gpu1", "", "lost", "GPU 1 is lost.")))
     lines.append(line(Span("epoch 1", 0.2, 1.4, 60_000)))
     lines.append(line(Span("earlier", 0.1, 0.3)))
-    lines.append(line(End(2.05)))
+    lines += [line(Cost(0.01, 2.0)), line(End(2.05))]
     return lines
 
 
@@ -55,7 +55,7 @@ def test_all_of_a_file_is_read(tmp_path):
     assert len(found.column("gpu1", "memory")[0]) == 0
     assert [span.name for span in found.spans] == ["earlier", "epoch 1"]
     assert found.states[0].why == "lost"
-    assert (found.seconds, found.damage) == (2.05, None)
+    assert (found.seconds, found.cost, found.damage) == (2.05, 0.01, None)
     assert "4 devices" in repr(found)
 
 

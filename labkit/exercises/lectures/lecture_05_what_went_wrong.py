@@ -15,10 +15,7 @@ TASKS = {
     "05.accuracy": Task(
         "Which one defect made the accuracy on two replicas so low? Give its name.",
         word("loss"),
-        (
-            "The variants of section 5 have the names of the defects that they fix.",
-            "Which defect makes the gradient of every image wrong? Others change order or seconds.",
-        ),
+        ("Which defect makes the gradient of every image wrong? Others change order or seconds.",),
         'answer = "loss"  # the other defects change which images are used when, or the seconds',
         "Without a meaningful loss the model learns almost nothing.",
     ),

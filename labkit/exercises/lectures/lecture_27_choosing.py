@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from labkit.exercises.judges.answers import function, number, numbers_in, same_as
-from labkit.exercises.task import Task, Wrong
+from labkit.exercises.task import Task, Unanswered, Wrong
 from labkit.kinds import LabError, bytes_text
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ def _check_report(report: Any) -> None:
     if not isinstance(report, Mapping):
         raise Wrong(f"A report is a dict with {', '.join(REPORT)}.")
     if missing := [name for name in REPORT if report.get(name, ...) is ...]:
+        if {"question", "predicted", "inside", "explanation"} <= {*missing}:
+            raise Unanswered  # the capstone's own cell has the rest
         raise Wrong(f"The report lacks {', '.join(missing)}.")
     if faults := [text for wrong, text in _report_faults(report) if wrong]:
         raise Wrong("\n".join(faults))
