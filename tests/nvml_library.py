@@ -72,12 +72,11 @@ class Control:
         path.write_bytes(bytes(_SIZE))
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), _SIZE)
-        self.clear()
+        self.at(math.nan)  # until then the machine's clock
 
-    def clear(self) -> None:
-        """No faults, the machine's clock."""
-        self._memory[:] = bytes(_SIZE)
-        self.at(math.nan)
+    def heal(self) -> None:
+        """No faults any more."""
+        self._memory[_CODE_AT:_CALLED_AT] = bytes(_CALLED_AT - _CODE_AT)
 
     def at(self, seconds: float) -> None:
         """What the library takes for the time."""

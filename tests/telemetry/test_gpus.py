@@ -46,16 +46,10 @@ def eight(library, tmp_path_factory):
 
 @pytest.fixture
 def gpus(eight):
-    """Eight GPUs, opened."""
-    afresh(eight)
+    """Eight GPUs without faults, opened."""
+    eight.control.heal()
     eight.open()
     return eight
-
-
-def afresh(gpus):
-    """No faults any more."""
-    gpus.control.clear()
-    gpus.control.at(gpus.now)
 
 
 def told(states):
@@ -204,7 +198,7 @@ faults = st.tuples(
 @settings(max_examples=30, deadline=None)
 @given(plan=st.lists(st.tuples(faults, st.sampled_from((0.1, 1.0)), st.integers(1, 4)), max_size=8))
 def test_any_sequence_of_faults(eight, plan):
-    afresh(eight)
+    eight.control.heal()
     eight.open()
     holding, codes = set(), {}
 
@@ -229,7 +223,7 @@ def test_any_sequence_of_faults(eight, plan):
         for _ in range(count):
             eight.sample(later)
         check()
-    afresh(eight)
+    eight.control.heal()
     codes.clear()
     for _ in range(3):
         eight.sample(1)
