@@ -5,8 +5,6 @@
 >>> data = labkit.datasets.mnist()      # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from typing import Any

@@ -4,8 +4,6 @@
 (32, 0.1, 'sync')
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Iterable

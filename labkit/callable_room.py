@@ -4,8 +4,6 @@ The name of such a room means the package and its function. Without this, it wou
 two, whichever was imported last.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import ModuleType

@@ -4,8 +4,6 @@ $ labkit doctor
 $ labkit lab
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

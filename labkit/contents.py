@@ -5,8 +5,6 @@ one, and marks it as changed where another version was saved. So the server hand
 with the version that is here.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel

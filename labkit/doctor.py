@@ -7,8 +7,6 @@ Each check runs in a process of its own and for a limited time: a driver that ha
 that crashes costs one line only.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pkgutil

@@ -7,8 +7,6 @@ $ labkit env build torch
 which git ignores. labkit itself is not installed there: ranks get it by PYTHONPATH.
 """
 
-from __future__ import annotations
-
 import argparse
 import fcntl
 import hashlib

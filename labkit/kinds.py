@@ -10,8 +10,6 @@ recorded on NVIDIA H200, 2026-11-21
 modelled: ring all-reduce, 2(n-1)/n of the bytes
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ print it (80 GB are 80e9), bandwidth in bytes per second and one direction, FLOP
 16-bit with float32 sums: advertisements print twice as much, which holds for sparse matrices only.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

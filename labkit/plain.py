@@ -1,7 +1,5 @@
 """How files are written: whole or not at all; and frozen dataclasses of plain values as JSON."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

@@ -7,8 +7,6 @@ In a terminal it is written to stderr. In a notebook it is an output of its own,
 a red background there; in the end this output holds nothing and takes no room on the page.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -9,8 +9,6 @@ what has really changed. The metadata is what JupyterLab would save: it marks a 
 when it opens one with another.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """How an object of the course shows itself: by its table, as text and in a notebook."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -7,8 +7,6 @@
 A busy machine is slow, and no fault of the program: seconds without a core do not count.
 """
 
-from __future__ import annotations
-
 import _thread
 import ctypes
 import os

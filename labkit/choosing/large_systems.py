@@ -8,8 +8,6 @@
 90.5 % training, 3.7 % writing checkpoints, 5.8 % lost to failures
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The questions that lead to a choice: each with its answer, the evidence, and what follows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

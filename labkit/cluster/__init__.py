@@ -5,8 +5,6 @@
 ...     c.run(program)
 """
 
-from __future__ import annotations
-
 from labkit.callable_room import make_callable
 from labkit.cluster.cluster import Cluster, check_environment
 from labkit.cluster.failures import RankError

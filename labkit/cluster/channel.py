@@ -3,8 +3,6 @@
 The other end is in a process that we have started: no other process can write there.
 """
 
-from __future__ import annotations
-
 import pickle
 import socket
 import struct

@@ -1,7 +1,5 @@
 """The cluster that users hold: `with labkit.cluster(ranks=4) as c: c.run(program)`."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping

@@ -3,8 +3,6 @@
 An engine knows nothing of time limits, sentences or printing: `run` does that, for all engines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol

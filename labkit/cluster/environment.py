@@ -1,7 +1,5 @@
 """The environment of a rank: who and where all ranks are, which cores and GPUs it has."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

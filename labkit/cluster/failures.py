@@ -1,7 +1,5 @@
 """What became of ranks that did not return, in sentences: the first cause first."""
 
-from __future__ import annotations
-
 import linecache
 import re
 import signal

@@ -1,7 +1,5 @@
 """The client's end of a fork server: start one, send it messages, keep it warm, let it go."""
 
-from __future__ import annotations
-
 import os
 import select
 import shutil

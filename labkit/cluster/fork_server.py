@@ -5,8 +5,6 @@ Each rank gets a socket to each other rank; no other process can reach these.
 When its client is gone, it ends everything and itself.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import io

@@ -6,8 +6,6 @@ nothing but a loopback, no other process can reach them, and no other program ca
 python -m labkit.cluster.network        prints why there is no private network, or nothing
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl

@@ -12,8 +12,6 @@ the line gets the earliest moment at which enough devices are free if every job 
 later requests may start before it where that does not make it wait longer.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -6,8 +6,6 @@
 >>> outcome = run.finish()                       # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 import math
 import pickle
 import time

@@ -10,8 +10,6 @@ little: with a wrong index or a missing comma a program waits until it is stoppe
 True
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -6,8 +6,6 @@ rank one thread reads from all others and writes what a socket did not take at o
 move in all directions while the program computes or waits.
 """
 
-from __future__ import annotations
-
 import selectors
 import struct
 import threading

@@ -6,8 +6,6 @@ the collective is done when all ranks have the result. Calls too short for the c
 several at a time. At the end every contender is checked once more.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -6,8 +6,6 @@
 array([3., 5.])
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 

@@ -8,8 +8,6 @@ my_ring is no all_reduce (sum) on 4 ranks:
 rank 2, chunk 1 (element 1): rank 0's contribution is counted 2 times, and must be once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce

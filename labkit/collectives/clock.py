@@ -5,8 +5,6 @@
 30.0 µs, modelled: α = 5.00 µs, 10.0 GB/s between any two ranks
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

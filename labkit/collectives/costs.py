@@ -11,8 +11,6 @@ other links; and for every other program, a run on small buffers whose messages 
 longer, and timed by the clock.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What a run that cannot go on says: which ranks, which calls, which lines, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -14,8 +14,6 @@ communication operations in MPICH. Rings: Patarasuk, Yuan (2009), Bandwidth opti
 algorithms for clusters of workstations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias

@@ -8,8 +8,6 @@ Every program works in place on one array per rank and calls nothing but `comm` 
 array([28., 32., 36., 40.])
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from labkit.collectives.buffers import Array, Comm, Group, combine, powers_of_two, split

@@ -5,8 +5,6 @@ depends on time or chance, so the same program always leaves the same record. Wh
 a call, what has changed in its buffer is kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any

@@ -7,8 +7,6 @@
 ring of 4 ranks, 1.00 µs and 100 GB/s a link, link 2→3 10 times slower
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

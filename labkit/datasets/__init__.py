@@ -6,8 +6,6 @@
 MNIST: 60,000 train, 10,000 test, 28×28, 10 classes
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

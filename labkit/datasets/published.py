@@ -5,8 +5,6 @@ A record describes each data set. Fashion-MNIST as a download would be these lin
 >>> images = Published("Fashion-MNIST", "fashion.npz", _read_npz, url="https://...", sha256="...")
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Synthetic images that a model can learn, in the shape of MNIST's."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from labkit.datasets.dataset import Bytes

@@ -4,8 +4,6 @@
 ✓ Right. One gradient per parameter, four bytes each. The batch size does not matter.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path

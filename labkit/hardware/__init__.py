@@ -7,8 +7,6 @@
 >>> strategy = two.strategy()          # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 from labkit.callable_room import make_callable
 from labkit.hardware.machine_topology import topology
 from labkit.hardware.replica_set import Replicas, replicas

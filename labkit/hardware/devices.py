@@ -1,7 +1,5 @@
 """TensorFlow's devices: the only place that starts TensorFlow and splits its devices."""
 
-from __future__ import annotations
-
 import gc
 import logging
 from collections.abc import Callable, Sequence

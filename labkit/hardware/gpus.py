@@ -4,8 +4,6 @@ A GPU may fail (no memory counter, or it no longer answers): the failure becomes
 `notes`, and the other GPUs stay.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from contextlib import suppress

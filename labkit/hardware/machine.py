@@ -4,8 +4,6 @@ A container with a quota of two cores still shows all cores of its host, so a pr
 cores starts too many threads. Quotas are read from cgroup version 2, parent groups included.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Iterable

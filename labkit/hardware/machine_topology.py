@@ -4,8 +4,6 @@
 >>> labkit.hardware.topology("DGX H100")        # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

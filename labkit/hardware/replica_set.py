@@ -6,8 +6,6 @@
 >>> strategy = two.strategy()                             # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ t tensor-parallel ranks, p pipeline stages. Activations are 16-bit, with 1-byte 
 1325400064
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from labkit.arguments import one_of, whole

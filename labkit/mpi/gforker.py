@@ -8,8 +8,6 @@ the system gives their id out again, the new ranks find the old messages: they f
 ("invalid bandwidth", "Message truncated"), read what was never sent to them, or hang.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -3,8 +3,6 @@
 PID is the process that waits for the result.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """Start a program in a process per rank, under mpiexec, and bring back what the ranks leave."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

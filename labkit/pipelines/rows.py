@@ -5,8 +5,6 @@ Traceback (most recent call last):
 labkit.kinds.LabError: Rank 1 has B of micro-batch 0 before its F. Move that B behind it.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias

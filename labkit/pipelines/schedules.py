@@ -8,8 +8,6 @@ A rank with several chunks of the model names the chunk: ("F", m, chunk).
 [('F', 0), ('F', 1), ('B', 0), ('F', 2), ('B', 1), ('B', 2)]
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from labkit.arguments import one_of, whole

@@ -4,8 +4,6 @@
 `labkit.cluster` and under MPI.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from functools import cache

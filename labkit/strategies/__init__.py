@@ -5,8 +5,6 @@
 >>> labkit.strategies.drill("kill")                             # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 from labkit.callable_room import make_callable
 from labkit.strategies import checkpoints, parameter_server
 

@@ -9,8 +9,6 @@ from which follow the epoch, its order, and the place in it.
 ...     return checkpoints.train(job, folder, steps=60, every=10)
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Callable

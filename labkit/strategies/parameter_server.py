@@ -6,8 +6,6 @@ gradient to the server, which applies it at once.
 >>> labkit.strategies.parameter_server.train(200, delays={1: 0.05})       # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ The dense model without dropout, SGD, one seed, the same batches in the same ord
 is right ends with the weights of one device.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -4,8 +4,6 @@ r"""What TensorFlow or Keras reported, in one short sentence, and what it means 
 'ValueError: No such thing.'
 """
 
-from __future__ import annotations
-
 import re
 
 from labkit.cluster import Outcome

@@ -7,8 +7,6 @@
 ...     c.run(train)
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 from functools import cache

@@ -1,7 +1,5 @@
 """`labkit record -- python train.py` and `labkit replay FILE`."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -7,8 +7,6 @@ True
 >>> client.stop()                                                           # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -8,8 +8,6 @@ A core counts its time in steps of 10 ms, so that a sample at 10 Hz tells its ut
 a tenth; over a second, to a hundredth.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -16,8 +16,6 @@ sample late, or not at all. One loop samples everything: a second thread took 25
 A driver that does not return from a call stops the loop: then a thread sees the parent's end.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os

@@ -11,8 +11,6 @@ A listener is called twice: when a span begins (no end yet) and when it has ende
 of `time.monotonic`. What fails in a listener is said on standard error; the program goes on.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

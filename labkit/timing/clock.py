@@ -4,8 +4,6 @@ A GPU runs asynchronously: a call returns as soon as its work is queued. A clock
 has timed the queueing; this one stops when the devices are done.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 import time

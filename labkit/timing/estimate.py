@@ -1,7 +1,5 @@
 """One number with its interval, its unit and its kind, for tables, verdicts and predictions."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ pattern of signs is equally likely, and a test that adds up the signs has an exa
 (11.0, 10.0, 12.5)
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence

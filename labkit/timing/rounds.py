@@ -5,8 +5,6 @@ runs once in each round, in an order drawn anew: when the machine slows down, sp
 interrupted, that hits all programs alike.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import random

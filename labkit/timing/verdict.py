@@ -10,8 +10,6 @@ b is slower than a: 0.844× (95 % interval: 0.835–0.848×)
 cannot tell whether b differs from a by more than 0.5 %: ...; 3 rounds are too few: ...
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One model, one step, every strategy: what the comparisons of the course compare."""
 
-from __future__ import annotations
-
 from labkit.training.diagnosis import diagnose
 from labkit.training.history import History
 from labkit.training.job import Job

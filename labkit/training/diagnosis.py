@@ -12,8 +12,6 @@ The text of a program is read with `ast` and never run: a rule takes one express
 were assigned in their place, and looks at its text. A model is inspected as an object.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -7,8 +7,6 @@ them.
 ((32, 8), (128, 32))
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

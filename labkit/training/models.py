@@ -1,7 +1,5 @@
 """The models of the course: one computes little for each byte of its gradients, the other much."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from labkit.hardware.devices import import_tensorflow

@@ -8,8 +8,6 @@ stay equal because all do the same. The tests compare both rules with Keras' own
 3.2
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

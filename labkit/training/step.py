@@ -3,8 +3,6 @@
 TensorFlow traces these functions, in a job that has started it already.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

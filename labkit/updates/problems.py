@@ -7,8 +7,6 @@ A problem keeps its weights in one flat vector; write your own with the four nam
 array([1. , 0.1])
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Protocol
 

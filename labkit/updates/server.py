@@ -3,8 +3,6 @@
 The simulator and the real server share it; they differ only in the clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The settings of a training run, checked: how many workers, how fast each is, who waits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Training with many workers, simulated event by event: nothing is timed, everything is exact."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Mapping
 

@@ -5,8 +5,6 @@ For a quadratic loss, where the gradient is curvature · x, a gradient of `delay
     x[k+1] = x[k] - step · x[k - delay]                 (step: learning rate · curvature)
 """
 
-from __future__ import annotations
-
 import math
 
 from labkit.arguments import number, whole

@@ -1,7 +1,5 @@
 """Real training with many workers: the server and each worker are processes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from functools import partial

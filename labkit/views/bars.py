@@ -1,7 +1,5 @@
 """Stacked bars, each under its name: bytes on a device, the parts of a step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

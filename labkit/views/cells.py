@@ -4,8 +4,6 @@ In a cell stands its true value. The slots below it are the ranks, from left to 
 is a contribution that the value holds. A cell of one rank alone carries that rank's tint.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias

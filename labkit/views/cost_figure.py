@@ -1,7 +1,5 @@
 """Times of all-reduces: measured beside a model, modelled with crossovers, buckets over time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

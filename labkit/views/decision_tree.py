@@ -1,7 +1,5 @@
 """The questions of `labkit.choosing.choose` as a decision tree."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping
 from types import MappingProxyType

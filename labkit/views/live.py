@@ -5,8 +5,6 @@ without a kernel would be "model not found" in place of every picture. The panel
 of `panel_page`; model and panel meet in the page by the panel's key.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 import weakref

@@ -1,7 +1,5 @@
 """A machine as a picture: processors above, devices below them, and the links between them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from labkit.kinds import wrapped

@@ -3,8 +3,6 @@
 A recording is inside as its own lines, as they are in a file and in the messages of a live panel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

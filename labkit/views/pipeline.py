@@ -1,7 +1,5 @@
 """The timeline of a pipeline: as a figure, and as a page to step through without a kernel."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import cache

@@ -4,8 +4,6 @@ The run is inside as JSON, in columns: 64 ranks have thousands of changes. A sma
 what remains where scripts may not run, as in an untrusted notebook.
 """
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from typing import Any

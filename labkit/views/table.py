@@ -7,8 +7,6 @@ two         12.5 s
 Measured.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterable, Sequence

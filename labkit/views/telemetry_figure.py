@@ -4,8 +4,6 @@ In a lane everything is a share of what the device has: utilisation as an area, 
 of its memory, power as a share of its limit. What the shares stand for is written beside them.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Lanes over time with a bar for what each rank or device does; of a collective, and of a queue."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import floor, log10
 from typing import Any, NamedTuple

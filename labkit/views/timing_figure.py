@@ -1,7 +1,5 @@
 """Timed samples as strips of dots: every sample, the median, its interval, the verdict in words."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What training left behind as curves: over epochs, and over time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any

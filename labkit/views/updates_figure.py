@@ -1,7 +1,5 @@
 """Synchronous and asynchronous training as pictures: who does what when, staleness, losses."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -8,8 +8,6 @@ holds the program and one result file a rank. TensorFlow's servers check no pass
 under Slurm their ports are open to the other users of the nodes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

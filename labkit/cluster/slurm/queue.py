@@ -3,8 +3,6 @@
 Jobs are followed with squeue: sacct needs a database that small clusters do not have.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

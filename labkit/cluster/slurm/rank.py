@@ -7,8 +7,6 @@ and lines with MARK are for the client. An end is reported on stderr too, so tha
 written before it has come. Results are files, one a rank.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import json

@@ -6,8 +6,6 @@ It shows what happened: the script that was sent, the states of the job and when
 ranks, what they returned. A recording says where and when it was made.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import inspect
 import textwrap

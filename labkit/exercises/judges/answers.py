@@ -5,8 +5,6 @@ Traceback (most recent call last):
 labkit.exercises.task.Wrong: You gave bytes; the question asks for MB.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import reprlib

@@ -1,7 +1,5 @@
 """The judge of a batch script: reads it as sbatch does, and says what it does not ask for."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import reprlib

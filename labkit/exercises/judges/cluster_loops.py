@@ -6,8 +6,6 @@ workers and a server, on which a layer of the model counts the steps that train 
 a student writes is only read.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

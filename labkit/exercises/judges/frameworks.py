@@ -4,8 +4,6 @@
 ...     for weights in run("torch", steps, my_step, ranks=2): ...     # steps(rank, my_step)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -7,8 +7,6 @@ contributions, so a wrong one shows which of them are missing or counted twice:
 'dx is wrong: the contribution of rank 1 is missing.'
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 import reprlib

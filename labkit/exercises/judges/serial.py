@@ -8,8 +8,6 @@ gradients of its parts. So the program of a known mistake is the serial program 
 True
 """
 
-from __future__ import annotations
-
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache

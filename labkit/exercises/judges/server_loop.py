@@ -4,8 +4,6 @@
 3 workers and your server: 60 pushes, staleness 1.93 on average and 4 at most, ...
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

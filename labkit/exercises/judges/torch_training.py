@@ -3,8 +3,6 @@
 The functions `..._rank` run on the ranks of the environment, and call the student's function.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

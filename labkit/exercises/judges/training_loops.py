@@ -4,8 +4,6 @@ The watched model tells what the loop did with the data. What it did with the gr
 the weights, which are compared with those of the serial program and of known mistakes.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from functools import partial

@@ -3,8 +3,6 @@
 Its first layer does that; its weights are always those that the serial program begins with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """The tasks of lecture 03: MirroredStrategy."""
 
-from __future__ import annotations
-
 from labkit.exercises.judges.training_loops import training_loop
 from labkit.exercises.task import Task
 

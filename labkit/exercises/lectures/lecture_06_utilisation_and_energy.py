@@ -1,7 +1,5 @@
 """The tasks of lecture 06: utilisation and energy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from labkit.exercises.judges.answers import number, same_as, word

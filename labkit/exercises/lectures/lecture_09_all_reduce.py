@@ -1,7 +1,5 @@
 """The tasks of lecture 09: all-reduce."""
 
-from __future__ import annotations
-
 from labkit.exercises.judges.answers import number, word
 from labkit.exercises.judges.program import program
 from labkit.exercises.task import Task

@@ -1,7 +1,5 @@
 """The tasks of lecture 13: stale gradients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The tasks of lecture 14: several workers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from math import ceil

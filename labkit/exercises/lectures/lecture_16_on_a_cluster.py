@@ -1,7 +1,5 @@
 """The tasks of lecture 16: on a cluster."""
 
-from __future__ import annotations
-
 import reprlib
 from collections.abc import Callable
 from typing import Any

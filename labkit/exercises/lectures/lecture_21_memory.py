@@ -1,7 +1,5 @@
 """The tasks of lecture 21: memory of large models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tasks of lecture 24: PyTorch."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable
 from itertools import product

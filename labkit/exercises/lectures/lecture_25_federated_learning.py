@@ -1,7 +1,5 @@
 """The tasks of lecture 25: federated learning."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The tasks of lecture 26: frameworks today."""
 
-from __future__ import annotations
-
 import reprlib
 from collections.abc import Callable
 from typing import Any
