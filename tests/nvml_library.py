@@ -4,11 +4,10 @@
     environment = {"LD_LIBRARY_PATH": str(folder), "NVML_SCENE": "eight"}
 
 The real nvidia-ml-py finds it there. The scene "eight": eight GPUs that train, all metrics move.
-`Control` changes faults and numbers while a process uses the library:
+`Control` changes faults while a process uses the library:
 
     control = Control(tmp_path / "control")       # environment["NVML_CONTROL"] = str(control.path)
     control.fault("power", 999, gpu=1)
-    control.put("utilisation", 0, gpu=1)
 
 `Apart` runs labkit's source of telemetry on it, in a process of its own and by the test's clock.
 """
@@ -37,21 +36,14 @@ GPUS = 8
 # In the order of nvml_stand_in.c.
 CALLS = (
     "anything", "fields", "memory", "utilisation", "power", "energy", "temperature", "clock",
-    "processes", "gpm", "samples", "field energy", "field power", "field pcie", "field nvlink",
-    "gpm sm", "gpm pcie", "gpm nvlink", "init", "handle", "throughput",
-    "by uuid",
-)  # fmt: skip
-VALUES = (
-    "utilisation", "traffic", "memory", "power", "energy", "temperature", "clock", "sm", "pcie",
-    "nvlink", "process memory", "pid", "other pid",
+    "gpm", "field energy", "field power", "gpm sm",
 )  # fmt: skip
 # The columns of the source.
 METRICS = (
     "utilisation", "sm_activity", "memory_activity", "memory", "power",
     "temperature", "clock", "energy",
 )  # fmt: skip
-_VALUE_AT = 8
-_CODE_AT = _VALUE_AT + 8 * GPUS * len(VALUES)
+_CODE_AT = 8
 _CALLED_AT = _CODE_AT + 4 * GPUS * len(CALLS)
 _SIZE = _CALLED_AT + 8 * GPUS * len(CALLS)
 
@@ -73,20 +65,18 @@ def built(folder: Path, *, old: bool = False) -> Path:
 
 
 class Control:
-    """A file that the library maps: faults and numbers, for all processes that use it."""
+    """A file that the library maps: its time and faults, for all processes that use it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.write_bytes(bytes(_SIZE))
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), _SIZE)
-        self.clear()
+        self.at(math.nan)  # until then the machine's clock
 
-    def clear(self) -> None:
-        """No faults, no numbers of our own, the machine's clock."""
-        self._memory[:] = bytes(_SIZE)
-        struct.pack_into(f"<{1 + GPUS * len(VALUES)}d", self._memory, 0,
-                         *[math.nan] * (1 + GPUS * len(VALUES)))  # fmt: skip
+    def heal(self) -> None:
+        """No faults any more."""
+        self._memory[_CODE_AT:_CALLED_AT] = bytes(_CALLED_AT - _CODE_AT)
 
     def at(self, seconds: float) -> None:
         """What the library takes for the time."""
@@ -97,12 +87,6 @@ class Control:
         for number in range(GPUS) if gpu is None else (gpu,):
             at = _CODE_AT + 4 * (GPUS * CALLS.index(call) + number)
             struct.pack_into("<i", self._memory, at, code)
-
-    def put(self, value: str, number: float, gpu: int | None = None) -> None:
-        """From now on the metric shows this; NaN: as the scene has it."""
-        for index in range(GPUS) if gpu is None else (gpu,):
-            at = _VALUE_AT + 8 * (GPUS * VALUES.index(value) + index)
-            struct.pack_into("<d", self._memory, at, number)
 
     def called(self, call: str, gpu: int = 0) -> int:
         """How often the call was made."""

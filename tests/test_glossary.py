@@ -1,16 +1,12 @@
 """The glossary holds the definitions of the lectures, and all terms that the course must have."""
 
-import platform
 import re
 import sys
 from pathlib import Path
 
 import nbformat
 import pytest
-from ipykernel.ipkernel import IPythonKernel
 from nbformat.v4 import new_markdown_cell, new_notebook
-
-from labkit import publish
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 sys.path.insert(0, str(NOTEBOOKS))
@@ -40,13 +36,6 @@ def test_its_links_lead_to_the_sections():
         text = (NOTEBOOKS / name).read_text(encoding="utf-8")
         titles = re.findall(r"#+ ([^\\\n]+?)\s*(?:\\n|\"|$)", text)
         assert anchor in [title.strip().replace(" ", "-") for title in titles], anchor
-
-
-def test_its_metadata_is_what_jupyterlab_saves():
-    metadata = nbformat.read(glossary.FILE, as_version=4).metadata
-    assert metadata.kernelspec == publish.KERNEL
-    language = {**metadata.language_info, "version": platform.python_version()}
-    assert language == IPythonKernel.language_info
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 
 from labkit import plain
 from labkit.arguments import number, one_of, whole
-from labkit.kinds import (
-    Kind,
-    LabError,
-    bytes_text,
-    measured,
-    rate_text,
-    seconds_text,
-)
+from labkit.kinds import Kind, LabError, bytes_text, measured, rate_text, seconds_text
 
 SECONDS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "days": 86_400.0}
 BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}

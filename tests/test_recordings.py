@@ -15,10 +15,6 @@ LARGEST = 300_000  # bytes
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 
-def test_there_is_one():
-    assert FILES
-
-
 @every_file
 def test_a_recording_is_whole_small_and_recorded(path):
     recording = labkit.replay(path)

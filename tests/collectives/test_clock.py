@@ -70,10 +70,7 @@ def test_a_straggler_is_late_or_slow():
     assert timed(trace, topology=slow).finished == (6, 6)
 
 
-def test_a_time_says_that_it_is_modelled_and_computes_like_a_number():
-    found = timed(ran(to_one, 4), latency=5e-6, bandwidth=10e9).seconds
-    assert repr(found) == "15.0 µs, modelled: α = 5.00 µs, 10.0 GB/s between any two ranks"
-    assert type(found * 2) is float
+def test_a_program_that_sends_nothing_takes_no_time():
     silent = timed(ran(lambda comm, buffer: None, 3), **LINK)
     assert (silent.seconds, silent.starts, silent.finished) == (0, (), (0, 0, 0))
 

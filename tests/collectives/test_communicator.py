@@ -165,16 +165,13 @@ PROGRAM = """
 import numpy as np
 def program(comm, buffer):
     {inside}
-    rank = comm.Get_rank()
     comm.Send(buffer, dest={MPI}PROC_NULL)
-    into, status = np.empty(5), {MPI}Status()
+    into, status = np.empty(2), {MPI}Status()
     requests = [{MPI}REQUEST_NULL, comm.Irecv(into, source={MPI}ANY_SOURCE, tag={MPI}ANY_TAG)]
-    assert {MPI}Request.Waitany([comm.Isend(buffer, 1 - rank, tag=4)]) == 0
+    comm.Isend(buffer, 1 - comm.Get_rank()).Wait()
     {MPI}Request.Waitall(requests, [{MPI}Status(), status])
-    {MPI}Request.Waitall(requests)  # a second time is over at once
     assert {MPI}Request.Waitany(requests) == {MPI}UNDEFINED
-    assert [status.source, status.tag, status.Get_count({MPI}DOUBLE)] == [1 - rank, 4, 2]
-    buffer[:] = into[:2]
+    buffer[:] = into[: status.Get_count({MPI}DOUBLE)]
 """
 NAMES = "ANY_SOURCE, ANY_TAG, DOUBLE, PROC_NULL, REQUEST_NULL, Request, Status, UNDEFINED"
 FORMS = {

@@ -1,13 +1,10 @@
 """The driver is read through the real nvidia-ml-py; behind it is a library built from C."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from labkit.hardware import gpus
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture

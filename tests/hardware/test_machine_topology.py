@@ -1,7 +1,5 @@
 """The topology of this machine, from a /sys made for the test and a stand-in for the driver."""
 
-from pathlib import Path
-
 import pytest
 
 from labkit.hardware import topology
@@ -9,8 +7,6 @@ from labkit.hardware.machine_topology import read_topology
 from labkit.kinds import LabError
 from labkit.known_hardware import MACHINES, Edge
 from labkit.views.machine_figure import machine_board
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from labkit.kinds import LabError
 from labkit.known_hardware import GPUS
 from labkit.memory import activations_per_layer, mfu, stages, time_to_train, transformer
 
-GIB = 2**30
 # Korthikanti et al. 2022, Table 3: the four models, with vocabulary 51,200 and sequence 2,048.
 MODELS = {
     "22B": {"layers": 48, "hidden": 6144, "heads": 64, "micro_batch": 4},

@@ -46,16 +46,11 @@ def test_a_modelled_and_a_measured_timeline_are_told_apart():
     )
 
 
-def test_a_timeline_is_the_player_in_a_cell_and_a_picture_in_a_saved_notebook(monkeypatch):
-    timeline = made("interleaved")
-    monkeypatch.setenv("LABKIT_PICTURES", "still")
-    data, _ = timeline._repr_mimebundle_()
-    assert set(data) == {"text/plain", "image/png"}
+def test_a_timeline_is_the_player_in_a_cell(monkeypatch):
+    monkeypatch.delenv("LABKIT_PICTURES", raising=False)
+    data, _ = made("interleaved")._repr_mimebundle_()
     assert re.search("total 28.5\nbubble 4.5: 18.8 % .* 15.8 %", data["text/plain"])
-    monkeypatch.delenv("LABKIT_PICTURES")
-    data, _ = timeline._repr_mimebundle_()
-    assert data["text/html"].count("labkit-pipeline") >= 1
-    assert timeline.player().html() == timeline.player().html()
+    assert "labkit-pipeline" in data["text/html"]
 
 
 def test_the_page_holds_each_piece_with_its_times():
@@ -65,8 +60,3 @@ def test_the_page_holds_each_piece_with_its_times():
         assert [piece[:3] for piece in row] == timeline.schedule.rows[rank]
         assert [piece[3] for piece in row] == pytest.approx(timeline.starts[rank])
     assert page["kind"].startswith("modelled")
-
-
-def test_a_page_can_be_saved(tmp_path):
-    file = made("gpipe").player().save(tmp_path / "p.html")
-    assert "gpipe, 4 stages × 8 micro-batches" in file.read_text()

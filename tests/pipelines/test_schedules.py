@@ -62,12 +62,6 @@ def test_what_zero_bubble_keeps_is_what_its_paper_says(p):
         assert h2 == (2 * p - 2 * i + 1) * b + (2 * i - 2) * w
 
 
-def test_the_share_of_the_zero_bubble_paper_and_the_ratio_of_the_ultra_scale_playbook():
-    assert made("1f1b", 8, 24).timeline(1, 1, weight=1).share_of_total == pytest.approx(7 / 31)
-    ratios = [made("interleaved", 8, 1, v).timeline().ratio_to_ideal for v in (1, 2, 4)]
-    assert ratios == pytest.approx([7 / 8, 7 / 16, 7 / 32])
-
-
 @pytest.mark.parametrize(
     ("p", "m", "times", "shares"),
     [  # F, B, W and hop of its table 9

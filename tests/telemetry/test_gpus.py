@@ -46,16 +46,10 @@ def eight(library, tmp_path_factory):
 
 @pytest.fixture
 def gpus(eight):
-    """Eight GPUs, opened."""
-    afresh(eight)
+    """Eight GPUs without faults, opened."""
+    eight.control.heal()
     eight.open()
     return eight
-
-
-def afresh(gpus):
-    """No faults any more."""
-    gpus.control.clear()
-    gpus.control.at(gpus.now)
 
 
 def told(states):
@@ -110,7 +104,7 @@ def test_samples_that_are_unpacked_together_are_those_unpacked_at_once(driver, c
 
 def test_a_sample_makes_few_calls_and_none_that_waits(gpus):
     each, slow = ("fields", "memory", "utilisation"), ("temperature", "clock", "gpm")
-    singly = ("power", "energy", "throughput")
+    singly = ("power", "energy")
     before = {call: gpus.control.called(call, 5) for call in (*each, *slow, *singly)}
     gpus.samples(100)
     counts = {call: gpus.control.called(call, 5) - before[call] for call in before}
@@ -195,9 +189,8 @@ NEEDS = {
     "power": {"fields", "field power"},
     "energy": {"fields", "field energy"},
 }
-FAULTY = [c for c in CALLS if c not in ("init", "handle", "by uuid", "throughput", "samples")]
 faults = st.tuples(
-    st.sampled_from(FAULTY), st.integers(0, 7),
+    st.sampled_from(CALLS), st.integers(0, 7),
     st.sampled_from((0, 0, NOT_SUPPORTED, REFUSED, TIMEOUT, NO_FUNCTION, GPU_LOST, 999)),
 )  # fmt: skip
 
@@ -205,7 +198,7 @@ faults = st.tuples(
 @settings(max_examples=30, deadline=None)
 @given(plan=st.lists(st.tuples(faults, st.sampled_from((0.1, 1.0)), st.integers(1, 4)), max_size=8))
 def test_any_sequence_of_faults(eight, plan):
-    afresh(eight)
+    eight.control.heal()
     eight.open()
     holding, codes = set(), {}
 
@@ -230,7 +223,7 @@ def test_any_sequence_of_faults(eight, plan):
         for _ in range(count):
             eight.sample(later)
         check()
-    afresh(eight)
+    eight.control.heal()
     codes.clear()
     for _ in range(3):
         eight.sample(1)

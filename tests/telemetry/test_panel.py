@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from jupyter_client.manager import KernelManager
+from jupyter_client.manager import start_new_kernel
 
 import labkit
 from labkit import LabError
@@ -90,11 +90,7 @@ class Kernel:
     """A kernel, and all that its cells have put out."""
 
     def __init__(self):
-        self.manager = KernelManager(kernel_name="python3")
-        self.manager.start_kernel(cwd=str(ROOT))
-        self.client = self.manager.blocking_client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=300)
+        self.manager, self.client = start_new_kernel(300, "python3", cwd=str(ROOT))
         self.run("import time, labkit")
 
     def run(self, code):

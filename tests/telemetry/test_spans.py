@@ -12,12 +12,7 @@ from IPython.core.events import EventManager, available_events
 
 from labkit.kinds import LabError
 from labkit.telemetry.format import Header, line
-from labkit.telemetry.spans import (
-    SPANS_TO,
-    Cells,
-    listening,
-    span,
-)
+from labkit.telemetry.spans import SPANS_TO, Cells, listening, span
 
 ROOT = Path(__file__).parents[2]
 

@@ -45,9 +45,7 @@ def test_a_sure_difference_that_may_lie_in_the_band_is_not_claimed(sign):
     assert verdict.word == "cannot tell"
 
 
-@pytest.mark.parametrize(
-    "values", [[], [0.5], [0.5] * 3, [0.5] * 10 + [math.nan], [0.2, -0.2] * 10]
-)
+@pytest.mark.parametrize("values", [[], [0.5], [0.5] * 10 + [math.nan], [0.2, -0.2] * 10])
 def test_default_is_cannot_tell_with_a_reason(values):
     verdict = judge("b", "a", values)
     assert verdict.word == "cannot tell"
