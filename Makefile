@@ -79,7 +79,7 @@ notebooks-test: setup-test ## run the notebooks and compare their outputs (nbval
 
 .PHONY: browser
 browser: setup-test ## run the notebooks, the panel and the player in JupyterLab in headless Chromium
-	@$(PYTEST) tests/browser $(ARGS)
+	@$(PYTEST) --dist load tests/browser $(ARGS)
 
 .PHONY: stress
 stress: setup-test ## the tests that repeat, enlarge and race
