@@ -119,8 +119,8 @@ def communicator() -> Any:
 
     >>> c.run(lambda rank: program(labkit.cluster.communicator(), data[rank]))  # doctest: +SKIP
 
-    It has the calls of the simulated communicator: Send, Recv, Sendrecv, Isend, Irecv, Barrier and
-    Split, with mpi4py's constants, requests and statuses. A Send returns when its receiver has
+    It has the calls of the simulated communicator: messages, Split, and the collectives, with
+    mpi4py's constants, requests and statuses. A Send returns when its receiver has
     begun to receive, whatever its size. In a program that names mpi4py, MPI.COMM_WORLD is this one;
     of MPI's own functions there are Wtime and Get_processor_name, as MPI itself is not started.
     """
@@ -134,10 +134,10 @@ def communicator() -> Any:
     from labkit.cluster.transport import SocketTransport
     from labkit.collectives.communicator import Communicator, lent_to_mpi4py
 
-    world = Communicator(SocketTransport(*connections), connections[0])
-    functions = [part for one in _functions for part in shipping.functions_of(one)]
+    transport = SocketTransport(*connections)
+    world = Communicator(transport, connections[0])
     names = {"COMM_WORLD": world, "Wtime": perf_counter, "Get_processor_name": node}
-    _until_the_end.enter_context(lent_to_mpi4py(*functions, **names))
+    transport.null = _until_the_end.enter_context(lent_to_mpi4py(*_functions, **names))
     return world
 
 

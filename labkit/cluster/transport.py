@@ -1,9 +1,10 @@
 """Messages between the ranks of a run on this machine, through sockets from the fork server.
 
 A send offers its message, the receiver takes the offer when it has a receive for it, and only then
-do the data travel: a message that is not received needs no memory (rendezvous protocol). In each
-rank one thread reads from all others and writes what a socket did not take at once, so that data
-move in all directions while the program computes or waits.
+do the data travel: a message that is not received needs no memory (rendezvous protocol). They
+travel in pieces, so that an offer or a take waits for a piece and not for a message: both
+directions of a link are used at once. In each rank one thread reads from all others and writes
+what a socket did not take, so that data move in all directions while the program computes or waits.
 """
 
 import selectors
@@ -19,7 +20,16 @@ from typing import Any
 import numpy as np
 
 from labkit.collectives import errors
-from labkit.collectives.messages import Context, End, Mailboxes, Meeting, OpenCall, SourceLine
+from labkit.collectives.messages import (
+    LIBRARY_TAG,
+    PROC_NULL,
+    Context,
+    End,
+    Mailboxes,
+    Meeting,
+    OpenCall,
+    SourceLine,
+)
 from labkit.collectives.records import Array
 from labkit.kinds import LabError
 
@@ -28,6 +38,7 @@ from labkit.kinds import LabError
 HEADER = struct.Struct("<cQ16sqq24s")
 OFFER, TAKE, DATA, MEET = b"o", b"t", b"d", b"m"
 NO_LINE = SourceLine("")  # a rank that fails is named with its line by the run
+PIECE = 1 << 17  # bytes
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
@@ -36,10 +47,14 @@ class Peer:
 
     def __init__(self, rank: int, link: socket) -> None:
         self.rank, self.link = rank, link
-        self.to_send: deque[tuple[memoryview, End | None]] = deque()
+        self.headers: list[bytes] = []  # to be written before any data
+        self.data: deque[tuple[End, memoryview]] = deque()  # messages, and what is left of them
+        self.writing: deque[memoryview] = deque()  # what must follow at once
+        self.written: End | None = None  # complete when it has
         self.header = bytearray(HEADER.size)
         self.into = memoryview(self.header)  # what is still to be read
-        self.message: tuple[End, End] | None = None  # whose data are read
+        self.reads_piece = False
+        self.message: tuple[End, End] | None = None  # of the last piece
 
 
 class SocketTransport:
@@ -49,6 +64,7 @@ class SocketTransport:
         ranks = len(links) + 1
         self.rank = rank
         self.world = Context(tuple(range(ranks)), is_world=True)
+        self.null = PROC_NULL
         self._names = {self.world: bytes(16)}
         self._contexts = {bytes(16): self.world}  # also those that only other ranks know so far
         self._splits: dict[Context, int] = {}
@@ -68,9 +84,11 @@ class SocketTransport:
 
     # What the calls of a communicator are made of.
 
-    def enter(self, rank: int, name: str, context: Context | None = None) -> OpenCall:
-        """A rank makes a call."""
-        return OpenCall(rank, name, NO_LINE, context or self.world)
+    def enter(
+        self, rank: int, name: str, context: Context | None = None, inside: OpenCall | None = None
+    ) -> OpenCall:
+        """A rank makes a call; `inside`: the library's collective that it is a part of."""
+        return OpenCall(rank, inside.name if inside else name, NO_LINE, context or self.world)
 
     def fault(self, text: str) -> LabError:
         """The error that ends this rank."""
@@ -103,33 +121,48 @@ class SocketTransport:
                 left.pop()  # and look at it no more: a program may wait for many
             return not left
 
-        def lost() -> Collection[int]:
-            for end in ends:
-                others = {end.peer} if end.peer >= 0 else {*end.call.context.ranks} - {self.rank}
-                if not end.is_done and others and others <= self._gone:
-                    return others
-            return ()
-
         goes_on = all_done if enough is all else lambda: enough(end.is_done for end in ends)
-        self._wait(call, goes_on, lost)
+        self._wait(call, goes_on, lambda: self._lost(ends))
+
+    def _lost(self, ends: Iterable[End]) -> Collection[int]:
+        """The ranks that have ended, and one of the ends needs them."""
+        for end in ends:
+            others = {end.peer} if end.peer >= 0 else {*end.call.context.ranks} - {self.rank}
+            if not end.is_done and others and others <= self._gone:
+                return others
+        return ()
+
+    def probe(self, call: OpenCall, peer: int, tag: int) -> End:
+        """Wait for the message that such a receive would take, and leave it where it is."""
+        wanted = End(call, False, peer, tag, None, None, 0, 0)
+        self._wait(call, lambda: bool(self._mail.offer(wanted)), lambda: self._lost([wanted]))
+        return self._mail.offer(wanted)  # type: ignore[return-value]
 
     def finish(self, call: OpenCall, ends: Sequence[End | None] = ()) -> None:
         """Wait for the ends."""
         self.wait_for(call, [end for end in ends if end is not None])
 
     def meet(self, call: OpenCall, color: int = 0, key: int = 0) -> Meeting:
-        """Wait until every rank of the communicator makes this call."""
+        """Come to a call that every rank of the communicator makes; at a Barrier wait for them."""
         context = call.context
         with self._changed:
-            meeting = context.arrive(self.rank, call.name, (color, key))
+            meeting = self._arrive(call, color, key)
             for other in context.ranks:
                 if other != self.rank:
                     self._write(other, MEET, 0, context, color, key, call.name)
+        waits = call.name in ("Barrier", "Split")
         self._wait(
             call,
-            lambda: len(meeting.given) == len(context.ranks),
+            lambda: not waits or len(meeting.given) == len(context.ranks),
             lambda: self._gone.intersection(context.ranks) - {*meeting.given},
         )
+        return meeting
+
+    def _arrive(self, call: OpenCall, color: int, key: int) -> Meeting:
+        meeting = call.context.arrive(call, (color, key))
+        if text := errors.unlike_calls(meeting):
+            self._fault = LabError(text)
+        self._changed.notify_all()
         return meeting
 
     def split(self, call: OpenCall, color: int, key: int) -> Context:
@@ -146,7 +179,7 @@ class SocketTransport:
         self, call: OpenCall, goes_on: Callable[[], bool], lost: Callable[[], Collection[int]]
     ) -> None:
         with self._changed:
-            while not goes_on():
+            while self._fault or not goes_on():
                 if self._fault is not None:
                     raise self._fault
                 if self._gone and (gone := lost()):
@@ -198,30 +231,49 @@ class SocketTransport:
         if to in self._gone:
             return
         name = self._names[context or self.world]
-        header = HEADER.pack(what, number, name, tag, size, text.encode())
         peer = self._peers[to]
-        peer.to_send.append((memoryview(header), None if send and send.nbytes else send))
-        if send and send.nbytes:
-            peer.to_send.append((_bytes_of(send.memory), send))
+        if send is not None:
+            peer.data.append((send, _bytes_of(send.memory)))
+        else:
+            peer.headers.append(HEADER.pack(what, number, name, tag, size, text.encode()))
         self._flush(peer)
 
     def _flush(self, peer: Peer) -> None:
         """Write what the socket takes now."""
-        while peer.to_send:
-            data, send = peer.to_send.popleft()
+        while peer.writing or self._next_piece(peer):
             try:
-                sent = peer.link.send(data)
+                sent = peer.link.sendmsg(peer.writing)
             except BlockingIOError:
-                sent = 0
+                break
             except OSError:  # it has ended; what it sent before is still read
-                peer.to_send.clear()
+                for queue in (peer.writing, peer.headers, peer.data):
+                    queue.clear()
                 break
-            if sent < len(data):
-                peer.to_send.appendleft((data[sent:], send))
-                break
-            if send is not None:
-                self._complete(send)
-        self._selector.modify(peer.link, READ | (WRITE if peer.to_send else 0), peer)
+            while peer.writing and sent >= len(peer.writing[0]):
+                sent -= len(peer.writing.popleft())
+            if peer.writing:
+                peer.writing[0] = peer.writing[0][sent:]
+            elif peer.written is not None:
+                self._complete(peer.written)
+                peer.written = None
+        self._selector.modify(peer.link, READ | (WRITE if peer.writing else 0), peer)
+
+    def _next_piece(self, peer: Peer) -> bool:
+        """Choose what to write next: all headers, then a piece of a message."""
+        if peer.headers:
+            # In one piece of memory: a call of sendmsg takes 1,024 pieces at most.
+            peer.writing.append(memoryview(b"".join(peer.headers)))
+            peer.headers.clear()
+        elif peer.data:
+            send, left = peer.data.popleft()
+            piece, left = left[:PIECE], left[PIECE:]
+            header = HEADER.pack(DATA, send.number, bytes(16), len(left), len(piece), b"")
+            peer.writing.extend((memoryview(header), piece))
+            if left:
+                peer.data.appendleft((send, left))
+            else:
+                peer.written = send
+        return bool(peer.writing)
 
     def _read(self, peer: Peer) -> None:
         try:
@@ -238,12 +290,13 @@ class SocketTransport:
             return
         peer.into = peer.into[size:]
         if not peer.into:
-            message, peer.message = peer.message, None
+            was_piece, peer.reads_piece = peer.reads_piece, False
             peer.into = memoryview(peer.header)
-            if message is not None:
-                self._complete(*message)
-            else:
+            if not was_piece:
                 self._obey(peer, *HEADER.unpack(peer.header))
+            elif peer.message is not None:
+                self._complete(*peer.message)
+                peer.message = None
 
     def _obey(
         self, peer: Peer, what: bytes, number: int, name: bytes, tag: int, size: int, text: bytes
@@ -251,24 +304,29 @@ class SocketTransport:
         """Do what a header says."""
         words = text.rstrip(b"\0").decode()
         if what == OFFER:
-            call = OpenCall(peer.rank, "Send", NO_LINE, self._context(name))
+            called = "collective" if tag == LIBRARY_TAG else "Send"
+            call = OpenCall(peer.rank, called, NO_LINE, self._context(name))
             held = _like(words, size)
             send = End(call, True, self.rank, tag, None, None, held.size, size, held)
             send.number = number
             if pair := self._mail.post(send):
                 self._take(*pair)
+            self._changed.notify_all()  # a Probe may wait for it
         elif what == TAKE:
             self._write(peer.rank, DATA, number, send=self._offered.pop(number))
-        elif what == DATA:
-            send, receive = self._taken.pop((peer.rank, number))
-            if send.count:
-                peer.message = send, receive
-                peer.into = _bytes_of(receive.memory[: send.count])  # type: ignore[index]
+        elif what == DATA:  # a piece; its tag counts the bytes that follow in others
+            send, receive = self._taken[peer.rank, number]
+            if not tag:
+                del self._taken[peer.rank, number]
+                peer.message = (send, receive) if size else None
+            if size:
+                whole = _bytes_of(receive.memory[: send.count])  # type: ignore[index]
+                end = len(whole) - tag
+                peer.into, peer.reads_piece = whole[end - size : end], True
             else:
                 self._complete(send, receive)
         else:
-            self._context(name).arrive(peer.rank, words, (tag, size))
-            self._changed.notify_all()
+            self._arrive(OpenCall(peer.rank, words, NO_LINE, self._context(name)), tag, size)
 
 
 def _bytes_of(memory: Any) -> memoryview:

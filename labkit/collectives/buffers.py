@@ -20,11 +20,18 @@ Comm: TypeAlias = Any
 
 # Of MPI's. There is no mean: a program divides its sum by the number of ranks.
 OPERATIONS: dict[str, np.ufunc] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+# The reductions of the library's calls, by their names in mpi4py.
+MPI_OPERATIONS = {"SUM": np.add, "PROD": np.multiply, "MAX": np.maximum, "MIN": np.minimum}
+# The reductions of the library's calls, by their names in mpi4py.
+MPI_OPERATIONS = {"SUM": np.add, "PROD": np.multiply, "MAX": np.maximum, "MIN": np.minimum}
 
 
-def split(buffer: Array, parts: int) -> list[Array]:
-    """Views of `parts` chunks of the buffer, the longer ones first: 10 in 4 is 3, 3, 2, 2."""
-    return np.array_split(buffer.reshape(-1), parts)
+def split(buffer: Array | list[Array], parts: int) -> list[Array]:
+    """Views of `parts` chunks of the buffer, the longer ones first: 10 in 4 is 3, 3, 2, 2.
+
+    A list is one of chunks already.
+    """
+    return buffer if isinstance(buffer, list) else np.array_split(buffer.reshape(-1), parts)
 
 
 def powers_of_two(below: int) -> list[int]:
@@ -32,9 +39,10 @@ def powers_of_two(below: int) -> list[int]:
     return [1 << bit for bit in range((below - 1).bit_length())]
 
 
-def combine(op: str, mine: Array, received: Array) -> None:
+def combine(op: str | np.ufunc, mine: Array, received: Array) -> None:
     """Add what was received to what is here, in place."""
-    OPERATIONS[one_of("op", op, OPERATIONS)](mine, received, out=mine)
+    add = op if isinstance(op, np.ufunc) else OPERATIONS[one_of("op", op, OPERATIONS)]
+    add(mine, received, out=mine)
 
 
 class Group:

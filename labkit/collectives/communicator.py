@@ -1,48 +1,59 @@
-"""What a rank communicates through: the buffer calls of mpi4py.
+"""What a rank communicates through: the calls of mpi4py.
 
 A program that uses these calls alone runs unchanged with `mpi4py.MPI.COMM_WORLD`. Messages go
-through a `Transport`: here the scheduler of simulated ranks, in `labkit.cluster` sockets.
+through a `Transport`: here the scheduler of simulated ranks, in `labkit.cluster` sockets. The
+collectives are programs of these calls, in `library.py`, on every transport.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
+import linecache
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Protocol
 
 import numpy as np
 
+from labkit.collectives import library
+from labkit.collectives.library import Parcel
 from labkit.collectives.messages import (
     ANY_SOURCE,
     ANY_TAG,
+    LIBRARY_TAG,
     PROC_NULL,
     Context,
     End,
+    Lines,
     Meeting,
     OpenCall,
     function_of,
 )
 from labkit.collectives.records import Array
+from labkit.collectives.specs import SpecFault, is_whole, memory
 from labkit.kinds import LabError
-from labkit.shipping import names_in
+from labkit.shipping import functions_of, names_in
 
 LENT = ("ANY_SOURCE", "ANY_TAG", "PROC_NULL", "Request", "Status")
-CALLS = ("Send", "Recv", "Sendrecv", "Isend", "Irecv", "Barrier", "Split", "Get_rank", "Get_size")
 # In every MPI: Waitany's result when there is nothing to wait for; the color of no communicator.
 UNDEFINED = -32766
-UNKNOWN = np.dtype("V0")  # of Fortran's datatypes, such as MPI.COMPLEX, where MPI has not started
 
 
 class Transport(Protocol):
     """What carries messages between ranks, and lets a call wait for them."""
 
     world: Context
+    null: int  # a number that stands for PROC_NULL
 
-    def enter(self, rank: int, name: str, context: Context | None = None) -> OpenCall:
-        """A rank makes a call."""
+    def enter(
+        self, rank: int, name: str, context: Context | None = None, inside: OpenCall | None = None
+    ) -> OpenCall:
+        """A rank makes a call; `inside`: the library's collective that it is a part of."""
 
     def post(
         self, call: OpenCall, memory: Array, peer: int, tag: int, *, sends: bool, late: bool
@@ -57,8 +68,11 @@ class Transport(Protocol):
     def finish(self, call: OpenCall, ends: Sequence[End | None] = ()) -> None:
         """Wait for the ends, and return from the call."""
 
+    def probe(self, call: OpenCall, peer: int, tag: int) -> End:
+        """Wait for the message that such a receive would take, and leave it where it is."""
+
     def meet(self, call: OpenCall, color: int = 0, key: int = 0) -> Meeting:
-        """Wait until every rank of the communicator makes this call."""
+        """Come to a call that every rank of the communicator makes; at a Barrier wait for them."""
 
     def split(self, call: OpenCall, color: int, key: int) -> Context:
         """The communicator of the ranks that give the same color."""
@@ -77,6 +91,8 @@ class Status:
 
     def Get_source(self) -> int:
         """The rank that sent the message."""
+        if self.source == ANY_SOURCE:
+            raise LabError("This status is empty. Give it to Recv first: status=status.")
         return self.source
 
     def Get_tag(self) -> int:
@@ -110,6 +126,8 @@ class Request:
         """Return when the message is complete."""
         _wait("Wait", [self], [status])
         return True
+
+    wait = Wait  # mpi4py's name of it for objects waits for arrays, too
 
     @classmethod
     def Waitall(cls, requests: Sequence[Any], statuses: Sequence[Status] | None = None) -> bool:
@@ -156,11 +174,18 @@ def _wait(name: str, requests: Sequence[Any], statuses: Sequence[Status | None])
 class Communicator:
     """One rank's end of a run, or of those of its ranks that a Split put together."""
 
-    def __init__(self, run: Transport, rank: int, context: Context | None = None) -> None:
+    def __init__(
+        self,
+        run: Transport,
+        rank: int,
+        context: Context | None = None,
+        inside: OpenCall | None = None,
+    ) -> None:
         self._run = run
         self._rank = rank  # of the run
         self._context = context or run.world
         self._here = self._context.ranks.index(rank)
+        self._inside = inside  # the library's collective whose messages are sent
 
     def Get_rank(self) -> int:
         """Which rank this is: 0, 1, … size - 1."""
@@ -175,49 +200,82 @@ class Communicator:
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send; return when the receiver has begun to receive."""
-        call = self._enter("Send")
-        self._run.finish(call, [self._post(call, buf, dest, tag, sends=True)])
+        self._call("Send", (buf, dest, tag, True))
+
+    def Ssend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """The same, also where a `Send` is eager."""
+        self._call("Ssend", (buf, dest, tag, True))
 
     def Recv(
         self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> None:
         """Receive into the buffer; return when the message is in it."""
-        call = self._enter("Recv")
-        self._run.finish(call, [end := self._post(call, buf, source, tag, sends=False)])
-        if status is not None:
-            status._fill(end)
+        self._call("Recv", (buf, source, tag, False), status=status)
 
     def Sendrecv(
-        self,
-        sendbuf: Any,
-        dest: int,
-        sendtag: int = 0,
-        recvbuf: Any = None,
-        source: int = ANY_SOURCE,
-        recvtag: int = ANY_TAG,
-        status: Status | None = None,
-    ) -> None:
+        self, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf: Any = None,
+        source: int = ANY_SOURCE, recvtag: int = ANY_TAG, status: Status | None = None,
+    ) -> None:  # fmt: skip
         """Send and receive at the same time, so that neither waits for the other."""
-        call = self._enter("Sendrecv")
-        sent = self._post(call, sendbuf, dest, sendtag, sends=True)
-        received = self._post(call, recvbuf, source, recvtag, sends=False)
-        self._run.finish(call, [sent, received])
-        if status is not None:
-            status._fill(received)
+        ends = (sendbuf, dest, sendtag, True), (recvbuf, source, recvtag, False)
+        self._call("Sendrecv", *ends, status=status)
+
+    def Sendrecv_replace(
+        self, buf: Any, dest: int, sendtag: int = 0,
+        source: int = ANY_SOURCE, recvtag: int = ANY_TAG, status: Status | None = None,
+    ) -> None:  # fmt: skip
+        """Send the buffer, and receive into the same."""
+        ends = (memory(buf).copy(), dest, sendtag, True), (buf, source, recvtag, False)
+        self._call("Sendrecv_replace", *ends, status=status)
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         """Begin to send and return at once; the buffer must stay as it is until `Wait`."""
-        return self._begin("Isend", buf, dest, tag, sends=True)
+        return Request(
+            self._call("Isend", (buf, dest, tag, True), late=True), self._run, self._rank
+        )
 
     def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
         """Begin to receive and return at once; the data are in the buffer after `Wait`."""
-        return self._begin("Irecv", buf, source, tag, sends=False)
+        end = self._call("Irecv", (buf, source, tag, False), late=True)
+        return Request(end, self._run, self._rank)
+
+    def send(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Send any object that pickle can pack."""
+        self._call("send", (Parcel.of(obj), dest, tag, True))
+
+    def recv(
+        self, buf: None = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Any = None
+    ) -> Any:
+        """The object that another rank's `send` sends."""
+        self._call("recv", (found := Parcel(), source, tag, False), status=status)
+        return found.opened()
+
+    def sendrecv(
+        self, sendobj: Any, dest: int, sendtag: int = 0, recvbuf: None = None,
+        source: int = ANY_SOURCE, recvtag: int = ANY_TAG, status: Status | None = None,
+    ) -> Any:  # fmt: skip
+        """Send an object and receive one at the same time."""
+        ends = (
+            (Parcel.of(sendobj), dest, sendtag, True),
+            (found := Parcel(), source, recvtag, False),
+        )
+        self._call("sendrecv", *ends, status=status)
+        return found.opened()
+
+    def Probe(
+        self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> bool:
+        """Wait for a message and leave it where it is: the status says whose, and how long."""
+        self._call("Probe", (None, source, tag, False), status=status)
+        return True
 
     def Barrier(self) -> None:
         """Return when every rank of this communicator is here."""
         call = self._enter("Barrier")
         self._run.meet(call)
         self._run.finish(call)
+
+    probe, barrier = Probe, Barrier
 
     def Split(self, color: int = 0, key: int = 0) -> Communicator | None:
         """A communicator of the ranks that give the same color, ordered by key, then by rank.
@@ -226,10 +284,10 @@ class Communicator:
         MPI.COMM_NULL (None where mpi4py is not loaded).
         """
         call = self._enter("Split")
-        if not (_is_whole(color) and (color >= 0 or color == UNDEFINED)):
+        if not (is_whole(color) and (color >= 0 or color == UNDEFINED)):
             text = f"needs a whole number ≥ 0 as its color, or MPI.UNDEFINED, got {color!r}."
             raise self._wrong(call, text)
-        if not _is_whole(key):
+        if not is_whole(key):
             raise self._wrong(call, f"needs a whole number as its key, got {key!r}.")
         context = self._run.split(call, int(color), int(key))
         self._run.finish(call)
@@ -243,136 +301,153 @@ class Communicator:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        advice = f"There are {', '.join(CALLS)}. Write what it does from these."
-        if (call := name.capitalize()) in CALLS:
-            takes = "" if call == "Barrier" else ", which sends numpy arrays as they lie in memory"
-            advice = f"Use comm.{call}{takes}."
+        if name in library.CALLS:
+            return partial(self._collective, name)
+        calls = [*(one for one in vars(Communicator) if one[0] != "_"), *library.CALLS]
+        advice = f"There are {', '.join(calls)}. Write what it does from these."
+        alike = [one for one in calls if one.lower() in (name.lower(), name.lower()[1:])]
+        if alike:
+            advice = f"Use comm.{' or comm.'.join(alike)}."
         raise self._run.fault(f"This communicator has no comm.{name}. {advice}")
 
-    def _enter(self, name: str) -> OpenCall:
-        return self._run.enter(self._rank, name, self._context)
-
-    def _begin(self, name: str, buf: Any, peer: Any, tag: Any, *, sends: bool) -> Request:
+    def _collective(self, name: str, *arguments: Any, **keywords: Any) -> Any:
+        """Run the library's program of this call, once all ranks have come to it."""
+        program, _ = library.CALLS[name]
+        given = inspect.signature(program).bind(self, *arguments, **keywords)
+        given.apply_defaults()
         call = self._enter(name)
-        end = self._post(call, buf, peer, tag, sends=sends, late=True)
-        self._run.finish(call)
-        return Request(end, self._run, self._rank)
+        try:
+            library.prepare(name, given.arguments, self)
+            self._run.meet(call, given.arguments.get("root", 0))
+            self._run.finish(call)
+            given.arguments["comm"] = Communicator(self._run, self._rank, self._context, call)
+            return program(*given.args, **given.kwargs)
+        except SpecFault as fault:
+            raise self._wrong(call, f"{fault}") from None
+
+    def _enter(self, name: str) -> OpenCall:
+        return self._run.enter(self._rank, name, self._context, self._inside)
+
+    def _call(
+        self, name: str, *ends: tuple[Any, Any, Any, bool],
+        status: Status | None = None, late: bool = False,
+    ) -> End | None:  # fmt: skip
+        """Post ends, each a buffer, a rank, a tag, and whether it is sent; wait unless late.
+
+        The last one comes back, or the message that a Probe finds.
+        """
+        call, posted = self._enter(name), list[End | None]()
+        try:
+            for end in ends:
+                posted.append(self._post(call, *end, late))
+        except SpecFault as fault:
+            raise self._wrong(call, f"{fault}") from None
+        self._run.finish(call, [] if late or name == "Probe" else posted)
+        if status is not None:
+            status._fill(posted[-1])
+        return posted[-1]
 
     def _post(
-        self, call: OpenCall, buf: Any, peer: Any, tag: Any, *, sends: bool, late: bool = False
+        self, call: OpenCall, buf: Any, peer: Any, tag: Any, sends: bool, late: bool
     ) -> End | None:
         """Post one end of a message; None for PROC_NULL."""
-        if peer == PROC_NULL:
+        if peer in (PROC_NULL, self._run.null):
             return None
-        memory = self._memory(call, buf)
-        into_an_own = "Receive into an array of its own, such as np.empty_like(x)."
-        if not sends and not memory.flags.writeable:
-            text = f"cannot write into a read-only array or a single number. {into_an_own}"
-            raise self._wrong(call, text)
-        sent = call.posts[0].memory if call.posts else None
-        if sent is not None and sent.size and np.may_share_memory(sent, memory):
-            raise self._wrong(call, f"would receive into the memory that it sends. {into_an_own}")
         anyone, anything = not sends and peer == ANY_SOURCE, not sends and tag == ANY_TAG
-        if not (anyone or (_is_whole(peer) and 0 <= peer < self.size)):
-            raise self._wrong(
-                call,
+        if not (anyone or (is_whole(peer) and 0 <= peer < self.size)):
+            raise SpecFault(
                 f"names rank {peer!r}. Ranks count from 0 to {self.size - 1}: the neighbour "
                 "of the last is (rank + 1) % size; divide with //, and a rank without a neighbour "
-                "names MPI.PROC_NULL.",
+                "names MPI.PROC_NULL."
             )
-        if not (anything or (_is_whole(tag) and tag >= 0)):
-            raise self._wrong(call, f"needs a whole number ≥ 0 as its tag, got {tag!r}.")
+        if not (anything or (is_whole(tag) and tag >= 0)):
+            raise SpecFault(f"needs a whole number ≥ 0 as its tag, got {tag!r}.")
         to = ANY_SOURCE if anyone else self._context.ranks[peer]
-        return self._run.post(call, memory, to, int(tag), sends=sends, late=late)
-
-    def _memory(self, call: OpenCall, buf: Any) -> Array:
-        """The elements of a buffer in their order in memory: no copy, so that a receive fills them.
-
-        As in mpi4py it is an array, [array, count], [array, type] or [array, count, type].
-        """
-        array, *specs = buf if isinstance(buf, (list, tuple)) and buf else [buf]
-        what = "None" if buf is None else f"a {type(buf).__name__}"
-        if not isinstance(array, np.ndarray):
-            with suppress(TypeError):
-                array = np.asarray(memoryview(array))
-        elif array.dtype.hasobject:
-            array, what = None, "an array of Python objects"
-        if not isinstance(array, np.ndarray):
-            raise self._wrong(
-                call,
-                f"needs a numpy array of numbers and was given {what}. Give np.array(...); a "
-                "single number is np.array([x]).",
+        tag = LIBRARY_TAG if self._inside else int(tag)
+        if call.name == "Probe":
+            return self._run.probe(call, to, tag)
+        if isinstance(buf, Parcel) and not sends:
+            buf.take(self._run.probe(call, to, tag))
+        elements = memory(buf)
+        into_an_own = "Receive into an array of its own, such as np.empty_like(x)."
+        if not sends and not elements.flags.writeable:
+            raise SpecFault(
+                f"cannot write into a read-only array or a single number. {into_an_own}"
             )
-        if not array.flags.forc:
-            raise self._wrong(
-                call,
-                f"was given an array of shape {array.shape} that is not in one stretch of memory, "
-                "such as every second element or a column. Copy it first: np.ascontiguousarray(x).",
-            )
-        memory: Array = array.reshape(-1, order="A")
-        count, first = memory.size, 0
-        for spec in specs:
-            if isinstance(spec, (list, tuple)):
-                count, first = spec
-            elif _is_whole(spec):
-                count = spec
-            elif (dtype := _dtype_of(spec)) not in {array.dtype, UNKNOWN}:
-                raise self._wrong(
-                    call,
-                    f"was given an array of {array.dtype} with the datatype {dtype or spec}. "
-                    "Here a message has the array's own datatype: leave it out, and copy the "
-                    "elements of a vector or struct into an array of their own.",
-                )
-        if not 0 <= first <= first + count <= memory.size:
-            text = f"asks for {first + count:,} elements of an array that has {memory.size:,}."
-            raise self._wrong(call, text)
-        return memory[first : first + count]
+        sent = call.posts[0].memory if call.posts else None
+        if sent is not None and sent.size and np.may_share_memory(sent, elements):
+            raise SpecFault(f"would receive into the memory that it sends. {into_an_own}")
+        return self._run.post(call, elements, to, tag, sends=sends, late=late)
 
     def _wrong(self, call: OpenCall, problem: str) -> LabError:
         return self._run.fault(f"{call.words} {problem}")
 
 
-def _is_whole(number: Any) -> bool:
-    return isinstance(number, (int, np.integer))
+class NoWorld:
+    """Stands for MPI.COMM_WORLD in a simulated run."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise LabError(
+            f"MPI.COMM_WORLD ({self._lines.here().text}) is not the communicator of simulated "
+            "ranks: use the comm that the program is given."
+        )
 
 
-def _dtype_of(datatype: Any) -> np.dtype[Any] | None:
-    """NumPy's, of a datatype of mpi4py, or of its code such as "d"; None if there is none."""
-    with suppress(TypeError):
-        dtype: np.dtype[Any] = np.dtype(getattr(datatype, "typestr", datatype))
-        return dtype
-    return None
+# A lasting name for MPI.PROC_NULL, of a cell or module, of an import, of an argument.
+_ALIAS = re.compile(r"^(\w+|\s*def .*)\s*=\s*(\w+\.)?PROC_NULL\b|\bPROC_NULL\s+as\b", re.MULTILINE)
 
 
 @contextmanager
-def lent_to_mpi4py(*programs: Callable[..., Any], **more: Any) -> Iterator[None]:
+def lent_to_mpi4py(*programs: Callable[..., Any], **more: Any) -> Iterator[int]:
     """Until the end of the block, mpi4py's Request, Status and constants are those of this module.
 
     So MPI.Request.Waitall takes the requests of these ranks, and -1 means PROC_NULL only where a
-    program says so, and not as rank - 1 of rank 0. A program may have given them other names
-    (`comm = MPI.COMM_WORLD`), but for numbers: -1 may be anything.
+    program says so, and not as rank - 1 of rank 0. Modules of one's own may have given them other
+    names (`comm = MPI.COMM_WORLD`), but for numbers: -1 may be anything. The block is given what
+    -1 means: PROC_NULL where the sources give that a name of their own.
     """
-    functions = [function_of(program) for program in programs]
-    codes = [function.__code__ for function in functions if hasattr(function, "__code__")]
+    functions = [part for one in programs for part in [function_of(one), *functions_of(one)]]
+    codes = [one.__code__ for one in functions if hasattr(one, "__code__")]
     named = {name for code in codes for name in names_in(code)}
     if any(name.startswith("mpi4py") or name in LENT for name in named):
         with suppress(ImportError):  # the program will raise it again
             importlib.import_module("mpi4py.MPI")
-    mpi = sys.modules.get("mpi4py.MPI")
-    spaces = [vars(mpi), *(getattr(one, "__globals__", {}) for one in functions)] if mpi else []
+    if (mpi := sys.modules.get("mpi4py.MPI")) is None:
+        yield PROC_NULL
+        return
+    spaces = [vars(mpi), *(getattr(one, "__globals__", {}) for one in functions), *_own_modules()]
     ours = {name: globals()[name] for name in LENT} | more
     theirs = {name: getattr(mpi, name, None) for name in ours}
+    number = mpi.PROC_NULL
+    ids = {id(value) for value in theirs.values()}
     lent = [
         (space, name, one)
-        for space in spaces
+        for space in {id(space): space for space in spaces}.values()
         for name, value in list(space.items())
+        if id(value) in ids
         for one in ours
         if value is theirs[one] and (name == one or not isinstance(value, int))
     ]
+    files = {code.co_filename for code in codes}
+    files |= {file for file, entry in linecache.cache.items() if len(entry) == 4 and not entry[1]}
+    alias = any(_ALIAS.search("".join(linecache.getlines(file))) for file in files)
     for space, name, one in lent:
         space[name] = ours[one]
     try:
-        yield
+        yield number if alias else PROC_NULL
     finally:
         for space, name, one in lent:
             space[name] = theirs[one]
+
+
+def _own_modules() -> Iterator[dict[str, Any]]:
+    """The names of the modules that are no package's: of a program's own files."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None) or sys.prefix
+        if not file.startswith((sys.prefix, sys.base_prefix)):
+            yield vars(module)

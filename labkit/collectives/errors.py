@@ -3,7 +3,16 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from labkit.collectives.messages import ANY_SOURCE, End, Lines, Mailboxes, OpenCall
+from labkit.collectives.messages import (
+    ANY_SOURCE,
+    LIBRARY_TAG,
+    End,
+    Lines,
+    Mailboxes,
+    Meeting,
+    OpenCall,
+    ranks_text,
+)
 from labkit.collectives.records import counted
 
 NAMED = 4  # ranks of a ring that are named one by one
@@ -16,15 +25,34 @@ def unlike_ends(send: End, receive: End) -> str | None:
     assert into is not None
     if sent.dtype != into.dtype and sent.size:
         holds, advice = [str(sent.dtype), str(into.dtype)], "Give both the same dtype."
-    elif sent.size > into.size:
+        if send.call.name == "send":
+            advice = "Recv goes with Send, and recv with send."
+    elif sent.size > into.size or (send.tag == LIBRARY_TAG and sent.size < into.size):
         holds = [counted(sent.size, "element"), counted(into.size, "element")]
         advice = "A message must not be longer than the buffer it is received into."
+        if send.tag == LIBRARY_TAG:
+            advice = "In a collective both must be equal: give all ranks the same counts."
     else:
         return None
     return (
         f"Rank {send.rank}'s {send.words} holds {holds[0]}, and rank {receive.rank}'s "
         f"{receive.words} holds {holds[1]}. {advice}"
     )
+
+
+def unlike_calls(meeting: Meeting) -> str | None:
+    """Ranks that meet in two different collective calls."""
+    one, other = meeting.calls[0], meeting.calls[-1]
+    if one.name != other.name:
+        return (
+            f"{one.words} meets {other.words.replace('R', 'r', 1)}. All ranks of a communicator "
+            "must make the same collective calls, in the same order."
+        )
+    (root, _), (its, _) = meeting.given[one.rank], meeting.given[other.rank]
+    if one.name == "Split" or root == its:
+        return None
+    theirs = other.words.replace("R", "r", 1)
+    return f"{one.words} has root={root}, and {theirs} has root={its}. Give all the same root."
 
 
 def not_waited(end: End, did: str) -> str:
@@ -61,7 +89,7 @@ def rank_raised(rank: int, fault: BaseException, lines: Lines) -> str:
 
 
 class Wait(NamedTuple):
-    """A call that waits, the end of a message (None: a Barrier, a Split), a rank it waits for."""
+    """A call that waits, the end of a message (None: of all ranks), a rank that it waits for."""
 
     call: OpenCall
     end: End | None
@@ -71,12 +99,12 @@ class Wait(NamedTuple):
     def words(self) -> str:
         """`rank 0 waits in Send to rank 1 (line 7)`."""
         call, end = self.call, self.end
-        if end is None:
-            what = f"{call.name} for rank {self.rank}{call.where}"
-        elif end.call is call:
-            what = end.words
-        else:
-            what = f"{call.name}{call.where} for its {end.words}"
+        if (meeting := call.meeting) is not None:
+            missing = [rank for rank in call.context.ranks if rank not in meeting.given]
+            who, waits = ranks_text(sorted(meeting.given)), "wait" + "s" * (len(meeting.given) == 1)
+            return f"{who} {waits} in {call.name} for {ranks_text(missing)}{call.where}"
+        assert end is not None
+        what = end.words if end.call is call else f"{call.name}{call.where} for its {end.words}"
         return f"rank {call.rank} waits in {what}"
 
 
@@ -142,6 +170,8 @@ def _advice(chain: Sequence[Wait], *, ended: bool) -> str:
         return f"Every rank of a communicator has to come to its {name}, with its messages done."
     if ended:
         return "Every receive needs a send, and every send a receive."
+    if len(chain) == 1:
+        return "A rank that waits for its own message waits for ever: it has its own data already."
     if ways == {True}:
         return (
             "Every Send waits for its receiver (MPI's own may not, for small messages only): let "

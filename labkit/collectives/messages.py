@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
@@ -17,8 +17,9 @@ from labkit.collectives.records import Array, Place, ProgramFunction, listed
 # Calls come from the program by way of these.
 _MACHINERY = {
     str(Path(__file__).parent / f"{name}.py")
-    for name in ("messages", "communicator", "scheduler", "trace", "buffers")
+    for name in ("messages", "communicator", "scheduler", "trace", "buffers", "library")
 }
+_PROGRAMS = str(Path(__file__).parent / "programs.py")
 # Their C++ calls Python, and two ranks must not take turns inside of it.
 _TENSOR_LIBRARIES = {"jax", "keras", "tensorflow", "torch"}
 
@@ -29,6 +30,8 @@ class SourceLine(NamedTuple):
     text: str  # `line 7`
     place: Place | None = None
     in_tensors: bool = False  # whether TensorFlow, or a library like it, called the function
+    # The program of labkit that makes the call, and on how many ranks.
+    library: tuple[str, int] | None = None
 
 
 class Lines:
@@ -43,12 +46,14 @@ class Lines:
 
     def here(self) -> SourceLine:
         """The line of the program's innermost function that is running now."""
-        found, in_tensors = None, False
+        found, in_tensors, library = None, False, None
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if found is None and _is_of_program(frame.f_code):
                 found = frame
             in_tensors |= frame.f_globals.get("__name__", "").split(".")[0] in _TENSOR_LIBRARIES
+            if frame.f_code.co_filename == _PROGRAMS and frame.f_code.co_name[0] != "<":
+                library = f"programs.{frame.f_code.co_name}", frame.f_locals["comm"].Get_size()
             frame = frame.f_back
         if found is None:
             return SourceLine("a line that cannot be read")
@@ -56,7 +61,8 @@ class Lines:
         index, place = self._index(code), None
         if index is not None:
             place = Place(index, line - self.sources[index].first + 1)
-        return SourceLine(self._words(code.co_filename, line, code.co_name), place, in_tensors)
+        text = self._words(code.co_filename, line, code.co_name)
+        return SourceLine(text, place, in_tensors, library)
 
     def of_exception(self, traceback: TracebackType | None) -> str | None:
         """The program's innermost line in a traceback, with its text."""
@@ -102,6 +108,7 @@ def _is_of_program(code: CodeType) -> bool:
 
 # No MPI library has these numbers: in MPICH PROC_NULL is -1, as is rank - 1 of rank 0.
 ANY_SOURCE, PROC_NULL, ANY_TAG = -9001, -9002, -9003
+LIBRARY_TAG = -1  # of the messages inside the library's collectives: no program receives them
 
 
 @dataclass(slots=True, eq=False)
@@ -112,12 +119,13 @@ class Context:
     is_world: bool = False
     open: list[Meeting] = field(default_factory=list)
 
-    def arrive(self, rank: int, name: str, given: tuple[int, int]) -> Meeting:
-        """The rank makes its next call of this name."""
-        there = (one for one in self.open if one.name == name and rank not in one.given)
+    def arrive(self, call: OpenCall, given: tuple[int, int]) -> Meeting:
+        """A rank makes its next collective call on this communicator."""
+        there = (one for one in self.open if call.rank not in one.given)
         if (meeting := next(there, None)) is None:
-            self.open.append(meeting := Meeting(name))
-        meeting.given[rank] = given
+            self.open.append(meeting := Meeting())
+        meeting.calls.append(call)
+        meeting.given[call.rank] = given
         if len(meeting.given) == len(self.ranks):
             self.open.remove(meeting)
         return meeting
@@ -130,17 +138,22 @@ class Context:
     @property
     def words(self) -> str:
         """`the communicator of ranks 0 and 2`."""
-        shown = [f"{rank}" for rank in self.ranks]
-        shown = shown if len(shown) < 6 else [*shown[:2], "…", shown[-1]]
-        return f"the communicator of rank{'s' * (len(shown) > 1)} {listed(shown)}"
+        return f"the communicator of {ranks_text(self.ranks)}"
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """`ranks 0, 1, … and 7`."""
+    shown = ranks if len(ranks) < 6 else [*ranks[:2], "…", ranks[-1]]
+    return f"rank{'s' * (len(ranks) > 1)} {listed(shown)}"
 
 
 @dataclass(slots=True, eq=False)
 class Meeting:
-    """A call that returns when every rank of its communicator has made it: a Barrier, a Split."""
+    """A call that every rank of a communicator makes: a Barrier, a Split, a Bcast."""
 
-    name: str
-    given: dict[int, tuple[int, int]] = field(default_factory=dict)  # color and key, by rank
+    calls: list[OpenCall] = field(default_factory=list)
+    # By rank: color and key of a Split; the root of a collective, and 0.
+    given: dict[int, tuple[int, int]] = field(default_factory=dict)
     number: int = -1  # in the record
     parts: dict[int, Context] = field(default_factory=dict)  # of a Split, by color
 
@@ -219,7 +232,7 @@ class End:
         return (
             receive.call.context is self.call.context
             and receive.peer in (self.rank, ANY_SOURCE)
-            and receive.tag in (self.tag, ANY_TAG)
+            and (receive.tag == self.tag or (receive.tag == ANY_TAG and self.tag >= 0))
         )
 
 
@@ -243,3 +256,7 @@ class Mailboxes:
                 return send, receive
         mine.append(end)
         return None
+
+    def offer(self, receive: End) -> End | None:
+        """The send that such a receive would take now."""
+        return next((one for one in self.offered[receive.rank] if one.matches(receive)), None)

@@ -60,7 +60,8 @@ class Call:
 
     It posts an end of the messages in `begins` and returns when those in `awaits` are complete;
     `step` is the last step that its rank has waited for by then. The ranks' calls that a
-    Barrier or a Split waits for have one number, `barrier`.
+    Barrier or a Split waits for have one number, `barrier`. `library` names the collective of MPI
+    or the program of labkit that made the call, and on how many ranks.
     """
 
     number: int
@@ -71,6 +72,7 @@ class Call:
     begins: tuple[int, ...]
     awaits: tuple[int, ...]
     barrier: int | None
+    library: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from labkit.collectives import errors
-from labkit.collectives.messages import Context, End, Lines, Mailboxes, Meeting, OpenCall
+from labkit.collectives.messages import (
+    PROC_NULL,
+    Context,
+    End,
+    Lines,
+    Mailboxes,
+    Meeting,
+    OpenCall,
+)
 from labkit.collectives.records import Array
 from labkit.kinds import LabError
 from labkit.shipping import exit_is_return
@@ -39,7 +47,8 @@ class Scheduler:
         self._last: list[OpenCall | None] = [None] * self.ranks  # of each rank, to return
         self._waiting: list[OpenCall | None] = [None] * self.ranks
         self._goes_on: list[Callable[[], bool]] = [lambda: True] * self.ranks
-        self._meetings = 0  # Barriers and Splits that a rank has come to
+        self.null = PROC_NULL  # a number that stands for it, too
+        self._meetings = 0  # Barriers, Splits and other collectives that a rank has come to
         self._receiving: list[list[End]] = [[] for _ in buffers]  # Irecvs before their Wait
         self._poisoned: list[End] = []  # all Irecvs, by the number in their memory
         self._fault: LabError | None = None
@@ -115,8 +124,10 @@ class Scheduler:
 
     # What the calls of a communicator are made of.
 
-    def enter(self, rank: int, name: str, context: Context | None = None) -> OpenCall:
-        """A rank makes a call."""
+    def enter(
+        self, rank: int, name: str, context: Context | None = None, inside: OpenCall | None = None
+    ) -> OpenCall:
+        """A rank makes a call; `inside`: the program's call that it is a part of."""
         import greenlet
 
         if greenlet.getcurrent() is not self._stacks[rank]:
@@ -126,7 +137,8 @@ class Scheduler:
             )
         if self._over or self._fault is not None:
             self._hub.switch()  # the program has caught what ended the run
-        call = OpenCall(rank, name, self.lines.here(), context or self.world)
+        at = inside.at if inside else self.lines.here()
+        call = OpenCall(rank, inside.name if inside else name, at, context or self.world)
         if call.at.in_tensors:
             raise self.fault(
                 f"{call.words} is inside a call of TensorFlow or a library like it, such as a "
@@ -150,7 +162,7 @@ class Scheduler:
         if sends:
             self._refuse_poison(memory)
             end.held = memory.copy()
-            end.eager = bool(self._eager) and memory.nbytes <= self._eager
+            end.eager = 0 < self._eager >= memory.nbytes and call.name != "Ssend"
         elif late:
             # What reads it before Wait shall not find what was there before.
             end.before = memory.copy()
@@ -178,12 +190,23 @@ class Scheduler:
 
     def meet(self, call: OpenCall, color: int = 0, key: int = 0) -> Meeting:
         """Wait until every rank of the communicator makes this call."""
-        call.meeting = meeting = call.context.arrive(call.rank, call.name, (color, key))
+        call.meeting = meeting = call.context.arrive(call, (color, key))
+        if text := errors.unlike_calls(meeting):
+            raise self.fault(text)
         if meeting.number < 0:
             meeting.number = self._meetings
             self._meetings += 1
         self._wait(call, lambda: len(meeting.given) == len(call.context.ranks))
         return meeting
+
+    def probe(self, call: OpenCall, peer: int, tag: int) -> End:
+        """Wait for the message that such a receive would take, and leave it where it is."""
+        wanted = End(call, False, peer, tag, None, None, 0, 0)
+        call.pending = [wanted]
+        self._wait(call, lambda: self.mail.offer(wanted) is not None)
+        offer = self.mail.offer(wanted)
+        assert offer is not None
+        return offer
 
     def split(self, call: OpenCall, color: int, key: int) -> Context:
         """The communicator of the ranks that give the same color."""

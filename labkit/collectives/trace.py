@@ -12,7 +12,6 @@ Trace(halves: 2 ranks, 1 message, 1 step, 8 B from the busiest rank)
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,8 +24,9 @@ from labkit.arguments import number, whole
 from labkit.collectives import clock, errors
 from labkit.collectives.buffers import OPERATIONS
 from labkit.collectives.check import Verdict, check
-from labkit.collectives.communicator import Communicator, lent_to_mpi4py
+from labkit.collectives.communicator import Communicator, NoWorld, lent_to_mpi4py
 from labkit.collectives.contributions import Contributions, contributions
+from labkit.collectives.library import CALLS
 from labkit.collectives.messages import End, Lines, OpenCall
 from labkit.collectives.records import Array, Call, Message, Record, State, counted
 from labkit.collectives.scheduler import Scheduler
@@ -70,16 +70,18 @@ def run_mpi(
     *,
     ranks: int | None = None,
     timeout: float = 60.0,
+    doors: Sequence[str] = (),
     **options: Any,
 ) -> list[Array]:
     """What `run` does, in a process per rank: the buffers that `program(comm, buffer)` leaves.
 
     `comm` is mpi4py's COMM_WORLD. A program that does not end is stopped after `timeout` seconds.
+    `labkit.cluster(ranks=4, link="100 Mbit/s")` has the same method, over its links.
     """
     check_program(program, options)
     number("timeout", timeout, above=0, at_most=1e6)
     buffers = _make_buffers(inputs, ranks, MOST_PROCESSES)
-    return run_processes(program, buffers, options, timeout, _raised)
+    return run_processes(program, buffers, options, timeout, _raised, doors)
 
 
 def _raised(rank: int, fault: BaseException, program: Callable[..., Any]) -> str:
@@ -102,7 +104,7 @@ def simulate(
     def work(rank: int) -> None:
         returned[rank] = program(Communicator(ranks, rank), buffers[rank], **options)
 
-    with lent_to_mpi4py(program):
+    with lent_to_mpi4py(program, COMM_WORLD=NoWorld(ranks.lines)) as ranks.null:
         ranks.run(work, timeout)
     before, after = _read_only(inputs), _read_only(buffers)
     keywords = {**getattr(program, "keywords", {}), **options}  # those of a functools.partial too
@@ -138,7 +140,10 @@ def _call(call: OpenCall, step: int = 0) -> Call:
     begins = tuple(end.message.number for end in call.posts)
     awaits = tuple(end.message.number for end in call.awaits)
     place, barrier = call.at.place, call.meeting.number if call.meeting else None
-    return Call(call.number, call.rank, call.name, place, step, begins, awaits, barrier)
+    library = call.at.library
+    if call.name in CALLS:
+        library = f"comm.{call.name}", len(call.context.ranks)
+    return Call(call.number, call.rank, call.name, place, step, begins, awaits, barrier, library)
 
 
 def _message(send: End, step: int = 0) -> Message:
@@ -190,11 +195,6 @@ def _note(
         return (
             "The program returned an array and left its buffer as it was: a program works in "
             "place, so write into the buffer (buffer[:] = result)."
-        )
-    if run.ranks > 1 and not run.calls and "mpi4py.MPI" in sys.modules:
-        return (
-            "No rank has sent anything: in a simulated run MPI.COMM_WORLD is a world of one rank. "
-            "Use the comm that the program is given."
         )
     return ""
 

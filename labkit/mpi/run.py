@@ -17,6 +17,7 @@ from typing import Any
 
 from labkit.kinds import LabError, bytes_text
 from labkit.mpi.gforker import clear, command_for
+from labkit.mpi.hosts import over_links
 from labkit.shipping import pack_program
 from labkit.time_limit import slowdown
 
@@ -57,6 +58,7 @@ def environment() -> dict[str, str]:
     paths = [str(Path(path).absolute()) for path in sys.path if path]
     return {
         **os.environ,
+        "PYTHONIOENCODING": "ascii:backslashreplace",  # gforker breaks the pipe at any other letter
         "PYTHONPATH": os.pathsep.join(dict.fromkeys([*paths, str(Path.cwd())])),
         # Ranks, too, would listen on every network, though they use shared memory.
         "UCX_NET_DEVICES": loopback(),
@@ -91,12 +93,13 @@ def run_processes(
     options: dict[str, Any],
     timeout: float,
     describe: Callable[[int, BaseException, Callable[..., Any]], str],
+    doors: Sequence[str] = (),
 ) -> list[Any]:
     """What `program(comm, buffer, **options)` leaves in each rank's buffer.
 
     `comm` is mpi4py's COMM_WORLD. Programs that do not end are stopped after `timeout` seconds,
     on a busy machine later; `describe(rank, exception, program)` is the sentence for one that
-    raises.
+    raises. `doors`: of the hosts of a cluster with links, where the ranks shall be.
     """
     ranks, slower = len(buffers), slowdown()
     job = pack_program(program, (options, slower * timeout, describe))
@@ -111,7 +114,7 @@ def run_processes(
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                env=environment(), start_new_session=True,
+                env=environment() | (over_links(doors) if doors else {}), start_new_session=True,
             )  # fmt: skip
         try:
             until = time.monotonic() + slower * (timeout + START)

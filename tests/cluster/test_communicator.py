@@ -6,6 +6,7 @@ What the calls mean is the contract in tests/collectives/test_communicator.py.
 import linecache
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +18,8 @@ from hypothesis import strategies as some
 
 import labkit
 from labkit import collectives
-from labkit.collectives.communicator import Request
+from labkit.cluster.transport import SocketTransport
+from labkit.collectives.communicator import Communicator, Request
 from labkit.collectives.messages import ANY_SOURCE
 from labkit.kinds import LabError
 from tests.cluster.programs import exchange, sums
@@ -69,6 +71,19 @@ def test_a_rank_that_does_not_come_to_a_split_leaves_the_others_at_its_line(four
     fault = fault_of(four, forgets, timeout=0.5)
     assert set(fault.errors) == {0, 1, 3}
     assert "`comm.Split(0)`" in str(fault)
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        (lambda c, b: c.Bcast(b) if c.Get_rank() else c.Reduce(b, b + 1), "the same collective"),
+        (lambda c, b: c.Bcast(b, root=c.Get_rank() % 2), "Give all the same root"),
+        (lambda c, b: c.Bcast(b[: 1 + c.Get_rank()]), "give all ranks the same counts"),
+        (lambda c, b: c.Get_rank() < 2 and c.Bcast(b), "Ranks 2 and 3 returned"),
+    ],
+)
+def test_ranks_that_do_not_make_the_same_collective_call_are_told(four, program, told):
+    assert told in str(fault_of(four, program))
 
 
 @pytest.mark.parametrize("how", ["killed", "raises"])
@@ -280,6 +295,20 @@ def test_a_rank_may_wait_for_many_messages(four):
             assert into[0] == i
 
     runs(four, program)
+
+
+def test_messages_may_gather_before_the_receiver_reads_any():
+    ends, count = socket.socketpair(), 5_000
+    sender = Communicator(SocketTransport(0, {1: ends[0]}), 0)
+    requests = [sender.Isend(np.array([i]), dest=1) for i in range(count)]
+    receiver = Communicator(SocketTransport(1, {0: ends[1]}), 1)
+    found, one = 0, np.array([0])
+    for _ in range(count):
+        receiver.Recv(one, source=0)
+        found += int(one[0])
+    for request in requests:
+        request.Wait()
+    assert found == sum(range(count))
 
 
 def test_outside_of_a_rank_there_is_no_communicator():

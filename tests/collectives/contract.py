@@ -251,3 +251,196 @@ def programs_of_the_library_run_in_a_part_of_the_ranks(comm, buffer):
     programs.ring_all_reduce(odd, buffer)
     odd.Barrier()
     odd.Free()
+
+
+# The library's collectives; rank r gives 10r, 10r + 1, 10r + 2 and 10r + 3.
+
+SUMS = [60.0, 64, 68, 72]
+FIRSTS = [0.0, 10, 20, 30]
+
+
+def sizes(comm):
+    """As many elements as the rank, but for rank 0: 4, 1, 2, 3."""
+    return comm.Get_rank() or 4
+
+
+@leaves(r0=[20, 21, 2, 3], r1=[20, 21, 12, 13], r3=[20, 21, 32, 33])
+def bcast_copies_the_roots_elements(comm, buffer):
+    comm.Bcast([buffer, 2, MPI.DOUBLE], root=2)
+    assert comm.bcast({"from": comm.Get_rank()}, root=3) == {"from": 3}
+
+
+@leaves(r0=SUMS, r1=[30, 31, 32, 33], r2=[0, 1, 2, 3], r3=[0, 24024, 0, 0])
+def reduce_leaves_its_result_on_the_root(comm, buffer):
+    into, rank = np.zeros(4), comm.Get_rank()
+    small = buffer + 1 - 10 * rank if rank % 2 else buffer
+    for root, op in enumerate([MPI.SUM, MPI.MAX, MPI.MIN]):
+        comm.Reduce(buffer, into if rank == root else None, op=op, root=root)
+    product = comm.reduce(int(buffer[1]) or 1, MPI.PROD, 3)
+    assert product == (1 * 11 * 21 * 31 if rank == 3 else None)
+    if rank == 3:
+        into[1] = product * 24024 / 7161
+    assert comm.reduce([rank]) == ([0, 1, 2, 3] if rank == 0 else None)
+    comm.Reduce(MPI.IN_PLACE if rank == 2 else small[:1], small[:1], MPI.PROD, 2)
+    assert rank != 2 or small[0] == 0
+    buffer[:] = into
+
+
+@leaves(r0=SUMS, r1=SUMS, r2=SUMS, r3=SUMS)
+def allreduce_leaves_it_on_all(comm, buffer):
+    into, rank = np.empty(4), comm.Get_rank()
+    comm.Allreduce(buffer, into)
+    comm.Allreduce(MPI.IN_PLACE, buffer, op=MPI.MAX)
+    assert buffer.tolist() == [30, 31, 32, 33]
+    whole = np.full((2, 1), 1 + rank, "i4")
+    comm.Allreduce([whole, MPI.INT], [found := np.empty(2, "i4"), MPI.INT], MPI.PROD)
+    assert found.tolist() == [24, 24]
+    assert comm.allreduce(rank, op=MPI.MAX) == 3
+    assert comm.allreduce((rank,), lambda one, other: one + other) == (0, 1, 2, 3)
+    buffer[:] = into
+
+
+@leaves(r0=FIRSTS, r2=[3, 13, 23, 33])
+def gather_takes_as_much_of_each_rank(comm, buffer):
+    into, rank = np.full((4, 1), -1.0), comm.Get_rank()
+    comm.Gather(buffer[:1], into if rank == 0 else None)
+    last = buffer[3:].copy()
+    comm.Gather(last, [into, 1, MPI.DOUBLE] if rank == 2 else None, root=2)
+    wide = np.empty((4, 4))
+    wide[rank] = buffer
+    comm.Gather(MPI.IN_PLACE if rank == 3 else buffer, wide, root=3)
+    assert rank != 3 or wide.tolist() == [one.tolist() for one in inputs()]
+    assert comm.gather(str(rank), root=1) == (["0", "1", "2", "3"] if rank == 1 else None)
+    if rank in (0, 2):
+        buffer[:] = into[:, 0]
+
+
+@leaves(r1=[30, 10, 20, 0])
+def gatherv_takes_counts_and_displacements(comm, buffer):
+    rank, into = comm.Get_rank(), np.full(12, -1.0)
+    comm.Gatherv(buffer[: sizes(comm)], [into, (4, 1, 2, 3)[:0] or [4, 1, 2, 3]], root=1)
+    assert rank != 1 or into[:10].tolist() == [0, 1, 2, 3, 10, 20, 21, 30, 31, 32]
+    into[:] = -1
+    starts = [8, 4, 5, 1]
+    comm.Gatherv(buffer[: sizes(comm)], [into, [4, 1, 2, 3], starts, MPI.DOUBLE], root=1)
+    assert rank != 1 or into[[0, 7]].tolist() == [-1, -1]
+    if rank == 1:
+        buffer[:] = into[[1, 4, 5, 8]]
+
+
+@leaves(r0=[10, 0, 0, 0], r1=[11, 10, 0, 0], r2=[12, 11, 10, 0], r3=[13, 12, 11, 10])
+def scatter_gives_each_rank_its_own(comm, buffer):
+    rank, given, one = comm.Get_rank(), buffer.copy(), np.empty(1)
+    buffer[:] = 0
+    comm.Scatter([given, MPI.DOUBLE] if rank == 1 else None, one, root=1)
+    comm.Scatterv([given, ([rank + 1 for rank in range(4)], [0] * 4)], buffer[: rank + 1], root=1)
+    buffer[: rank + 1] = buffer[: rank + 1][::-1].copy()
+    assert buffer[0] == one[0] == 10 + rank
+    assert comm.scatter([3, "two", None, {}] if rank == 0 else None) == [3, "two", None, {}][rank]
+    comm.Scatter(given, MPI.IN_PLACE if rank == 2 else one, root=2)
+    assert (one[0] == 20 + rank) == (rank != 2)
+
+
+@leaves(r0=FIRSTS, r1=FIRSTS, r2=FIRSTS, r3=FIRSTS)
+def allgather_gives_everything_to_all(comm, buffer):
+    rank, into = comm.Get_rank(), np.empty(4)
+    comm.Allgather(buffer[:1], into)
+    into[rank] = buffer[0]
+    comm.Allgather(MPI.IN_PLACE, into)
+    many = np.full(11, -1.0)
+    comm.Allgatherv(buffer[: sizes(comm)], [many, ([4, 1, 2, 3], [0, 4, 5, 8])])
+    assert many.tolist() == [0, 1, 2, 3, 10, 20, 21, -1, 30, 31, 32]
+    comm.Allgatherv([buffer, sizes(comm)], [many, [4, 1, 2, 3], MPI.DOUBLE])
+    assert many[7:10].tolist() == [30, 31, 32]
+    whole = np.empty(7)  # shared like np.array_split: 2, 2, 2, 1
+    comm.Allgatherv(buffer[: 1 if rank == 3 else 2], whole)
+    assert whole.tolist() == [0, 1, 10, 11, 20, 21, 30]
+    assert comm.allgather(rank * "a") == ["", "a", "aa", "aaa"]
+    buffer[:] = into
+
+
+@leaves(r0=[0, 1, 2, 3], r1=[10, 11, 12, 13], r2=[20, 21, 22, 23], r3=[30, 31, 32, 33])
+def alltoall_exchanges_columns_and_rows(comm, buffer):
+    rank, into = comm.Get_rank(), np.empty(4)
+    comm.Alltoall(buffer, into)
+    assert into.tolist() == [rank, 10 + rank, 20 + rank, 30 + rank]
+    comm.Alltoall(MPI.IN_PLACE, into)
+    assert comm.alltoall([(rank, other) for other in range(4)]) == [(r, rank) for r in range(4)]
+    triangle, counts = np.zeros(4), [1 if other >= rank else 0 for other in range(4)]
+    comm.Alltoallv([buffer, counts], [triangle, ([1] * (rank + 1) + [0] * (3 - rank), range(4))])
+    assert triangle.tolist() == [10.0 * r + rank - r if r <= rank else 0 for r in range(4)]
+    buffer[:] = into
+
+
+@leaves(r0=[60, 0, 0, 0], r1=[64, 0, 0, 0], r2=[68, 0, 0, 0], r3=[72, 0, 0, 0])
+def reduce_scatter_leaves_each_rank_its_own_sum(comm, buffer):
+    rank, one, given = comm.Get_rank(), np.empty(1), buffer.copy()
+    comm.Reduce_scatter_block(buffer, one)
+    some = np.empty([2, 0, 1, 1][rank])
+    comm.Reduce_scatter(buffer, some, recvcounts=[2, 0, 1, 1], op=MPI.MAX)
+    assert some.tolist() == [[30, 31], [], [32], [33]][rank]
+    comm.Reduce_scatter(buffer, some, [2, 0, 1, 1], MPI.MIN)
+    assert some.tolist() == [[0, 1], [], [2], [3]][rank]
+    comm.Reduce_scatter_block(MPI.IN_PLACE, given)
+    assert given[0] == one[0]
+    buffer[:] = one[0], 0, 0, 0
+
+
+@leaves(r0=[10, 11, 12, 13], r1=[0, 1, 2, 3], r2=[30, 31, 32, 33], r3=[20, 21, 22, 23])
+def sendrecv_replace_swaps(comm, buffer):
+    status, other = MPI.Status(), comm.Get_rank() ^ 1
+    comm.Sendrecv_replace(buffer, other, 7, source=other, status=status)
+    assert (status.Get_source(), status.Get_tag()) == (other, 7)
+    comm.Sendrecv_replace(buffer, MPI.PROC_NULL, source=MPI.PROC_NULL)
+
+
+@leaves(r0=[1, 12, 23, 0])
+def probe_says_what_comes(comm, buffer):
+    rank = comm.Get_rank()
+    if rank:
+        comm.Ssend(buffer[: rank + 1], 0, tag=rank)
+        return
+    for _ in range(3):
+        status = MPI.Status()
+        assert comm.Probe(status=status) is True
+        piece = np.empty(status.Get_count(MPI.DOUBLE))
+        comm.Recv(piece, status.Get_source(), status.Get_tag())
+        buffer[status.Get_source() - 1] = piece[-1] - 10
+    buffer[3] = 0
+    comm.Probe(MPI.PROC_NULL, 3, status)
+    assert status.Get_source() == MPI.PROC_NULL
+
+
+@leaves(r0=[0, 1, 2, 12])
+def objects_are_sent_by_small_letters(comm, buffer):
+    rank, status = comm.Get_rank(), MPI.Status()
+    found = comm.sendrecv({"rank": rank}, rank ^ 1, 1, source=rank ^ 1, recvtag=1, status=status)
+    assert found == {"rank": rank ^ 1}
+    assert (status.Get_source(), status.Get_tag()) == (rank ^ 1, 1)
+    assert comm.recv(source=MPI.PROC_NULL) is None
+    if rank:
+        comm.send([rank, "x" * rank], dest=0, tag=rank)
+        comm.barrier()
+        return
+    lengths = []
+    for tag in (3, 1, 2):
+        found = comm.recv(source=MPI.ANY_SOURCE, tag=tag, status=status)
+        assert found == [tag, "x" * tag]
+        assert status.Get_source() == status.Get_tag() == tag
+        lengths.append(2 * tag)
+    comm.barrier()
+    buffer[3] = sum(lengths)
+
+
+@leaves(r1=[3, 1, 2, 60])
+def a_collective_takes_no_message_of_the_program(comm, buffer):
+    rank, first, total = comm.Get_rank(), np.empty(1), np.empty(4)
+    request = comm.Irecv(first, MPI.ANY_SOURCE, MPI.ANY_TAG) if rank == 1 else None
+    comm.Allreduce(buffer, total)
+    part = comm.Split(rank // 2)
+    part.Bcast(total)
+    if rank == 0:
+        comm.Send(np.array([3.0]), 1, tag=0)
+    if rank == 1:
+        request.Wait()
+        buffer[:] = first[0], 1, 2, total[0]

@@ -72,9 +72,9 @@ receives_from_1, receives_from_2 = (lambda c, b, r=r: c.Recv(b, r) for r in (1, 
         (by_rank(waits_for_any), 3, "rank 0 .*Waitany .*Irecv from rank 1 .*rank 1 has ended"),
         (by_rank(lambda c, b: c.Split(0)), 2, "rank 0 .*Split for rank 1 .*rank 1 has ended"),
         (
-            by_rank(lambda c, b: c.Split(0), lambda c, b: c.Barrier()),
-            2,
-            "rank 0 .*Split for rank 1 .*rank 1 .*Barrier for rank 0",
+            lambda c, b: c.Bcast(b) if c.rank < 2 else c.Recv(b, 0) if c.rank == 2 else None,
+            4,
+            "ranks 0 and 1 wait in Bcast for ranks 2 and 3 .line _., and rank 3 has ended",
         ),
         (
             lambda c, b: c.Split(c.rank // 2).Recv(b, source=c.rank % 2),
@@ -125,7 +125,11 @@ def test_a_deadlock_names_the_lines_and_no_rank_that_only_waits_for_it():
         (lambda c, b: c.Sendrecv(b, 1), "given None"),
         (lambda c, b: c.Send([b, 5], 1), "5 elements of an array that has 4"),
         (lambda c, b: c.Sendrecv(b, 1, 0, b, 1), "the memory that it sends"),
-        (lambda c, b: c.Isend(b, 1).wait(), "no wait"),
+        (lambda c, b: c.Isend(b, 1).test(), "no test"),
+        (lambda c, b: c.Bcast(b, root=2), "Rank 0's Bcast (line _) has root=2"),
+        (lambda c, b: c.Reduce(b, None, op=max), "needs one of MPI.SUM"),
+        (lambda c, b: c.Allreduce(b, b[:]), "the memory that it sends"),
+        (lambda c, b: c.Recv(b, c.rank), "its own message"),
         (lambda c, b: c.Split(None), "Rank 0's Split (line _) needs a whole number"),
         (lambda c, b: c.Split(0, 1.5), "as its key, got 1.5"),
     ],
@@ -197,6 +201,27 @@ def reads_early(comm, buffer, use):
 def test_a_receive_that_is_read_before_wait_is_named(dtype, use):
     text = message(reads_early, np.array(PAIR).astype(dtype), use=use)
     assert re.search("read what its Irecv from rank", text)
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (lambda c, b: c.Allreduce(b, b[:1].copy()), "sends 4 elements of float64 and has room"),
+        (lambda c, b: c.Allgather(b, np.empty(9)), "shares 9 elements equally among 2 ranks"),
+        (lambda c, b: c.Scatterv([b, [1, 2, 1]], b[:1].copy()), "a list of 2 counts"),
+        (lambda c, b: c.scatter([1]), "a list of 2 objects"),
+        (
+            lambda c, b: c.Bcast(b) if c.rank else c.Reduce(b, b + 1),
+            "Rank 0's Reduce (line _) meets rank 1's Bcast (line _)",
+        ),
+        (lambda c, b: c.Bcast(b, root=c.rank), "Rank 0's Bcast (line _) has root=0"),
+        (lambda c, b: c.Bcast(b[: 1 + c.rank]), "Rank 0's Bcast to rank 1 (line _) holds 1"),
+        (lambda c, b: c.Send(b, 1) if c.rank == 0 else c.recv(), "Recv goes with Send"),
+        (lambda c, b: c.send(b, 1) if c.rank == 0 else c.Recv(b), "Recv goes with Send"),
+    ],
+)
+def test_a_wrong_call_of_all_ranks_is_explained(program, words):
+    assert words in message(program, np.zeros((2, 4)))
 
 
 # Programs that raise, do not end, or swallow what they are told.

@@ -81,16 +81,16 @@ def test_a_program_that_returns_its_result_learns_that_programs_work_in_place():
     assert "in place" in run(lambda comm, buffer: buffer + 1, ranks=2).note
 
 
-def test_a_program_that_uses_the_world_of_mpi_learns_that_it_is_one_rank():
+def test_a_program_that_uses_the_world_of_mpi_is_told_to_use_its_comm():
     mpi = pytest.importorskip("mpi4py.MPI")
 
     def program(comm, buffer):
         buffer += mpi.COMM_WORLD.rank
 
-    trace = run(program, ranks=2)
-    assert "COMM_WORLD" in repr(trace)
-    assert "COMM_WORLD" in str(trace.check("all_reduce"))
-    assert run(pass_on, ranks=2).note == ""
+    line = program.__code__.co_firstlineno + 1
+    with pytest.raises(LabError, match=rf"COMM_WORLD \(line {line}\).* use the comm that"):
+        run(program, ranks=2)
+    assert mpi.COMM_WORLD.rank == 0
 
 
 @pytest.mark.parametrize("name", programs.MEANING)
@@ -245,3 +245,35 @@ def test_a_program_without_source_has_lines_and_is_drawn_all_the_same():
     trace = run(written(to_itself), ranks=1)
     assert trace.sources == ()
     assert "text/html" in trace._repr_mimebundle_()[0]
+
+
+LIBRARY = {
+    "Bcast": (lambda c, b: c.Bcast(b), "broadcast", "broadcast"),
+    "Reduce": (lambda c, b: c.Reduce(b.copy(), b), "reduce", "reduce"),
+    "Gather": (lambda c, b: c.Gather(b[c.rank : c.rank + 1].copy(), b), "gather", "gather"),
+    "Scatter": (lambda c, b: c.Scatter(b.copy(), b[c.rank : c.rank + 1]), "scatter", "scatter"),
+    "Allgather": (
+        lambda c, b: c.Allgather(b[c.rank : c.rank + 1].copy(), b), "all_gather", "all_gather",
+    ),
+    "Alltoall": (lambda c, b: c.Alltoall(b.copy(), b), "all_to_all", "all_to_all"),
+    "Allreduce": (
+        lambda c, b: c.Allreduce(b.copy(), b), "all_reduce", "rabenseifner_all_reduce",
+    ),
+    "Reduce_scatter_block": (
+        lambda c, b: c.Reduce_scatter_block(b.copy(), b[c.rank : c.rank + 1]),
+        "reduce_scatter", "reduce_scatter",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5, 8])
+@pytest.mark.parametrize("call", LIBRARY)
+def test_a_call_of_the_library_is_proved_and_sends_what_its_program_sends(call, ranks):
+    program, meaning, same = LIBRARY[call]
+    trace, own = run(program, ranks=ranks), run(getattr(programs, same), ranks=ranks)
+    assert trace.check(meaning)
+    assert trace.steps == own.steps
+    assert trace.bytes_sent == own.bytes_sent
+    assert {one.library for one in trace.calls} == {(f"comm.{call}", ranks)}
+    assert {one.library for one in own.calls} <= {(f"programs.{same}", ranks)}
+    assert len({one.place for one in trace.calls}) == 1  # the program's line
