@@ -17,7 +17,7 @@ export TENSORFLOW
 
 BIN := .venv/bin
 # conftest.py sorts the files, the slow ones first; xdist must not sort them again.
-BENCHMARKS = timing training telemetry simulator collectives pipelines player launch
+BENCHMARKS = links timing training telemetry simulator collectives pipelines player launch
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder
 
 # The first candidate that runs and fits, because a name on the path may be a shim that only fails.
@@ -105,6 +105,7 @@ images: setup ## redraw images/ with their scripts (NAMES="one_step kinds" for s
 notebooks: setup ## run the notebooks and save their outputs (NAMES="01 03" for some)
 	@$(BIN)/labkit notebooks $(NAMES)
 	@$(BIN)/python notebooks/glossary.py
+	@$(BIN)/python notebooks/minutes.py
 
 # The newest versions that pyproject.toml allows, with hashes, for every supported platform, and the
 # same on every supported Python (--fork-strategy fewest).

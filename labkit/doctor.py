@@ -41,6 +41,7 @@ CHECKS = (
     Check("Disk", "labkit.doctor:check_disk"),
     Check("Data", "labkit.doctor:check_data"),
     Check("Ranks", "labkit.doctor:check_ranks", seconds=60),
+    Check("Links", "labkit.doctor:check_links", seconds=60),
     Check("MPI", "labkit.doctor:check_mpi"),
     Check("Slurm", "labkit.doctor:check_slurm"),
     Check("Frameworks", "labkit.doctor:check_frameworks"),
@@ -188,6 +189,21 @@ def check_ranks() -> CheckResult:
     if refused:
         do = "Read what labkit.cluster says before you write network='shared'."
         return CheckResult("warn", f"{found}; no private network: {refused}", do)
+    return CheckResult("pass", found)
+
+
+def check_links() -> CheckResult:
+    """None are fine: the lectures then model what they would measure."""
+    from labkit.cluster import Cluster
+    from labkit.cluster.network import private_network_refused
+
+    if refused := private_network_refused():
+        return CheckResult("pass", f"none with a rate: times over links are modelled. {refused}")
+    with Cluster(ranks=2, link="1 Gbit/s", keep_warm=False) as cluster:
+        cluster.run(abs, show=False)
+        found = (
+            "two hosts, joined by links with a rate" if cluster.has_links else "none with a rate"
+        )
     return CheckResult("pass", found)
 
 

@@ -19,6 +19,7 @@ AGAINST = {
     "collectives": "",
     "player": "",
     "telemetry": "no panel",
+    "links": "rate",
     "launch": "multiprocessing spawn",
 }
 NEEDS_C = sys.platform != "linux" or not (shutil.which("gcc") or shutil.which("cc"))

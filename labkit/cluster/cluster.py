@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Self
@@ -11,6 +11,7 @@ from labkit.arguments import number, one_of
 from labkit.cluster.engine import Engine, Job
 from labkit.cluster.environment import rank_environment, roles_of
 from labkit.cluster.in_rank import Script, modules_of
+from labkit.cluster.links import Network, Traffic
 from labkit.cluster.local import LocalEngine
 from labkit.cluster.network import private_network_refused
 from labkit.cluster.output import Output, Recording, hash_of, record
@@ -21,6 +22,7 @@ from labkit.kinds import LabError
 from labkit.shipping import FunctionSource, pack_program
 
 CLOSED = "Ranks exist only in a block: with labkit.cluster(ranks=4) as c: ..."
+NO_LINKS = "Links with a rate cannot be had here, and no time below is one over links"
 ENGINES: dict[str, Callable[..., Engine]] = {"local": LocalEngine, "slurm": SlurmEngine}
 
 
@@ -43,11 +45,20 @@ class Cluster:
         environment: str | None = None,
         variables: Mapping[str, Any] | None = None,
         start: float = 60.0,
+        link: str | None = None,
+        hosts: int | None = None,
+        links: Mapping[str, str] | None = None,
+        racks: int = 1,
+        uplink: str | None = None,
         **engine_keywords: Any,
     ) -> None:
         """`environment`: "torch", "horovod" or "flower", as `labkit env build torch` has built it;
         where it is not built, the block opens, and `run_script` shows what was recorded.
         `variables`: of the ranks' environment; None removes one. `start`: seconds to start them.
+
+        `link`="200 Mbit/s" puts each rank on a host of its own, joined by links of this rate;
+        `hosts=2` on so many hosts, `links={"host 1": "50 Mbit/s"}` gives hosts other rates, and
+        `racks=2, uplink="50 Mbit/s"` joins two switches. Bytes are in `traffic()` after a run.
 
         engine="local" has `network` ("own", the default, or "shared") and `keep_warm`;
         engine="slurm" has what a job can ask for: `nodes`, `partition`, `time` and so on.
@@ -62,6 +73,9 @@ class Cluster:
         if self.environment is not None:
             engine_keywords["python"] = str(self.environment.python)
         self.engine = make(**engine_keywords)
+        self.links = Network.of(self.ranks, link, hosts, links, racks, uplink)
+        self.has_links = False
+        """Whether the hosts and links exist, while the block is open."""
         self._run: RunHandle | None = None
         self._output = Output(self.ranks, show=False)
         self._is_open = False
@@ -76,6 +90,10 @@ class Cluster:
             # Some libraries read theirs when they are imported, which is before the ranks exist.
             fixed = {} if self.environment is None else self.environment.variables
             self.engine.open(self.ranks, self._start, {**fixed, **self._variables})
+            why = self.engine.make_links(self.links)
+            if why:
+                print(f"{NO_LINKS}: {why}.")
+            self.has_links = self.links is not None and not why
         except BaseException:
             self.engine.close()
             raise
@@ -193,6 +211,43 @@ class Cluster:
             run.stop()
             raise
         return run
+
+    def run_mpi(
+        self,
+        program: Callable[..., Any],
+        inputs: Sequence[Any] | None = None,
+        *,
+        timeout: float = 60.0,
+        **options: Any,
+    ) -> list[Any]:
+        """What `collectives.run_mpi` does, with each rank in its host: MPI uses the links."""
+        from labkit.collectives.trace import run_mpi
+
+        if not self._is_open:
+            raise LabError(CLOSED)
+        if inputs is not None and len(inputs) != self.ranks:
+            raise LabError(f"Give an array for each of the {self.ranks} ranks, not {len(inputs)}.")
+        doors = self.engine.count() if self.has_links else []
+        ranks = self.ranks if inputs is None else None
+        try:
+            return run_mpi(program, inputs, ranks=ranks, timeout=timeout, doors=doors, **options)
+        finally:
+            self.engine.stop()
+
+    def traffic(self) -> Traffic:
+        """What each link carried in the last run, measured by the kernel's counters.
+
+        Where links cannot be had, it is empty, and says so.
+        """
+        if self.links is None:
+            raise LabError(
+                "Traffic is counted in a run on hosts with links: with labkit.cluster(ranks=2, "
+                'link="200 Mbit/s") as c: c.run(program).'
+            )
+        samples = self.engine.samples() if self.has_links else []
+        if self.has_links and not samples:
+            raise LabError("Nothing is counted yet: traffic() is that of the last run.")
+        return Traffic.of(self.links, samples)
 
     def output(self, rank: int) -> str:
         """All that a rank wrote in the last run."""

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from labkit.arguments import one_of, whole
 from labkit.cluster.engine import Addresses
+from labkit.cluster.links import Network
 from labkit.kinds import LabError
+from labkit.mpi.hosts import INTERFACE
 from labkit.mpi.run import loopback
 
 ROLES = ("chief", "worker", "ps")
@@ -63,10 +65,14 @@ def rank_environment(roles: Sequence[str], addresses: Addresses, rank: int) -> d
     }
 
 
-def local_variables(ranks: int, rank: int) -> dict[str, str | None]:
+def local_variables(ranks: int, rank: int, links: Network | None = None) -> dict[str, str | None]:
     """What ranks find besides where all of them are on this machine: cores, GPUs, interfaces."""
-    found: dict[str, str | None] = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks)}
-    found |= dict.fromkeys(INTERFACES, loopback())
+    hosts = [0] * ranks if links is None else links.hosts
+    local, here = hosts[:rank].count(hosts[rank]), hosts.count(hosts[rank])
+    found: dict[str, str | None] = {"LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(here)}
+    found |= dict.fromkeys(INTERFACES, loopback() if links is None else INTERFACE)
+    if links is not None:  # gRPC would ask a proxy for the hosts, which no proxy can reach
+        found |= dict.fromkeys(("grpc_proxy", "https_proxy", "http_proxy"))
     # A program may name mpi4py's constants; MPI itself would make each rank a world of its own.
     found["MPI4PY_RC_INITIALIZE"] = "0"
     cores = str(max(1, _usable_cores() // ranks))

@@ -16,6 +16,7 @@ from socket import socketpair
 from typing import Any
 
 from labkit.cluster.channel import Channel
+from labkit.cluster.links import Network, Samples
 from labkit.kinds import LabError
 
 LEAVING = 8.0  # seconds for a fork server to end by itself, having ended all else
@@ -41,6 +42,10 @@ class ForkServer:
         self.mark = uuid.uuid4().hex
         ours, its = socketpair()
         self.channel = Channel(ours)
+        self.links: Network | None = None
+        self._hosts: list[int] = []  # the server's open files of them
+        self.samples: Samples = []
+        """What the links have carried in the last run: when, and bytes from and to each."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
         # Ranks are killed: they cannot remove what they made. TensorFlow makes many small files.
         self.folder = tempfile.mkdtemp(prefix="labkit-ranks-")
@@ -114,8 +119,33 @@ class ForkServer:
         """End all that was started for a run. False: it did not answer in time."""
         with suppress(LabError):
             self.send("stop", run)
-            return self.wait(timeout, "stopped", run) is not None
+            if answer := self.wait(timeout, "stopped", run):
+                self.samples = answer[2]
+                return True
         return False
+
+    def make_links(self, links: Network | None, timeout: float) -> str:
+        """Have it make hosts and links, in place of those before; why they cannot be had, or ""."""
+        if links == self.links:
+            return ""
+        answer = None
+        try:
+            self.send("network", links)
+            answer = self.wait(timeout, "network")
+        finally:
+            if answer is None:  # its hosts are unknown, as after an interrupt
+                self.channel.close()
+        why = answer[1] if answer else f"they were not made within {timeout:g} s"
+        self.links = None if why else links
+        self._hosts = answer[2] if answer else []
+        return str(why)
+
+    def doors(self) -> list[str]:
+        """By which other processes enter the user namespace, and the host of each rank."""
+        here = f"/proc/{self._process.pid}"
+        same = Path("/proc/self/ns/user").readlink() == Path(here, "ns/user").readlink()
+        hosts = () if self.links is None else self.links.hosts
+        return ["" if same else f"{here}/ns/user", *(f"{here}/fd/{self._hosts[h]}" for h in hosts)]
 
     def close(self, timeout: float = LEAVING) -> None:
         """Let it go: it ends all that it started, and itself; it is killed if that takes longer."""

@@ -28,13 +28,17 @@ from labkit.cluster import in_rank
 from labkit.cluster.channel import Channel
 from labkit.cluster.engine import Job
 from labkit.cluster.environment import set_threads
+from labkit.cluster.links import Network, Samples
 from labkit.cluster.network import enter_private_network, hold_port
+from labkit.cluster.switch import Switch
+from labkit.mpi.hosts import enter
 
 FILES = resource.RLIMIT_NOFILE
 DEATH_OF_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 MOST_FILES = 4096  # 64 ranks have 2,016 pairs of sockets, half of them at one time
 OTHER_FILES = 100
 ENDING = 5.0  # seconds for killed processes to be gone
+SAMPLE = 0.1  # seconds between two samples of the links' counters
 SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP}
 
 
@@ -50,6 +54,9 @@ class _Server:
         self.idle_until = float("inf")
         self.own_files: list[int] = []
         self.sockets: dict[int, dict[int, socket.socket]] = {}  # of ranks to come, to earlier ones
+        self.switch: Switch | None = None
+        self.samples: Samples = []
+        self.counting = False
 
     def serve(self) -> None:
         """Obey the client until it is gone."""
@@ -65,7 +72,7 @@ class _Server:
             while not self.channel.closed and time.monotonic() < self.idle_until:
                 if os.getppid() != self.client:
                     return  # a fork of the client may hold its end of the channel open
-                for key, _ in selector.select(1.0):
+                for key, _ in selector.select(SAMPLE if self.switch and self.counting else 1.0):
                     if key.fileobj is self.channel:
                         for what, *rest in self.channel.receive():
                             self.idle_until = float("inf")
@@ -73,15 +80,42 @@ class _Server:
                     else:
                         os.read(woken, 4096)
                 self.reap()
+                self.sample()
 
     def send(self, *message: object) -> None:
         """To the client, which may be gone: then `serve` notices."""
         with suppress(OSError):
             self.channel.send(*message)
 
+    def sample(self, *, now: bool = False) -> None:
+        """Note what the links have carried."""
+        late = self.samples and time.monotonic() >= self.samples[-1][0] + 0.9 * SAMPLE
+        if self.switch and self.counting and (now or late):
+            self.samples.append((time.monotonic(), self.switch.counters()))
+
+    def do_network(self, network: Network | None) -> None:
+        """Make these hosts and links in place of those before; report why they cannot be had."""
+        if self.switch is not None:
+            self.switch.close()
+            self.switch = None
+        why = ""
+        try:
+            self.switch = None if network is None else Switch(network)
+        except OSError as fault:
+            why = str(fault)
+        hosts = [] if self.switch is None else self.switch.hosts
+        self.send("network", why, hosts)
+
+    def do_count(self) -> None:
+        """Note from now on what the links carry, until `stop`."""
+        self.samples.clear()
+        self.counting = True
+        self.sample(now=True)
+
     def do_run(self, run: int, environment: dict[str, str], job: Job) -> None:
         """A new run; what follows belongs to it. Import what its ranks will need."""
         self.run, self.environment, self.job = run, environment, job
+        self.do_count()
         before = len(sys.modules)
         gc.disable()  # it would take a fifth of the seconds of an import
         in_rank.preload(("cloudpickle", *job.modules))
@@ -98,7 +132,7 @@ class _Server:
         ranks = len(self.job.environment)
         can_communicate = ranks**2 / 4 + OTHER_FILES <= resource.getrlimit(FILES)[0]
         for other in range(rank + 1, ranks if can_communicate else 0):
-            links[other], self.sockets.setdefault(other, {})[rank] = socket.socketpair()
+            links[other], self.sockets.setdefault(other, {})[rank] = self.connected(rank, other)
         parent = os.getpid()
         gc.disable()
         pid = os.fork()
@@ -107,6 +141,9 @@ class _Server:
             for file in self.own_files:
                 os.close(file)
             _close(self.sockets.values())
+            if self.switch is not None:
+                enter(self.switch.hosts[self.switch.network.hosts[rank]])
+                self.switch.forget()
             in_rank.connections = (rank, links) if can_communicate else None
             held = self.job.addresses[rank] if self.network == "shared" else ""
             _be_rank(rank, self.environment, self.job, held, files, parent)
@@ -115,6 +152,13 @@ class _Server:
             os.close(file)
         _close([links])
         self.ranks[pid] = self.run, rank
+
+    def connected(self, one: int, other: int) -> tuple[socket.socket, socket.socket]:
+        """The two ends between two ranks: over the links of their hosts, if they have any."""
+        if self.switch is None:
+            return socket.socketpair()
+        hosts = self.switch.network.hosts
+        return self.switch.connect(hosts[one], hosts[other])
 
     def do_signal(self, rank: int, what: str) -> None:
         """Kill or pause a rank, with all of its group."""
@@ -129,12 +173,14 @@ class _Server:
                     self.send("paused", self.run, rank)
 
     def do_stop(self, run: int) -> None:
-        """End all that the run has started."""
+        """End all that the run has started; report what the links have carried."""
+        self.sample(now=True)
         _close(self.sockets.values())
         self.sockets.clear()
         self.end_ranks()
         _remove_semaphores(self.began)
-        self.send("stopped", run)
+        self.send("stopped", run, self.samples)
+        self.counting = False
 
     def do_idle(self, seconds: float) -> None:
         """End when nothing is asked for so long."""

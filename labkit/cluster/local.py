@@ -18,6 +18,7 @@ from labkit.cluster.channel import Channel
 from labkit.cluster.engine import Addresses, Event, Job, Signal
 from labkit.cluster.environment import local_variables
 from labkit.cluster.fork_client import MARK, ForkServer
+from labkit.cluster.links import Network, Samples
 from labkit.cluster.network import HOST, PORTS, free_ports
 from labkit.kinds import LabError
 
@@ -108,8 +109,10 @@ class LocalEngine:
         self.keep_warm = fork_client.in_a_kernel() if keep_warm is None else keep_warm
         self._ranks, self._start = 0, 60.0
         self._environment: dict[str, str] = {}
+        self._links: Network | None = None
         self._server: ForkServer | None = None
         self._run: _Run | None = None
+        self._samples: Samples = []  # of the last run
         self._count = int(time.monotonic() * 1000)  # unique for one server
 
     def open(self, ranks: int, start: float, environment: Mapping[str, str | None]) -> None:
@@ -119,8 +122,18 @@ class LocalEngine:
         self._environment = {name: text for name, text in changed.items() if text is not None}
         self._ensure()
 
+    def make_links(self, links: Network | None) -> str:
+        """Hosts as network namespaces at a switch of the fork server."""
+        if links is not None and not self.private_network:
+            return "they need a private network, and these ranks share the machine's"
+        why = self._ensure().make_links(links, self._start)
+        self._links = None if why else links
+        return why
+
     def describe(self) -> str:
         """Where the ranks run."""
+        if self._links is not None:
+            return f"on this machine, as {self._links}"
         return (
             f"on this machine, in {'a private' if self.private_network else 'its shared'} network"
         )
@@ -129,7 +142,11 @@ class LocalEngine:
         """In a private network no other program can take a port; else free ones are chosen."""
         count = self._ranks + 1
         found = tuple(PORTS[:count]) if self.private_network else free_ports(count)
-        *ranks, master = (f"{HOST}:{port}" for port in found)
+        hosts = [HOST] * count
+        if self._links is not None:
+            of_hosts = self._links.addresses
+            hosts = [*(of_hosts[host] for host in self._links.hosts), of_hosts[0]]
+        *ranks, master = (f"{host}:{port}" for host, port in zip(hosts, found, strict=True))
         return Addresses(tuple(ranks), master)
 
     def start(self, job: Job) -> None:
@@ -146,7 +163,7 @@ class LocalEngine:
             "TMPDIR": server.folder,
         }
         environments = (
-            local_variables(self._ranks, rank) | dict(changes)
+            local_variables(self._ranks, rank, self._links) | dict(changes)
             for rank, changes in enumerate(job.environment)
         )
         server.send("run", run.number, common, replace(job, environment=tuple(environments)))
@@ -200,13 +217,29 @@ class LocalEngine:
         run, self._run = self._run, None
         if run is None:
             return
+        self._samples = []
         try:
             if self._server is not None and not self._server.stop(run.number, STOPPING):
                 self._server.close(timeout=0.0)  # without it, no rank stays
+            elif self._server is not None:
+                self._samples = self._server.samples
         finally:
             for pipes in run.ranks:
                 for file in list(pipes.files):
                     pipes.close(file)
+
+    def count(self) -> list[str]:
+        """Count from now on what the links carry, for processes that enter by these doors."""
+        self.stop()
+        server = self._ensure()
+        self._count += 1
+        self._run = _Run(self._count)
+        server.send("count")
+        return server.doors()
+
+    def samples(self) -> Samples:
+        """From the counters of the switch."""
+        return self._samples
 
     def close(self) -> None:
         """Let the server go; a notebook keeps it warm for the next cell."""
@@ -228,6 +261,8 @@ class LocalEngine:
             self._server = fork_client.take_warm(*known) or ForkServer(
                 self.network, {**self._environment, **ONE_THREAD}, self._start, self.python
             )
+            if why := self._server.make_links(self._links, self._start):
+                raise LabError(f"The hosts of the ranks are gone: {why}. Open a new cluster.")
         return self._server
 
     def _send(self, *message: object) -> None:

@@ -18,10 +18,11 @@ from itertools import islice
 from pathlib import Path
 
 from labkit.kinds import LabError
+from labkit.mpi.hosts import NEW_NETWORK, NEW_USER
 
 HOST = "127.0.0.1"
 PORTS = range(20_001, 30_000)  # below those that systems give to outgoing connections
-NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
+DUMPABLE = 4  # PR_SET_DUMPABLE
 SET_FLAGS, IS_UP = 0x8914, 1
 NOT_ALLOWED = (
     "this system does not let users make network namespaces (a container's rules, or the kernel's: "
@@ -54,6 +55,7 @@ def enter_private_network() -> str:
             Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
             Path("/proc/self/uid_map").write_text(f"{user} {user} 1", encoding="ascii")
             Path("/proc/self/gid_map").write_text(f"{group} {group} 1", encoding="ascii")
+        library.prctl(DUMPABLE, 1)  # else the user's other processes could not follow into it
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
             fcntl.ioctl(any_socket, SET_FLAGS, struct.pack("16sh14x", b"lo", IS_UP))
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

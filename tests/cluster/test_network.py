@@ -114,3 +114,12 @@ def test_ports_that_are_taken_between_two_runs_are_replaced():
         with socket.create_server(("127.0.0.1", first[0])):
             second = c.run(listens)
         assert first[0] not in second
+
+
+def test_the_process_that_enters_a_private_network_has_one_thread():
+    """The kernel refuses a user namespace to a process with more, such as those of NumPy's BLAS."""
+    heavy = "import sys, labkit.cluster.fork_server; print({'numpy'} & {*sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", heavy], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "set()"

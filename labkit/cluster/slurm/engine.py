@@ -26,6 +26,7 @@ from typing import Any
 
 from labkit.cluster import tf_config
 from labkit.cluster.engine import Addresses, Event, Job, Signal, Stream
+from labkit.cluster.links import Network, Samples
 from labkit.cluster.slurm.batch import Resources
 from labkit.cluster.slurm.queue import (
     QueueState,
@@ -54,6 +55,18 @@ class SlurmEngine:
 
     name = "slurm"
     private_network = False
+
+    def make_links(self, links: Network | None) -> str:
+        """The nodes are joined by their own."""
+        return "" if links is None else "under Slurm the links are those of the cluster's nodes"
+
+    def count(self) -> list[str]:
+        """Nothing to count, and no doors."""
+        return []
+
+    def samples(self) -> Samples:
+        """None: the links of the nodes are not counted."""
+        return []
 
     def __init__(
         self,

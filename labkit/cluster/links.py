@@ -1,0 +1,203 @@
+"""Hosts and the links between them: which rank is on which host, and the rate of each link.
+
+>>> two = Network.of(4, hosts=2, link="200 Mbit/s", links={"host 1": "50 Mbit/s"})
+>>> print(two)
+2 hosts with ranks 0–1, 2–3 at one switch; links of 200, 50 Mbit/s
+>>> two.class_of(0, 1), two.class_of(1, 2), two.bandwidth(1, 2)
+('inside a host', 'between hosts', 6250000.0)
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.arguments import one_of, whole
+from labkit.kinds import Kind, LabError, bytes_text, measured, modelled, seconds_text
+from labkit.shown import ShownAsTable
+
+# When, and how many bytes had come from each host or rack until then, and had gone to it.
+Samples = list[tuple[float, dict[str, tuple[int, int]]]]
+UNITS = {"kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9}
+NOT_COUNTED = "nothing is counted where links with a rate cannot be had"
+CLASSES = ("inside a host", "between hosts", "between racks")
+
+
+@dataclass(frozen=True)
+class Network:
+    """Hosts at a switch, or in racks with a switch each and an uplink. Rates are in bit/s."""
+
+    hosts: tuple[int, ...]
+    """The host of each rank."""
+    rates: tuple[float, ...]
+    """Of the link of each host, in each direction."""
+    racks: tuple[int, ...]
+    """The rack of each host."""
+    uplink: float = math.inf
+    """The rate of the link of each rack."""
+
+    @staticmethod
+    def of(
+        ranks: int,
+        link: str | None = None,
+        hosts: int | None = None,
+        links: Mapping[str, str] | None = None,
+        racks: int = 1,
+        uplink: str | None = None,
+    ) -> "Network | None":
+        """What the keywords of `labkit.cluster` describe; None: ranks without links."""
+        if link is None:
+            if hosts is not None or links or racks != 1 or uplink is not None:
+                raise LabError(
+                    'Hosts, racks and links need a rate: give the cluster link="200 Mbit/s", too.'
+                )
+            return None
+        count = whole("hosts", ranks if hosts is None else hosts, at_least=1, at_most=ranks)
+        whole("racks", racks, at_least=1, at_most=count)
+        names = [f"host {host}" for host in range(count)]
+        rates = dict.fromkeys(names, bits(link))
+        if not isinstance(links or {}, Mapping):
+            raise LabError('links gives hosts other rates: links={"host 1": "50 Mbit/s"}.')
+        for name, rate in (links or {}).items():
+            rates[one_of("A name in links", name, names)] = bits(rate)
+        if (racks > 1) != (uplink is not None):
+            raise LabError('Several racks are joined by an uplink: racks=2, uplink="50 Mbit/s".')
+        return Network(
+            tuple(rank * count // ranks for rank in range(ranks)),
+            tuple(rates.values()),
+            tuple(host * racks // count for host in range(count)),
+            math.inf if uplink is None else bits(uplink),
+        )
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The address of each host."""
+        return tuple(f"10.0.{host // 250}.{host % 250 + 1}" for host in range(len(self.rates)))
+
+    def class_of(self, first: int, second: int) -> str:
+        """Which links two ranks have between them."""
+        one, other = self.hosts[first], self.hosts[second]
+        far = self.racks[one] != self.racks[other]
+        return CLASSES[2 if far else 1 if one != other else 0]
+
+    def bandwidth(self, first: int, second: int) -> float:
+        """Bytes per second on the way between two ranks, without protocol headers."""
+        return self.between(self.hosts[first], self.hosts[second]) / 8
+
+    def between(self, one: int, other: int) -> float:
+        """The rate of the slowest link between two hosts, in bit/s."""
+        if one == other:
+            return math.inf
+        far = self.racks[one] != self.racks[other]
+        return min(self.rates[one], self.rates[other], self.uplink if far else math.inf)
+
+    def __str__(self) -> str:
+        on = [[r for r, at in enumerate(self.hosts) if at == h] for h in range(len(self.rates))]
+        ranks = ", ".join(f"{o[0]}–{o[-1]}" if len(o) > 1 else f"{o[0]}" for o in on)
+        plural = "s" if len(self.hosts) > 1 else ""
+        where = f"{len(on)} host{'s' if len(on) > 1 else ''} with rank{plural} {ranks}"
+        same = len(set(self.rates)) == 1
+        rates = rate_words(self.rates[:1] if same else self.rates)
+        if count := max(self.racks):
+            up = rate_words([self.uplink])
+            return f"{where} in {count + 1} racks; links of {rates}, uplinks of {up}"
+        return f"{where} at one switch; links of {rates}"
+
+
+@dataclass(frozen=True, repr=False)
+class Traffic(ShownAsTable):
+    """What the links carried in a run: samples of the kernel's counters, ten a second."""
+
+    network: Network
+    times: tuple[float, ...]
+    """Seconds since the ranks were started."""
+    sent: Mapping[str, tuple[int, ...]]
+    """By host or rack: the bytes that have come from it until each time."""
+    received: Mapping[str, tuple[int, ...]]
+    kind: Kind
+
+    @staticmethod
+    def of(network: Network, samples: Samples) -> "Traffic":
+        """From samples; bytes are counted from the first."""
+        start, first = samples[0] if samples else (0.0, {})
+
+        def column(way: int) -> dict[str, tuple[int, ...]]:
+            return {
+                name: tuple(counts[name][way] - first[name][way] for _, counts in samples)
+                for name in first
+            }
+
+        times = tuple(when - start for when, _ in samples)
+        kind = measured(f"this machine, {network}") if samples else modelled(NOT_COUNTED)
+        return Traffic(network, times, column(0), column(1), kind)
+
+    def bytes(self, name: str) -> tuple[int, int]:
+        """From and to "host 0" or "rack 0" in the whole run, with the headers of the protocols."""
+        if not self.sent:
+            raise LabError(f"No bytes of {name}: {NOT_COUNTED}.")
+        one_of("The name of a link", name, tuple(self.sent))
+        return self.sent[name][-1], self.received[name][-1]
+
+    def figure(self) -> Any:
+        """Hosts and links as a picture: as thick as they were used."""
+        from labkit.views.traffic import traffic
+
+        return traffic(self)
+
+    def table(self) -> Any:
+        """Each link with its rate, its bytes and its use."""
+        from labkit.views.table import Table
+
+        rows: list[list[str]] = []
+        for name in self.sent:
+            out, into = (bytes_text(count) for count in self.bytes(name))
+            used = [f"{100 * share:.0f} %" for share in self.use(name)]
+            rows.append([name, rate_words([self._rate(name)]), out, used[0], into, used[1]])
+        head = ["link", "rate", "sent", "use", "received", "use"]
+        footer = f"Bytes with headers, and the use of the rate while data moved; {self.kind}."
+        if not rows:
+            return Table(
+                ["link", "traffic"], [["all", "not counted"]], "Traffic", f"{NOT_COUNTED}."
+            )
+        caption = f"Traffic in {seconds_text(self.times[-1])}" if self.times else "Traffic"
+        return Table(head, rows, caption, footer)
+
+    def use(self, name: str) -> tuple[float, float]:
+        """From and to it: the share of its rate, while any link carried data."""
+        total = [sum(each[at] for each in self.sent.values()) for at in range(len(self.times))]
+        last = total.index(total[-1])
+        first = max(at for at in range(last + 1) if total[at] == total[0])
+        most = self._rate(name) / 8 * max(self.times[last] - self.times[first], 1e-9)
+        sent, received = self.bytes(name)
+        return sent / most, received / most
+
+    def _rate(self, name: str) -> float:
+        kind, number = name.split()
+        return self.network.rates[int(number)] if kind == "host" else self.network.uplink
+
+
+def bits(rate: str) -> float:
+    """Bits per second of a rate in words.
+
+    >>> bits("200 Mbit/s"), bits("2.5 Gbit/s")
+    (200000000.0, 2500000000.0)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) *([kMG]bit/s)", str(rate).strip())
+    value = float(found[1]) * UNITS[found[2]] if found else 0.0
+    if not 1e5 <= value <= 1e11:
+        raise LabError(
+            f'A rate is written like "200 Mbit/s" or "10 Gbit/s", from 100 kbit/s to 100 Gbit/s; '
+            f"got {rate!r}."
+        )
+    return value
+
+
+def rate_words(rates: Sequence[float]) -> str:
+    """Rates in the unit of the largest.
+
+    >>> rate_words([2e8, 5e7]), rate_words([2.5e9])
+    ('200, 50 Mbit/s', '2.5 Gbit/s')
+    """
+    unit = next((u for u, size in reversed(UNITS.items()) if max(rates) >= size), "kbit/s")
+    return f"{', '.join(f'{rate / UNITS[unit]:g}' for rate in rates)} {unit}"

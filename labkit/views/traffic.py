@@ -1,0 +1,68 @@
+"""What the links of a run carried: hosts at their switch, each direction as thick as its use."""
+
+from typing import Any
+
+from labkit.kinds import bytes_text
+from labkit.views.figure import Picture
+from labkit.views.sketch import Box, Sketch
+
+LEFT, TOP, PITCH = 24.0, 96.0, 74.0
+BOX, SWITCH = 130.0, 80.0
+THICKEST = 24.0
+FILLS = ("#BFD9EC", "#F6D9B8")  # tints of blue and orange: they differ in lightness, too
+
+
+def traffic(found: Any) -> Picture:
+    """The picture of a `labkit.cluster.Traffic`."""
+    words = "; ".join(
+        f"{name} sent {bytes_text(sent)} and received {bytes_text(received)}"
+        for name in found.sent
+        for sent, received in [found.bytes(name)]
+    )
+    alt = f"Bytes on each link, {found.kind}: {words or 'none'}."
+    return board(found).picture(alt)
+
+
+def board(found: Any) -> Sketch:
+    """Hosts in rows; racks have a switch each, whose uplink leads to the right."""
+    hosts = [f"host {host}" for host in range(len(found.network.rates))]
+    racks = sorted({*found.network.racks})
+    long = 380.0 if len(racks) == 1 else 205.0
+    drawn = Sketch(
+        f"Traffic of {len(hosts)} hosts",
+        TOP + PITCH * len(hosts) + 10,
+        "Upper band: sent by the host. Lower band: received. Thickness: use of the rate.",
+        kind=found.kind,
+    )
+    for number, name in enumerate(hosts):
+        on = [str(rank) for rank, host in enumerate(found.network.hosts) if host == number]
+        top = TOP + PITCH * number
+        label = f"{name}\nrank{'s' * (len(on) > 1)} {', '.join(on)}"
+        drawn.box(LEFT, top, BOX, PITCH - 20, label, size=9)
+        _link(drawn, found, name, LEFT + BOX, top, long)
+    for rack in racks:
+        rows = [row for row, at in enumerate(found.network.racks) if at == rack]
+        top, high = TOP + PITCH * rows[0], PITCH * len(rows) - 20
+        x = LEFT + BOX + long
+        drawn.box(x, top, SWITCH, high, "switch" if len(racks) == 1 else f"rack {rack}", size=9)
+        if len(racks) > 1:
+            _link(drawn, found, f"rack {rack}", x + SWITCH, top + (high - PITCH + 20) / 2, long)
+    if len(racks) > 1:
+        x = LEFT + BOX + 2 * long + SWITCH
+        drawn.box(x, TOP, SWITCH, PITCH * len(hosts) - 20, "switch", size=9)
+    return drawn
+
+
+def _link(drawn: Sketch, found: Any, name: str, x: float, top: float, long: float) -> None:
+    """Two bands: what came from the host or rack, and what went to it; a line if not counted."""
+    if name not in found.sent:
+        middle = top + (PITCH - 20) / 2
+        drawn.line((x, middle), (x + long, middle), dashed=True)
+        drawn.text(x + long / 2, middle - 12, "not counted", size=8.5, align="center")
+        return
+    for way, (share, arrow) in enumerate(zip(found.use(name), "→←", strict=True)):
+        middle = top + (PITCH - 20) * (0.25 + 0.5 * way)
+        band = Box(x, middle - THICKEST * share / 2, long, max(1.6, THICKEST * share))
+        drawn.rectangle(band, FILLS[way], level=1)
+        words = f"{arrow} {bytes_text(found.bytes(name)[way])}, {100 * share:.0f} %"
+        drawn.text(x + long / 2, middle, words, size=8.5, align="center")

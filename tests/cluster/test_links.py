@@ -1,0 +1,305 @@
+"""Hosts and links with a rate that the kernel enforces; what needs none of it comes first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import labkit
+from labkit.cluster.links import Network, Traffic
+from labkit.cluster.network import private_network_refused
+from labkit.collectives import programs
+from labkit.kinds import LabError
+
+needs_links = pytest.mark.skipif(
+    bool(why := private_network_refused()), reason=f"no links here: {why}"
+)
+
+
+def test_ranks_are_put_on_hosts_in_blocks_and_hosts_into_racks():
+    network = Network.of(
+        6, "200 Mbit/s", hosts=4, links={"host 3": "50 Mbit/s"}, racks=2, uplink="20 Mbit/s"
+    )
+    assert network.hosts == (0, 0, 1, 2, 2, 3)
+    assert network.racks == (0, 0, 1, 1)
+    assert [network.class_of(0, other) for other in (1, 2, 3)] == [
+        "inside a host",
+        "between hosts",
+        "between racks",
+    ]
+    assert [8 * network.bandwidth(*pair) for pair in ((0, 2), (4, 5), (0, 3))] == [2e8, 5e7, 2e7]
+    assert len(set(network.addresses)) == 4
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"hosts": 2},
+        {"link": "fast"},
+        {"link": "200 MB/s"},
+        {"link": "1 Gbit/s", "hosts": 5},
+        {"link": "1 Gbit/s", "links": {"host 9": "1 Mbit/s"}},
+        {"link": "1 Gbit/s", "racks": 2},
+        {"link": "1 Gbit/s", "uplink": "1 Gbit/s"},
+        {"link": "1 Gbit/s", "links": "50 Mbit/s"},
+    ],
+)
+def test_what_is_no_network_is_refused(wrong):
+    with pytest.raises(LabError):
+        labkit.cluster(ranks=4, **wrong)
+
+
+def test_traffic_is_the_difference_of_the_counters_and_shows_the_use_of_each_link():
+    network = Network.of(2, "8 Mbit/s")
+    samples = [
+        (5.0 + 0.1 * tick, {"host 0": (10 + 50_000 * tick, 7), "host 1": (0, 0)})
+        for tick in range(11)
+    ]
+    traffic = Traffic.of(network, samples)
+    assert traffic.bytes("host 0") == (500_000, 0)
+    assert traffic.use("host 0") == (pytest.approx(0.5), 0)
+    assert "50 %" in repr(traffic)
+    assert "measured" in repr(traffic)
+
+
+def test_without_links_the_same_cell_runs_and_says_so(capsys):
+    def program(rank):
+        return rank
+
+    with labkit.cluster(ranks=2, network="shared", link="10 Mbit/s") as c:
+        assert c.run(program) == [0, 1]
+        assert "cannot be had" in capsys.readouterr().out
+        assert "not counted" in repr(c.traffic())
+        assert c.traffic().figure().alt
+        with pytest.raises(LabError, match="cannot be had"):
+            c.traffic().bytes("host 0")
+        guess = labkit.calibrate(c).predict("ring_all_reduce", nbytes=1e6)
+    assert guess.kind.name == "modelled"
+    assert guess.low < 8e6 / 0.93e7 < guess.high  # 2 (n - 1) / n of the bytes; 7 % are headers
+
+
+def stream(rank: int, size: int) -> float:
+    """All ranks but the last send to the last; seconds of the last."""
+    comm = labkit.cluster.communicator()
+    last, buffer = comm.Get_size() - 1, np.zeros(size, np.uint8)
+    comm.Barrier()
+    began = time.perf_counter()
+    if rank == last:
+        buffers = [np.empty_like(buffer) for _ in range(last)]
+        for request in [comm.Irecv(buffers[source], source) for source in range(last)]:
+            request.Wait()
+    else:
+        comm.Send(buffer, last)
+    return time.perf_counter() - began
+
+
+@needs_links
+def test_a_rate_is_that_of_the_link_and_shared_by_all_that_use_it():
+    """A lower bound alone: a busy machine may be slower, and no link is faster than its rate."""
+    size = 250_000
+    with labkit.cluster(ranks=3, link="20 Mbit/s") as c:
+        seconds = max(c.run(stream, size))
+        sent = [c.traffic().bytes(f"host {host}")[0] for host in range(2)]
+        into = c.traffic().bytes("host 2")[1]
+    assert seconds > 0.95 * 2 * size / 2.5e6
+    assert all(size < one < 1.15 * size for one in sent)
+    assert 2 * size < into < 1.15 * 2 * size
+
+
+@needs_links
+def test_ranks_of_one_host_do_not_use_its_link_and_find_their_place():
+    def place(rank):
+        names = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GLOO_SOCKET_IFNAME")
+        comm = labkit.cluster.communicator()
+        buffer = np.full(100_000, rank, np.uint8)
+        other = rank ^ 1
+        taken = np.empty_like(buffer)
+        comm.Sendrecv(buffer, other, recvbuf=taken, source=other)
+        return [os.environ[name] for name in names], int(taken[0])
+
+    with labkit.cluster(ranks=4, hosts=2, link="100 Mbit/s") as c:
+        found = c.run(place)
+        traffic = c.traffic()
+    assert [one[0] for one in found] == [[str(r % 2), "2", "eth0"] for r in range(4)]
+    assert [one[1] for one in found] == [1, 0, 3, 2]
+    assert sum(traffic.bytes("host 0")) < 20_000
+
+
+@needs_links
+def test_a_collective_over_links_gives_the_sum_and_the_bytes_of_its_formula():
+    size = 120_000
+
+    def program(rank):
+        buffer = np.arange(size // 4, dtype=np.float32) + rank
+        programs.ring_all_reduce(labkit.cluster.communicator(), buffer)
+        return buffer
+
+    with labkit.cluster(ranks=3, link="200 Mbit/s") as c:
+        results = c.run(program)
+        sent = [c.traffic().bytes(f"host {host}")[0] for host in range(3)]
+    expected = 3 * np.arange(size // 4) + 3
+    assert all(np.array_equal(result, expected) for result in results)
+    formula = 2 * 2 / 3 * size
+    assert all(formula < one < 1.2 * formula for one in sent)
+
+
+@needs_links
+def test_mpi_sends_over_the_links_and_uses_no_shared_memory_between_hosts():
+    pytest.importorskip("mpi4py")
+    size = 200_000
+
+    def program(comm, buffer):
+        comm.Bcast(buffer, root=0)
+
+    inputs = [np.full(size, rank, np.uint8) for rank in range(3)]
+    with labkit.cluster(ranks=3, link="200 Mbit/s") as c:
+        results = c.run_mpi(program, inputs)
+        traffic = c.traffic()
+    assert all(not result.any() for result in results)
+    for host in (1, 2):
+        assert size < traffic.bytes(f"host {host}")[1] < 1.5 * size
+
+
+@needs_links
+def test_an_uplink_carries_what_leaves_a_rack():
+    with labkit.cluster(ranks=4, link="100 Mbit/s", racks=2, uplink="20 Mbit/s") as c:
+        c.run(stream, 100_000)
+        traffic = c.traffic()
+    assert 200_000 < traffic.bytes("rack 0")[0] < 240_000
+    assert 200_000 < traffic.bytes("rack 1")[1] < 240_000
+    assert traffic.bytes("rack 1")[0] < 20_000
+
+
+@needs_links
+def test_framework_programs_find_the_other_hosts():
+    """TF_CONFIG names addresses at which a plain socket of another host answers."""
+
+    def program(rank):
+        import json
+        import socket
+
+        addresses = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"]
+        host, port = addresses[1].split(":")
+        comm = labkit.cluster.communicator()
+        if rank == 1:
+            with socket.create_server((host, int(port))) as server:
+                comm.Barrier()
+                return server.accept()[0].recv(5).decode()
+        comm.Barrier()
+        with socket.create_connection((host, int(port)), timeout=5) as client:
+            client.sendall(b"hello")
+            return client.getsockname()[0]
+
+    with labkit.cluster(ranks=2, link="100 Mbit/s") as c:
+        assert c.run(program, show=False) == ["10.0.0.1", "hello"]
+
+
+@needs_links
+def test_a_cluster_without_links_after_one_with_them_has_the_private_loopback():
+    def host(rank):
+        import socket
+
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            return server.getsockname()[0], os.environ["NCCL_SOCKET_IFNAME"]
+
+    with labkit.cluster(ranks=2, link="100 Mbit/s", keep_warm=True) as c:
+        assert c.run(host) == [("127.0.0.1", "eth0")] * 2
+    with labkit.cluster(ranks=2) as c:
+        assert c.run(host) == [("127.0.0.1", "lo")] * 2
+    labkit.cluster.shutdown()
+
+
+@needs_links
+def test_no_proxy_is_asked_for_a_host(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with labkit.cluster(ranks=2, link="100 Mbit/s") as c:
+        assert c.run(lambda _rank: os.environ.get("http_proxy")) == [None, None]
+
+
+def number(rank):
+    return rank
+
+
+@needs_links
+def test_traffic_is_that_of_the_last_run_of_its_cluster():
+    """A warm fork server counted for other hosts before; what is counted outlives the block."""
+    with labkit.cluster(ranks=3, link="100 Mbit/s", keep_warm=True) as c:
+        c.run(number)
+    assert set(c.traffic().sent) == {"host 0", "host 1", "host 2"}
+    with labkit.cluster(ranks=2, link="100 Mbit/s") as c:
+        with pytest.raises(LabError, match="Nothing is counted yet"):
+            c.traffic()
+        with pytest.raises(LabError, match="each of the 2 ranks"):
+            c.run_mpi(programs.ring_all_reduce, [np.zeros(3)] * 3)
+    labkit.cluster.shutdown()
+
+
+@needs_links
+def test_an_interrupt_while_hosts_are_made_leaves_no_hosts_to_the_next_block(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with labkit.cluster(ranks=2, keep_warm=True) as c, monkeypatch.context() as patch:
+        patch.setattr("labkit.cluster.fork_client.ForkServer.wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            c.engine.make_links(Network.of(2, "100 Mbit/s"))
+    with labkit.cluster(ranks=3) as c:
+        names = c.run(lambda _rank: Path("/proc/self/net/dev").read_text(encoding="ascii"))
+    assert not any("eth0" in text for text in names)
+
+
+@needs_links
+def test_many_hosts_leave_the_machine_its_table_of_neighbours():
+    """It has 1,024 places for all networks together: 33 hosts that ask would need 1,056."""
+    with labkit.cluster(ranks=33, link="1 Gbit/s") as c:
+        assert c.run(number, show=False) == list(range(33))
+        known = c.run(lambda _rank: Path("/proc/net/arp").read_text(encoding="ascii"), show=False)
+    assert all(text.count("0x6") == 32 for text in known)  # complete and permanent
+
+
+KILLED = """
+import os, signal, sys, labkit
+
+def wait(rank):
+    print("at", os.readlink("/proc/self/ns/net"), os.getppid(), flush=True)
+    signal.pause()  # until it is killed
+
+with labkit.cluster(ranks=3, link="10 Mbit/s") as c:
+    run = c.start(wait, show=False)
+    at = [run.wait_for("at", rank).text.split() for rank in range(3)]
+    print(*(words[1] for words in at), flush=True)
+    os.kill(os.getpid() if sys.argv[1] == "kernel" else int(at[0][2]), signal.SIGKILL)
+    run.finish(20)
+"""
+
+
+@needs_links
+@pytest.mark.parametrize("who", ["kernel", "server"])
+def test_no_host_is_left_when_the_kernel_or_the_fork_server_is_killed(who, tmp_path):
+    """Namespaces live by files of the fork server alone: with it, they are gone."""
+
+    def namespaces() -> set[str]:
+        found = set()
+        for link in Path("/proc").glob("[0-9]*/ns/net"):
+            with suppress(OSError):
+                found.add(str(link.readlink()))
+        return found
+
+    program = tmp_path / "program.py"
+    program.write_text(KILLED, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, program, who], capture_output=True, text=True, timeout=60, check=False
+    )
+    hosts = set(done.stdout.split())
+    assert len(hosts) == 3, done.stderr
+    until = time.monotonic() + 20
+    while namespaces() & hosts and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not namespaces() & hosts
