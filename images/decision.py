@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from labkit.choosing.choices import CHOICES
-from labkit.choosing.questions import QUESTIONS
+from labkit.choosing.choices import CHOICES, COMPARED, FASTEST, QUESTIONS
 from labkit.views.decision_tree import tree_board
 from labkit.views.sketch import Sketch
 
+THE_FASTEST = f"the fastest of {', '.join(CHOICES[key].name for key in COMPARED)}"
+
 
 def _end(key: str) -> str:
+    if key == FASTEST:
+        return THE_FASTEST
     return CHOICES[key].name if key in CHOICES else f"ask “{QUESTIONS[key].text}”"
 
 
@@ -18,4 +21,4 @@ ALT = "The decision tree. " + " ".join(
 
 
 def draw() -> Sketch:
-    return tree_board(QUESTIONS, CHOICES)
+    return tree_board(QUESTIONS, CHOICES, COMPARED)

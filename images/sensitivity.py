@@ -22,7 +22,7 @@ KEPT_7B = 32 * activations_per_layer(
 KEPT_70B = 80 * activations_per_layer(
     hidden=8192, heads=64, sequence=4096, micro_batch=1, recompute="full"
 )
-CLUSTER = Machine(80e9, 8, 64, link=450e9, network=50e9)
+LLAMA = {"layers": 80, "hidden": 8192, "heads": 64, "sequence": 4096, "vocabulary": 32_000}
 
 
 class Row(NamedTuple):
@@ -42,13 +42,14 @@ ROWS = (
         lambda x: choose(RESNET, PHOTOS, Machine(40e9, 8, link=235e9), enough=x).choice),
     Row("ResNet-50, 20 unequal PCs", "network", 125e6, 1e7, 1e10, lambda x: f"{bytes_text(x)}/s",
         lambda x: choose(SLOW_RESNET, FEW_PHOTOS,
-                         Machine(8e9, 1, 20, network=x, equal=False)).choice),
+                         Machine(8e9, 1, 20, network=x, slowest=0.5)).choice),
     Row("7 billion, 4 GPUs", "memory of a GPU", 24e9, 8e9, 100e9, bytes_text,
-        lambda x: choose(Model(6.74e9, KEPT_7B, "mixed adam 16", step_seconds=1.5), TEXT,
+        lambda x: choose(Model(6.74e9, KEPT_7B, "mixed adam 16", 1.5, recomputed=True), TEXT,
                          Machine(x, 4, link=31e9, host_memory=64e9)).choice),
-    Row("70 billion, 512 GPUs", "computation of a step", 4.3, 0.5, 100, seconds_text,
-        lambda x: choose(Model(70e9, KEPT_70B, "mixed adam 16", step_seconds=x), TEXT,
-                         CLUSTER).choice),
+    Row("70 billion, 512 GPUs", "network of a machine", 50e9, 1e10, 1e12,
+        lambda x: f"{bytes_text(x)}/s",
+        lambda x: choose(Model(70e9, KEPT_70B, "mixed adam 16", 4.3, LLAMA, recomputed=True), TEXT,
+                         Machine(80e9, 8, 64, link=450e9, network=x)).choice),
 )  # fmt: skip
 
 

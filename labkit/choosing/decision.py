@@ -6,16 +6,22 @@ Mirrored, one machine
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from labkit.arguments import number, whole
-from labkit.choosing.choices import CHOICES, FRAMEWORKS, Choice
-from labkit.choosing.facts import ENOUGH_SECONDS, Data, Facts, Machine, Model
-from labkit.choosing.questions import FIRST, QUESTIONS
-from labkit.kinds import Kind, LabError, bytes_text, modelled, ratio_text, seconds_text
-from labkit.memory.step_memory import USABLE, Footprint
+from labkit.arguments import number, one_of, whole
+from labkit.choosing.choices import CHOICES, COMPARED, FRAMEWORKS, QUESTIONS, Choice
+from labkit.choosing.facts import ENOUGH_SECONDS, WORTH, Data, Facts, Machine, Model
+from labkit.choosing.ways import AS_FAST, CUT, LAST, NEW_PROGRAM, Way, ways
+from labkit.kinds import (
+    Kind,
+    LabError,
+    bytes_text,
+    modelled,
+    seconds_text,
+)
+from labkit.memory.step_memory import CONVENTIONS, USABLE, Footprint
 from labkit.memory.transformer_memory import fullest, transformer
 from labkit.shown import ShownAsTable
 
@@ -24,6 +30,10 @@ if TYPE_CHECKING:
     from labkit.views.table import Table
 
 SHAPE = ("layers", "hidden", "heads", "sequence", "vocabulary")
+KIND = modelled(
+    "byte counts and link speeds, nine tenths of a device's memory taken as usable; "
+    "nothing was timed"
+)
 
 
 def divide(shape: Mapping[str, int], machine: Machine) -> Footprint:
@@ -33,8 +43,7 @@ def divide(shape: Mapping[str, int], machine: Machine) -> Footprint:
     parallelism and selective recomputation.
     """
     ranks = machine.devices * machine.machines
-    if missing := [name for name in SHAPE if name not in shape]:
-        raise LabError(f"The shape of a transformer also needs {', '.join(missing)}.")
+    _check_shape(shape)
     chosen: dict[str, Any] = {"zero": 1, "sequence_parallel": True, "recompute": "selective"}
     for group in (one for one in range(1, ranks + 1) if ranks % one == 0):
         for tensor in range(machine.devices, 0, -1):
@@ -48,26 +57,26 @@ def divide(shape: Mapping[str, int], machine: Machine) -> Footprint:
     raise LabError(f"No tensor × pipeline × data of {ranks:,} devices fits: use more devices.")
 
 
-KIND = modelled(
-    "byte counts and link speeds, nine tenths of a device's memory taken as usable; "
-    "nothing was timed"
-)
+def _check_shape(shape: Mapping[str, int]) -> None:
+    if missing := [name for name in SHAPE if name not in shape]:
+        raise LabError(f"The shape of a transformer also needs {', '.join(missing)}.")
 
 
 @dataclass(frozen=True, repr=False)
 class Decision(ShownAsTable):
-    """The choice, the evidence that led to it, and what spoke against each other choice."""
+    """The choice, the evidence that led to it, and the numbers of every other way."""
 
     taken: Choice
     answers: dict[str, bool]
     reasons: tuple[str, ...]
-    rejected: tuple[tuple[tuple[str, ...], str], ...]
-    """Names of other choices, with the evidence against them."""
-    speedup: tuple[float, float] | None
-    """Over one device with the same batch: without overlap, and if all communication overlaps."""
+    """The evidence of each answer; the last two say why in short."""
+    way: Way | None
+    """The way that was chosen, in numbers."""
+    others: tuple[tuple[str, str], ...]
+    """Why not each other way, and its numbers."""
     expected: str
-    division: Footprint | None
-    """Of a transformer whose layers are divided."""
+    then: Decision | None = None
+    """What follows at each place, or with 16-bit numbers and recomputation."""
     kind: Kind = KIND
 
     @property
@@ -75,99 +84,171 @@ class Decision(ShownAsTable):
         """The name of the choice."""
         return self.taken.name
 
+    @property
+    def speedup(self) -> tuple[float, float] | None:
+        """Over one device with the same batch: without overlap, and if all that can overlaps."""
+        return (self.way.low, self.way.high) if self.way else None
+
     def picture(self) -> Picture:
         """The decision tree with the path that these facts took."""
         from labkit.views.decision_tree import decision_tree
 
-        return decision_tree(QUESTIONS, CHOICES, self.answers)
+        return decision_tree(QUESTIONS, CHOICES, COMPARED, self.answers, self.choice)
 
     def table(self) -> Table:
-        """The choice, its names, and the evidence for and against."""
+        """The choice, its names, the evidence, and all other ways with their times."""
         from labkit.views.table import Table
 
         one, called = self.taken, zip(FRAMEWORKS, self.taken.called, strict=True)
-        divided = self.division and f"{self.division.scheme}: {bytes_text(self.division.total)}"
         rows = [
             ("choice", f"{self.choice}. {one.what}"),
+            *([("then", self.then.choice)] if self.then and self.then.way else []),
             *((f"in {framework}", name or "none") for framework, name in called),
             ("taught in", f"lecture {one.lecture:02d}"),
             ("expected", self.expected),
-            *([("division", f"{divided} on the fullest device")] if divided else []),
             *(("because", reason) for reason in self.reasons),
-            *(("not", f"{'; '.join(names)}. {reason}") for names, reason in self.rejected),
+            *(("not", f"{text}: {why}") for why, text in self.others),
         ]
         return Table((), rows, footer=str(self.kind), prose=True)
 
 
 def choose(
-    model: Model, data: Data, machine: Machine, *, enough: float = ENOUGH_SECONDS
-) -> Decision:
-    """Answer the questions from the first with these facts, and keep the evidence.
+    model: Model, data: Data, machine: Machine, *, trials: int = 1,
+    enough: float = ENOUGH_SECONDS, worth: float = WORTH,
+) -> Decision:  # fmt: skip
+    """Compare all ways by their modelled time, take the fastest, and keep the evidence.
 
-    A training that takes at most `enough` seconds on one device is not distributed.
+    A training that takes at most `enough` seconds on one device is not distributed. `trials` are
+    independent trainings. `worth` is the share of one device that
+    each must be worth on average.
     """
     for value, wanted in ((model, Model), (data, Data), (machine, Machine)):
         if not isinstance(value, wanted):
             raise LabError(f"choose(Model(...), Data(...), Machine(...)) is needed, got {value!r}.")
-    number("examples", data.examples, at_least=1)
-    number("epochs", data.epochs, above=0)
-    number("enough", enough, at_least=0)
-    number("host_memory", machine.host_memory, at_least=0)
+    one_of("convention", model.convention, CONVENTIONS)
+    if model.shape is not None:
+        _check_shape(model.shape)
+    if not machine.mtbf > 0:
+        raise LabError(f"mtbf must be seconds above 0, got {machine.mtbf!r}.")
+    given = {**vars(model), **vars(data), **vars(machine), "trials": trials, "enough": enough,
+             "worth": worth}  # fmt: skip
+    for name in ("batch", "sites", "devices", "machines", "trials"):
+        whole(name, given[name], at_least=1)
+    for name in ("parameters", "examples", "epochs", "device_memory", "link", "network"):
+        number(name, given[name], above=0)
+    for name in ("activation_bytes", "row_bytes", "example_bytes", "host_memory", "enough"):
+        number(name, given[name], at_least=0)
+    for name in ("slowest", "worth"):
+        number(name, given[name], above=0, at_most=1)
+    number("embeddings", model.embeddings, at_least=0, at_most=model.parameters)
     if model.step_seconds is not None:
         number("step_seconds", model.step_seconds, above=0)
-    for name in ("device_memory", "link", "network"):
-        number(name, getattr(machine, name), above=0)
-    for name in ("devices", "machines"):
-        whole(name, getattr(machine, name), at_least=1)
-    whole("sites", data.sites, at_least=1)
-    facts = Facts(model, data, machine, enough)
-    answers, reasons, rejected, key = {}, [], [], FIRST
-    while key in QUESTIONS:
-        question = QUESTIONS[key]
-        answers[key], evidence = question.answer(facts)
+    return _decided(Facts(model, data, machine, trials, enough, worth))
+
+
+def _decided(f: Facts) -> Decision:
+    """Asks the questions of QUESTIONS in turn; each answer has its evidence."""
+    found, answers, reasons, data = ways(f), {}, [], f.data
+    fit = [way for way in found if way.fits and way.key not in LAST]
+    alone = next(way for way in found if way.key in ("one_device", "accumulate"))
+    stale = next((way for way in found if way.key == "parameter_server"), alone)
+    room = f"{bytes_text(f.usable)} of a device are usable"
+
+    def asked(key: str, answer: bool, evidence: str) -> bool:
+        answers[key] = answer
         reasons.append(evidence)
-        key, other = (question.yes, question.no)[:: 1 if answers[key] else -1]
-        rejected.append((tuple(_choices_below(other)), evidence))
-    name = CHOICES[key].name  # "One device" has three ways that lead to it
-    left = ((tuple(one for one in names if one != name), why) for names, why in rejected)
-    against = tuple((tuple(dict.fromkeys(names)), why) for names, why in left if names)
-    divided = model.shape is not None and key in ("hybrid", "tensor", "pipeline")
-    return Decision(
-        CHOICES[key], answers, tuple(reasons), against, *_gain(key, facts),
-        divide(model.shape or {}, machine) if divided else None,
-    )  # fmt: skip
+        return answer
+
+    def decided(way: Way | str, then: Decision | None = None) -> Decision:
+        key, taken = (way, None) if isinstance(way, str) else (way.key, way)
+        expected = taken.text(f) if taken else then.expected if then else "not modelled"
+        others = then.others if then else tuple(
+            (_verdict(f, fit, one, taken), one.text(f)) for one in found if one != taken
+        )  # fmt: skip
+        return Decision(CHOICES[key], answers, tuple(reasons), taken, others, expected, then)
+
+    may = "may" if data.may_leave_site else "may not"
+    evidence = f"Places that hold data: {data.sites:,}; the data {may} be moved."
+    if asked("tied", data.sites > 1 and not data.may_leave_site, evidence):
+        site, sent = _decided(f.at_a_site), f.sizes[0]
+        evidence = (
+            f"At each place: {site.reasons[-1]} A round of all weights sends {bytes_text(sent)} to "
+            f"each place and back: {seconds_text(2 * sent / f.machine.network)}."
+        )
+        fits = asked("site", site.choice != CHOICES["nothing"].name, evidence)
+        return decided("federated" if fits else "nothing", site)
+
+    evidence = f"{alone.name} needs {bytes_text(alone.held)}; {room}."
+    if alone.fits and f.alone is None:
+        evidence = "The time of a step is not known. Measure it on one device (lecture 02)."
+    elif alone.fits and f.alone is not None:
+        limit = seconds_text(f.enough)
+        evidence = f"One device takes {seconds_text(f.alone)}; {limit} would be short enough."
+    if asked("enough", alone.fits and f.alone is not None and f.alone <= f.enough, evidence):
+        return decided(alone)
+
+    least = min((way for way in found if way.key not in LAST), key=lambda way: way.held)
+    evidence = f"{len(fit)} of {len(found)} ways fit. {least.name} needs least: "
+    evidence += f"{bytes_text(least.held)}; {room}."
+    if not asked("fits", bool(fit), evidence):
+        short = f.shortened
+        kept = (bytes_text(one.model.activation_bytes) for one in (f, short))
+        evidence = "An example keeps {} of activations, with 16 bits and recomputation {}."
+        evidence = evidence if short != f else "It has 16-bit numbers and recomputation already."
+        then = _decided(short) if short != f else None
+        able = bool(then and then.way and then.way.key not in LAST)
+        if asked("short", able, evidence.format(*kept)):
+            return decided("shorter", then)
+        divided = next((way for way in ways(short) if way.key == "spatial"), alone)
+        evidence = f"{divided.name} needs {bytes_text(divided.held)}; {room}."
+        if sum(f.sizes) > f.usable * f.machine.devices * f.machine.machines:
+            sizes = (sum(f.sizes), 2 * f.model.parameters, f.model.parameters / 2)
+            lora = " With LoRA the frozen weights take {} in 16 bits, {} in 4."
+            evidence = "The state is {}; {}." + lora * (not f.model.embeddings)
+            state, *frozen = map(bytes_text, sizes)
+            evidence = evidence.format(state, room, *frozen)
+        return decided(divided if asked("pieces", divided.fits, evidence) else "nothing")
+
+    paying = [way for way in fit if _pays(f, fit, way)]
+    fast = (1 - AS_FAST) * max(way.score for way in paying)
+    best = next(way for way in paying if way.score >= fast)
+    evidence = "Communication is not counted. " if f.alone is None else ""
+    evidence += f"{best.name}: {best.gain}."
+    if more := [way for way in fit if way != best]:
+        rival = max(more, key=lambda way: way.middle)
+        evidence += f" {rival.name}: {rival.gain}; {_verdict(f, fit, rival, best)}."
+    if asked("worth", best != alone, evidence):
+        return decided(best)
+    waits = f"{stale.name}: {stale.gain}; a lost worker stops no other, but gradients are stale."
+    waits = waits if stale != alone else "There are no machines that could go on without it."
+    able = stale != alone and stale.fits and _pays(f, fit, stale)
+    return decided(stale if asked("stale", able, waits) else alone)
 
 
-def _gain(key: str, f: Facts) -> tuple[tuple[float, float] | None, str]:
-    """The modelled speed-up of a choice, and the same in words."""
-    if key == "one_device":
-        return (1.0, 1.0), "no speed-up" + (f"; {seconds_text(f.alone)} in all" if f.alone else "")
-    if key == "pipeline":
-        gain = f.devices * f.data.batch / (f.data.batch + f.devices - 1)
-        what = f"one example a micro-batch, {f.data.batch:,} of them, without communication"
-        return (gain, gain), f"{ratio_text(gain)} of one device ({what})"
-    f = f.one_machine if key == "mirrored" else f
-    seconds = {
-        "mirrored": f.all_reduce,
-        "multi_worker": f.all_reduce,
-        "sharded": f.link_seconds(f.sharding_bytes),
-        "parameter_server": f.one_server,
-    }
-    speedup = f.speedup(seconds[key]) if key in seconds else None
-    if speedup is None:
-        return None, "not modelled: measure the time of a step, before and after"
-    low, high = map(ratio_text, speedup)
-    server = "; one server sends and receives for all" if key == "parameter_server" else ""
-    return speedup, (
-        f"{low} of one device without overlap, {high} if all communication overlaps "
-        f"({seconds_text(seconds[key])} per step{server}), each device with a batch of its own"
-    )
+def _worth(fit: Sequence[Way], way: Way) -> float:
+    """What one of its devices is worth, beside one of the fewest that can do it; no overlap."""
+    fewest = min(fit, key=lambda one: (one.devices, -one.low))
+    return way.low / way.devices / (fewest.low / fewest.devices)
 
 
-def _choices_below(key: str) -> Iterator[str]:
-    """The names of all choices that a question leads to; of a choice, its own."""
-    if key in CHOICES:
-        yield CHOICES[key].name
-    else:
-        for after in (QUESTIONS[key].yes, QUESTIONS[key].no):
-            yield from _choices_below(after)
+def _pays(f: Facts, fit: Sequence[Way], way: Way) -> bool:
+    return way.devices == min(one.devices for one in fit) or _worth(fit, way) >= f.worth
+
+
+def _verdict(f: Facts, fit: Sequence[Way], way: Way, chosen: Way | None) -> str:
+    """Why not this one."""
+    if not way.fits:
+        return "too large"
+    if chosen is None or way.key in LAST:
+        return "only where nothing else helps"
+    if not _pays(f, fit, way):
+        alone = min(one.devices for one in fit) == 1
+        return (
+            f"each device is worth {_worth(fit, way):.0%} of one "
+            f"{'alone' if alone else 'of the fewest that can do it'}; {f.worth:.0%} is asked"
+        )
+    if way.middle < (1 - AS_FAST) * chosen.middle:
+        return "slower"
+    if way.key in CUT and way.middle > chosen.middle:
+        return f"not {NEW_PROGRAM:.0%} faster, which a new program must be"
+    return "about as fast, and less simple"

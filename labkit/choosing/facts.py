@@ -6,19 +6,29 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from labkit.choosing.large_systems import checkpoint_interval, goodput
 from labkit.known_hardware import LINKS
-from labkit.memory.step_memory import USABLE, Footprint, footprint
+from labkit.memory.step_memory import CONVENTIONS, USABLE
 
-# A training that is done within an hour needs no second device.
+# Rules of thumb of this course. A training that is done within an hour needs no second device. More
+# devices may cost twice the device-hours of the fewest that can do it.
 ENOUGH_SECONDS = 3600.0
+WORTH = 0.5
+# Full recomputation keeps the input of each of √L groups of layers and one group: 2√L of L layers,
+# a quarter of 64. It computes the forward pass twice: 4 thirds of a step.
+RECOMPUTED, AGAIN = 1 / 4, 4 / 3
+# Assumed: seconds to write a checkpoint, and to start again after a loss.
+WRITE, RESTART = 10.0, 300.0
 
 
 @dataclass(frozen=True)
 class Model:
     """A model and the numbers it trains with; `activation_bytes` are per example.
 
-    `step_seconds` is the time in which one device computes a step, as you measured it. `shape` has
-    the layers, hidden, heads, sequence and vocabulary of a transformer.
+    `step_seconds` is the time in which one device, the fastest, computes a step, as you measured
+    it. `shape` has the layers, hidden, heads, sequence and vocabulary of a transformer;
+    `activation_bytes` may be those of full recomputation (`recomputed`). `embeddings` are the
+    parameters in tables of which an example reads `row_bytes`.
     """
 
     parameters: float
@@ -26,6 +36,9 @@ class Model:
     convention: str = "float32 adam"
     step_seconds: float | None = None
     shape: Mapping[str, int] | None = None
+    recomputed: bool = False
+    embeddings: float = 0
+    row_bytes: float = 0
 
 
 @dataclass(frozen=True)
@@ -45,8 +58,9 @@ class Machine:
     """Devices a machine, their memory in bytes, and the links between them in bytes per second.
 
     `link` joins the devices of one machine; `network` is what a machine sends to others, over all
-    its cards. `equal` says that all devices are alike and stay up. `host_memory` is that of one
-    machine, beside its devices.
+    its cards. `slowest` is the speed of the slowest device as a share of the fastest; the others
+    lie evenly between. A machine is lost every `mtbf` seconds on average. `host_memory` is that of
+    one machine, beside its devices.
     """
 
     device_memory: float
@@ -54,29 +68,48 @@ class Machine:
     machines: int = 1
     link: float = 16e9
     network: float = 1.25e9
-    equal: bool = True
+    slowest: float = 1.0
+    mtbf: float = math.inf
     host_memory: float = 0
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The three together, and the numbers that the questions need."""
+    """The three together, how many trainings there are, and the numbers that ways need."""
 
     model: Model
     data: Data
     machine: Machine
+    trials: int = 1
     enough: float = ENOUGH_SECONDS
+    worth: float = WORTH
 
     @property
-    def one_machine(self) -> Facts:
-        """The same with one of the machines; unchanged if each of them has one device."""
-        alone = self.machine.devices == 1
-        return self if alone else replace(self, machine=replace(self.machine, machines=1))
+    def at_a_site(self) -> Facts:
+        """The same at one of the places that hold data."""
+        sites, data, machine = self.data.sites, self.data, self.machine
+        return replace(
+            self,
+            data=replace(data, examples=max(1, data.examples / sites), sites=1),
+            machine=replace(machine, machines=max(1, machine.machines // sites)),
+        )
 
     @property
-    def devices(self) -> int:
-        """Devices of all machines."""
-        return self.machine.devices * self.machine.machines
+    def shortened(self) -> Facts:
+        """The same with 16-bit numbers and recomputation, as far as it does not have them."""
+        model, kept = self.model, self.model.activation_bytes
+        again = model.convention == "float32 sgd" and model.recomputed  # it has no 16-bit form
+        halved = model.convention.startswith("float32") and not again
+        if not model.recomputed:
+            seconds = model.step_seconds and AGAIN * model.step_seconds
+            model = replace(model, recomputed=True, step_seconds=seconds)
+            if shape := model.shape:
+                kept = min(kept, 4 * shape["layers"] * shape["sequence"] * shape["hidden"])
+            else:
+                kept *= RECOMPUTED
+        convention = model.convention.replace("float32 adam", "mixed adam 16")
+        model = replace(model, activation_bytes=kept * (1 - halved / 2), convention=convention)
+        return replace(self, model=model)
 
     @property
     def usable(self) -> int:
@@ -84,60 +117,37 @@ class Facts:
         return int(USABLE * self.machine.device_memory)
 
     @property
-    def slowest_link(self) -> float:
-        """Bytes per second of the slowest link that a step must cross."""
-        link, network = self.machine.link, self.machine.network
-        return link if self.machine.machines == 1 else min(link, network)
-
-    def step(self, batch: int | None = None) -> Footprint:
-        """The footprint of a data-parallel step with `batch` examples per device."""
-        return footprint(
-            self.model.parameters,
-            batch=self.data.batch if batch is None else batch,
-            activation_bytes=self.model.activation_bytes,
-            example_bytes=self.data.example_bytes,
-            convention=self.model.convention,
-        )
-
-    def sharded(self) -> Footprint:
-        """One example, with the state sharded over all devices."""
-        return self.step(1).sharded(self.devices)
-
-    def layers_split(self) -> Footprint:
-        """As `sharded`, and each layer's activations split inside a machine."""
-        return self.sharded().sharded(self.machine.devices, ("activations",))
-
-    @property
-    def sharding_bytes(self) -> int:
-        """What stage 3 of ZeRO moves per step: weights gathered twice, gradients reduced once."""
-        return 2 * self.step()["weights"] + self.step()["gradients"]
-
-    def link_seconds(self, count: float) -> float:
-        """(n-1)/n of these bytes over the slowest link, without latency."""
-        return (self.devices - 1) / self.devices * count / self.slowest_link
-
-    @property
-    def all_reduce(self) -> float:
-        """Seconds of a ring all-reduce of the gradients, with NCCL's latency of such a link."""
-        name = "PCIe 3 x16" if self.machine.machines == 1 else "Ethernet 25 Gbit/s"
-        latency = LINKS[name].latency or 0.0
-        return 2 * (self.devices - 1) * latency + self.link_seconds(2 * self.step()["gradients"])
-
-    @property
-    def one_server(self) -> float:
-        """Seconds in which one parameter server sends weights to all and gets their gradients."""
-        step = self.step()
-        return self.devices * (step["weights"] + step["gradients"]) / self.slowest_link
+    def sizes(self) -> tuple[float, float, float]:
+        """Bytes of weights, gradients and optimizer; of embeddings only gradients that are read."""
+        weights, gradients, optimizer = CONVENTIONS[self.model.convention]
+        count, dense = self.model.parameters, self.model.parameters - self.model.embeddings
+        return weights * count, gradients * dense, optimizer * count
 
     @property
     def alone(self) -> float | None:
-        """Seconds of the whole training on one device."""
-        steps = math.ceil(self.data.examples / self.data.batch) * self.data.epochs
+        """Seconds of all trainings on one device, as if it had room."""
+        steps = math.ceil(self.data.examples / self.data.batch) * self.data.epochs * self.trials
         return None if self.model.step_seconds is None else steps * self.model.step_seconds
 
-    def speedup(self, communication: float) -> tuple[float, float] | None:
-        """Of all devices with this communication per step: without overlap, and if all overlaps."""
-        if (seconds := self.model.step_seconds) is None:
-            return None
-        work = self.devices * seconds
-        return work / (seconds + communication), work / max(seconds, communication)
+    def ring(self, nbytes: float, machines: int, ranks: int, calls: int = 1) -> float:
+        """Seconds of (n-1)/n of these bytes over the slowest link, with 2(n-1) messages a call.
+
+        An all-reduce has 2 × the gradients; the latency is NCCL's of such a link.
+        """
+        link = self.machine.link if machines == 1 else min(self.machine.link, self.machine.network)
+        name = "PCIe 3 x16" if machines == 1 else "Ethernet 25 Gbit/s"
+        messages = 2 * (ranks - 1) * calls
+        return messages * (LINKS[name].latency or 0.0) + (ranks - 1) / ranks * nbytes / link
+
+    def reduce(self, nbytes: float, machines: int, ranks: int) -> float:
+        """As `ring`; or in a ring inside each machine and one between, if that is faster."""
+        inside = self.ring(nbytes, 1, self.machine.devices)
+        flat, between = (self.ring(nbytes, machines, one) for one in (ranks, machines))
+        return min(flat, inside + between)
+
+    def kept_time(self, machines: int) -> float:
+        """The share of the time that failures and checkpoints leave of synchronous training."""
+        if math.isinf(mtbf := self.machine.mtbf / machines):
+            return 1.0
+        interval = checkpoint_interval(mtbf, WRITE)
+        return max(goodput(interval, mtbf=mtbf, write=WRITE, restart=RESTART).training, 1e-9)

@@ -3,32 +3,67 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from labkit.exercises.judges.answers import function, number, numbers_in, same_as
 from labkit.exercises.task import Task, Unanswered, Wrong
-from labkit.kinds import LabError, bytes_text
+from labkit.kinds import LabError, bytes_text, seconds_text
 
 if TYPE_CHECKING:
     from labkit.choosing import Machine
 
 # A shape, machines, devices of each, their memory: the smallest groups that fit have 1, 8, 8 and
-# 16 devices.
+# 32 devices; in the second 4 would fit into all of the memory, not into nine tenths.
 _LAYOUTS = (
     ({"layers": 24, "hidden": 2048, "heads": 16}, 2, 4, 40e9),
-    ({"layers": 48, "hidden": 6144, "heads": 64}, 1, 8, 80e9),
+    ({"layers": 48, "hidden": 6144, "heads": 64}, 1, 8, 64e9),
     ({"layers": 48, "hidden": 6144, "heads": 64}, 4, 4, 40e9),
     ({"layers": 96, "hidden": 12288, "heads": 96}, 8, 8, 80e9),
 )
 _THRESHOLDS = ((0.487e9, 1e6, 1e12), (3.0, 1.0, 100.0), (1e-4, 1e-9, 1e3), (90.0, 1.0, 100.0))
-REPORT = ("question", "devices", "predicted", "measured", "rounds", "efficiency", "difference",
-          "verdict", "inside", "explanation")  # fmt: skip
+# Compute, bytes, ranks, latency, bandwidth: each tells a wrong count of messages or bytes apart.
+_RULES = (
+    (0.08, 102.4e6, 8, 14e-6, 1.25e9), (0.2, 102.4e6, 8, 14e-6, 1.25e9),
+    (0.12, 102.4e6, 2, 14e-6, 1.25e9), (20e-6, 407_080, 2, 5.7e-6, 16e9),
+    (0.4, 102.4e6, 20, 14e-6, 0.125e9), (1e-3, 4_000, 64, 14e-6, 1e9), (1e-6, 1e9, 1, 14e-6, 1e9),
+    (1.77e-3, 4_000, 64, 14e-6, 1e9),
+)  # fmt: skip
+_ANSWERS = (("one", "other"), (False, True), (True, False), (7, 3))
+REPORT = ("question", "devices", "predicted", "predicted_at", "measured", "measured_at", "rounds",
+          "efficiency", "difference", "verdict", "inside", "explanation")  # fmt: skip
+# What an explanation of a time is about, and a number with its unit.
+_CAUSE = re.compile(
+    "comput|communic|reduc|input|launch|memor|wait|latenc|bandwidth|overhead|core|kernel|cache|"
+    "synchron|bubble|transfer|load|gradient|straggl|network|idle|fixed|optimi|precision|forward|"
+    "backward|decod|disk|python", re.IGNORECASE,
+)  # fmt: skip
+_QUANTITY = re.compile(r"\d\s*(%|×|x\b|[nµm]?s\b|min|h\b|[kMG]?B\b|per ?cent|\w*sec|times|images)")
+# Words of grammar: a list of words has none, and a sentence has others beside them.
+_GRAMMAR = re.compile(
+    "an?d?|are|as|at|be|because|by|can|do(es)?|each|for|from|ha[sv]e?|how|i[fns]|its?|more|my|not|"
+    "of|on(ly)?|or|per|than|th(at|e|is)|to|was|were|wh(at|en|y)|with|will|would|could|should|may|but|"
+    "after|before|between|here|(take|need|cost|make|wait|train|run)s?"
+)
 
 
-def _pays(compute: float, nbytes: float, ranks: int, latency: float, bandwidth: float) -> bool:
-    reduce = 2 * (ranks - 1) * latency + 2 * (ranks - 1) / ranks * nbytes / bandwidth
-    return compute >= reduce
+def _examine_rule(my_rule: Callable[..., Any]) -> None:
+    for compute, nbytes, ranks, latency, bandwidth in _RULES:
+        messages, sent = 2 * (ranks - 1), 2 * (ranks - 1) / ranks * nbytes
+        reduce = messages * latency + sent / bandwidth
+        found = my_rule(compute, nbytes, ranks, latency, bandwidth)
+        if str(found) not in ("True", "False"):
+            raise Wrong(f"It returned {found!r:.80}: return True or False.")
+        if bool(found) != (compute >= reduce):
+            raise Wrong(
+                f"my_rule({compute:g}, {nbytes:g}, {ranks}, {latency:g}, {bandwidth:g}) returned "
+                f"{found}. The all-reduce takes {seconds_text(reduce)}: {messages} messages, and "
+                f"2 (n - 1) / n of the bytes, {bytes_text(sent)}. Computing takes "
+                f"{seconds_text(compute)}: {'less' if compute < reduce else 'more'} than half."
+            )
 
 
 def _largest_batch(parameters: int, per_parameter: int, example: int, memory: int) -> int:
@@ -36,17 +71,19 @@ def _largest_batch(parameters: int, per_parameter: int, example: int, memory: in
 
 
 def _examine_threshold(my_threshold: Callable[..., Any]) -> None:
-    for truth, low, high in _THRESHOLDS:
+    for (truth, low, high), (below, above) in zip(_THRESHOLDS, _ANSWERS, strict=True):
         asked: list[float] = []
 
-        def decide(x: float, at: float = truth, to: Any = asked) -> str:
+        def decide(x: float, at: float = truth, to: Any = asked, both: Any = (below, above)) -> Any:
             to.append(x)
-            return "one" if x < at else "other"
+            return both[bool(x >= at)]
 
         (found,) = numbers_in([my_threshold(decide, low, high)], "a number")
-        what = f"Between {low:g} and {high:g} the answer changes at {truth:g}"
+        what = f"At {truth:g}, between {low:g} and {high:g}, {below!r} becomes {above!r}"
         if not math.isclose(found, truth, rel_tol=0.01):
-            raise Wrong(f"{what}; it returned {found:g}.")
+            why = " Keep the half in which the answer changes, and a step that is a factor."
+            why = " Go on until it is found to 1 %." if 0.5 < found / truth < 2 else why
+            raise Wrong(f"{what}; it returned {found:g}.{why}")
         if len(asked) > 200:
             raise Wrong(f"{what}; it called decide {len(asked)} times. 200 are enough.")
 
@@ -86,9 +123,9 @@ def _layout_fault(layout: Any, model: dict[str, Any], machine: Machine) -> str:
         ))  # fmt: skip
     except LabError as fault:
         return str(fault)
-    if step.total > 0.9 * machine.device_memory:
+    if step.total > (usable := 0.9 * machine.device_memory):
         held = ", ".join(f"{name} {count}" for name, count in parts.items())
-        return f"{held}: {bytes_text(step.total)} on a device do not fit."
+        return f"{held}: {bytes_text(step.total)} do not fit into {bytes_text(usable)}."
     best = choosing.divide(model, machine).model
     fewer = best is not None and len(groups) < best.data
     return "it fits, but a division with more replicas does, too." if fewer else ""
@@ -108,22 +145,55 @@ def _check_report(report: Any) -> None:
 
 def _numbers(report: Mapping[str, Any], *names: str) -> Iterator[float]:
     for name in names:
+        given = getattr(report[name], "guess", report[name])  # a labkit.predict, too
         try:
-            yield float(report[name])
+            found = math.nan if isinstance(given, (str, bool)) else float(given)
         except (TypeError, ValueError):
-            raise Wrong(f"{name} must be a number, not {report[name]!r}.") from None
+            found = math.nan
+        if not math.isfinite(found):
+            raise Wrong(f"{name} must be a number, not {report[name]!r}.")
+        yield found
+
+
+def _moment(report: Mapping[str, Any], name: str) -> float:
+    """Seconds of a time.time(), or of a date and time as ISO 8601 writes them."""
+    given = str(report[name]).strip()
+    with suppress(ValueError):
+        return datetime.fromisoformat(given).timestamp()
+    with suppress(ValueError):
+        if 1e9 < (seconds := float(given)) < math.inf:  # since 2001
+            return seconds
+    raise Wrong(f"{name} must be a time.time() or a moment as 2026-11-24 14:05, not {given!r}.")
+
+
+def _empty(text: Any) -> str:
+    """What a sentence lacks; "" if nothing."""
+    words = re.findall(r"[^\W\d_]{2,}", str(text).casefold())
+    if len({*words}) < 5 or len({*words}) < len(words) / 2:
+        return "must be a sentence of at least five different words"
+    if not 0 < len([*filter(_GRAMMAR.fullmatch, {*words})]) <= len({*words}) - 3:
+        return "must be a sentence in English, not a list of words"
+    return ""
+
+
+def _interval(report: Mapping[str, Any]) -> tuple[float, float, float]:
+    given = report["measured"]
+    if all(hasattr(given, name) for name in ("value", "low", "high")):  # comparison.speedup()
+        given = (given.value, given.low, given.high)
+    try:
+        value, low, high = map(float, given)
+    except (TypeError, ValueError):
+        value = low = high = 0.0
+    if not 0 < low <= value <= high < math.inf:
+        raise Wrong("measured must be (speed-up, low, high), with low ≤ speed-up ≤ high.")
+    return value, low, high
 
 
 def _report_faults(report: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
     from labkit.timing.intervals import least_rounds
     from labkit.timing.verdict import CONFIDENCE, SAME_WITHIN
 
-    try:
-        value, low, high = map(float, report["measured"])
-    except (TypeError, ValueError):
-        value = low = high = 0.0
-    if not 0 < low <= value <= high:
-        raise Wrong("measured must be (speed-up, low, high), with low ≤ speed-up ≤ high.")
+    value, low, high = _interval(report)
     names = "predicted", "devices", "rounds", "efficiency"
     predicted, devices, rounds, efficiency = _numbers(report, *names)
     band = 1 + SAME_WITHIN
@@ -132,14 +202,27 @@ def _report_faults(report: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
     ideal = value / max(devices, 1)
     least = least_rounds(CONFIDENCE)
     yield not predicted > 0, "predicted must be a speed-up above 0."
+    yield (
+        _moment(report, "predicted_at") >= _moment(report, "measured_at"),
+        "The prediction is not older than the measurement: it was not predicted. Predict again, "
+        "then measure again.",
+    )
+    yield devices < 1 or devices % 1 > 0, "devices must be a whole number, 1 or more."
     yield not rounds >= least, f"{rounds:g} rounds are too few for an interval: {least} or more."
+    yield rounds % 1 > 0, "rounds must be a whole number."
     yield (
         not math.isclose(efficiency, ideal, rel_tol=0.02),
-        f"efficiency is speed-up / devices, {ideal:.3g} here.",
+        f"efficiency is speed-up / devices, {ideal:.3g} here, not {efficiency:g}.",
     )
     explained = ["explanation"]
     if isinstance(report["difference"], str):  # another batch or precision: no equal weights
+        text = report["difference"]
         explained.append("difference")
+        yield (
+            len(re.findall(r"\d+(?:\.\d+)?", text)) < 2
+            or not re.search("accura|loss", text, re.IGNORECASE),
+            "difference, as a sentence, needs the accuracy (or the loss) of both programs.",
+        )
     else:
         (difference,) = _numbers(report, "difference")
         yield (
@@ -148,17 +231,25 @@ def _report_faults(report: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
             "why, and the accuracy of both.",
         )
     yield (
-        report["verdict"] != word,
-        f"The interval from {low:g} to {high:g} does not say {report['verdict']!r}.",
+        str(report["verdict"]).strip().casefold() != word,
+        f"The interval from {low:g} to {high:g} does not say {report['verdict']!r}, but {word!r}.",
     )
+    inside = low <= predicted <= high
     yield (
-        report["inside"] != (low <= predicted <= high),
-        "inside says True or False: does the prediction lie in the interval?",
+        str(report["inside"]) != str(inside),
+        f"inside must be True or False: {predicted:g} is{' not' * (not inside)} in the interval "
+        f"from {low:g} to {high:g}.",
     )
     for name in ("question", *explained):
-        yield len(str(report[name]).split()) < 5, f"{name} must be a sentence."
-    for name in explained:
-        yield not any(map(str.isdigit, str(report[name]))), f"{name} needs a number."
+        yield bool(fault := _empty(report[name])), f"{name} {fault}."
+    yield not str(report["question"]).strip().endswith("?"), "question must end with a ?."
+    text = str(report["explanation"])
+    yield bool(re.search("no idea|n[o']t know", text)), "explanation says that you do not know."
+    yield not _QUANTITY.search(text), "explanation needs a number with its unit, such as 31 %."
+    yield (
+        not _CAUSE.search(text),
+        "explanation must name what takes the time: computation, communication, input, …",
+    )
 
 
 TASKS = {
@@ -166,13 +257,7 @@ TASKS = {
         "Write my_rule(compute, nbytes, ranks, latency, bandwidth): True if a device computes for "
         "at least half of the step. The step is compute seconds and then a ring all-reduce of "
         "nbytes of gradients, without overlap.",
-        same_as(
-            _pays,
-            (0.08, 102.4e6, 8, 14e-6, 1.25e9), (0.2, 102.4e6, 8, 14e-6, 1.25e9),
-            (0.12, 102.4e6, 2, 14e-6, 1.25e9), (20e-6, 407_080, 2, 5.7e-6, 16e9),
-            (0.4, 102.4e6, 20, 14e-6, 0.125e9), (1e-3, 4_000, 64, 14e-6, 1e9),
-            (1e-3, 0, 1, 14e-6, 1e9),
-        ),
+        function(_examine_rule),
         ("2 (n - 1) messages, and 2 (n - 1) / n of the bytes.",
          "Half of the step: compute ≥ all-reduce."),
         """
@@ -194,6 +279,18 @@ def my_rule(compute, nbytes, ranks, latency, bandwidth):
             (25_600_000, 16, 90_602_112, 16_000_000_000), (101_770, 16, 4_200, 16_000_000_000),
             (7_500_000_000, 16, 2_000_000_000, 80_000_000_000), (10, 1, 10, 100), (10, 1, 80, 100),
             (10, 1, 81, 100),
+            slips={
+                "A tenth of the memory is not usable.": lambda p, each, example, memory: max(
+                    0, (memory - p * each) // example),
+                "Take nine tenths of all memory.": lambda p, each, example, memory: max(
+                    0, (memory - p * each) * 9 // 10 // example),
+                "The state of the model is missing.": lambda p, each, example, memory: (
+                    memory * 9 // 10 // example),
+                "Return 0 if no example fits.": lambda p, each, example, memory: (
+                    (memory * 9 // 10 - p * each) // example),
+                "Round down: a part of an example does not fit.": lambda p, each, example, memory:
+                    max(0, (memory * 9 / 10 - p * each) / example),
+            },
         ),
         ("What is left for examples, after the state?", "// rounds down; max(0, …) ends at 0."),
         """
@@ -207,7 +304,11 @@ def my_largest_batch(parameters, per_parameter, example, memory):
         "6.74 billion parameters, sharded over four devices of 24 GB (nine tenths usable). One "
         "example has 0.54 GB of activations on each. At most how many bytes of state per "
         "parameter fit?",
-        number(12.5, "", within=0.005),
+        number(12.5, "", within=0.005, slips={
+            13.92: "Nine tenths of the memory are usable.", 14.24: "Nine tenths are usable.",
+            12.82: "The activations of one example need room, too.",
+            3.12: "Four devices share the state.",
+        }),
         ("How many bytes are left on a device for its quarter of the state?",
          "(21.6 - 0.54) GB × 4 / 6.74 billion."),
         """
@@ -277,19 +378,22 @@ def my_layout(model, machines, per_machine, device_memory):
     "27.report": Task(
         f"Fill in the report: a dict with {', '.join(REPORT)}. measured is (speed-up, low, high), "
         'verdict "faster", "slower", "same" or "cannot tell" as labkit.compare says it, inside '
-        "True or False; difference is that of the weights, or a sentence if they cannot be equal.",
+        "True or False; difference is that of the weights, or a sentence if they cannot be equal. "
+        "predicted_at and measured_at are the moments, of time.time() or as 2026-11-24 14:05.",
         _check_report,
         ("A verdict needs an interval that does not contain 1.",
          "efficiency is the speed-up divided by the devices."),
         """
 report = {
     "question": "Do two replicas train the dense model faster than one?",
-    "devices": 2, "predicted": 1.8, "measured": (0.84, 0.80, 0.88), "rounds": 10,
+    "devices": 2, "predicted": 1.8, "predicted_at": "2026-11-24 14:05",
+    "measured": (0.84, 0.80, 0.88), "measured_at": "2026-11-24 14:20", "rounds": 10,
     "efficiency": 0.42, "difference": 1.2e-7, "verdict": "slower", "inside": False,
     "explanation": "The gradient reduction takes 40 % of the step; I expected 5 %.",
 }
 """,
         "The numbers and the words agree with each other. Whether the question is good and the "
         "explanation right, a reader must judge.",
+        difficulty=2,
     ),
 }  # fmt: skip
