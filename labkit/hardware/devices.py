@@ -113,6 +113,9 @@ def one_core_each(count: int, cores: int) -> bool:
     return bool(threads.get_intra_op_parallelism_threads() == 1)
 
 
+DEFAULT_REDUCTION = "collective operations"  # of MirroredStrategy, if it is given no other
+
+
 def make_strategy(devices: Sequence[str], reduction: str) -> Any:
     """TensorFlow's strategy over these devices."""
     tf = import_tensorflow()
@@ -124,6 +127,7 @@ def make_strategy(devices: Sequence[str], reduction: str) -> Any:
         "nccl": tf.distribute.NcclAllReduce,
         "hierarchical copy": tf.distribute.HierarchicalCopyAllReduce,
         "reduction to one device": tf.distribute.ReductionToOneDevice,
+        DEFAULT_REDUCTION: lambda: None,
     }
     return tf.distribute.MirroredStrategy(list(devices), cross_device_ops=operations[reduction]())
 

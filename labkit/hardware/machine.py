@@ -6,6 +6,7 @@ cores starts too many threads. Quotas are read from cgroup version 2, parent gro
 
 import os
 import platform
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -143,6 +144,17 @@ def core_times() -> dict[int, tuple[float, float]]:
         total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         found[core] = (total - idle, total)
     return found
+
+
+def busy(seconds: float) -> float:
+    """The share of all cores that work, from 0 to 1, while this thread sleeps so long."""
+    before = core_times()
+    time.sleep(seconds)
+    working, passed = 0.0, 0.0
+    for core, (work, total) in core_times().items():
+        working += work - before[core][0]
+        passed += total - before[core][1]
+    return working / passed if passed else 0.0
 
 
 def process_memory(pid: int) -> int | None:

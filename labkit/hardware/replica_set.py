@@ -2,7 +2,7 @@
 
 >>> two = labkit.replicas(2)                              # doctest: +SKIP
 >>> print(two)                                            # doctest: +SKIP
-2 logical CPUs with one core each: /cpu:0, /cpu:1. Gradients are added by ...
+2 logical CPUs with one core each: /cpu:0, /cpu:1. strategy() adds gradients by ...
 >>> strategy = two.strategy()                             # doctest: +SKIP
 """
 
@@ -41,16 +41,22 @@ class Replicas:
         return len(self.devices)
 
     def strategy(self, reduction: str | None = None) -> Any:
-        """TensorFlow's strategy over these replicas; `reduction` is one of `reductions()`."""
+        """TensorFlow's strategy over these replicas; `reduction` is one of `reductions()`.
+
+        Or it is "collective operations", the default of MirroredStrategy: NCCL between whole GPUs,
+        otherwise a ring. There all groups of a process must have one size: a group of four after a
+        group of two fails, so it is not among those that labkit chooses from.
+        """
         options = self.reductions()
+        if self.count > 1:
+            options += (tf_devices.DEFAULT_REDUCTION,)
         chosen = one_of(f"reduction for {self.summary}", reduction or options[0], options)
         return tf_devices.make_strategy(self.devices, chosen)
 
     def reductions(self) -> tuple[str, ...]:
         """The ways of adding up gradients that work on these replicas, the best first.
 
-        NCCL needs a whole GPU for each replica. TensorFlow's own choice on CPUs, the collective
-        operations, is left out: after a group of two, a group of four in the same process fails.
+        NCCL needs a whole GPU for each replica.
         """
         if self.count == 1:
             return ("none",)
@@ -63,7 +69,7 @@ class Replicas:
         return self.summary
 
     def __str__(self) -> str:
-        added = f" Gradients are added by {self.reductions()[0]}." if self.count > 1 else ""
+        added = f" strategy() adds gradients by {self.reductions()[0]}." if self.count > 1 else ""
         return f"{self.summary}: {', '.join(self.devices)}.{added} {self.expectation}"
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:

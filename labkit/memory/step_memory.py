@@ -118,7 +118,8 @@ def footprint(
     """What each of `data` replicas holds when training is data parallel: the model, its own batch.
 
     `zero` shards the optimizer's state (1), the gradients too (2), the weights too (3). With
-    `layers` equal layers, stage 3 also holds the one that it has gathered; the paper leaves it out.
+    `layers` equal layers, stage 3 also holds the one that it has gathered, in the backward pass
+    with its gradient before that is reduced; the paper leaves both out.
     `batch` counts the examples of one replica; `activation_bytes` and `example_bytes` are per
     example. A single device is the same thing with one replica.
     """
@@ -138,8 +139,8 @@ def footprint(
         for name, each in (("activations", activation), ("data", example))
     ]
     if zero == 3 and data > 1 and layers is not None:
-        layer = -(-state[0] * count // whole("layers", layers, at_least=1))
-        parts.append(Part("gathered layer", layer, f"all weights / {layers} layers"))
+        layer = -(-sum(state[:2]) * count // whole("layers", layers, at_least=1))
+        parts.append(Part("gathered layer", layer, f"weights and gradients / {layers} layers"))
     per_parameter = " + ".join(map(str, state))
     kind = modelled(f"{per_parameter} bytes per parameter, activations and inputs per example")
     step = Footprint("data parallel", convention, count, tuple(parts), kind)

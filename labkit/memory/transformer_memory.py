@@ -48,8 +48,8 @@ def _footprint(model: Transformer) -> Footprint:
          f"{bytes_text(kept)} × {held}"),
         ("embedding and head", model.end_activations, "dropout masks, inputs, logits"),
         ("recomputed layer", model.layer_activations("none") - kept, "during its backward pass"),
-        ("gathered layer", sizes[0] * max(model.layer, model.words) * gathered,
-         "weights of the largest layer, not sharded"),
+        ("gathered layer", sum(sizes[:2]) * max(model.layer, model.words) * gathered,
+         "weights and gradient of the largest layer, not sharded"),
     ]  # fmt: skip
     parts = tuple(Part(*one) for one in found if one[0] in (*STATE, "activations") or one[1])
     kind = modelled("Narayanan et al. 2021 (parameters), Korthikanti et al. 2022 (activations)")

@@ -31,48 +31,78 @@ class Rank:
 def one_step(
     comm: Any, schedule: Schedule, layers: list[Any], inputs: Array, targets: Array
 ) -> Rank:
-    """Each piece of this rank's row: receive what it needs, compute, send what it makes.
+    """Each piece of this rank's row: receive what it needs, compute, send what it makes."""
+    step, spans = Step(comm, schedule, layers, inputs, targets), []
+    for kind, m, *chunks in schedule.rows[comm.Get_rank()]:
+        chunk = chunks[0] if chunks else 0
+        taken = step.receive(kind, m, chunk)
+        began = time.monotonic()
+        made = step.compute(kind, m, chunk, taken)
+        spans.append((began, time.monotonic()))
+        step.send(kind, m, chunk, made)
+    for send in step.sends:
+        send.Wait()
+    return Rank(step.held / schedule.chunks, spans, [step.loss])
+
+
+class Step:
+    """One step of one rank: what it keeps, and what it has sent.
 
     Sends are nonblocking: with blocking ones, two neighbours that send at the same time deadlock.
     """
-    import numpy as np
 
-    rank, ranks, size = comm.Get_rank(), comm.Get_size(), schedule.microbatches
-    before, after, last = (rank - 1) % ranks, (rank + 1) % ranks, ranks * schedule.chunks - 1
-    kept: dict[tuple[int, int], Any] = {}  # what a micro-batch needs until its B, or its W
-    sends, spans, held, loss = [], [], 0, 0.0
-    for kind, m, *chunks in schedule.rows[rank]:
-        chunk = chunks[0] if chunks else 0
-        stage, layer = chunk * ranks + rank, layers[chunk]
-        tag = 2 * (stage * size + m)  # of activations for this piece; odd ones are of gradients
-        received = np.empty_like(inputs[m])
+    def __init__(
+        self, comm: Any, schedule: Schedule, layers: list[Any], inputs: Array, targets: Array
+    ) -> None:
+        self.comm, self.schedule, self.layers = comm, schedule, layers
+        self.inputs, self.targets = inputs, targets
+        self.rank, self.ranks = comm.Get_rank(), comm.Get_size()
+        self.last = self.ranks * schedule.chunks - 1
+        self.kept: dict[tuple[int, int], Any] = {}  # what a micro-batch needs until its B, or W
+        self.sends: list[Any] = []
+        self.held, self.loss = 0, 0.0
+
+    def receive(self, kind: str, m: int, chunk: int) -> Array:
+        """The input of an F, or the gradient for a B, from the stage that made it."""
+        stage, taken = chunk * self.ranks + self.rank, self.inputs[m].copy()
         if kind == "F" and stage > 0:
-            comm.Recv(received, source=before, tag=tag)
-        elif kind == "B" and stage < last:
-            comm.Recv(received, source=after, tag=tag + 1)
-        began = time.monotonic()
+            self.comm.Recv(taken, source=(self.rank - 1) % self.ranks, tag=self._tag(stage, m))
+        elif kind == "B" and stage < self.last:
+            self.comm.Recv(taken, source=(self.rank + 1) % self.ranks, tag=self._tag(stage, m) + 1)
+        return taken
+
+    def compute(self, kind: str, m: int, chunk: int, taken: Array) -> Array:
+        """F, B or W of a micro-batch: the activations, or the gradient, that it makes."""
+        layer, made = self.layers[chunk], taken
         if kind == "F":
-            x = received if stage > 0 else inputs[m]
-            y = layer.forward(x)
-            kept[m, chunk] = x, y
-            held = max(held, len(kept))
+            made = layer.forward(taken)
+            self.kept[m, chunk] = taken, made
+            self.held = max(self.held, len(self.kept))
         elif kind == "B":
-            x, y = kept[m, chunk]
-            if stage == last:  # the loss: the mean of squares over the whole batch
-                received[:] = 2 * (y - targets[m]) / targets.size
-                loss += float(((y - targets[m]) ** 2 / targets.size).sum())
-            dx, deltas = layer.backward(y, received)
-            kept[m, chunk] = x, deltas
-        if kind == "W" or (kind == "B" and not schedule.has_weights):
-            layer.weight_gradient(*kept.pop((m, chunk)))
-        spans.append((began, time.monotonic()))
-        if kind == "F" and stage < last:
-            sends.append(comm.Isend(y, dest=after, tag=tag + 2 * size))
+            x, y = self.kept[m, chunk]
+            if chunk * self.ranks + self.rank == self.last:  # the loss: the mean of squares
+                error = y - self.targets[m]
+                taken = 2 * error / self.targets.size
+                self.loss += float((error**2 / self.targets.size).sum())
+            made, deltas = layer.backward(y, taken)
+            self.kept[m, chunk] = x, deltas
+        if kind == "W" or (kind == "B" and not self.schedule.has_weights):
+            layer.weight_gradient(*self.kept.pop((m, chunk)))
+        return made
+
+    def send(self, kind: str, m: int, chunk: int, made: Array) -> None:
+        """Activations go to the next stage, gradients to the one before."""
+        stage = chunk * self.ranks + self.rank
+        if kind == "F" and stage < self.last:
+            after, tag = (self.rank + 1) % self.ranks, self._tag(stage + 1, m)
+            self.sends.append(self.comm.Isend(made, dest=after, tag=tag))
         elif kind == "B" and stage > 0:
-            sends.append(comm.Isend(dx, dest=before, tag=tag + 1 - 2 * size))
-    for send in sends:
-        send.Wait()
-    return Rank(held / schedule.chunks, spans, [loss])
+            before, tag = (self.rank - 1) % self.ranks, self._tag(stage - 1, m) + 1
+            self.sends.append(self.comm.Isend(made, dest=before, tag=tag))
+
+    def _tag(self, stage: int, m: int) -> int:
+        """Of the activations for this piece; that of its gradient is one more."""
+        return 2 * (stage * self.schedule.microbatches + m)
 
 
 @cache

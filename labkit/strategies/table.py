@@ -299,7 +299,7 @@ CASES = (
             (2, "model.train_step", own_loop), (2, "model.fit", fit),
         )
     ),
-    Case("ParameterServer", SERVED, "one step", join, IN_TURN, ROLES),
+    Case("ParameterServer", f"{SERVED}, in turn", "one step", join, IN_TURN, ROLES),
     Case("ParameterServer", f"{SERVED}, asynchronous", "one step", join, asynchronous, ROLES,
          serial=False),
     Case("ParameterServer", SERVED, "model.fit", parameter_server, fit, ROLES),

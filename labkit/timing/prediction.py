@@ -71,13 +71,13 @@ class Outcome:
 
     def __str__(self) -> str:
         guess, unit = self.prediction.guess, self.prediction.unit
+        if guess is None:  # without the result, which would spoil the guess
+            return "Write your guess first, then run again."
         found = f"nothing was {self.verb}"
         if math.isfinite(self.value):
             found = f"{self.verb} {quantity_text(self.value, unit)}"
             if self.interval:
                 found += f" ({span_text(*self.interval, unit)})"
-        if guess is None:
-            return f"{found[0].upper()}{found[1:]}. Write your guess first, then run again."
         text = f"You guessed {quantity_text(guess, unit)}; {found}"
         if self.interval and self.interval[0] <= guess <= self.interval[1]:
             return f"{text}: your guess lies inside the interval."

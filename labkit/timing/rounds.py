@@ -13,11 +13,13 @@ from statistics import median
 from typing import Any
 
 from labkit.arguments import number, one_of, whole
-from labkit.hardware import machine_text
+from labkit.hardware import machine, machine_text
 from labkit.kinds import LabError, measured, seconds_text
 from labkit.progress import ProgressLine
 from labkit.timing import clock
 from labkit.timing.results import Scaling, Timed, Timings
+
+LOOK, BUSY = 0.05, 0.25  # seconds before the first call; the share of all cores
 
 Work = Callable[[], object]
 
@@ -138,7 +140,7 @@ def _time(
     most = _most_rounds() or max(rounds, warmup)
     rounds, warmup = min(rounds, most), min(warmup, most)
     end = clock.now() + number("time_limit", time_limit, above=0)
-    load, draw, names = os.getloadavg()[0], random.Random(seed), list(works)
+    load, draw, names = machine.busy(LOOK), random.Random(seed), list(works)
     before: dict[str, list[float]] = {name: [] for name in names}  # first call and warm-up
     samples: dict[str, list[float]] = {name: [] for name in names}
     stopped, progress = "", ProgressLine()
@@ -176,15 +178,15 @@ def _time(
 
 def _notes(samples: Mapping[str, Sequence[float]], load: float) -> list[str]:
     """What spoils a measurement."""
-    notes, cores = [], os.cpu_count() or 1
+    notes = []
     if short := [name for name, seconds in samples.items() if median(seconds) < 20e-6]:
         called = ", ".join(map(repr, short))
         notes.append(
             f"A call of {called} costs little more than the clock itself: put a loop into it."
         )
-    if load > 0.5 * cores:
+    if load > BUSY:
         notes.append(
-            f"The machine was busy at the start (load {load:.1f} on {cores} cores). "
+            f"The machine was busy before the start ({100 * load:.0f} % of its cores). "
             "Stop other programs for narrower intervals."
         )
     return notes

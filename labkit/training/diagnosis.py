@@ -26,7 +26,8 @@ from labkit.kinds import LabError
 CLOCK = r"(?:\w+\.)*(process_time|time|perf_counter|monotonic)\(\)"
 TIMED, EVALUATION = f"{CLOCK} - {CLOCK}", r"\b(evaluate|predict)\(|\bvalidation_\w+="
 LOSS = r"(?i)\b((sparse_?)?categorical|binary)_?crossentropy\b"
-SCALED = "(?i)compute_average_loss|scale_loss|global|num_replicas"
+SCALED = r"(?i)compute_average_loss|global\w*(batch|size)|\bglobal\b(?! \w)|num_replicas"
+TRAINS, TRAINED = ("fit", "train_on_batch"), r"\.(fit|train_on_batch)\("
 IMAGES, CONVERTED = r"\bx_|load_data|datasets\.", "astype|cast|float32"
 
 # Of each defect what it does, and how to fix it.
@@ -139,6 +140,11 @@ def diagnose(code: Any = "", *, model: Any = None) -> Diagnosis:
     if not code and model is None:
         raise LabError("Nothing to diagnose: give code or model=, such as diagnose(In[3]).")
     program = Program(_text(code))
+    # A blank, a text and a `pass` are no program yet.
+    lines = [n for n in program.nodes if isinstance(n, ast.stmt) and not hasattr(n, "body")]
+    blank = (ast.Constant, ast.Pass)
+    if model is None and all(isinstance(getattr(n, "value", n), blank) for n in lines):
+        raise LabError("Nothing to diagnose: there is only a `...`. Write your program first.")
     # The defect, where it is, and what is written there.
     found = [(name, f"line {n.lineno}", program.line(n)) for name, n in program.defects()]
     if model is not None:
@@ -243,9 +249,9 @@ class Program:
                 start, stop = self.value(node.right), self.value(node.left)
                 if clock[2] in ("process_time", "time"):
                     yield "clock", start
-                calls = self.calls("fit", "evaluate", "predict", *self.functions)
+                calls = self.calls(*TRAINS, "evaluate", "predict", *self.functions)
                 timed = [call for call in calls if start.lineno < call.lineno <= stop.lineno]
-                trains = not set(timed).isdisjoint(self.calls("fit"))
+                trains = not set(timed).isdisjoint(self.calls(*TRAINS))
                 for call in timed:
                     made = self._made(call)
                     # A loop that repeats this without making the model again warms it up.
@@ -257,12 +263,27 @@ class Program:
 
     def _made(self, call: ast.Call) -> int:
         """The line that made or compiled what is called here; 0 if it was called since then."""
-        name, fit, _ = re.escape(ast.unparse(call.func)).partition(r"\.fit")
-        made = rf"{name}(\.compile| = [\w.]+)\(" if fit else rf"@tf\.function.*\ndef {name}\("
-        for node in reversed([node for node in self.nodes if node.lineno < call.lineno]):
-            if re.match(rf"{made}|{name}{fit}\(", text := ast.unparse(node)):
-                return int(node.lineno) if re.match(made, text) else 0
+        name, _, method = re.escape(ast.unparse(call.func)).rpartition(r"\.")
+        trains = method in TRAINS
+        made = rf"{name}(\.compile| = [\w.]+)\(" if trains else rf"@tf\.function.*\ndef {method}\("
+        used = rf"{name}{TRAINED}" if trains else rf"{method}\("
+        for node in reversed([node for node in self.nodes if node.end_lineno < call.lineno]):
+            if re.match(made, text := ast.unparse(node)):
+                return int(node.lineno)
+            if re.match(used, text) or (trains and self._helps(node, name)):
+                return 0
         return 0
+
+    def _helps(self, node: Any, model: str) -> bool:
+        """Whether this loop or function trains the model: by its name, or given to it."""
+        if not isinstance(node, (ast.Call, ast.For)):
+            return False
+        text = ast.unparse(node)
+        name = "" if isinstance(node, ast.For) else ast.unparse(node.func).rpartition(".")[2]
+        body = ast.unparse(self.functions[name]) if name in self.functions else text * (not name)
+        given = name != "print" and re.search(rf"[(=,] ?{model}[,)]", text.partition("\n")[0])
+        trained = re.search(rf"{TRAINED}|GradientTape", body) or not body
+        return bool((given and trained) or re.search(rf"\b{model}{TRAINED}", body))
 
     def _runs(self) -> Iterator[tuple[str, Any]]:
         """Batch and shuffling of the models that are compared."""
@@ -272,8 +293,12 @@ class Program:
             where = next((call for call in self.calls("batch") if self.text(call) in text), fit)
             if sizes := re.findall(r"\bbatch(?:\(|_size=)([^,()]+)", text) or ["32"] * arrays:
                 runs[ast.unparse(fit.func)] = (sizes[-1], arrays or ".shuffle(" in text, where)
+        # A batch may differ on purpose: where weak scaling or, on the same devices, it is compared.
+        scopes = [n for n in self.nodes if isinstance(n, ast.With) and "scope" in ast.unparse(n)]
+        inside = {ast.unparse(n) for scope in scopes for n in ast.walk(scope) if hasattr(n, "ctx")}
+        same = not scopes or inside.issuperset(name.rpartition(".")[0] for name in runs)
         for (one, mixed, _), (two, also_mixed, where) in pairwise(runs.values()):
-            if one != two and "weak" not in self.source.lower():  # scaling: they differ on purpose
+            if one != two and not same and "weak" not in self.source.lower():
                 yield "batch", where
             if mixed != also_mixed:
                 yield "shuffle", where
@@ -290,9 +315,14 @@ class Program:
                 yield "loss", given
         for name, step in self.functions.items():
             body = ast.unparse(step)
-            if "GradientTape" in body and re.search(rf"\brun\(\s*{name}\b", self.source):
-                # The step itself, and the functions that it calls.
-                parts = [f for f in self.functions.values() if re.search(rf"\b{f.name}\(", body)]
+            run = " ".join(map(ast.unparse, self.calls("run")))
+            if "GradientTape" in body and re.search(rf"\b{name}\b", run):
+                # The step itself, and the functions that it calls. Behind an all-reduce of its own
+                # a step divides gradients for another reason: then the loss alone is looked at.
+                others = [f for f in self.functions.values() if f is not step]
+                parts: list[ast.stmt] = [f for f in others if re.search(rf"\b{f.name}\(", body)]
+                tapes = [node for node in ast.walk(step) if isinstance(node, ast.With)]
+                parts += tapes if "all_reduce(" in body else [step]
                 text = " ".join(self.text(part) + ast.unparse(part) for part in parts)
                 # The gradients of a parameter server's workers are applied one by one, not summed.
                 if not (re.search(SCALED, text) or self.calls("ParameterServerStrategy")):

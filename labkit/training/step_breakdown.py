@@ -1,6 +1,7 @@
 """Where the time of a step goes: the step with and without its parts, timed in turn.
 
-    compute             the same images in every step, each replica on its own: measured
+    compute, overhead   the same images in every step, each replica on its own: measured. It also
+                        holds the start of kernels, and waiting for shared cores and memory
     input               fresh images in every step, less the same images in every step
     gradient reduction  gradients summed over the replicas, less each replica on its own
 
@@ -58,7 +59,7 @@ class Part:
 
 @dataclass(frozen=True)
 class StepTime:
-    """The parts of one step: compute, input and gradient reduction."""
+    """The parts of one step: compute with overhead, input and gradient reduction."""
 
     replicas: int
     global_batch: int
@@ -89,7 +90,7 @@ def step_time(replicas: int, global_batch: int, seconds: Mapping[str, Sequence[f
     # What remains of the step, so that the parts add up to it: what is not measurable is here.
     rest = shift(seconds["step"], CONFIDENCE).value - fresh.seconds - reduction.seconds
     found = shift(seconds["compute"], CONFIDENCE)
-    compute = Part("compute", rest, min(found.low, rest), max(found.high, rest))
+    compute = Part("compute, overhead", rest, min(found.low, rest), max(found.high, rest))
     return StepTime(replicas, global_batch, (compute, fresh, reduction))
 
 

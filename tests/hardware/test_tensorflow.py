@@ -29,12 +29,13 @@ PARTS = (
 
         return [v.numpy().tolist() for v in strategy.experimental_local_results(run())]
 
-    # Groups of two, four and two again in one process: collectives would fail.
+    # Groups of two, four and two again in one process: collective operations would fail.
     for group in (two, four, two):
         for reduction in group.reductions():
             strategy = group.strategy(reduction)
             assert isinstance(strategy, tf.distribute.MirroredStrategy)
             assert added(strategy) == [[float(group.count)] * 2] * group.count
+    assert added(two.strategy("collective operations")) == [[2.0, 2.0]] * 2
     assert isinstance(one.strategy(), tf.distribute.OneDeviceStrategy)
     assert added(one.strategy()) == [[1.0, 1.0]]
     """,

@@ -57,8 +57,9 @@ def test_sharding_takes_what_the_zero_paper_prints(case):
 
 def test_stage_3_holds_the_layer_that_it_gathered_where_the_layers_are_known():
     whole = {"parameters": 7.5e9, "convention": "mixed adam 16", "data": 64, "zero": 3}
-    assert footprint(**whole, layers=30)["gathered layer"] == 2 * 7.5e9 / 30
-    assert footprint(**whole, layers=30).total == footprint(**whole).total + 2 * 7.5e9 / 30
+    layer = (2 + 2) * 7.5e9 / 30  # its weights, and its gradient before that is reduced
+    assert footprint(**whole, layers=30)["gathered layer"] == layer
+    assert footprint(**whole, layers=30).total == footprint(**whole).total + layer
     one = {**whole, "data": 1}
     assert footprint(**one, layers=30).total == footprint(**one).total  # it gathers nothing
 

@@ -92,6 +92,10 @@ def loop(loss, reduction=", reduction=None"):
     return LOOP.format(loss=loss, reduction=reduction)
 
 
+CLIPPED = """    gradients = tf.distribute.get_replica_context().all_reduce("sum", gradients)
+    gradients, _ = tf.clip_by_global_norm(gradients, 1.0)
+    gradients = [one / strategy.num_replicas_in_sync for one in gradients]
+    optimizer"""
 LOGITS, SOFTMAX = "keras.layers.Dense(10)", "keras.layers.Dense(10, activation='softmax')"
 FROM_LOGITS = "keras.losses.CategoricalCrossentropy(from_logits=True)"
 
@@ -114,6 +118,8 @@ WRONG = [
     ("loss", classifier(SOFTMAX, FROM_LOGITS)),
     ("loss", classifier("keras.layers.Dense(10, tf.nn.softmax)", FROM_LOGITS)),
     ("loss", classifier(LOGITS, "keras.losses.categorical_crossentropy")),
+    ("first epoch", BUILD + COMPILE + START + "for a, b in ds:\n    model.train_on_batch(a, b)\n" + STOP),
+    ("first epoch", "def show(m):\n    m.summary()\n" + BUILD + COMPILE + "show(model)\n" + START + WARM + STOP),
     ("batch", TWO + "one.fit(x, y, batch_size=BATCH)\ntwo.fit(x, y, batch_size=2 * BATCH)"),
     ("batch", TWO + DATA + ".shuffle(5000).batch(64)\none.fit(x, y)\ntwo.fit(ds)"),
     ("shuffle", TWO + DATA + ".cache().batch(32)\none.fit(x, y)\ntwo.fit(ds)"),
@@ -127,6 +133,10 @@ WRONG = [
     ("unscaled loss", loop("tf.reduce_mean(losses)")),
     ("unscaled loss", loop("tf.reduce_sum(losses) / 64")),
     ("unscaled loss", loop("tf.reduce_sum(losses) / images.shape[0]")),
+    ("unscaled loss", loop("tf.reduce_mean(losses)").replace("run(step, ", "run(fn=step, ")),
+    ("unscaled loss", loop("tf.reduce_mean(losses)").replace("run(step, ", "run(tf.function(step), ")),
+    ("unscaled loss", loop("tf.reduce_mean(losses)").replace("    optimizer", CLIPPED)),
+    ("unscaled loss", loop("optimizer.scale_loss(tf.reduce_mean(losses))")),
 ]  # fmt: skip
 
 RIGHT = [
@@ -156,6 +166,16 @@ RIGHT = [
     loop("tf.nn.compute_average_loss(losses, global_batch_size=GLOBAL_BATCH)"),
     loop("tf.reduce_sum(losses) / GLOBAL_BATCH"),
     loop("losses / strategy.num_replicas_in_sync", ""),
+    loop("tf.reduce_sum(losses) / GLOBAL_BATCH").replace("    optimizer", CLIPPED),
+    loop("tf.reduce_mean(losses)").replace(
+        "    optimizer", "    gradients = [one / strategy.num_replicas_in_sync for one in gradients]\n    optimizer"
+    ),
+    "def warm_up(m):\n    m.fit(x, y)\n" + BUILD + COMPILE + "warm_up(model)\n" + START + WARM + STOP,
+    "def warm_up():\n    model.fit(x, y)\n" + BUILD + COMPILE + "warm_up()\n" + START + WARM + STOP,
+    "from mine import warm_up\n" + BUILD + COMPILE + "warm_up(model)\n" + START + WARM + STOP,
+    BUILD + COMPILE + "model.train_on_batch(x[:32], y[:32])\n" + START + WARM + STOP,
+    "small, large = build(), build()\nsmall.fit(x, y, batch_size=32)\nlarge.fit(x, y, batch_size=512)",
+    "with s.scope():\n    a = build()\n    b = build()\na.fit(x, y, batch_size=32)\nb.fit(x, y, batch_size=512)",
     # Programs of any kind must not trip it.
     "def f(): return f()\nf()",
     "batch = (2 *\n    batch)\nds = ds.batch(batch)\nm.fit(x, y, batch_size=batch)",
@@ -220,6 +240,7 @@ def test_a_function_is_read_and_not_run():
         ({"code": ["x = 1", "if x\n  y"]}, "line 2"),
         ({"code": len}, "len"),
         ({}, "code"),
+        ({"code": "def my_program(model):\n    ..."}, "only a"),
         ({"model": 3}, "compiled"),
     ],
 )
