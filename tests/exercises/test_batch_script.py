@@ -50,6 +50,9 @@ srun python train.py
         GOOD.replace("64G", "65536"),
         GOOD.replace(PASSED_ON, "srun -c14 --label"),
         GOOD.replace(PASSED_ON, "srun --label \\\n  --cpus-per-task 14"),
+        f"{GOOD}echo done\n",
+        GOOD.replace(PASSED_ON, f"module load x && exec {PASSED_ON} -N 2"),
+        GOOD.replace("train.py", "train.py &\nwait"),
         GOOD.replace(PASSED_ON, 'SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK}" srun'),
     ],
 )
@@ -77,6 +80,12 @@ def test_several_ways_to_ask_for_the_same_are_right(script):
         (PASSED_ON, "srun", "asks for one core for each rank"),
         (PASSED_ON, "srun --cpus-per-task=1", "passes on 1 cores for each rank, and 14"),
         (f"{PASSED_ON} python train.py\n", "", "starts nothing on them"),
+        (PASSED_ON, f"{PASSED_ON} -N1", "runs on 1 of 2 nodes"),
+        ("train.py", "train.py &", "in the background"),
+        ("python train", "echo train", "No line starts python train.py"),
+        ("\nsrun", "\nexit 0\nsrun", "nothing on them"),
+        ("train.py", "train.py\nsrun python train.py", "2 times"),
+        ("train.py", "test.py", "No line starts python train.py"),
         ("#SBATCH --mem=64G", "module load x\n#SBATCH --mem=64G", "sbatch ignores it there"),
     ],
 )

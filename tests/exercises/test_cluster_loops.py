@@ -14,6 +14,7 @@ import tensorflow as tf
 from labkit.exercises.judges import cluster_loops
 from labkit.exercises.judges.cluster_loops import coordinator_loop, worker_loop
 from labkit.exercises.task import Wrong
+from tests.exercises.cells import changed, refused
 from tests.exercises.test_training_loops import entropy
 
 pytestmark = pytest.mark.usefixtures("four")
@@ -132,6 +133,8 @@ def chief(*, join=True, count="assign_add", times=1, schedule=True, scope=True, 
                 step(batches)
         if join:
             coordinator.join()
+        if count == "schedule":
+            return model, times * steps
         return model, calls[0] if count == "calls" else counter
 
     return lead
@@ -175,6 +178,7 @@ WRONG = [
     (LEAD, chief(count="assign"), "race condition"),
     more(LEAD, chief(count="calls"), "when the function is traced"),
     more(LEAD, chief(times=2), "600 updates were made"),
+    (LEAD, chief(count="schedule"), "no variable on the parameter server"),
     (LEAD, chief(schedule=False), "The chief made the steps by itself"),
     more(LEAD, chief(scope=False), "outside coordinator.strategy.scope()"),
     (LEAD, chief(run=False), "strategy.run"),
@@ -202,3 +206,51 @@ def test_a_worker_that_makes_a_step_alone_is_told_so(monkeypatch):
     monkeypatch.setattr(cluster_loops, "TIMEOUT", 3.0)
     with pytest.raises(Wrong, match="every worker must make every step"):
         WORKER(worker(chief_steps=True))
+
+
+BATCHES = "dataset.batch(global_batch)"
+SCHEDULE = "        coordinator.schedule(step, args=(batches,))\n"
+COUNT = "        updates.assign_add(1)\n"
+SGD = "SGD(0.1)"
+SLIPS = [
+    ("14.worker_loop", BATCHES, f"{BATCHES[:-1]}, drop_remainder=True)", "the last batch has 11"),
+    more("14.worker_loop", BATCHES, "dataset.repeat().batch(global_batch).take(6)", "Step 6 used"),
+    more(
+        "14.worker_loop",
+        "tf.nn.compute_average_loss(losses, global_batch_size=global_batch)",
+        "tf.reduce_mean(losses) / strategy.num_replicas_in_sync",
+        "Divide its loss by global_batch, too",
+    ),
+    more("14.worker_loop", SGD, "SGD(0.01)", "learning_rate = 0.01"),
+    more(
+        "14.worker_loop",
+        "    if strategy.cluster_resolver.task_id == 0:\n",
+        "    if strategy.cluster_resolver.task_id == 0:\n"
+        "        strategy.reduce('SUM', losses[0], axis=None)\n",
+        "every worker must make every step",
+    ),
+    ("15.schedule", SCHEDULE, f"{SCHEDULE}        coordinator.join()\n", "The chief waited 299"),
+    more("15.schedule", SCHEDULE, SCHEDULE.replace("))", ")).fetch()"), "The chief waited 299"),
+    more("15.schedule", COUNT, "", "and you counted 0"),
+    more("15.schedule", f"{COUNT}\n", "\n", "and you counted 0"),
+    more("15.schedule", SGD, "SGD(0.1, momentum=0.9)", "momentum = 0.9"),
+    more("15.schedule", "reduce_mean", "reduce_sum", "by 16 times"),
+    ("15.restart", ".skip(int(done.numpy()))", "", "the images begin anew"),
+    ("15.restart", ", optimizer=optimizer", "", "momentum begins anew"),
+    more("15.restart", "    checkpoint.restore(", "    print(", "began with the first step"),
+    more("15.restart", "% 2 == 0", "% 10 == 0", "the folder is empty"),
+    more("15.restart", " and strategy.cluster_resolver.task_id == 0", "", "Both workers wrote"),
+    more("15.restart", "SGD(0.1, momentum=0.9)", "Adam(0.1)", "SGD(0.1, momentum=0.9)"),
+    more("15.restart", ", momentum=0.9", "", "momentum of 0.9 is missing"),
+    more(
+        "15.restart",
+        "    checkpoint.restore(",
+        "    strategy.cluster_resolver.task_id or checkpoint.restore(",
+        "Every worker must restore",
+    ),
+]
+
+
+@pytest.mark.parametrize(("task", "old", "new", "words"), SLIPS)
+def test_a_solution_with_one_mistake_is_told_it(task, old, new, words):
+    refused(task, changed(task, old, new), words)

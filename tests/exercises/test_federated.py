@@ -118,7 +118,8 @@ def test_another_right_program_is_accepted(task, answer):
 @pytest.mark.parametrize(
     ("now", "then", "words"),
     [
-        ('config["local-steps"]', "1", ["FedAvg", "local steps"]),
+        ('config["local-steps"]', "1", ["FedAvg", "one local step"]),
+        ("weights - config", "weights + config", ["away from the target"]),
         ('{"num-examples": node["examples"]}', '{"num-examples": 1}', ["num-examples"]),
     ],
 )

@@ -89,10 +89,11 @@ def contraction_only(a, b, c):
     ("task", "answer", "says"),
     [
         ("groups", pipeline_before_data, "data group"),
+        ("warm_up", 3, "PyTorch"),
         ("partitioner", everything_gathered, "are enough"),
         ("partitioner", all_reduced, "are enough"),
         ("partitioner", no_sum, "is missing"),
-        ("collective", contraction_only, "C P('x', None)"),
+        ("collective", contraction_only, "C is wanted in shards"),
         ("retired", {"Alpa", "JAX"}, "JAX has a release"),
         ("retired", {"Alpa", "Megatron-LM"}, "megatron-lm"),
         ("retired", ["Alpa"], "5 more"),

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from nbclient import NotebookClient
 
-from labkit.exercises import check
+from labkit import collectives, memory
+from labkit.choosing import large_systems
+from labkit.exercises import check, tasks
 from labkit.exercises.judges import answers
 from labkit.exercises.judges.answers import same_as
 from labkit.exercises.judges.server_loop import run_with_processes
@@ -52,6 +54,28 @@ def _one_each(environ):
     return from_hosts(list(hosts_of(environ["SLURM_JOB_NODELIST"])), index=0).content()
 
 
+def _ports_of_ranks(environ):
+    from labkit.cluster.tf_config import hosts_of
+
+    hosts, tasks = hosts_of(environ["SLURM_JOB_NODELIST"]), int(environ["SLURM_NTASKS"])
+    machines = [host for host in hosts for _ in range(tasks // len(hosts))]
+    workers = [f"{host}:{23450 + rank}" for rank, host in enumerate(machines)]
+    return _config({"worker": workers}, type="worker", index=int(environ["SLURM_PROCID"]))
+
+
+def _whole_arrays(ranks, nbytes, latency, bandwidth):
+    return 2 * (ranks - 1) * (latency + nbytes / bandwidth)
+
+
+def _not_above(sizes, limit):
+    buckets = [[]]
+    for size in sizes:
+        if buckets[-1] and sum(buckets[-1]) + size > limit:
+            buckets.append([])
+        buckets[-1].append(size)
+    return buckets
+
+
 def _config(cluster=WORKERS, **task):
     return {"cluster": cluster, "task": task}
 
@@ -59,6 +83,10 @@ def _config(cluster=WORKERS, **task):
 @pytest.mark.parametrize(
     ("task", "answer", "told"),
     [
+        ("10.my_cost", _whole_arrays, ["it returned 0.14007; right is 0.01757. A step sends one"]),
+        ("11.my_buckets", _not_above, ["[3, 3] is closed before it holds 7"]),
+        ("11.my_buckets", lambda sizes, limit: [sizes], ["without its last size"]),
+        ("11.my_buckets", lambda sizes, limit: [sizes[:-1]], ["must be there once"]),
         ("13.my_step", _calls_exit, ["SystemExit at line", "raise SystemExit"]),
         ("13.my_step", _lab_error, ["Something of the user's world."]),
         ("13.my_step", lambda delay: 1.0, ["At delay 1 and step 1, after 24 updates x is 1."]),
@@ -81,6 +109,7 @@ def _config(cluster=WORKERS, **task):
         ("14.count_primes", "return 1 / (rank - 2)", ["ank 2", "ZeroDivisionError"]),
         ("16.hosts", ["gpu5", "node01", "node02", "node03", "node07"], ["in the order"]),
         ("16.my_config", _one_each, ["it names 2 tasks"]),
+        ("16.my_config", _ports_of_ranks, ["node02:23452, and should be node02:23450"]),
     ],
 )
 def test_what_is_wrong_is_refused_with_the_reason(task, answer, told):
@@ -222,3 +251,49 @@ def test_what_a_function_does_to_its_arguments_does_not_reach_the_next_answer():
     with pytest.raises(Wrong, match=r"\[1.0, 2.0\] it returned 0"):
         judge(lambda times: 0 if times.clear() is None else 1)
     judge(sum)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [([1, 2, 3, 6], "5 is not in"), ([1, 2, 3, 4, 5, 6], "4 is no defect"), (5, "in a list")],
+)
+def test_what_makes_a_comparison_invalid_is_a_list_and_the_first_wrong_one_is_named(answer, words):
+    refused("05.defects", answer, words)
+    assert check("05.defects", [6, 5, 3, 2, 1])
+
+
+def test_the_worked_solutions_of_21_and_22_are_what_the_library_computes():
+    step, slowest, interval, goodput, activations, my_mfu = (
+        answers.solved(tasks()[name].solution)
+        for name in (
+            "22.buckets_overlap",
+            "22.straggler",
+            "22.young",
+            "22.my_goodput",
+            "21.activations",
+            "21.my_mfu",
+        )
+    )
+    layers = [(2.0, 30.0), (1.5, 15.0), (3.25, 52.0), (0.75, 5.0)]
+    for limit in (0, 20, 30, 45, 99):
+        # Two ranks in a ring take twice the latency, and each sends one whole buffer.
+        right = collectives.overlap(layers, 2, limit, latency=0.2, bandwidth=8.0).seconds
+        assert step(layers, limit, 0.4, 8.0) == pytest.approx(right)
+    assert slowest([3.0, 1.0, 2.0], 5) == pytest.approx(
+        large_systems.expected_slowest([3.0, 1.0, 2.0], 5)
+    )
+    job = 50_000 * 3600 / 128
+    assert interval(50_000, 128, 60) == pytest.approx(
+        large_systems.checkpoint_interval(job, write=60)
+    )
+    gaps = [480.0, 20.0, 139.0, 1000.0]
+    kept = large_systems.simulate_failures(100, gaps, write=10, restart=30).training
+    assert goodput(100, 10, 30, gaps) == pytest.approx(kept)
+    shape = {"hidden": 6144, "heads": 64, "sequence": 2048}
+    kept = memory.activations_per_layer(**shape, micro_batch=4, tensor=8)
+    assert activations(6144, 64, 2048, 4, 8) == pytest.approx(kept)
+    model = memory.transformer(**shape, layers=48, vocabulary=51200, microbatches=4, tensor=8)
+    whole = memory.mfu(model, seconds=1.1, gpus=8, peak=312e12)
+    words = 51200 * 6144  # the paper counts the FLOPs of the head, and not those of the embedding
+    rough = my_mfu(model.parameters - words, 48, 6144, 2048, 4 * 2048 / 1.1, 8, 312e12)
+    assert rough == pytest.approx(whole, rel=0.03)

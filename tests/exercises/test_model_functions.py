@@ -1,5 +1,7 @@
 """A step, an evaluation, a `fit`, an input pipeline: correct in any style, each mistake named."""
 
+from contextlib import nullcontext
+
 import keras
 import pytest
 import tensorflow as tf
@@ -27,7 +29,7 @@ def step(*, loss=LOSS, sign=1, training=True, apply=True, result=lambda loss: lo
         with tf.GradientTape() as tape:
             value = loss(labels, model(images, training=training))
         found = tape.gradient(value, model.trainable_variables)
-        if apply:
+        for _ in range(apply):
             optimizer.apply([sign * one for one in found], model.trainable_variables)
         return result(value)
 
@@ -111,6 +113,46 @@ def by_mean(strategy, model, dataset, global_batch):
     return sum(found) / len(found)
 
 
+def by_weighted_mean(strategy, model, dataset, global_batch):
+    """Right answers are a mean of the replicas' shares times the size of the batch."""
+    right = count = 0
+    for images, labels in strategy.experimental_distribute_dataset(dataset.batch(global_batch)):
+
+        def share(images, labels):
+            answers = tf.argmax(model(images, training=False), axis=1, output_type=tf.int32)
+            return tf.reduce_mean(tf.cast(answers == labels, tf.float32))
+
+        each = strategy.run(share, args=(images, labels))
+        size = sum(map(len, strategy.experimental_local_results(labels)))
+        right += size * strategy.reduce("MEAN", each, axis=None)
+        count += size
+    return right / count
+
+
+def by_metric(*, scope=True, make=keras.metrics.SparseCategoricalAccuracy, outside_run=False):
+    def my_evaluate(strategy, model, dataset, global_batch):
+        with strategy.scope() if scope else nullcontext():
+            metric = make()
+
+        def step(images, labels):
+            logits = model(images, training=False)
+            if isinstance(metric, tf.Variable):
+                answers = tf.argmax(logits, axis=1, output_type=tf.int32)
+                metric.assign_add(tf.reduce_sum(tf.cast(answers == labels, tf.float32)))
+            elif not outside_run:
+                metric.update_state(labels, logits)
+            return logits
+
+        for images, labels in strategy.experimental_distribute_dataset(dataset.batch(global_batch)):
+            each = strategy.run(step, args=(images, labels))
+            if outside_run:
+                local = map(strategy.experimental_local_results, (labels, each))
+                metric.update_state(*(tf.concat(parts, axis=0) for parts in local))
+        return metric / 77 if isinstance(metric, tf.Variable) else metric.result()
+
+    return my_evaluate
+
+
 def unreduced(strategy, model, dataset, global_batch):
     batches = strategy.experimental_distribute_dataset(dataset.batch(global_batch))
     each = [
@@ -120,12 +162,12 @@ def unreduced(strategy, model, dataset, global_batch):
     return each[-1]
 
 
-def fit(*, scope=True, batch=lambda b: b, shuffle=False, epochs=1, loss=LOSS, rate=0.1):
+def fit(*, scope=True, batch=lambda b: b, shuffle=False, epochs=1, loss=LOSS, rate=0.1, **sgd):
     def my_fit(strategy, make_model, dataset, global_batch):
         made = None if scope else make_model()
         with strategy.scope():
             model = made or make_model()
-            model.compile(keras.optimizers.SGD(rate), loss)
+            model.compile(keras.optimizers.SGD(rate, **sgd), loss)
         if shuffle:
             dataset = dataset.shuffle(96, seed=1)
         model.fit(dataset.batch(batch(global_batch)), epochs=epochs, shuffle=False, verbose=0)
@@ -149,7 +191,7 @@ def dataset(*steps, separate=False, result=lambda dataset: dataset):
         slices = tf.data.Dataset.from_tensor_slices
         made = slices((images, labels))
         if separate:
-            made = tf.data.Dataset.zip(slices(images).shuffle(1000), slices(labels).shuffle(1000))
+            made = tf.data.Dataset.zip(slices(images).shuffle(9000), slices(labels).shuffle(9000))
         for change in steps:
             made = change(made, batch)
         return result(made)
@@ -158,7 +200,7 @@ def dataset(*steps, separate=False, result=lambda dataset: dataset):
 
 
 def whole(made, batch):
-    return made.shuffle(1000)
+    return made.shuffle(60_000)
 
 
 def batched(made, batch):
@@ -181,6 +223,8 @@ RIGHT = [
     (ACCURACY, measure(size=lambda batch: 7), "smaller batches"),
     (EVALUATE, evaluate(), "counts"),
     (EVALUATE, by_keras_evaluate, "Keras' evaluate"),
+    (EVALUATE, by_metric(), "a metric in the scope"),
+    (EVALUATE, by_metric(scope=False, outside_run=True), "a metric outside scope and replicas"),
     (FIT, fit_step_by_step, "a distributed dataset"),
     (DATASET, dataset(lambda made, _: made.cache(), whole, batched), "cache"),
     (DATASET, permuted, "shuffled numbers"),
@@ -188,37 +232,47 @@ RIGHT = [
 WRONG = [
     (STEP, step(apply=False), "have not changed"),
     (STEP, step(sign=-1), "up the gradient"),
+    (STEP, step(apply=2), "applied twice"),
     (STEP, step(training=False), "training=True"),
     (STEP, step(loss=lambda y, logits: tf.reduce_sum(entropy(y, logits))), "sum over the batch"),
     (STEP, step(loss=keras.losses.SparseCategoricalCrossentropy()), "differ from those"),
     (STEP, step(result=lambda loss: 16 * loss), "The weights are right. Step 1"),
-    (ACCURACY, measure(end=lambda count, batch: count - count % batch), "80 different ones"),
-    (ACCURACY, measure(size=lambda batch: 96), "96 images in one call"),
+    (ACCURACY, measure(end=lambda count, batch: count - count % batch), "70 different ones"),
+    (ACCURACY, measure(size=lambda batch: 77), "77 images in one call"),
     (ACCURACY, measure(training=True), "training=False"),
     (ACCURACY, measure(result=lambda hits: sum(sum(one) / len(one) for one in hits) / len(hits)),
      "mean of the batches"),
     (ACCURACY, measure(result=lambda hits: sum(map(sum, hits))), "number of right answers"),
-    (ACCURACY, measure(result=lambda hits: 100 * sum(map(sum, hits)) / 96), "per cent"),
+    (ACCURACY, measure(result=lambda hits: 100 * sum(map(sum, hits)) / 77), "per cent"),
     (EVALUATE, evaluate(distribute=False), "One replica alone"),
     (EVALUATE, evaluate(reduce=None), "one replica's images"),
-    (EVALUATE, evaluate(reduce=None, result=lambda right, count: right / 96),
+    (EVALUATE, evaluate(reduce=None, result=lambda right, count: right / 77),
      "one replica's images"),
     (EVALUATE, evaluate(training=True), "training=False"),
     (EVALUATE, evaluate(whole=lambda batch: {"batch_size": batch, "drop_remainder": True}),
-     "80 different ones"),
-    (EVALUATE, by_mean, "mean of the batches"),
+     "70 different ones"),
+    (EVALUATE, by_mean, "mean of the replicas' accuracies"),
+    (EVALUATE, by_weighted_mean, "mean of the replicas' accuracies"),
+    (EVALUATE, evaluate(result=lambda right, count: right / 84), "The last batch is smaller"),
+    (EVALUATE, by_metric(scope=False), "outside strategy.scope(), and all replicas change it"),
+    (EVALUATE, by_metric(scope=False, make=lambda: tf.Variable(0.0)), "updates can be lost"),
     (EVALUATE, unreduced, "return the accuracy, one number"),
     (FIT, fit(scope=False), "outside strategy.scope()"),
     (FIT, fit(shuffle=True), "do not shuffle"),
     (FIT, fit(epochs=2), "It took 12 steps"),
-    (FIT, fit(rate=0.01), "differ from those"),
+    (FIT, fit(rate=0.01), "SGD with learning_rate = 0.01"),
+    (FIT, fit(momentum=0.9), "SGD with momentum = 0.9"),
+    (FIT, fit(loss="sparse_categorical_crossentropy"), "from_logits=True"),
+    (FIT, fit(loss=lambda y, logits: tf.reduce_mean(LOSS.call(y, logits))), "2 times too large"),
     (FIT, lambda strategy, make_model, *_: make_model(), "outside strategy.scope()"),
-    (DATASET, dataset(batched), "beginning of the data"),
+    (DATASET, dataset(batched), "order of the data"),
     (DATASET, dataset(whole), "must be a pair"),
-    (DATASET, dataset(lambda made, _: made.shuffle(500), batched), "buffer as large as the data"),
+    (DATASET, dataset(lambda made, _: made.shuffle(9000), batched), "buffer as large as the data"),
+    (DATASET, dataset(batched, whole), "shuffle before batch"),
+    (DATASET, dataset(lambda made, _: made.shuffle(100), batched, whole), "shuffle before batch"),
     (DATASET, dataset(whole, lambda made, _: made.cache(), batched), "same order"),
     (DATASET, dataset(batched, separate=True), "their own labels"),
-    (DATASET, dataset(whole, lambda made, b: made.batch(b, True)), "960 of the 1000"),
+    (DATASET, dataset(whole, lambda made, b: made.batch(b, True)), "9984 of the 10000"),
     (DATASET, dataset(whole, lambda made, b: made.repeat(), batched), "without repeat"),
     (DATASET, dataset(whole, batched, result=list), "return a tf.data.Dataset"),
 ]  # fmt: skip

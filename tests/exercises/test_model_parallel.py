@@ -64,6 +64,14 @@ def gated(sum_y=all_reduce, sum_dx=None, apart=False, gate=True):
     return program
 
 
+def gated_at_once(comm, x, w1, w2, w3, dy):
+    """One matrix of gate and up, and one all-reduce of both results, which stay stacked."""
+    a, b = np.split(x @ np.concatenate([w1, w2], axis=1), 2, axis=1)
+    d = dy @ w3.T
+    dx = np.concatenate([d * b * (a > 0), d * np.maximum(a, 0)], 1) @ np.concatenate([w1.T, w2.T])
+    return all_reduce(comm, np.stack([(np.maximum(a, 0) * b) @ w3, dx]))
+
+
 def gather(comm, x, program=programs.all_gather):
     whole = np.zeros((comm.Get_size(), *x.shape))
     whole[comm.Get_rank()] = x
@@ -85,7 +93,8 @@ def sequence(gathered=gather, reduced=programs.reduce_scatter, skip=1.0):
 
 
 def by_index(comm, qkv, heads):
-    return qkv.reshape(3, comm.Get_size(), -1, 4)[:, comm.Get_rank()].reshape(-1, 4)
+    size = qkv.shape[1]
+    return qkv.reshape(3, comm.Get_size(), -1, size)[:, comm.Get_rank()].reshape(-1, size)
 
 
 def shifted(comm, top, bottom, above, below, into_above, into_below):
@@ -113,6 +122,68 @@ def one_row_only(comm, rows, width):
     return np.pad(halo()(comm, rows, 1), ((width - 1, width - 1), (0, 0), (0, 0)))
 
 
+def halo_by_ring(comm, rows, width):
+    """The first and the last rank exchange rows, too, and drop them."""
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    above, below = np.zeros((2, width, *rows.shape[1:]))
+    up, down = (rank - 1) % ranks, (rank + 1) % ranks
+    comm.Sendrecv(rows[-width:], dest=down, recvbuf=above, source=up)
+    comm.Sendrecv(rows[:width], dest=up, recvbuf=below, source=down)
+    above *= rank > 0
+    below *= rank + 1 < ranks
+    return np.concatenate([above, rows, below])
+
+
+def whole_image(comm, rows, width):
+    """Every rank sends every other one all its rows."""
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    shares = np.array_split(np.zeros((17, *rows.shape[1:])), ranks)
+    requests = []
+    for other in range(ranks):
+        if other != rank:
+            requests.append(comm.Isend(rows, dest=other))
+            requests.append(comm.Irecv(shares[other], source=other))
+    for request in requests:
+        request.Wait()
+    shares[rank][:] = rows
+    image = np.pad(np.concatenate(shares), ((width, width), (0, 0), (0, 0)))
+    return image[sum(map(len, shares[:rank])) :][: len(rows) + 2 * width]
+
+
+def exchanged(comm, rows, width):
+    """What belongs above is below."""
+    padded = halo()(comm, rows, width)
+    padded[:width], padded[-width:] = padded[-width:].copy(), padded[:width].copy()
+    return padded
+
+
+def whole_gradient(comm, d_padded, width):
+    """The padded gradient goes to both neighbours as a whole."""
+    rank = comm.Get_rank()
+    sizes = [len(one) + 2 * width for one in np.array_split(range(17), comm.Get_size())]
+    d_rows, requests, received = d_padded[width:-width].copy(), [], {}
+    for other in {rank - 1, rank + 1} & set(range(comm.Get_size())):
+        received[other] = np.zeros((sizes[other], *d_padded.shape[1:]))
+        requests.append(comm.Isend(d_padded, dest=other))
+        requests.append(comm.Irecv(received[other], source=other))
+    for request in requests:
+        request.Wait()
+    if rank - 1 in received:
+        d_rows[:width] += received[rank - 1][-width:]
+    if rank + 1 in received:
+        d_rows[-width:] += received[rank + 1][:width]
+    return d_rows
+
+
+def added_at_the_other_end(comm, d_padded, width):
+    d_rows = d_padded[width:-width].copy()
+    into = np.zeros((2, width, *d_rows.shape[1:]))
+    shifted(comm, d_padded[:width], d_padded[-width:], True, True, into[0], into[1])
+    d_rows[:width] += into[1]
+    d_rows[-width:] += into[0]
+    return d_rows
+
+
 def halo_backward(below=True, own=1, times=1):
     def program(comm, d_padded, width):
         d_rows, received = d_padded[width:-width], np.zeros((2, width, *d_padded.shape[1:]))
@@ -132,45 +203,80 @@ def colors(rank, tensor, stages):
     return group, group // stages * tensor + rank % tensor, rank % (tensor * stages)
 
 
+class Stage:
+    """One rank's stage of the hybrid step: forward and backward of one micro-batch."""
+
+    def __init__(self, tensor, pipeline, w1, w2, sum_part, sum_dx):
+        self.pipeline, self.w1, self.w2 = pipeline, w1, w2
+        self.sum_part, self.sum_dx = partial(sum_part, tensor), partial(sum_dx, tensor)
+        self.stage, self.last = pipeline.Get_rank(), pipeline.Get_size() - 1
+        self.sends = []
+
+    def receive(self, array, before):
+        """An array of this shape from the stage before, or after; the first and last has it."""
+        if self.stage != (0 if before else self.last):
+            array = np.empty_like(array)
+            self.pipeline.Recv(array, source=self.stage + (-1 if before else 1))
+        return array
+
+    def forward(self, x):
+        hidden = np.maximum(x @ self.w1, 0)
+        y = x + self.sum_part(hidden @ self.w2)
+        if self.stage < self.last:
+            self.sends.append(self.pipeline.Isend(y, dest=self.stage + 1))
+        return x, hidden, y
+
+    def backward(self, x, hidden, dy):
+        d_hidden = (dy @ self.w2.T) * (hidden > 0)
+        dx = dy + self.sum_dx(d_hidden @ self.w1.T)
+        if self.stage:
+            self.sends.append(self.pipeline.Isend(dx, dest=self.stage - 1))
+        return x.T @ d_hidden, hidden.T @ dy
+
+
 def hybrid(
     examples=lambda targets, data: targets[..., 0].size * data.Get_size(),
     sum_weights=all_reduce,
     sum_part=all_reduce,
     sum_dx=all_reduce,
     first=0,
+    ahead=lambda stage, last, count: count,
+    late=False,
 ):
+    """`ahead` micro-batches forward before the first backward; `late`: received before any."""
+
     def program(tensor, pipeline, data, micro_batches, targets, w1, w2):
-        stage, last = pipeline.Get_rank(), pipeline.Get_size() - 1
-        found = [np.zeros_like(w1), np.zeros_like(w2)]
-        for number, (x, target) in enumerate(zip(micro_batches, targets, strict=True)):
-            if stage:
-                pipeline.Recv(x := np.empty_like(x), source=stage - 1)
-            hidden = np.maximum(x @ w1, 0)
-            y = x + sum_part(tensor, hidden @ w2)
-            dy = (y - target) / examples(targets, data)
-            if stage < last:
-                pipeline.Send(y, dest=stage + 1)
-                pipeline.Recv(dy, source=stage + 1)
-            d_hidden = (dy @ w2.T) * (hidden > 0)
-            dx = dy + sum_dx(tensor, d_hidden @ w1.T)
-            if stage:
-                pipeline.Send(dx, dest=stage - 1)
-            found[0] += x.T @ d_hidden * (number >= first)
-            found[1] += hidden.T @ dy * (number >= first)
-        return [sum_weights(data, one) for one in found]
+        stage = Stage(tensor, pipeline, w1, w2, sum_part, sum_dx)
+        kept, found, scale = [], [], examples(targets, data)
+        inputs = (stage.receive(x, before=True) for x in micro_batches)
+        inputs = iter(list(inputs) if late else inputs)
+        fill = ahead(stage.stage, stage.last, len(targets))
+        kept = [stage.forward(x) for _, x in zip(range(fill), inputs, strict=False)]
+        for number, target in enumerate(targets):
+            x, hidden, y = kept[number]
+            dy = stage.receive((y - target) / scale, before=False)
+            found.append(stage.backward(x, hidden, dy))
+            kept += [stage.forward(x) for _, x in zip(range(1), inputs, strict=False)]
+        for send in stage.sends:
+            send.Wait()
+        return [sum_weights(data, sum(each)) for each in zip(*found[first:], strict=True)]
 
     return program
 
 
 RIGHT = {
-    "19.column_parallel": [column(by_hand)],
-    "19.gated_mlp": [gated(by_hand)],
+    "19.column_parallel": [column(by_hand), column(lambda comm, array: comm.allreduce(array))],
+    "19.gated_mlp": [gated(by_hand), gated_at_once],
     "19.attention_heads": [by_index],
     "19.sequence_parallel": [sequence(gather_by_hand)],
-    "20.halo": [halo()],
+    "20.halo": [halo(), halo_by_ring],
     "20.halo_backward": [halo_backward()],
     "20.groups": [colors, lambda rank, t, s: [99 - one for one in colors(rank, t, s)]],
-    "20.hybrid_step": [hybrid(), hybrid(sum_weights=by_hand, sum_part=by_hand)],
+    "20.hybrid_step": [
+        hybrid(),
+        hybrid(sum_weights=by_hand, sum_part=by_hand),
+        hybrid(ahead=lambda stage, last, count: last - stage + 1),  # 1F1B
+    ],
 }
 WRONG = {
     "19.column_parallel": [
@@ -178,7 +284,7 @@ WRONG = {
         (column(rank_0_only), "rank 1's dx", "rank 0 is missing"),
         (column(mean), "rank 0's dx", "rank 0 counts 0.5 times"),
         (column(sends_first), "On 2 ranks", "rank 0 waits in Send to rank 1"),
-        (column(sum_dw=all_reduce), "rank 0's dw", "no communication"),
+        (column(sum_dw=all_reduce), "rank 0's dw", "no sum over ranks"),
         (column(lambda comm, array: 3), "rank 0's dx", "shape ()", "(5, 7)"),
         (lambda comm, x, w, dy: x @ w, "rank 0", "y, dx, dw"),
         (lambda comm, x, w, dy: x @ w.T @ w, "Rank 0 raised ValueError"),
@@ -186,43 +292,58 @@ WRONG = {
     "19.gated_mlp": [
         (gated(sum_dx=nothing), "rank 0's dx", "rank 1 is missing"),
         (gated(sum_y=nothing), "rank 0's y", "rank 1 is missing"),
-        (gated(apart=True), "It is correct", "384 B are enough"),
-        (gated(gate=False), "rank 0's dx", "serial program"),
+        (gated(apart=True), "It is correct", "320 B are enough"),
+        (gated(gate=False), "rank 0's dx", "relu passes a gradient only where"),
     ],
     "19.attention_heads": [
-        (lambda comm, qkv, heads: mine_of(comm, qkv), "rank 0's shard", "rows", "q, k and v"),
+        (
+            lambda comm, qkv, heads: mine_of(comm, qkv),
+            "rank 0's shard",
+            "row 4 is row 0 of head 2 of q, and must be row 0 of head 0 of k",
+        ),
     ],
     "19.sequence_parallel": [
         (sequence(partial(gather, program=nothing)), "rank 0's positions in rank 1's block"),
-        (sequence(lambda comm, x: x), "raised ValueError", "(6,8) (3,8)"),
+        (sequence(lambda comm, x: x), "raised ValueError", "whole has (6, 8): all-gather"),
         (sequence(reduced=nothing), "rank 0's y", "rank 1's block is missing"),
         (sequence(skip=0.0), "rank 0's y", "of x is missing"),
-        (sequence(reduced=programs.ring_all_reduce), "It is correct", "768 B are enough"),
+        (sequence(reduced=programs.ring_all_reduce), "It is correct", "384 B are enough"),
     ],
     "20.halo": [
         (halo(below=False), "On 2 ranks, rank 1's padded", "row 0", "rank 0 is missing"),
-        (halo(above=False), "rank 0's padded", "row 7", "rank 1 is missing"),
-        (halo(take=2), "rank 0's padded", "row 7", "not those"),
-        (one_row_only, "On 4 ranks, rank 0's padded", "row 6", "rank 1"),
+        (halo(above=False), "rank 0's padded", "row 10", "rank 1 is missing"),
+        (halo(take=2), "rank 0's padded", "row 10 is row 1 of rank 1, and must be row 0 of rank 1"),
+        (one_row_only, "On 4 ranks, rank 0's padded", "row 8", "rank 1 is missing"),
+        (whole_image, "It is correct", "sends 3.02 kB; 672 B are enough"),
+        (exchanged, "rank 0's padded", "row 0 is row 0 of rank 1, and must be zero"),
         (lambda comm, rows, width: rows, "rank 0's padded", "shape"),
     ],
     "20.halo_backward": [
         (halo_backward(below=False), "On 2 ranks, rank 1's d_rows", "row 0", "rank 0 is missing"),
-        (halo_backward(own=0), "rank 0's d_rows", "row 5", "rank 0 is missing"),
-        (halo_backward(times=2), "rank 0's d_rows", "row 5", "rank 1 counts 2 times"),
+        (halo_backward(own=0), "rank 0's d_rows", "row 8", "rank 0 is missing"),
+        (halo_backward(times=2), "rank 0's d_rows", "row 8", "rank 1 counts 2 times"),
+        (whole_gradient, "It is correct", "672 B are enough"),
+        (
+            added_at_the_other_end,
+            "row 0 is padded row 1 of rank 0 + padded row 0 of rank 1, and must be padded row 1",
+        ),
     ],
     "20.groups": [
         (lambda *given: colors(*given)[::-1], "rank 0's tensor group is 0 and 4"),
         (lambda rank, t, s: ("a", "b", "c"), "three colors"),
         (lambda rank, t, s: (rank, t), "rank 0", "three colors"),
+        (lambda *given: [-1 - one for one in colors(*given)], "color is -1", "whole numbers ≥ 0"),
+        (lambda *given: [one + 0.5 for one in colors(*given)], "color is 0.5", "//"),
     ],
     "20.hybrid_step": [
-        (hybrid(lambda targets, data: 6), "On 2 ranks, rank 0's dw1", "replica 0 counts 2 times"),
-        (hybrid(sum_weights=nothing), "rank 0's dw1", "of replica 1 is missing"),
+        (hybrid(lambda targets, data: 6), "On 2 ranks, rank 0's dw1", "replica 0 counts 2.5 times"),
+        (hybrid(sum_weights=nothing), "rank 0's dw1", "summed over the data group"),
         (hybrid(first=1), "rank 0's dw1", "micro-batch 0", "is missing"),
-        (hybrid(sum_part=nothing), "rank 0's dw1"),
-        (hybrid(sum_dx=nothing), "On 8 ranks, rank 0's dw1"),
+        (hybrid(sum_part=nothing), "rank 0's dw1", "part is a sum over the tensor group"),
+        (hybrid(sum_dx=nothing), "On 8 ranks, rank 0's dw1", "Backward, part is a sum"),
         (lambda t, p, d, *given: hybrid()(d, p, t, *given), "On 2 ranks, rank 0's dw"),
+        (hybrid(ahead=lambda stage, last, count: 1), "correct", "rank 0", "1 micro-batches before"),
+        (hybrid(late=True), "It is correct", "rank 2 sends nothing before it has received all"),
     ],
 }
 

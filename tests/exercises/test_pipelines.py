@@ -1,5 +1,6 @@
 """A wrong schedule or pipeline program is refused with rank, micro-batch and piece."""
 
+import numpy as np
 import pytest
 
 from labkit import pipelines
@@ -67,9 +68,37 @@ def test_any_order_that_reaches_the_targets_is_right_and_is_shown():
     [
         ((), ["On 2 ranks", "eadlock: rank 0 waits in Send", "rank 1 waits in Send"]),
         (("weight * dy", "dy"), ["on rank 0 the weight's gradient of micro-batch 0 is 1, not 3"]),
-        (("ranks - 1 - rank", "m"), ["rank 0 sends 4 activations", "GPipe"]),
+        (("ranks - 1 - rank", "m"), ["rank 0 has sent 4 activations", "GPipe"]),
+        (
+            ("ranks - 1 - rank", "0"),
+            ["On 3 ranks", "rank 0 has sent 1 activations", "next ranks wait"],
+        ),
     ],
 )
 def test_a_wrong_pipeline_program_is_refused_with_rank_and_micro_batch(change, words):
     answer = changed("18.no_deadlock", *change) if change else value(DEADLOCK.strip() + "\n")
     refused("18.no_deadlock", answer, *words)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("later,", "later & False,", "must not read later ones"),
+        ("k=1)", "k=0)", "reads itself, too"),
+        (" / np.sqrt(q.shape[1])", "", "Divide the scores"),
+        ("axis=1, keepdims=True)\n    return", "axis=0)\n    return", "have the sum 1"),
+    ],
+)
+def test_wrong_attention_is_told_why(old, new, why):
+    refused("18.attention", changed("18.attention", old, new), why)
+
+
+def test_attention_may_be_a_loop_or_lists():
+    def by_position(q, k, v):
+        rows = []
+        for row in range(len(q)):
+            weights = np.exp(k[: row + 1] @ q[row] / q.shape[1] ** 0.5)
+            rows.append((weights / weights.sum() @ v[: row + 1]).tolist())
+        return rows
+
+    assert check("18.attention", by_position)

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from labkit.collectives import programs
-from labkit.exercises import check
+from labkit.exercises import check, tasks
 from labkit.exercises.judges import program
 from labkit.exercises.lectures.lecture_09_all_reduce import DEADLOCK
-from tests.exercises.cells import refused, value
+from tests.collectives.wrong_programs import ring
+from tests.exercises.cells import changed, own, refused, value
 
 
 def _everywhere(comm, buffer):
-    programs.broadcast(comm, buffer)
+    own.broadcast(comm, buffer)
     other = comm.Get_rank() ^ 1
     if other < comm.Get_size():
         comm.Sendrecv(buffer.copy(), dest=other, recvbuf=buffer, source=other)
@@ -22,11 +23,16 @@ def _everywhere(comm, buffer):
 @pytest.mark.parametrize(
     ("task", "answer", "told", "not_told"),
     [
-        ("08.tree_broadcast", programs.naive_broadcast, "takes 7 steps; 3 are enough", "messages;"),
+        ("08.tree_broadcast", own.naive_broadcast, "takes 7 steps; 3 are enough", "messages;"),
         ("08.tree_broadcast", _everywhere, "sends 15 messages; 7 are enough", "? steps;"),
-        ("10.ring", programs.tree_all_reduce, "sends 64 B; 48 B are enough", "steps;"),
-        ("11.both_targets", programs.ring_all_reduce, "28.0 µs, modelled; the target", "busiest"),
-        ("11.both_targets", programs.recursive_doubling_all_reduce, "1.54 kB; 896 B", "steps;"),
+        ("10.ring", own.tree_all_reduce, "sends 64 B; 48 B are enough", "steps;"),
+        (
+            "11.both_targets",
+            own.ring_all_reduce,
+            "28.0 µs and 14 steps, modelled; the target",
+            "busiest",
+        ),
+        ("11.both_targets", own.recursive_doubling_all_reduce, "1.54 kB; 896 B", "steps;"),
     ],
 )
 def test_a_correct_program_that_takes_too_much_is_told_of_what_and_by_how_much(
@@ -64,12 +70,91 @@ def _for_powers_of_two(comm, buffer):
 
 def test_a_judge_of_any_collective_needs_no_sizes():
     for collective in ("all_to_all", "scatter", "reduce_scatter"):
-        assert program.program(collective)(getattr(programs, collective)).ranks == 8
+        assert program.program(collective)(getattr(own, collective)).ranks == 8
 
 
 def _even_chunks_only(comm, buffer):
     size = buffer.size // comm.Get_size() * comm.Get_size()
     programs.ring_all_reduce(comm, buffer[:size])
+
+
+def _by_hand(comm, buffer):
+    """The naive all-reduce."""
+    if comm.Get_rank():
+        comm.Send(buffer, dest=0)
+        comm.Recv(buffer, source=0)
+        return
+    received = np.empty_like(buffer)
+    for other in range(1, comm.Get_size()):
+        comm.Recv(received, source=other)
+        buffer += received
+    for other in range(1, comm.Get_size()):
+        comm.Send(buffer, dest=other)
+
+
+def _ring_on_four(comm, buffer):
+    (ring if comm.Get_size() == 4 else _by_hand)(comm, buffer)
+
+
+_BOX = {}
+
+
+def _shared_memory(comm, buffer):
+    _BOX[comm.Get_rank()] = buffer.copy()
+    comm.Barrier()
+    buffer[:] = sum(_BOX[rank] for rank in range(comm.Get_size()))
+    comm.Barrier()
+
+
+def _padded(comm, buffer):
+    """The last chunks may be shorter, or empty."""
+    size = -(-buffer.size // comm.Get_size()) * comm.Get_size()
+    whole = np.zeros(size)
+    whole[: buffer.size] = buffer
+    ring(comm, whole)
+    buffer[:] = whole[: buffer.size]
+
+
+def _upwards(comm, buffer, distance=1):
+    """Halving with the nearest partner first, by recursion."""
+    if distance < comm.Get_size():
+        partner = comm.Get_rank() ^ distance
+        kept, given = np.array_split(buffer, 2)[:: 1 if partner > comm.Get_rank() else -1]
+        received = np.empty_like(kept)
+        comm.Sendrecv(given, dest=partner, recvbuf=received, source=partner)
+        kept += received
+        _upwards(comm, kept, 2 * distance)
+        comm.Sendrecv(kept, dest=partner, recvbuf=given, source=partner)
+
+
+def _as_objects(comm, buffer):
+    chunks = np.array_split(buffer, n := comm.Get_size())
+    rank, left, right = comm.Get_rank(), (comm.Get_rank() - 1) % n, (comm.Get_rank() + 1) % n
+    for step in range(2 * (n - 1)):
+        received = comm.sendrecv(chunks[(rank - step) % n], dest=right, source=left)
+        chunks[(left - step) % n][:] = received + (step < n - 1) * chunks[(left - step) % n]
+
+
+def _swaps_of_objects(comm, buffer, distance=4):
+    partner = comm.Get_rank() ^ distance
+    if distance and distance < comm.Get_size():
+        kept, given = np.array_split(buffer, 2)[:: 1 if partner > comm.Get_rank() else -1]
+        kept += comm.sendrecv(given, partner, source=partner)
+        _swaps_of_objects(comm, kept, distance // 2)
+        given[:] = comm.sendrecv(kept, partner, source=partner)
+    elif distance:
+        _swaps_of_objects(comm, buffer, distance // 2)
+
+
+def _by_one_alone(comm, buffer):
+    if comm.Get_rank() == 0:
+        programs.reduce(comm, buffer)
+    programs.broadcast(comm, buffer)
+
+
+def _there_and_back(comm, buffer):
+    programs.reduce_scatter(comm, buffer)
+    programs.all_gather(comm, buffer)
 
 
 def _one_for_all(comm, buffer):
@@ -93,15 +178,47 @@ def _only_inside(comm, buffer):
         ("09.fix_the_deadlock", value(DEADLOCK.strip() + "\n"),
          ["On 2 ranks: ", "eadlock", "rank 0 waits in Send to rank 1"]),
         ("09.all_reduce_from_two", _for_powers_of_two, ["on 3 ranks"]),
+        ("09.all_reduce_from_two", _by_one_alone, ["Deadlock", "same programs"]),
+        ("10.ring", changed("10.ring", "for step in range(ranks - 1)", "for step in range(ranks)"),
+         ["n 1 rank", "n - 1 is 0"]),
         ("10.ring", _even_chunks_only, ["on 4 ranks:", "Each rank had 9 elements."]),
         ("08.tree_broadcast", lambda comm: None, ["program(comm, buffer)"]),
-        ("22.hierarchical", programs.ring_all_reduce, ["leave node"]),
+        ("09.fix_the_deadlock", programs.all_gather, ["programs.all_gather made"]),
+        ("09.all_reduce_from_two", programs.tree_all_reduce, ["tree_all_reduce made"]),
+        ("09.all_reduce_from_two", programs.ring_all_reduce, ["from other collectives"]),
+        ("09.all_reduce_from_two", _by_hand, ["_by_hand made the calls"]),
+        ("10.ring", changed("10.ring", "theirs += received", "theirs = theirs + received"),
+         ["part = part + received makes a new array"]),
+        ("10.ring", _ring_on_four, ["on 3 ranks", "the busiest rank sends 48 B; 32 B are enough"]),
+        ("10.ring", value(tasks()["11.both_targets"].solution), ["On 3 ranks"]),
+        ("10.ring", own.rabenseifner_all_reduce, ["rank 0 sends to rank 2, not to a neigh"]),
+        ("10.ring", programs.ring_all_reduce, ["ring_all_reduce made"]),
+        ("10.ring", _shared_memory, ["No rank has sent a byte"]),
+        ("11.both_targets", programs.rabenseifner_all_reduce, ["rabenseifner_all_reduce made"]),
+        ("11.both_targets", ring, ["on 8 ranks it takes 28.0 µs"]),
+        ("22.hierarchical", own.ring_all_reduce, ["leave node"]),
         ("22.hierarchical", _one_for_all, ["rank 0 alone"]),
         ("22.hierarchical", _only_inside, ["rank"]),
     ],
 )  # fmt: skip
 def test_a_wrong_program_is_refused_with_the_reason(task, answer, told):
     refused(task, answer, *told)
+
+
+@pytest.mark.parametrize(
+    ("task", "answer"),
+    [
+        ("09.all_reduce_from_two", _there_and_back),
+        ("09.which_collective", "MPI_Reduce"),
+        ("09.which_collective", "a reduction"),
+        ("10.ring", _padded),
+        ("10.ring", _as_objects),
+        ("11.both_targets", _upwards),
+        ("11.both_targets", _swaps_of_objects),
+    ],
+)
+def test_right_answers_in_another_style_are_right(task, answer):
+    assert check(task, answer)
 
 
 def test_a_program_that_never_writes_into_its_buffer_is_told_how():
@@ -112,7 +229,7 @@ def test_a_program_that_never_writes_into_its_buffer_is_told_how():
 
 
 @pytest.mark.parametrize(
-    ("answer", "ranks"), [(programs.broadcast, 8), (_for_powers_of_two, 2), (..., None)]
+    ("answer", "ranks"), [(own.broadcast, 8), (_for_powers_of_two, 2), (..., None)]
 )
 def test_a_notebook_shows_the_verdict_and_then_the_students_own_run(answer, ranks, monkeypatch):
     seen = []

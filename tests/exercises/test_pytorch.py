@@ -1,6 +1,7 @@
 """Lecture 24: its oracles are torch's own, and typical mistakes are found on real ranks."""
 
 import re
+from pathlib import Path
 
 import nbformat
 import numpy as np
@@ -8,13 +9,16 @@ import pytest
 
 from labkit.cluster.output import Recording, hash_of
 from labkit.exercises import tasks
+from labkit.exercises.judges.answers import solved
 from labkit.exercises.lectures import lecture_24_pytorch as pytorch
 from tests.cluster.test_frameworks import TIMEOUT, cluster
 from tests.exercises.cells import NOTEBOOKS, changed, refused, value
 
-[LECTURE] = [path for path in NOTEBOOKS if path.name.startswith("24_")]
-CELLS = {cell.id: cell.source for cell in nbformat.read(LECTURE, as_version=4).cells}
-PROGRAMS: dict[str, str] = {}  # the files that the lecture writes
+LECTURES = [path for path in NOTEBOOKS if path.name.startswith("24")]
+CELLS = {
+    cell.id: cell.source for path in LECTURES for cell in nbformat.read(path, as_version=4).cells
+}
+PROGRAMS: dict[str, str] = {}  # the files that the lectures write
 for source in CELLS.values():
     if written := re.match(r"%%writefile (-a )?(\S+)\n", source):
         PROGRAMS.setdefault(written[2], "")
@@ -51,7 +55,7 @@ def test_the_judge_knows_the_indices_of_torchs_sampler():
     ):
         orders = {(length, 9): order}
         given = length, ranks, rank, 7, 2, lambda *key, of=orders: of[key], drop_last
-        assert pytorch.solved(pytorch.SAMPLER)(*given) == indices, (length, ranks, rank, drop_last)
+        assert solved(pytorch.SAMPLER)(*given) == indices, (length, ranks, rank, drop_last)
 
 
 def test_the_judge_knows_the_buckets_of_torchs_ddp():
@@ -86,23 +90,26 @@ def test_the_judge_knows_the_buckets_of_torchs_ddp():
 
     found = on_torch(torchs, [None, 1, 2], ranks=2)
     for (sizes, buckets), first, cap in zip(found, (1, 1, 2), (25, 1, 2), strict=True):
-        assert buckets == pytorch.solved(pytorch.BUCKETS)(sizes, first << 20, cap << 20)
+        assert buckets == solved(pytorch.BUCKETS)(sizes, first << 20, cap << 20)
     assert [len(buckets) for _, buckets in found] == [2, 3, 2]
 
 
 @pytest.mark.parametrize(
     ("task", "right", "wrong", "words"),
     [
-        ("buckets", "reversed(parameters)", "parameters", "returned"),
-        ("buckets", "(first if len(buckets) == 1 else cap)", "cap", "returned"),
-        ("sampler", "seed + epoch", "seed", "epoch=1"),
-        ("sampler", "order[rank::ranks]", "sorted(order)[rank::ranks]", "returned"),
+        ("buckets", "reversed(parameters)", "parameters", "ready first"),
+        ("buckets", "(first if len(buckets) == 1 else cap)", "cap", "Bucket 0"),
+        ("sampler", "seed + epoch", "seed", "change with the epoch"),
+        ("sampler", "order[rank::ranks]", "sorted(order[rank::ranks])", "Keep the order"),
         ("ddp", "cross_entropy(replica(", "cross_entropy(model(", "different weights"),
         ("ddp", "        optimizer.zero_grad()\n", "", "call zero_grad"),
         ("ddp", "DistributedDataParallel(model)", MEAN_WITHOUT_BROADCAST, "broadcast"),
         ("ddp", "lr=0.5", "lr=0.5 * ranks", "learning rate without the number of ranks"),
         ("ddp", "y[rank::ranks])", "y[rank::ranks], reduction='sum')", "sum over a rank's"),
         ("ddp", "ranks]), y", "ranks]).softmax(1), y", "without a softmax"),
+        ("ddp", "[rank::ranks]", "[::ranks]", "the same examples"),
+        ("ddp", "lr=0.5", "lr=0.5, momentum=0.9", "has a momentum"),
+        ("ddp", "        optimizer.step()\n", "", "no step was made"),
         ("ddp", "[rank::ranks]", "", "share is 8"),
         ("fully_shard", "isinstance(layer, torch.nn.Linear)", "False", "each Linear"),
         ("fully_shard", "[rank::ranks]", "[:8]", "equal weights"),
@@ -119,17 +126,31 @@ def test_indices_may_be_an_array_of_numpy():
     assert tasks()["24.sampler"].check(array)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [*PROGRAMS, "programs/24_ddp.py"])
 def test_what_is_recorded_was_written_by_this_program(name, tmp_path, monkeypatch):
-    (tmp_path / name).write_text(PROGRAMS[name], encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    script = LECTURE.parent / name
-    runs = Recording.of(script).runs
-    if not runs:
-        script = script.with_name("torchrun")
-        runs = [run for run in Recording.of(script).runs if name in run.arguments]
-    [run] = runs
-    assert run.program == hash_of(tmp_path / script.name, run.arguments)
+    script = LECTURES[0].parent / name
+    if name in PROGRAMS:
+        (tmp_path / name).write_text(PROGRAMS[name], encoding="utf-8")
+        monkeypatch.chdir(tmp_path)
+    else:
+        monkeypatch.chdir(LECTURES[0].parent)
+    by_launcher = Recording.of(LECTURES[0].with_name("torchrun")).runs
+    runs = [*Recording.of(script).runs, *(run for run in by_launcher if name in run.arguments)]
+    assert runs
+    for run in runs:
+        file = Path("torchrun") if name in run.arguments else Path(name)
+        assert run.program == hash_of(file, run.arguments)
+
+
+def test_ddp_does_the_same_training_with_any_number_of_ranks():
+    """The global batch is kept: the sums of the weights agree to rounding."""
+    found = []
+    for ranks in (1, 2, 4):
+        with cluster("torch", ranks) as c:
+            program = LECTURES[0].parent / "programs" / "24_ddp.py"
+            output = c.run_script(program, "--epochs", 1, timeout=TIMEOUT, show=False)[0]
+        found.append(float(output.split()[-1]))
+    assert found == pytest.approx([found[0]] * 3, rel=1e-5)
 
 
 def test_every_weight_of_ddp_is_that_of_keras(tmp_path, monkeypatch):

@@ -125,8 +125,111 @@ def reduced_everywhere(comm, parts, gradient_of, optimizers):
         optimizers[n].update(part, share(gradient, comm))
 
 
+def forward_and_backward(comm, parts, gradient_of, optimizers):
+    """As real training: each layer is gathered twice."""
+    for part in parts:
+        gathered(comm, part)
+    backwards(comm, parts, gradient_of, optimizers)
+
+
+def in_one_buffer(comm, parts, gradient_of, optimizers):
+    whole = np.empty(parts.shape[1] * comm.Get_size())
+    for part, n, optimizer in zip(parts, range(len(parts)), optimizers, strict=True):
+        share(whole, comm)[:] = part
+        programs.all_gather(comm, whole)
+        gradient = gradient_of(n, whole) / comm.Get_size()
+        programs.reduce_scatter(comm, gradient)
+        optimizer.update(part, share(gradient, comm))
+
+
+def by_the_library(comm, parts, gradient_of, optimizers):
+    for n, part in enumerate(parts):
+        layer, mine = np.empty(part.size * comm.Get_size()), np.empty(part.size)
+        comm.Allgather(part.copy(), layer)
+        comm.Reduce_scatter(gradient_of(n, layer), mine)
+        optimizers[n].update(part, mine / comm.Get_size())
+
+
+def next_one_early(comm, parts, gradient_of, optimizers):
+    following = gathered(comm, parts[0])
+    for n, part in enumerate(parts):
+        layer, following = following, gathered(comm, parts[(n + 1) % len(parts)])
+        gradient = gradient_of(n, layer)
+        programs.reduce_scatter(comm, gradient)
+        optimizers[n].update(part, share(gradient, comm) / comm.Get_size())
+
+
+def whole_model(comm, parts, gradient_of, optimizers, at_once=True):
+    layers = [gathered(comm, part) for part in parts] if at_once else None
+    gradients = []
+    for n, part in enumerate(parts):
+        gradients.append(gradient_of(n, layers[n] if at_once else gathered(comm, part)))
+    for n, gradient in enumerate(gradients):
+        programs.reduce_scatter(comm, gradient)
+        optimizers[n].update(parts[n], share(gradient, comm) / comm.Get_size())
+
+
+def one_large_array(comm, parts, gradient_of, optimizers):
+    layers = np.stack([gathered(comm, part) for part in parts])
+    for n, part in enumerate(parts):
+        gradient = gradient_of(n, layers[n])
+        programs.reduce_scatter(comm, gradient)
+        optimizers[n].update(part, share(gradient, comm) / comm.Get_size())
+
+
+def one_gather(comm, parts, gradient_of, optimizers):
+    """All layers in one collective; the copies that are used are small."""
+    whole = np.zeros((comm.Get_size(), *parts.shape))
+    whole[comm.Get_rank()] = parts
+    programs.all_gather(comm, whole)
+    for n, part in enumerate(parts):
+        gradient = gradient_of(n, np.concatenate(whole[:, n]))
+        programs.reduce_scatter(comm, gradient)
+        optimizers[n].update(part, share(gradient, comm) / comm.Get_size())
+
+
+def whole_state(comm, parts, gradient_of, optimizers):
+    for n, part in enumerate(parts):
+        layer = gathered(comm, part)
+        gradient = gradient_of(n, layer)
+        programs.reduce_scatter(comm, gradient)
+        optimizers[n].update(layer, gradient / comm.Get_size())
+        part[:] = share(layer, comm)
+
+
+def not_whole(comm, parts, gradient_of, optimizers):
+    for n, part in enumerate(parts):
+        gradient_of(n, np.tile(part, comm.Get_size()))
+
+
+def all_gradients(*given):
+    whole_model(*given, at_once=False)
+
+
+def reduced_copies(comm, parts, gradient_of, optimizers):
+    """An all-reduce of a copy, with the next layer gathered twice."""
+    for n, part in enumerate(parts):
+        total = gradient_of(n, gathered(comm, part)) / comm.Get_size()
+        programs.ring_all_reduce(comm, total)
+        optimizers[n].update(part, share(total, comm))
+
+
+def updated_twice(comm, parts, gradient_of, optimizers):
+    backwards(comm, parts, gradient_of, optimizers)
+    optimizers[0].update(parts[0], parts[0])
+
+
 @pytest.mark.parametrize(
-    ("task", "right"), [("zero_1", by_hand), ("zero_1", by_mean), ("zero_3", backwards)]
+    ("task", "right"),
+    [
+        ("zero_1", by_hand),
+        ("zero_1", by_mean),
+        ("zero_3", backwards),
+        ("zero_3", forward_and_backward),
+        ("zero_3", in_one_buffer),
+        ("zero_3", next_one_early),
+        ("zero_3", by_the_library),
+    ],
 )
 def test_a_right_step_is_accepted_in_any_style_and_order(task, right):
     outcome = check(f"21.{task}", right)
@@ -143,10 +246,18 @@ def test_a_right_step_is_accepted_in_any_style_and_order(task, right):
         ("zero_1", equal_pieces, ["rank 0's piece 0", "row 7", "not those of the serial program"]),
         ("zero_1", its_own_update, ["rank 0's piece 0", "step 2"]),
         ("zero_1", everything, ["rank 0's optimizer's state", "(29,)", "(8,)"]),
-        ("zero_1", twice, ["raised ValueError", "once a step"]),
+        ("zero_1", twice, ["raised ValueError", "twice in one step"]),
         ("zero_3", own_gradient, ["rank 0's part of layer 0", "rank 1 is missing"]),
-        ("zero_3", part_only, ["Rank 0 raised", "layer 0 has 24 weights"]),
-        ("zero_3", reduced_everywhere, ["It is correct", "are enough"]),
+        ("zero_3", part_only, ["Rank 0 raised", "has 24 weights", "all-gather the parts"]),
+        ("zero_3", whole_model, ["3 whole layers are in memory at the same time"]),
+        ("zero_3", one_large_array, ["3 whole layers are in memory"]),
+        ("zero_3", all_gradients, ["3 whole gradients are in memory"]),
+        ("zero_3", reduced_copies, ["It is correct", "not an all-reduce"]),
+        ("zero_3", one_gather, ["It is correct", "gathers all layers before"]),
+        ("zero_3", whole_state, ["optimizer's state of layer 0", "(24,)", "(6,)"]),
+        ("zero_3", not_whole, ["wrong weights where rank 1 has its part: all-gather"]),
+        ("zero_3", updated_twice, ["twice in one step"]),
+        ("zero_3", reduced_everywhere, ["It is correct", "reduce-scatter, not an all-reduce"]),
     ],
 )
 def test_what_is_wrong_with_a_step_is_named(task, wrong, words):
@@ -161,6 +272,9 @@ def test_what_is_wrong_with_a_step_is_named(task, wrong, words):
         ({"data": 8}, "Most of it: optimizer"),
         ({"tensors": 8}, "tensors"),
         (None, "return a dict"),
+        ({"tensor": 8, "microbatches": 1, "zero": 1}, "microbatches"),
+        ({"tensor": 8, "convention": "bf16 adam 12"}, "convention"),
+        ({"tensor": 8.0}, "tensor"),
     ],
 )
 def test_a_plan_that_does_not_fit_is_told_why(plan, words):

@@ -51,6 +51,8 @@ def test_each_task_is_asked_once():
 
 def test_the_tasks_of_a_notebook_are_in_the_file_of_its_name():
     for path in NOTEBOOKS:
+        if path.stem[2] != "_":
+            continue  # the second half of a lecture: its tasks are in the file of the first
         module = import_module(f"labkit.exercises.lectures.lecture_{path.stem}")
         assert list(module.TASKS) == [name for name in TASKS if name[:2] == path.stem[:2]]
 

@@ -5,6 +5,7 @@ Most loops run eagerly: a graph traced for each would take most of the time.
 
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 
 import keras
 import pytest
@@ -42,7 +43,7 @@ def by_sum(strategy, each):
 
 def loop(*, batch=lambda b: b, shuffle=False, scope=True, outside=False, loss=by_batch,
          reduce=by_sum, apply=True, distribute=True, rate=0.1, training=True, momentum=0.0,
-         losses_of=list, repeat=1):  # fmt: skip
+         losses_of=list, repeat=1, summed=False, variables=slice(None)):  # fmt: skip
     """A loop of one's own, right unless told otherwise."""
 
     def train(strategy, make_model, dataset, global_batch):
@@ -55,9 +56,12 @@ def loop(*, batch=lambda b: b, shuffle=False, scope=True, outside=False, loss=by
             with tf.GradientTape() as tape:
                 losses = entropy(labels, model(images, training=training))
                 value = loss(losses, global_batch)
-            gradients = tape.gradient(value, model.trainable_variables)
-            if apply:
-                optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            updated = model.trainable_variables[variables]
+            gradients = tape.gradient(value, updated)
+            if summed:
+                gradients = tf.distribute.get_replica_context().all_reduce("sum", gradients)
+            for _ in range(apply):
+                optimizer.apply_gradients(zip(gradients, updated, strict=True))
             return value
 
         def train_step(images, labels):
@@ -137,6 +141,26 @@ def own_update(strategy, make_model, dataset, global_batch, summed=True):
     return model, [float(strategy.reduce("SUM", run(x, y), axis=None)) for x, y in batches]
 
 
+def applied_across_replicas(strategy, make_model, dataset, global_batch, scope=False):
+    """Gradients are reduced and applied between the steps: Keras allows it outside the scope."""
+    with strategy.scope():
+        model, optimizer = make_model(), keras.optimizers.SGD(0.1)
+
+    def local(images, labels):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(entropy(labels, model(images, training=True))) / global_batch
+        return loss, tape.gradient(loss, model.trainable_variables)
+
+    losses = []
+    for pair in strategy.experimental_distribute_dataset(dataset.batch(global_batch)):
+        loss, each = strategy.run(local, args=pair)
+        total = [by_sum(strategy, one) for one in each]
+        with strategy.scope() if scope else nullcontext():
+            optimizer.apply(total, model.trainable_variables)
+        losses.append(by_sum(strategy, loss))
+    return model, losses
+
+
 def keras_fit(strategy, make_model, dataset, global_batch):
     with strategy.scope():
         model = make_model()
@@ -196,6 +220,20 @@ def accumulated_by_keras(make_model, dataset, batch, micro_batches):
     return model
 
 
+def one_tape_around_all(make_model, dataset, batch, micro_batches):
+    model, optimizer = make_model(), keras.optimizers.SGD(0.1)
+    for images, labels in dataset.batch(batch):
+        with tf.GradientTape() as tape:
+            loss = sum(
+                tf.reduce_sum(entropy(labels[k::micro_batches], model(part, training=True)))
+                for k in range(micro_batches)
+                for part in [images[k::micro_batches]]
+            )
+            loss /= batch
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+    return model
+
+
 def each_replica(found, limit):
     return tf.clip_by_global_norm(found, limit)[0]
 
@@ -228,6 +266,33 @@ def clip(*, before=lambda found, limit: found, after=each_replica, divide=lambda
     return train
 
 
+def clipped_by_keras(*, apply_in_scope=False, inside=False, divide=1, **clipping):
+    """`clipping` is given to the optimizer as it is, or with the limit where that is None."""
+
+    def train(strategy, make_model, dataset, global_batch, clip_norm):
+        with strategy.scope():
+            model = make_model()
+            limit = {name: clip_norm if one is None else one for name, one in clipping.items()}
+            optimizer = keras.optimizers.SGD(0.1, **limit)
+            optimizer.build(model.trainable_variables)
+
+        def step(images, labels):
+            found = gradients_of(model, images, labels, global_batch // divide)
+            if inside:
+                optimizer.apply(found, model.trainable_variables)
+            return found
+
+        for pair in strategy.experimental_distribute_dataset(dataset.batch(global_batch)):
+            found = strategy.run(step, args=pair)
+            if not inside:
+                total = [strategy.reduce("SUM", one, axis=None) for one in found]
+                with strategy.scope() if apply_in_scope else nullcontext():
+                    optimizer.apply(total, model.trainable_variables)
+        return model
+
+    return train
+
+
 def clipped_across_replicas(strategy, make_model, dataset, global_batch, clip_norm):
     """The replicas return gradients; one sum, one clip, one update from outside."""
     with strategy.scope():
@@ -243,6 +308,57 @@ def clipped_across_replicas(strategy, make_model, dataset, global_batch, clip_no
         with strategy.scope():
             for variable, gradient in zip(model.trainable_variables, total, strict=True):
                 variable.value.assign_sub(0.1 * factor * gradient)
+    return model
+
+
+def resumed_by_load_model(make_model, dataset, batch, folder, after_step):
+    file = Path(folder) / "model.keras"
+    if file.exists():
+        model = keras.models.load_model(file)
+    else:
+        model = make_model()
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.Adam(0.01), loss)
+    for images, labels in dataset.batch(batch).skip(int(model.optimizer.iterations)):
+        model.train_on_batch(images, labels)
+        model.save(file)
+        after_step(int(model.optimizer.iterations))
+    return model
+
+
+def resumed_from_memory(*, saved=False):
+    """The state is kept in the process, and the folder stays empty, or nobody reads it."""
+    kept = []
+
+    def train(make_model, dataset, batch, folder, after_step):
+        if not kept:
+            kept.extend([make_model(), keras.optimizers.Adam(0.01), 0])
+        model, optimizer, done = kept
+        for images, labels in dataset.batch(batch).skip(done):
+            found = gradients_of(model, images, labels, batch)
+            optimizer.apply(found, model.trainable_variables)
+            kept[2] += 1
+            if saved:
+                model.save_weights(f"{folder}/model.weights.h5")
+            after_step(kept[2])
+        return model
+
+    return train
+
+
+def saved_before_the_update(make_model, dataset, batch, folder, after_step):
+    model, optimizer = make_model(), keras.optimizers.Adam(0.01)
+    optimizer.build(model.trainable_variables)
+    checkpoint, done = tf.train.Checkpoint(model=model, optimizer=optimizer), 0
+    if path := tf.train.latest_checkpoint(folder):
+        checkpoint.restore(path)
+        done = int(path.rpartition("-")[2])
+    for images, labels in dataset.batch(batch).skip(done):
+        checkpoint.save(f"{folder}/step")
+        found = gradients_of(model, images, labels, batch)
+        optimizer.apply(found, model.trainable_variables)
+        done += 1
+        after_step(done)
     return model
 
 
@@ -297,10 +413,13 @@ RIGHT = [
     (LOOP, from_function, "dataset from a function"),
     (LOOP, own_update, "an update of one's own"),
     (LOOP, keras_fit, "model.fit"),
+    (LOOP, applied_across_replicas, "an update between the steps"),
     (ACCUMULATE, accumulate(parts=8), "smaller micro-batches"),
     (ACCUMULATE, accumulated_by_keras, "gradient_accumulation_steps of Keras"),
     (CLIP, clipped_across_replicas, "clipped outside the replicas"),
+    (CLIP, clipped_by_keras(global_clipnorm=None), "global_clipnorm outside the replicas"),
     (RESUME, resume(), "a counter in the checkpoint"),
+    (RESUME, resumed_by_load_model, "load_model"),
     (RESUME, resumed_with_an_iterator, "the iterator in the checkpoint"),
 ]
 WRONG = [
@@ -317,8 +436,11 @@ WRONG = [
     (LOOP, loop(apply=False), "have not changed"),
     (LOOP, loop(rate=0.2), "SGD with learning_rate = 0.2"),
     (LOOP, loop(momentum=0.9), "SGD with momentum = 0.9"),
-    (LOOP, loop(loss=lambda losses, b: -tf.reduce_sum(losses) / b),
-     "differ from those of the serial program"),
+    (LOOP, loop(loss=lambda losses, b: -tf.reduce_sum(losses) / b), "up the gradient"),
+    (LOOP, loop(summed=True), "summed over the replicas twice"),
+    (LOOP, loop(apply=2), "12 updates in 6 steps"),
+    (LOOP, loop(variables=slice(2, None)), "Some variables have not changed"),
+    (LOOP, partial(applied_across_replicas, scope=True), "out of the scope's block"),
     (LOOP, loop(outside=True), "optimizer was made outside strategy.scope()"),
     (LOOP, loop(loss=lambda losses, b: tf.reduce_sum(losses) / b / b), "16 times too small"),
     (LOOP, loop(repeat=None), "the loop has no end"),
@@ -340,19 +462,30 @@ WRONG = [
     (ACCUMULATE, accumulate(each=True), "after each micro-batch"),
     (ACCUMULATE, accumulate(reset=False), "never reset"),
     (ACCUMULATE, accumulate(parts=1), "got 16 images in one call"),
+    (ACCUMULATE, one_tape_around_all, "no memory is saved"),
     (CLIP, clip(after=lambda found, limit: found), "not clipped"),
     (CLIP, clip(before=each_replica, reduce=False), "Each replica clips its own"),
     (CLIP, clip(before=each_replica, reduce=False, divide=lambda batch: batch // 2),
      "of its own mean loss, and then they are summed"),
     (CLIP, clip(after=lambda found, limit: [tf.clip_by_norm(one, limit) for one in found]),
      "by their own norm"),
+    (CLIP, clip(after=lambda found, limit: [tf.clip_by_value(g, -limit, limit) for g in found]),
+     "by value"),
+    (CLIP, clipped_by_keras(inside=True, clipvalue=None), "clipvalue"),
+    (CLIP, clipped_by_keras(inside=True, clipnorm=None), "clipnorm"),
+    (CLIP, clipped_by_keras(inside=True, global_clipnorm=None), "Each replica clips its own"),
+    (CLIP, clipped_by_keras(global_clipnorm=None, apply_in_scope=True), "out of the scope"),
+    (CLIP, clipped_by_keras(global_clipnorm=None, divide=2), "before they are clipped"),
     (CLIP, clip(after=normalised), "are enlarged"),
     (CLIP, clip(again=False), "summed over the replicas again"),
     (CLIP, clip(divide=lambda batch: batch // 2), "before they are clipped"),
     (RESUME, resume(optimizer_too=False), "state of the optimizer was not"),
     (RESUME, resume(weights=False), "weights were not restored"),
     (RESUME, resume(position=False), "first image of the dataset"),
-    (RESUME, resume(late=True), "save before after_step"),
+    (RESUME, resume(late=True), "before after_step"),
+    (RESUME, resumed_from_memory(), "folder is empty"),
+    (RESUME, resumed_from_memory(saved=True), "keeps its state elsewhere"),
+    (RESUME, saved_before_the_update, "saved too early"),
     (RESUME, resume(first=0), "It called after_step(0)"),
 ]  # fmt: skip
 

@@ -6,12 +6,15 @@ labkit.exercises.task.Wrong: You gave bytes; the question asks for MB.
 """
 
 import copy
+import functools
+import inspect
 import math
+import re
 import reprlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -27,12 +30,15 @@ UNITS: tuple[dict[str, float], ...] = (
     {"a share of 1": 1, "%": 0.01},
     {"J": 1, "Wh": 3600, "kWh": 3.6e6},
 )
+NO_SLIPS: Mapping[Any, Any] = {}
 TIME_LIMIT = 10.0  # seconds; a function of an exercise is done in milliseconds
 GRACE = 3.0  # seconds for what was interrupted to end
 
 
-def number(truth: float, unit: str = "", *, within: float = 1e-6) -> Callable[[Any], None]:
-    """A number; `within` is a share of the answer: 0.02 lets 2 % pass."""
+def number(
+    truth: float, unit: str = "", *, within: float = 1e-6, slips: Mapping[float, str] = NO_SLIPS
+) -> Callable[[Any], None]:
+    """A number; within=0.02 lets 2 % pass. `slips` are wrong numbers, each with its reason."""
 
     def judge(answer: Any) -> None:
         try:
@@ -49,23 +55,26 @@ def number(truth: float, unit: str = "", *, within: float = 1e-6) -> Callable[[A
         for other, size in sizes.items():
             if math.isclose(given * size, truth * sizes[unit], rel_tol=within):
                 raise Wrong(f"You gave {other}; the question asks for {unit}.")
-        raise Wrong(f"{given:g} is too {'large' if given > truth else 'small'}.")
+        near = (f" {why}" for slip, why in slips.items() if math.isclose(given, slip, rel_tol=0.01))
+        raise Wrong(f"{given:g} is too {'large' if given > truth else 'small'}.{next(near, '')}")
 
     return judge
 
 
-def word(truth: str) -> Callable[[Any], None]:
-    """A word or a name: case and spaces do not matter, and tf.distribute.X is as good as X."""
+def word(*truths: str, slips: Mapping[str, str] = NO_SLIPS) -> Callable[[Any], None]:
+    """One of these words: case, spaces, "the" and a prefix such as MPI_ do not matter."""
 
     def letters(text: str) -> str:
-        name = text.rpartition(".")[2].casefold()
+        name = text.strip(" .").rpartition(".")[2].casefold()
+        name = re.sub(r"^(an? |the |mpi[ _])+", "", name)
         return "".join(filter(str.isalnum, name)).removesuffix("strategy")
 
     def judge(answer: Any) -> None:
         if not isinstance(answer, str):
             raise Wrong(f'{reprlib.repr(answer)} is not a word in quotes. Write answer = "...".')
-        if letters(answer) != letters(truth):
-            raise Wrong(f"{reprlib.repr(answer)} is not it.")
+        if letters(answer) not in map(letters, truths):
+            why = next((slips[one] for one in slips if letters(one) == letters(answer)), "")
+            raise Wrong(f"{reprlib.repr(answer)} is not it. {why}".rstrip())
 
     return judge
 
@@ -130,16 +139,23 @@ def stopped(seconds: float) -> Iterator[None]:
         done.set()
 
 
-def same_as(right: Callable[..., float], *cases: tuple[Any, ...]) -> Callable[[Any], None]:
-    """A function that must return the same number as `right` in each of these cases."""
+def same_as(
+    right: Callable[..., float],
+    *cases: tuple[Any, ...],
+    slips: Mapping[str, Callable[..., float]] = NO_SLIPS,
+) -> Callable[[Any], None]:
+    """A function that must return what `right` does in these cases; `slips` are wrong ones."""
+    same = functools.partial(math.isclose, rel_tol=1e-6, abs_tol=1e-9)
 
     def examine(mine: Callable[..., Any]) -> None:
         for case in cases:
             # Copies: what a function does to its arguments must not reach the next answer.
             (found,) = numbers_in([mine(*copy.deepcopy(case))], "a number")
-            if not math.isclose(found, right(*case), rel_tol=1e-6, abs_tol=1e-9):
+            if not same(found, truth := right(*case)):
                 given = ", ".join(map(reprlib.repr, case))
-                raise Wrong(f"Called with {given} it returned {found:g}.")
+                why = (f" {text}" for text, slip in slips.items() if same(found, slip(*case)))
+                text = f"Called with {given} it returned {found:g}; right is {truth:g}."
+                raise Wrong(f"{text}{next(why, '')}")
 
     return function(examine)
 
@@ -150,3 +166,55 @@ def numbers_in(result: Any, what: str) -> list[float]:
         return [float(one) for one in result]
     except (TypeError, ValueError, OverflowError):
         raise Wrong(f"It returned {reprlib.repr(result)}: return {what}.") from None
+
+
+def as_solved(
+    source: str, *cases: tuple[Any, ...], slips: Iterable[tuple[str, str, str]] = ()
+) -> Callable[[Any], None]:
+    """A function that must return what the worked solution does: numbers, words, lists of them.
+
+    A slip is a mistake in the solution, (what is there, what is wrong, why): who returns the same
+    is told why.
+    """
+    right = solved(source)
+    wrong = [(solved(source.replace(old, new)), why) for old, new, why in slips if old in source]
+
+    def examine(mine: Callable[..., Any]) -> None:
+        for case in cases:
+            found, truth = plain(mine(*copy.deepcopy(case))), plain(right(*case))
+            if not _same(found, truth):
+                named = zip(inspect.signature(right).parameters, case, strict=True)
+                given = ", ".join(f"{k}={reprlib.repr(v)}" for k, v in named if not callable(v))
+                text = f"Called with {given} it returned {found!r:.150}; right is {truth!r:.150}."
+                why = (f" {why}" for slip, why in wrong if _same(found, plain(slip(*case))))
+                raise Wrong(f"{text}{next(why, '')}")
+
+    return function(examine)
+
+
+def solved(source: str) -> Callable[..., Any]:
+    """The function that a worked solution defines; tests compare it with those of frameworks."""
+    space: dict[str, Any] = {}
+    exec(source, space)  # noqa: S102 (our own source)
+    return space.popitem()[1]  # type: ignore[no-any-return]
+
+
+def plain(value: Any) -> Any:
+    """Numbers, words, and lists of them; tuples, arrays and iterators are lists."""
+    if isinstance(value, str):
+        return value.strip().casefold().replace("_", "-")
+    if hasattr(value, "numpy"):  # a tensor
+        value = value.numpy()
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Iterable):
+        return [*map(plain, value)]
+    return value if value == value else "nan"  # which equals itself
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(one == other)

@@ -5,6 +5,7 @@ import re
 import reprlib
 import shlex
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any, NoReturn
 
 from labkit.exercises.task import Wrong
@@ -27,7 +28,7 @@ def batch_script(**wanted: object) -> Callable[[Any], None]:
             if found != wanted[name]:
                 asked = found if isinstance(found, str) else f"{found:g}"
                 raise Wrong(f"{NAMES[name]}: it asks for {asked}, and {wanted[name]} is wanted.")
-        _check_start(text, str(wanted["ranks"]), str(wanted["cores"]))
+        _check_start(text, **{name: str(value) for name, value in wanted.items()})
 
     return judge
 
@@ -123,24 +124,42 @@ def _check_lines(text: str) -> None:
         raise Wrong(f"{late[1]!r} stands after the first command, and sbatch ignores it there.")
 
 
-def _check_start(text: str, ranks: str, cores: str) -> None:
-    lines = map(str.strip, re.sub(r"\\\n", " ", text).splitlines())
+def _check_start(text: str, **wanted: str) -> None:
+    text = re.sub(r"\\\n", " ", text)
+    lines = [line.strip() for line in re.split(r"\n|&&|;", text)]
     commands = [line for line in lines if line and line[0] != "#"]
+    commands = list(takewhile(lambda one: not one.startswith("exit"), commands))
     if not commands:
         raise Wrong("It asks for nodes and starts nothing on them. Its last line is the program's.")
-    srun = commands[-1]
-    if not re.match(r"(\w+=\S* +)*srun\b", srun):
+    # Before and after the program there may be other commands, such as `echo done`.
+    program = r"python[\d.]*(\s+-\S+)*\s+\S*train\.py"
+    starts = [n for n, one in enumerate(commands) if re.search(program, one)]
+    if not starts:
+        raise Wrong(f"No line starts python train.py. The last one is {commands[-1]!r}.")
+    if len(starts) > 1:
+        raise Wrong(f"It starts python train.py {len(starts)} times; one srun is for all ranks.")
+    [at] = starts
+    srun = commands[at]
+    if not re.match(r"((\w+=\S*|exec|time|then|do) +)*srun\b", srun):
         raise Wrong(
             f"{srun!r} runs once, on the first node, while the others idle. srun starts it once "
-            "for each rank."
+            "for each rank, with what Slurm has given to each."
         )
+    if srun.endswith("&") and not any(re.match(r"wait\b", one) for one in commands[at:]):
+        raise Wrong(
+            f"{srun!r} runs in the background: the script ends at once, and so does the job."
+        )
+    nodes = re.search(r" (?:-N *|--nodes[= ])(\d+)\b", srun.partition("python")[0])
+    if nodes and nodes[1] != wanted["nodes"]:
+        raise Wrong(f"{srun!r} runs on {nodes[1]} of {wanted['nodes']} nodes. srun alone uses all.")
+    ranks, cores = wanted["ranks"], wanted["cores"]
     fewer = re.search(r" (?:-n *|--ntasks[= ])(\d+)\b", srun)
     if fewer and fewer[1] != ranks:
         raise Wrong(f"{srun!r} starts {fewer[1]} of {ranks} ranks. srun alone starts all.")
     # Since Slurm 22.05 srun ignores the --cpus-per-task of the job: it must be passed on.
     options = re.split(r"\spython[\d.]*\s", srun)[0]
     found = re.findall(r"\s(?:-c[ =]*|--cpus-per-task[= ])(\S+)", options)
-    found += re.findall(r"\bSRUN_CPUS_PER_TASK=(\S+)", "\n".join([*commands[:-1], options]))
+    found += re.findall(r"\bSRUN_CPUS_PER_TASK=(\S+)", "\n".join([*commands[:at], options]))
     if not found:
         raise Wrong(
             f"{srun!r} asks for one core for each rank: since Slurm 22.05 srun does not inherit "

@@ -1,18 +1,22 @@
 """Judges of programs for several processes: a worker's, and that of a parameter server's chief.
 
 Real processes run them. Two workers run the worker's program twice: the first run trains a pass
-and saves, the second starts from the checkpoint, as after a failure. The chief's program leads two
-workers and a server, on which a layer of the model counts the steps that train it. A TF_CONFIG that
-a student writes is only read.
+and saves, the second starts from the checkpoint, and its last batch is smaller. Or worker 1 is
+killed in the first run. The chief's program leads two workers and a server, on which a layer of
+the model counts the steps that train it. A TF_CONFIG that a student writes is only read.
 """
 
+import os
+import re
 import shutil
+import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +25,23 @@ from labkit.exercises.judges.answers import function, judged
 from labkit.exercises.judges.serial import (
     BATCH,
     CLOSE,
+    FACTORS,
+    NO_UPDATE,
+    RATE,
     REPLICAS,
+    STEPS,
+    Rule,
     check_losses,
     check_weights,
     each_loss,
+    equal_copies,
+    first_weights,
     make_data,
+    norm,
+    scaled,
+    total,
     train,
+    whole_batches,
 )
 from labkit.exercises.judges.watched_model import (
     Models,
@@ -43,7 +58,9 @@ from labkit.time_limit import slowdown
 TIME_LIMIT = 90.0  # seconds for each run
 TIMEOUT = 15.0  # seconds that a worker waits in a collective for the other
 DRAIN = 30.0  # seconds for steps that still run after the function has returned
-LOST_A_PEER = ("Unavailable", "DeadlineExceeded", "Aborted", "Cancelled", "Internal")
+LOST_A_PEER = ("Unavailable", "DeadlineExceeded", "Aborted", "Cancelled", "Internal", "timed out")
+UNEVEN = BATCH * STEPS - 5  # images of the second run: its last batch cannot be halved
+KILLED_IN, MOMENTUM = 5, 0.9  # the step in which worker 1 is killed
 UPDATES = 300
 cpu_only = {"CUDA_VISIBLE_DEVICES": ""}  # the question is what is computed, not how fast
 
@@ -74,6 +91,18 @@ class Report:
     seen: list[Any] = field(default_factory=list)
     weights: list[Any] = field(default_factory=list)
     losses: list[Any] = field(default_factory=list)
+    optimizer: str = ""
+    """What is wrong with the optimizer, if it is another one."""
+
+
+class Killed(list[Any]):
+    """What a worker sees until it is killed: in its forward pass, as any machine may be."""
+
+    def append(self, seen: Any) -> None:
+        """Note these images, or end this process."""
+        super().append(seen)
+        if sum(training for _, _, training in self) == KILLED_IN:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 @judged
@@ -87,67 +116,118 @@ def worker_loop(my_train: Any) -> None:
         tempfile.TemporaryDirectory(prefix="labkit-worker-") as home,
         Cluster(REPLICAS, variables=cpu_only) as c,
     ):
-        # A folder each, so that it is seen who writes what; before the second run they are one.
-        folders = [Path(home, str(rank), "shared") for rank in range(REPLICAS)]
-        for folder in folders:
-            folder.mkdir(parents=True)
+        folders = _make_folders(home)
         first = _run(c, my_train, folders)
         shares = check_images([each for report in first for each in report.seen])
-        check_weights(_copies(first))
+        try:
+            check_weights(_copies(first))
+        except Wrong:
+            if first[0].optimizer:
+                raise Wrong(first[0].optimizer) from None
+            raise
         for report in first:
             check_losses(report.losses, shares)
         _check_files(folders)
-        shutil.copytree(folders[0], folders[1], dirs_exist_ok=True)
-        shutil.copytree(folders[1], folders[0], dirs_exist_ok=True)
-        _check_restart(_copies(_run(c, my_train, folders)))
+        second = _run(c, my_train, folders, UNEVEN)
+        seen = check_images([each for report in second for each in report.seen], UNEVEN)
+        _check_restart(_copies(second), seen)
 
 
-def _run(c: Cluster, my_train: Any, folders: list[Path]) -> list[Report]:
+def _run(
+    c: Cluster,
+    my_train: Any,
+    folders: list[Path],
+    images: int = BATCH * STEPS,
+    *,
+    restart: bool = False,
+    killed: Collection[int] = (),
+) -> list[Report]:
+    """What each worker reports; nothing if one was killed, as it should be."""
     timeout = TIMEOUT * slowdown()
-    started = c.start(_work, my_train, list(map(str, folders)), timeout, show=False)
-    outcome = started.finish(TIME_LIMIT)
+    those = (list(map(str, folders)), timeout, images, restart, killed)
+    outcome = c.start(_work, my_train, *those, show=False, tolerate=killed).finish(TIME_LIMIT)
     found: dict[int, Report] = outcome.results
+    if any(rank not in found for rank in killed):
+        return []
     faults = {rank: report.fault for rank, report in found.items() if report.fault}
     # A worker that lost the other one is not the cause.
-    for rank in sorted(faults, key=lambda rank: any(kind in faults[rank] for kind in LOST_A_PEER)):
-        text = faults[rank]
-        if "DeadlineExceeded" in text or "timed out" in text:
+    lost = {rank for rank in faults if any(kind in faults[rank] for kind in LOST_A_PEER)}
+    for rank in sorted(faults, key=lambda rank: rank in lost):
+        text = f"It raised {faults[rank].partition('It raised ')[2]}"
+        if rank in lost:
+            _check_same_step(found)
             text = (
-                f"The other worker did not take part in {timeout:.0f} s: every worker must make "
-                f"every step and every reduce, also the one that saves nothing. {text}"
+                f"It waited in a collective for worker {1 - rank}, which did not take part or had "
+                "ended: every worker must make every step and every reduce, also the one that "
+                f"saves nothing. {text}"
             )
+        elif "PerReplica" in text and ".fit(" in text:
+            text = f"Under this strategy Keras 3 cannot fit: write the loop yourself. {text}"
+        else:
+            text = faults[rank]
         raise Wrong(f"On worker {rank}: {text}")
     outcome.raise_errors()
     return [found[rank] for rank in range(REPLICAS)]
 
 
-def _work(rank: int, my_train: Callable[..., Any], folders: list[str], timeout: float) -> Report:
+def _check_same_step(found: dict[int, Report]) -> None:
+    """Two workers that began with images of different steps."""
+    first = {images[0] // BATCH + 1 for one in found.values() for _, images, _ in one.seen[:1]}
+    if len(first) > 1:
+        raise Wrong(
+            f"One worker began with step {min(first)} and the other with step {max(first)}. Every "
+            "worker must restore the checkpoint, not only the chief."
+        )
+
+
+def _work(
+    rank: int,
+    my_train: Callable[..., Any],
+    folders: list[str],
+    timeout: float,
+    images: int,
+    restart: bool,
+    killed: Collection[int],
+) -> Report:
     """On a worker."""
     from labkit.strategies.workers import workers
 
     tf = import_tensorflow()
     strategy = workers(timeout=timeout).strategy()
     made, report = Models(strategy), Report()
-    dataset = tf.data.Dataset.from_tensor_slices(make_data())
+    if rank in killed:
+        made.seen = Killed()
+    dataset = tf.data.Dataset.from_tensor_slices(make_data()).take(images)
 
     def examine(called: Callable[..., Any]) -> None:
         try:
-            with made.following_optimizers():
+            with made.following():
                 result = called(strategy, made.make, dataset, BATCH, folders[rank])
         except Wrong:
             made.check_scope()  # TensorFlow's own sentence on this says little
             raise
         made.check_scope()
+        if restart and not isinstance(result, tuple):  # it need not return losses
+            result = result, ()
         model, losses = returned(result, made.models)
         report.weights = [variable.numpy() for variable in model.trainable_variables]
         report.losses = [_number(loss) for loss in each_loss(losses)]
+        report.optimizer = _other_optimizer(made, "momentum" if restart else "-")
 
     try:
         function(examine, seconds=TIME_LIMIT)(my_train)
     except LabError as fault:
         report.fault = str(fault)
-    report.seen = made.seen
+    report.seen = list(made.seen)
     return report
+
+
+def _other_optimizer(made: Models, but: str) -> str:
+    try:
+        with made.naming(but=but):
+            raise Wrong("")
+    except Wrong as fault:
+        return str(fault)
 
 
 def _number(value: Any) -> float | None:
@@ -158,6 +238,14 @@ def _number(value: Any) -> float | None:
 
 def _copies(reports: list[Report]) -> list[tuple[Any, ...]]:
     return list(zip(*(report.weights for report in reports), strict=True))
+
+
+def _make_folders(home: str) -> list[Path]:
+    """A folder each, so that it is seen who writes what; before the second run they are one."""
+    folders = [Path(home, str(rank), "shared") for rank in range(REPLICAS)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    return folders
 
 
 def _check_files(folders: list[Path]) -> None:
@@ -172,9 +260,11 @@ def _check_files(folders: list[Path]) -> None:
             f"Both workers wrote {min(both).name!r}: they overwrite each other's file. Only the "
             "chief saves, the worker whose strategy.cluster_resolver.task_id is 0."
         )
+    for one, other in (folders, folders[::-1]):
+        shutil.copytree(one, other, dirs_exist_ok=True)
 
 
-def _check_restart(copies: list[tuple[Any, ...]]) -> None:
+def _check_restart(copies: list[tuple[Any, ...]], seen: Sequence[dict[int, Any]]) -> None:
     """After the second run the weights must be those of two passes, on both workers."""
 
     def far(weights: Any) -> float:
@@ -185,18 +275,140 @@ def _check_restart(copies: list[tuple[Any, ...]]) -> None:
             "Started again, the workers end with different weights: one has read the checkpoint "
             "and the other has not. Every worker must restore it, not only the chief."
         )
-    if far(train(passes=2)[0]) <= CLOSE:
+    whole, last = whole_batches(), range(BATCH * (STEPS - 1), UNEVEN)
+    again = [*whole[:-1], [last]]
+    if far(train(steps=whole + again)[0]) <= CLOSE:
         return
-    if far(train()[0]) <= CLOSE:
+    if far(train(steps=again)[0]) <= CLOSE:
         raise Wrong(
             "Started again with the same folder, it began with new weights. Before the first "
             "step, restore the checkpoint of the folder on every worker: "
             "tf.train.latest_checkpoint(folder) is None where there is none."
         )
+    shares = list(seen[-1].values())
+    parts = whole + again[:-1] + [shares]
+    for sizes in ([REPLICAS * len(share) for share in shares], [len(last)] * REPLICAS):
+        if far(train(_divided_in_the_last(sizes), parts)[0]) <= CLOSE:
+            raise Wrong(
+                f"Its second run gets {UNEVEN} images, and the last batch has {len(last)}. Divide "
+                "its loss by global_batch, too: then each image has the same weight. A mean over "
+                "a part gives the images of a small part more."
+            )
     raise Wrong(
         "Started again from the checkpoint, it does not end with the weights that the serial "
         "program has after two passes. Save after the last step, and restore before the first."
     )
+
+
+def _divided_in_the_last(sizes: list[int]) -> Rule:
+    """The sum; the losses of the very last step's parts are divided by these sizes."""
+    steps = count(1)
+
+    def rule(parts: list[Any]) -> Any:
+        if next(steps) == 2 * STEPS:
+            factors = [BATCH / size for size in sizes]
+            parts = [[f * one for one in part] for f, part in zip(factors, parts, strict=True)]
+        return total(parts)
+
+    return rule
+
+
+# A worker that is killed.
+
+
+@judged
+def restarted_loop(my_train: Any) -> None:
+    """A function of (strategy, make_model, dataset, global_batch, folder) that returns the model.
+
+    It trains one pass by SGD with momentum and saves after every second step. Worker 1 is killed
+    in step KILLED_IN; both start again, and must end as a training that was never interrupted.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="labkit-restart-") as home,
+        Cluster(REPLICAS, variables=cpu_only) as c,
+    ):
+        folders = _make_folders(home)
+        if _run(c, my_train, folders, restart=True, killed={1}):
+            raise Wrong(f"It trained fewer than {KILLED_IN} steps. One pass has {STEPS}.")
+        if not any(Path(home).rglob("*/shared/**/*")):
+            raise Wrong(
+                f"Worker 1 was killed in step {KILLED_IN}, and the folder is empty. Save inside "
+                "the loop, after every second step: what comes after the loop was never reached."
+            )
+        _check_files(folders)
+        saved = len(list(folders[0].rglob("*.index")))
+        first = _check_continued(_run(c, my_train, folders, restart=True))
+        if saved > 1 and first <= 2:
+            raise Wrong(f"It went on after step {first}, and did not take the newest checkpoint.")
+
+
+def _check_continued(reports: list[Report]) -> int:
+    """After which step the second run began."""
+    _check_same_step(dict(enumerate(reports)))
+    rows = [[images for _, images, training in one.seen if training] for one in reports]
+    if not all(rows):
+        raise Wrong("Started again, it made no step, and two steps were still to be made.")
+    if rows[0][0] == rows[1][0]:
+        raise Wrong(
+            "Both workers got the same images. Distribute the dataset: "
+            "strategy.experimental_distribute_dataset(dataset.batch(global_batch))."
+        )
+    weights, whole, first = equal_copies(_copies(reports)), whole_batches(), rows[0][0][0] // BATCH
+
+    def ends(kept: int, begun: int, forgets: int = -1, factor: float = 1.0) -> Any:
+        """After so many steps of the first run, and those of the second from this one on."""
+        return train(_momentum(forgets, factor), whole[:kept] + whole[begun:])[0]
+
+    def is_(expected: Any) -> bool:
+        return all(bool(abs(a - b).max() <= CLOSE) for a, b in zip(weights, expected, strict=True))
+
+    mistakes = {
+        "The weights are restored, and the images begin anew. Keep the number of steps in the "
+        "checkpoint, and skip so many batches: dataset.batch(global_batch).skip(int(done)).": [
+            ends(kept, 0, forgets) for kept in (1, 2, 3, 4) for forgets in (-1, kept)
+        ],
+        "The optimizer's momentum begins anew. Put the optimizer into the checkpoint, and call "
+        "optimizer.build(model.trainable_variables) before you restore.": [
+            ends(first, first, first)
+        ],
+        "A step whose update is in the checkpoint is made again: count it before you save.": [
+            ends(first + 1, first)
+        ],
+        "One step is skipped: its update is not in the checkpoint.": [ends(first - 1, first)],
+        "The weights begin anew, and the images do not. Put the model into the checkpoint.": [
+            ends(0, first)
+        ],
+        f"The momentum of {MOMENTUM} is missing.": [train()[0]],
+        **{says: [ends(first, first, -1, by)] for by, says in FACTORS.items()},
+    }
+    if is_(ends(first, first)):
+        if not first:
+            raise Wrong(
+                "Started again, it began with the first step: all work was lost. Save after every "
+                "second step, and restore tf.train.latest_checkpoint(folder) before the loop."
+            )
+        return int(first)
+    for says, those in mistakes.items():
+        if any(map(is_, those)):
+            raise Wrong(says)
+    raise Wrong(
+        reports[0].optimizer.replace(f"({RATE})", f"({RATE}, momentum={MOMENTUM})")
+        or "Its weights are not those of a training that was not interrupted: "
+        f"keras.optimizers.SGD({RATE}, momentum={MOMENTUM}) and the mean cross-entropy of logits."
+    )
+
+
+def _momentum(forgets: int, factor: float) -> Rule:
+    """What SGD with momentum subtracts; before one step the momentum is forgotten."""
+    steps, kept = count(), [0.0] * len(first_weights())
+
+    def rule(parts: list[Any]) -> Any:
+        if next(steps) == forgets:
+            kept[:] = [0.0] * len(kept)
+        kept[:] = [MOMENTUM * a + b for a, b in zip(kept, scaled(factor)(parts), strict=True)]
+        return list(kept)
+
+    return rule
 
 
 # The chief of a parameter server.
@@ -225,78 +437,128 @@ def _lead(rank: int, lead: Callable[..., Any]) -> str:
     return ""
 
 
+class Watched:
+    """A coordinator whose steps are counted, the waits between them, and who changes a counter."""
+
+    def __init__(self, coordinator: Any) -> None:
+        tf = import_tensorflow()
+        self.strategy, self.done = coordinator.strategy, coordinator.done
+        self.models, self.counters, self.in_scope = list[Any](), list[Any](), True
+        self.scheduled, self.waits, self.of_chief = 0, 0, list[Any]()
+        with self.strategy.scope():
+            self.updates = tf.Variable(0, dtype=tf.int64, trainable=False)
+        coordinator.schedule = partial(self._schedule, coordinator.schedule)
+        for name in ("join", "fetch", "done"):
+            setattr(coordinator, name, partial(self._wait, getattr(coordinator, name)))
+
+    def make_model(self) -> Any:
+        """What a student calls."""
+        tf = import_tensorflow()
+
+        def note(_: Any, training: bool) -> Any:
+            add = partial(tf.raw_ops.AssignAddVariableOp, value=tf.constant(1, tf.int64))
+            return add(resource=self.updates.handle) if training else None
+
+        self.in_scope &= tf.distribute.get_strategy() is self.strategy
+        self.models.append(make_layers(watch_layer(note)))
+        return self.models[-1]
+
+    def variable(self, create: Callable[..., Any], **keywords: Any) -> Any:
+        """A variable that is made; on the server it may be a counter, unless it is Keras' own."""
+        made, no_graph = create(**keywords), import_tensorflow().autograph.experimental
+        own = not re.search("iteration|learning_rate", made.name)
+        if own and made.shape.rank == 0 and "/job:ps" in made.device:
+            self.counters.append(made)
+            for name in ("assign", "assign_add"):
+                change = partial(self._change, made, getattr(made, name))
+                setattr(made, name, no_graph.do_not_convert(change))
+        return made
+
+    def _change(self, counter: Any, call: Callable[..., Any], *given: Any, **keywords: Any) -> Any:
+        if self.scheduled and import_tensorflow().executing_eagerly():
+            self.of_chief.append(counter)
+        return call(*given, **keywords)
+
+    def _schedule(self, call: Callable[..., Any], *given: Any, **keywords: Any) -> Any:
+        value = call(*given, **keywords)
+        value.fetch, self.scheduled = partial(self._wait, value.fetch), self.scheduled + 1
+        return value
+
+    def _wait(self, call: Callable[..., Any], *given: Any, **keywords: Any) -> Any:
+        self.waits += 0 < self.scheduled < UPDATES
+        return call(*given, **keywords)
+
+
 def _examine_lead(coordinator: Any, lead: Callable[..., Any]) -> None:
-    tf = import_tensorflow()
-    images, labels = make_data()
-    models, start, in_scope, scheduled = list[Any](), list[Any](), [True], [0]
-    with coordinator.strategy.scope():
-        counter = tf.Variable(0, dtype=tf.int64, trainable=False)
+    tf, watched = import_tensorflow(), Watched(coordinator)
 
-    def count(_: Any, training: bool) -> Any:
-        add = partial(tf.raw_ops.AssignAddVariableOp, value=tf.constant(1, tf.int64))
-        return add(resource=counter.handle) if training else None
+    def batches(size: int) -> Any:
+        return tf.data.Dataset.from_tensor_slices(make_data()).shuffle(size).repeat().batch(BATCH)
 
-    def make_model() -> Any:
-        in_scope[0] &= tf.distribute.get_strategy() is coordinator.strategy
-        models.append(make_layers(watch_layer(count)))
-        start.extend(models[-1].get_weights())
-        return models[-1]
-
-    def make_dataset() -> Any:
-        every = tf.data.Dataset.from_tensor_slices((images, labels))
-        return every.shuffle(len(labels)).repeat().batch(BATCH)
-
-    def check_scope() -> None:
-        if not in_scope[0]:
+    def run(size: int, steps: int) -> Any:
+        try:
+            result = lead(coordinator, watched.make_model, partial(batches, size), steps)
+        except Wrong as fault:
+            if watched.in_scope and "merge_call" in str(fault):
+                raise Wrong(
+                    "optimizer.apply_gradients was called outside strategy.run. In the step write "
+                    "coordinator.strategy.run(replica_step, args=next(batches))."
+                ) from None
+            if watched.in_scope:
+                raise
+        if not watched.in_scope:
             raise Wrong(
                 "make_model() was called outside coordinator.strategy.scope(): its variables lie "
                 "on the chief and not on the parameter server."
             )
+        return result
 
-    schedule = coordinator.schedule
-
-    def counted(*arguments: Any, **keywords: Any) -> Any:
-        scheduled[0] += 1
-        return schedule(*arguments, **keywords)
-
-    coordinator.schedule = counted
-    try:
-        result = lead(coordinator, make_model, make_dataset, UPDATES)
-    except Wrong as fault:
-        check_scope()
-        if "merge_call" in str(fault):
-            raise Wrong(
-                "optimizer.apply_gradients was called outside strategy.run. In the step write "
-                "coordinator.strategy.run(replica_step, args=next(batches))."
-            ) from None
-        raise
-    at_return = int(counter.numpy())
-    check_scope()
-    model, counts = returned(result, models, "the number of updates")
-    end = time.monotonic() + DRAIN
-    while not coordinator.done() and time.monotonic() < end:
-        time.sleep(0.01)
-    _check_updates(scheduled[0], at_return, int(counter.numpy()), _number(counts))
-    _check_learnt(start, model.get_weights())
+    optimizers = Models(watched.strategy)
+    with optimizers.following(), tf.variable_creator_scope(watched.variable):
+        result = run(BATCH * STEPS, UPDATES)
+        at_return = int(watched.updates)
+        _, counted = returned(result, watched.models, "the number of updates")
+        end = time.monotonic() + DRAIN
+        while not watched.done() and time.monotonic() < end:
+            time.sleep(0.01)
+        _check_updates(watched.scheduled, at_return, int(watched.updates), _number(counted))
+        _check_counted(watched)
+        if other := _other_optimizer(optimizers, "-"):
+            raise Wrong(other)
+        model, _ = returned(run(1, 1), watched.models)
+        _check_first_step(model.get_weights())
 
 
-def _check_learnt(start: list[Any], after: list[Any]) -> None:
-    tf = import_tensorflow()
-    images, labels = make_data()
-
-    def loss_of(weights: list[Any]) -> float:
-        plain = make_layers()
-        plain.set_weights(weights)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, plain(images))
-        return float(tf.reduce_mean(losses))
-
-    if all((one == other).all() for one, other in zip(start, after, strict=False)):
-        raise Wrong("The weights have not changed: apply the gradients with an optimizer.")
-    before, now = loss_of(start[: len(after)]), loss_of(after)
-    if not now < 0.8 * before:
+def _check_counted(watched: Watched) -> None:
+    if watched.waits > UPDATES / 10:
         raise Wrong(
-            f"The loss was {before:.3f} before and is {now:.3f} after {UPDATES} updates. Minimise "
-            "the mean cross-entropy with SGD, rate 0.1."
+            f"The chief waited {watched.waits} times before the last step was scheduled: then the "
+            "workers wait, too. Schedule all steps, and call coordinator.join() once, at the end."
+        )
+    counters = [one for one in watched.counters if all(one is not c for c in watched.of_chief)]
+    if UPDATES not in map(int, counters):
+        raise Wrong(
+            f"The number {UPDATES} is right, but no variable on the parameter server has counted "
+            "the updates: a number of Python's or of the chief's is that of the scheduled steps. "
+            "Make a tf.Variable in the scope, and call its assign_add(1) in the step."
+        )
+
+
+def _check_first_step(weights: list[Any]) -> None:
+    """The weights after one step with the first batch."""
+    right = [
+        a - b for a, b in zip(train(steps=whole_batches()[:1])[0], first_weights(), strict=True)
+    ]
+    found = [a - b for a, b in zip(weights, first_weights(), strict=True)]
+    factor = sum((a * b).sum() for a, b in zip(found, right, strict=True)) / norm(right) ** 2
+    far = max(float(abs(a - factor * b).max()) for a, b in zip(found, right, strict=True))
+    if not norm(found):
+        raise Wrong(NO_UPDATE)
+    if abs(factor - 1) > 1e-3 or far > CLOSE:
+        times = f"by {factor:.3g} times what" if far <= CLOSE else "not as"
+        raise Wrong(
+            f"One step on one batch changes the weights {times} plain SGD does with rate {RATE} "
+            "and the mean cross-entropy of the worker's own batch."
         )
 
 

@@ -22,6 +22,13 @@ MISTAKES: tuple[tuple[str, Any, str], ...] = (
      "not the sum, and the learning rate without the number of ranks."),
     ("scale", BATCH // RANKS, "The loss is the sum over a rank's examples: take their mean."),
     ("scale", BATCH, "The loss is the sum over the examples: take their mean."),
+    ("scale", 0, "The weights are those of the start: no step was made."),
+    ("scale", -1, "The step goes the wrong way: the loss grows."),
+    ("scale", 1 / RANKS, "Every update is half of what it must be: they are a mean already."),
+    ("scale", 0.1, "Every update is a tenth of what it must be: look at the learning rate."),
+    ("same", True, "All ranks take the same examples: each needs its own share."),
+    ("steps", 1, "Only the first step was made."),
+    ("keep", 0.9, "The optimizer has a momentum: take plain SGD."),
     ("keep", True, "The gradients of earlier steps are added: call zero_grad in each step."),
     ("loss", "twice", "The loss applies a softmax itself: give it the logits, without a softmax."),
     ("loss", "bare", "The loss takes logits for probabilities: it needs from_logits=True."),
@@ -45,13 +52,13 @@ def error(logits: NDArray[Any], labels: Any, loss: str = "") -> NDArray[Any]:
 
 
 def mistake(weights: Mapping[str, Any], serial: Callable[..., Mapping[str, Any]]) -> str:
-    """The mistake with which `serial` ends with these weights; "" if none does."""
+    """The mistake with which `serial` ends with these weights, or where to look for it."""
     with np.errstate(all="ignore"):
         for name, value, says in MISTAKES:
             wrong = serial(**{name: value})
             if all(np.allclose(one, wrong[layer], atol=1e-3) for layer, one in weights.items()):
                 return f" {says}"
-    return ""
+    return " Look at the optimizer, its rate, the loss, and which examples a rank takes."
 
 
 def _softmax(logits: NDArray[Any]) -> NDArray[Any]:

@@ -10,8 +10,9 @@ contributions, so a wrong one shows which of them are missing or counted twice:
 import copy
 import itertools
 import reprlib
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -19,13 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from labkit import collectives
+from labkit.collectives.messages import PROC_NULL
 from labkit.collectives.records import listed
-from labkit.exercises.judges.answers import TIME_LIMIT, judged, numbers_in
+from labkit.exercises.judges.answers import TIME_LIMIT, judged, numbers_in, solved
 from labkit.exercises.task import Wrong
 from labkit.kinds import LabError, bytes_text
 
 Array: TypeAlias = npt.NDArray[Any]
 CLOSE = 1e-6  # of the largest number of a piece
+PACKED = 512  # bytes; pickle adds fewer to an array
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,16 @@ class Piece:
     name: str
     parts: Mapping[str, Array]
     advice: str = ""
+    rows: Mapping[str, Array] = field(default_factory=dict)  # that a wrong one may hold instead
 
     def fault(self, found: Any) -> str:
         """What is wrong with an array, or nothing."""
         right = np.sum(list(self.parts.values()), axis=0)
         if found is None:
-            return f"{self.name} must be an array, and is None: is a `return` missing?"
+            return (
+                f"{self.name} must be an array, and is None: is a `return` missing? Programs "
+                "change their array in place, and return None."
+            )
         try:
             array = np.asarray(found, dtype=float)
         except (TypeError, ValueError):
@@ -55,7 +62,28 @@ class Piece:
         where = rows if len(wrong) < len(right) else ""
         parts = {who: part[wrong].ravel() for who, part in self.parts.items()}
         reason = _reason(np.nan_to_num(array[wrong].ravel()), parts)
+        there, must = (_sum_of_rows(one[wrong[0]], self.rows) for one in (array, right))
+        if there and must and reason == UNKNOWN:
+            reason = f"row {wrong[0]} is {there}, and must be {must}"
         return f"{self.name} is wrong{where}: {reason}. {self.advice}".strip()
+
+
+UNKNOWN = "the numbers are not those of the serial program"
+
+
+def _sum_of_rows(found: Array, rows: Mapping[str, Array]) -> str:
+    """Which of these rows, added, make this one."""
+    if not rows:
+        return ""
+    matrix = np.stack([one.ravel() for one in rows.values()], axis=1)
+    times = np.linalg.lstsq(matrix, np.nan_to_num(found).ravel())[0].round(3)
+    names = [
+        f"{name}{f' × {n:g}' * bool(n != 1)}" for name, n in zip(rows, times, strict=True) if n
+    ]
+    exact = bool(names) and np.allclose(matrix @ times, found.ravel(), atol=1e-3)
+    if exact and len(names) < 5:
+        return " + ".join(names)
+    return "" if found.any() else "zero"
 
 
 def _reason(found: Array, parts: Mapping[str, Array]) -> str:
@@ -65,7 +93,7 @@ def _reason(found: Array, parts: Mapping[str, Array]) -> str:
     factors = np.linalg.lstsq(matrix, found)[0].round(3)
     close = np.allclose(matrix @ factors, found, atol=1e-3 * np.abs(matrix).max())
     if len(found) < len(parts) or not close:
-        return "the numbers are not those of the serial program"
+        return UNKNOWN
     wrong = [(who, one) for who, one in zip(parts, factors[1:], strict=True) if one != 1]
     words = [(who, f"counts {one:g} times" if one else "is missing") for who, one in wrong]
     reasons = [f"the contribution of {who} {what}" for who, what in words]
@@ -79,45 +107,104 @@ class Case:
     given: Sequence[Sequence[Any]]  # after the communicator
     pieces: Sequence[Sequence[Piece]]
     most_bytes: float = np.inf  # that a rank may send
+    saving: str = ""  # how fewer bytes would do
+    too_much: Callable[[Any], str] = lambda trace: ""  # what is wrong with how it was done
     colors: Sequence[Sequence[int]] = ()  # of each rank: a communicator for each color
     call: Callable[..., Any] = lambda answer, *given: answer(*given)
 
 
-def on_ranks(case: Callable[..., Case], *cases: tuple[int, ...]) -> Callable[[Any], None]:
-    """The judge of a program that must return its pieces in each of these cases."""
+Slips: TypeAlias = Iterable[tuple[str, str, str]]
+IMPORTS = "import numpy as np\nfrom labkit.collectives import programs\n"
+
+
+def on_ranks(
+    case: Callable[..., Case], *cases: tuple[int, ...], solution: str = "", slips: Slips = ()
+) -> Callable[[Any], None]:
+    """The judge of a program that must return its pieces in each of these cases.
+
+    A slip is a mistake in the solution, (what is there, what is wrong, why): who returns what it
+    makes is told why.
+    """
 
     def examine(answer: Any) -> None:
-        for one in cases or ((2,), (3,), (4,), (1,)):
-            _prove(answer, case(*one))
+        for one in cases or ((2,), (3,), (5,), (8,), (1,)):
+            try:
+                _prove(answer, case(*one))
+            except _WrongNumbers as fault:
+                for old, new, why in slips:
+                    slip = solved(IMPORTS + solution.replace(old, new))
+                    if _makes(slip, case(*one), fault.returned):
+                        raise Wrong(f"{fault.short} {why}") from None
+                raise
 
     return judged(examine, 6 * TIME_LIMIT)
 
 
-def _prove(answer: Callable[..., Any], case: Case) -> None:
-    ranks = len(case.given)
-    on = f"On {ranks} rank{'s' * (ranks > 1)}"
-    returned: list[list[Any]] = [[]] * ranks
+class _WrongNumbers(Wrong):
+    """What the ranks returned, and which of it is wrong."""
+
+    def __init__(self, text: str, short: str, returned: list[list[Any]]) -> None:
+        super().__init__(text)
+        self.short, self.returned = short, returned
+
+
+def _makes(slip: Callable[..., Any], case: Case, found: list[list[Any]]) -> bool:
+    """Whether all ranks return with this mistake what they have returned."""
+    try:
+        returned, _ = _run(slip, case)
+    except Wrong:
+        return False
+    pairs = [pair for ranks in zip(returned, found, strict=True) for pair in zip(*ranks)]  # noqa: B905
+    return all(np.shape(a) == np.shape(b) and np.allclose(a, b) for a, b in pairs)
+
+
+def _run(answer: Callable[..., Any], case: Case) -> tuple[list[list[Any]], Any]:
+    """What each rank returned, and the trace."""
+    returned: list[list[Any]] = [[]] * len(case.given)
 
     def program(comm: Any, buffer: Array) -> None:
         rank = comm.Get_rank()
         comms = [comm.Split(color) for color in case.colors[rank]] if case.colors else [comm]
-        returned[rank] = _flat(case.call(answer, *comms, *copy.deepcopy(case.given[rank])))
+        result = case.call(answer, *comms, *copy.deepcopy(case.given[rank]))
+        stacked = isinstance(result, np.ndarray) and len(case.pieces[rank]) > 1
+        returned[rank] = _flat(list(result) if stacked and result.ndim else result)
 
     program.func = answer  # type: ignore[attr-defined]  # the lines that are named are its own
     try:
-        trace = collectives.run(program, ranks=ranks, timeout=TIME_LIMIT)
+        trace = collectives.run(program, ranks=len(case.given), timeout=TIME_LIMIT)
     except LabError as fault:
-        raise Wrong(f"{on}: {fault}") from None
+        raise Wrong(f"{_on(case)}: {fault}") from None
+    return returned, trace
+
+
+def is_packed(trace: Any) -> bool:
+    """Whether lowercase calls such as comm.send have packed arrays by pickle."""
+    return any(call.name.islower() for call in trace.calls)
+
+
+def _on(case: Case) -> str:
+    ranks = len(case.given)
+    return f"On {ranks} rank{'s' * (ranks > 1)}"
+
+
+def _prove(answer: Callable[..., Any], case: Case) -> None:
+    returned, trace = _run(answer, case)
+    on = _on(case)
     for rank, (pieces, results) in enumerate(zip(case.pieces, returned, strict=True)):
         if len(results) != len(pieces):
             names = ", ".join(one.name for one in pieces)
             raise Wrong(f"{on}, rank {rank} returned {reprlib.repr(results)}: return {names}.")
         for one, found in zip(pieces, results, strict=True):
             if text := one.fault(found):
-                raise Wrong(f"{on}, rank {rank}'s {text}")
-    if (most := max(trace.bytes_sent)) > case.most_bytes:
+                short = f"{on}, rank {rank}'s {one.name} is wrong:"
+                raise _WrongNumbers(f"{on}, rank {rank}'s {text}", short, returned)
+    extra = PACKED * max(trace.messages_sent) * is_packed(trace)
+    if (most := max(trace.bytes_sent)) > case.most_bytes + extra:
         enough = f"{bytes_text(case.most_bytes)} are enough"
-        raise Wrong(f"It is correct. But {on.lower()} one sends {bytes_text(most)}; {enough}.")
+        sent = f"{on.lower()} one sends {bytes_text(most)}"
+        raise Wrong(f"It is correct. But {sent}; {enough}. {case.saving}".rstrip())
+    if text := case.too_much(trace):
+        raise Wrong(f"It is correct. But {on.lower()} {text}")
 
 
 def _flat(result: Any) -> list[Any]:
@@ -138,74 +225,112 @@ def _sum(name: str, parts: Iterable[Array], advice: str = "All-reduce the parts.
 
 def column_parallel(ranks: int) -> Case:
     """(comm, x, w, dy) → y, dx, dw of a linear layer whose columns are sharded."""
-    x, *whole = _numbers(ranks, (5, 7), (7, 12), (5, 12))
+    x, *whole = _numbers(ranks, (5, 7), (7, 3 * ranks), (5, 3 * ranks))
     w, dy = (np.split(one, ranks, axis=1) for one in whole)
     own, each = "It needs no communication.", range(ranks)
     y = [Piece("y", {"this rank": x @ w[n]}, own) for n in each]
     dx = _sum("dx", [dy[n] @ w[n].T for n in each])
     dw = [Piece("dw", {"this rank": x.T @ dy[n]}, own) for n in each]
-    return Case([(x, w[n], dy[n]) for n in each], [(y[n], dx, dw[n]) for n in each])
+    given = [(x, w[n], dy[n]) for n in each]
+    enough, saving = (ranks - 1) * x.nbytes, "One all-reduce, of dx, is all that it needs."
+    return Case(given, [(y[n], dx, dw[n]) for n in each], enough, saving)
 
 
 def gated_mlp(ranks: int) -> Case:
     """(comm, x, gate, up, down, dy) → y and dx of (relu(x @ gate) * (x @ up)) @ down."""
-    x, dy, gate, up, down = _numbers(ranks, (6, 4), (6, 4), (4, 12), (4, 12), (12, 4))
+    width = 3 * ranks
+    shapes = (5, 4), (5, 4), (4, width), (4, width), (width, 4)
+    x, dy, gate, up, down = _numbers(ranks, *shapes)
     a, b, d_active = np.maximum(x @ gate, 0), x @ up, dy @ down.T
     columns = (gate, up, down.T, a * b, d_active * b * (a > 0), d_active * a)
     shards = list(zip(*(np.split(one, ranks, axis=1) for one in columns), strict=True))
-    y = _sum("y", [active @ w.T for _, _, w, active, _, _ in shards])
+    y = _sum(
+        "y",
+        [active @ w.T for _, _, w, active, _, _ in shards],
+        "y = (relu(x @ gate) * (x @ up)) @ down; all-reduce the parts.",
+    )
     dx = _sum("dx", [d_a @ w_a.T + d_b @ w_b.T for w_a, w_b, _, _, d_a, d_b in shards])
     given = [(x, w_a, w_b, w.T, dy) for w_a, w_b, w, *_ in shards]
-    return Case(given, [(y, dx)] * ranks, 2 * (ranks - 1) * x.nbytes)  # of any two all-reduces
+    saving = "Add what belongs to dx on each rank, before the all-reduce."
+    return Case(given, [(y, dx)] * ranks, 2 * (ranks - 1) * x.nbytes, saving)  # two all-reduces
 
 
 def attention_heads(ranks: int, heads: int) -> Case:
     """(comm, qkv, heads) → the rows of this rank's heads: first of q, then of k, then of v."""
-    [qkv] = _numbers(ranks, (3, heads, 2, 4))
-    shards = [{"this rank": one.reshape(-1, 4)} for one in np.split(qkv, ranks, axis=1)]
-    pieces = [[Piece("shard", one, "It has the same heads of q, k and v.")] for one in shards]
-    return Case([(qkv.reshape(-1, 4), heads)] * ranks, pieces)
+    [qkv] = _numbers(ranks, (3, heads, 2, size := 6 * heads))
+    shards = [{"this rank": one.reshape(-1, size)} for one in np.split(qkv, ranks, axis=1)]
+    rows = np.ndindex(3, heads, 2)
+    names = {f"row {row} of head {h} of {'qkv'[n]}": qkv[n, h, row] for n, h, row in rows}
+    advice = "It has the same heads of q, k and v."
+    pieces = [[Piece("shard", one, advice, names)] for one in shards]
+    return Case([(qkv.reshape(-1, size), heads)] * ranks, pieces)
 
 
 def sequence_parallel(ranks: int) -> Case:
     """(comm, x, block) → this rank's positions of x + (the sum of all ranks' block(whole x))."""
-    x, weights = _numbers(ranks, (12, 8), (ranks, 8, 8))
-    positions = np.split(np.arange(12), ranks)
+    size = 3 * ranks
+    x, weights = _numbers(ranks, (size, 8), (ranks, 8, 8))
+    positions = np.split(np.arange(size), ranks)
     parts = {"x": x}
     for one, two in np.ndindex(ranks, ranks):
-        of_two = x * np.isin(np.arange(12), positions[two])[:, None]
+        of_two = x * np.isin(np.arange(size), positions[two])[:, None]
         parts[f"rank {two}'s positions in rank {one}'s block"] = np.cumsum(of_two @ weights[one], 0)
-    blocks = [lambda whole, w=w: np.cumsum(whole @ w, axis=0) for w in weights]
+
+    def block(w: Array, whole: Array) -> Array:
+        if np.shape(whole) != x.shape:
+            what = f"block(whole) got the shape {np.shape(whole)}, and whole has {x.shape}"
+            raise ValueError(f"{what}: all-gather the positions of all ranks first")
+        return np.cumsum(whole @ w, axis=0)
+
+    blocks = [partial(block, w) for w in weights]
     advice = "All-gather x in front of the block, sum its results over the ranks, and add x."
     pieces = [[Piece("y", {w: p[mine] for w, p in parts.items()}, advice)] for mine in positions]
     given = [(x[mine], block) for mine, block in zip(positions, blocks, strict=True)]
-    return Case(given, pieces, 2 * (ranks - 1) / ranks * x.nbytes)  # of one ring all-reduce
+    saving = "A rank needs its own positions of the sum: a reduce-scatter is half an all-reduce."
+    return Case(given, pieces, 2 * (ranks - 1) / ranks * x.nbytes, saving)  # a ring all-reduce
 
 
-def _placed(arrays: list[Array], width: int, first: int) -> Array:
+ROWS, ROW = 17, (7, 6)  # of an image; the ranks' shares are not equal
+
+
+def _placed(arrays: Sequence[Array], width: int, first: int) -> Array:
     """For each rank its rows at their place in the image, with `width` rows above and below it."""
-    size = 12 // len(arrays)
-    whole = np.zeros((len(arrays), 12 + 2 * width, 3, 2))
+    cuts = np.array_split(np.arange(ROWS), len(arrays))
+    whole = np.zeros((len(arrays), ROWS + 2 * width, *ROW))
     for rank, rows in enumerate(arrays):
-        whole[rank, first + rank * size :][: len(rows)] = rows
+        whole[rank, first + cuts[rank][0] :][: len(rows)] = rows
     return whole
+
+
+def _named(arrays: Sequence[Array], what: str) -> dict[str, Array]:
+    rows = [(rank, n, row) for rank, one in enumerate(arrays) for n, row in enumerate(one)]
+    return {f"{what}row {n} of rank {rank}": row for rank, n, row in rows}
 
 
 def halo(ranks: int, width: int) -> Case:
     """(comm, rows, width) → this rank's rows of an image with `width` more above and below."""
-    shares = np.split(_numbers(ranks, (12, 3, 2))[0], ranks)
-    whole, size = _placed(shares, width, width), 12 // ranks
-    windows = [whole[:, rank * size :][:, : size + 2 * width] for rank in range(ranks)]
+    [image] = _numbers(ranks, (ROWS, *ROW))
+    shares = np.array_split(image, ranks)
+    whole, firsts = _placed(shares, width, width), np.array_split(np.arange(ROWS), ranks)
+    windows = [whole[:, cut[0] : cut[-1] + 1 + 2 * width] for cut in firsts]
     advice = "Neighbours exchange their outer rows; outside the image are zeros."
-    return Case([(rows, width) for rows in shares], [[_sum("padded", w, advice)] for w in windows])
+    pieces = [[replace(_sum("padded", w, advice), rows=_named(shares, ""))] for w in windows]
+    most = 2 * width * image[0].nbytes  # to two neighbours
+    saving = "Only the outer rows go to the neighbours."
+    return Case([(rows, width) for rows in shares], pieces, most, saving)
 
 
 def halo_backward(ranks: int, width: int) -> Case:
     """(comm, d_padded, width) → the gradient of this rank's rows."""
-    given = _numbers(ranks, *[(12 // ranks + 2 * width, 3, 2)] * ranks)
-    shares = np.split(_placed(given, width, 0)[:, width:-width], ranks, axis=1)
+    cuts = np.array_split(np.arange(ROWS), ranks)
+    given = _numbers(ranks, *[(len(cut) + 2 * width, *ROW) for cut in cuts])
+    inside = _placed(given, width, 0)[:, width:-width]
     advice = "The gradient of a halo row belongs to the rank that owns the row, which adds it."
-    return Case([(one, width) for one in given], [[_sum("d_rows", s, advice)] for s in shares])
+    names, most = _named(given, "padded "), 2 * width * given[0][0].nbytes
+    saving = "Only the gradients of the halo go to the neighbours."
+    shares = [_sum("d_rows", inside[:, cut], advice) for cut in cuts]
+    pieces = [[replace(one, rows=names)] for one in shares]
+    return Case([(one, width) for one in given], pieces, most, saving)
 
 
 def _colors(shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
@@ -214,32 +339,47 @@ def _colors(shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
     return [(first[r][s][0], first[r][0][p], first[0][s][p]) for r, s, p in np.ndindex(shape)]
 
 
+GROUPS = "tensor", "pipeline", "data"
+
+
+def _three_colors(my_colors: Callable[..., Any], *given: int) -> list[int]:
+    found = my_colors(*given)
+    if len(numbers_in(found, "three colors")) != 3:
+        raise Wrong(f"For rank {given[0]} it returned {found}: return three colors.")
+    for color, kind in zip(found, GROUPS, strict=True):
+        if not hasattr(color, "__index__") or color < 0:
+            text = f"rank {given[0]}'s {kind} color is {color!r}. Split needs whole numbers ≥ 0"
+            raise Wrong(f"With tensor={given[1]} and stages={given[2]}, {text}: divide with //.")
+    return list(found)
+
+
 def check_colors(my_colors: Callable[..., Any]) -> None:
     """(rank, tensor, stages) → the colors of a rank's tensor, pipeline and data group."""
     for shape in ((2, 2, 2), (2, 3, 1), (3, 1, 4), (1, 4, 2)):
         right, (_, stages, tensor) = _colors(shape), shape
         ranks = range(len(right))
-        colors = [numbers_in(my_colors(rank, tensor, stages), "three colors") for rank in ranks]
-        for rank, (n, kind) in itertools.product(ranks, enumerate(("tensor", "pipeline", "data"))):
-            if len(colors[rank]) != 3:
-                raise Wrong(f"For rank {rank} it returned {colors[rank]}: return three colors.")
+        colors = [_three_colors(my_colors, rank, tensor, stages) for rank in ranks]
+        for rank, (n, kind) in itertools.product(ranks, enumerate(GROUPS)):
             groups = [[i for i in ranks if one[i][n] == one[rank][n]] for one in (colors, right)]
             if groups[0] != groups[1]:
-                on = (
-                    f"On {len(ranks)} ranks, tensor={tensor}, stages={stages}: rank {rank}'s {kind}"
+                on = f"On {len(ranks)} ranks, tensor={tensor}, stages={stages}: rank {rank}'s"
+                raise Wrong(
+                    f"{on} {kind} group is {listed(groups[0])}, and must be {listed(groups[1])}."
                 )
-                raise Wrong("{} group is {}, and must be {}.".format(on, *map(listed, groups)))
+
+
+MICRO = 3  # micro-batches
 
 
 def hybrid_step(replicas: int, stages: int, tensor: int) -> Case:
     """(tensor, pipeline, data, micro_batches, targets, w1, w2) → the gradients of w1 and w2."""
-    xs, targets = _numbers(1, *[(replicas, 2, 3, 4)] * 2)  # two micro-batches of three examples
+    xs, targets = _numbers(1, *[(replicas, MICRO, 5, 4)] * 2)  # micro-batches of five examples
     w1, w2 = _numbers(2, (stages, 4, 12), (stages, 12, 4))
     x, kept, found = xs, [], {}
     for stage in range(stages):
         kept.append((x, active := np.maximum(x @ w1[stage], 0)))
         x = x + active @ w2[stage]
-    dy = (x - targets) / (replicas * 2 * 3)
+    dy = (x - targets) / (replicas * MICRO * 5)
     for stage in reversed(range(stages)):
         x, active = kept[stage]
         d_hidden = dy @ w2[stage].T * (active > 0)
@@ -247,7 +387,7 @@ def hybrid_step(replicas: int, stages: int, tensor: int) -> Case:
         found[stage] = ("dw1", np.split(dw1, tensor, -1)), ("dw2", np.split(dw2, tensor, -2))
         dy = dy + d_hidden @ w1[stage].T
     advice = "Sum over all micro-batches and replicas, and divide by the number of all examples."
-    names = {f"micro-batch {n} of replica {r}": (r, n) for r, n in np.ndindex(replicas, 2)}
+    names = {f"micro-batch {n} of replica {r}": (r, n) for r, n in np.ndindex(replicas, MICRO)}
     given, pieces = [], []
     for replica, stage, part in np.ndindex(replicas, stages, tensor):
         x, target = xs[replica] * (stage == 0), targets[replica] * (stage == stages - 1)
@@ -255,7 +395,43 @@ def hybrid_step(replicas: int, stages: int, tensor: int) -> Case:
         given.append((x, target, *shards))
         sums = {name: {who: dw[part][n] for who, n in names.items()} for name, dw in found[stage]}
         pieces.append([Piece(name, parts, advice) for name, parts in sums.items()])
-    return Case(given, pieces, colors=_colors((replicas, stages, tensor)))
+
+    def too_late(trace: Any) -> str:
+        faults = (_no_overlap(trace, rank, tensor, stages) for rank in range(len(given)))
+        return next(filter(None, faults), "")
+
+    colors = _colors((replicas, stages, tensor))
+    return Case(given, pieces, colors=colors, too_much=too_late)
+
+
+def _no_overlap(trace: Any, rank: int, tensor: int, stages: int) -> str:
+    """What lets other stages wait for this rank: one micro-batch at a time, or all at once."""
+    stage = rank // tensor % stages
+    if stage == stages - 1:
+        return ""
+    ahead = sends_before(trace, rank, rank + tensor)
+    early = sends_before(trace, rank, rank + tensor, source=rank - tensor) if stage else []
+    if len(ahead) < MICRO:
+        return (
+            f"rank {rank} receives {len(ahead)} gradients: one for each of {MICRO} micro-batches."
+        )
+    if stage and not early[-1]:
+        return f"rank {rank} sends nothing before it has received all {MICRO} micro-batches."
+    for n, sent in enumerate(ahead):
+        if sent < (enough := min(MICRO, n + stages - stage)):
+            text = f"{sent} micro-batches before it waits for gradient {n}; {enough} can be"
+            return f"rank {rank} sends {text} under way. All forward, then all backward."
+    return ""
+
+
+def sends_before(trace: Any, rank: int, dest: int, source: int | None = None) -> list[int]:
+    """How many messages a rank has sent to `dest` when it has each of those from `source`."""
+    source = dest if source is None else source
+    sent = [one.sent_by for one in trace.messages if (one.source, one.dest) == (rank, dest)]
+    wanted = {one.number for one in trace.messages if (one.source, one.dest) == (source, rank)}
+    calls = [one for one in trace.calls if one.rank == rank]
+    done = [call.number for call in calls for one in call.awaits if one in wanted]
+    return [sum(by <= number for by in sent) for number in done]
 
 
 # Sharded state.
@@ -270,9 +446,13 @@ class Momentum:
 
     def __init__(self) -> None:
         self.state: Array = np.zeros(0)
+        self.is_new = True  # the step
 
     def update(self, weights: Array, gradient: Array) -> None:
         """Change the weights in place; the state is that of the first call's part."""
+        if not self.is_new:
+            raise ValueError("update() was called twice in one step: call it once for its part")
+        self.is_new = False
         if not self.state.size:
             self.state = np.zeros(np.shape(gradient))
         if not np.shape(weights) == np.shape(gradient) == self.state.shape:
@@ -300,7 +480,7 @@ def zero_1(ranks: int) -> Case:
     def two_steps(my_step: Any, comm: Any, weights: Array, first: Array, second: Array) -> Any:
         optimizer = Momentum()
         my_step(comm, weights, first, optimizer)
-        before = weights.copy()
+        before, optimizer.is_new = weights.copy(), True
         my_step(comm, weights, second, optimizer)
         return [each[piece] for each in (before, weights) for piece in cut] + [optimizer.state]
 
@@ -312,11 +492,12 @@ def zero_1(ranks: int) -> Case:
                 other = f"Only rank {n} updates it, and sends it to the others."
                 advice = OWN if n == rank else other
                 found.append(_updated(name, old[piece], pushes[step][:, piece], advice))
-        return [*found, Piece("optimizer's state", {"": pushes[1].mean(axis=0)[cut[rank]]})]
+        return [*found, Piece("optimizer's state", {"": pushes[1].mean(axis=0)[cut[rank]]}, OWN)]
 
     most = 2 * 2 * (ranks - 1) * -(-SIZE // ranks) * 8  # a reduce-scatter and an all-gather a step
     given = [(start, *gradients[:, rank]) for rank in range(ranks)]
-    return Case(given, [pieces(rank) for rank in range(ranks)], most, call=two_steps)
+    saving = "A reduce-scatter of the gradient and an all-gather of the weights are all it needs."
+    return Case(given, [pieces(rank) for rank in range(ranks)], most, saving, call=two_steps)
 
 
 def zero_3(ranks: int) -> Case:
@@ -325,20 +506,71 @@ def zero_3(ranks: int) -> Case:
     layers, noise = rng.normal(size=(LAYERS, LAYER)), rng.normal(size=(ranks, LAYERS, LAYER))
     own = np.arange(1, ranks + 1)[:, None, None] * layers + noise
 
-    def gradient_of(rank: int, n: int, layer: Array) -> Array:
-        if np.shape(layer) != (LAYER,):
-            raise ValueError(f"layer {n} has {LAYER} weights, got shape {np.shape(layer)}")
-        gradient: Array = (rank + 1) * np.asarray(layer) + noise[rank, n]
-        return gradient
+    def one_step(my_step: Any, comm: Any, parts: Array) -> Any:
+        rank, weights, gradients = comm.Get_rank(), Alive("whole layers"), Alive("whole gradients")
 
-    def one_step(my_step: Any, comm: Any, parts: Array, gradient: Callable[..., Array]) -> Any:
-        my_step(comm, parts, gradient, [Momentum() for _ in range(LAYERS)])
-        return list(parts)
+        def gradient_of(n: int, layer: Array) -> Array:
+            comm.Send(np.zeros(0), dest=PROC_NULL)  # marks this place in the trace
+            if np.shape(layer) != (LAYER,):
+                text = f"layer {n} has {LAYER} weights, got shape {np.shape(layer)}"
+                raise ValueError(f"{text}: all-gather the parts of all ranks first")
+            layer = np.asarray(layer)
+            near = [np.allclose(layer[part], layers[n, part]) for part in cut]
+            if wrong := [rank for rank, one in enumerate(near) if not one]:
+                text = f"where rank {wrong[0]} has its part: all-gather the parts, before updates"
+                raise ValueError(f"gradient_of({n}, layer) got wrong weights {text}")
+            weights.add(layer)
+            found: Array = (rank + 1) * layer + noise[rank, n]
+            gradients.add(found)
+            return found
 
-    given = [(layers[:, part], partial(gradient_of, rank)) for rank, part in enumerate(cut)]
-    pieces = [
-        [_updated(f"part of layer {n}", layers[n, p], own[:, n, p]) for n in range(LAYERS)]
-        for p in cut
-    ]
-    most = 2 * (ranks - 1) / ranks * layers.nbytes  # an all-gather and a reduce-scatter a layer
-    return Case(given, pieces, most, call=one_step)
+        my_step(comm, parts, gradient_of, optimizers := [Momentum() for _ in range(LAYERS)])
+        return list(parts), [one.state for one in optimizers]
+
+    def too_much(trace: Any) -> str:
+        """A layer may be gathered once or twice: what comes after the first gradient?"""
+        if is_packed(trace):
+            return ""
+        unit = (ranks - 1) / ranks * layers[0].nbytes  # of an all-gather or a reduce-scatter
+        for rank in range(ranks):
+            mine = [c for c in trace.calls if c.rank == rank]
+            marks = [c.number for c in mine if c.name == "Send" and not c.begins]
+            sent = [m.nbytes for m in trace.messages if m.source == rank and m.sent_by > marks[0]]
+            if sum(sent) < (2 * LAYERS - 2) * unit:
+                return f"rank {rank} gathers all layers before it computes its first gradient."
+            if sum(sent) > (3 * LAYERS - 2) * unit:
+                return (
+                    f"rank {rank} sends {bytes_text(sum(sent))} from its first gradient on: each "
+                    "rank needs the sum of its own part only, a reduce-scatter, not an all-reduce."
+                )
+        return ""
+
+    pieces = []
+    for part in cut:
+        each = [(f"layer {n}", layers[n, part], own[:, n, part]) for n in range(LAYERS)]
+        found = [_updated(f"part of {name}", old, gradients) for name, old, gradients in each]
+        for name, _, gradients in each:
+            state = {f"rank {r}": one / ranks for r, one in enumerate(gradients)}
+            found.append(Piece(f"optimizer's state of {name}", state, OWN))
+        pieces.append(found)
+    most = 3 * (ranks - 1) / ranks * layers.nbytes  # two all-gathers and a reduce-scatter a layer
+    given = [(layers[:, part],) for part in cut]
+    saving = "Gather each layer twice at most, and reduce-scatter its gradient."
+    return Case(given, pieces, most, saving, too_much, call=one_step)
+
+
+class Alive:
+    """Arrays of the size of a layer that are in memory at the same time."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._known = what, list[Any]()
+
+    def add(self, array: Any) -> None:
+        """One more; three at once are too many (the next one may be gathered early)."""
+        while isinstance(getattr(array, "base", None), np.ndarray):
+            array = array.base
+        self._known.append(weakref.ref(array))
+        alive = {id(one): one.nbytes for ref in self._known if (one := ref()) is not None}
+        if (count := sum(alive.values()) // (LAYER * 8)) > 2:
+            text = f"{count} {self._what} are in memory at the same time, and ZeRO-3 holds one"
+            raise Wrong(f"{text}: gather, use and drop layer after layer, and keep your part only.")

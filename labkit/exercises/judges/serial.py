@@ -84,26 +84,40 @@ def clip(gradients: Gradients, limit: float, factor: float = 1.0) -> Gradients:
 def train(
     rule: Rule = total, steps: Sequence[Sequence[Any]] | None = None, passes: int = 1
 ) -> tuple[list[Any], Any]:
-    """The weights after SGD with rate RATE; and, with whole batches, the loss of every image."""
+    """The weights after SGD with rate RATE; and, with whole batches, the loss of every image.
+
+    A smaller batch is filled up with losses of 0.
+    """
     images, labels = make_data()
     weights, losses = [one.astype(float) for one in first_weights()], []
     for parts in list(steps or whole_batches()) * passes:
         found = [_gradients(weights, images[list(part)], labels[list(part)]) for part in parts]
-        losses.append(found[0][1])
+        losses.append(np.pad(found[0][1], (0, max(0, BATCH - len(found[0][1])))))
         changes = rule([gradients for gradients, _ in found])
         weights = [one - RATE * change for one, change in zip(weights, changes, strict=True)]
     return weights, np.array(losses)
 
 
 def train_with_adam(
-    restarts: Sequence[int] = (), *, weights_kept: bool = True, state_kept: bool = True
+    restarts: Sequence[int] = (),
+    *,
+    weights_kept: bool = True,
+    state_kept: bool = True,
+    early: bool = False,
 ) -> list[Any]:
-    """The weights after one pass with Adam; at a restart weights or Adam's state begin anew."""
+    """The weights after one pass with Adam; at a restart weights or Adam's state begin anew.
+
+    An early checkpoint is saved before the update of its step, so that the restart loses it.
+    """
     images, labels = make_data()
     weights = [one.astype(float) for one in first_weights()]
     state = [(np.zeros_like(one), np.zeros_like(one)) for one in weights]
     count = 0
+    saved: Any = ()
     for step, (part,) in enumerate(whole_batches()):
+        if step in restarts and early:
+            weights, state, count = saved
+        saved = weights, state, count
         if step in restarts and not weights_kept:
             weights = [one.astype(float) for one in first_weights()]
         if step in restarts and not state_kept:
@@ -122,11 +136,16 @@ def train_with_adam(
     return weights
 
 
+PROGRAM = (
+    f"keras.optimizers.SGD({RATE}) and the mean cross-entropy of logits (from_logits=True in Keras)"
+)
+
+
 def compare(
     weights: Sequence[Any],
     right: Sequence[Any],
     mistakes: Mapping[str, Sequence[Any]],
-    program: str = f"keras.optimizers.SGD({RATE}) and the mean cross-entropy of logits",
+    program: str = PROGRAM,
     close: float = CLOSE,
 ) -> None:
     """Refuse other weights than the right ones; if they are those of a known mistake, say which."""
@@ -139,6 +158,8 @@ def compare(
     for says, wrong in mistakes.items():
         if distance(wrong) <= close * max(1.0, *(float(abs(one).max()) for one in wrong)):
             raise Wrong(says)
+    if any(np.array_equal(*pair) for pair in zip(weights, first_weights(), strict=True)):
+        raise Wrong("Some variables have not changed: update all model.trainable_variables.")
     raise Wrong(
         f"The weights differ from those of the serial program by up to {apart:.1g}. It uses "
         f"{program}."
@@ -171,13 +192,15 @@ FACTORS = {
     BATCH: "The loss is a sum, not a mean: divide it by global_batch.",
     BATCH / REPLICAS: "The loss is divided by the number of replicas, and must be divided by "
     "global_batch.",
+    -1: "The weights went up the gradient: the optimizer subtracts for you.",
     0: NO_UPDATE,
 }
 
 
-def check_weights(copies: Sequence[Sequence[Any]]) -> None:
+def check_weights(copies: Sequence[Sequence[Any]], doubled: str | None = None) -> None:
     """The copies of each variable must be equal, and those of the serial program."""
-    mistakes = {says: train(scaled(by))[0] for by, says in FACTORS.items()}
+    factors = FACTORS | ({REPLICAS: doubled} if doubled else {})
+    mistakes = {says: train(scaled(by))[0] for by, says in factors.items()}
     compare(equal_copies(copies), train()[0], mistakes)
 
 

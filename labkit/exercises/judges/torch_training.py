@@ -30,9 +30,12 @@ def data() -> tuple[list[Array], Array, Any]:
     return weights, images, random.integers(0, 4, (STEPS, BATCH))
 
 
-def serial(scale: float = 1.0, keep: bool = False, loss: str = "") -> dict[str, Array]:
+def serial(
+    scale: float = 1.0, keep: float = 0, loss: str = "", same: bool = False, steps: int = STEPS
+) -> dict[str, Array]:
     """The weights after SGD on whole batches: forward, backward and update by hand."""
     weights, images, labels = data()
+    images, labels = (one[:steps, :: RANKS if same else 1] for one in (images, labels))
     kept = [np.zeros_like(one) for one in weights]
     for x, y in zip(images, labels, strict=True):
         first, bias, second, offset = weights
@@ -61,9 +64,8 @@ def same_weights(program: Callable[..., Any]) -> Callable[[Any], None]:
             if all(np.allclose(far, start[name], atol=1e-4) for name, far in apart.items()):
                 cause = " They differ from rank to rank as at the start: broadcast those of rank 0."
         else:
-            cause = mistake({**zero, **one}, serial) or " The ranks have equal weights." * bool(
-                apart
-            )
+            cause = " The ranks have equal weights." * bool(apart)
+            cause += mistake({**zero, **one}, serial)
         for name, right in serial().items():
             for rank, (weights, _) in enumerate(found_by_rank):
                 far = abs(weights.get(name, right) - right).max()

@@ -4,8 +4,9 @@ Its first layer does that; its weights are always those that the serial program 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
 from typing import Any
 from unittest import mock
 
@@ -27,8 +28,16 @@ ENDLESS = f"The model was called {MOST} times, and there are {STEPS} batches: th
 TENSORFLOW_SAYS = {
     "PerReplica": "A PerReplica holds a value for each replica. Only a function that strategy.run "
     "calls can compute with them, and strategy.reduce makes one value of them.",
+    "Mixing different tf.distribute.Strategy": "Something with variables was made outside "
+    "strategy.scope(): make the model, the optimizer and metrics, and call compile, inside it.",
+    "No gradients provided": "The tape recorded nothing: call the model inside "
+    "`with tf.GradientTape() as tape:`.",
+    "operation AddN": "The replicas got parts of different sizes, which Keras' fit cannot divide: "
+    "give it batches of global_batch.",
     "outside the replica context": "The step ran once, beside the replicas: the scope is for "
     "making variables. Call the step with strategy.run(step, args=(images, labels)).",
+    "merge_call": "Keras applies gradients either in a step that strategy.run calls, or outside "
+    "both the step and `with strategy.scope():`. Move optimizer.apply out of the scope's block.",
 }
 
 
@@ -41,30 +50,61 @@ class Models:
         self.models: list[Any] = []
         self.optimizers: list[Any] = []
         self.seen: list[tuple[int, tuple[int, ...], bool]] = []
+        self.held = self.most_held = 0  # forward passes in training without their backward pass
+        self._applied = self._summed = 0  # calls in replicas, as TensorFlow traces them
+        self._not_mirrored: list[Any] = []  # variables that a replica changes
 
     def make(self) -> Any:
         """What a student calls."""
         tf = import_tensorflow()
         self._in_scope.append(tf.distribute.get_strategy() is self.strategy)
-        self.models.append(make_layers(watch_layer(self._note)))
+        self.models.append(make_layers(watch_layer(self._note), watch_gradient(self._released)))
         return self.models[-1]
 
     @contextmanager
-    def following_optimizers(self) -> Iterator[None]:
-        """Note each optimizer of Keras that is applied."""
+    def following(self) -> Iterator[None]:
+        """Note optimizers that are applied, sums over replicas, variables that replicas change."""
         import keras
 
         tf = import_tensorflow()
-        apply = keras.optimizers.Optimizer.apply
 
-        def noted(optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
+        def applied(optimizer: Any, *_: Any, **__: Any) -> None:
+            self._applied += 1
             if not any(optimizer is one for one in self.optimizers):
                 self.optimizers.append(optimizer)
-            return apply(optimizer, *arguments, **keywords)
 
-        noted = tf.autograph.experimental.do_not_convert(noted)
-        with mock.patch.object(keras.optimizers.Optimizer, "apply", noted):
+        def summed(_: Any, reduce_op: Any, value: Any, options: Any = None) -> None:
+            self._summed += any(len(one.shape) for one in tf.nest.flatten(value))  # no loss
+
+        def assigned(variable: Any, *_: Any, **__: Any) -> None:
+            made_inside = self.strategy.extended.variable_created_in_scope(variable)
+            context = tf.distribute.get_replica_context()  # between the steps it is another's
+            if context and context.strategy is self.strategy and not made_inside:
+                self._not_mirrored.append(variable)
+
+        variables = import_module("tensorflow.python.ops.resource_variable_ops")
+        with ExitStack() as patches:
+            for of, name, note in (
+                (keras.optimizers.Optimizer, "apply", applied),
+                (tf.distribute.ReplicaContext, "all_reduce", summed),
+                (variables.ResourceVariable, "assign", assigned),
+                (variables.ResourceVariable, "assign_add", assigned),
+            ):
+                noting = tf.autograph.experimental.do_not_convert(_noting(getattr(of, name), note))
+                patches.enter_context(mock.patch.object(of, name, noting))
             yield
+
+    def doubled(self) -> str | None:
+        """Why the gradients may be twice too large, if the loss is right."""
+        updates = max((int(one.iterations.numpy()) for one in self.optimizers), default=0)
+        if updates == 2 * STEPS:
+            return f"The optimizer made {updates} updates in {STEPS} steps: apply it once in each."
+        if self._summed > self._applied > 0:
+            return (
+                "The gradients are summed over the replicas twice: by all_reduce, and again by "
+                "the optimizer. Leave out all_reduce."
+            )
+        return None
 
     @contextmanager
     def naming(self, name: str = "SGD", rate: float = RATE, but: str = "-") -> Iterator[None]:
@@ -105,6 +145,12 @@ class Models:
                 "counter, have no copies on the replicas. Make it (or call model.compile) inside "
                 "`with strategy.scope():`."
             )
+        if self._not_mirrored:
+            raise Wrong(
+                f"The variable {self._not_mirrored[0].name.partition(':')[0]} was made outside "
+                "strategy.scope(), and all replicas change it: it has no copies, and updates can "
+                "be lost. Make it, or the metric that it belongs to, inside the scope."
+            )
 
     def _note(self, images: Any, training: bool) -> Any:
         tf = import_tensorflow()
@@ -121,18 +167,33 @@ class Models:
             raise RuntimeError(ENDLESS)
         numbers = np.rint(numbers.numpy() * BATCH * STEPS).astype(int)
         self.seen.append((int(replica), tuple(numbers.tolist()), bool(training)))
+        self.held += bool(training)
+        self.most_held = max(self.most_held, self.held)
         return np.int32(0)
 
+    def _released(self) -> Any:
+        self.held -= 1
+        return 0
 
-def make_layers(*first: Any) -> Any:
-    """The network of the serial program, behind these layers."""
+
+def _noting(call: Callable[..., Any], note: Callable[..., Any]) -> Callable[..., Any]:
+    def noting(*arguments: Any, **keywords: Any) -> Any:
+        note(*arguments, **keywords)
+        return call(*arguments, **keywords)
+
+    return noting
+
+
+def make_layers(first: Any = None, hidden: Any = None) -> Any:
+    """The network of the serial program, with a layer before it and one in its middle."""
     import keras
 
     constant = keras.initializers.Constant
     kernel, bias, last_kernel, last_bias = serial.first_weights()
     return keras.Sequential([
-        keras.Input(serial.SIZE), *first, keras.layers.Flatten(),
+        keras.Input(serial.SIZE), *filter(None, [first]), keras.layers.Flatten(),
         keras.layers.Dense(len(bias), "relu", kernel_initializer=constant(kernel)),
+        *filter(None, [hidden]),
         keras.layers.Dense(len(last_bias), kernel_initializer=constant(last_kernel)),
     ])  # fmt: skip
 
@@ -145,19 +206,40 @@ def _settings(optimizer: Any) -> dict[str, Any]:
 def watch_layer(act: Callable[..., Any]) -> Any:
     """A layer that changes nothing, and runs act(images, training) each time it is called."""
     tf = import_tensorflow()
+
+    def call(images: Any, training: bool) -> Any:
+        if (done := act(images, training)) is None:  # an operation that has run already
+            return images
+        with tf.control_dependencies([done]):
+            return tf.identity(images)
+
+    return _layer("Watch", call)
+
+
+def watch_gradient(act: Callable[[], Any]) -> Any:
+    """A layer that changes nothing, and runs act() each time a gradient has passed it."""
+    tf = import_tensorflow()
+
+    def backward(gradient: Any) -> Any:
+        with tf.control_dependencies([tf.py_function(act, [], tf.int32)]):
+            return tf.identity(gradient)
+
+    identity = tf.custom_gradient(lambda values: (tf.identity(values), backward))
+    return _layer("WatchGradient", lambda values, training: identity(values))
+
+
+def _layer(name: str, function: Callable[..., Any]) -> Any:
+    """A layer that calls function(values, training); a saved model finds it by its name."""
     import keras
 
+    @keras.saving.register_keras_serializable("labkit", name)
     class Watch(keras.layers.Layer):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
             self.supports_jit = False
 
-        def call(self, images: Any, training: bool = False) -> Any:
-            done = None if isinstance(images, keras.KerasTensor) else act(images, training)
-            if done is None:  # an operation that has run already
-                return images
-            with tf.control_dependencies([done]):
-                return tf.identity(images)
+        def call(self, values: Any, training: bool = False) -> Any:
+            return values if isinstance(values, keras.KerasTensor) else function(values, training)
 
     return Watch()
 
@@ -192,7 +274,7 @@ def exact(made: Models) -> Iterator[None]:
     before = tf32.tensor_float_32_execution_enabled()
     tf32.enable_tensor_float_32_execution(False)
     try:
-        with made.following_optimizers():
+        with made.following():
             yield
     except Wrong as fault:
         made.check_scope()  # TensorFlow's own sentence on this says little
@@ -219,8 +301,9 @@ def returned(
 
 
 def model_of(result: Any, models: list[Any]) -> Any:
-    """The result, which must be one of these models."""
-    if not any(result is one for one in models):
+    """The result, which must be one of these models, or one that was saved and loaded again."""
+    watched = any(type(layer).__name__ == "Watch" for layer in getattr(result, "layers", ()))
+    if not (watched or any(result is one for one in models)):
         raise Wrong("Return the model that make_model() made.")
     count, made = len(result.trainable_variables), len(serial.first_weights())
     if count != made:
@@ -239,7 +322,7 @@ def weight_copies(strategy: Any, model: Any) -> list[list[Any]]:
     ]
 
 
-def check_images(seen: Seen) -> list[dict[int, Any]]:
+def check_images(seen: Seen, size: int = BATCH * STEPS) -> list[dict[int, Any]]:
     """Every image once, in the order of the dataset, a global batch a step; the shares by step."""
     if not seen:
         raise Wrong("The model never saw an image.")
@@ -262,17 +345,17 @@ def check_images(seen: Seen) -> list[dict[int, Any]]:
             f"Both replicas got the same {len(first[0])} images. Distribute the dataset: "
             "strategy.experimental_distribute_dataset(dataset.batch(global_batch))."
         )
-    size = sum(map(len, first.values()))
-    if size != BATCH:
-        less = "A local batch stands where the global one belongs. " if size < BATCH else ""
+    taken = sum(map(len, first.values()))
+    if taken != BATCH:
+        less = "A local batch stands where the global one belongs. " if taken < BATCH else ""
         raise Wrong(
-            f"The replicas together took {size} images in the first step, and the global batch is "
+            f"The replicas together took {taken} images in the first step, and the global batch is "
             f"{BATCH}. {less}experimental_distribute_dataset expects batches of global_batch and "
             "divides them; distribute_datasets_from_function expects those of one replica."
         )
     for number, share in enumerate(shares[:STEPS]):
         found = sorted(image for images in share.values() for image in images)
-        expected = list(range(number * BATCH, (number + 1) * BATCH))
+        expected = list(range(number * BATCH, min((number + 1) * BATCH, size)))
         if found != expected:
             some = f"{', '.join(map(str, found[:3]))}, …, {found[-1]}"
             raise Wrong(
@@ -281,5 +364,6 @@ def check_images(seen: Seen) -> list[dict[int, Any]]:
                 "dataset: do not shuffle or skip."
             )
     if steps != STEPS:
-        raise Wrong(f"It took {steps} steps; one pass over the dataset has {STEPS}.")
+        smaller = f" Here the last batch has {size % BATCH} images." if size % BATCH else ""
+        raise Wrong(f"It took {steps} steps; one pass over the dataset has {STEPS}.{smaller}")
     return shares

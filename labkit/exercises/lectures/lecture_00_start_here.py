@@ -1,6 +1,6 @@
 """The tasks of lecture 00: start here."""
 
-from statistics import median
+from statistics import mean, median, median_high, median_low
 
 from labkit.exercises.judges.answers import number, same_as, word
 from labkit.exercises.task import Task
@@ -9,7 +9,12 @@ TASKS = {
     "00.efficiency_words": Task(
         "Two replicas have 1.5 times the throughput of one. The efficiency is the speed-up divided "
         "by the number of replicas. How large is it here, in per cent?",
-        number(75, "%", within=0.001),
+        number(
+            75,
+            "%",
+            within=0.001,
+            slips={150: "That is the speed-up.", 133.3: "That is its inverse."},
+        ),
         ("The speed-up is 1.5, and the number of replicas is 2.", "1.5 / 2 is a share of 1."),
         """
 speed_up, replicas = 1.5, 2
@@ -20,7 +25,7 @@ answer = 100 * speed_up / replicas  # 100 × a share of 1 is per cent
     "00.kind": Task(
         "A paper's formula says that an all-reduce of 1 GB takes 20 ms on your network. You have "
         'not timed it. Is that number "measured", "recorded" or "modelled"?',
-        word("modelled"),
+        word("modelled", "modeled", slips={"recorded": "It was not timed."}),
         ("Was it timed, here or elsewhere?", "It is the result of a formula."),
         'answer = "modelled"  # a formula gave it; it was not timed',
         "A formula gave it. A time that you take is measured; kept with place and date, recorded.",
@@ -28,7 +33,19 @@ answer = 100 * speed_up / replicas  # 100 × a share of 1 is per cent
     "00.my_median": Task(
         "Write my_median(times): the median of a list of times. Of an even number of times it is "
         "the mean of the two in the middle.",
-        same_as(median, ([3, 1, 2],), ([5.0],), ([4, 1, 3, 2],), ([9, 1, 1, 1, 2, 30],)),
+        same_as(
+            median,
+            ([3, 1, 2],),
+            ([5.0],),
+            ([4, 1, 3, 2],),
+            ([9, 1, 1, 1, 2, 30],),
+            slips={
+                "That is the mean: one long time changes it.": mean,
+                "Sort the times first.": lambda times: times[len(times) // 2],
+                "Of an even number take the mean of the two in the middle.": median_high,
+                "Take the mean of both in the middle.": median_low,
+            },
+        ),
         ("Sort the times first.", "Of n sorted times, number n // 2 is in the middle."),
         """
 def my_median(times):
@@ -44,9 +61,17 @@ def my_median(times):
         "baseline divided by the median of the program.",
         same_as(
             lambda baseline, program: median(baseline) / median(program),
-            ([2, 2, 2], [1, 1, 1]),
             ([3, 1, 2], [4, 4, 4]),
+            ([2, 2, 2], [1, 1, 1]),
             ([1.0, 5.0], [1.0, 2.0, 9.0]),
+            slips={
+                "That is the inverse of the speed-up.": lambda a, b: median(b) / median(a),
+                "Those are means: take medians.": lambda a, b: mean(a) / mean(b),
+                "That is the share of time saved.": lambda a, b: 1 - median(b) / median(a),
+                "Those are the shortest times.": lambda a, b: min(a) / min(b),
+                "Those are sums: take medians.": lambda a, b: sum(a) / sum(b),
+                "Divide, do not subtract.": lambda a, b: median(a) - median(b),
+            },
         ),
         ("A program that takes half of the time has a speed-up of 2.", "statistics.median helps."),
         """

@@ -1,5 +1,8 @@
 """The tasks of lecture 01: why distribute."""
 
+from operator import mul
+from statistics import mean
+
 from labkit.exercises.judges.answers import number, same_as, word
 from labkit.exercises.task import Task
 
@@ -7,7 +10,7 @@ TASKS = {
     "01.bytes_per_step": Task(
         "A model has 1,199,882 parameters in float32. How many bytes of gradients does each "
         "replica contribute to the all-reduce in one step?",
-        number(4_799_528, "bytes"),
+        number(4_799_528, "bytes", slips={1_199_882: "Each gradient has four bytes."}),
         ("Each parameter has one gradient, of the same type.", "A float32 has 32 bits: 4 bytes."),
         "answer = 1_199_882 * 4  # gradients × bytes of a float32",
         "One gradient per parameter, four bytes each. The batch size does not matter.",
@@ -15,7 +18,9 @@ TASKS = {
     "01.adam_memory": Task(
         "A model has 3 billion parameters. How many GB do weights, gradients and Adam's two "
         "moments take, all in float32?",
-        number(48, "GB", within=0.01),
+        number(
+            48, "GB", within=0.01, slips={12: "Those are the weights.", 36: "Adam has two moments."}
+        ),
         (
             "How many float32 numbers does each parameter need in total?",
             "Four: the weight, its gradient, and the two moments.",
@@ -28,7 +33,7 @@ answer = 3e9 * numbers * 4 / 1e9  # 4 bytes each; a GB is 1e9 bytes
     ),
     "01.steps_per_epoch": Task(
         "64,000 images, 2 replicas, 32 images per replica. How many steps has one epoch?",
-        number(1000, "steps"),
+        number(1000, "steps", slips={2000: "Both replicas take 32 images in a step."}),
         ("How many images do both replicas use in one step?", "Divide the images by that."),
         """
 global_batch = 2 * 32
@@ -39,7 +44,9 @@ answer = 64_000 / global_batch
     "01.link_seconds": Task(
         "The gradients of 350 million float32 parameters cross a link of 0.125 GB/s once. "
         "How many seconds does that take?",
-        number(11.2, "s", within=0.02),
+        number(
+            11.2, "s", within=0.02, slips={2.8: "A float32 has 4 bytes.", 89.6: "GB/s are bytes."}
+        ),
         (
             "First the bytes of the gradients: 4 for each parameter.",
             "Then divide by the bytes per second: 0.125e9.",
@@ -53,7 +60,7 @@ answer = size / 0.125e9
     "01.uneven_halves": Task(
         "Replica 0 has 30 examples and a mean gradient of 1. Replica 1 has 10 examples and a mean "
         "gradient of 5. What is the mean gradient of all 40 examples?",
-        number(2, within=0.01),
+        number(2, within=0.01, slips={3: "That is the plain average.", 80: "Divide by 40."}),
         (
             "The plain average of 1 and 5 treats 10 examples as if they were 30.",
             "Add the gradients of all 40 examples: 30 of them have 1 on average, and 10 have 5.",
@@ -68,7 +75,14 @@ answer = all_gradients / 40
     "01.which_strategy": Task(
         "25 million parameters, 1.28 million photos that may be copied, one machine with four "
         "equal GPUs of 24 GB. Which class of tf.distribute do you begin with?",
-        word("MirroredStrategy"),
+        word(
+            "MirroredStrategy",
+            slips={
+                "MultiWorkerMirroredStrategy": "That is for several machines.",
+                "ParameterServerStrategy": "The devices are equal, and in one machine.",
+                "OneDeviceStrategy": "That uses one of the four GPUs.",
+            },
+        ),
         (
             "Follow the decision tree: does a step fit on one device? How many machines are there?",
             "Data parallelism within one machine: every GPU holds a mirror of the weights.",
@@ -87,6 +101,16 @@ answer = "MirroredStrategy"  # so data parallelism; one machine with equal devic
             (101_770, 64, 1_064),
             (1_000_000, 1, 0),
             (0, 32, 5),
+            slips={
+                "Add the gradients and both moments.": lambda n, batch, a: 4 * n + batch * a,
+                "Adam has two moments.": lambda n, batch, a: 12 * n + batch * a,
+                "Add both moments of Adam.": lambda n, batch, a: 8 * n + batch * a,
+                "activation_bytes are of one example.": lambda n, batch, a: 16 * n + a,
+                "activation_bytes are bytes.": lambda n, batch, a: 16 * n + 4 * batch * a,
+                "Add the activations.": lambda n, batch, a: 16 * n,
+                "The state does not grow with the batch.": lambda n, batch, a: batch * (16 * n + a),
+                "A float32 has four bytes.": lambda n, batch, a: 32 * n + batch * a,
+            },
         ),
         ("Four numbers for each parameter.", "A float32 has four bytes."),
         """
@@ -100,12 +124,16 @@ def my_memory(parameters, batch, activation_bytes):
         "Write my_gradient(gradients, examples): the mean gradient of the global batch, from the "
         "mean gradient and the number of examples of each replica.",
         same_as(
-            lambda gradients, examples: (
-                sum(g * n for g, n in zip(gradients, examples, strict=True)) / sum(examples)
-            ),
+            lambda gradients, examples: sum(map(mul, gradients, examples)) / sum(examples),
             ([1, 5], [30, 10]),
             ([2, 4, 6], [8, 8, 8]),
             ([-1.5], [3]),
+            slips={
+                "That is the plain average.": lambda gradients, examples: mean(gradients),
+                "Divide by all examples.": lambda g, examples: sum(map(mul, g, examples)),
+                "Divide by the examples.": lambda g, n: sum(map(mul, g, n)) / len(n),
+                "Weight each gradient by its examples.": lambda g, examples: sum(g),
+            },
         ),
         (
             "A replica with more examples has more weight.",

@@ -4,18 +4,23 @@ from labkit.exercises.judges.answers import number, same_as
 from labkit.exercises.judges.training_loops import accuracy, one_step
 from labkit.exercises.task import Task
 
+
+def _slope(small: tuple[int, float], large: tuple[int, float]) -> float:
+    return (large[1] - small[1]) / (large[0] - small[0])
+
+
 TASKS = {
     "02.steps_per_epoch": Task(
         "60,000 images in batches of 48. How many steps has one epoch?",
-        number(1250, "steps"),
+        number(1250, "steps", slips={60_000 * 48: "Divide the images by the batch."}),
         ("Divide the images by the batch.",),
         "answer = 60_000 / 48",
         "1,250 steps, and 1,250 updates of the weights.",
     ),
     "02.fixed_cost": Task(
         "A step takes 0.40 ms with 32 images and 0.64 ms with 64. Assume that each step has the "
-        "same overhead, and each image takes the same time. How many ms is the overhead?",
-        number(0.16, "ms", within=0.01),
+        "same fixed time, and each image takes the same time. How many ms is the fixed time?",
+        number(0.16, "ms", within=0.01, slips={0.24: "That is the time of 32 images."}),
         (
             "The difference between the two times is the time of 32 images.",
             "What is left of the first step without its 32 images?",
@@ -24,32 +29,41 @@ TASKS = {
 of_32_images = 0.64 - 0.40
 answer = 0.40 - of_32_images
 """,
-        "0.24 ms for 32 images, and 0.16 ms of overhead in every step.",
+        "0.24 ms for 32 images, and a fixed time of 0.16 ms in every step.",
         difficulty=2,
     ),
     "02.my_step_seconds": Task(
-        "A step has overhead, the same for every batch, and each image takes the same time. Write "
+        "A step has a fixed time, the same for every batch, and each image takes the same. Write "
         "my_step_seconds(small, large, batch): small and large are measured pairs "
         "(batch, seconds). Return the seconds of a step with this batch.",
         same_as(
-            lambda small, large, batch: (
-                small[1] + (batch - small[0]) * (large[1] - small[1]) / (large[0] - small[0])
-            ),
+            lambda small, large, batch: small[1] + (batch - small[0]) * _slope(small, large),
             ((32, 0.40), (64, 0.64), 128),
             ((32, 0.40), (64, 0.64), 0),
             ((10, 1.0), (20, 1.0), 500),
+            slips={
+                "A step has a fixed time, too.": lambda s, _, batch: s[1] * batch / s[0],
+                "A step also has a fixed time.": lambda _, s, batch: s[1] * batch / s[0],
+                "Add the fixed time.": lambda small, large, batch: batch * _slope(small, large),
+                "That is the fixed time.": lambda small, large, _: (
+                    small[1] - small[0] * _slope(small, large)
+                ),
+                "The small step's own images count twice.": lambda small, large, batch: (
+                    small[1] + batch * _slope(small, large)
+                ),
+            },
         ),
         (
             "The difference of the two times belongs to the additional images.",
-            "A batch of 0 images takes the overhead.",
+            "A batch of 0 images takes the fixed time.",
         ),
         """
 def my_step_seconds(small, large, batch):
     for_an_image = (large[1] - small[1]) / (large[0] - small[0])
-    overhead = small[1] - small[0] * for_an_image
-    return overhead + batch * for_an_image
+    fixed = small[1] - small[0] * for_an_image
+    return fixed + batch * for_an_image
 """,
-        "A straight line: its height at 0 is the overhead, its slope the time of an image.",
+        "A straight line: its height at 0 is the fixed time, its slope the time of an image.",
         difficulty=2,
     ),
     "02.my_step": Task(

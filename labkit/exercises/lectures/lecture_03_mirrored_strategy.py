@@ -11,17 +11,17 @@ def my_train(strategy, make_model, dataset, global_batch):
 
     def step(images, labels):
         with tf.GradientTape() as tape:
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            per_image = tf.nn.sparse_softmax_cross_entropy_with_logits(
                 labels, model(images, training=True))
-            loss = tf.nn.compute_average_loss(losses, global_batch_size=global_batch)
+            loss = tf.nn.compute_average_loss(per_image, global_batch_size=global_batch)
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
 
     @tf.function
     def train_step(images, labels):
-        losses = strategy.run(step, args=(images, labels))
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+        per_replica = strategy.run(step, args=(images, labels))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, per_replica, axis=None)
 
     return model, [train_step(images, labels) for images, labels in batches]
 """

@@ -7,14 +7,14 @@ from labkit.exercises.task import Task
 TASKS = {
     "04.batch_per_replica": Task(
         "Strong scaling: a global batch of 256, 8 replicas. How many images does each get a step?",
-        number(32, "images"),
+        number(32, "images", slips={2048: "The global batch stays 256."}),
         ("The strategy cuts the global batch into equal slices.",),
         "answer = 256 / 8",
         "256 images shared by 8 replicas.",
     ),
     "04.steps_weak": Task(
         "Weak scaling: 4 replicas with 50 images each. How many steps has an epoch of 60,000?",
-        number(300, "steps"),
+        number(300, "steps", slips={1200: "The global batch is 4 × 50."}),
         ("First the global batch: all replicas together.", "An epoch is all images / that batch."),
         """
 global_batch = 4 * 50
@@ -25,7 +25,12 @@ answer = 60_000 / global_batch
     "04.gradient_bytes": Task(
         "The dense model has 101,770 float32 parameters. One replica contributes its gradients to "
         "the all-reduce of every step. An epoch has 600 steps. How many MB does it contribute?",
-        number(244.248, "MB", within=0.01),
+        number(
+            244.248,
+            "MB",
+            within=0.01,
+            slips={0.40708: "That is one step.", 61.062: "Each has 4 bytes."},
+        ),
         ("One float32 is 4 bytes; first the bytes of one step.", "Then those of all 600 steps."),
         """
 one_step = 101_770 * 4  # bytes
@@ -35,10 +40,10 @@ answer = 600 * one_step / 1e6
     ),
     "04.efficiency": Task(
         "Four replicas train 2.8 times as many images a second as one. Efficiency, in per cent?",
-        number(70, "%", within=0.001),
+        number(70, "%", within=0.001, slips={280: "That is the speed-up."}),
         ("Speed-up divided by the number of devices.",),
         "answer = 100 * 2.8 / 4",
-        "Three tenths of what was paid for went into communication and other overhead.",
+        "Three tenths of what was paid for went into communication and overhead.",
     ),
     "04.my_efficiency": Task(
         "Write my_efficiency(one, several, devices, weak): the efficiency as a share of 1. one and "
@@ -50,6 +55,16 @@ answer = 600 * one_step / 1e6
             (10.0, 4.0, 4, False),
             (10.0, 10.0, 8, True),
             (10.0, 12.5, 2, True),
+            slips={
+                "That is the speed-up.": lambda one, n, d, weak: one / n * (d if weak else 1),
+                "A weak epoch has more images.": lambda one, n, d, weak: one / n / d,
+                "A strong epoch has the same images.": lambda one, n, d, weak: one / n,
+                "That is in per cent.": lambda one, n, d, weak: 100 * one / n / (1 if weak else d),
+                "That is its inverse.": lambda one, n, d, weak: n / one * (1 if weak else d),
+                "The speed-up is one / several.": lambda one, n, d, weak: (
+                    n / one / (1 if weak else d)
+                ),
+            },
         ),
         (
             "The speed-up is the ratio of the throughputs.",
@@ -74,6 +89,15 @@ def my_efficiency(one, several, devices, weak):
             (4, 256, 5),
             (99, 8192, 10),
             (2, 1024, 4),
+            slips={
+                "There is no warm-up.": lambda step, batch, n: batch / 2560,
+                "The rate is inverse to the batch.": lambda s, b, n: 25.6 / b * min(1, (s + 1) / n),
+                "That is the square root's rule.": lambda step, batch, _: (batch / 25600) ** 0.5,
+                "A batch of 256 has the rate 0.1.": lambda s, b, n: b / 256 * min(1, (s + 1) / n),
+                "Step 0 has the first part.": lambda s, batch, n: batch / 2560 * min(1, s / n),
+                "The warm-up has an end.": lambda step, batch, n: batch / 2560 * (step + 1) / n,
+                "k times the batch, k times the rate.": lambda s, _, n: 0.1 * min(1, (s + 1) / n),
+            },
         ),
         (
             "First the whole rate: k times the batch, k times the rate.",

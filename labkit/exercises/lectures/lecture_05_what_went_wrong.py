@@ -1,20 +1,53 @@
 """The tasks of lecture 05: what went wrong."""
 
+from typing import Any
+
 from labkit.exercises.judges.answers import number, same_as, word
 from labkit.exercises.judges.training_loops import input_pipeline
-from labkit.exercises.task import Task
+from labkit.exercises.task import Task, Wrong
+
+WAITS, ADDED = "A thread that waits uses no core.", "The threads are added up."
+NOT_HALVED = "Communication and overhead are not divided among the replicas."
+
+
+def _invalid(answer: Any) -> None:
+    try:
+        given = {int(one) for one in answer}
+    except (TypeError, ValueError):
+        raise Wrong("Write the numbers in a list, such as defects = [4, 7].") from None
+    if wrong := sorted(given ^ {1, 2, 3, 5, 6}):
+        says = (
+            "is no defect: the clock counts it rightly, and both sides have it."
+            if wrong[0] in given
+            else "is not in your list. Does it change what is timed, or the work of one side?"
+        )
+        raise Wrong(f"{wrong[0]} {says}")
+
 
 TASKS = {
     "05.defects": Task(
-        "How many different defects does labkit find in the classic benchmark?",
-        number(7, "defects"),
-        ("A defect that occurs twice counts once. diagnose counts in the same way.",),
-        "answer = 7  # len(diagnose(program).names)",
-        "labkit knows the classic defects only; your own program may have others.",
+        "Which of the seven things make the comparison invalid? Give their numbers in a list.",
+        _invalid,
+        (
+            "Does the clock count anything but the seconds of training?",
+            "Do both sides do the same work?",
+        ),
+        "defects = [1, 2, 3, 5, 6]  # 4 and 7 belong to the training of both sides",
+        "1 to 3 change what is timed, and with 5 and 6 the two sides do different work.",
     ),
     "05.accuracy": Task(
         "Which one defect made the accuracy on two replicas so low? Give its name.",
-        word("loss"),
+        word(
+            "loss",
+            "loss function",
+            "crossentropy",
+            "categorical_crossentropy",
+            "logits",
+            "from_logits",
+            "softmax",
+            slips=dict.fromkeys(("clock", "first epoch", "timed evaluation"), "It changes seconds.")
+            | dict.fromkeys(("shuffle", "batch", "float64"), "See its row in the ablation."),
+        ),
         ("Which defect makes the gradient of every image wrong? Others change order or seconds.",),
         'answer = "loss"  # the other defects change which images are used when, or the seconds',
         "Without a meaningful loss the model learns almost nothing.",
@@ -22,7 +55,7 @@ TASKS = {
     "05.cpu_seconds": Task(
         "Two threads compute for 3 s, side by side on two cores, and then wait 4 s for a GPU. "
         "How many seconds does time.process_time() count?",
-        number(6, "s"),
+        number(6, "s", slips={7: "That is wall-clock time.", 14: WAITS, 10: WAITS, 3: ADDED}),
         (
             "It adds up the time that every thread spent on a core.",
             "A thread that waits uses no core.",
@@ -52,7 +85,15 @@ def my_dataset(images, labels, batch):
     "05.bytes": Task(
         "Two replicas add up the gradients of 101,770 float32 parameters. "
         "How many bytes does each replica contribute to a step?",
-        number(407_080, "bytes"),
+        number(
+            407_080,
+            "bytes",
+            slips={
+                101_770: "A float32 has four bytes.",
+                814_160: "That is what both contribute.",
+                203_540: "Each replica has a gradient for every parameter.",
+            },
+        ),
         ("One gradient for each parameter, four bytes each.",),
         "answer = 101_770 * 4",
         "407 kB. A link of 10 GB/s moves them in 41 microseconds (modelled).",
@@ -60,7 +101,17 @@ def my_dataset(images, labels, batch):
     "05.fixed_cost": Task(
         "A step computes for 0.3 ms on one device. On two replicas each computes half of that, and "
         "communication and overhead add 0.6 ms. How many ms does the step take on two replicas?",
-        number(0.75, "ms", within=0.01),
+        number(
+            0.75,
+            "ms",
+            within=0.01,
+            slips={
+                0.9: "Each replica computes half of the 0.3 ms.",
+                0.45: NOT_HALVED,
+                0.15: "Add communication and overhead.",
+                1.35: "Add the 0.6 ms once.",
+            },
+        ),
         ("Halve the computation.", "Then add the communication and the overhead, once."),
         """
 computation = 0.3 / 2
@@ -76,6 +127,11 @@ answer = computation + 0.6
             ([(3, 4), (3, 4)],),
             ([(1.5, 0)],),
             ([(0, 9), (2, 1), (2, 1)],),
+            slips={
+                "That is wall-clock time.": lambda threads: max(map(sum, threads)),
+                WAITS: lambda threads: sum(map(sum, threads)),
+                ADDED: lambda threads: max(one for one, _ in threads),
+            },
         ),
         ("A thread that waits uses no core.", "The threads are added up."),
         """
@@ -95,6 +151,13 @@ def my_cpu_seconds(threads):
             (0.0003, 407_080, 10e9, 0.0005, 1),
             (0.0003, 407_080, 10e9, 0.0005, 2),
             (0.5, 5e6, 1e9, 0.001, 8),
+            slips={
+                "One replica sends nothing.": lambda c, n, b, o, r: c / r + n / b + o,
+                "Divide the computation.": lambda c, n, b, o, r: c + (r > 1) * (n / b + o),
+                NOT_HALVED: lambda c, n, b, o, r: (c + (r > 1) * (n / b + o)) / r,
+                "The overhead is missing.": lambda c, n, b, o, r: c / r + (r > 1) * n / b,
+                "The communication is missing.": lambda c, n, b, o, r: c / r + (r > 1) * o,
+            },
         ),
         ("One replica sends nothing.", "Bytes divided by bandwidth are seconds."),
         """

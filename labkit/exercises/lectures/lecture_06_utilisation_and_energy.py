@@ -23,7 +23,7 @@ TASKS = {
     "06.float32_bytes": Task(
         "60,000 images have 28 × 28 pixels of one byte. You convert them to float32. How many MB "
         "does the new array take?",
-        number(188.16, "MB", within=0.01),
+        number(188.16, "MB", within=0.01, slips={47.04: "Those are bytes; a float32 has four."}),
         ("Count the pixels first.", "Each pixel becomes a float32 of 4 bytes."),
         """
 pixels = 60_000 * 28 * 28
@@ -34,21 +34,30 @@ answer = pixels * 4 / 1e6
     "06.one_of_four": Task(
         "A processor has four cores. One computes during the whole span, the others are idle. "
         "What is the utilisation of the processor, in per cent?",
-        number(25, "%"),
+        number(25, "%", slips={100: "That is one core; take the mean of all four."}),
         ("The processor's utilisation is the mean of its cores.",),
         "answer = (100 + 0 + 0 + 0) / 4",
         "One busy core of N adds 100/N per cent to the mean.",
     ),
     "06.kilowatt_hours": Task(
         "A machine with eight GPUs drew 1,515 W, on average, for 84 hours. How many kWh is that?",
-        number(127.26, "kWh", within=0.01),
+        number(127.26, "kWh", within=0.01, slips={1018.08: "The 1,515 W are of all eight."}),
         ("Power times time: watts times hours are watt-hours.", "1,000 Wh are 1 kWh."),
         "answer = 1515 * 84 / 1000",
         "127 kWh for one training of the large Transformer: recorded hours, estimated watts.",
     ),
     "06.images_per_joule": Task(
         "An epoch of 60,000 images took 12 s at 250 W on average. How many images per joule?",
-        number(20, "images/J", within=0.01),
+        number(
+            20,
+            "images/J",
+            within=0.01,
+            slips={
+                0.05: "That is joules per image.",
+                5000: "That is images per second.",
+                240: "That is images per watt: power times seconds is energy.",
+            },
+        ),
         ("First the joules: watts times seconds.", "Then images divided by joules."),
         """
 joules = 250 * 12
@@ -59,7 +68,14 @@ answer = 60_000 / joules
     "06.which_metric": Task(
         "A GPU shows 100 % utilisation and trains slowly. Which metric can show that most of "
         'the GPU is unused: "temperature", "SM activity" or "memory used"?',
-        word("SM activity"),
+        word(
+            "SM activity",
+            "SM",
+            slips={
+                "temperature": "It says how warm the GPU is, not how many multiprocessors work.",
+                "memory used": "Memory can be full while most multiprocessors are idle.",
+            },
+        ),
         (
             "Utilisation is the share of time in which at least one kernel ran, however small.",
             "Which of the three says how many multiprocessors had work?",
@@ -72,7 +88,7 @@ answer = 60_000 / joules
     "06.too_short": Task(
         "An energy counter is updated every 0.1 s. labkit needs ten updates in a span. How many "
         "steps of 4 ms must the span hold at least?",
-        number(250, "steps"),
+        number(250, "steps", slips={25: "Ten updates, not one.", 10: "Ten updates, not steps."}),
         ("How long do ten updates take?", "Divide that by the time of a step, 0.004 s."),
         """
 seconds = 10 * 0.1
@@ -90,6 +106,12 @@ answer = seconds / 0.004
             ([(0, 4), (1, 2), (1, 3)], 4),
             ([(5, 6), (0, 1)], 10),
             ([], 2),
+            slips={
+                "A moment in which two kernels run counts once.": lambda kernels, seconds: (
+                    100 * sum(end - start for start, end in kernels) / seconds
+                ),
+                "That is a share of 1.": lambda *case: _utilisation(*case) / 100,
+            },
         ),
         (
             "A moment in which two kernels run counts once.",
@@ -114,6 +136,16 @@ def my_utilisation(kernels, seconds):
             ([0, 1, 2], [100, 100, 100]),
             ([0, 0.5, 2.0], [50, 150, 250]),
             ([3, 4], [0, 300]),
+            slips={
+                "Each mean has a time of its own.": lambda times, watts: (
+                    (times[-1] - times[0]) * sum(watts) / len(watts)
+                ),
+                "Take the mean of both samples, not one.": lambda times, watts: sum(
+                    (b - a) * one for a, b, one in zip(times, times[1:], watts, strict=False)
+                ),
+                "The mean of two is half of their sum.": lambda *case: 2 * _energy(*case),
+                "The times are missing.": lambda _, watts: sum(watts),
+            },
         ),
         ("Energy is power × time.", "Each pair of neighbouring samples gives one part."),
         """

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil, log2
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from labkit.exercises.judges.answers import number
-from labkit.exercises.judges.program import program
-from labkit.exercises.task import Task
+from labkit.exercises.judges.answers import judged, number
+from labkit.exercises.judges.program import TIME_LIMIT, program
+from labkit.exercises.task import Task, Wrong
+from labkit.kinds import LabError
 
 if TYPE_CHECKING:
     from labkit.collectives import Trace
@@ -22,10 +23,104 @@ def _more_than_a_tree(trace: Trace) -> Iterator[str]:
         yield f"it sends {len(trace.messages)} messages; {trace.ranks - 1} are enough."
 
 
+def _more_than_own_chunks(trace: Trace) -> Iterator[str]:
+    """Seen on chunks of 100 elements: one that was packed by pickle is a little longer."""
+    import numpy as np
+
+    long = trace.again([np.arange(100.0 * trace.ranks)] * trace.ranks)
+    for message in long.messages:
+        packed = long.calls[message.sent_by].name.islower()
+        if message.dest != 0:
+            yield f"rank {message.source} sends to rank {message.dest}; send to rank 0 alone."
+            return
+        if message.nbytes > 800 + 400 * packed:
+            yield (
+                f"rank {message.source} sends {message.nbytes // 8} elements where its own chunk "
+                "has 100: send chunk r only, not the whole array."
+            )
+            return
+    if len(trace.messages) > trace.ranks - 1:
+        yield f"it sends {len(trace.messages)} messages; {trace.ranks - 1} are enough."
+
+
+_of_any_chunks = program("gather", _more_than_own_chunks)
+_of_equal_chunks = program(
+    "gather", _more_than_own_chunks, elements=lambda ranks: (ranks, 2 * ranks)
+)
+
+
+def _in_its_place(answer: Any) -> Trace:
+    """A gather that is also right where the message of rank 2 is the first to come."""
+    from labkit import collectives
+
+    def late(comm: Any, buffer: Any) -> None:
+        if other := {1: 3, 3: 1}.get(comm.Get_rank()):
+            comm.sendrecv(None, other, source=other)
+        answer(comm, buffer)
+
+    trace: Trace = _of_any_chunks(answer)
+    verdict = collectives.run(late, ranks=4, timeout=TIME_LIMIT).check("gather")
+    if verdict:
+        return trace
+    text = "Where rank 2 sends first, chunks are in wrong places: name the source of each Recv."
+    raise Wrong(f"{text}\n{verdict}", trace)
+
+
+def _as_they_come(answer: Any) -> Trace:
+    """A gather that also ends where rank 1 cannot send before rank 0 has taken another message."""
+    import numpy as np
+
+    from labkit import collectives
+
+    def late(comm: Any, buffer: Any, other: bool) -> None:
+        rank, last, token = comm.Get_rank(), comm.Get_size() - 1, np.zeros(1)
+        if rank == 1:
+            comm.Recv(token, source=last, tag=99)
+        request = comm.Isend(token, dest=0, tag=5) if other and rank == last else None
+        answer(comm, buffer)
+        if rank == last:
+            comm.Send(token, dest=1, tag=99)
+        if request:
+            request.Wait()
+        elif other and rank == 0:
+            comm.Recv(token, source=last, tag=5)
+
+    trace: Trace = _of_equal_chunks(answer)
+    if tags := {message.tag for message in trace.messages} - {7}:
+        raise Wrong(f"It is correct. But its messages carry tag {min(tags)}, not tag 7.", trace)
+    where = "On 4 ranks, of which rank 1 sends last,"
+    for other in (False, True):
+        fault, verdict = "", None
+        try:
+            verdict = collectives.run(late, ranks=4, timeout=TIME_LIMIT, other=other).check(
+                "gather"
+            )
+        except LabError as error:
+            fault = f"{error}"
+        if other and not verdict:
+            text = "Where a rank also sends a message with tag 5, rank 0 takes that for a chunk: "
+            raise Wrong(f"{text}receive with tag=7.\n{verdict or fault}", trace)
+        if fault:
+            text = f"{where} the program does not end: take the messages in the order in which "
+            raise Wrong(f"{text}they come, with source=MPI.ANY_SOURCE.\n{fault}", trace)
+        if not verdict:
+            text = f"{where} chunks are in wrong places. Put each where its sender's chunk belongs:"
+            raise Wrong(f"{text} status.Get_source() says who sent it.\n{verdict}", trace)
+    return trace
+
+
 TASKS = {
     "08.star_steps": Task(
         "Rank 0 of 32 sends its array to each other rank in turn. How many steps does that take?",
-        number(31, "steps"),
+        number(
+            31,
+            "steps",
+            slips={
+                32: "Rank 0 sends nothing to itself.",
+                5: "That is a tree, in which others pass the array on. Here only rank 0 sends.",
+                1: "In one step rank 0 sends one message.",
+            },
+        ),
         ("One message leaves rank 0 in each step.", "How many ranks are there besides rank 0?"),
         "answer = 32 - 1",
         "31 messages, one in each step; the other 30 ranks neither send nor receive in it.",
@@ -33,7 +128,7 @@ TASKS = {
     "08.tree_broadcast": Task(
         "Write my_broadcast(comm, buffer): every rank ends with the array of rank 0, on any number "
         "of ranks, in ceil(log2(n)) steps.",
-        program("broadcast", _more_than_a_tree),
+        program("broadcast", _more_than_a_tree, ranks=(2, 3, 4, 5, 8, 17, 1)),
         (
             "Let the number of ranks that have the array double in each round: 1, 2, 4, …",
             "In the round in which the ranks below `have` have it, each of them sends to rank + "
@@ -56,7 +151,18 @@ def my_broadcast(comm, buffer):
     ),
     "08.reduce_root": Task(
         "A tree reduces arrays of 1 MB on 64 ranks. How many MB does the root receive?",
-        number(6, "MB"),
+        number(
+            6,
+            "MB",
+            slips={
+                63: "In a tree the root receives sums: other ranks have added theirs before.",
+                64: "In a tree the root receives sums, and its own array it has.",
+                1: "The root receives an array in every step, not in the last alone.",
+                32: "Half of the ranks send in the first step, but only one of them to the root.",
+                5: "64 is 2 to the power of 6.",
+                7: "64 is 2 to the power of 6.",
+            },
+        ),
         (
             "The root receives one array in each step in which it takes part.",
             "In each step half of the ranks are done. How many steps until only the root is left?",
@@ -71,7 +177,17 @@ answer = steps * 1
     ),
     "08.scatter_bytes": Task(
         "Rank 0 scatters 80 MB to 8 ranks and keeps its own chunk. How many MB does it send?",
-        number(70, "MB"),
+        number(
+            70,
+            "MB",
+            slips={
+                80: "Rank 0 keeps its own chunk.",
+                10: "That is one chunk. To how many ranks does it send one?",
+                11.43: "The array has 8 chunks.",
+                560: "It sends each rank its own chunk, not the whole array.",
+                640: "It sends each rank its own chunk, not the whole array.",
+            },
+        ),
         ("Each of the others gets one chunk, not the whole.", "A chunk is 80 MB / 8."),
         """
 chunk = 80 / 8
@@ -82,14 +198,7 @@ answer = 7 * chunk
     "08.my_gather": Task(
         "Write my_gather(comm, buffer): rank 0 ends with chunk r of each rank r, on any number of "
         "ranks. Each rank but rank 0 sends one message.",
-        program(
-            "gather",
-            lambda trace: (
-                [f"it sends {len(trace.messages)} messages; {trace.ranks - 1} are enough."]
-                if len(trace.messages) > trace.ranks - 1
-                else []
-            ),
-        ),
+        judged(_in_its_place, 7 * TIME_LIMIT),
         (
             "chunks = np.array_split(buffer, ranks) gives all chunks of the buffer.",
             "Rank r sends chunks[r]; rank 0 receives each into its own chunks[r].",
@@ -105,5 +214,32 @@ def my_gather(comm, buffer):
         comm.Send(chunks[rank], dest=0)
 """,
         "n - 1 messages, all to one rank: rank 0 receives one in each step.",
+    ),
+    "08.first_come": Task(
+        "Write first_come(comm, buffer): a gather of equal chunks. Each rank but rank 0 sends one "
+        "message with tag 7, and rank 0 takes these in the order in which they come, no others.",
+        judged(_as_they_come, 7 * TIME_LIMIT),
+        (
+            "How many messages does rank 0 take? It cannot name their senders.",
+            "status = MPI.Status(); comm.Recv(part, source=MPI.ANY_SOURCE, tag=7, status=status). "
+            "Into which array? One that is as long as a chunk.",
+            "status.Get_source() is the sender, which is the number of its chunk, too.",
+        ),
+        """
+def first_come(comm, buffer):
+    from mpi4py import MPI
+
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    chunks = np.array_split(buffer, ranks)
+    if rank > 0:
+        comm.Send(chunks[rank], dest=0, tag=7)
+        return
+    part, status = np.empty_like(chunks[0]), MPI.Status()
+    for _ in range(ranks - 1):
+        comm.Recv(part, source=MPI.ANY_SOURCE, tag=7, status=status)
+        chunks[status.Get_source()][:] = part
+""",
+        "A slow rank delays its own message alone, and not those of the ranks after it.",
+        difficulty=2,
     ),
 }

@@ -1,8 +1,16 @@
 """The tasks of lecture 09: all-reduce."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from labkit.exercises.judges.answers import number, word
-from labkit.exercises.judges.program import program
+from labkit.exercises.judges.program import BLOCKS, program
 from labkit.exercises.task import Task
+
+if TYPE_CHECKING:
+    from labkit.collectives import Trace
 
 DEADLOCK = """
 def my_all_gather(comm, buffer):
@@ -15,6 +23,16 @@ def my_all_gather(comm, buffer):
         comm.Send(mine, dest=right)
         comm.Recv(theirs, source=left)
 """
+
+
+def _not_two_programs(trace: Trace) -> Iterator[str]:
+    sends = [call for call in trace.calls if call.begins]
+    places = [call.place for call in sends if call.place and not call.library]
+    names = {trace.sources[place.source].name for place in places}
+    names |= {call.library[0] for call in sends if call.library}
+    if trace.program in names or len(names) == 1:
+        yield f"{' and '.join(sorted(names))} made the calls. Call two other programs."
+
 
 TASKS = {
     "09.fix_the_deadlock": Task(
@@ -48,7 +66,7 @@ def my_all_gather(comm, buffer):
     "09.all_gather_bytes": Task(
         "The weights of a model take 800 MB. Each of 8 ranks holds an eighth of them, and a ring "
         "gathers all of them everywhere. How many MB does each rank send?",
-        number(700, "MB"),
+        number(700, "MB", slips={800: "It has a chunk.", 100: "One of 7.", 5600: "One rank."}),
         ("How large is a chunk?", "The ring has n - 1 steps; each rank sends a chunk in each."),
         """
 chunk = 800 / 8
@@ -59,14 +77,16 @@ answer = (8 - 1) * chunk
     "09.all_to_all_messages": Task(
         "16 ranks, each with a chunk for each other rank. In the all-to-all of this lecture every "
         "chunk goes directly to its owner. How many messages is that?",
-        number(240, "messages"),
+        number(
+            240, "messages", slips={256: "No rank sends to itself.", 120: "Each pair needs two."}
+        ),
         ("How many messages does one rank send?", "All 16 ranks send as many."),
         "answer = 16 * (16 - 1)",
         "240. Bruck's algorithm sends fewer and longer messages, and more bytes in all.",
     ),
     "09.barrier_steps": Task(
         "How many steps does the barrier by doubling need on 100 ranks?",
-        number(7, "steps"),
+        number(7, "steps", slips={99: "That is a ring.", 6: "2**6 is 64.", 6.644: "Round up."}),
         (
             "After k steps a rank has received, also through others, the messages of 2**k ranks.",
             "Which is the smallest k with 2**k ≥ 100?",
@@ -79,8 +99,9 @@ answer = ceil(log2(100))
         "2 to the 6 is 64, which is not enough; 2 to the 7 is 128.",
     ),
     "09.all_reduce_from_two": Task(
-        "Write my_all_reduce(comm, buffer), every array the sum of all, with two other programs.",
-        program("all_reduce"),
+        "Write my_all_reduce(comm, buffer), every array the sum of all, with two other programs "
+        "(no all-reduce of labkit), one after the other.",
+        program("all_reduce", _not_two_programs, may_call=BLOCKS),
         (
             "Which collective puts the sum on one rank? Which one copies it from there to all?",
             "programs.reduce and programs.broadcast are functions of (comm, buffer). Call one "
@@ -98,7 +119,7 @@ def my_all_reduce(comm, buffer):
     ),
     "09.right_by_luck": Task(
         "On how many of the numbers of ranks from 2 to 16 does neighbour_sum give the true sum?",
-        number(4),
+        number(4, slips={15: "Its numbers may be right by luck: ask check."}),
         (
             "Let a loop run neighbour_sum on each number of ranks and count the right results.",
             "collectives.run(neighbour_sum, ranks=n).check('all_reduce') is true or false.",
@@ -124,8 +145,11 @@ answer = sum(bool(run.check("all_reduce")) for run in runs)
     ),
     "09.which_collective": Task(
         "Each replica has the loss of its own images. One rank prints the mean loss of all; the "
-        "others do not need it. Which collective is enough?",
-        word("reduce"),
+        "others do not need it. Which collective puts the sum on that rank alone?",
+        word(
+            *("reduce", "reduction"),
+            slips={"allreduce": "Only one rank needs it.", "gather": "It adds nothing up."},
+        ),
         ("Every rank contributes a number; only one rank needs the sum.",),
         'answer = "reduce"  # all contribute, one rank gets the sum',
         "An all-reduce also brings the others a number that they do not use.",

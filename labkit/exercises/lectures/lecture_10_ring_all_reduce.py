@@ -16,14 +16,22 @@ if TYPE_CHECKING:
 def _more_than_a_ring(trace: Trace) -> Iterator[str]:
     if trace.steps > 2 * (trace.ranks - 1):
         yield f"it takes {trace.steps} steps; {2 * (trace.ranks - 1)} are enough."
+    for one in trace.messages:
+        if (one.dest - one.source) % trace.ranks not in (1, trace.ranks - 1):
+            yield f"rank {one.source} sends to rank {one.dest}, not to a neighbour on the ring."
+            break
     yield from more_bytes_than_a_ring(trace)
+
+
+def _steps(steps: int, nbytes: float, latency: float, bandwidth: float) -> float:
+    return steps * (latency + nbytes / bandwidth)
 
 
 TASKS = {
     "10.naive_bytes": Task(
         "16 replicas, 1 GB of gradients each, added up on rank 0 and sent back. How many GB does "
         "rank 0 receive and send together?",
-        number(30, "GB"),
+        number(30, "GB", slips={15: "It receives and sends.", 32: "It sends itself nothing."}),
         ("How many arrays come in?", "As many go out."),
         """
 received = 15 * 1
@@ -34,7 +42,7 @@ answer = received + sent
     ),
     "10.owner": Task(
         "A ring of 6 ranks, after its first five steps: which chunk is finished on rank 4?",
-        number(5),
+        number(5, slips={4: "With that chunk it began.", 3: "That is on rank 2."}),
         (
             "On 4 ranks rank 0 ended with chunk 1, and rank 1 with chunk 2.",
             "Rank r ends with the chunk that it received last from the left.",
@@ -43,8 +51,8 @@ answer = received + sent
         "Rank r ends with chunk r + 1: the last chunk that it received from the left.",
     ),
     "10.ring": Task(
-        "Write my_ring(comm, buffer), every array the sum of all, on any number of ranks. No rank "
-        "may send more than 2 (n - 1) chunks, in 2 (n - 1) steps.",
+        "Write my_ring(comm, buffer), every array the sum of all, on any number of ranks. A rank "
+        "sends to its neighbours only, and no more than 2 (n - 1) chunks, in 2 (n - 1) steps.",
         # First on four ranks, like the pictures of the lecture.
         program("all_reduce", _more_than_a_ring, ranks=(4, 2, 3, 5, 8, 1), shown=4),
         (
@@ -77,7 +85,11 @@ def my_ring(comm, buffer):
     ),
     "10.ring_bytes": Task(
         "1 GB of gradients, a ring of 100 ranks. How many GB does each rank send?",
-        number(1.98, "GB", within=0.001),
+        number(
+            *(1.98, "GB"),
+            within=0.001,
+            slips={0.99: "A ring has two halves.", 2: "n - 1 chunks, not n.", 198: "In chunks."},
+        ),
         ("A rank sends 2 (n - 1) messages.", "Each message is an n-th of the array."),
         """
 messages, chunk = 2 * (100 - 1), 1 / 100
@@ -87,14 +99,14 @@ answer = messages * chunk
     ),
     "10.ring_steps": Task(
         "How many steps has a ring all-reduce on 100 ranks?",
-        number(198, "steps"),
+        number(198, "steps", slips={99: "A ring has two halves.", 200: "A half has n - 1."}),
         ("Each half sends a chunk round the ring, to n - 1 other ranks.",),
         "answer = 2 * (100 - 1)",
         "Bytes hardly grow with the ranks; steps do. Each step costs a latency.",
     ),
     "10.bus_bandwidth": Task(
         "Eight A100 all-reduced 17.18 GB (16 GiB) in 128.0 ms. How many GB/s of bus bandwidth?",
-        number(234.9, "GB/s", within=0.01),
+        number(234.9, "GB/s", within=0.01, slips={134.2: "It is the algorithm bandwidth."}),
         (
             "Bytes over seconds is the algorithm bandwidth.",
             "Each rank sends 2 (n - 1) / n times the bytes of its array.",
@@ -110,13 +122,26 @@ answer = algorithm_bandwidth * 2 * (8 - 1) / 8
         "Write my_cost(ranks, nbytes, latency, bandwidth): the seconds of a ring all-reduce of "
         "nbytes in the model of this lecture. Additions take no time.",
         same_as(
-            lambda ranks, nbytes, latency, bandwidth: (
-                2 * (ranks - 1) * (latency + nbytes / ranks / bandwidth)
-            ),
+            lambda n, s, a, b: _steps(2 * (n - 1), s / n, a, b),
             (8, 100e6, 5e-6, 10e9),
             (2, 1e3, 1e-6, 1e9),
             (100, 0, 1e-6, 1e9),
             (1, 1e6, 1e-6, 1e9),
+            slips={
+                "A step sends one chunk.": lambda n, s, a, b: _steps(2 * (n - 1), s, a, b),
+                "A ring has two halves.": lambda n, s, a, b: _steps(n - 1, s / n, a, b),
+                "A half has n - 1 steps.": lambda n, s, a, b: _steps(2 * n, s / n, a, b),
+                "The bytes take time, too.": lambda n, s, a, b: _steps(2 * (n - 1), 0, a, b),
+                "The latency takes time, too.": lambda n, s, a, b: _steps(2 * (n - 1), s / n, 0, b),
+                "Each step has a latency.": lambda n, s, a, b: a + _steps(2 * (n - 1), s / n, 0, b),
+                "A rank sends less than two arrays.": lambda n, s, a, b: (
+                    _steps(2 * (n - 1), 0, a, b) + 2 * s / b
+                ),
+                "A rank sends nearly two arrays.": lambda n, s, a, b: (
+                    _steps(2 * (n - 1), 0, a, b) + s / b
+                ),
+                "Divide by the bandwidth.": lambda n, s, a, b: _steps(2 * (n - 1), s / n, a, 1 / b),
+            },
         ),
         ("How many steps are there, in both halves?", "In each step a rank sends one chunk."),
         """

@@ -70,6 +70,12 @@ def my_server(inbox, weights, rate):
             ([30, 32, 31, 90], 1),
             ([5, 4, 3, 2, 1], 2),
             ([7], 0),
+            slips={
+                "It is the time of the slowest gradient that is used.": lambda s, b: max(s),
+                "Gradients arrive in the order of their times, not of the workers.": (
+                    lambda s, b: s[len(s) - 1 - b]
+                ),
+            },
         ),
         ("Without backups it is the time of the slowest.", "Sort the times."),
         """

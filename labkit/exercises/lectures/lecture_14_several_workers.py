@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 from labkit.exercises.judges.answers import function, judged, number, numbers_in, same_as
@@ -38,6 +38,10 @@ def _count_primes(my_count: Any) -> None:
             raise Wrong(f"{counts}: {total:g} together, too {'few' if total < PRIMES else 'many'}.")
         if max(found) > 0.6 * PRIMES:
             raise Wrong(f"{counts}: one rank has done most of the work.")
+
+
+def _steps(images: int, global_batch: int, drop_remainder: bool) -> int:
+    return (int if drop_remainder else ceil)(images / global_batch)
 
 
 TASKS = {
@@ -93,7 +97,7 @@ def my_share(rank, ranks, images):
     ),
     "14.global_batch": Task(
         "Three machines with four GPUs each, 64 images a replica. What is the global batch?",
-        number(768, "images"),
+        number(768, "images", slips={192: "Count the replicas, not the machines."}),
         ("How many replicas are in sync? Not as many as there are workers.",),
         """
 replicas = 3 * 4
@@ -104,7 +108,7 @@ answer = replicas * 64
     "14.images_read": Task(
         "60,000 images, 4 workers, sharded by data. How many images does each worker read in an "
         "epoch, from the beginning of its input pipeline?",
-        number(60_000, "images"),
+        number(60_000, "images", slips={15_000: "These it keeps; what does it read?"}),
         (
             "Sharding by data happens at the end of the input pipeline, not at its files.",
             "What does a worker do with the images of the other workers?",
@@ -130,9 +134,10 @@ answer = ceil(10 / 4)
     ),
     "14.worker_loop": Task(
         "Write my_train(strategy, make_model, dataset, global_batch, folder): restore the last "
-        "checkpoint of the folder if there is one, train one pass with plain SGD, learning rate "
-        "0.1, and save a checkpoint in the folder. Return the model and the list of the loss of "
-        "each step. Two workers run it, twice.",
+        "checkpoint of the folder if there is one, train one pass over all images with plain SGD, "
+        "learning rate 0.1, and save a checkpoint in the folder. The loss of a step is the sum of "
+        "its images' losses, divided by global_batch, also if the last batch is smaller. Return "
+        "the model and the list of the loss of each step. Two workers run it, twice.",
         worker_loop,
         (
             "The loop is that of lecture 03; global_batch is that of both workers.",
@@ -191,15 +196,30 @@ answer = min(-(-size // 250) for size in sizes)
         "epoch of a finite dataset of global batches has. Each of the replicas of each of the "
         "workers gets batch images.",
         same_as(
-            lambda images, batch, replicas, workers, drop_remainder: (
-                int if drop_remainder else ceil
-            )(images / (batch * replicas * workers)),
+            lambda images, *sizes: _steps(images, prod(sizes[:-1]), sizes[-1]),
             (60_000, 32, 1, 1, True),
             (60_000, 64, 2, 4, True),
             (60_000, 64, 2, 4, False),
             (1_280, 32, 4, 2, False),
             (100, 64, 2, 2, True),
             (100, 64, 2, 2, False),
+            slips={
+                "batch is that of one replica; a step takes batch × replicas × workers.": (
+                    lambda images, batch, replicas, workers, drop: _steps(images, batch, drop)
+                ),
+                "The replicas of a worker are missing.": (
+                    lambda images, batch, _, workers, drop: _steps(images, batch * workers, drop)
+                ),
+                "The other workers are missing.": (
+                    lambda images, batch, replicas, _, drop: _steps(images, batch * replicas, drop)
+                ),
+                "drop_remainder=True rounds down, False rounds up.": (
+                    lambda images, *sizes: _steps(images, prod(sizes[:-1]), not sizes[-1])
+                ),
+                "The last batch is smaller only if there is a remainder.": (
+                    lambda images, *sizes: images // prod(sizes[:-1]) + 1
+                ),
+            },
         ),
         (
             "The global batch is batch × replicas × workers.",

@@ -1,7 +1,7 @@
 """The tasks of lecture 15: parameter servers, and processes that fail."""
 
 from labkit.exercises.judges.answers import number, word
-from labkit.exercises.judges.cluster_loops import cluster_config, coordinator_loop
+from labkit.exercises.judges.cluster_loops import cluster_config, coordinator_loop, restarted_loop
 from labkit.exercises.task import Task
 
 TASKS = {
@@ -85,6 +85,56 @@ def my_lead(coordinator, make_model, make_dataset, steps):
         "The workers made every step once, and the counter lost none.",
         difficulty=3,
     ),
+    "15.restart": Task(
+        "Write my_worker(strategy, make_model, dataset, global_batch, folder): train one pass with "
+        "SGD, learning rate 0.1, momentum 0.9, and save a checkpoint in the folder after every "
+        "second step. Started again, it restores the newest one and goes on with the next step. "
+        "Return the model. Two workers run it; worker 1 is killed in step 5, and both start again.",
+        restarted_loop,
+        (
+            "Which four things must a checkpoint hold, so that the training goes on as if nothing "
+            "had happened? The momentum is one of them.",
+            "done = tf.Variable(0, dtype=tf.int64) in the scope counts the steps. It belongs into "
+            "tf.train.Checkpoint(model=model, optimizer=optimizer, done=done).",
+            "dataset.batch(global_batch).skip(int(done)) begins with the next batch. Call "
+            "optimizer.build(model.trainable_variables) before restore: then there is a momentum "
+            "to restore.",
+        ),
+        """
+import keras
+import tensorflow as tf
+
+def my_worker(strategy, make_model, dataset, global_batch, folder):
+    with strategy.scope():
+        model, optimizer = make_model(), keras.optimizers.SGD(0.1, momentum=0.9)
+        optimizer.build(model.trainable_variables)
+        done = tf.Variable(0, dtype=tf.int64)
+        checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, done=done)
+    checkpoint.restore(tf.train.latest_checkpoint(folder))
+
+    @tf.function
+    def train_step(images, labels):
+        def step(images, labels):
+            with tf.GradientTape() as tape:
+                logits = model(images, training=True)
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+                loss = tf.nn.compute_average_loss(losses, global_batch_size=global_batch)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+
+        strategy.run(step, args=(images, labels))
+
+    left = dataset.batch(global_batch).skip(int(done.numpy()))
+    for images, labels in strategy.experimental_distribute_dataset(left):
+        train_step(images, labels)
+        done.assign_add(1)
+        if done.numpy() % 2 == 0 and strategy.cluster_resolver.task_id == 0:
+            checkpoint.save(f"{folder}/step")
+    return model
+""",
+        "Killed and started again, it ends with the weights of a training without a failure.",
+        difficulty=3,
+    ),
     "15.server_bytes": Task(
         "A model of 400 MB, 8 workers, 4 parameter servers that share the weights evenly. Each "
         "worker makes one step: it fetches all weights and sends all gradients. How many MB pass "
@@ -120,7 +170,8 @@ answer = 8 * one_worker / 4
             "After which did they continue to make steps?",
         ),
         'answer = "hang"  # a killed process closes its connections, a slow one still makes steps',
-        "A dead process closes its connections; a hanging one does not. Only a timeout finds it.",
+        "A dead process closes its connections; a hanging one does not. A timeout finds it, or a "
+        "heartbeat if the whole process is stopped.",
     ),
     "15.failures": Task(
         "A machine fails once in 1,095 days, on average. Your training runs on 500 of them, and "

@@ -57,6 +57,10 @@ def _examine_config(my_config: Callable[..., Any]) -> None:
             raise Wrong(f"{case} it says that this is {given.task}.")
         if placed != hosts:
             raise Wrong(f"{case} the workers are on {', '.join(placed)}. Slurm assigns in blocks.")
+        right = [f"{host}:{23450 + hosts[:rank].count(host)}" for rank, host in enumerate(hosts)]
+        for found, address in zip(given.addresses, right, strict=True):
+            if found != address:
+                raise Wrong(f"{case} a worker is {found}, and should be {address}.")
 
 
 TASKS = {

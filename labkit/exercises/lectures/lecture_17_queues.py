@@ -1,12 +1,36 @@
 """The tasks of lecture 17: waiting in the queue."""
 
-from labkit.exercises.judges.answers import number, same_as
-from labkit.exercises.task import Task
+import reprlib
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+from labkit.exercises.judges.answers import function, number, same_as
+from labkit.exercises.task import Task, Wrong
+
+
+def _examine_start(my_start: Callable[..., Any]) -> None:
+    for devices, limit, free, hours in product((1, 2, 3, 4), (1, 3, 24), (1, 3), (2, 3)):
+        for spare in range(free + 1):
+            found = my_start(devices, limit, free, hours, spare)
+            if str(found) not in ("True", "False"):
+                raise Wrong(f"It returned {reprlib.repr(found)}: return True or False.")
+            ends, fits = limit <= hours, devices <= spare
+            if bool(found) == (devices <= free and (ends or fits)):
+                continue
+            why = "takes more than is spare, and ends after the large job could begin"
+            if devices > free:
+                why = f"needs more than the {free} that are free"
+            elif ends or fits:
+                why = "ends before the large job begins" if ends else "takes only spare devices"
+            given = f"{devices}, {limit}, {free}, {hours}, {spare}"
+            raise Wrong(f"my_start({given}) returned {found}, but the small job {why}.")
+
 
 TASKS = {
     "17.gpu_hours": Task(
         "2 nodes with 4 GPUs each for 3.5 hours. How many GPU hours are charged?",
-        number(28, "GPU hours"),
+        number(28, "GPU hours", slips={7: "Each node has 4 GPUs.", 14: "There are two nodes."}),
         ("An allocation is charged, whether you use it or not.",),
         "answer = 2 * 4 * 3.5",
         "Also if TF_CONFIG was not set, and eight processes trained the same model eight times.",
@@ -14,7 +38,10 @@ TASKS = {
     "17.done_after": Task(
         "On one GPU a training runs 8 hours and need not wait. Four GPUs wait 3 hours and run at "
         "an efficiency of 90 %. After how many hours are you done with four?",
-        number(5.222, "hours", within=0.01),
+        number(5.222, "hours", within=0.01, slips={
+            5.0: "At 90 % four GPUs are as good as 3.6.", 2.222: "They wait before they run.",
+            4.8: "A lower efficiency takes longer: divide by 0.9.",
+        }),
         ("Waiting plus running.", "Four at 90 % are as good as how many?"),
         """
 running = 8 / (4 * 0.9)
@@ -24,7 +51,10 @@ answer = 3 + running
     ),
     "17.longest_wait": Task(
         "The same training. From how many hours of waiting on is one GPU the better choice?",
-        number(5.778, "hours", within=0.01),
+        number(5.778, "hours", within=0.01, slips={
+            6.0: "At 90 % four GPUs are as good as 3.6.", 2.222: "That is how long four run.",
+            2.778: "That is what four save after waiting 3 hours.",
+        }),
         ("Which wait is as long as the time that four GPUs save?",),
         """
 running = 8 / (4 * 0.9)
@@ -36,7 +66,13 @@ answer = 8 - running
         "Of 8 devices A holds 4 until hour 8, and B, first in the queue, wants all 8 for 12 hours. "
         "You come at hour 1, with a training of 24 device hours at an efficiency of 100 %. "
         "With how many devices (1, 2, 3, 4, 6 or 8) are you done first?",
-        number(4, "devices"),
+        number(4, "devices", slips={
+            8: "B is before you: it needs all 8 from hour 8 to 20.",
+            6: "6 are not free before B has ended, at hour 20.",
+            3: "24 / 3 hours end at hour 9: that would delay B.",
+            2: "24 / 2 hours end at hour 13: that would delay B.",
+            1: "24 hours end at hour 25: that would delay B.",
+        }),
         (
             "4 devices are free until hour 8, when B begins. A job that ends before may be "
             "backfilled.",
@@ -60,16 +96,7 @@ answer = min((1, 2, 3, 4, 6, 8), key=done)
         "requests devices for at most limit hours, and `free` devices are free. The large job that "
         "is first in the queue can begin in `hours` hours, and leaves `spare` of the devices that "
         "are free now. Return True or False.",
-        same_as(
-            lambda devices, limit, free, hours, spare: (
-                devices <= free and (limit <= hours or devices <= spare)
-            ),
-            (2, 3, 3, 3, 0),
-            (2, 4, 3, 3, 0),
-            (4, 1, 3, 3, 0),
-            (1, 24, 3, 3, 1),
-            (2, 24, 3, 3, 1),
-        ),
+        function(_examine_start),
         (
             "It may not delay the large job.",
             "Either it ends before the large job begins, or it takes devices that are spare.",
@@ -89,6 +116,16 @@ def my_start(devices, limit, free, hours, spare):
             ({1: 0.5, 2: 1.0, 4: 6.0}, {1: 12.0, 2: 6.5, 4: 3.5}),
             ({1: 0, 8: 1}, {1: 8, 8: 1}),
             ({4: 3, 1: 0}, {4: 2.3, 1: 5}),
+            ({1: 0.5, 2: 1.0, 4: 6.0}, {4: 3.5, 2: 6.5, 1: 12.0}),
+            slips={
+                "Take both hours of the same key: the order may differ.": lambda waits, runs: min(
+                    zip(waits, waits.values(), runs.values(), strict=True),
+                    key=lambda one: one[1] + one[2])[0],
+                "That runs fastest; add the wait.": lambda waits, runs: min(runs, key=runs.get),
+                "That waits least; add the run.": lambda waits, runs: min(waits, key=waits.get),
+                "Those are the hours: return the devices.": lambda waits, runs: min(
+                    waits[n] + runs[n] for n in waits),
+            },
         ),
         ("From submission to the last step: add both.", "min takes a key."),
         """
@@ -97,4 +134,4 @@ def my_devices(waits, runs):
 """,
         "The number that runs fastest need not be it.",
     ),
-}
+}  # fmt: skip

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from labkit.exercises.judges.answers import function, number, same_as
+from labkit.collectives.records import listed
+from labkit.exercises.judges.answers import as_solved, function, number
 from labkit.exercises.judges.model_parallel import on_ranks, zero_1, zero_3
 from labkit.exercises.task import Task, Wrong
 from labkit.kinds import LabError, bytes_text
@@ -17,6 +18,21 @@ _MODELS = (
 )
 
 
+ACTIVATIONS = """
+def my_activations(h, a, s, b, t):
+    whole = 2 + 1 + 2 + 1 + 4
+    divided = 2 + 2 + 2 + 2 + 8 + 8
+    scores = 2 + 1 + 2
+    return s * b * h * (whole + divided / t) + scores * a * s**2 * b / t
+"""
+MFU = """
+def my_mfu(parameters, layers, hidden, sequence, tokens_per_second, gpus, peak):
+    per_token = 6 * parameters + 12 * layers * hidden * sequence
+    return per_token * tokens_per_second / (gpus * peak)
+"""
+_KEYS = ("tensor", "pipeline", "data", "zero", "sequence_parallel", "recompute")
+
+
 def _examine_plan(my_plan: Callable[..., Any]) -> None:
     from labkit import memory
     from labkit.memory.step_memory import USABLE
@@ -27,6 +43,8 @@ def _examine_plan(my_plan: Callable[..., Any]) -> None:
         what = f"For {model['layers']} layers of {model['hidden']} on {gpus} GPUs it chose {chosen}"
         if not isinstance(chosen, Mapping):
             raise Wrong(f"{what}: return a dict such as dict(tensor=8, pipeline=2).")
+        if extra := sorted(set(chosen) - {*_KEYS}):
+            raise Wrong(f"{what}. A plan has no {extra[0]!r}: the task names {listed(_KEYS)}.")
         try:
             step = memory.fullest(memory.transformer(**model, **chosen))
         except (LabError, TypeError) as fault:
@@ -45,11 +63,19 @@ def _examine_plan(my_plan: Callable[..., Any]) -> None:
             )
 
 
+BYTES = "s * b * h * (whole + divided / t) + scores * a * s**2 * b / t"
+WHOLE = BYTES.replace(" / t", "")
+RATE = "per_token * tokens_per_second / (gpus * peak)"
 TASKS = {
     "21.zero_2": Task(
         "7.5 billion parameters in mixed precision with Adam (2, 2 and 12 bytes per parameter), "
         "ZeRO-2 on 16 devices. How many GB of state does each device hold?",
-        number(21.5625, "GB", within=0.002),
+        number(
+            21.5625,
+            "GB",
+            within=0.002,
+            slips={35.625: "That is stage 1.", 7.5: "That is stage 3.", 120: "That is stage 0."},
+        ),
         ("Which of the three parts are sharded at stage 2?", "2 + (2 + 12) / 16 bytes each."),
         """
 weights = 2 * 7.5
@@ -64,7 +90,7 @@ answer = weights + sharded
         "piece (np.array_split, piece r on rank r) with optimizer.update(piece of weights, piece "
         "of gradient), once, in place. At the end all ranks have all new weights. Per step no rank "
         "may send more than 2 (n - 1) / n of the weights.",
-        on_ranks(zero_1, (4,), (2,), (3,), (1,)),
+        on_ranks(zero_1, (4,), (2,), (3,), (8,), (1,)),
         (
             "programs.reduce_scatter(comm, gradient) leaves the sum of piece r on rank r. What "
             "makes it a mean?",
@@ -89,7 +115,7 @@ def my_step(comm, weights, gradient, optimizer):
         "parts[n] is this rank's part of layer n, and all that it has. Gather the layer, compute "
         "gradient_of(n, layer), average the gradients, keep your part of them, and call "
         "optimizers[n].update(parts[n], part of the gradient).",
-        on_ranks(zero_3, (4,), (2,), (3,), (1,)),
+        on_ranks(zero_3, (4,), (2,), (3,), (8,), (1,)),
         (
             "Make an empty array for the whole layer, put your part in its place, and all-gather.",
             "The whole layer has parts[n].size * ranks weights.",
@@ -113,25 +139,32 @@ def my_step(comm, parts, gradient_of, optimizers):
     "21.activations": Task(
         "Write my_activations(h, a, s, b, t): the bytes that one layer keeps on each of t "
         "tensor-parallel ranks, without sequence parallelism and without recomputation.",
-        same_as(
-            lambda h, a, s, b, t: s * b * h * (10 + 24 / t) + 5 * a * s * s * b / t,
-            (6144, 64, 2048, 4, 1),
-            (6144, 64, 2048, 4, 8),
-            (12288, 96, 2048, 1, 8),
+        as_solved(
+            ACTIVATIONS,
+            *((6144, 64, 2048, 4, 1), (6144, 64, 2048, 4, 8), (12288, 96, 2048, 1, 8)),
             (4096, 32, 8192, 2, 2),
+            slips=(
+                ("(whole + divided / t)", "(whole + divided) / t", "That is sequence parallelism."),
+                ("divided / t", "divided", "t divides most rows of size sbh."),
+                ("b / t", "b", "t divides the rows of size as²b, too."),
+                (" * b / t", " / t", "Each sequence of the micro-batch has its scores: times b."),
+                (BYTES, WHOLE, "t divides most rows."),
+                (BYTES, f"2 * ({BYTES})", "The table already has bytes."),
+                (BYTES, f"({BYTES}) / 1e9", "Return bytes."),
+                ("s**2", "s", "The scores grow with the square of s."),
+                ("2 + 1 + 2\n", "2 + 2\n", "A row of size as²b is missing."),
+                ("2 + 1 + 2\n", "2\n", "Softmax keeps three rows of size as²b."),
+                (" + scores * a * s**2 * b / t", "", "The rows of size as²b are missing."),
+                ("2 + 1 + 2 + 1 + 4", "2 + 1 + 2 + 1", "The layer norms' inputs are missing."),
+                ("2 + 1 + 2 + 1 + 4", "2 + 2 + 2 + 2 + 4", "A mask has one byte each."),
+            ),
         ),
         (
             "Add up the rows of the table of section 4: first those that t divides, then the "
             "others.",
             "In units of sbh, 24 are divided and 10 are not. What of size as²b is kept?",
         ),
-        """
-def my_activations(h, a, s, b, t):
-    whole = 2 + 1 + 2 + 1 + 4
-    divided = 2 + 2 + 2 + 2 + 8 + 8
-    scores = 2 + 1 + 2
-    return s * b * h * (whole + divided / t) + scores * a * s**2 * b / t
-""",
+        ACTIVATIONS,
         "sbh (10 + 24/t + 5as/(ht)). Sequence parallelism divides the 10 as well.",
         difficulty=2,
     ),
@@ -162,31 +195,41 @@ def my_plan(model, gpus, device_memory):
         if memory.fullest(memory.transformer(**model, **plan)).total <= 0.9 * device_memory:
             return plan
 """,
-        "Plans that fit are many. Which one is fastest depends on links and bubbles: measure.",
+        "Plans that fit are many. Which one is fastest depends on links and bubbles: measure. With "
+        "several micro-batches, ZeRO-2 and ZeRO-3 send for each of them.",
         difficulty=3,
     ),
     "21.my_mfu": Task(
         "Write my_mfu(parameters, layers, hidden, sequence, tokens_per_second, gpus, peak): the "
         "share of the peak FLOP/s that a training uses. A token costs 6 FLOPs per parameter, and "
         "12 × layers × hidden × sequence for attention.",
-        same_as(
-            lambda p, n, h, s, rate, gpus, peak: (6 * p + 12 * n * h * s) * rate / (gpus * peak),
+        as_solved(
+            MFU,
             (22e9, 48, 6144, 2048, 7447.0, 8, 312e12),
             (175e9, 96, 12288, 2048, 9532.0, 64, 312e12),
             (1e9, 24, 2048, 4096, 40_000.0, 1, 989e12),
+            slips=(
+                (" + 12 * layers * hidden * sequence", "", "The FLOPs of attention are missing."),
+                ("6 * p", "8 * p", "Recomputed FLOPs do not count: 6 for each parameter."),
+                ("6 * p", "2 * p", "The backward pass has 4 of the 6 FLOPs."),
+                ("/ (gpus * peak)", "/ peak", "Each of the GPUs has that peak."),
+                ("/ (gpus * peak)", "* gpus / peak", "Divide by the GPUs: each has that peak."),
+                ("(gpus * peak)", "(gpus * peak) * 100", "Return a share of 1, not per cent."),
+                (" * tokens_per_second", "", "Multiply by the tokens of a second."),
+                ("tokens_per_second /", "tokens_per_second * sequence /", "It counts tokens."),
+                (RATE, f"1 / ({RATE})", "That is the other way round."),
+                ("* hidden * sequence", "* hidden", "Attention grows with the sequence, too."),
+                ("* hidden * ", "* hidden**2 * ", "Attention has 12 × layers × hidden × sequence."),
+            ),
         ),
         ("How many FLOPs does a token cost? How many tokens are there in a second?",),
-        """
-def my_mfu(parameters, layers, hidden, sequence, tokens_per_second, gpus, peak):
-    per_token = 6 * parameters + 12 * layers * hidden * sequence
-    return per_token * tokens_per_second / (gpus * peak)
-""",
+        MFU,
         "Only FLOPs that the model needs count: what is recomputed does not.",
     ),
     "21.days": Task(
         "70 billion parameters, 1.4 trillion tokens, 1,024 GPUs at 400 TFLOP/s each, with full "
         "recomputation (8 FLOPs per parameter and token). How many days of training?",
-        number(22.15, "days", within=0.01),
+        number(22.15, "days", within=0.01, slips={16.61: "Recomputation makes it 8 FLOPs, not 6."}),
         ("8 × tokens × parameters FLOPs.", "A day has 86,400 seconds."),
         """
 flops = 8 * 1.4e12 * 70e9

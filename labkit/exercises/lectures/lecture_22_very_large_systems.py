@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 from typing import TYPE_CHECKING
 
-from labkit.exercises.judges.answers import number, same_as
-from labkit.exercises.judges.program import program
+from labkit.exercises.judges.answers import as_solved, number
+from labkit.exercises.judges.program import BLOCKS, program
 from labkit.exercises.task import Task
 from labkit.kinds import bytes_text
 
@@ -22,7 +23,8 @@ def _out_of_nodes(trace: Trace) -> Iterator[str]:
     for one in trace.messages:
         out[one.source] += one.nbytes * (one.source // PER_NODE != one.dest // PER_NODE)
     nodes = [sum(out[first : first + PER_NODE]) for first in range(0, trace.ranks, PER_NODE)]
-    enough = 2 * (len(nodes) - 1) / len(nodes) * trace.inputs[0].nbytes
+    chunk = ceil(ceil(trace.inputs[0].size / PER_NODE) / len(nodes)) * trace.inputs[0].itemsize
+    enough = 2 * (len(nodes) - 1) * PER_NODE * chunk
     if max(nodes) > enough:
         yield (
             f"{bytes_text(max(nodes))} leave node {nodes.index(max(nodes))}; {bytes_text(enough)} "
@@ -36,52 +38,7 @@ def _out_of_nodes(trace: Trace) -> Iterator[str]:
         )
 
 
-def _step(layers: list[tuple[float, float]], limit: float, start: float, rate: float) -> float:
-    """Two ranks in a ring take twice the latency, and each sends one whole buffer."""
-    from labkit.collectives import overlap
-
-    return overlap(layers, 2, limit, latency=start / 2, bandwidth=rate).seconds
-
-
-def _expected(times: list[float], ranks: int) -> float:
-    from labkit.choosing.large_systems import expected_slowest
-
-    return expected_slowest(times, ranks)
-
-
-def _interval(hours: float, devices: int, write: float) -> float:
-    return float((2 * 3600 * hours / devices * write) ** 0.5)
-
-
-def _goodput(interval: float, write: float, restart: float, gaps: list[float]) -> float:
-    from labkit.choosing.large_systems import simulate_failures
-
-    return simulate_failures(interval, gaps, write=write, restart=restart).training
-
-
-LAYERS = [(2.0, 30.0), (1.0, 10.0), (3.0, 50.0), (1.0, 5.0), (1.0, 5.0)]
-TASKS = {
-    "22.buckets_overlap": Task(
-        "Write my_step(layers, limit, start, rate): the seconds until the backward pass is over "
-        "and all gradients are summed. layers holds (seconds, bytes) in the order of the backward "
-        "pass. A bucket is closed as soon as it holds limit bytes or more, and at the end. Its "
-        "all-reduce takes start + bytes / rate, and begins when the bucket is closed and the one "
-        "before it is done.",
-        same_as(
-            _step,
-            (LAYERS, 40, 0.5, 20.0),
-            (LAYERS, 0, 0.5, 20.0),
-            (LAYERS, 1000, 0.5, 20.0),
-            (LAYERS, 30, 0.1, 1e6),
-            ([(1.0, 8.0)], 4, 0.0, 2.0),
-        ),
-        (
-            "Keep two clocks: now, the end of the layer that was computed last, and free, the time "
-            "at which the link is free.",
-            "A closed bucket: free = max(now, free) + start + held / rate. The last bucket is "
-            "closed at the end of the backward pass.",
-        ),
-        """
+STEP = """
 def my_step(layers, limit, start, rate):
     now = free = held = 0
     for i, (seconds, nbytes) in enumerate(layers):
@@ -91,14 +48,81 @@ def my_step(layers, limit, start, rate):
             free = max(now, free) + start + held / rate
             held = 0
     return free
-""",
+"""
+SLOWEST = """
+def my_slowest(times, ranks):
+    n, mean = len(times), 0
+    for k, time in enumerate(sorted(times), start=1):
+        mean += time * ((k / n) ** ranks - ((k - 1) / n) ** ranks)
+    return mean
+"""
+YOUNG = """
+from math import sqrt
+
+def my_interval(hours, devices, write):
+    mtbf = 3600 * hours / devices
+    return sqrt(2 * mtbf * write)
+"""
+GOODPUT = """
+def my_goodput(interval, write, restart, gaps):
+    finished = 0
+    for gap in gaps:
+        finished += max(gap - restart, 0) // (interval + write)
+    return finished * interval / sum(gaps)
+"""
+HELD = "        held += nbytes\n"
+EARLY = """        if held and held + nbytes > limit:
+            free, held = max(now - seconds, free) + start + held / rate, 0
+"""
+LAYERS = [(2.0, 30.0), (1.5, 15.0), (3.25, 52.0), (0.75, 5.0), (1.0, 6.0)]
+TASKS = {
+    "22.buckets_overlap": Task(
+        "Write my_step(layers, limit, start, rate): the seconds until the backward pass is over "
+        "and all gradients are summed. layers holds (seconds, bytes) in the order of the backward "
+        "pass. A bucket is closed as soon as it holds limit bytes or more, and at the end. Its "
+        "all-reduce takes start + bytes / rate, and begins when the bucket is closed and the one "
+        "before it is done.",
+        as_solved(
+            STEP,
+            (LAYERS, 42, 0.4, 8.0),
+            (LAYERS, 0, 0.5, 20.0),
+            (LAYERS, 1000, 0.5, 20.0),
+            (LAYERS, 45, 0.4, 8.0),
+            (LAYERS, 30, 0.1, 1e6),
+            ([(1.0, 8.0)], 4, 0.0, 2.0),
+            slips=(
+                ("max(now, free)", "now", "A bucket waits until the one before it is done."),
+                ("max(now, free)", "max(free, sum(t for t, _ in layers))", "Nothing overlaps."),
+                ("max(now, free)", "free", "A bucket waits until its layers are computed."),
+                (" or i == len(layers) - 1", "", "The last bucket is not sent."),
+                ("held >= limit", "held > limit", "A bucket that holds limit bytes is closed."),
+                ("held >= limit", "True", "Several layers share a bucket until it holds limit."),
+                ("held / rate", "held * rate", "Divide the bytes by the rate."),
+                ("held / rate", "nbytes / rate", "All layers of the bucket are sent."),
+                ("now += seconds", "now = seconds", "The layers are computed one after the other."),
+                ("(layers)", "(layers[::-1])", "The layers are in the order of the backward pass."),
+                ("+ start ", "", "Each all-reduce takes start, too."),
+                ("+ start ", "+ start * (free == 0) ", "Each all-reduce takes start."),
+                ("return free", "return free - now", "That is the exposed part alone."),
+                ("return free", "return now", "That is the backward pass alone."),
+                ("            held = 0\n", "", "A bucket that was sent begins empty again."),
+                (HELD, EARLY + HELD, "A bucket is closed after it holds limit bytes, not before."),
+            ),
+        ),
+        (
+            "Keep two clocks: now, the end of the layer that was computed last, and free, the time "
+            "at which the link is free.",
+            "A closed bucket: free = max(now, free) + start + held / rate. The last bucket is "
+            "closed at the end of the backward pass.",
+        ),
+        STEP,
         "What is after the backward pass is the exposed communication: free - now.",
         difficulty=2,
     ),
     "22.exposed": Task(
         "A backward pass takes 30 ms. All buckets together need 45 ms on the link, the first one "
         "is full after 5 ms, and the link is busy from then on. How many ms are exposed?",
-        number(20, "ms"),
+        number(20, "ms", slips={15: "The link begins after 5 ms.", 50: "30 of them are hidden."}),
         ("When does the link finish, counted from the start of the backward pass?",),
         """
 link_is_done = 5 + 45
@@ -113,6 +137,7 @@ answer = link_is_done - 30
         program(
             "all_reduce",
             _out_of_nodes,
+            may_call=(*BLOCKS, "all_reduce"),
             ranks=(8, 4, 12, 16),
             elements=lambda ranks: (2 * ranks, ranks + 3),
         ),
@@ -139,13 +164,22 @@ def my_two_levels(comm, buffer):
     "22.straggler": Task(
         "Write my_slowest(times, ranks): the mean time of a step in which so many ranks wait for "
         "the slowest of them. Each rank's time is one of times, drawn independently.",
-        same_as(
-            _expected,
+        as_solved(
+            SLOWEST,
             ([1.0, 2.0], 1),
             ([1.0, 2.0], 2),
             ([1.0] * 99 + [3.0], 64),
             ([3.0, 1.0, 2.0, 2.0], 5),
             ([0.5], 1000),
+            slips=(
+                ("return mean", "return sum(times) / n", "That is the mean of one rank."),
+                ("return mean", "return max(times)", "That is the slowest: it may not occur."),
+                (" - ((k - 1) / n) ** ranks", "", "Subtract the steps that end before the k-th."),
+                ("sorted(times)", "times", "Sort the times."),
+                ("sorted(times)", "sorted(times)[::-1]", "That is the fastest of all ranks."),
+                ("start=1", "start=0", "All n times are done: k goes from 1 to n."),
+                ("** ranks", "* ranks", "Ranks are independent: probabilities are multiplied."),
+            ),
         ),
         (
             "All ranks are done after the k-th of the n sorted times with probability "
@@ -154,20 +188,19 @@ def my_two_levels(comm, buffer):
             "((k - 1) / n) ** ranks.",
             "The mean is the sum of each time multiplied by its probability.",
         ),
-        """
-def my_slowest(times, ranks):
-    n, mean = len(times), 0
-    for k, time in enumerate(sorted(times), start=1):
-        mean += time * ((k / n) ** ranks - ((k - 1) / n) ** ranks)
-    return mean
-""",
+        SLOWEST,
         "The mean over all n ** ranks combinations, without trying them.",
         difficulty=2,
     ),
     "22.slow_steps": Task(
         "Each of 1,000 ranks is slow in one of 1,000 steps, at random. In how many per cent of the "
         "steps does at least one rank make all others wait?",
-        number(63.2, "%", within=0.005),
+        number(
+            63.2,
+            "%",
+            within=0.005,
+            slips={36.8: "In these no rank is slow.", 100: "Some steps have two slow ranks."},
+        ),
         ("With which probability is no rank slow?", "0.999 to the power of 1,000."),
         "answer = 100 * (1 - 0.999**1000)",
         "What is rare on one device is the usual case on many.",
@@ -175,7 +208,11 @@ def my_slowest(times, ranks):
     "22.gpu_hours": Task(
         "A training on 16,384 GPUs was interrupted unexpectedly 419 times in 54 days. If each GPU "
         "contributes equally, how many thousand hours pass between two interruptions of one GPU?",
-        number(50.68, "", within=0.01),
+        number(
+            50.68,
+            within=0.01,
+            slips={50_677: "That is in hours.", 3.093: "That is the job's, in hours."},
+        ),
         ("How many hours has the job between two of them?", "One GPU has 16,384 times as many."),
         """
 job = 54 * 24 / 419  # hours between two interruptions
@@ -187,18 +224,25 @@ answer = job * 16_384 / 1000
         "Write my_interval(hours, devices, write): after how many seconds of training the next "
         "checkpoint should be written (Young). A device fails every so many hours on average, any "
         "failure stops the job, and a checkpoint takes write seconds.",
-        same_as(_interval, (50_000, 16_384, 60), (50_000, 1, 60), (1000, 10, 6), (876, 4, 0)),
+        as_solved(
+            YOUNG,
+            *((50_000, 16_384, 60), (50_000, 1, 60), (1000, 10, 6), (876, 4, 0)),
+            slips=(
+                (" / devices", "", "N devices fail N times as often as one."),
+                (" / devices", " * devices", "N devices fail N times as often as one: divide."),
+                ("3600 * ", "", "Take the hours in seconds."),
+                ("3600 * ", "60 * ", "An hour has 3,600 seconds."),
+                ("sqrt(2", "sqrt(1", "The 2 of Young's formula is missing."),
+                ("return sqrt", "return ", "Take the square root."),
+                ("sqrt(2 * mtbf * write)", "mtbf", "That is the MTBF of the job."),
+                ("mtbf * write)", "mtbf * write) / 3600", "Return seconds."),
+            ),
+        ),
         (
             "N devices fail N times as often as one.",
             "√(2 · MTBF of the job · write), all in seconds.",
         ),
-        """
-from math import sqrt
-
-def my_interval(hours, devices, write):
-    mtbf = 3600 * hours / devices
-    return sqrt(2 * mtbf * write)
-""",
+        YOUNG,
         "With four times the devices, save twice as often.",
     ),
     "22.my_goodput": Task(
@@ -206,23 +250,31 @@ def my_interval(hours, devices, write):
         "which counts. gaps are the seconds from each failure to the next. After a failure come "
         "restart seconds, then interval seconds of training and write seconds for a checkpoint, in "
         "turns; what no finished checkpoint holds is lost.",
-        same_as(
-            _goodput,
-            (100, 10, 30, [480.0, 20.0, 139.0, 1000.0]),
+        as_solved(
+            GOODPUT,
+            (100, 10, 30, [530.0, 20.0, 139.0, 1000.0]),
             (100, 0, 0, [100.0, 99.0]),
+            (100, 10, 30, [475.0, 600.0]),
             (50, 5, 500, [300.0, 100.0]),
+            slips=(
+                ("//", "/", "Training that no finished checkpoint holds is lost."),
+                ("gap - restart", "gap", "A restart comes after each failure."),
+                ("interval + write", "interval", "Each checkpoint takes write seconds, too."),
+                ("finished * interval", "finished * (interval + write)", "Writing is no training."),
+                ("max(gap - restart, 0)", "(gap - restart)", "A short gap has 0 training."),
+                ("/ sum(gaps)", "", "Divide by the whole time."),
+                ("finished * interval", "finished", "Count seconds, not intervals."),
+                ("finished * interval", "100 * finished * interval", "Return a share of 1."),
+                ("- restart", "- restart - write", "Checkpoints are counted with the intervals."),
+                ("sum(gaps)", "sum(gaps, -restart * len(gaps))", "Restarts take time."),
+                ("finished * ", "(finished + 1) * ", "Training after the last checkpoint is lost."),
+            ),
         ),
         (
             "How many whole pairs of interval and write fit into a gap, after the restart?",
             "A gap may be shorter than the restart: then nothing fits. Divide by the sum of gaps.",
         ),
-        """
-def my_goodput(interval, write, restart, gaps):
-    finished = 0
-    for gap in gaps:
-        finished += max(gap - restart, 0) // (interval + write)
-    return finished * interval / sum(gaps)
-""",
+        GOODPUT,
         "With many gaps, drawn at random, it comes near the closed form.",
         difficulty=2,
     ),

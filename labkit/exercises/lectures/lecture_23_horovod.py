@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from labkit.exercises.judges import frameworks
-from labkit.exercises.judges.answers import function, judged, number, same_as
+from labkit.exercises.judges.answers import as_solved, judged, number
 from labkit.exercises.task import Task, Wrong
 from labkit.kinds import LabError
 from labkit.shipping import functions_of, names_in
@@ -16,32 +17,30 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1000  # for a checksum; the weights of the judge are 8,000 bytes
 CHANGES = ("one value is larger by 1e-12", "two values are exchanged", "a sign is different")
+PLACES = (0, 1, 498, 503, 999)  # of the 1,000 weights
 MIXED = [("a", "float32", 40), ("b", "float32", 40), ("c", "float16", 30), ("d", "float16", 30),
          ("e", "float32", 200), ("f", "float32", 20), ("g", "float32", 80)]  # fmt: skip
 
-
-def _buffers(tensors: list[tuple[str, str, int]], threshold: int) -> list[list[str]]:
-    buffers: list[list[str]] = []
-    kind, used = "", 0
+STEPS = """
+def my_steps(images, batch, ranks):
+    return images // ranks // batch
+"""
+RATE = """
+def my_rate(step, base, ranks, warm_up):
+    return base * (1 + (ranks - 1) * min(1, step / warm_up))
+"""
+FUSION = """
+def my_buffers(tensors, threshold):
+    buffers = []
     for name, dtype, size in tensors:
-        if not buffers or dtype != kind or used + size > threshold:
+        if not buffers or dtype != last or used + size > threshold:
             buffers.append([])
-            kind, used = dtype, 0
+            last, used = dtype, 0
         buffers[-1].append(name)
         used += size
     return buffers
-
-
-def _plain(one: Any) -> Any:
-    return list(one) if isinstance(one, tuple) else one
-
-
-def _fusion(mine: Callable[..., Any]) -> None:
-    cases = [(MIXED, limit) for limit in (100, 0, 10_000)]
-    for tensors, limit in [*cases, ([], 100), (MIXED[:2], 80), (MIXED[:2], 79)]:
-        found = mine(list(tensors), limit)
-        if not isinstance(found, list) or [*map(_plain, found)] != _buffers(tensors, limit):
-            raise Wrong(f"Called with {tensors!r}, {limit} it returned {found!r}.")
+"""
+DROPPED = "Count full batches only, as a whole number."
 
 
 def _checksum(answer: Any) -> Trace:
@@ -49,13 +48,13 @@ def _checksum(answer: Any) -> Trace:
     if any("hash" in names_in(each.__code__) for each in functions_of(answer)):
         raise Wrong("hash() of equal bytes is another number in each process: take zlib.crc32.")
     for ranks in (2, 3, 1, 4):
-        for change in CHANGES * (ranks > 1):
-            _compare(answer, ranks, change)
+        for change, place in itertools.product(CHANGES * (ranks > 1), PLACES):
+            _compare(answer, ranks, change, place)
         trace = _compare(answer, ranks)
     return trace
 
 
-def _compare(answer: Callable[..., Any], ranks: int, change: str = "") -> Trace:
+def _compare(answer: Callable[..., Any], ranks: int, change: str = "", place: int = 0) -> Trace:
     import numpy as np
 
     from labkit import collectives
@@ -65,17 +64,17 @@ def _compare(answer: Callable[..., Any], ranks: int, change: str = "") -> Trace:
     inputs, verdicts = [weights.copy() for _ in range(ranks)], dict[int, Any]()
     changed = 0 if "sign" in change else ranks - 1
     if "1e-12" in change:
-        inputs[changed][500] += 1e-12
+        inputs[changed][place] += 1e-12
     elif "exchanged" in change:
-        inputs[changed][[3, 700]] = weights[[700, 3]]
+        inputs[changed][[place, 700]] = weights[[700, place]]
     elif change:
-        inputs[changed][0] *= -1
+        inputs[changed][place] *= -1
 
     def program(comm: Any, buffer: Any) -> None:
         verdicts[comm.Get_rank()] = answer(comm, buffer)
 
     case = f"On {ranks} rank{'s' * (ranks > 1)}, "
-    case += f"on rank {changed} {change}" if change else "all weights equal"
+    case += f"on rank {changed} {change} (number {place})" if change else "all weights equal"
     try:
         trace = collectives.run(program, inputs, timeout=10)
     except LabError as fault:
@@ -118,9 +117,9 @@ def _step(answer: Any) -> None:
     data = images.tolist(), labels.tolist(), start.tolist()
     found = frameworks.run("horovod", _train, answer, *data, ranks=frameworks.RANKS)
 
-    def serial(scale: float = 1.0, loss: str = "", **_: Any) -> dict[str, Any]:
-        weights = start.astype("float64")
-        for x, y in zip(images, labels, strict=True):
+    def serial(scale: float = 1.0, loss: str = "", same: bool = False, **_: Any) -> dict[str, Any]:
+        weights, share = start.astype("float64"), slice(None, None, 2 if same else 1)
+        for x, y in zip(images[:, share], labels[:, share], strict=True):
             weights -= scale * 0.5 * x.T @ frameworks.error(x @ weights, y, loss)
         return {"weights": weights}
 
@@ -171,7 +170,7 @@ TASKS = {
     "23.gpu": Task(
         "8 ranks run on 2 machines with 4 GPUs each; ranks 0 to 3 are on the first machine. Which "
         "number has the GPU that rank 6 uses, on its machine?",
-        number(2),
+        number(2, slips={6: "That is its rank.", 3: "Count from 0.", 1: "That is the machine."}),
         ("gpus[hvd.local_rank()]: local_rank counts on each machine from 0.",),
         "answer = 6 - 4  # its local_rank",
         "The GPUs of a machine are numbered from 0 on every machine, and so is local_rank.",
@@ -225,7 +224,7 @@ def my_start(hvd, model, optimizer):
     "23.passes": Task(
         "A program runs 6 epochs on 4 ranks, and on every rank its dataset has all 60,000 images. "
         "How many times is each image processed?",
-        number(24, "times"),
+        number(24, slips={6: "On each rank.", 1.5: "They share nothing.", 4: "In one epoch."}),
         ("Each rank does 6 epochs with all images.",),
         "answer = 4 * 6",
         "Four times the work of one process, in no less time. With shards it would be 6 times.",
@@ -233,41 +232,46 @@ def my_start(hvd, model, optimizer):
     "23.steps": Task(
         "Write my_steps(images, batch, ranks): how many steps per epoch can every rank do with its "
         "shard? The last batch is dropped if it is not full, and so are images that are left over.",
-        same_as(
-            lambda images, batch, ranks: images // ranks // batch,
-            (60_000, 128, 1),
-            (60_000, 128, 2),
-            (60_000, 128, 7),
-            (1000, 10, 3),
-            (31, 8, 4),
+        as_solved(
+            STEPS,
+            *((60_000, 128, 1), (60_000, 128, 2), (60_000, 128, 7), (1000, 10, 3), (31, 8, 4)),
+            slips=(
+                ("images // ranks // batch", "-(-images // ranks // -batch)", DROPPED),
+                ("images // ranks // batch", "-(-images // (ranks * batch))", DROPPED),
+                ("images // ranks // batch", "round(images / ranks / batch)", DROPPED),
+                ("images // ranks // batch", "images / ranks / batch", DROPPED),
+                ("// ranks", "", "A rank has only its share of the images."),
+                ("// batch", "// batch * ranks", "These are the steps of all ranks together."),
+            ),
         ),
         ("A rank has images // ranks images, at least.", "Count the full batches of these."),
-        """
-def my_steps(images, batch, ranks):
-    return images // ranks // batch
-""",
+        STEPS,
         "All ranks must do the same number of steps: an all-reduce needs all of them.",
     ),
     "23.warm_up": Task(
         "Write my_rate(step, base, ranks, warm_up): the learning rate of a step. It is base at "
         "step 0, grows by the same amount with each step, and is base × ranks from warm_up on.",
-        same_as(
-            lambda step, base, ranks, end: base * (1 + (ranks - 1) * min(1, step / end)),
-            (0, 0.1, 4, 10),
-            (5, 0.1, 4, 10),
-            (10, 0.1, 4, 10),
-            (99, 0.1, 4, 10),
-            (3, 0.02, 1, 7),
-            (250, 0.1, 32, 500),
+        as_solved(
+            RATE,
+            *((0, 0.1, 4, 10), (5, 0.1, 4, 10), (10, 0.1, 4, 10), (99, 0.1, 4, 10)),
+            *((3, 0.02, 1, 7), (250, 0.1, 32, 500), (15, 0.1, 4, 10), (501, 0.1, 8, 500)),
+            slips=(
+                ("(1 + (ranks - 1)", "(ranks", "At step 0 it must be base, not 0."),
+                ("(ranks - 1)", "ranks", "Its end must be base × ranks."),
+                ("min(1, step / warm_up)", "step / warm_up", "From warm_up on it stays."),
+                ("min(1, step / warm_up)", "1", "It has no warm-up."),
+                ("min(1, step / warm_up)", "0", "It does not grow."),
+                ("step /", "(step + 1) /", "It is one step ahead."),
+                ("step / warm_up", "step // warm_up", "It must grow with each step."),
+                ("(1 + (ranks - 1) *", "ranks ** (", "It grows by a factor, not by an amount."),
+                ("base * (1", "(base", "The amount is one of base."),
+            ),
         ),
         (
             "The factor grows from 1 to ranks: by ranks - 1 in warm_up steps.",
             "min(1, step / warm_up) is the share of the warm-up that is done.",
         ),
-        """
-def my_rate(step, base, ranks, warm_up):
-    return base * (1 + (ranks - 1) * min(1, step / warm_up))
-""",
+        RATE,
         "Horovod's callback is one step ahead: its first step has already done 1 / warm_up.",
         difficulty=2,
     ),
@@ -300,23 +304,27 @@ def my_equal(comm, weights):
         "tensors is a list of (name, dtype, bytes) in the order in which they are ready; the order "
         "stays. A buffer has one dtype and at most threshold bytes; only a tensor that is larger "
         "has a larger buffer, alone.",
-        function(_fusion),
+        as_solved(
+            FUSION,
+            *((MIXED, 100), (MIXED, 0), (MIXED, 10_000)),
+            *(([], 100), (MIXED[:2], 80), (MIXED[:2], 79)),
+            slips=(
+                ("dtype != last or ", "", "A buffer has one dtype."),
+                ("> threshold", ">= threshold", "A buffer may hold exactly threshold bytes."),
+                ("used + size >", "used >", "Add a tensor only if it fits: this is too large."),
+                ("in tensors", "in sorted(tensors, key=lambda one: one[1])", "The order stays."),
+                ("in tensors", "in sorted(tensors, key=lambda one: one[2])", "The order stays."),
+                ("return buffers", "return buffers[:-1]", "The last buffer is missing."),
+                ("return buffers", "return [[], *buffers]", "An empty list is no buffer."),
+                ("if not buffers", "if True", "Each tensor has a buffer of its own."),
+            ),
+        ),
         (
             "Go through the tensors, and keep the dtype and the bytes of the newest buffer.",
             "A new buffer begins if there is none, if the dtype is another, or if it would be too "
             "large.",
         ),
-        """
-def my_buffers(tensors, threshold):
-    buffers = []
-    for name, dtype, size in tensors:
-        if not buffers or dtype != last or used + size > threshold:
-            buffers.append([])
-            last, used = dtype, 0
-        buffers[-1].append(name)
-        used += size
-    return buffers
-""",
+        FUSION,
         "Horovod also looks a little ahead: it may take a later tensor of the same dtype if the "
         "skipped ones are small (FuseResponses in controller.cc).",
         difficulty=2,

@@ -1,13 +1,11 @@
 """The tasks of lecture 24: PyTorch."""
 
 import random
-from collections.abc import Callable, Iterable
 from itertools import product
-from typing import Any
 
 from labkit.exercises.judges import torch_training as trained
-from labkit.exercises.judges.answers import function, number
-from labkit.exercises.task import Task, Wrong
+from labkit.exercises.judges.answers import as_solved, number
+from labkit.exercises.task import Task
 
 MIB = 2**20
 
@@ -36,51 +34,66 @@ def my_indices(length, ranks, rank, seed, epoch, permutation, drop_last):
     return order[rank::ranks]
 """
 
-
-def solved(source: str) -> Callable[..., Any]:
-    """The function that a worked solution defines; tests compare it with torch's own."""
-    space: dict[str, Any] = {}
-    exec(source, space)  # noqa: S102 (our own source)
-    return space.popitem()[1]  # type: ignore[no-any-return]
+ADD = "        buckets[-1].append(name)\n"
+EARLY = """        if size and size + nbytes > (first if len(buckets) == 1 else cap):
+            buckets.append([])
+            size = 0
+"""
+PAD = "Pad with the first elements of the list."
 
 
 def _permutation(length: int, seed: int) -> list[int]:
     return random.Random(seed).sample(range(length), length)
 
 
-def _buckets(mine: Callable[..., Any]) -> None:
-    linear = [
-        (f"{n}.{part}", size)
-        for n in range(12)
-        for part, size in (("weight", 4 * MIB), ("bias", 4096))
-    ]
-    small = [(f"layer{n}", 4 * size) for n, size in enumerate((1000, 5, 3000, 100, 262_144, 9))]
-    for parameters, first, cap in (
-        (small, 1000, 5000), (linear, MIB, 25 * MIB), (linear, 4 * MIB, 4 * MIB), (small, 36, 10**9)
-    ):  # fmt: skip
-        found, right = mine(list(parameters), first, cap), solved(BUCKETS)(parameters, first, cap)
-        if isinstance(found, Iterable):
-            found = [list(bucket) for bucket in found]
-        if found != right:
-            text = f"With parameters={parameters!r:.150}, first={first}, cap={cap}"
-            raise Wrong(f"{text}, it returned {found!r:.300}.")
-
-
-def _sampler(mine: Callable[..., Any]) -> None:
-    right = solved(SAMPLER)
-    for (length, ranks), drop_last, epoch in product(
-        ((12, 3), (10, 4), (2, 5), (103, 8)), (False, True), (0, 1)
-    ):
-        for rank in range(ranks):
-            given = length, ranks, rank, 7, epoch, _permutation, drop_last
-            found = mine(*given)
-            if isinstance(found, Iterable):
-                found = list(found)
-            if found != right(*given):
-                raise Wrong(
-                    f"With length={length}, ranks={ranks}, rank={rank}, epoch={epoch} and "
-                    f"drop_last={drop_last} it returned {found!r:.80}."
-                )
+LINEAR = [
+    (f"{n}.{part}", size) for n in range(12) for part, size in (("weight", 4 * MIB), ("bias", 4096))
+]
+SMALL = [(f"layer{n}", 4 * size) for n, size in enumerate((1000, 5, 3000, 100, 262_144, 9))]
+_buckets = as_solved(
+    BUCKETS,
+    *((SMALL, 1000, 5000), (LINEAR, MIB, 25 * MIB), (LINEAR, 4 * MIB, 4 * MIB), (SMALL, 36, 10**9)),
+    slips=(
+        ("reversed(parameters)", "parameters", "The last parameter's gradient is ready first."),
+        ("(first if len(buckets) == 1 else cap)", "cap", "Bucket 0 has the limit first."),
+        ("(first if len(buckets) == 1 else cap)", "first", "Only bucket 0 has the limit first."),
+        ("size >= ", "size > ", "A bucket that holds exactly its limit is closed."),
+        ("if bucket]", "]", "An empty list is no bucket."),
+        ("if bucket]", "if bucket][:-1]", "The last bucket, which is not full, is missing."),
+        ("bucket for bucket in buckets", "bucket[::-1] for bucket in buckets[::-1]",
+         "The last parameter's gradient is ready first."),
+        (ADD, EARLY + ADD, "Close a bucket after it holds its limit, not before it holds more."),
+    ),
+)  # fmt: skip
+_sampler = as_solved(
+    SAMPLER,
+    *(
+        (length, ranks, rank, 7, epoch, _permutation, drop_last)
+        for (length, ranks), drop_last, epoch in product(
+            ((12, 3), (10, 4), (2, 5), (103, 8)), (False, True), (0, 1)
+        )
+        for rank in range(ranks)
+    ),
+    slips=(
+        ("seed + epoch", "seed", "The order must change with the epoch."),
+        ("seed + epoch", "epoch", "The seed is missing."),
+        ("seed + epoch", "seed + epoch + rank", "All ranks need the same shuffle."),
+        ("[rank::ranks]", "", "Each rank takes its part."),
+        ("permutation(length, seed + epoch)", "range(length)", "The list is not shuffled."),
+        ("[rank::ranks]", "[rank * len(order) // ranks :][: len(order) // ranks]",
+         "These are neighbours: take every element from rank on, in steps of ranks."),
+        ("if drop_last", "if True", "Without drop_last the list is padded."),
+        ("if drop_last", "if False", "With drop_last the list is cut."),
+        ("if drop_last", "if not drop_last", "It is cut with drop_last, and padded without."),
+        ("(order * math.ceil(padded / length))[:padded]", "order",
+         "Without drop_last it is padded until all ranks have as many."),
+        ("order * math.ceil(padded / length)", "order * 2",
+         "With fewer examples than ranks the list is repeated more than once."),
+        ("order * math.ceil(padded / length)", "order + order[-1:] * padded", PAD),
+        ("order * math.ceil(padded / length)", "order + [0] * padded", PAD),
+        ("order[rank::ranks]", "sorted(order[rank::ranks])", "Keep the order of the shuffle."),
+    ),
+)  # fmt: skip
 
 
 TASKS = {
@@ -88,7 +101,9 @@ TASKS = {
         "A model has 14 GB of weights (7 billion parameters in bfloat16), and its gradients have "
         "as many bytes. How many GB does each of 8 ranks send in a step of FSDP2, with the "
         "weights gathered twice?",
-        number(36.75, "GB", within=0.001),
+        number(
+            36.75, "GB", within=0.001, slips={24.5: "That is DDP.", 42: "Each sends 7/8 of it."}
+        ),
         (
             "Each of the all-gathers and the reduce-scatter sends (N - 1) / N of the bytes.",
             "Two all-gathers and one reduce-scatter.",
@@ -101,7 +116,7 @@ TASKS = {
         "of lists. parameters is a list of (name, bytes) in the order of model.parameters(). A "
         "bucket is closed as soon as it holds its limit or more: first for bucket 0, cap for "
         "all others. The last one may hold less.",
-        function(_buckets),
+        _buckets,
         (
             "The last parameter comes first: reversed(parameters).",
             "The limit is `first` while there is one bucket, and `cap` from then on.",
@@ -117,7 +132,7 @@ TASKS = {
         "list, and the sampler's seed for it is seed + epoch. Without drop_last the list is padded "
         "from its own beginning until its length is a multiple of ranks, with drop_last it is cut. "
         "Rank r takes every element from r on, in steps of ranks.",
-        function(_sampler),
+        _sampler,
         (
             "Padding: order * 2 is twice the list, of which you need the first n elements.",
             "n = math.ceil(length / ranks) * ranks, or length // ranks * ranks with drop_last.",
@@ -154,6 +169,7 @@ def my_training(model, images, labels):
         optimizer.step()
 """,
         "Equal shards, so that the mean of the ranks' means is the mean over the batch.",
+        difficulty=2,
         environment="torch",
     ),
     "24.fully_shard": Task(

@@ -120,13 +120,26 @@ def _flower_client(train: Any) -> None:
     sites = [{"target": 1.0, "examples": 10}, {"target": 4.0, "examples": 30}]
     config = {"local-steps": 3, "lr": 0.1}
     [found] = frameworks.run("flower", _flower_rounds, train, sites, config, ranks=1)
-    weights = np.zeros(2)
-    for _ in range(2):
-        local = [one["target"] + 0.9**3 * (weights - one["target"]) for one in sites]
-        weights = 0.25 * local[0] + 0.75 * local[1]
-    if not np.allclose(found, weights):
-        text = "Make all local steps, and give the examples of the node as num-examples"
-        raise Wrong(f"Two rounds of Flower's FedAvg end at {found}, not at {weights}. {text}.")
+
+    def serial(kept: float, share: float = 0.25) -> Array:
+        weights = np.zeros(2)
+        for _ in range(2):
+            local = [one["target"] + kept * (weights - one["target"]) for one in sites]
+            weights = share * local[0] + (1 - share) * local[1]
+        return weights
+
+    if not np.allclose(found, right := serial(0.9**3)):
+        mistakes = {
+            "It makes one local step, not config['local-steps'].": serial(0.9),
+            "FedAvg weighs by num-examples: the node's.": serial(0.9**3, 0.5),
+            "It moves away from the target: subtract the gradient.": serial(1.1**3),
+            "The gradient is weights - target, without a factor 2.": serial(0.8**3),
+            "It does not take config['lr'].": serial(0.0),
+            "It does not train: no step was made.": serial(1.0),
+        }
+        text = f"Two rounds of Flower's FedAvg end at {found}, not at {right}."
+        why = (f" {why}" for why, wrong in mistakes.items() if np.allclose(found, wrong))
+        raise Wrong(f"{text}{next(why, ' Make all local steps, from the weights of the message.')}")
 
 
 TASKS = {
@@ -145,7 +158,7 @@ def my_average(results, examples):
         "The CNN of the FedAvg paper has 1,663,370 parameters of 4 bytes. In each of 20 rounds the "
         "server sends the model to 10 clients and receives 10 models. How many MB pass the "
         "server's network card?",
-        number(2 * 10 * 20 * 4 * 1_663_370 / 1e6, "MB", within=0.01),
+        number(2661.4, "MB", within=0.01, slips={1330.7: "One direction.", 133: "One round."}),
         ("One model is 6.65 MB.", "10 clients, 20 rounds, two directions."),
         "answer = 2 * 10 * 20 * 1_663_370 * 4 / 1e6",
         "2.7 GB in all, and 133 MB a round. The images of MNIST are 47 MB: federated learning does "
@@ -198,7 +211,7 @@ def my_split(labels, clients, rng):
     "25.drift": Task(
         "Client 0 has the loss 1/2 · w², client 1 has 3/2 · (w - 4)², and both count the same. "
         "lr = 0.25, and 2 local steps in each round. To which w does FedAvg converge?",
-        number(30 / 11, within=0.002),
+        number(30 / 11, within=0.002, slips={3: "With one local step.", 2: "With very many."}),
         (
             "A local step of client 0 multiplies the distance to its minimum, 0, by 1 - 0.25 · 1; "
             "one of client 1 multiplies the distance to 4 by 1 - 0.25 · 3.",

@@ -27,6 +27,13 @@ PRODUCTS: dict[tuple[Spec, Spec, Spec], str] = {
 }
 BY_ROWS = [one for one in PRODUCTS if one[1] != COLUMNS]
 
+NEEDS = {
+    "none": "Each rank has what its piece of C needs.",
+    "all-reduce": "k is divided, so each rank has a partial sum; C is wanted whole.",
+    "reduce-scatter": "k is divided, so each rank has a partial sum; C is wanted in shards.",
+    "all-gather": "B, or C, is in shards and must be whole.",
+}
+
 FINISHED = {"Alpa", "BytePS", "FairScale", "Horovod", "Mesh-TensorFlow", "MXNet"}
 RELEASED = {"DeepSpeed", "Flower", "JAX", "Megatron-Core", "NVFlare", "torchtitan"}
 
@@ -35,7 +42,8 @@ def _collective(mine: Callable[..., Any]) -> None:
     for specs, right in PRODUCTS.items():
         found = mine(*specs)
         if str(found).strip().casefold().replace("_", "-") != right:
-            raise Wrong(f"{_words(specs)}: it returned {reprlib.repr(found)}.")
+            text = f"{_words(specs)}: it returned {reprlib.repr(found)}; right is {right!r}."
+            raise Wrong(f"{text} {NEEDS[right]}")
 
 
 def _words(specs: tuple[Spec, Spec, Spec]) -> str:
@@ -81,7 +89,9 @@ def _groups(mine: Callable[..., Any]) -> None:
             for group, (name, members) in zip(found, right.items(), strict=True):
                 given = numbers_in(group, "three lists of ranks")
                 if given != members.tolist():
-                    raise Wrong(f"{size} {name} group is {members.tolist()}, not {group!r}.")
+                    text = f"{size} {name} group is {members.tolist()}, not {[*map(int, given)]}."
+                    other = [one for one in right if given == right[one].tolist()]
+                    raise Wrong(f"{text} That is its {other[0]} group." if other else text)
 
 
 def _retired(answer: Any) -> None:
@@ -174,7 +184,7 @@ def my_matmul(comm, a, b, a_spec, b_spec, c_spec):
     "26.warm_up": Task(
         "Megatron-Core, 1F1B without interleaving, 8 stages, 16 micro-batches: how large is "
         "num_warmup_microbatches on stage 5, counted from 0?",
-        number(2),
+        number(2, slips={3: "That is PyTorch's.", 5: "That is the stage.", 7: "Stage 0's."}),
         ("total_stages - current_stage - 1, and at most the number of micro-batches.",),
         "answer = min(8 - 5 - 1, 16)",
         "Your 1F1B of lecture 18 calls it ahead. PyTorch's Schedule1F1B counts one more, "
@@ -183,7 +193,7 @@ def my_matmul(comm, a, b, a_spec, b_spec, c_spec):
     "26.nccl_sends": Task(
         "NCCL's ring all-reduce on 8 GPUs: how many chunks does a GPU send in one round of the "
         "loop in runRing?",
-        number(14),
+        number(14, slips={7: "That is its first part.", 16: "The last chunk of a part is kept."}),
         ("The first part has k - 1 sends.", "The second part has as many."),
         "answer = 2 * (8 - 1)",
         "2 (k - 1), as in your ring of lecture 10.",
@@ -218,7 +228,7 @@ def my_groups(rank, tensor, data, pipeline):
     ),
     "26.accumulation": Task(
         "Which gradient_accumulation_steps makes the configuration fit?",
-        number(16),
+        number(16, slips={2: "Not 64 GPUs: 8 replicas.", 8: "That is the number of replicas."}),
         (
             "64 GPUs are divided by 4 parts and 2 stages first. How many replicas are left?",
             "512 = 4 × accumulation × 8.",
