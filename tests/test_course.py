@@ -1,6 +1,8 @@
 """The lectures are one course: their order, their parts, their minutes and their links."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -9,10 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PATHS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 CELLS = {path: nbformat.read(path, as_version=4).cells for path in PATHS}
-MINUTES = {
-    path.name[:2]: int(re.search(r"\*\*Minutes:\*\* (\d+)", cells[0].source)[1])
-    for path, cells in CELLS.items()
-}
+NUMBERS = [path.name.partition("_")[0] for path in PATHS]  # a second part is 07b
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 START = "\n".join(cell.source for cell in CELLS[PATHS[0]] if cell.cell_type == "markdown")
 
@@ -20,15 +19,23 @@ each = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
 
 def test_the_numbers_have_no_gap():
-    assert list(MINUTES) == [f"{number:02d}" for number in range(len(PATHS))]
+    whole = [one for one in NUMBERS if not one.endswith("b")]
+    assert whole == [f"{number:02d}" for number in range(len(whole))]
+    assert {one[:2] for one in NUMBERS} == set(whole)
 
 
 @each
-def test_a_lecture_has_its_number_and_part_and_at_most_an_hour(path):
+def test_a_lecture_has_its_number_and_part_and_is_read_and_run_within_an_hour(path):
     header = CELLS[path][0].source
-    assert header.startswith(f"# {path.name[:2]} · ")
+    assert header.startswith(f"# {path.name.partition('_')[0]} · ")
     assert re.search(r"\*\*Part:\*\* \d, \w+", header)
-    assert MINUTES[path.name[:2]] <= 60
+    assert int(re.search(r"\*\*Minutes:\*\* (\d+)", header)[1]) <= 60
+
+
+def test_minutes_everywhere_follow_from_the_one_rule():
+    rule = [sys.executable, ROOT / "notebooks" / "minutes.py", "--check"]
+    done = subprocess.run(rule, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @each
@@ -49,22 +56,16 @@ def test_its_exercises_have_its_number(path):
     assert set(asked) == {path.name[:2]}
 
 
-def test_the_readme_lists_every_lecture_with_its_minutes():
-    rows = re.findall(
-        r"^\| (\d\d) \| \[[^\]]+\]\(notebooks/(.+?)\).*\| (\d+) \|", README, re.MULTILINE
-    )
-    assert [(number, name) for number, name, _ in rows] == [(p.name[:2], p.name) for p in PATHS]
-    assert {number: int(minutes) for number, _, minutes in rows} == MINUTES
+def test_the_readme_lists_every_lecture():
+    rows = re.findall(r"^\| (\d\db?) \| \[[^\]]+\]\(notebooks/(.+?)\)", README, re.MULTILINE)
+    assert rows == [(number, path.name) for number, path in zip(NUMBERS, PATHS, strict=True)]
 
 
-def test_readme_and_lecture_00_show_the_same_ways_with_the_minutes_of_the_lectures():
+def test_readme_and_lecture_00_show_the_same_ways_and_the_long_ones_have_every_lecture():
     ways = []
     for text in (README, START):
-        row = re.search(r"^\| \**a (?:workshop).*\n\| \**a semester.*$", text, re.MULTILINE)[0]
-        ways.append(re.findall(r"\b(\d\d) \((\d+)\)", row))
+        row = r"^\| (?:a demo|a lecture|a workshop|a semester).*$"
+        ways.append(re.findall(row, text.replace("**", ""), re.MULTILINE))
     assert ways[0] == ways[1]
-    assert all(MINUTES[number] == int(minutes) for number, minutes in ways[0])
-    assert {number for number, _ in ways[0]} == set(MINUTES)
-    assert re.findall(r"^\|.* (?:20|90) minutes.*$", START.replace("**", ""), re.MULTILINE) == (
-        re.findall(r"^\|.* (?:20|90) minutes.*$", README, re.MULTILINE)
-    )
+    assert len(ways[0]) == 4
+    assert set(re.findall(r"\b(\d\db?) \(\d+\)", ways[0][3])) == set(NUMBERS)

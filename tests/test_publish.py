@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import sys
 
 import nbformat
@@ -23,7 +24,8 @@ print("two")
 
 
 @pytest.fixture
-def course(tmp_path):
+def course(tmp_path, monkeypatch):
+    monkeypatch.setattr("labkit.hardware.machine.busy", lambda seconds: 0.0)
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "images").mkdir()
     return tmp_path
@@ -76,6 +78,30 @@ def test_a_failure_names_the_cell_and_leaves_the_file_alone(course, source, tags
     assert reason in str(caught.value)
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_busy_machine_leaves_what_was_measured_before(course, monkeypatch, capsys):
+    clock = "import time; print(time.monotonic())"
+    path = write(course, "03_third", clock, clock, tags=["nbval-ignore-output"])
+    publish.main(["03"], course)
+    before = nbformat.read(path, as_version=4)
+    changed = copy.deepcopy(before)
+    changed.cells[2].outputs = []
+    nbformat.write(changed, path)
+    monkeypatch.setattr("labkit.hardware.machine.busy", lambda seconds: 0.9)
+    publish.main(["03"], course)
+    after = nbformat.read(path, as_version=4)
+    assert after.cells[1].outputs == before.cells[1].outputs
+    assert after.cells[2].outputs != before.cells[2].outputs
+    assert "busy, 1 measured" in capsys.readouterr().out
+
+
+def test_a_cell_whose_text_needs_a_verdict_is_not_saved_without_one(course):
+    path = write(course, "04_fourth", "print('cannot tell which')", tags=["needs-verdict"])
+    before = path.read_bytes()
+    with pytest.raises(LabError, match="code cell 1: its text needs a verdict"):
+        publish.main(["04"], course)
+    assert path.read_bytes() == before
 
 
 def test_an_unknown_name_lists_the_notebooks_there_are(course):

@@ -14,14 +14,14 @@ PROGRAMS = [path for path in sorted((NOTEBOOKS / "programs").glob("*.py")) if pa
 MARK = "# --- The program of the lecture begins here."
 
 # The lecture has just run them in full under nbval; here they must run without labkit.
-SMALLER = {"07_resnet": ("resnet(n=9)", "resnet(n=1)"), "07_unet": ("steps=20", "steps=3")}
+SMALLER = {"07b_resnet": ("resnet(n=9)", "resnet(n=1)"), "07b_unet": ("steps=20", "steps=3")}
 
 each = pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 
 
 @each
 def test_a_program_is_the_text_of_its_lecture(path):
-    """A lecture's first program is in cells tagged `program`; 07_unet.py in `program-unet`."""
+    """A lecture's first program is in cells tagged `program`; 07b_unet.py in `program-unet`."""
     digits, _, name = path.stem.partition("_")
     (lecture,) = NOTEBOOKS.glob(f"{digits}_*.ipynb")
     cells = json.loads(lecture.read_text(encoding="utf-8"))["cells"]

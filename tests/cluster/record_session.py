@@ -1,7 +1,7 @@
-"""Record notebook 16's session on a private Slurm: python -m tests.cluster.record_session
+"""Record notebook 16's two sessions on a private Slurm: python -m tests.cluster.record_session
 
-It runs the program of the notebook's own cell, so that what is shown where there is no Slurm is
-what the cell does where there is one.
+They run the programs of the notebook's own cells, so that what is shown where there is no Slurm is
+what the cells do where there is one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import linecache
 import os
 import shutil
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +20,10 @@ from labkit.cluster.slurm import session
 from labkit.cluster.slurm.queue import slurm_version
 from labkit.kinds import recorded
 from labkit.plain import write
-from tests.cluster.private_slurm import PrivateSlurm
+from tests.cluster.private_slurm import PrivateSlurm, wait_for
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "16_on_a_cluster.ipynb"
+REQUEUED = NOTEBOOK.parent / "recordings" / "16_under_slurm.txt"
 
 
 def lecture_cell() -> str:
@@ -29,6 +31,34 @@ def lecture_cell() -> str:
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     texts = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     return next(text for text in texts if "slurm_session(" in text)
+
+
+def requeued(slurm: PrivateSlurm, folder: Path) -> str:
+    """The lecture's plain program under its batch script: stopped by SIGTERM once, and requeued."""
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    for cell in cells:
+        magic, _, text = "".join(cell["source"]).partition("\n")
+        if magic.startswith("%%writefile") and "under_slurm" in magic:
+            with (folder / magic.split()[-1]).open("a", encoding="utf-8") as file:
+                file.write(text + "\n\n")
+    # A node of its own would need a port of its own: both nodes of this Slurm are one machine.
+    variables = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    variables |= {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    slurm.environment |= variables
+    log, script = folder / "under_slurm.log", folder / "under_slurm.sh"
+    job = slurm.ask("sbatch", "--parsable", f"--chdir={folder}", str(script)).strip()
+
+    def state(key: str) -> bool:
+        return key in slurm.ask("scontrol", "show", "job", job)
+
+    saved = folder / "checkpoints" / "checkpoint"
+    wait_for(lambda: saved.exists() and log.read_text().count("begins") == 2, "100 steps", 300)
+    slurm.ask("scancel", "--signal=TERM", job)
+    wait_for(lambda: state("JobState=PENDING") and state("Restarts=1"), "the requeue", 300)
+    # By itself it waits two minutes. A start in the same second is refused ("credential revoked").
+    slurm.ask("scontrol", "update", f"JobId={job}", "StartTime=now+5")
+    wait_for(lambda: state("JobState=COMPLETED"), "the end of the job", 300)
+    return log.read_text()
 
 
 def main() -> None:
@@ -43,6 +73,14 @@ def main() -> None:
         exec(compile("\n\n".join(before), name, "exec"), made)
         seen = eval(last, made)
         where = f"a one-host Slurm {slurm_version()}"
+        srun = ("salloc", "--nodes=2", "--ntasks=2", "--time=5", "srun", "--label")
+        shown = slurm.ask(*srun, "printenv", "SLURMD_NODENAME")
+        log = requeued(slurm, Path(tempfile.mkdtemp(dir=slurm.folder)))
+        REQUEUED.write_text(
+            f"recorded on {where}, {seen.when}\n\n$ {' '.join(srun)} printenv SLURMD_NODENAME\n"
+            f"{shown}\n$ sbatch under_slurm.sh; cat under_slurm.log\n{log}",
+            encoding="utf-8",
+        )
     finally:
         slurm.stop()
         shutil.rmtree(slurm.folder, ignore_errors=True)

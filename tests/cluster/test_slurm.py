@@ -1,6 +1,7 @@
 """engine="slurm" on a real Slurm of two nodes, which are this machine."""
 
 import ast
+import re
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from labkit.cluster import tf_config
 from labkit.cluster.slurm import queue
 from tests.cluster.private_slurm import wait_for
 from tests.cluster.programs import says_its_pid_and_waits, who
+from tests.cluster.record_session import requeued
 
 ROOT = Path(labkit.__file__).parent.parent
 
@@ -130,3 +132,12 @@ def test_the_script_of_a_file_runs_it_on_every_rank(slurm, tmp_path, monkeypatch
     for rank, node in enumerate(["127.0.0.2"] * 2 + ["127.0.0.3"] * 2):
         assert f"{rank}: I am {rank} worker {rank} {node}" in log
         assert f"{rank}: returned '4'" in log
+
+
+def test_a_plain_program_stops_at_sigterm_and_goes_on_when_requeued(slurm, tmp_path):
+    log = requeued(slurm, tmp_path)
+    begins = re.findall(r"begins after step (\d+)", log)
+    ends = re.findall(r"ends after step (\d+)", log)
+    assert begins == ["0", "0", *ends[:2]]
+    assert ends[0] == ends[1] != "1000"
+    assert ends[2:] == ["1000", "1000"]
