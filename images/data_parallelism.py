@@ -8,8 +8,8 @@ from labkit.views.sketch import Sketch
 
 ALT = (
     "Data parallelism. A global batch is cut in two halves. Device 0 and device 1 each hold "
-    "all three layers, take one half, and compute a gradient. Both gradients go to one box, "
-    "the average of the gradients, and the average goes back to both devices."
+    "all three layers, take one half, and compute a gradient of their losses, divided by the "
+    "global batch. Both gradients go to one box, their sum, and it goes back to both devices."
 )
 
 # One colour per device and one for what passes between them, in every diagram of the course.
@@ -20,14 +20,14 @@ def draw() -> Sketch:
     board = Sketch(
         "Data parallelism",
         386,
-        "Every device holds the whole model and sees other examples. All make the same update.",
+        "Losses are divided by the global batch, so the gradients' sum is that of the mean loss.",
     )
     board.text(84, 128, "global batch", bold=True, align="center")
     parts = (
         board.box(24, 146, 120, 70, "first half", series=FIRST, hatch=True),
         board.box(24, 220, 120, 70, "second half", series=SECOND, hatch=True),
     )
-    average = board.box(672, 162, 104, 112, "average\nof both\ngradients", series=SHARED, bold=True)
+    total = board.box(672, 162, 104, 112, "sum\nof both\ngradients", series=SHARED, bold=True)
     for number, (part, y) in enumerate(zip(parts, (80, 228), strict=True)):
         board.frame(196, y, 420, 128, f"device {number}")
         level = y + 72
@@ -41,6 +41,6 @@ def draw() -> Sketch:
         stops = [*layers, gradient]
         for before, after in pairwise(stops):
             board.arrow(before.right, after.left)
-        enter = average.at(0, 0.25 + 0.5 * number)
+        enter = total.at(0, 0.25 + 0.5 * number)
         board.arrow(gradient.right, (644, level), (644, enter[1]), enter, both=True)
     return board

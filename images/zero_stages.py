@@ -10,7 +10,7 @@ ALT = (
     "Bytes on one device for 7.5 billion parameters on 64 devices, mixed precision with Adam, "
     "against a device of 80 GB. Data parallel 120 GB: 15 weights, 15 gradients, 90 optimizer. "
     "ZeRO-1 31.4 GB: 15, 15 and 1.4. ZeRO-2 16.6 GB: 15, 0.2 and 1.4. ZeRO-3 1.9 GB of state and "
-    "0.4 GB for the layer that it has gathered. All but the first fit."
+    "0.8 GB for the layer that it has gathered and its gradient. All but the first fit."
 )
 NAMES = (
     "data parallel: all of it on every device",

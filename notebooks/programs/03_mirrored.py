@@ -65,8 +65,8 @@ with strategy.scope():
 def step(images, labels):
     with tf.GradientTape() as tape:
         logits = model(images, training=True)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        loss = tf.nn.compute_average_loss(losses, global_batch_size=global_batch)
+        per_image = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        loss = tf.nn.compute_average_loss(per_image, global_batch_size=global_batch)
     gradients = tape.gradient(loss, model.trainable_variables)
     optimizer.apply_gradients(zip(gradients, model.trainable_variables))
     return loss
@@ -74,8 +74,8 @@ def step(images, labels):
 
 @tf.function
 def train_step(images, labels):
-    losses = strategy.run(step, args=(images, labels))
-    return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+    per_replica = strategy.run(step, args=(images, labels))
+    return strategy.reduce(tf.distribute.ReduceOp.SUM, per_replica, axis=None)
 
 
 @tf.function
@@ -94,8 +94,8 @@ def test_accuracy():
 
 
 for epoch in range(2):
-    losses = [float(train_step(images, labels)) for images, labels in train]
-    loss = sum(losses) / len(losses)
+    of_steps = [float(train_step(images, labels)) for images, labels in train]
+    loss = sum(of_steps) / len(of_steps)
     print(f"epoch {epoch + 1}: loss {loss:.4f}, accuracy {test_accuracy():.1%}")
 
 with tempfile.TemporaryDirectory() as folder:

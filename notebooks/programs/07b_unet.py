@@ -1,8 +1,9 @@
-"""A U-Net for segmentation, on one and on two replicas: the weights of the serial program.
+"""A U-Net for segmentation, on two replicas: the weights of the serial program.
 
-    python 07_unet.py
+    python 07b_unet.py
 
-It needs TensorFlow and nothing else. The lecture "Custom training loops" reads it part by part.
+It needs TensorFlow and nothing else. The lecture "Precision, XLA and batch statistics" reads it
+part by part.
 """
 
 import keras
@@ -18,12 +19,12 @@ devices = ["/gpu:0", "/gpu:1"] if len(gpus) >= 2 else ["/cpu:0", "/cpu:1"]
 # --- The program of the lecture begins here.
 
 
-def shapes(number, size=32):
+def shapes(number, size=16):
     random = np.random.default_rng(0)
     row, column = np.mgrid[:size, :size]
     images, masks = [], []
     for _ in range(number):
-        middle, radius = random.uniform(8, 24, 2), random.uniform(4, 8)
+        middle, radius = random.uniform(4, 12, 2), random.uniform(2, 4)
         down, right = np.abs(row - middle[0]), np.abs(column - middle[1])
         disc, square = np.hypot(down, right) < radius, np.maximum(down, right) < radius
         masks.append(disc if random.random() < 0.5 else square)
@@ -41,7 +42,7 @@ def convolutions(now, filters, synchronized):
 
 def unet(synchronized):
     keras.config.set_dtype_policy("float64")  # for the proof
-    inputs = keras.Input((32, 32, 1))
+    inputs = keras.Input((16, 16, 1))
     skips, now = [], inputs
     for filters in (4, 8):
         now = convolutions(now, filters, synchronized)
@@ -97,12 +98,10 @@ def same_as_serial(weights):
 
 
 reduction = tf.distribute.ReductionToOneDevice()
-single = tf.distribute.MirroredStrategy(devices[:1], cross_device_ops=reduction)
 double = tf.distribute.MirroredStrategy(devices, cross_device_ops=reduction)
-one_unet = train_unet(single, synchronized=True)
-print("one replica, serial weights:                                ", same_as_serial(one_unet[1]))
 own_unet = train_unet(double, synchronized=False)
 print("two replicas, each with its own statistics, serial weights:", same_as_serial(own_unet[1]))
+
 
 two_unet = train_unet(double, synchronized=True)
 print("two replicas, synchronized statistics, serial weights:      ", same_as_serial(two_unet[1]))

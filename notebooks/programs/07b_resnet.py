@@ -1,8 +1,9 @@
-"""ResNet-56 on CIFAR-100, on one and on two replicas: the same weights as the serial program.
+"""ResNet-56 on CIFAR-100, on two replicas: the same weights as the serial program.
 
-    python 07_resnet.py
+    python 07b_resnet.py
 
-It needs TensorFlow and nothing else. The lecture "Custom training loops" reads it part by part.
+It needs TensorFlow and nothing else. The lecture "Precision, XLA and batch statistics" reads it
+part by part.
 """
 
 import keras
@@ -15,7 +16,7 @@ if len(gpus) < 2:  # then two logical CPUs, made before TensorFlow is used
     tf.config.set_logical_device_configuration(cpu, 2 * [tf.config.LogicalDeviceConfiguration()])
 devices = ["/gpu:0", "/gpu:1"] if len(gpus) >= 2 else ["/cpu:0", "/cpu:1"]
 
-graph = len(gpus) >= 2  # on CPUs, making the graph takes longer than these few steps
+graph = len(gpus) >= 2  # on CPUs, making the graph takes longer than the step
 
 try:
     (x, y), _ = keras.datasets.cifar100.load_data()
@@ -53,11 +54,11 @@ def resnet(n, classes=100):
     return keras.Model(inputs, logits)
 
 
-global_batch, steps = 8, 2
+global_batch, steps = 8, 1
 
 
 def trained(strategy, slices=1):
-    """The weights after a few steps; each replica divides its part into slices."""
+    """The loss and the weights after the steps; each replica divides its part into slices."""
     with strategy.scope():
         keras.utils.set_random_seed(1)
         model = resnet(n=9)
@@ -108,9 +109,6 @@ loss, whole = trained(no_strategy)
 print(f"depth 56, {sum(value.size for value in whole):,} weights, loss {loss[0]:.3f}")
 _, sliced = trained(no_strategy, slices=2)
 
-_, one_replica = trained(mirrored(devices[:1]))
-same = difference_of(one_replica, whole) < 1e-6
-print(f"one replica,  serial with the whole batch: {same}")
 
 _, two_replicas = trained(mirrored(devices))
 same = difference_of(two_replicas, whole) < 1e-6

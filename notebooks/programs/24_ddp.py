@@ -1,0 +1,95 @@
+"""Data-parallel training: one process or many, GPUs or CPUs, one machine or several.
+
+    python 24_ddp.py                                # one process
+    torchrun --nproc-per-node=2 24_ddp.py           # two; =gpu in place of =2: one for each GPU
+    torchrun --nproc-per-node=2 --max-restarts=3 24_ddp.py --snapshot snapshot.pt
+
+Under Slurm `srun` starts it, with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set.
+It needs PyTorch and nothing else. Put your data and your model into the first part.
+"""
+
+import argparse
+import datetime as dt
+import os
+import signal
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--batch", type=int, default=64, help="of all ranks together")
+parser.add_argument("--snapshot", type=Path, help="read first, written after epochs")
+parser.add_argument("--kill", choices=["process", "node"], help="a drill, in epoch 1")
+args = parser.parse_args()
+
+# --- 1. The data and the model: the same on every rank.
+torch.manual_seed(0)
+patterns = torch.rand(10, 784)
+labels = torch.randint(10, (3000,))
+images = 0.3 * patterns[labels] + 0.7 * torch.rand(3000, 784)
+train, test = TensorDataset(images[:2000], labels[:2000]), (images[2000:], labels[2000:])
+model = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+
+# --- 2. Which rank is this, and which device is its own?
+if "RANK" not in os.environ:  # started without a launcher: a group of one process
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+if torch.cuda.is_available():
+    device, backend = torch.device("cuda", int(os.environ["LOCAL_RANK"])), "nccl"
+    torch.cuda.set_device(device)
+else:
+    device, backend = torch.device("cpu"), "gloo"
+dist.init_process_group(backend, timeout=dt.timedelta(seconds=60))
+rank, ranks = dist.get_rank(), dist.get_world_size()
+
+# --- 3. What DDP needs: a share of the examples, and a replica of the model.
+sampler = DistributedSampler(train, seed=1)
+loader = DataLoader(train, batch_size=args.batch // ranks, sampler=sampler)
+model.to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+done = 0  # epochs
+if args.snapshot and args.snapshot.exists():
+    state = torch.load(args.snapshot, map_location=device)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    done = state["done"]
+replica = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+print(f"rank {rank} of {ranks} on {device}: {done} epochs are done", flush=True)
+
+# --- 4. The loop of every PyTorch program.
+for epoch in range(done, args.epochs):
+    sampler.set_epoch(epoch)
+    for x, y in loader:
+        optimizer.zero_grad()
+        cross_entropy(replica(x.to(device)), y.to(device)).backward()
+        optimizer.step()
+    if epoch == 1 and (args.kill == "node" or (args.kill and done == 0 and rank == ranks - 1)):
+        if args.kill == "node":
+            os.kill(os.getppid(), signal.SIGKILL)  # its torchrun, too
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    # --- 5. Every rank tests its share; the counts are summed.
+    x, y = (part[rank::ranks].to(device) for part in test)
+    with torch.no_grad():
+        counts = torch.stack([(model(x).argmax(1) == y).sum(), torch.tensor(len(y), device=device)])
+    dist.all_reduce(counts)
+
+    # --- 6. Rank 0 reports, and writes all that a training needs to go on.
+    if rank == 0:
+        size = sum(one.abs().sum().item() for one in model.parameters())
+        right = counts[0].item() / counts[1].item()
+        print(f"epoch {epoch}: {right:.1%} right, sum of |weights| {size:.3f}", flush=True)
+        if args.snapshot:
+            both = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            part = args.snapshot.with_suffix(".part")
+            torch.save({**both, "done": epoch + 1}, part)
+            part.replace(args.snapshot)  # a reader finds the old file or the new one
+
+dist.barrier()  # else a rank that ends first can make another one abort
+dist.destroy_process_group()
