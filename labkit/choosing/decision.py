@@ -136,7 +136,8 @@ def choose(
         whole(name, given[name], at_least=1)
     for name in ("parameters", "examples", "epochs", "device_memory", "link", "network"):
         number(name, given[name], above=0)
-    for name in ("activation_bytes", "row_bytes", "example_bytes", "host_memory", "enough"):
+    for name in ("activation_bytes", "row_bytes", "example_bytes", "network_latency", "host_memory",
+                 "enough"):  # fmt: skip
         number(name, given[name], at_least=0)
     for name in ("slowest", "worth"):
         number(name, given[name], above=0, at_most=1)

@@ -58,9 +58,10 @@ class Machine:
     """Devices a machine, their memory in bytes, and the links between them in bytes per second.
 
     `link` joins the devices of one machine; `network` is what a machine sends to others, over all
-    its cards. `slowest` is the speed of the slowest device as a share of the fastest; the others
-    lie evenly between. A machine is lost every `mtbf` seconds on average. `host_memory` is that of
-    one machine, beside its devices.
+    its cards, and `network_latency` the seconds that each message between machines takes beside its
+    bytes; labkit.calibrate measures both. `slowest` is the speed of the slowest device as a share
+    of the fastest; the others lie evenly between. A machine is lost every `mtbf` seconds on
+    average. `host_memory` is that of one machine, beside its devices.
     """
 
     device_memory: float
@@ -71,6 +72,7 @@ class Machine:
     slowest: float = 1.0
     mtbf: float = math.inf
     host_memory: float = 0
+    network_latency: float = 14e-6  # NCCL's for a step over a network
 
 
 @dataclass(frozen=True)
@@ -132,12 +134,12 @@ class Facts:
     def ring(self, nbytes: float, machines: int, ranks: int, calls: int = 1) -> float:
         """Seconds of (n-1)/n of these bytes over the slowest link, with 2(n-1) messages a call.
 
-        An all-reduce has 2 × the gradients; the latency is NCCL's of such a link.
+        An all-reduce has 2 × the gradients; the latency inside a machine is NCCL's for PCIe.
         """
-        link = self.machine.link if machines == 1 else min(self.machine.link, self.machine.network)
-        name = "PCIe 3 x16" if machines == 1 else "Ethernet 25 Gbit/s"
-        messages = 2 * (ranks - 1) * calls
-        return messages * (LINKS[name].latency or 0.0) + (ranks - 1) / ranks * nbytes / link
+        link, latency = self.machine.link, LINKS["PCIe 3 x16"].latency or 0.0
+        if machines > 1:
+            link, latency = min(link, self.machine.network), self.machine.network_latency
+        return 2 * (ranks - 1) * calls * latency + (ranks - 1) / ranks * nbytes / link
 
     def reduce(self, nbytes: float, machines: int, ranks: int) -> float:
         """As `ring`; or in a ring inside each machine and one between, if that is faster."""

@@ -11,9 +11,12 @@ from labkit.choosing import Data, Machine, Model, choose, divide, frameworks
 from labkit.choosing.choices import CHOICES, COMPARED, FASTEST, QUESTIONS
 from labkit.choosing.facts import Facts
 from labkit.choosing.ways import LAST, ways
-from labkit.kinds import LabError
+from labkit.cluster.calibrate import Calibration
+from labkit.cluster.links import Network
+from labkit.kinds import LabError, modelled
 from labkit.known_hardware import LINKS
 from labkit.memory import fullest, transformer
+from labkit.timing.estimate import Estimate
 
 PHOTOS = Data(1.28e6, 602_112, batch=64, epochs=90)
 FEW_PHOTOS = replace(PHOTOS, batch=32)
@@ -223,6 +226,20 @@ def test_the_speed_up_is_that_of_the_cost_model_of_collectives():
     assert found.speedup == pytest.approx((8 * 0.1 / (0.1 + reduce), 8))
 
 
+def test_a_calibrated_network_takes_what_the_calibration_predicts():
+    name, kind = "between hosts", modelled("a calibration")
+    links = Calibration(
+        Network.of(4, "1 Gbit/s"), {name: Estimate(5e-4, 2e-4, 3e-3, "s", 0.9, kind)},
+        {name: Estimate(0.11e9, 0.1e9, 0.12e9, "B/s", 0.9, kind)}, kind,
+    )  # fmt: skip
+    machine = Machine(
+        8e9, machines=4, network=links.bandwidth[name].value,
+        network_latency=links.latency[name].value,
+    )  # fmt: skip
+    predicted = links.predict("ring_all_reduce", 4 * 25.6e6).value
+    assert way("multi_worker", RESNET, PHOTOS, machine).communication == pytest.approx(predicted)
+
+
 def test_seconds_on_the_link_follow_the_published_byte_counts():
     """Stage 3 of ZeRO sends 3(n-1)/n of 16-bit weights, again for each micro-batch."""
     machine, large = Machine(24e9, 8, link=1e9), replace(SEVEN, activation_bytes=6e9, shape=None)
@@ -336,6 +353,7 @@ def test_a_higher_price_of_devices_never_uses_more(model, data, machine, more):
         ((Model(1, embeddings=2), MNIST, Machine(1)), "embeddings"),
         ((SMALL, Data(1, batch=-3), Machine(1)), "batch"),
         ((SMALL, MNIST, Machine(1, network=0)), "network"),
+        ((SMALL, MNIST, Machine(1, network_latency=-1)), "network_latency"),
         ((SMALL, MNIST, Machine(1, slowest=2)), "slowest"),
         ((SMALL, MNIST, Machine(1, mtbf=0)), "mtbf"),
         ((Model(1, step_seconds=0), MNIST, Machine(1)), "step_seconds"),
