@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from labkit import collectives
 from labkit.collectives.messages import PROC_NULL
+from labkit.collectives.programs import ring_all_reduce
 from labkit.collectives.records import listed
 from labkit.exercises.judges.answers import TIME_LIMIT, judged, numbers_in, solved
 from labkit.exercises.task import Wrong
@@ -342,15 +343,24 @@ def _colors(shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
 GROUPS = "tensor", "pipeline", "data"
 
 
-def _three_colors(my_colors: Callable[..., Any], *given: int) -> list[int]:
+def _colors_from(
+    my_colors: Callable[..., Any], kinds: Sequence[str], on: str, *given: Any
+) -> list[int]:
+    """The colors of a rank's groups, as a student's function gives them."""
     found = my_colors(*given)
-    if len(numbers_in(found, "three colors")) != 3:
-        raise Wrong(f"For rank {given[0]} it returned {found}: return three colors.")
-    for color, kind in zip(found, GROUPS, strict=True):
+    if len(numbers_in(found, f"{len(kinds)} colors")) != len(kinds):
+        names = ", ".join(kinds)
+        raise Wrong(f"{on}: for rank {given[0]} it returned {found}: return colors for {names}.")
+    for color, kind in zip(found, kinds, strict=True):
         if not hasattr(color, "__index__") or color < 0:
-            text = f"rank {given[0]}'s {kind} color is {color!r}. Split needs whole numbers ≥ 0"
-            raise Wrong(f"With tensor={given[1]} and stages={given[2]}, {text}: divide with //.")
+            text = f"rank {given[0]}'s {kind} color is {color!r}"
+            raise Wrong(f"{on}: {text}. Split needs whole numbers ≥ 0: divide with //.")
     return list(found)
+
+
+def _group(colors: Sequence[Sequence[int]], rank: int, n: int) -> list[int]:
+    """The ranks that give the same color as this one."""
+    return [other for other, one in enumerate(colors) if one[n] == colors[rank][n]]
 
 
 def check_colors(my_colors: Callable[..., Any]) -> None:
@@ -358,14 +368,85 @@ def check_colors(my_colors: Callable[..., Any]) -> None:
     for shape in ((2, 2, 2), (2, 3, 1), (3, 1, 4), (1, 4, 2)):
         right, (_, stages, tensor) = _colors(shape), shape
         ranks = range(len(right))
-        colors = [_three_colors(my_colors, rank, tensor, stages) for rank in ranks]
+        on = f"On {len(ranks)} ranks, tensor={tensor}, stages={stages}"
+        colors = [_colors_from(my_colors, GROUPS, on, rank, tensor, stages) for rank in ranks]
         for rank, (n, kind) in itertools.product(ranks, enumerate(GROUPS)):
-            groups = [[i for i in ranks if one[i][n] == one[rank][n]] for one in (colors, right)]
+            groups = [listed(_group(one, rank, n)) for one in (colors, right)]
             if groups[0] != groups[1]:
-                on = f"On {len(ranks)} ranks, tensor={tensor}, stages={stages}: rank {rank}'s"
                 raise Wrong(
-                    f"{on} {kind} group is {listed(groups[0])}, and must be {listed(groups[1])}."
+                    f"{on}: rank {rank}'s {kind} group is {groups[0]}, and must be {groups[1]}."
                 )
+
+
+# Eight ranks, four on each of two hosts: tensor groups of four, data groups of two.
+
+HOSTS = [0, 0, 0, 0, 1, 1, 1, 1], [0, 1, 0, 1, 0, 1, 0, 1], [0, 0, 1, 1, 0, 0, 1, 1]
+SIZES = {"tensor": 4, "data": 2}
+EXAMPLES, WIDTH, HIDDEN = 512, 64, 128
+MORE_BYTES = 1.15  # than with the right groups: counters include headers and acknowledgements
+
+
+def on_which_link(my_groups: Callable[..., Any]) -> None:
+    """(rank, hosts) → the colors of a rank's tensor and data group, judged by the hosts' bytes."""
+    from labkit.exercises.judges.over_links import over_links
+
+    found = [_checked_groups(my_groups, hosts) for hosts in HOSTS]
+    right = [divmod(rank, 4) for rank in range(8)]
+    cases = [right, *found]
+    order = [range(8), *(sorted(range(8), key=hosts.__getitem__) for hosts in HOSTS)]
+    programs = {str(n): partial(_placed_step, n) for n in range(len(cases))}
+    # The kernel has ranks 0 to 3 on host 0; each case numbers the ranks in its own way.
+    given = [[(one[at], colors) for one, colors in zip(order, cases, strict=True)]
+             for at in range(8)]  # fmt: skip
+    runs = over_links(programs, given, rounds=1, hosts=2, link="1 Gbit/s")
+    enough, *sent = [sum(run.traffic.bytes("host 0")) for run in runs.values()]
+    for hosts, colors, count in zip(HOSTS, found, sent, strict=True):
+        groups = [_group(colors, rank, 0) for rank in range(8)]
+        crossing = [group for group in groups if len({hosts[rank] for rank in group}) > 1]
+        if crossing and count > MORE_BYTES * enough:
+            raise Wrong(
+                f"With hosts={hosts}, the tensor group {listed(crossing[0])} crosses the link: the "
+                f"kernel counted {bytes_text(count)} between the hosts in one step, and "
+                f"{bytes_text(enough)} with the right groups. A tensor group sums activations, "
+                "twice for each layer and micro-batch; a data group sums gradients, once a step."
+            )
+
+
+def _checked_groups(my_groups: Callable[..., Any], hosts: list[int]) -> list[list[int]]:
+    """Groups of the right sizes, with which the gradients of a step are right."""
+    on = f"With hosts={hosts}"
+    colors = [_colors_from(my_groups, [*SIZES], on, rank, [*hosts]) for rank in range(8)]
+    for rank, (n, (kind, size)) in itertools.product(range(8), enumerate(SIZES.items())):
+        group = _group(colors, rank, n)
+        if len(group) != size:
+            text = f"rank {rank}'s {kind} group is {listed(group)}"
+            raise Wrong(f"{on}, {text}: it must have {size} ranks.")
+    parts = [_group(colors, rank, 0).index(rank) for rank in range(8)]
+    for rank in range(8):
+        one, other = _group(colors, rank, 1)
+        if parts[one] != parts[other]:
+            raise Wrong(
+                f"{on}, the gradients are wrong: the data group {one} and {other} sums those of "
+                f"different weights. Rank {one} has part {parts[one]} of its tensor group, rank "
+                f"{other} part {parts[other]}; a data group holds the same part twice."
+            )
+    return colors
+
+
+def _placed_step(case: int, world: Any, given: Sequence[Any]) -> Any:
+    """On a rank: the messages and the arithmetic of one step of an MLP in these groups."""
+    number, colors = given[case]
+    tensor, data = (world.Split(color, number) for color in colors[number])
+    x, w1, w2 = _numbers(number, (EXAMPLES, WIDTH), (WIDTH, HIDDEN // 4), (HIDDEN // 4, WIDTH))
+    hidden = np.maximum(x @ w1, 0)
+    y = hidden @ w2
+    ring_all_reduce(tensor, y)
+    d_hidden = (y @ w2.T) * (hidden > 0)
+    dx = d_hidden @ w1.T
+    ring_all_reduce(tensor, dx)
+    for gradient in (x.T @ d_hidden, hidden.T @ y):
+        ring_all_reduce(data, gradient)
+    return number
 
 
 MICRO = 3  # micro-batches

@@ -185,4 +185,26 @@ def my_colors(rank, tensor, stages):
         "activations between stages, sums of gradients.",
         difficulty=3,
     ),
+    "20.on_which_link": Task(
+        "Eight ranks train two replicas of a model; the tensor groups have four ranks. hosts[r] is "
+        "the host of rank r: four ranks are on each of two hosts, in any order. Write "
+        "my_groups(rank, hosts): the colors with which the rank calls comm.Split(color, key=rank) "
+        "for its tensor group and for its data group. As few bytes as possible shall pass between "
+        "the hosts: they are measured. A data group holds the same part of the weights twice.",
+        function(model_parallel.on_which_link, seconds=120),
+        (
+            "Which of the two groups sends more in a step: the one that sums activations, or the "
+            "one that sums gradients? That one stays inside a host.",
+            "The ranks of a host are [r for r in range(len(hosts)) if hosts[r] == hosts[rank]].",
+            "The part of a rank is its place in this list.",
+        ),
+        """
+def my_groups(rank, hosts):
+    neighbours = [r for r in range(len(hosts)) if hosts[r] == hosts[rank]]
+    return hosts[rank], neighbours.index(rank)
+""",
+        "The color of a tensor group is its host, whatever numbers the ranks have. Launchers give "
+        "the rank within a host as LOCAL_RANK.",
+        difficulty=2,
+    ),
 }
