@@ -10,7 +10,7 @@ from labkit.cluster.cluster import Cluster, check_environment
 from labkit.cluster.failures import RankError
 from labkit.cluster.fork_client import shutdown
 from labkit.cluster.in_rank import Script, communicator
-from labkit.cluster.links import Network, Traffic
+from labkit.cluster.links import Network, Traffic, replay
 from labkit.cluster.output import OutputLine
 from labkit.cluster.run import Outcome, RunHandle
 from labkit.cluster.slurm.batch import batch_script

@@ -15,6 +15,7 @@ from labkit.cluster.links import Network, Traffic
 from labkit.cluster.local import LocalEngine
 from labkit.cluster.network import private_network_refused
 from labkit.cluster.output import Output, Recording, hash_of, record
+from labkit.cluster.panel import LinksPanel
 from labkit.cluster.run import RunHandle
 from labkit.cluster.slurm.engine import SlurmEngine
 from labkit.environments import Environment, built, find
@@ -76,6 +77,7 @@ class Cluster:
         self.links = Network.of(self.ranks, link, hosts, links, racks, uplink)
         self.has_links = False
         """Whether the hosts and links exist, while the block is open."""
+        self._panel: LinksPanel | None = None
         self._run: RunHandle | None = None
         self._output = Output(self.ranks, show=False)
         self._is_open = False
@@ -103,6 +105,9 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self._is_open = False
         self.engine.close()
+        if self._panel is not None:
+            self._panel.close()
+            self._panel = None
 
     def __repr__(self) -> str:
         words = f"{self.ranks} rank{'s' * (self.ranks > 1)} {self.engine.describe()}"
@@ -248,6 +253,19 @@ class Cluster:
         if self.has_links and not samples:
             raise LabError("Nothing is counted yet: traffic() is that of the last run.")
         return Traffic.of(self.links, samples)
+
+    def panel(self) -> LinksPanel:
+        """Show hosts and links here, live while ranks run; they stay to be played."""
+        if self.links is None or not self._is_open:
+            raise LabError(
+                "A panel shows links while their block is open: with labkit.cluster(ranks=2, "
+                'link="200 Mbit/s") as c: c.panel().'
+            )
+        self._panel = LinksPanel(self.links)
+        if self.has_links:  # else a line says already that there are none
+            self.engine.watch(self._panel.add)
+            self._panel.show()
+        return self._panel
 
     def output(self, rank: int) -> str:
         """All that a rank wrote in the last run."""

@@ -3,7 +3,7 @@
 An engine knows nothing of time limits, sentences or printing: `run` does that, for all engines.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -96,6 +96,9 @@ class Engine(Protocol):
 
     def samples(self) -> Samples:
         """What the links have carried in the run that was stopped last."""
+
+    def watch(self, take: Callable[[float, dict[str, tuple[int, int]]], None]) -> None:
+        """Give `take` each sample of the links while runs go on: when, and bytes of each."""
 
     def close(self) -> None:
         """Give back what `open` got."""

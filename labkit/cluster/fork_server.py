@@ -56,7 +56,7 @@ class _Server:
         self.sockets: dict[int, dict[int, socket.socket]] = {}  # of ranks to come, to earlier ones
         self.switch: Switch | None = None
         self.samples: Samples = []
-        self.counting = False
+        self.counting = self.streaming = False
 
     def serve(self) -> None:
         """Obey the client until it is gone."""
@@ -92,6 +92,8 @@ class _Server:
         late = self.samples and time.monotonic() >= self.samples[-1][0] + 0.9 * SAMPLE
         if self.switch and self.counting and (now or late):
             self.samples.append((time.monotonic(), self.switch.counters()))
+            if self.streaming:
+                self.send("sample", self.run, *self.samples[-1])
 
     def do_network(self, network: Network | None) -> None:
         """Make these hosts and links in place of those before; report why they cannot be had."""
@@ -109,13 +111,14 @@ class _Server:
     def do_count(self) -> None:
         """Note from now on what the links carry, until `stop`."""
         self.samples.clear()
-        self.counting = True
+        self.counting, self.streaming = True, False
         self.sample(now=True)
 
-    def do_run(self, run: int, environment: dict[str, str], job: Job) -> None:
+    def do_run(self, run: int, environment: dict[str, str], job: Job, streams: bool) -> None:
         """A new run; what follows belongs to it. Import what its ranks will need."""
         self.run, self.environment, self.job = run, environment, job
         self.do_count()
+        self.streaming = streams
         before = len(sys.modules)
         gc.disable()  # it would take a fifth of the seconds of an import
         in_rank.preload(("cloudpickle", *job.modules))

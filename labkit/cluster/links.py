@@ -9,12 +9,15 @@
 
 import math
 import re
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from labkit import plain
 from labkit.arguments import one_of, whole
-from labkit.kinds import Kind, LabError, bytes_text, measured, modelled, seconds_text
+from labkit.kinds import Kind, LabError, bytes_text, measured, modelled, recorded, seconds_text
 from labkit.shown import ShownAsTable
 
 # When, and how many bytes had come from each host or rack until then, and had gone to it.
@@ -112,10 +115,11 @@ class Traffic(ShownAsTable):
     network: Network
     times: tuple[float, ...]
     """Seconds since the ranks were started."""
-    sent: Mapping[str, tuple[int, ...]]
+    sent: dict[str, tuple[int, ...]]
     """By host or rack: the bytes that have come from it until each time."""
-    received: Mapping[str, tuple[int, ...]]
+    received: dict[str, tuple[int, ...]]
     kind: Kind
+    when: str = field(default_factory=lambda: time.strftime("%Y-%m-%d"))
 
     @staticmethod
     def of(network: Network, samples: Samples) -> "Traffic":
@@ -138,6 +142,16 @@ class Traffic(ShownAsTable):
             raise LabError(f"No bytes of {name}: {NOT_COUNTED}.")
         one_of("The name of a link", name, tuple(self.sent))
         return self.sent[name][-1], self.received[name][-1]
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to a file; `labkit.cluster.replay(path)` shows it again."""
+        return plain.write(path, self)
+
+    def player(self) -> Any:
+        """Hosts and links over time: play it, or go to a moment."""
+        from labkit.views.traffic import player
+
+        return player(self)
 
     def figure(self) -> Any:
         """Hosts and links as a picture: as thick as they were used."""
@@ -175,6 +189,12 @@ class Traffic(ShownAsTable):
     def _rate(self, name: str) -> float:
         kind, number = name.split()
         return self.network.rates[int(number)] if kind == "host" else self.network.uplink
+
+
+def replay(path: str | Path) -> Any:
+    """The links of a run that was saved: `c.traffic().save(path)`."""
+    found = plain.read(path, Traffic, "the traffic of a cluster's links")
+    return replace(found, kind=recorded(found.kind.source, found.when)).player()
 
 
 def bits(rate: str) -> float:

@@ -7,7 +7,7 @@ import selectors
 import socket
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -113,6 +113,7 @@ class LocalEngine:
         self._server: ForkServer | None = None
         self._run: _Run | None = None
         self._samples: Samples = []  # of the last run
+        self._take: Callable[[float, dict[str, tuple[int, int]]], None] | None = None
         self._count = int(time.monotonic() * 1000)  # unique for one server
 
     def open(self, ranks: int, start: float, environment: Mapping[str, str | None]) -> None:
@@ -166,7 +167,8 @@ class LocalEngine:
             local_variables(self._ranks, rank, self._links) | dict(changes)
             for rank, changes in enumerate(job.environment)
         )
-        server.send("run", run.number, common, replace(job, environment=tuple(environments)))
+        job = replace(job, environment=tuple(environments))
+        server.send("run", run.number, common, job, self._take is not None)
         for rank in range(self._ranks):
             pipes, theirs = RankPipes.made(rank)
             run.ranks.append(pipes)
@@ -223,6 +225,8 @@ class LocalEngine:
                 self._server.close(timeout=0.0)  # without it, no rank stays
             elif self._server is not None:
                 self._samples = self._server.samples
+                if self._take is not None and self._samples:
+                    self._take(*self._samples[-1])
         finally:
             for pipes in run.ranks:
                 for file in list(pipes.files):
@@ -240,6 +244,10 @@ class LocalEngine:
     def samples(self) -> Samples:
         """From the counters of the switch."""
         return self._samples
+
+    def watch(self, take: Callable[[float, dict[str, tuple[int, int]]], None]) -> None:
+        """They come from the fork server, between the other events."""
+        self._take = take
 
     def close(self) -> None:
         """Let the server go; a notebook keeps it warm for the next cell."""
@@ -270,9 +278,12 @@ class LocalEngine:
             with suppress(LabError):
                 self._server.send(*message)
 
-    def _from_server(self, run: _Run, what: str, number: int, *rest: int) -> list[Event]:
+    def _from_server(self, run: _Run, what: str, number: int, *rest: Any) -> list[Event]:
         if number != run.number:
             return []  # of a run that was stopped
+        if what == "sample" and self._take is not None:
+            self._take(*rest)
+            return []
         if what == "paused":
             return [Event(rest[0], "paused")]
         return _end_of(run.ranks[rest[0]], rest[1]) if what == "ended" else []

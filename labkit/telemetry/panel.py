@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -108,7 +107,9 @@ class Panel:
 
     def __enter__(self) -> Self:
         self._must_live("this block")
-        if _in_kernel():
+        from labkit.views.live import in_kernel
+
+        if in_kernel():
             self._ipython_display_()
         return self
 
@@ -130,6 +131,8 @@ class Panel:
             )
 
     def _stop(self, reason: str) -> None:
+        from labkit.views.live import publish
+
         with self._lock:
             if not self.live:
                 return
@@ -143,31 +146,32 @@ class Panel:
         if self._bridge is not None:  # kept: a page that is opened anew asks it for the history
             self._bridge.close(reason)
         for shown in self._shown:
-            _publish(self._still(), shown, update=True)
+            publish(self._still(), shown, update=True)
 
     # How it is shown ------------------------------------------------------------------------
 
     def _ipython_display_(self) -> None:
+        from labkit.views.live import Bridge, publish, shows_live
+
         shown = uuid.uuid4().hex
         if not self.live:
-            _publish(self._still(), shown)
+            publish(self._still(), shown)
             return
         self._shown.append(shown)
         data = {"text/plain": repr(self)}
-        if _in_kernel() and os.environ.get("LABKIT_PICTURES") != "still":
-            from labkit.views.live import Bridge
-            from labkit.views.panel_page import page
+        if shows_live():
+            from labkit.views.panel_page import packed, page
 
             if self._bridge is None:
                 # Newer samples follow by themselves; to wait here could be to wait for ourselves.
-                self._bridge = Bridge(self._key, self._so_far)
+                self._bridge = Bridge(self._key, lambda: packed(self._so_far()))
                 self._client.show()
             alt = "A live panel of this machine's devices. It is drawn while the kernel runs."
             stamp, title = str(measured(self._header.where)), self._so_far().title
             data["text/html"] = page(
                 None, key=self._key, live=True, metrics=METRICS, alt=alt, stamp=stamp, title=title
             )
-        _publish((data, {}), shown)
+        publish((data, {}), shown)
 
     def _still(self) -> tuple[dict[str, str], dict[str, Any]]:
         return self._so_far()._repr_mimebundle_(key=self._key, ended=self._ended)
@@ -203,29 +207,10 @@ class Panel:
             self._bridge.add(line(span))
 
 
-# The notebook around a panel; where there is none, these do nothing ---------------------------
+# The notebook around a panel ---------------------------------------------------------------------
 
 
 def _shell() -> Any:
     # IPython is not imported here: if it is not there already, this is not a notebook.
     module = sys.modules.get("IPython")
     return None if module is None else module.get_ipython()
-
-
-def _in_kernel() -> bool:
-    return getattr(_shell(), "kernel", None) is not None
-
-
-def _publish(
-    bundle: tuple[dict[str, str], dict[str, Any]], shown: str, *, update: bool = False
-) -> None:
-    """Put a bundle of formats into the cell's output, or in place of an earlier one."""
-    data, metadata = bundle
-    if _in_kernel():
-        from IPython.display import publish_display_data
-
-        publish_display_data(  # type: ignore[no-untyped-call]
-            data=data, metadata=metadata, transient={"display_id": shown}, update=update
-        )
-    elif not update:
-        print(data["text/plain"])

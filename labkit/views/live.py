@@ -5,6 +5,8 @@ without a kernel would be "model not found" in place of every picture. The panel
 of `panel_page`; model and panel meet in the page by the panel's key.
 """
 
+import os
+import sys
 import threading
 import time
 import weakref
@@ -14,7 +16,6 @@ from functools import cache
 from typing import Any
 
 from labkit.views.embed import bundle
-from labkit.views.panel_page import packed
 
 # The page loads the model's code while the first messages come, and loses them: until then each
 # message holds all lines so far. The page takes no row twice.
@@ -24,11 +25,11 @@ LOADING_SECONDS = 3.0
 class Bridge:
     """Sends lines of a recording to every panel of this key.
 
-    `history()` gives the recording so far; it is asked when a page is opened anew, also after the
-    end. A browser that is lost must not end a training: nothing here raises because of one.
+    `history()` gives the recording so far, gzipped; it is asked when a page is opened anew, also
+    after the end. A browser that is lost must not end a training: nothing here raises for it.
     """
 
-    def __init__(self, key: str, history: Callable[[], Any]) -> None:
+    def __init__(self, key: str, history: Callable[[], str]) -> None:
         self._history = history
         self._lines: list[str] = []
         self._opened = time.monotonic()
@@ -38,7 +39,7 @@ class Bridge:
 
         def recent() -> str:
             bridge = this()
-            return "" if bridge is None else packed(bridge._history())
+            return "" if bridge is None else bridge._history()
 
         self._model = _channel_class()(panel=key, history=recent)
         weakref.finalize(self, self._model.close)
@@ -94,3 +95,30 @@ def _channel_class() -> type[Any]:
         history = traitlets.Any().tag(sync=True, to_json=lambda make, _: make() if make else "")
 
     return PanelModel
+
+
+def in_kernel() -> bool:
+    """Whether this is a notebook; IPython is not imported here: without it there is none."""
+    module = sys.modules.get("IPython")
+    shell = None if module is None else module.get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+def shows_live() -> bool:
+    """Whether a live view can be seen: in a notebook whose pictures may move."""
+    return in_kernel() and os.environ.get("LABKIT_PICTURES") != "still"
+
+
+def publish(
+    bundle: tuple[dict[str, str], dict[str, Any]], shown: str, *, update: bool = False
+) -> None:
+    """Put a bundle of formats into the cell's output, or in place of an earlier one."""
+    data, metadata = bundle
+    if in_kernel():
+        from IPython.display import publish_display_data
+
+        publish_display_data(  # type: ignore[no-untyped-call]
+            data=data, metadata=metadata, transient={"display_id": shown}, update=update
+        )
+    elif not update:
+        print(data["text/plain"])

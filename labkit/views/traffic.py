@@ -1,11 +1,16 @@
-"""What the links of a run carried: hosts at their switch, each direction as thick as its use."""
+"""What links carry: hosts at their switch, each direction as thick as its use; as a page, live."""
 
+import json
+import uuid
+from functools import cache
 from typing import Any
 
 from labkit.kinds import bytes_text
+from labkit.views.embed import Player, embedded, gzipped
 from labkit.views.figure import Picture
 from labkit.views.sketch import Box, Sketch
 
+MODULES = ("page", "panel_data", "traffic")
 LEFT, TOP, PITCH = 24.0, 96.0, 74.0
 BOX, SWITCH = 130.0, 80.0
 THICKEST = 24.0
@@ -23,13 +28,70 @@ def traffic(found: Any) -> Picture:
     return board(found).picture(alt)
 
 
+def player(found: Any) -> Player:
+    """A `labkit.cluster.Traffic` over time, by a slider, buttons and keys."""
+    still = cache(found.figure)
+
+    def html() -> str:
+        return page(found, key=uuid.uuid4().hex, live=False, png=still().png)
+
+    return Player(title(found.network), still().alt, still, html)
+
+
+def page(found: Any, *, key: str, live: bool, png: bytes | None = None) -> str:
+    """A piece of HTML that shows samples of the links, or the live ones of `key`."""
+    network, alt = found.network, "Hosts and links, live. Drawn while ranks run."
+    alt = alt if live else traffic(found).alt
+    racks = max(network.racks) + 1
+    on = [[r for r, at in enumerate(network.hosts) if at == h] for h in range(len(network.rates))]
+    links = [{"name": f"host {h}", "rate": rate} for h, rate in enumerate(network.rates)]
+    if racks > 1:
+        links += [{"name": f"rack {rack}", "rate": network.uplink} for rack in range(racks)]
+    options = {
+        "title": title(network), "stamp": str(found.kind), "alt": alt, "live": live,
+        "racks": racks, "links": links,
+        "hosts": [
+            {"name": f"host {h}", "rack": rack, "ranks": on[h]}
+            for h, rack in enumerate(network.racks)
+        ],
+    }  # fmt: skip
+    if not live:
+        options["data"] = packed(found)
+    return embedded("traffic", MODULES, options, key=key, alt=alt, png=png)
+
+
+def title(network: Any) -> str:
+    """What stands above it."""
+    return f"Traffic of {len(network.rates)} hosts"
+
+
+def packed(found: Any) -> str:
+    """The samples as lines of a recording, for the page."""
+    rows = [
+        row(when, [(found.sent[name][at], found.received[name][at]) for name in found.sent])
+        for at, when in enumerate(found.times)
+    ]
+    return gzipped(f"[{','.join([source(found.sent), *rows] if found.sent else [])}]")
+
+
+def source(names: Any) -> str:
+    """The line that says what the others hold."""
+    devices = [{"key": name} for name in names]
+    return json.dumps({"source": "links", "metrics": ["sent", "received"], "devices": devices})
+
+
+def row(when: float, counts: Any) -> str:
+    """Bytes from and to each link at a time."""
+    return json.dumps([0, round(when, 3), *counts])
+
+
 def board(found: Any) -> Sketch:
     """Hosts in rows; racks have a switch each, whose uplink leads to the right."""
     hosts = [f"host {host}" for host in range(len(found.network.rates))]
     racks = sorted({*found.network.racks})
     long = 380.0 if len(racks) == 1 else 205.0
     drawn = Sketch(
-        f"Traffic of {len(hosts)} hosts",
+        title(found.network),
         TOP + PITCH * len(hosts) + 10,
         "Upper band: sent by the host. Lower band: received. Thickness: use of the rate.",
         kind=found.kind,

@@ -8,6 +8,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from labkit.cluster.network import private_network_refused
 from labkit.telemetry.metrics import METRICS
 from labkit.views.embed import document
 from labkit.views.panel_page import page
@@ -24,7 +25,7 @@ from dataclasses import replace
 from IPython.display import HTML, display
 from labkit.telemetry.metrics import METRICS
 from labkit.views.live import Bridge
-from labkit.views.panel_page import page
+from labkit.views.panel_page import packed, page
 from tests.views.panel_recordings import made
 
 whole = made(gpus=2, seconds=600)
@@ -37,7 +38,8 @@ began = time.monotonic()
 def until_now():
     there = series.times <= time.monotonic() - began
     cut = replace(series, times=series.times[there], values=series.values[there])
-    return replace(whole, series=(cut,), spans=whole.spans[:1], seconds=float(there.sum()) / 10)
+    past = replace(whole, series=(cut,), spans=whole.spans[:1], seconds=float(there.sum()) / 10)
+    return packed(past)
 
 bridge = Bridge("one", history=until_now)
 display(HTML(page(None, key="one", live=True, metrics=METRICS, alt="Two GPUs, live.",
@@ -274,3 +276,43 @@ def test_words_are_readable_in_both_schemes_and_on_paper(opened, tmp_path, width
     finally:
         lab.page.emulate_media(color_scheme="light", media="screen")
         lab.page.set_viewport_size({"width": 1200, "height": 1000})
+
+
+LINKS = """import sys
+sys.path.insert(0, {root!r})
+import numpy as np
+import labkit
+from labkit.collectives import programs
+
+def program(rank):
+    for _ in range(6):
+        programs.ring_all_reduce(labkit.cluster.communicator(), np.zeros(250_000, np.float32))
+
+with labkit.cluster(ranks=3, link="20 Mbit/s") as c:
+    c.panel()
+    c.run(program)
+"""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(bool(private_network_refused()), reason="no links here")
+def test_links_fill_while_ranks_run_and_can_be_played_afterwards(opened):
+    lab = opened
+    cell = new_code_cell(LINKS.format(root=str(ROOT)))
+    nbformat.write(new_notebook(cells=[cell]), lab.folder / "links.ipynb")
+    lab.open("links.ipynb")
+    lab.page.evaluate("() => labkitPage.runAll()")
+    says = """(words) => document.querySelector('.labkit-traffic')?.shadowRoot
+      ?.querySelector('.says')?.textContent.includes(words)"""
+    lab.page.wait_for_function(says, arg="the link from host")
+    assert not lab.page.evaluate("() => labkitPage.isDone()")
+    lab.page.wait_for_function("() => labkitPage.isDone()")
+    lab.page.wait_for_function(says, arg="the link from host")  # it opens at its busiest moment
+    lab.page.locator(".traffic").focus()
+    lab.page.keyboard.press("Home")
+    lab.page.wait_for_function(says, arg="no link carries data")
+    for theme in ("Dark", "Light"):
+        lab.theme(f"JupyterLab {theme}")
+        lab.page.locator(f".traffic[data-theme={theme.lower()}]").wait_for()
+    assert lab.ask("faults") + lab.faults == []
+    lab.close_notebook()

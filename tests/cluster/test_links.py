@@ -242,6 +242,24 @@ def test_traffic_is_that_of_the_last_run_of_its_cluster():
 
 
 @needs_links
+def test_a_panel_takes_the_samples_of_all_runs_of_its_block_and_can_be_replayed(tmp_path, capsys):
+    with labkit.cluster(ranks=2, link="20 Mbit/s") as c:
+        panel = c.panel()
+        for _ in range(2):
+            c.run(stream, 250_000)
+    assert "Panel of 2 hosts" in capsys.readouterr().out
+    traffic = panel.traffic
+    assert 500_000 < traffic.bytes("host 0")[0] < 575_000
+    assert len(traffic.times) >= 3  # 0.2 s of data in all
+    again = labkit.cluster.replay(traffic.save(tmp_path / "links.json"))
+    assert "recorded on this machine" in again.alt
+    assert "host 0 sent 5" in again.alt
+    assert "labkit-traffic" in again.html()
+    with pytest.raises(LabError, match="while their block is open"):
+        c.panel()
+
+
+@needs_links
 def test_an_interrupt_while_hosts_are_made_leaves_no_hosts_to_the_next_block(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt

@@ -18,7 +18,7 @@ import labkit
 from labkit import collectives
 from labkit.collectives.contributions import contributions
 from labkit.telemetry import metrics as telemetry
-from labkit.views import live, panel_page, pipeline, player_page
+from labkit.views import live, panel_page, pipeline, player_page, traffic
 from labkit.views.embed import STATIC, bundle, document, embedded, style
 from labkit.views.live import Bridge
 from tests.views.panel_recordings import METRICS, made
@@ -31,6 +31,7 @@ VIEWS = {
     "panel": panel_page.MODULES,
     "player": player_page.MODULES,
     "pipeline": pipeline.MODULES,
+    "traffic": traffic.MODULES,
 }
 LINK = {"latency": 1e-6, "bandwidth": 1e9}
 # What the page itself makes of lists of recordings and of runs.
@@ -207,7 +208,7 @@ def test_lines_are_repeated_while_the_page_loads_and_spans_wait_for_samples(monk
     now = [100.0]
     monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: now[0]))
     front = FrontEnd(monkeypatch)
-    bridge = Bridge("k", lambda: made(1, 1))
+    bridge = Bridge("k", lambda: panel_page.packed(made(1, 1)))
     span, first, second = '{"span":"a"}', "[0,1,[2]]", "[0,2,[3]]"
     bridge.send(first)
     bridge.send(second)
@@ -221,7 +222,7 @@ def test_lines_are_repeated_while_the_page_loads_and_spans_wait_for_samples(monk
 
 def test_a_page_that_is_opened_later_is_given_the_recording_and_why_it_ended(monkeypatch):
     front = FrontEnd(monkeypatch)
-    bridge = Bridge("k", lambda: made(gpus=1, seconds=12))
+    bridge = Bridge("k", lambda: panel_page.packed(made(gpus=1, seconds=12)))
     assert front.states("history") == [panel_page.packed(made(gpus=1, seconds=12))]
     bridge.close("another panel was started in this cell")
     bridge.send("[0,13,[2]]")

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +67,9 @@ class SlurmEngine:
     def samples(self) -> Samples:
         """None: the links of the nodes are not counted."""
         return []
+
+    def watch(self, take: Callable[[float, dict[str, tuple[int, int]]], None]) -> None:
+        """None come."""
 
     def __init__(
         self,
