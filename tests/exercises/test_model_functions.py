@@ -51,6 +51,10 @@ def own_update(model, optimizer, images, labels):
     return float(loss)
 
 
+def own_rate(model, optimizer, images, labels):
+    return step()(model, keras.optimizers.SGD(0.1), images, labels)
+
+
 def measure(*, size=lambda batch: batch, end=lambda count, batch: count, training=False,
             result=lambda hits: sum(map(sum, hits)) / sum(map(len, hits))):  # fmt: skip
     def my_accuracy(model, images, labels, batch):
@@ -207,6 +211,12 @@ def batched(made, batch):
     return made.batch(batch)
 
 
+def permuted_once(images, labels, batch):
+    order = tf.random.shuffle(range(len(images)))
+    pair = tf.gather(images, order), tf.gather(labels, order)
+    return tf.data.Dataset.from_tensor_slices(pair).shuffle(1000).batch(batch)
+
+
 def permuted(images, labels, batch):
     def rows(numbers):
         return tf.gather(images, numbers), tf.gather(labels, numbers)
@@ -236,12 +246,16 @@ WRONG = [
     (STEP, step(training=False), "training=True"),
     (STEP, step(loss=lambda y, logits: tf.reduce_sum(entropy(y, logits))), "sum over the batch"),
     (STEP, step(loss=keras.losses.SparseCategoricalCrossentropy()), "differ from those"),
+    (STEP, own_rate, "learning rate of 0.1 of its own"),
     (STEP, step(result=lambda loss: 16 * loss), "The weights are right. Step 1"),
     (ACCURACY, measure(end=lambda count, batch: count - count % batch), "70 different ones"),
     (ACCURACY, measure(size=lambda batch: 77), "77 images in one call"),
     (ACCURACY, measure(training=True), "training=False"),
     (ACCURACY, measure(result=lambda hits: sum(sum(one) / len(one) for one in hits) / len(hits)),
      "mean of the batches"),
+    (ACCURACY, measure(result=lambda hits: sum(sum(one) / len(one) for one in hits)),
+     "sum of the batches"),
+    (ACCURACY, measure(result=lambda hits: sum(map(sum, hits)) / 14), "not by that of a batch"),
     (ACCURACY, measure(result=lambda hits: sum(map(sum, hits))), "number of right answers"),
     (ACCURACY, measure(result=lambda hits: 100 * sum(map(sum, hits)) / 77), "per cent"),
     (EVALUATE, evaluate(distribute=False), "One replica alone"),
@@ -268,6 +282,7 @@ WRONG = [
     (DATASET, dataset(batched), "order of the data"),
     (DATASET, dataset(whole), "must be a pair"),
     (DATASET, dataset(lambda made, _: made.shuffle(9000), batched), "buffer as large as the data"),
+    (DATASET, permuted_once, "nearly the order of the first"),
     (DATASET, dataset(batched, whole), "shuffle before batch"),
     (DATASET, dataset(lambda made, _: made.shuffle(100), batched, whole), "shuffle before batch"),
     (DATASET, dataset(whole, lambda made, _: made.cache(), batched), "same order"),

@@ -173,6 +173,20 @@ def keras_fit(strategy, make_model, dataset, global_batch):
     return model, losses
 
 
+def only_replica_0_applies(strategy, make_model, dataset, global_batch):
+    with strategy.scope():
+        model, optimizer = make_model(), keras.optimizers.SGD(0.1)
+
+    def step(images, labels):
+        found = gradients_of(model, images, labels, global_batch)
+        if tf.distribute.get_replica_context().replica_id_in_sync_group == 0:
+            optimizer.apply(found, model.trainable_variables)
+
+    for pair in strategy.experimental_distribute_dataset(dataset.batch(global_batch)):
+        strategy.run(step, args=pair)
+    return model, []
+
+
 def one_replica(strategy, make_model, dataset, global_batch):
     with strategy.scope():
         model = make_model()
@@ -234,8 +248,50 @@ def one_tape_around_all(make_model, dataset, batch, micro_batches):
     return model
 
 
+def updated_one_too_early(make_model, dataset, batch, micro_batches):
+    model, optimizer, total = make_model(), keras.optimizers.SGD(0.1), None
+    for number, pair in enumerate(dataset.batch(batch // micro_batches)):
+        found = gradients_of(model, *pair, batch)
+        total = [a + b for a, b in zip(total, found, strict=True)] if total else found
+        if number % micro_batches == 0:
+            optimizer.apply(total, model.trainable_variables)
+            total = None
+    return model
+
+
+def losses_summed_in_the_last_tape(make_model, dataset, batch, micro_batches):
+    model, optimizer = make_model(), keras.optimizers.SGD(0.1)
+    for images, labels in dataset.batch(batch):
+        loss = 0.0
+        for k in range(micro_batches):
+            with tf.GradientTape() as tape:
+                logits = model(images[k::micro_batches], training=True)
+                loss += tf.reduce_sum(entropy(labels[k::micro_batches], logits)) / batch
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+    return model
+
+
+def whole_batch_without_training(make_model, dataset, batch, micro_batches):
+    model, optimizer = make_model(), keras.optimizers.SGD(0.1)
+    for images, labels in dataset.batch(batch):
+        for k in range(micro_batches):
+            model(images[k::micro_batches], training=True)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(entropy(labels, model(images, training=False)))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+    return model
+
+
 def each_replica(found, limit):
     return tf.clip_by_global_norm(found, limit)[0]
+
+
+def by_norm(norm_of):
+    def clipped(found, limit):
+        length = norm_of([tf.norm(one) for one in found])
+        return [tf.minimum(1.0, limit / length) * one for one in found]
+
+    return clipped
 
 
 def normalised(found, limit):
@@ -326,20 +382,22 @@ def resumed_by_load_model(make_model, dataset, batch, folder, after_step):
     return model
 
 
-def resumed_from_memory(*, saved=False):
-    """The state is kept in the process, and the folder stays empty, or nobody reads it."""
+def resumed_from_memory(*, saved=False, position=False):
+    """The state is kept in the process; the folder stays empty, or holds what is not enough."""
     kept = []
 
     def train(make_model, dataset, batch, folder, after_step):
         if not kept:
             kept.extend([make_model(), keras.optimizers.Adam(0.01), 0])
         model, optimizer, done = kept
+        if position:
+            kept[2] = done = len(list(Path(folder).iterdir()))
         for images, labels in dataset.batch(batch).skip(done):
             found = gradients_of(model, images, labels, batch)
             optimizer.apply(found, model.trainable_variables)
             kept[2] += 1
-            if saved:
-                model.save_weights(f"{folder}/model.weights.h5")
+            if saved or position:
+                model.save_weights(f"{folder}/{kept[2] * position}.weights.h5")
             after_step(kept[2])
         return model
 
@@ -362,7 +420,8 @@ def saved_before_the_update(make_model, dataset, batch, folder, after_step):
     return model
 
 
-def resume(*, optimizer_too=True, position=True, weights=True, late=False, first=1):
+def resume(*, optimizer_too=True, position=True, weights=True, late=False, first=1, every=1,
+           anew=False):  # fmt: skip
     def train(make_model, dataset, batch, folder, after_step):
         model, optimizer = make_model(), keras.optimizers.Adam(0.01)
         optimizer.build(model.trainable_variables)
@@ -376,7 +435,8 @@ def resume(*, optimizer_too=True, position=True, weights=True, late=False, first
             kept["optimizer"] = tf.train.Checkpoint(all=[one.value for one in optimizer.variables])
         manager = tf.train.CheckpointManager(tf.train.Checkpoint(**kept), folder, max_to_keep=1)
         manager.restore_or_initialize()
-        for images, labels in dataset.batch(batch).skip(int(done) if position else 0):
+        begin = int(done)
+        for images, labels in dataset.batch(batch).skip(begin if position else 0):
             found = gradients_of(model, images, labels, batch)
             optimizer.apply(found, model.trainable_variables)
             done.assign_add(1)
@@ -384,8 +444,9 @@ def resume(*, optimizer_too=True, position=True, weights=True, late=False, first
                 after_step(int(done))
                 manager.save()
             else:
-                manager.save()
-                after_step(int(done) - 1 + first)
+                if int(done) % every == 0:
+                    manager.save()
+                after_step(int(done) - 1 + first - begin * anew)
         return model
 
     return train
@@ -437,7 +498,8 @@ WRONG = [
     (LOOP, loop(rate=0.2), "SGD with learning_rate = 0.2"),
     (LOOP, loop(momentum=0.9), "SGD with momentum = 0.9"),
     (LOOP, loop(loss=lambda losses, b: -tf.reduce_sum(losses) / b), "up the gradient"),
-    (LOOP, loop(summed=True), "summed over the replicas twice"),
+    (LOOP, loop(summed=True), "reduced over the replicas twice"),
+    (LOOP, only_replica_0_applies, "every replica must call them"),
     (LOOP, loop(apply=2), "12 updates in 6 steps"),
     (LOOP, loop(variables=slice(2, None)), "Some variables have not changed"),
     (LOOP, partial(applied_across_replicas, scope=True), "out of the scope's block"),
@@ -463,7 +525,14 @@ WRONG = [
     (ACCUMULATE, accumulate(reset=False), "never reset"),
     (ACCUMULATE, accumulate(parts=1), "got 16 images in one call"),
     (ACCUMULATE, one_tape_around_all, "no memory is saved"),
+    (ACCUMULATE, updated_one_too_early, "count from 1"),
+    (ACCUMULATE, losses_summed_in_the_last_tape, "reached the weights, as a part of the mean"),
+    (ACCUMULATE, whole_batch_without_training, "got 16 images in one call"),
     (CLIP, clip(after=lambda found, limit: found), "not clipped"),
+    (CLIP, clip(before=lambda found, limit: each_replica(found, limit / 2), reduce=False),
+     "divided by the number of replicas"),
+    (CLIP, clip(after=by_norm(sum)), "norms of the variables are added up"),
+    (CLIP, clip(after=by_norm(lambda norms: sum(one**2 for one in norms))), "without its root"),
     (CLIP, clip(before=each_replica, reduce=False), "Each replica clips its own"),
     (CLIP, clip(before=each_replica, reduce=False, divide=lambda batch: batch // 2),
      "of its own mean loss, and then they are summed"),
@@ -485,6 +554,9 @@ WRONG = [
     (RESUME, resume(late=True), "before after_step"),
     (RESUME, resumed_from_memory(), "folder is empty"),
     (RESUME, resumed_from_memory(saved=True), "keeps its state elsewhere"),
+    (RESUME, resumed_from_memory(position=True), "keeps its state elsewhere"),
+    (RESUME, resume(every=2), "the batch of step 5 again"),
+    (RESUME, resume(anew=True), "go on counting"),
     (RESUME, saved_before_the_update, "saved too early"),
     (RESUME, resume(first=0), "It called after_step(0)"),
 ]  # fmt: skip

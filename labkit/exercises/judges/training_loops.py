@@ -32,7 +32,7 @@ from labkit.hardware.devices import import_tensorflow
 
 CLOSE_ADAM = 2e-4  # Adam divides by the size of the gradient: rounding of a small one is enlarged
 MICRO_BATCHES = 4
-INTERRUPTED_AFTER = (2, 4)
+INTERRUPTED_AFTER = (2, 5)  # an even and an odd number
 
 
 @judge
@@ -58,14 +58,14 @@ def accumulation(my_train: Callable[..., Any]) -> None:
     with exact(made):
         model = model_of(my_train(made.make, make_dataset(), BATCH, MICRO_BATCHES), made.models)
     _check_micro_batches(made.seen)
+    with made.naming(but="accumulation"):
+        serial.compare(model.get_weights(), serial.train()[0], _accumulation_mistakes())
     if made.most_held > 1:
         raise Wrong(
             f"{made.most_held} micro-batches ran forward before the backward pass of the first, so "
             "the device held the activations of all of them: no memory is saved. Open a new "
             "GradientTape for each micro-batch, and compute its gradients before the next one."
         )
-    with made.naming(but="accumulation"):
-        serial.compare(model.get_weights(), serial.train()[0], _accumulation_mistakes())
 
 
 @judge
@@ -109,28 +109,29 @@ def resuming(my_train: Callable[..., Any]) -> None:
             begin = end
             if not any(Path(folder).iterdir()):
                 raise Wrong(f"The folder is empty after step {end}: save a checkpoint in it.")
+        weights, anew = model.get_weights(), serial.first_weights()
         made.seen.clear()
         with suppress(Wrong):
-            _run_until(my_train, made, new, 1, [])
-        if [images[0] for _, images, training in made.seen if training][:1] != [0]:
-            raise Wrong(
-                "Called with another, empty folder it did not begin with the first image: it keeps "
-                "its state elsewhere, where a new process does not find it."
-            )
+            anew = _run_until(my_train, made, new, STEPS, []).get_weights()
     if steps != list(range(1, STEPS + 1)):
         raise Wrong(f"Call after_step(1), …, after_step({STEPS}), once after each step.")
     named = f"keras.optimizers.Adam({serial.ADAM_RATE})"
     right = serial.train_with_adam()
     with made.naming("Adam", serial.ADAM_RATE):
-        serial.compare(model.get_weights(), right, _resuming_mistakes(), named, CLOSE_ADAM)
+        serial.compare(weights, right, _resuming_mistakes(), named, CLOSE_ADAM)
+    first = next((images[0] for _, images, training in made.seen if training), None)
+    if first != 0 or any(abs(a - b).max() > CLOSE_ADAM for a, b in zip(anew, right, strict=True)):
+        raise Wrong(
+            "Called with another, empty folder it did not begin anew: it keeps its state "
+            "elsewhere, where a new process does not find it."
+        )
 
 
 def _check_micro_batches(seen: Seen) -> None:
-    trained = [images for _, images, training in seen if training]
-    if not trained:
+    if not any(training for _, _, training in seen):
         raise Wrong("The model was never called with training=True.")
     size = BATCH // MICRO_BATCHES
-    if (largest := max(map(len, trained))) > size:
+    if (largest := max(len(images) for _, images, _ in seen)) > size:
         raise Wrong(
             f"The model got {largest} images in one call. The batch has {BATCH} images and "
             f"{MICRO_BATCHES} micro-batches: at most {size} images may be on the device at once."
@@ -180,14 +181,15 @@ def _run_until(
         if int(step) == end < STEPS:
             raise Preempted
 
+    before = len(steps)
     try:
         result = my_train(made.make, make_dataset(), BATCH, folder, after_step)
     except Preempted:
         return None
     if end < STEPS:
         raise Wrong(
-            f"after_step ended the job after step {end}, and the loop went on. Either it did not "
-            f"call after_step({end}), or it caught the exception."
+            f"after_step({end}) ends the job. It was called with {steps[before:]}, and the loop "
+            "went on. After a restart go on counting; and do not catch the exception."
         )
     return model_of(result, made.models)
 
@@ -202,6 +204,10 @@ def _accumulation_mistakes() -> dict[str, list[Any]]:
         for start in range(0, BATCH * STEPS, BATCH)
     ]
     one_by_one = [[part] for each in parts for part in each]
+    shifted = [
+        [part for [part] in one_by_one[max(0, last - k + 1) : last + 1]]
+        for last in range(0, len(one_by_one), k)
+    ]
     kept: Gradients = []
 
     def never_reset(each: list[Gradients]) -> Gradients:
@@ -222,6 +228,9 @@ def _accumulation_mistakes() -> dict[str, list[Any]]:
         "for each batch.": (serial.scaled(k), one_by_one),
         "It updated the weights after each micro-batch, with a part of the gradients. Sum them "
         "first, then update once for each batch.": (serial.total, one_by_one),
+        f"It updated the weights after micro-batch 1, {k + 1}, {2 * k + 1}, …, and the last ones "
+        "of the dataset are lost. The update follows the last micro-batch of each batch: count "
+        "from 1.": (serial.total, shifted),
         "The sum of the gradients is never reset: set it to zero after each update.": (
             never_reset, parts),
         "The loss is a sum, not a mean: divide it by the number of images in the batch.": (
@@ -269,6 +278,14 @@ def _clipping_mistakes(limit: float) -> dict[str, Rule]:
     def by_value(gradients: Gradients) -> Gradients:
         return [np.clip(one, -limit, limit) for one in gradients]
 
+    def by_norm(norm_of: Callable[[list[float]], float]) -> Rule:
+        def rule(each: list[Gradients]) -> Gradients:
+            gradients = serial.total(each)
+            length = norm_of([serial.norm([one]) for one in gradients])
+            return [min(1.0, limit / length) * one for one in gradients]
+
+        return rule
+
     def each_then_sum(change: Callable[[Gradients], Gradients]) -> Rule:
         return lambda each: serial.total([change(one) for one in each])
 
@@ -277,6 +294,8 @@ def _clipping_mistakes(limit: float) -> dict[str, Rule]:
         f"Each replica clips its own gradients before they are summed. {sum_first}": (
             each_then_sum(clip)
         ),
+        "Each replica clips its own gradients to clip_norm divided by the number of replicas. "
+        f"{sum_first}": each_then_sum(lambda one: serial.clip(one, limit / n)),
         "Each replica clips the gradients of its own mean loss, and then they are summed. "
         f"{sum_first}": each_then_sum(partial(clip, factor=n)),
         "Each replica clips its own gradients before they are summed, and the sum is clipped "
@@ -289,6 +308,10 @@ def _clipping_mistakes(limit: float) -> dict[str, Rule]:
         ),
         "Each replica clips the gradients of each variable by their own norm, as Keras' clipnorm "
         f"does. {one_norm} {sum_first}": each_then_sum(by_variable),
+        "The norms of the variables are added up. The global norm is the root of the sum of all "
+        f"squares. {one_norm}": by_norm(sum),
+        "The norm is a sum of squares, without its root. "
+        f"{one_norm}": by_norm(lambda norms: sum(one**2 for one in norms)),
         "The gradients are clipped by value, each number for itself, and not by their global "
         f"norm. {one_norm}": lambda each: by_value(serial.total(each)),
         "Each replica clips its gradients by value, each number for itself, as Keras' clipvalue "
@@ -348,7 +371,7 @@ def one_step(my_step: Callable[..., Any]) -> None:
     images, labels = map(tf.constant, serial.make_data())
     steps = [[range(BATCH)], [range(BATCH, 2 * BATCH)]]
     with exact(made):
-        model, optimizer = made.make(), keras.optimizers.SGD(serial.RATE)
+        model, optimizer = made.make(), keras.optimizers.SGD(serial.RATE / 2)
         optimizer.build(model.trainable_variables)
         for first in (0, BATCH):
             batch = slice(first, first + BATCH)
@@ -361,10 +384,13 @@ def one_step(my_step: Callable[..., Any]) -> None:
         NO_UPDATE: 0,
         "The loss is a sum over the batch: take its mean.": BATCH,
         "The weights went up the gradient: the optimizer subtracts for you.": -1,
+        f"Your step has a learning rate of {serial.RATE} of its own. Use the optimizer that it is "
+        f"given: here its rate is {serial.RATE / 2}.": 2,
     }
-    mistakes = {says: serial.train(serial.scaled(by), steps)[0] for says, by in factors.items()}
-    right, each = serial.train(steps=steps)
-    serial.compare(model.get_weights(), right, mistakes)
+    mistakes = {says: serial.train(serial.scaled(by / 2), steps)[0] for says, by in factors.items()}
+    right, each = serial.train(serial.scaled(1 / 2), steps)
+    named = "the optimizer that is given and the mean cross-entropy of logits"
+    serial.compare(model.get_weights(), right, mistakes, f"{named} (from_logits=True in Keras)")
     found = numbers_in(losses, "the loss, one number")
     for step, (given, loss) in enumerate(zip(found, each.mean(axis=1), strict=True), 1):
         if not abs(given - loss) < 1e-3:
@@ -446,6 +472,12 @@ def input_pipeline(my_dataset: Callable[..., Any]) -> None:
         raise Wrong("The images come in the order of the data: shuffle them, before batch.")
     if (orders[0] == orders[1]).all():
         raise Wrong("Both epochs have the same order: shuffle anew in each, and after cache.")
+    earlier = np.argsort(orders[0])[orders[1]]  # by the position in the first epoch
+    if np.corrcoef(earlier, numbers)[0, 1] > 0.1:  # of mixed orders 0.01
+        raise Wrong(
+            "The second epoch has nearly the order of the first: shuffle needs a buffer as large "
+            "as the data, len(images)."
+        )
     batches = epochs[0]
     in_order = np.corrcoef([one.mean() for one in batches], np.arange(len(batches)))[0, 1] > 0.5
     near = min(map(np.ptp, batches[:-1]))
@@ -501,6 +533,10 @@ def _check_accuracy(found: Any, seen: Seen, mistakes: dict[float, str]) -> None:
     mistakes = {
         sum(batches) / len(batches): "That is the mean of the batches' accuracies; the last batch "
         "is smaller. Count right answers, and divide once.",
+        sum(batches): "That is the sum of the batches' accuracies. Count right answers, and divide "
+        "once.",
+        right.sum() / UNEVEN: "Divide the right answers by the number of all images, and not by "
+        "that of a batch.",
         100 * right.mean(): "That is in per cent; return a share of 1.",
         right.sum(): "That is the number of right answers; divide it by that of the images.",
         1 - right.mean(): "That is the share of wrong answers.",

@@ -36,6 +36,8 @@ TENSORFLOW_SAYS = {
     "give it batches of global_batch.",
     "outside the replica context": "The step ran once, beside the replicas: the scope is for "
     "making variables. Call the step with strategy.run(step, args=(images, labels)).",
+    "different number of replica_context": "Only some replicas applied gradients or reduced "
+    "values. These are collective operations: every replica must call them, without an `if`.",
     "merge_call": "Keras applies gradients either in a step that strategy.run calls, or outside "
     "both the step and `with strategy.scope():`. Move optimizer.apply out of the scope's block.",
 }
@@ -101,8 +103,8 @@ class Models:
             return f"The optimizer made {updates} updates in {STEPS} steps: apply it once in each."
         if self._summed > self._applied > 0:
             return (
-                "The gradients are summed over the replicas twice: by all_reduce, and again by "
-                "the optimizer. Leave out all_reduce."
+                "The gradients are reduced over the replicas twice: by all_reduce, and summed "
+                "again by the optimizer. Leave out all_reduce, and divide the loss by global_batch."
             )
         return None
 
