@@ -63,6 +63,23 @@ def _ports_of_ranks(environ):
     return _config({"worker": workers}, type="worker", index=int(environ["SLURM_PROCID"]))
 
 
+def _between_the_pairs(small, large, batch):
+    return np.interp(batch, [small[0], large[0]], [small[1], large[1]])
+
+
+def _ring_step(compute, nbytes, bandwidth, overhead, replicas):
+    sent = 2 * (replicas - 1) / replicas * nbytes
+    return compute / replicas + sent / bandwidth + (replicas > 1) * overhead
+
+
+def _from_first_to_last(kernels, seconds):
+    return 100 * (max(kernels)[1] - min(kernels)[0]) / seconds
+
+
+def _later_samples(times, watts):
+    return sum(np.diff(times) * watts[1:])
+
+
 def _whole_arrays(ranks, nbytes, latency, bandwidth):
     return 2 * (ranks - 1) * (latency + nbytes / bandwidth)
 
@@ -83,6 +100,14 @@ def _config(cluster=WORKERS, **task):
 @pytest.mark.parametrize(
     ("task", "answer", "told"),
     [
+        ("00.my_speed_up", lambda b, p: max(b) / max(p), ["longest times"]),
+        ("01.my_memory", lambda n, batch, a: 16 * (n + batch * a), ["bytes already"]),
+        ("01.my_gradient", lambda g, n: sum(g) / sum(n), ["before you add"]),
+        ("02.my_step_seconds", _between_the_pairs, ["the line goes on"]),
+        ("05.my_step", _ring_step, ["whatever their number"]),
+        ("05.my_step", lambda c, n, b, o, r: c / r + (r - 1) * (n / b + o), ["come once"]),
+        ("06.my_utilisation", _from_first_to_last, ["time between two kernels"]),
+        ("06.my_energy", _later_samples, ["not the later one"]),
         ("10.my_cost", _whole_arrays, ["it returned 0.14007; right is 0.01757. A step sends one"]),
         ("11.my_buckets", _not_above, ["[3, 3] is closed before it holds 7"]),
         ("11.my_buckets", lambda sizes, limit: [sizes], ["without its last size"]),
@@ -255,7 +280,13 @@ def test_what_a_function_does_to_its_arguments_does_not_reach_the_next_answer():
 
 @pytest.mark.parametrize(
     ("answer", "words"),
-    [([1, 2, 3, 6], "5 is not in"), ([1, 2, 3, 4, 5, 6], "4 is no defect"), (5, "in a list")],
+    [
+        ([1, 2, 3, 6], "5 is not in"),
+        ([1.9, 2, 3, 5, 6], "1 is not in"),
+        ("12356", "in a list"),
+        ([1, 2, 3, 4, 5, 6], "4 is no defect"),
+        (5, "in a list"),
+    ],
 )
 def test_what_makes_a_comparison_invalid_is_a_list_and_the_first_wrong_one_is_named(answer, words):
     refused("05.defects", answer, words)

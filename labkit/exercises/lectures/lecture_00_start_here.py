@@ -25,7 +25,7 @@ answer = 100 * speed_up / replicas  # 100 × a share of 1 is per cent
     "00.kind": Task(
         "A paper's formula says that an all-reduce of 1 GB takes 20 ms on your network. You have "
         'not timed it. Is that number "measured", "recorded" or "modelled"?',
-        word("modelled", "modeled", slips={"recorded": "It was not timed."}),
+        word("modelled", "modeled", "modelled number", slips={"recorded": "It was not timed."}),
         ("Was it timed, here or elsewhere?", "It is the result of a formula."),
         'answer = "modelled"  # a formula gave it; it was not timed',
         "A formula gave it. A time that you take is measured; kept with place and date, recorded.",
@@ -70,6 +70,8 @@ def my_median(times):
                 "That is the share of time saved.": lambda a, b: 1 - median(b) / median(a),
                 "Those are the shortest times.": lambda a, b: min(a) / min(b),
                 "Those are sums: take medians.": lambda a, b: sum(a) / sum(b),
+                "Those are the longest times.": lambda a, b: max(a) / max(b),
+                "That is in per cent.": lambda a, b: 100 * median(a) / median(b),
                 "Divide, do not subtract.": lambda a, b: median(a) - median(b),
             },
         ),

@@ -10,7 +10,14 @@ TASKS = {
     "01.bytes_per_step": Task(
         "A model has 1,199,882 parameters in float32. How many bytes of gradients does each "
         "replica contribute to the all-reduce in one step?",
-        number(4_799_528, "bytes", slips={1_199_882: "Each gradient has four bytes."}),
+        number(
+            4_799_528,
+            "bytes",
+            slips={
+                1_199_882: "Each gradient has four bytes.",
+                9_599_056: "A float32 has four bytes.",
+            },
+        ),
         ("Each parameter has one gradient, of the same type.", "A float32 has 32 bits: 4 bytes."),
         "answer = 1_199_882 * 4  # gradients × bytes of a float32",
         "One gradient per parameter, four bytes each. The batch size does not matter.",
@@ -19,7 +26,14 @@ TASKS = {
         "A model has 3 billion parameters. How many GB do weights, gradients and Adam's two "
         "moments take, all in float32?",
         number(
-            48, "GB", within=0.01, slips={12: "Those are the weights.", 36: "Adam has two moments."}
+            48,
+            "GB",
+            within=0.01,
+            slips={
+                12: "Those are the weights.",
+                24: "Add Adam's two moments.",
+                36: "Adam has two moments.",
+            },
         ),
         (
             "How many float32 numbers does each parameter need in total?",
@@ -45,7 +59,14 @@ answer = 64_000 / global_batch
         "The gradients of 350 million float32 parameters cross a link of 0.125 GB/s once. "
         "How many seconds does that take?",
         number(
-            11.2, "s", within=0.02, slips={2.8: "A float32 has 4 bytes.", 89.6: "GB/s are bytes."}
+            11.2,
+            "s",
+            within=0.02,
+            slips={
+                2.8: "A float32 has 4 bytes.",
+                89.6: "GB/s are bytes.",
+                1.4: "Those are the GB.",
+            },
         ),
         (
             "First the bytes of the gradients: 4 for each parameter.",
@@ -81,6 +102,9 @@ answer = all_gradients / 40
                 "MultiWorkerMirroredStrategy": "That is for several machines.",
                 "ParameterServerStrategy": "The devices are equal, and in one machine.",
                 "OneDeviceStrategy": "That uses one of the four GPUs.",
+                "CentralStorageStrategy": "Each GPU has room for a copy of the weights.",
+                "TPUStrategy": "The devices are GPUs.",
+                "data parallelism": "That is the kind of parallelism: name the class.",
             },
         ),
         (
@@ -107,6 +131,8 @@ answer = "MirroredStrategy"  # so data parallelism; one machine with equal devic
                 "Add both moments of Adam.": lambda n, batch, a: 8 * n + batch * a,
                 "activation_bytes are of one example.": lambda n, batch, a: 16 * n + a,
                 "activation_bytes are bytes.": lambda n, batch, a: 16 * n + 4 * batch * a,
+                "activation_bytes are bytes already.": lambda n, batch, a: 16 * (n + batch * a),
+                "Return bytes.": lambda n, batch, a: (16 * n + batch * a) / 1e9,
                 "Add the activations.": lambda n, batch, a: 16 * n,
                 "The state does not grow with the batch.": lambda n, batch, a: batch * (16 * n + a),
                 "A float32 has four bytes.": lambda n, batch, a: 32 * n + batch * a,
@@ -133,6 +159,7 @@ def my_memory(parameters, batch, activation_bytes):
                 "Divide by all examples.": lambda g, examples: sum(map(mul, g, examples)),
                 "Divide by the examples.": lambda g, n: sum(map(mul, g, n)) / len(n),
                 "Weight each gradient by its examples.": lambda g, examples: sum(g),
+                "Weight each gradient before you add.": lambda g, n: sum(g) / sum(n),
             },
         ),
         (

@@ -7,15 +7,17 @@ from labkit.exercises.judges.training_loops import input_pipeline
 from labkit.exercises.task import Task, Wrong
 
 WAITS, ADDED = "A thread that waits uses no core.", "The threads are added up."
+ONCE = "Communication and overhead come once, whatever the number of replicas."
 NOT_HALVED = "Communication and overhead are not divided among the replicas."
 
 
 def _invalid(answer: Any) -> None:
     try:
-        given = {int(one) for one in answer}
-    except (TypeError, ValueError):
+        given = set(answer)
+        wrong = sorted(given ^ {1, 2, 3, 5, 6})
+    except TypeError:
         raise Wrong("Write the numbers in a list, such as defects = [4, 7].") from None
-    if wrong := sorted(given ^ {1, 2, 3, 5, 6}):
+    if wrong:
         says = (
             "is no defect: the clock counts it rightly, and both sides have it."
             if wrong[0] in given
@@ -40,13 +42,17 @@ TASKS = {
         word(
             "loss",
             "loss function",
+            "wrong loss",
+            "loss=categorical_crossentropy",
+            "from_logits=True",
             "crossentropy",
             "categorical_crossentropy",
             "logits",
             "from_logits",
             "softmax",
             slips=dict.fromkeys(("clock", "first epoch", "timed evaluation"), "It changes seconds.")
-            | dict.fromkeys(("shuffle", "batch", "float64"), "See its row in the ablation."),
+            | dict.fromkeys(("shuffle", "batch", "float64"), "See its row in the ablation.")
+            | {"6": "That is its number: write its name."},
         ),
         ("Which defect makes the gradient of every image wrong? Others change order or seconds.",),
         'answer = "loss"  # the other defects change which images are used when, or the seconds',
@@ -110,6 +116,7 @@ def my_dataset(images, labels, batch):
                 0.45: NOT_HALVED,
                 0.15: "Add communication and overhead.",
                 1.35: "Add the 0.6 ms once.",
+                0.3: "That is the time on one device.",
             },
         ),
         ("Halve the computation.", "Then add the communication and the overhead, once."),
@@ -153,6 +160,20 @@ def my_cpu_seconds(threads):
             (0.5, 5e6, 1e9, 0.001, 8),
             slips={
                 "One replica sends nothing.": lambda c, n, b, o, r: c / r + n / b + o,
+                "One replica has no overhead.": lambda c, n, b, o, r: c / r + (r > 1) * n / b + o,
+                "nbytes are bytes, not bits.": lambda c, n, b, o, r: (
+                    c / r + (r > 1) * (8 * n / b + o)
+                ),
+                "Each sends nbytes, whatever their number.": lambda c, n, b, o, r: (
+                    c / r + (r > 1) * (2 * (r - 1) / r * n / b + o)
+                ),
+                ONCE: lambda c, n, b, o, r: c / r + (r - 1) * (n / b + o),
+                f"{ONCE} Each sends nbytes once.": lambda c, n, b, o, r: (
+                    c / r + (r > 1) * (r * n / b + o)
+                ),
+                "Nothing overlaps here: add.": lambda c, n, b, o, r: max(
+                    c / r, (r > 1) * (n / b + o)
+                ),
                 "Divide the computation.": lambda c, n, b, o, r: c + (r > 1) * (n / b + o),
                 NOT_HALVED: lambda c, n, b, o, r: (c + (r > 1) * (n / b + o)) / r,
                 "The overhead is missing.": lambda c, n, b, o, r: c / r + (r > 1) * n / b,

@@ -7,11 +7,15 @@ from labkit.exercises.task import Task
 
 
 def _utilisation(kernels: Sequence[tuple[float, float]], seconds: float) -> float:
+    return 100 * _busy(sorted(kernels)) / seconds
+
+
+def _busy(kernels: Sequence[tuple[float, float]]) -> float:
     busy = end = 0.0
-    for start, stop in sorted(kernels):
+    for start, stop in kernels:
         busy += max(0.0, stop - max(start, end))
         end = max(end, stop)
-    return 100 * busy / seconds
+    return busy
 
 
 def _energy(times: Sequence[float], watts: Sequence[float]) -> float:
@@ -56,6 +60,7 @@ answer = pixels * 4 / 1e6
                 0.05: "That is joules per image.",
                 5000: "That is images per second.",
                 240: "That is images per watt: power times seconds is energy.",
+                3000: "Those are the joules.",
             },
         ),
         ("First the joules: watts times seconds.", "Then images divided by joules."),
@@ -88,7 +93,15 @@ answer = 60_000 / joules
     "06.too_short": Task(
         "An energy counter is updated every 0.1 s. labkit needs ten updates in a span. How many "
         "steps of 4 ms must the span hold at least?",
-        number(250, "steps", slips={25: "Ten updates, not one.", 10: "Ten updates, not steps."}),
+        number(
+            250,
+            "steps",
+            slips={
+                25: "Ten updates, not one.",
+                10: "Ten updates, not steps.",
+                1: "Those are the seconds.",
+            },
+        ),
         ("How long do ten updates take?", "Divide that by the time of a step, 0.004 s."),
         """
 seconds = 10 * 0.1
@@ -109,6 +122,14 @@ answer = seconds / 0.004
             slips={
                 "A moment in which two kernels run counts once.": lambda kernels, seconds: (
                     100 * sum(end - start for start, end in kernels) / seconds
+                ),
+                "The time between two kernels does not count.": lambda kernels, seconds: (
+                    100 * (max(end for _, end in kernels) - min(kernels)[0]) / seconds
+                    if kernels
+                    else 0
+                ),
+                "Sort the kernels by their start first.": lambda kernels, seconds: (
+                    100 * _busy(kernels) / seconds
                 ),
                 "That is a share of 1.": lambda *case: _utilisation(*case) / 100,
             },
@@ -139,6 +160,12 @@ def my_utilisation(kernels, seconds):
             slips={
                 "Each mean has a time of its own.": lambda times, watts: (
                     (times[-1] - times[0]) * sum(watts) / len(watts)
+                ),
+                "Take the mean of both, not the later one.": lambda times, watts: sum(
+                    (b - a) * one for a, b, one in zip(times, times[1:], watts[1:], strict=False)
+                ),
+                "Each pair has a time of its own.": lambda times, watts: (
+                    (times[1] - times[0]) * (sum(watts) - (watts[0] + watts[-1]) / 2)
                 ),
                 "Take the mean of both samples, not one.": lambda times, watts: sum(
                     (b - a) * one for a, b, one in zip(times, times[1:], watts, strict=False)

@@ -10,7 +10,12 @@ TASKS = {
         "(the first step has number 0)?",
         number(
             0.2,
-            slips={0.16: "Count step + 1: the first step has number 0.", 0.4: "It is the peak."},
+            slips={
+                0.16: "Count step + 1: the first step has number 0.",
+                0.02: "Divide by the steps of the warm-up.",
+                0.04: "That is the rate of the first step.",
+                0.4: "It is the peak.",
+            },
         ),
         (
             "During the warm-up the rate is peak · (step + 1) / warm_up_steps.",
@@ -109,7 +114,14 @@ def my_train(strategy, make_model, dataset, global_batch, clip_norm):
     "07.underflow": Task(
         "The smallest positive float16 is 2⁻²⁴. A gradient of 2⁻³⁰ must not become 0. What is the "
         "smallest power of two by which you must multiply the loss?",
-        number(64, slips={6: "That is the exponent.", 1 / 64: "The loss must grow."}),
+        number(
+            64,
+            slips={
+                6: "That is the exponent.",
+                1 / 64: "The loss must grow.",
+                32: "With it the gradient is 2⁻²⁵.",
+            },
+        ),
         ("The gradient is multiplied by the same factor as the loss.", "2⁻³⁰ × factor ≥ 2⁻²⁴."),
         "answer = 2**-24 / 2**-30  # 2**6",
         "2⁶ = 64. LossScaleOptimizer begins with 2¹⁵ = 32,768.",
