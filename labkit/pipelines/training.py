@@ -15,7 +15,7 @@ from labkit.kinds import LabError
 from labkit.pipelines.rows import round_robin
 from labkit.pipelines.timeline import Schedule
 
-WIDTH, SIZE = 16, 4  # of a layer, and of a micro-batch
+WIDTH, EXAMPLES = 16, 4  # of a layer, and in a micro-batch
 Array: TypeAlias = Any
 
 
@@ -33,9 +33,14 @@ def one_step(
 ) -> Rank:
     """Each piece of this rank's row: receive what it needs, compute, send what it makes."""
     step, spans = Step(comm, schedule, layers, inputs, targets), []
-    for kind, m, *chunks in schedule.rows[comm.Get_rank()]:
-        chunk = chunks[0] if chunks else 0
-        taken = step.receive(kind, m, chunk)
+    row: list[Any] = [(*piece, 0)[:3] for piece in schedule.rows[comm.Get_rank()]]
+    coming = step.receive(*row[0])
+    for at, (kind, m, chunk) in enumerate(row):
+        taken, requests = coming
+        for request in requests:
+            request.Wait()
+        if at + 1 < len(row):
+            coming = step.receive(*row[at + 1])  # it can arrive while this piece is computed
         began = time.monotonic()
         made = step.compute(kind, m, chunk, taken)
         spans.append((began, time.monotonic()))
@@ -62,14 +67,15 @@ class Step:
         self.sends: list[Any] = []
         self.held, self.loss = 0, 0.0
 
-    def receive(self, kind: str, m: int, chunk: int) -> Array:
-        """The input of an F, or the gradient for a B, from the stage that made it."""
+    def receive(self, kind: str, m: int, chunk: int) -> tuple[Array, list[Any]]:
+        """Begin to receive the input of an F, or the gradient for a B: wait for the requests."""
         stage, taken = chunk * self.ranks + self.rank, self.inputs[m].copy()
+        tag, requests = self._tag(stage, m), []
         if kind == "F" and stage > 0:
-            self.comm.Recv(taken, source=(self.rank - 1) % self.ranks, tag=self._tag(stage, m))
+            requests = [self.comm.Irecv(taken, source=(self.rank - 1) % self.ranks, tag=tag)]
         elif kind == "B" and stage < self.last:
-            self.comm.Recv(taken, source=(self.rank + 1) % self.ranks, tag=self._tag(stage, m) + 1)
-        return taken
+            requests = [self.comm.Irecv(taken, source=(self.rank + 1) % self.ranks, tag=tag + 1)]
+        return taken, requests
 
     def compute(self, kind: str, m: int, chunk: int, taken: Array) -> Array:
         """F, B or W of a micro-batch: the activations, or the gradient, that it makes."""
@@ -197,10 +203,17 @@ def serial_weights(schedule: Schedule, *, steps: int = 20, rate: float = 0.5) ->
     return [tf.stack(part).numpy() for part in parts]
 
 
-def rehearse(comm: Any, schedule: Schedule, forward: float = 0.1, backward: float = 0.2) -> Rank:
+def rehearse(
+    comm: Any,
+    schedule: Schedule,
+    forward: float = 0.1,
+    backward: float = 0.2,
+    examples: int = EXAMPLES,
+) -> Rank:
     """One step with the messages of training, and a sleep of so many seconds for its computation.
 
-    The `spans` of all ranks make a `measured_timeline`.
+    `examples` in a micro-batch make a message of 64 bytes each. The `spans` of all ranks make a
+    `measured_timeline`.
     """
     halves = [backward / 2] * 2 if schedule.has_weights else [backward, 0.0]
     f, b, w = (one / schedule.chunks for one in (forward, *halves))
@@ -210,16 +223,16 @@ def rehearse(comm: Any, schedule: Schedule, forward: float = 0.1, backward: floa
         backward=lambda y, dy: sleep(b) or (dy, dy),
         weight_gradient=lambda x, deltas: sleep(w),
     )
-    inputs, targets = _data(schedule)
+    inputs, targets = _data(schedule, examples)
     comm.Barrier()
     return one_step(comm, schedule, [layer] * schedule.chunks, inputs, targets)
 
 
-def _data(schedule: Schedule) -> tuple[Array, Array]:
+def _data(schedule: Schedule, examples: int = EXAMPLES) -> tuple[Array, Array]:
     """Inputs and targets, [micro-batch, example, feature], the same on every rank."""
     import numpy as np
 
     random = np.random.default_rng(0)
-    shape = (schedule.microbatches, SIZE, WIDTH)
+    shape = (schedule.microbatches, examples, WIDTH)
     inputs = random.normal(size=shape).astype("float32")
     return inputs, np.tanh(inputs[..., ::-1]).astype("float32")
