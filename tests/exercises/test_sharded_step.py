@@ -214,6 +214,17 @@ def reduced_copies(comm, parts, gradient_of, optimizers):
         optimizers[n].update(part, share(total, comm))
 
 
+def gathered_by_all_reduce(comm, parts, gradient_of, optimizers):
+    """Zeros in the place of the others' parts: as many bytes as two all-gathers."""
+    for n, part in enumerate(parts):
+        layer = np.zeros(part.size * comm.Get_size())
+        share(layer, comm)[:] = part
+        programs.ring_all_reduce(comm, layer)
+        gradient = gradient_of(n, layer)
+        programs.reduce_scatter(comm, gradient)
+        optimizers[n].update(part, share(gradient, comm) / comm.Get_size())
+
+
 def updated_twice(comm, parts, gradient_of, optimizers):
     backwards(comm, parts, gradient_of, optimizers)
     optimizers[0].update(parts[0], parts[0])
@@ -256,6 +267,7 @@ def test_a_right_step_is_accepted_in_any_style_and_order(task, right):
         ("zero_3", one_gather, ["It is correct", "gathers all layers before"]),
         ("zero_3", whole_state, ["optimizer's state of layer 0", "(24,)", "(6,)"]),
         ("zero_3", not_whole, ["wrong weights where rank 1 has its part: all-gather"]),
+        ("zero_3", gathered_by_all_reduce, ["It is correct", "take an all-gather"]),
         ("zero_3", updated_twice, ["twice in one step"]),
         ("zero_3", reduced_everywhere, ["It is correct", "reduce-scatter, not an all-reduce"]),
     ],

@@ -610,6 +610,13 @@ def zero_3(ranks: int) -> Case:
 
     def too_much(trace: Any) -> str:
         """A layer may be gathered once or twice: what comes after the first gradient?"""
+        from labkit.collectives.library import MEANING
+
+        if any(MEANING.get(c.library[0]) == "all_reduce" for c in trace.calls if c.library):
+            return (
+                "it calls an all-reduce, which does both halves: to have a whole layer take an "
+                "all-gather; for the sum of a rank's own part a reduce-scatter, not an all-reduce."
+            )
         if is_packed(trace):
             return ""
         unit = (ranks - 1) / ranks * layers[0].nbytes  # of an all-gather or a reduce-scatter

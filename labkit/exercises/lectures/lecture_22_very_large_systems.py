@@ -70,10 +70,16 @@ def my_goodput(interval, write, restart, gaps):
         finished += max(gap - restart, 0) // (interval + write)
     return finished * interval / sum(gaps)
 """
+ROOT = "sqrt(2 * mtbf * write)"
+FITS, KEPT = "max(gap - restart, 0) // (interval + write)", "finished * interval / sum(gaps)"
+LATE = "min(interval, max(gap - restart, 0) % (interval + write))"
+POOLED = "sum(max(gap - restart, 0) for gap in gaps) // (interval + write)"
+SHARES = "Divide the sums: a long gap counts more than a short one."
 HELD = "        held += nbytes\n"
 EARLY = """        if held and held + nbytes > limit:
             free, held = max(now - seconds, free) + start + held / rate, 0
 """
+ALL = "start + sum(nbytes for _, nbytes in layers) / rate"
 LAYERS = [(2.0, 30.0), (1.5, 15.0), (3.25, 52.0), (0.75, 5.0), (1.0, 6.0)]
 TASKS = {
     "22.buckets_overlap": Task(
@@ -94,6 +100,8 @@ TASKS = {
                 ("max(now, free)", "now", "A bucket waits until the one before it is done."),
                 ("max(now, free)", "max(free, sum(t for t, _ in layers))", "Nothing overlaps."),
                 ("max(now, free)", "free", "A bucket waits until its layers are computed."),
+                ("max(now, free)", "max(now - seconds, free)", "It waits for its last layer."),
+                ("max(now, free)", "(now + free)", "It begins at the later of both, not the sum."),
                 (" or i == len(layers) - 1", "", "The last bucket is not sent."),
                 ("held >= limit", "held > limit", "A bucket that holds limit bytes is closed."),
                 ("held >= limit", "True", "Several layers share a bucket until it holds limit."),
@@ -105,7 +113,11 @@ TASKS = {
                 ("+ start ", "+ start * (free == 0) ", "Each all-reduce takes start."),
                 ("return free", "return free - now", "That is the exposed part alone."),
                 ("return free", "return now", "That is the backward pass alone."),
+                ("return free", "return free + start", "A bucket without layers is not sent."),
+                ("return free", f"return now + {ALL}", "Nothing overlaps, in one bucket."),
+                ("return free", f"return max(now, {ALL})", "The link waits for the first bucket."),
                 ("            held = 0\n", "", "A bucket that was sent begins empty again."),
+                ("held = 0\n    return", "held -= limit\n    return", "All of a bucket is sent."),
                 (HELD, EARLY + HELD, "A bucket is closed after it holds limit bytes, not before."),
             ),
         ),
@@ -122,7 +134,16 @@ TASKS = {
     "22.exposed": Task(
         "A backward pass takes 30 ms. All buckets together need 45 ms on the link, the first one "
         "is full after 5 ms, and the link is busy from then on. How many ms are exposed?",
-        number(20, "ms", slips={15: "The link begins after 5 ms.", 50: "30 of them are hidden."}),
+        number(
+            20,
+            "ms",
+            slips={
+                15: "The link begins after 5 ms.",
+                50: "30 of them are hidden.",
+                45: "A part is hidden.",
+                25: "These are hidden.",
+            },
+        ),
         ("When does the link finish, counted from the start of the backward pass?",),
         """
 link_is_done = 5 + 45
@@ -177,6 +198,11 @@ def my_two_levels(comm, buffer):
                 (" - ((k - 1) / n) ** ranks", "", "Subtract the steps that end before the k-th."),
                 ("sorted(times)", "times", "Sort the times."),
                 ("sorted(times)", "sorted(times)[::-1]", "That is the fastest of all ranks."),
+                (
+                    " - ((k - 1) / n) ** ranks)",
+                    ") / n",
+                    "Subtract the steps that end before the k-th.",
+                ),
                 ("start=1", "start=0", "All n times are done: k goes from 1 to n."),
                 ("** ranks", "* ranks", "Ranks are independent: probabilities are multiplied."),
             ),
@@ -199,7 +225,11 @@ def my_two_levels(comm, buffer):
             63.2,
             "%",
             within=0.005,
-            slips={36.8: "In these no rank is slow.", 100: "Some steps have two slow ranks."},
+            slips={
+                36.8: "In these no rank is slow.",
+                100: "Some steps have two slow ranks.",
+                0.1: "That is one rank.",
+            },
         ),
         ("With which probability is no rank slow?", "0.999 to the power of 1,000."),
         "answer = 100 * (1 - 0.999**1000)",
@@ -211,7 +241,12 @@ def my_two_levels(comm, buffer):
         number(
             50.68,
             within=0.01,
-            slips={50_677: "That is in hours.", 3.093: "That is the job's, in hours."},
+            slips={
+                50_677: "That is in hours.",
+                3.093: "That is the job's, in hours.",
+                2.112: "That is in thousand days.",
+                5.785: "That is in years.",
+            },
         ),
         ("How many hours has the job between two of them?", "One GPU has 16,384 times as many."),
         """
@@ -230,11 +265,15 @@ answer = job * 16_384 / 1000
             slips=(
                 (" / devices", "", "N devices fail N times as often as one."),
                 (" / devices", " * devices", "N devices fail N times as often as one: divide."),
-                ("3600 * ", "", "Take the hours in seconds."),
+                ("3600 * ", "", "Take the hours in seconds, and return seconds."),
                 ("3600 * ", "60 * ", "An hour has 3,600 seconds."),
                 ("sqrt(2", "sqrt(1", "The 2 of Young's formula is missing."),
                 ("return sqrt", "return ", "Take the square root."),
                 ("sqrt(2 * mtbf * write)", "mtbf", "That is the MTBF of the job."),
+                (ROOT, f"{ROOT} - write", "That is Daly's: Young subtracts nothing."),
+                (ROOT, "2 * sqrt(mtbf * write)", "The 2 is under the root."),
+                (ROOT, "sqrt(2 * mtbf) * write", "write is under the root."),
+                (ROOT, f"{ROOT} / sqrt(devices)", "The devices are under the root."),
                 ("mtbf * write)", "mtbf * write) / 3600", "Return seconds."),
             ),
         ),
@@ -252,6 +291,7 @@ answer = job * 16_384 / 1000
         "turns; what no finished checkpoint holds is lost.",
         as_solved(
             GOODPUT,
+            (100, 10, 30, [10.0, 536.0, 263.0, 549.0, 804.0, 129.0, 642.0, 660.0, 18.0]),
             (100, 10, 30, [530.0, 20.0, 139.0, 1000.0]),
             (100, 0, 0, [100.0, 99.0]),
             (100, 10, 30, [475.0, 600.0]),
@@ -268,6 +308,11 @@ answer = job * 16_384 / 1000
                 ("- restart", "- restart - write", "Checkpoints are counted with the intervals."),
                 ("sum(gaps)", "sum(gaps, -restart * len(gaps))", "Restarts take time."),
                 ("finished * ", "(finished + 1) * ", "Training after the last checkpoint is lost."),
+                (FITS, f"round({FITS.replace('//', '/')})", "Round down: count whole ones."),
+                (FITS, f"{FITS} + {LATE} / interval", "Training after the last one is lost."),
+                (KEPT, f"sum({FITS} * interval / gap for gap in gaps) / len(gaps)", SHARES),
+                (KEPT, f"{POOLED} * interval / sum(gaps)", "Each failure loses work: gap by gap."),
+                (KEPT, "interval / (interval + write)", "That is without failures."),
             ),
         ),
         (

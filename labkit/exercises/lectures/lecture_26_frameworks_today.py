@@ -65,11 +65,12 @@ def sharded_product(ranks: int, kind: int) -> Case:
         for sharded in [{who: _shards(c, specs[2], ranks) for who, c in parts.items()}]
         for rank in range(ranks)
     ]
-    ring = {"none": 0, "all-reduce": 2, "reduce-scatter": 1, "all-gather": 1}[PRODUCTS[specs]]
+    needed, share = PRODUCTS[specs], (ranks - 1) / ranks
+    # MPI's own all-reduce of few bytes is recursive doubling, which sends more than a ring.
+    times = {"none": 0.0, "all-reduce": 2.0, "reduce-scatter": share, "all-gather": share}[needed]
     gathered = whole[1] if specs[1] == specs[0] == ROWS else whole[0] @ whole[1]
-    enough = ring * (ranks - 1) / ranks * gathered.nbytes
     given = [(a[rank], b[rank], *specs) for rank in range(ranks)]
-    return Case(given, pieces, enough)
+    return Case(given, pieces, times * gathered.nbytes, f"{_words(specs)}: {NEEDS[needed]}")
 
 
 def _shards(array: Any, spec: Spec, ranks: int) -> list[Any]:
@@ -184,7 +185,16 @@ def my_matmul(comm, a, b, a_spec, b_spec, c_spec):
     "26.warm_up": Task(
         "Megatron-Core, 1F1B without interleaving, 8 stages, 16 micro-batches: how large is "
         "num_warmup_microbatches on stage 5, counted from 0?",
-        number(2, slips={3: "That is PyTorch's.", 5: "That is the stage.", 7: "Stage 0's."}),
+        number(
+            2,
+            slips={
+                3: "That is PyTorch's.",
+                5: "That is the stage.",
+                7: "Stage 0's.",
+                16: "These are all micro-batches.",
+                11: "Stages, not micro-batches, are counted.",
+            },
+        ),
         ("total_stages - current_stage - 1, and at most the number of micro-batches.",),
         "answer = min(8 - 5 - 1, 16)",
         "Your 1F1B of lecture 18 calls it ahead. PyTorch's Schedule1F1B counts one more, "
@@ -193,7 +203,14 @@ def my_matmul(comm, a, b, a_spec, b_spec, c_spec):
     "26.nccl_sends": Task(
         "NCCL's ring all-reduce on 8 GPUs: how many chunks does a GPU send in one round of the "
         "loop in runRing?",
-        number(14, slips={7: "That is its first part.", 16: "The last chunk of a part is kept."}),
+        number(
+            14,
+            slips={
+                7: "That is its first part.",
+                16: "The last chunk of a part is kept.",
+                15: "Each of the two parts has k - 1 sends.",
+            },
+        ),
         ("The first part has k - 1 sends.", "The second part has as many."),
         "answer = 2 * (8 - 1)",
         "2 (k - 1), as in your ring of lecture 10.",
@@ -228,7 +245,16 @@ def my_groups(rank, tensor, data, pipeline):
     ),
     "26.accumulation": Task(
         "Which gradient_accumulation_steps makes the configuration fit?",
-        number(16, slips={2: "Not 64 GPUs: 8 replicas.", 8: "That is the number of replicas."}),
+        number(
+            16,
+            slips={
+                2: "Not 64 GPUs: 8 replicas.",
+                128: "Divide by the 8 replicas, too.",
+                8: "There are 8 replicas, not 16: tensor parts and stages both divide the GPUs.",
+                64: "Divide by the micro-batch of 4, too.",
+                4: "There are 8 replicas, not 32.",
+            },
+        ),
         (
             "64 GPUs are divided by 4 parts and 2 stages first. How many replicas are left?",
             "512 = 4 × accumulation × 8.",

@@ -44,9 +44,10 @@ _CAUSE = re.compile(
 _QUANTITY = re.compile(r"\d\s*(%|×|x\b|[nµm]?s\b|min|h\b|[kMG]?B\b|per ?cent|\w*sec|times|images)")
 # Words of grammar: a list of words has none, and a sentence has others beside them.
 _GRAMMAR = re.compile(
-    "an?d?|are|as|at|be|because|by|can|do(es)?|each|for|from|ha[sv]e?|how|i[fns]|its?|more|my|not|"
-    "of|on(ly)?|or|per|than|th(at|e|is)|to|was|were|wh(at|en|y)|with|will|would|could|should|may|but|"
-    "after|before|between|here|(take|need|cost|make|wait|train|run)s?"
+    "against|al(l|so)|an?d?|are|as|at|be|because|both|by|can|do(es)?|each|every|for|from|ha[sv]e?|"
+    "how|i[fns]|into|its?|less|more|most|my|no|not|of|on(ly)?|or|over|per|so|than|th(at|e|is)|to|"
+    "twice|under|was|were|wh(at|en|ile|y)|with|will|would|could|should|may|but|after|before|"
+    "between|here|(take|need|cost|make|wait|train|run|grow)s?"
 )
 
 
@@ -171,7 +172,7 @@ def _empty(text: Any) -> str:
     words = re.findall(r"[^\W\d_]{2,}", str(text).casefold())
     if len({*words}) < 5 or len({*words}) < len(words) / 2:
         return "must be a sentence of at least five different words"
-    if not 0 < len([*filter(_GRAMMAR.fullmatch, {*words})]) <= len({*words}) - 3:
+    if not 1 < len([*filter(_GRAMMAR.fullmatch, {*words})]) <= len({*words}) - 3:
         return "must be a sentence in English, not a list of words"
     return ""
 
@@ -284,10 +285,13 @@ def my_rule(compute, nbytes, ranks, latency, bandwidth):
                     0, (memory - p * each) // example),
                 "Take nine tenths of all memory.": lambda p, each, example, memory: max(
                     0, (memory - p * each) * 9 // 10 // example),
-                "The state of the model is missing.": lambda p, each, example, memory: (
+                "The state is parameters * per_parameter bytes.": lambda p, each, example, memory: (
                     memory * 9 // 10 // example),
                 "Return 0 if no example fits.": lambda p, each, example, memory: (
                     (memory * 9 // 10 - p * each) // example),
+                "No example fits: return 0.": lambda p, each, example, memory: (
+                    abs((memory * 9 // 10 - p * each) // example)),
+                "Not one example fits: return 0.": lambda *given: 1,
                 "Round down: a part of an example does not fit.": lambda p, each, example, memory:
                     max(0, (memory * 9 / 10 - p * each) / example),
             },
@@ -307,7 +311,7 @@ def my_largest_batch(parameters, per_parameter, example, memory):
         number(12.5, "", within=0.005, slips={
             13.92: "Nine tenths of the memory are usable.", 14.24: "Nine tenths are usable.",
             12.82: "The activations of one example need room, too.",
-            3.12: "Four devices share the state.",
+            3.12: "Four devices share the state.", 16: "Compute how many fit.",
         }),
         ("How many bytes are left on a device for its quarter of the state?",
          "(21.6 - 0.54) GB × 4 / 6.74 billion."),
