@@ -23,12 +23,13 @@ from typing import Any
 
 from labkit.kinds import LabError
 
-CLOCK = r"(?:\w+\.)*(process_time|time|perf_counter|monotonic)\(\)"
+CLOCK = r"(?:\w+\.)*(process_time|time|perf_counter|monotonic)(?:_ns)?\(\)"
 TIMED, EVALUATION = f"{CLOCK} - {CLOCK}", r"\b(evaluate|predict)\(|\bvalidation_\w+="
 LOSS = r"(?i)\b((sparse_?)?categorical|binary)_?crossentropy\b"
 SCALED = r"(?i)compute_average_loss|global\w*(batch|size)|\bglobal\b(?! \w)|num_replicas"
 TRAINS, TRAINED = ("fit", "train_on_batch"), r"\.(fit|train_on_batch)\("
-IMAGES, CONVERTED = r"\bx_|load_data|datasets\.", "astype|cast|float32"
+IMAGES = r"\bx_|load_data|datasets\."
+CONVERTED = r"astype(?!\(.{0,11}float(64)?\b)|cast|float32"  # Python's float has 64 bits
 
 # Of each defect what it does, and how to fix it.
 WRONG_RESULT = {
@@ -309,7 +310,7 @@ class Program:
         for call in self.calls("compile"):
             above = [self.text(model) for model in models if model.lineno < call.lineno]
             _, dense, last = above[-1].rpartition("Dense(") if above else ("", "", "")
-            activation = re.search(r"softmax|sigmoid|relu", last)
+            activation = re.search(r"(?i)softmax|sigmoid|relu", last)
             given = next((word.value for word in call.keywords if word.arg == "loss"), call)
             if dense and mismatch(activation[0] if activation else "linear", self.text(given)):
                 yield "loss", given
