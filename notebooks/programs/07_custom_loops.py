@@ -41,7 +41,7 @@ def batches_after(done):
 
 
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    """From 0 to the peak in warm_up_steps, then along a cosine to 0 at steps."""
+    """In equal parts to the peak in warm_up_steps, then along a cosine to 0 at steps."""
 
     def __init__(self, peak, warm_up_steps, steps):
         self.peak, self.warm_up_steps, self.steps = peak, warm_up_steps, steps
