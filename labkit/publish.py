@@ -50,8 +50,11 @@ def main(names: Sequence[str] = (), course: Path | None = None) -> int:
         _run(notebook, path)
         cells = _tidy(notebook, path)
         if max(load, machine.busy(1.0)) > BUSY:
-            kept = _keep_measured(notebook, saved)
-            print(f"{path.name}: this machine is busy, {kept} measured outputs stay as they were")
+            kept, new = _keep_measured(notebook, saved)
+            print(
+                f"{path.name}: this machine is busy, {kept} measured outputs stay as they were"
+                + f", {new} new of a busy machine: clear and renew them" * (new > 0)
+            )
         _refuse_without_verdict(notebook, path)
         atomic_write(path, nbformat.writes(notebook).rstrip("\n") + "\n")
         took, size = seconds_text(time.monotonic() - started), bytes_text(path.stat().st_size)
@@ -59,18 +62,21 @@ def main(names: Sequence[str] = (), course: Path | None = None) -> int:
     return 0
 
 
-def _keep_measured(notebook: Any, saved: dict[str, Any]) -> int:
-    """Put back the saved outputs that depend on the machine; how many."""
-    kept = 0
+def _keep_measured(notebook: Any, saved: dict[str, Any]) -> tuple[int, int]:
+    """Put back the saved outputs that depend on the machine; how many, and how many are new."""
+    kept = new = 0
     for cell in notebook.cells:
-        outputs = saved[cell.id].get("outputs")
-        if outputs and MEASURED in cell.metadata.get("tags", []):
+        if MEASURED not in cell.metadata.get("tags", []) or not cell.outputs:
+            continue
+        if outputs := saved[cell.id].get("outputs"):
             cell.outputs = outputs
             for output in outputs:
                 if "execution_count" in output:
                     output.execution_count = cell.execution_count
             kept += 1
-    return kept
+        else:
+            new += 1
+    return kept, new
 
 
 def _refuse_without_verdict(notebook: Any, path: Path) -> None:

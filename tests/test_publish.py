@@ -93,7 +93,9 @@ def test_a_busy_machine_leaves_what_was_measured_before(course, monkeypatch, cap
     after = nbformat.read(path, as_version=4)
     assert after.cells[1].outputs == before.cells[1].outputs
     assert after.cells[2].outputs != before.cells[2].outputs
-    assert "busy, 1 measured" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "busy, 1 measured" in said
+    assert "1 new of a busy machine" in said
 
 
 def test_a_cell_whose_text_needs_a_verdict_is_not_saved_without_one(course):
