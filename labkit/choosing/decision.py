@@ -172,8 +172,9 @@ def _decided(f: Facts) -> Decision:
     evidence = f"Places that hold data: {data.sites:,}; the data {may} be moved."
     if asked("tied", data.sites > 1 and not data.may_leave_site, evidence):
         site, sent = _decided(f.at_a_site), f.sizes[0]
+        found_there = f"{site.expected}." if site.way else site.reasons[-1]
         evidence = (
-            f"At each place: {site.reasons[-1]} A round of all weights sends {bytes_text(sent)} to "
+            f"At each place: {found_there} A round of all weights sends {bytes_text(sent)} to "
             f"each place and back: {seconds_text(2 * sent / f.machine.network)}."
         )
         fits = asked("site", site.choice != CHOICES["nothing"].name, evidence)

@@ -191,12 +191,13 @@ def _way(
     *, each: float = 0.0, exposed: float = 0.0, compute: float = 1.0, cut: int = 1,
     micro: int | None = None, lockstep: bool = False, kept: float | None = None, how: str = "",
 ) -> Way:  # fmt: skip
-    """The way with the largest micro-batch that fits; `each` is sent for each micro-batch."""
+    """The way with the fewest micro-batches that fit; `each` is sent for each of them."""
     example = (f.model.activation_bytes + f.data.example_bytes * (key == "spatial")) / cut
     example += f.data.example_bytes * (key != "spatial")
     room = (f.usable - state) // example if example else math.inf
     most = int(max(1, min(room, micro or f.data.batch)))
     parts = math.ceil(f.data.batch / most)
+    most = math.ceil(f.data.batch / parts)
     held = state + most * example
     notes: list[str] = [how] if how else []
     if micro is None and parts > 1 and held <= f.usable:

@@ -276,6 +276,19 @@ def test_uneven_batches_use_all_speeds_and_a_lockstep_the_slowest():
     assert pipeline.high == pytest.approx(4 * 0.5 / (1 + 3 / 256))
 
 
+def test_micro_batches_are_as_equal_as_they_can_be():
+    """A batch of 8 of which 7 examples fit is two of 4."""
+    found = way("accumulate", RESNET, replace(PHOTOS, batch=8), Machine(1.16e9))
+    assert "2 batches of 4 accumulated" in found.how
+    assert found.held == 16 * 25.6e6 + 4 * (90e6 + 602_112)
+
+
+def test_a_federated_training_says_what_a_step_takes_at_each_place():
+    shown = " ".join(repr(decide("hospitals and a small model")).split())
+    assert "At each place: One device: " in shown
+    assert "no machines" not in shown
+
+
 FACTS = {
     "model": st.builds(
         Model, st.floats(1e5, 1e12), st.floats(0, 1e11),
