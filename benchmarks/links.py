@@ -116,7 +116,13 @@ def collectives(quick: bool) -> list[Row]:
     for ranks, wanted in ((4, 1.8), (8, 3.5)):
         ratio = medians[NAMES[1], ranks, 4] / medians[NAMES[0], ranks, 4]
         found.append(row(f"naive over ring, {ranks} hosts", f"{wanted} wanted", [ratio / wanted]))
-    return found
+    two_levels = {"link": link, "racks": 2, "uplink": "20 Mbit/s"}
+    names, ratios = (NAMES[0], "hierarchical_all_reduce"), []
+    with labkit.cluster(ranks=4, **two_levels) as c:
+        for _ in range(rounds):
+            flat, two = (slowest(c.run(reduce, one, 500_000, 1, show=False))[0] for one in names)
+            ratios.append(flat / two)
+    return [*found, row("flat ring, uplink 5 times slower, 4 hosts", "two levels", ratios)]
 
 
 def predictions(quick: bool) -> list[Row]:

@@ -63,6 +63,38 @@ def times(bench: Any, fits: Mapping[str, Any]) -> Picture:
         return picture(chart, alt, bench.kind)
 
 
+def residuals(found: Any) -> Picture:
+    """A dot for each case: measured over predicted; the bar is the interval of the prediction."""
+    names = list(dict.fromkeys(one.program for one in found.cases))
+    each = "; ".join(
+        f"{_short(c.program)} {bytes_text(c.nbytes)} {c.ratio:.2f}" for c in found.cases
+    )
+    with style():
+        chart = figure(8, 3.8)
+        axes = chart.add_subplot(xlabel="bytes in each rank's buffer", ylabel="measured / modelled")
+        for index, name in enumerate(names):
+            like, cases = look(index), [one for one in found.cases if one.program == name]
+            x = [one.nbytes * 1.06 ** (index - len(names) / 2) for one in cases]
+            for at, one in zip(x, cases, strict=True):
+                ends = [one.predicted.low, one.predicted.high]
+                scaled = [end / one.predicted.value for end in ends]
+                axes.plot([at, at], scaled, "-", color=like.color, linewidth=5, alpha=0.35)
+            ratios = [one.ratio for one in cases]
+            axes.plot(
+                x, ratios, like.marker, color=like.color, markersize=7, linestyle="none",
+                label=_short(name),
+            )  # fmt: skip
+        axes.axhline(1, color=FAINT, linewidth=0.8, marker="none")
+        low, high = axes.get_ylim()
+        axes.set(xscale="log", ylim=(min(low, 0.7), max(high, 1.5)))
+        axes.set_title("Dots measured, bars the 90 % interval of the prediction")
+        axes.minorticks_off()
+        axes.xaxis.set_major_formatter(lambda value, _: _round(bytes_text(value)))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}×")
+        legend_below(chart, axes)
+        return picture(chart, f"Measured over modelled time, {found.kind}: {each}.", found.kind)
+
+
 def costs(shown: Any) -> Picture:
     """A line for each algorithm by size; both axes grow by factors."""
     with style():

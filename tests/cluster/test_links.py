@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 import labkit
+from labkit.cluster.calibrate import Residual, Residuals
 from labkit.cluster.links import Network, Traffic
 from labkit.cluster.network import private_network_refused
 from labkit.collectives import programs
-from labkit.kinds import LabError
+from labkit.kinds import LabError, measured, modelled
+from labkit.timing.estimate import Estimate
 
 needs_links = pytest.mark.skipif(
     bool(why := private_network_refused()), reason=f"no links here: {why}"
@@ -67,6 +69,14 @@ def test_traffic_is_the_difference_of_the_counters_and_shows_the_use_of_each_lin
     assert traffic.use("host 0") == (pytest.approx(0.5), 0)
     assert "50 %" in repr(traffic)
     assert "measured" in repr(traffic)
+
+
+def test_residuals_say_how_many_predictions_hold():
+    guess = Estimate(1.0, 0.9, 1.2, "s", 0.9, modelled("α-β"))
+    cases = [Residual("ring_all_reduce", 10**6, guess, seconds) for seconds in (1.1, 1.3)]
+    found = Residuals(tuple(cases), measured("two hosts"))
+    assert "1 of 2 lie in the interval" in repr(found)
+    assert "1.30" in found.figure().alt
 
 
 def test_without_links_the_same_cell_runs_and_says_so(capsys):
@@ -148,6 +158,18 @@ def test_a_collective_over_links_gives_the_sum_and_the_bytes_of_its_formula():
     assert all(np.array_equal(result, expected) for result in results)
     formula = 2 * 2 / 3 * size
     assert all(formula < one < 1.2 * formula for one in sent)
+
+
+@needs_links
+def test_what_was_calibrated_predicts_other_ranks_and_another_rate():
+    """Only a lower bound holds on a busy machine: no link is faster than its rate."""
+    with labkit.cluster(ranks=2, link="100 Mbit/s") as c:
+        links = labkit.calibrate(c)
+    with labkit.cluster(ranks=3, link="50 Mbit/s") as c:
+        (case,) = links.residuals(c, ["ring_all_reduce"], [300_000]).cases
+    assert case.nbytes == 300_000
+    assert case.predicted.low > 2 * 2 / 3 * 300_000 / (50e6 / 8)
+    assert case.ratio > 0.8
 
 
 @needs_links
@@ -298,26 +320,83 @@ with labkit.cluster(ranks=3, link="10 Mbit/s") as c:
 """
 
 
+def processes_of(folder):
+    """Those that were started with this folder for temporary files: fork servers and ranks.
+
+    A namespace lives by them alone. Its number may be that of a newer one, of another test.
+    """
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.fsencode(folder) in (process / "environ").read_bytes():
+                found.append(process.name)
+    return found
+
+
+def wait_until_gone(folder):
+    """Neither a process nor a file is left; there is time, as the fork server ends by itself."""
+    until = time.monotonic() + 60
+    while (processes_of(folder) or list(folder.iterdir())) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not processes_of(folder)
+    assert not list(folder.iterdir())
+
+
+def run_and_kill(program, folder, *arguments):
+    """The hosts that it had."""
+    done = subprocess.run(
+        [sys.executable, program, *arguments], capture_output=True, text=True, timeout=300,
+        check=False, env={**os.environ, "TMPDIR": str(folder)},
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    return set(done.stdout.split())
+
+
 @needs_links
 @pytest.mark.parametrize("who", ["kernel", "server"])
 def test_no_host_is_left_when_the_kernel_or_the_fork_server_is_killed(who, tmp_path):
     """Namespaces live by files of the fork server alone: with it, they are gone."""
-
-    def namespaces() -> set[str]:
-        found = set()
-        for link in Path("/proc").glob("[0-9]*/ns/net"):
-            with suppress(OSError):
-                found.add(str(link.readlink()))
-        return found
-
-    program = tmp_path / "program.py"
+    program, folder = tmp_path / "program.py", tmp_path / "temporary"
+    folder.mkdir()
     program.write_text(KILLED, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, program, who], capture_output=True, text=True, timeout=60, check=False
-    )
-    hosts = set(done.stdout.split())
-    assert len(hosts) == 3, done.stderr
-    until = time.monotonic() + 20
-    while namespaces() & hosts and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not namespaces() & hosts
+    assert len(run_and_kill(program, folder, who)) == 3
+    wait_until_gone(folder)
+
+
+KILLED_AT_RANDOM = """
+import os, random, signal, sys, time, labkit
+from contextlib import suppress
+
+chance = random.Random(int(sys.argv[1]))
+
+def wait(rank):
+    print("at", os.readlink("/proc/self/ns/net"), os.getppid(), flush=True)
+    comm = labkit.cluster.communicator()
+    while True:
+        comm.Barrier()
+
+for last in [False] * 4 + [True]:
+    with suppress(labkit.LabError), labkit.cluster(3, link="100 Mbit/s", keep_warm=True) as c:
+        run = c.start(wait, show=False)
+        at = [run.wait_for("at", rank).text.split() for rank in range(3)]
+        print(*(words[1] for words in at), flush=True)
+        time.sleep(chance.uniform(0, 0.1))
+        if not last:
+            run.kill(chance.randrange(3))
+        else:
+            victim = chance.choice([os.getpid(), int(at[0][2])])
+            os.kill(victim, chance.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
+        run.finish(1)  # a fork server outlives an interrupt, as a kernel does
+"""
+
+
+@pytest.mark.stress
+@needs_links
+@pytest.mark.timeout(1800)
+def test_200_runs_with_random_kills_leave_nothing(tmp_path):
+    program, folder = tmp_path / "program.py", tmp_path / "temporary"
+    folder.mkdir()
+    program.write_text(KILLED_AT_RANDOM, encoding="utf-8")
+    for seed in range(40):
+        assert len(run_and_kill(program, folder, str(seed))) >= 3
+        wait_until_gone(folder)
