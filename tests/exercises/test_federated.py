@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from labkit.collectives import programs
-from labkit.exercises import check
-from tests.exercises.cells import changed, refused
+from labkit.exercises import check, tasks
+from labkit.exercises.judges import federated
+from tests.exercises.cells import changed, refused, value
 
 
 def plain_mean(results, examples):
@@ -87,6 +88,123 @@ def small(rank, seeds, size):
 
 def only_two(rank, seeds, size):
     return mask(rank, seeds, size, ranks=2)
+
+
+def rounds_with(*changes):
+    """The worked solution of 25.within_bytes with these changes."""
+    source = tasks()["25.within_bytes"].solution.strip() + "\n"
+    for old, new in changes:
+        assert old in source
+        source = source.replace(old, new)
+    return value(source)
+
+
+def without_a_server(comm, weights, x, y, local):
+    """Another right program: the clients' all-reduce, of arrays of float64."""
+    for _ in range(5):
+        weights = local(weights, x, y, 10) / 4 if comm.Get_rank() else np.zeros(1000)
+        programs.ring_all_reduce(comm, weights)
+    return weights
+
+
+def by_collectives(comm, weights, x, y, local):
+    """Another right program, with the library's collectives."""
+    w = weights.astype("f")
+    for _ in range(6):
+        comm.Bcast(w, root=0)
+        mine = local(w, x, y, 6).astype("f") / 4 if comm.Get_rank() else np.zeros(1000, "f")
+        comm.Reduce(mine, w, root=0)
+    return w
+
+
+def examples_are_sent(comm, weights, x, y, local):
+    if comm.Get_rank():
+        comm.Send(np.c_[x, y].astype("f"), dest=0)
+        return None
+    both = [np.empty((800, 101), "f") for _ in range(4)]
+    for client, one in enumerate(both, start=1):
+        comm.Recv(one, source=client)
+    every = np.concatenate(both).astype(float)
+    return local(weights, every[:, :-1], every[:, -1].astype(int), 40)
+
+
+def averaged_at_the_end(comm, weights, x, y, local):
+    for _ in range(5 if comm.Get_rank() else 0):
+        weights = local(weights, x, y, 10)
+    sent = weights.astype("f") / 4
+    comm.Reduce(sent, weights := np.zeros(1000, "f"), root=0)
+    return weights
+
+
+def one_client(comm, weights, x, y, local):
+    w = weights.astype("f")
+    if comm.Get_rank() == 1:
+        comm.Send(local(w, x, y, 10).astype("f"), dest=0)
+    if comm.Get_rank() == 0:
+        comm.Recv(w, source=1)
+    return w
+
+
+FLOAT64 = (("weights.astype(np.float32)", "weights"), (".astype(np.float32)", ""))
+MEAN = "np.mean(answers, axis=0)"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        rounds_with(("range(5)", "range(6)"), ("epochs=10", "epochs=5")),
+        rounds_with(("range(5)", "range(10)"), ("epochs=10", "epochs=3"), ("float32", "float16")),
+        without_a_server,
+        by_collectives,
+    ],
+)
+def test_other_rounds_within_the_bytes_are_accepted(answer):
+    outcome = check("25.within_bytes", answer)
+    if outcome.state == "elsewhere":
+        pytest.skip(outcome.text)
+    assert outcome, outcome.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            rounds_with(("range(5)", "range(30)"), ("epochs=10", "epochs=1")),
+            ["link of host 0, in 30 rounds with E = 1", "More local epochs"],
+        ),
+        (rounds_with(("range(5)", "range(2)")), ["too few: in 2 rounds with E = 10"]),
+        (rounds_with(("range(5)", "range(9)"), ("epochs=10", "epochs=40")), ["E = 40", "drift"]),
+        (rounds_with(*FLOAT64), ["8 bytes", "float32"]),
+        (rounds_with(*FLOAT64, ("range(5)", "range(4)")), ["8 bytes", "float32"]),
+        (examples_are_sent, ["3,200 examples", "must stay"]),
+        (averaged_at_the_end, ["no two clients begin from the same weights"]),
+        (
+            rounds_with(
+                (f"message = {MEAN}", f"result = {MEAN}"),
+                ("return message", "return message if comm.Get_rank() else result"),
+            ),
+            ["weights of the start: send the average"],
+        ),
+        (rounds_with((MEAN, "np.sum(answers, axis=0)")), ["4 times the mean"]),
+        (rounds_with((MEAN, "np.sum(answers, axis=0) / 5")), ["0.8 times", "without the server"]),
+        (one_client, ["rank 1 alone"]),
+        (rounds_with(("return message", "return weights")), ["weights of the start"]),
+        (rounds_with(("    return message", "    pass")), ["Rank 0 returned 0 numbers"]),
+        (lambda comm, weights, x, y, local: weights + 1, ["No client has called local"]),
+    ],
+)
+def test_rounds_that_send_or_reach_the_wrong_amount_are_refused_by_name(answer, words):
+    refused("25.within_bytes", answer, *words)
+
+
+def test_the_minimum_that_the_task_names_is_that_of_gradient_descent():
+    x, y = map(np.concatenate, zip(*federated.sites(), strict=True))
+    weights = np.zeros(federated.FEATURES * federated.CLASSES)
+    for _ in range(300):
+        error = federated.softmax(x @ weights.reshape(federated.FEATURES, -1))
+        error[np.arange(len(y)), y] -= 1
+        weights -= 2 * (x.T @ error).ravel() / len(y)
+    assert federated.loss(weights) == pytest.approx(federated.MINIMUM, abs=5e-4)
 
 
 @pytest.mark.parametrize(

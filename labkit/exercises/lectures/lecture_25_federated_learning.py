@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.exercises.judges import frameworks
+from labkit.exercises.judges import federated, frameworks
 from labkit.exercises.judges.answers import function, judged, number
 from labkit.exercises.judges.model_parallel import Array, Case, Piece, on_ranks
 from labkit.exercises.task import Task, Wrong
@@ -221,6 +221,42 @@ def my_split(labels, clients, rng):
         "2.73, while the minimum of the sum is at 3. More rounds do not help: 2.73 is the fixed "
         "point. With very many local steps it is 2, the mean of the two minima.",
         difficulty=2,
+    ),
+    "25.within_bytes": Task(
+        "Write my_rounds(comm, weights, x, y, local): federated averaging on five hosts. Rank 0 is "
+        "the server and has no examples; ranks 1 to 4 have 800 each, which follow different "
+        "rules. weights are 1,000 zeros on every rank; local(weights, x, y, epochs) returns "
+        "trained weights. Return the weights on rank 0. Choose the local epochs, the rounds and "
+        "what is sent: the loss must come down from 2.303 to at most 1.328 (its minimum is 1.305), "
+        "and the kernel may count at most 250 kB on any link, in both directions together.",
+        judged(federated.rounds_over_links),
+        (
+            "In a round the server sends 4 × 1,000 weights and receives as many. How many rounds "
+            "do 250 kB allow with 8 bytes a weight, and with 4?",
+            "weights.astype(np.float32) before Send, and a buffer of float32 for Recv. Headers "
+            "and acknowledgements add about 17 % to such short messages.",
+            "With 1 local epoch 26 rounds are needed. With 20, client drift keeps the loss above "
+            "1.338. Try values between.",
+        ),
+        """
+def my_rounds(comm, weights, x, y, local):
+    clients, message = range(1, comm.Get_size()), weights.astype(np.float32)
+    for _ in range(5):
+        if comm.Get_rank() == 0:
+            for client in clients:
+                comm.Send(message, dest=client)
+            answers = [np.empty_like(message) for _ in clients]
+            for client, answer in zip(clients, answers):
+                comm.Recv(answer, source=client)
+            message = np.mean(answers, axis=0)
+        else:
+            comm.Recv(message, source=0)
+            comm.Send(local(message, x, y, epochs=10).astype(np.float32), dest=0)
+    return message
+""",
+        "Five rounds with 10 local epochs, or six with 5: a compromise between bytes and client "
+        "drift. float32 halves the bytes and changes the loss by less than 0.001.",
+        difficulty=3,
     ),
     "25.masks": Task(
         "Write my_mask(rank, seeds, size): an array of `size` uint32. seeds[other] is a number "
