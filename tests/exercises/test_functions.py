@@ -129,11 +129,21 @@ def _config(cluster=WORKERS, **task):
             lambda rank, ranks, images: range(0 if rank else images),
             ["one rank has 0 images"],
         ),
+        (
+            "14.my_steps",
+            lambda images, batch, replicas, workers, drop: (
+                images // workers // (batch * replicas)
+                if drop
+                else -(-(images // workers) // (batch * replicas))
+            ),
+            ["not divided among the workers"],
+        ),
         ("14.count_primes", "return 1200", ["4800 together, too many"]),
         ("14.count_primes", "return 0 if rank else 2262", ["rank has done most"]),
         ("14.count_primes", "return 1 / (rank - 2)", ["ank 2", "ZeroDivisionError"]),
         ("16.hosts", ["gpu5", "node01", "node02", "node03", "node07"], ["in the order"]),
         ("16.my_config", _one_each, ["it names 2 tasks"]),
+        ("17.my_devices", lambda w, r: min(w, key=lambda n: n * r[n]), ["fewest device hours"]),
         ("16.my_config", _ports_of_ranks, ["node02:23452, and should be node02:23450"]),
     ],
 )

@@ -34,6 +34,10 @@ def batch_script(**wanted: object) -> Callable[[Any], None]:
 
 
 def _asked(options: argparse.Namespace) -> dict[str, float | str]:
+    if options.array:
+        raise Wrong("--array submits the script several times: each job is a training of its own.")
+    if options.mem_per_cpu:
+        raise Wrong("--mem-per-cpu is for each core. Write --mem=64G for a node.")
     nodes = options.nodes
     ranks = options.ntasks or nodes * options.ntasks_per_node
     gpus = 0.0
@@ -88,7 +92,8 @@ def options_of(script: str) -> argparse.Namespace:
     sbatch.add_argument("-t", "--time")
     sbatch.add_argument("--mem", default="0")
     sbatch.add_argument("-G", "--gpus")
-    for name in ("--gpus-per-task", "--gpus-per-node", "--gres"):
+    sbatch.add_argument("-a", "--array")
+    for name in ("--mem-per-cpu", "--gpus-per-task", "--gpus-per-node", "--gres"):
         sbatch.add_argument(name)
     return sbatch.parse_known_args(words)[0]
 
@@ -149,13 +154,21 @@ def _check_start(text: str, **wanted: str) -> None:
         raise Wrong(
             f"{srun!r} runs in the background: the script ends at once, and so does the job."
         )
-    nodes = re.search(r" (?:-N *|--nodes[= ])(\d+)\b", srun.partition("python")[0])
-    if nodes and nodes[1] != wanted["nodes"]:
-        raise Wrong(f"{srun!r} runs on {nodes[1]} of {wanted['nodes']} nodes. srun alone uses all.")
-    ranks, cores = wanted["ranks"], wanted["cores"]
-    fewer = re.search(r" (?:-n *|--ntasks[= ])(\d+)\b", srun)
-    if fewer and fewer[1] != ranks:
-        raise Wrong(f"{srun!r} starts {fewer[1]} of {ranks} ranks. srun alone starts all.")
+    before = [one.split()[0] for one in commands[:at]]
+    if before.count("for") + before.count("while") > before.count("done"):
+        raise Wrong(f"{srun!r} stands in a loop: each turn is a training of its own.")
+    ranks, nodes, gpus = (int(wanted[name]) for name in ("ranks", "nodes", "gpus"))
+    for option, right, what in (
+        (r"-N *|--nodes[= ]", nodes, "runs on {} of {} nodes"),
+        (r"-n *|--ntasks[= ]", ranks, "starts {} of {} ranks"),
+        (r"--ntasks-per-node[= ]", ranks // nodes, "allows {} ranks on a node, where {} belong"),
+        (r"-G *|--gpus[= ]", nodes * gpus, "takes {} of the job's {} GPUs"),
+    ):
+        given = re.search(rf" (?:{option})(\d+)\b", srun.partition("python")[0])
+        if given and int(given[1]) != right:
+            does = what.format(given[1], right)
+            raise Wrong(f"{srun!r} {does}. srun alone uses all that the job has.")
+    cores = wanted["cores"]
     # Since Slurm 22.05 srun ignores the --cpus-per-task of the job: it must be passed on.
     options = re.split(r"\spython[\d.]*\s", srun)[0]
     found = re.findall(r"\s(?:-c[ =]*|--cpus-per-task[= ])(\S+)", options)

@@ -201,6 +201,7 @@ answer = min(-(-size // 250) for size in sizes)
             (60_000, 64, 2, 4, True),
             (60_000, 64, 2, 4, False),
             (1_280, 32, 4, 2, False),
+            (1_281, 32, 4, 2, False),
             (100, 64, 2, 2, True),
             (100, 64, 2, 2, False),
             slips={
@@ -215,6 +216,11 @@ answer = min(-(-size // 250) for size in sizes)
                 ),
                 "drop_remainder=True rounds down, False rounds up.": (
                     lambda images, *sizes: _steps(images, prod(sizes[:-1]), not sizes[-1])
+                ),
+                "The batches are global: the images are not divided among the workers first.": (
+                    lambda images, batch, replicas, workers, drop: _steps(
+                        images // workers, batch * replicas, drop
+                    )
                 ),
                 "The last batch is smaller only if there is a remainder.": (
                     lambda images, *sizes: images // prod(sizes[:-1]) + 1

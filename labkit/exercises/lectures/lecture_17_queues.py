@@ -113,6 +113,7 @@ def my_start(devices, limit, free, hours, spare):
         "dictionaries by the number of devices: hours in the queue, and hours of the training.",
         same_as(
             lambda waits, runs: min(waits, key=lambda devices: waits[devices] + runs[devices]),
+            ({1: 2.0, 2: 1.5, 4: 1.0, 8: 9.0}, {1: 12.0, 2: 7.0, 4: 7.6, 8: 3.0}),
             ({1: 0.5, 2: 1.0, 4: 6.0}, {1: 12.0, 2: 6.5, 4: 3.5}),
             ({1: 0, 8: 1}, {1: 8, 8: 1}),
             ({4: 3, 1: 0}, {4: 2.3, 1: 5}),
@@ -123,6 +124,8 @@ def my_start(devices, limit, free, hours, spare):
                     key=lambda one: one[1] + one[2])[0],
                 "That runs fastest; add the wait.": lambda waits, runs: min(runs, key=runs.get),
                 "That waits least; add the run.": lambda waits, runs: min(waits, key=waits.get),
+                "Those are the fewest device hours: add wait and run.": lambda waits, runs: min(
+                    waits, key=lambda devices: devices * runs[devices]),
                 "Those are the hours: return the devices.": lambda waits, runs: min(
                     waits[n] + runs[n] for n in waits),
             },
