@@ -214,13 +214,13 @@ answer = min(-(-size // 250) for size in sizes)
                 "The other workers are missing.": (
                     lambda images, batch, replicas, _, drop: _steps(images, batch * replicas, drop)
                 ),
-                "drop_remainder=True rounds down, False rounds up.": (
-                    lambda images, *sizes: _steps(images, prod(sizes[:-1]), not sizes[-1])
-                ),
                 "The batches are global: the images are not divided among the workers first.": (
                     lambda images, batch, replicas, workers, drop: _steps(
                         images // workers, batch * replicas, drop
                     )
+                ),
+                "drop_remainder=True rounds down, False rounds up.": (
+                    lambda images, *sizes: _steps(images, prod(sizes[:-1]), not sizes[-1])
                 ),
                 "The last batch is smaller only if there is a remainder.": (
                     lambda images, *sizes: images // prod(sizes[:-1]) + 1
