@@ -306,10 +306,8 @@ class Program:
 
     def _losses(self) -> Iterator[tuple[str, Any]]:
         """The loss of `compile` against the last layer above it, and the loss of a custom step."""
-        models = [] if self.calls("add", "Model") else self.calls("Sequential")
         for call in self.calls("compile"):
-            above = [self.text(model) for model in models if model.lineno < call.lineno]
-            _, dense, last = above[-1].rpartition("Dense(") if above else ("", "", "")
+            _, dense, last = self._layers(call.lineno).rpartition("Dense(")
             activation = re.search(r"(?i)softmax|sigmoid|relu", last)
             given = next((word.value for word in call.keywords if word.arg == "loss"), call)
             if dense and mismatch(activation[0] if activation else "linear", self.text(given)):
@@ -328,6 +326,23 @@ class Program:
                 # The gradients of a parameter server's workers are applied one by one, not summed.
                 if not (re.search(SCALED, text) or self.calls("ParameterServerStrategy")):
                     yield "unscaled loss", step
+
+    def _layers(self, line: int) -> str:
+        """The layers of the model that was made last above this line, as far as the text tells."""
+        layers = ""
+        for call in self.calls("Sequential", "Model", "add"):
+            name = ast.unparse(call.func).rpartition(".")[2]
+            if call.lineno >= line:
+                break
+            if name == "Sequential":
+                layers = self.text(call)
+            elif name == "Model":  # of its output only the last layer
+                given = [*call.args[1:], *(k.value for k in call.keywords if k.arg == "outputs")]
+                last = self.value(given[0]) if given else None
+                layers = self.text(last.func) if isinstance(last, ast.Call) else ""
+            elif "Sequential(" in self.text(call.func):
+                layers += self.text(call)[len(self.text(call.func)) :]
+        return layers
 
 
 def mismatch(activation: str, loss: str) -> bool:

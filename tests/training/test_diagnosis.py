@@ -99,6 +99,11 @@ CLIPPED = """    gradients = tf.distribute.get_replica_context().all_reduce("sum
 LOGITS, SOFTMAX = "keras.layers.Dense(10)", "keras.layers.Dense(10, activation='softmax')"
 FROM_LOGITS = "keras.losses.CategoricalCrossentropy(from_logits=True)"
 
+ADDED = (
+    "m = keras.Sequential()\nm.add(keras.layers.Dense(8, 'relu'))\nm.add(keras.layers.Dense(10))\n"
+)
+FUNCTIONAL = "x = keras.Input((9,))\ny = keras.layers.Dense(8, 'sigmoid')(x)\ny = keras.layers.Dense(10)(y)\n"
+
 WRONG = [
     ("clock", WARM + START.replace("perf_counter", "process_time") + WARM + "t = time.process_time()\nprint(t - start)"),
     ("clock", WARM + "start = time.time()\n" + WARM + "print(time.time() - start)"),
@@ -120,6 +125,9 @@ WRONG = [
     ("loss", classifier("keras.layers.Dense(10, tf.nn.softmax)", FROM_LOGITS)),
     ("loss", classifier(LOGITS + ", keras.layers.Softmax()", FROM_LOGITS)),
     ("loss", classifier(LOGITS, "keras.losses.categorical_crossentropy")),
+    ("loss", ADDED + "m.add(keras.layers.Dropout(0.1))\nm.compile('adam', 'categorical_crossentropy')"),
+    ("loss", FUNCTIONAL + "m = keras.Model(x, y)\nm.compile('adam', 'categorical_crossentropy')"),
+    ("loss", FUNCTIONAL + "m = keras.Model(inputs=x, outputs=y)\nm.compile('adam', 'categorical_crossentropy')"),
     ("first epoch", BUILD + COMPILE + START + "for a, b in ds:\n    model.train_on_batch(a, b)\n" + STOP),
     ("first epoch", "def show(m):\n    m.summary()\n" + BUILD + COMPILE + "show(model)\n" + START + WARM + STOP),
     ("batch", TWO + "one.fit(x, y, batch_size=BATCH)\ntwo.fit(x, y, batch_size=2 * BATCH)"),
@@ -158,8 +166,9 @@ RIGHT = [
     classifier(SOFTMAX, "'categorical_crossentropy'"),
     classifier(LOGITS + ", keras.layers.Softmax()", "'categorical_crossentropy'"),
     classifier("head", "'categorical_crossentropy'"),
-    # The last layer is not in the list of a Sequential: only the model itself can tell.
     "m = keras.Sequential([keras.layers.Dense(10)])\nm.add(keras.layers.Softmax())\nm.compile('adam', 'categorical_crossentropy')",
+    ADDED + f"m.compile('adam', {FROM_LOGITS})",
+    FUNCTIONAL + "y = keras.layers.Softmax()(y)\nm = keras.Model(x, y)\nm.compile('adam', 'categorical_crossentropy')",
     "base = keras.Sequential([keras.layers.Dense(10)])\nm = keras.Model(x, f(base(x)))\nm.compile('adam', 'categorical_crossentropy')",
     classifier(LOGITS, "keras.losses.CategoricalCrossentropy(from_logits=flag)"),
     TWO + "G = BATCH * s.num_replicas_in_sync\n" + DATA + ".shuffle(5000).batch(G)\ntwo.fit(ds)",
