@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 TASKS = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
-BATCH, STEPS = 64, 400
+BATCH, STEPS = 64, int(sys.argv[1]) if sys.argv[1:] else 400
 
 
 @functools.cache
@@ -126,7 +126,7 @@ def start_all():
         config = {"cluster": cluster, "task": {"type": role, "index": index}}
         environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
         environment["no_grpc_proxy"] = "127.0.0.1"  # this machine is not behind a proxy
-        command = [sys.executable, __file__]
+        command = [sys.executable, *sys.argv]
         processes.append(subprocess.Popen(command, env=environment))
     try:
         if processes[0].wait(timeout=600):

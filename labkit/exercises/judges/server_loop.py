@@ -1,4 +1,6 @@
-"""The server that lecture 12 writes, judged with simulated workers and run with real ones.
+"""Servers that students write: of lecture 12 for one process, of lecture 15 for two hosts.
+
+The first is judged with simulated workers and run with real ones, the second over links.
 
 >>> print(run_with_processes(my_server, workers=3, slow={2: 3.0}))          # doctest: +SKIP
 3 workers and your server: 60 pushes, staleness 1.93 on average and 4 at most, ...
@@ -14,12 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from labkit.exercises.judges.answers import function, numbers_in
+from labkit.exercises.judges.answers import function, judged, numbers_in
+from labkit.exercises.judges.over_links import over_links
 from labkit.exercises.task import Wrong
 from labkit.kinds import LabError, measured
 
 # Seconds that each simulated worker needs for each of its gradients, again and again.
 TIMES = [[[1.0]], [[1.0], [1.3]], [[1.0, 1.4], [0.7], [3.1]]]
+SERVERS, RANKS, STEPS, ELEMENTS, RATE = 2, 5, 4, 60_001, 0.1  # of the training on two servers
+HEADERS = 1.15  # bytes that the kernel counts over those of the arrays, at most
 
 
 @dataclass
@@ -172,3 +177,107 @@ def _equal(given: Any, weights: Any) -> bool:
 
 def _row(values: Any) -> str:
     return "[" + ", ".join(f"{one:.3g}" for one in values.ravel()[:4]) + "]"
+
+
+# Two servers that share the weights.
+
+
+@judged
+def examine_two_servers(my_training: Callable[..., Any]) -> Any:
+    """A function of (comm, weights, gradient, steps): on a server it returns its half."""
+    weights = np.random.default_rng(0).normal(size=ELEMENTS).astype(np.float32)
+    program = {"yours": partial(_on_rank, my_training)}
+    found = over_links(program, [weights] * RANKS, rounds=1, link="200 Mbit/s")["yours"]
+    picture = found.traffic.figure()
+    # What a server's link carries in one direction: its half, in each step and for each worker.
+    half = STEPS * (RANKS - SERVERS) * weights.nbytes / 2
+    carried = [[one / half for one in found.traffic.bytes(f"host {at}")] for at in range(SERVERS)]
+    if fault := _wrong_bytes(carried) or _wrong_halves(found.results, weights):
+        raise Wrong(fault, picture)
+    return picture
+
+
+def _on_rank(my_training: Callable[..., Any], comm: Any, weights: Any) -> tuple[Any]:
+    rank = comm.Get_rank()
+
+    def gradient(weights: Any) -> Any:
+        if rank < SERVERS:
+            raise LabError(f"Rank {rank} is a server: gradient(weights) is for the workers.")
+        if np.shape(weights) != (ELEMENTS,):
+            raise LabError(f"gradient needs all {ELEMENTS} weights, got {np.size(weights)}.")
+        return _gradient(rank, weights)
+
+    return (my_training(comm, weights.copy(), gradient, STEPS),)
+
+
+def _gradient(rank: int, weights: Any) -> Any:
+    slope, offset = np.random.default_rng(rank).uniform(size=(2, ELEMENTS)).astype(np.float32)
+    return slope * np.asarray(weights, np.float32) - offset
+
+
+def _wrong_bytes(carried: list[list[float]]) -> str:
+    idle = [server for server in range(SERVERS) if max(carried[server]) < 0.1]
+    if len(idle) == SERVERS:
+        return "The servers' links are idle: in each step weights and gradients pass through them."
+    if idle:
+        return (
+            f"The link of host {idle[0]} is idle: server {1 - idle[0]} does everything. Let each "
+            "server hold one half of the weights, and update it."
+        )
+    ways = {"sends": "", "receives": "of each gradient "}
+    each = [(at, way, carried[at][n]) for at in range(SERVERS) for n, way in enumerate(ways)]
+    for server, way, times in each:
+        if times > HEADERS:
+            return (
+                f"Server {server} {way} {times:.1f} times the bytes of its half. Send only this "
+                f"half {ways[way]}once in a step, as float32."
+            )
+    for server, way, times in each:
+        if times < 1:
+            return (
+                f"Server {server} {way} {times:.2f} of the bytes of its half. In each step every "
+                "worker pulls this half, and pushes this half of its gradient."
+            )
+    return ""
+
+
+def _wrong_halves(results: list[Any], weights: Any) -> str:
+    halves = [np.asarray(result) for (result,) in results[:SERVERS]]
+    for server, (half, right) in enumerate(zip(halves, np.array_split(weights, 2), strict=True)):
+        if half.shape != right.shape or half.dtype.kind != "f":
+            return f"Rank {server} must return its half, {len(right)} weights, at the end."
+
+    def is_(rule: Callable[[Any, list[Any]], Any]) -> bool:
+        serial = weights
+        for _ in range(STEPS):
+            serial = rule(serial, [partial(_gradient, rank) for rank in range(SERVERS, RANKS)])
+        return bool(np.allclose(np.concatenate(halves), serial, rtol=1e-4, atol=1e-4))
+
+    def step(weights: Any, change: Any) -> Any:
+        return weights - np.float32(RATE) * change
+
+    def in_turn(now: Any, workers: list[Any]) -> Any:
+        for worker in workers:
+            now = step(now, worker(now))
+        return now
+
+    if is_(lambda now, workers: step(now, sum(each(now) for each in workers))):
+        return ""
+    slips: dict[str, Callable[[Any, list[Any]], Any]] = {
+        "It subtracts the mean of the gradients, and not their sum.": lambda now, workers: step(
+            now, np.mean([each(now) for each in workers], axis=0)
+        ),
+        "It adds the gradients: subtract them.": lambda now, workers: step(
+            now, -sum(each(now) for each in workers)
+        ),
+        "Each gradient is computed from the first weights: pull new ones in each step.": (
+            lambda now, workers: step(now, sum(each(weights) for each in workers))
+        ),
+        "Only the gradient of the last worker counts: add up those of all.": (
+            lambda now, workers: step(now, workers[-1](now))
+        ),
+        "A server changes its weights before all workers have pulled them.": in_turn,
+    }
+    usual = "In each step they subtract 0.1 × the sum of all gradients of the pulled weights."
+    why = next((text for text, rule in slips.items() if is_(rule)), usual)
+    return f"The bytes are right, and the weights are not those of the serial program. {why}"

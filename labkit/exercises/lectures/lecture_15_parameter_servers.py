@@ -2,6 +2,7 @@
 
 from labkit.exercises.judges.answers import number, word
 from labkit.exercises.judges.cluster_loops import cluster_config, coordinator_loop, restarted_loop
+from labkit.exercises.judges.server_loop import examine_two_servers
 from labkit.exercises.task import Task
 
 TASKS = {
@@ -150,6 +151,48 @@ answer = 8 * one_worker / 4
 """,
         "With one server it would be 6.4 GB: its traffic grows with the number of workers.",
         difficulty=2,
+    ),
+    "15.two_servers": Task(
+        "Write my_training(comm, weights, gradient, steps). Ranks 0 and 1 are servers, each of one "
+        "half: np.array_split(weights, 2). All others are workers: in each step a worker pulls "
+        "both halves, calls gradient(weights), and pushes half of the gradient to each server. "
+        "When all workers have, a server subtracts 0.1 × the sum. At the end it returns its half. "
+        "The link of each server must carry half of the bytes.",
+        examine_two_servers,
+        (
+            "halves = np.array_split(weights, 2) are views: what Recv writes into halves[0] is in "
+            "weights, too.",
+            "A server has two loops in each step: Send its half to each worker, then Recv a "
+            "part of the gradient from each.",
+            "A worker: Recv from rank 0 and from rank 1, gradient(weights), then two Sends of "
+            "np.array_split(gradient(weights), 2).",
+        ),
+        """
+import numpy as np
+
+def my_training(comm, weights, gradient, steps):
+    rank, workers = comm.Get_rank(), range(2, comm.Get_size())
+    halves = np.array_split(weights, 2)
+    for _ in range(steps):
+        if rank < 2:
+            mine, total = halves[rank], 0
+            for worker in workers:
+                comm.Send(mine, dest=worker)
+            for worker in workers:
+                part = np.empty_like(mine)
+                comm.Recv(part, source=worker)
+                total = total + part
+            mine -= 0.1 * total
+        else:
+            for server in (0, 1):
+                comm.Recv(halves[server], source=server)
+            parts = np.array_split(gradient(weights), 2)
+            for server in (0, 1):
+                comm.Send(parts[server], dest=server)
+    return halves[rank] if rank < 2 else None
+""",
+        "Each of two links carries half: with as many servers as needed, none is a bottleneck.",
+        difficulty=3,
     ),
     "15.which_strategy": Task(
         "One machine has four GPUs of 40 GB and 512 GB of main memory. The weights of your model "

@@ -1,0 +1,71 @@
+"""Weights on two servers, over links: who carries half is right, each fault is named."""
+
+import numpy as np
+import pytest
+
+from labkit.exercises import tasks
+from tests.exercises.cells import changed, refused
+
+
+def on_one_server(comm, weights, gradient, steps):
+    rank, workers = comm.Get_rank(), range(2, comm.Get_size())
+    for _ in range(steps):
+        if rank == 0:
+            for worker in workers:
+                comm.Send(weights, dest=worker)
+            parts = [np.empty_like(weights) for _ in workers]
+            for worker, part in zip(workers, parts, strict=True):
+                comm.Recv(part, source=worker)
+            weights -= 0.1 * sum(parts)
+        elif rank > 1:
+            comm.Recv(weights, source=0)
+            comm.Send(gradient(weights), dest=0)
+    return np.array_split(weights, 2)[rank % 2]
+
+
+def at_once(comm, weights, gradient, steps):
+    """Another right program: no message waits for another one."""
+    rank, workers = comm.Get_rank(), range(2, comm.Get_size())
+    halves = np.array_split(weights, 2)
+    for _ in range(steps):
+        if rank < 2:
+            sent = [comm.Isend(halves[rank].copy(), worker) for worker in workers]
+            parts = np.empty((len(workers), halves[rank].size), np.float32)
+            requests = [comm.Irecv(part, source) for part, source in zip(parts, workers)]  # noqa: B905
+            for request in sent + requests:
+                request.Wait()
+            halves[rank] -= np.float32(0.1) * parts.sum(axis=0)
+        else:
+            for request in [comm.Irecv(half, server) for server, half in enumerate(halves)]:
+                request.Wait()
+            whole = gradient(np.concatenate(halves))
+            for request in [
+                comm.Isend(whole[: halves[0].size], 0), comm.Isend(whole[halves[0].size :], 1)
+            ]:  # fmt: skip
+                request.Wait()
+    return halves[rank] if rank < 2 else None
+
+
+def test_another_right_program_is_accepted():
+    outcome = tasks()["15.two_servers"].check(at_once)
+    if outcome.state == "elsewhere":
+        pytest.skip(str(outcome))
+    assert outcome, outcome
+
+
+def test_one_server_for_all_is_told_by_the_idle_link_of_the_other():
+    refused("15.two_servers", on_one_server, "The link of host 1 is idle")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("np.array_split(weights, 2)", "[weights, weights.copy()]", "times the bytes of its half"),
+        ("0.1 * total", "0.1 * total / len(workers)", "mean of the gradients"),
+        ("return halves[rank]", "return weights", "Rank 0 must return its half, 30001 weights"),
+        ("range(steps)", "range(steps - 1)", "0.7"),
+        ("total = total + part", "total = part", "last worker"),
+    ],
+)
+def test_a_solution_with_one_mistake_is_told_it(old, new, words):
+    refused("15.two_servers", changed("15.two_servers", old, new), words)
