@@ -97,6 +97,8 @@ def _reason(found: Array, parts: Mapping[str, Array]) -> str:
         return UNKNOWN
     wrong = [(who, one) for who, one in zip(parts, factors[1:], strict=True) if one != 1]
     words = [(who, f"counts {one:g} times" if one else "is missing") for who, one in wrong]
+    if len({what for _, what in words}) == 1 < len(words) == len(parts):
+        return f"each contribution {words[0][1]}"
     reasons = [f"the contribution of {who} {what}" for who, what in words]
     return ", and ".join(reasons) or "it differs by rounding: keep the dtype of what is given"
 
@@ -250,7 +252,11 @@ def gated_mlp(ranks: int) -> Case:
         [active @ w.T for _, _, w, active, _, _ in shards],
         "y = (relu(x @ gate) * (x @ up)) @ down; all-reduce the parts.",
     )
-    dx = _sum("dx", [d_a @ w_a.T + d_b @ w_b.T for w_a, w_b, _, _, d_a, d_b in shards])
+    dx = _sum(
+        "dx",
+        [d_a @ w_a.T + d_b @ w_b.T for w_a, w_b, _, _, d_a, d_b in shards],
+        "It is the gradient of x through the gate and through up: all-reduce the sum of both.",
+    )
     given = [(x, w_a, w_b, w.T, dy) for w_a, w_b, w, *_ in shards]
     saving = "Add what belongs to dx on each rank, before the all-reduce."
     return Case(given, [(y, dx)] * ranks, 2 * (ranks - 1) * x.nbytes, saving)  # two all-reduces
@@ -365,7 +371,7 @@ def _group(colors: Sequence[Sequence[int]], rank: int, n: int) -> list[int]:
 
 def check_colors(my_colors: Callable[..., Any]) -> None:
     """(rank, tensor, stages) → the colors of a rank's tensor, pipeline and data group."""
-    for shape in ((2, 2, 2), (2, 3, 1), (3, 1, 4), (1, 4, 2)):
+    for shape in ((2, 2, 2), (2, 3, 1), (2, 2, 3), (3, 1, 4), (1, 4, 2)):
         right, (_, stages, tensor) = _colors(shape), shape
         ranks = range(len(right))
         on = f"On {len(ranks)} ranks, tensor={tensor}, stages={stages}"
@@ -617,8 +623,6 @@ def zero_3(ranks: int) -> Case:
                 "it calls an all-reduce, which does both halves: to have a whole layer take an "
                 "all-gather; for the sum of a rank's own part a reduce-scatter, not an all-reduce."
             )
-        if is_packed(trace):
-            return ""
         unit = (ranks - 1) / ranks * layers[0].nbytes  # of an all-gather or a reduce-scatter
         for rank in range(ranks):
             mine = [c for c in trace.calls if c.rank == rank]
@@ -626,7 +630,7 @@ def zero_3(ranks: int) -> Case:
             sent = [m.nbytes for m in trace.messages if m.source == rank and m.sent_by > marks[0]]
             if sum(sent) < (2 * LAYERS - 2) * unit:
                 return f"rank {rank} gathers all layers before it computes its first gradient."
-            if sum(sent) > (3 * LAYERS - 2) * unit:
+            if sum(sent) > (3 * LAYERS - 2) * unit and not is_packed(trace):
                 return (
                     f"rank {rank} sends {bytes_text(sum(sent))} from its first gradient on: each "
                     "rank needs the sum of its own part only, a reduce-scatter, not an all-reduce."
@@ -642,7 +646,7 @@ def zero_3(ranks: int) -> Case:
             found.append(Piece(f"optimizer's state of {name}", state, OWN))
         pieces.append(found)
     most = 3 * (ranks - 1) / ranks * layers.nbytes  # two all-gathers and a reduce-scatter a layer
-    given = [(layers[:, part],) for part in cut]
+    given = [(np.ascontiguousarray(layers[:, part]),) for part in cut]
     saving = "Gather each layer twice at most, and reduce-scatter its gradient."
     return Case(given, pieces, most, saving, too_much, call=one_step)
 

@@ -28,7 +28,7 @@ def _out_of_nodes(trace: Trace) -> Iterator[str]:
     if max(nodes) > enough:
         yield (
             f"{bytes_text(max(nodes))} leave node {nodes.index(max(nodes))}; {bytes_text(enough)} "
-            "are enough. Add up inside each node first."
+            "are enough. Add up inside each node first; between nodes take a ring."
         )
     elif max(out) > enough / PER_NODE:
         yield (

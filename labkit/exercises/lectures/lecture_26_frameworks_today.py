@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from labkit.exercises.judges.answers import function, number, numbers_in
-from labkit.exercises.judges.model_parallel import Case, Piece, on_ranks
+from labkit.exercises.judges.model_parallel import PACKED, Case, Piece, is_packed, on_ranks
 from labkit.exercises.task import Task, Wrong
+from labkit.kinds import bytes_text
 
 Spec = tuple[str | None, str | None]
 WHOLE: Spec = (None, None)
@@ -52,6 +53,8 @@ def _words(specs: tuple[Spec, Spec, Spec]) -> str:
 
 def sharded_product(ranks: int, kind: int) -> Case:
     """(comm, a, b, a_spec, b_spec, c_spec) → this rank's piece of a @ b."""
+    from labkit.collectives.library import MEANING
+
     random = np.random.default_rng(kind)
     specs = BY_ROWS[kind]
     whole = random.normal(size=(12, 36)), random.normal(size=(36, 12))
@@ -66,11 +69,22 @@ def sharded_product(ranks: int, kind: int) -> Case:
         for rank in range(ranks)
     ]
     needed, share = PRODUCTS[specs], (ranks - 1) / ranks
-    # MPI's own all-reduce of few bytes is recursive doubling, which sends more than a ring.
-    times = {"none": 0.0, "all-reduce": 2.0, "reduce-scatter": share, "all-gather": share}[needed]
     gathered = whole[1] if specs[1] == specs[0] == ROWS else whole[0] @ whole[1]
+    times = {"none": 0.0, "all-reduce": 2 * share, "reduce-scatter": share, "all-gather": share}
+    enough = times[needed] * gathered.nbytes
+
+    def too_much(trace: Any) -> str:
+        """MPI's own collective may send more than a ring: it need only be the right one."""
+        first = [c for c in trace.calls if c.library and c.rank == 0 and c.barrier is not None]
+        made = [MEANING[call.library[0]].replace("_", "-") for call in first]
+        sent = max(trace.bytes_sent) - PACKED * max(trace.messages_sent) * is_packed(trace)
+        if made == [needed] or ("all-reduce" not in made and sent <= enough):
+            return ""
+        sizes = f"{bytes_text(max(trace.bytes_sent))}; {bytes_text(enough)} are enough"
+        return f"one sends {sizes}. {_words(specs)}: {NEEDS[needed]}"
+
     given = [(a[rank], b[rank], *specs) for rank in range(ranks)]
-    return Case(given, pieces, times * gathered.nbytes, f"{_words(specs)}: {NEEDS[needed]}")
+    return Case(given, pieces, too_much=too_much)
 
 
 def _shards(array: Any, spec: Spec, ranks: int) -> list[Any]:
