@@ -9,17 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
+from statistics import median
 from typing import Any
 
 from labkit.cluster import Cluster, communicator
 from labkit.cluster.links import Traffic
-from labkit.exercises.task import NotJudged
-from labkit.kinds import measured
+from labkit.exercises.judges.answers import judged
+from labkit.exercises.judges.program import BLOCKS, program
+from labkit.exercises.task import NotJudged, Wrong
+from labkit.kinds import bytes_text, measured, seconds_text
 from labkit.timing.estimate import Estimate
 from labkit.timing.intervals import shift
 
 ROUNDS = 5
 TIME_LIMIT = 30.0  # seconds for one run of a program
+ELEMENTS = 125_001  # of 8 bytes, on each of four hosts
+HEADERS = 1.15  # bytes that the kernel counts over those of the arrays, at most
 NO_LINKS = (
     "It is judged by what is measured over links, which cannot be had here: labkit doctor says "
     "why. The lecture shows what was recorded."
@@ -63,6 +69,61 @@ def ratio(slower: Measured, faster: Measured) -> Estimate:
     found = shift(quotients, 0.9)
     kind = measured(f"this machine, {faster.traffic.network}")
     return Estimate(found.value, found.low, found.high, "×", found.confidence, kind)
+
+
+def all_reduce_over_links(
+    beside: str,
+    *,
+    least: float,
+    too_slow: str,
+    too_much: Callable[[Measured, int], str],
+    **cluster: Any,
+) -> Callable[[Any], Any]:
+    """The judge of an all-reduce on four hosts, measured beside one of labkit's.
+
+    That must take at least `least` times as long, or `too_slow` says why it does not. `too_much`
+    says what a link carried without need; it is given the bytes of an array.
+    """
+    prove = program("all_reduce", ranks=(4,), may_call=(*BLOCKS, "all_reduce"), shown=4)
+
+    def measure(answer: Any) -> Any:
+        import numpy as np
+
+        from labkit.collectives import programs
+
+        prove(answer)
+        random = np.random.default_rng(1)  # whole numbers: every order gives the same sum
+        arrays = list(random.integers(0, 2**40, (4, ELEMENTS)).astype(float))
+        both = {"yours": answer, "other": getattr(programs, beside)}
+        yours, other = over_links(both, arrays, **cluster).values()
+        picture = yours.traffic.figure()
+        for rank, result in enumerate(yours.results):
+            if not np.array_equal(result, sum(arrays)):
+                text = f"Over links, rank {rank} does not hold the sum of {ELEMENTS:,} elements."
+                raise Wrong(text, picture)
+        if fault := too_much(yours, arrays[0].nbytes):
+            raise Wrong(f"The sum is right. But {fault}", picture)
+        gain = ratio(other, yours)
+        mine, its = (seconds_text(median(one.seconds)) for one in (yours, other))
+        times = f"it takes {mine} and {beside} {its}, measured: {gain}"
+        if gain.high < least:
+            raise Wrong(f"The sum is right. But {times}. {too_slow}", picture)
+        print(f"Over links {times}.")
+        return picture
+
+    return judged(measure)
+
+
+def fullest(found: Measured, kind: str) -> tuple[str, int]:
+    """The "host" or "rack" whose link carried most in one direction, and these bytes."""
+    traffic = found.traffic
+    names = [name for name in traffic.sent if name.startswith(kind)]
+    return max(((name, max(traffic.bytes(name))) for name in names), key=itemgetter(1))
+
+
+def in_arrays(count: float, nbytes: float) -> str:
+    """Bytes in words, and in arrays."""
+    return f"{bytes_text(count)} in one direction, {count / nbytes:.2f} arrays with headers"
 
 
 def _timed(rank: int, program: Callable[..., Any], arguments: Sequence[Any]) -> tuple[Any, float]:

@@ -6,8 +6,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from labkit.exercises.judges.answers import number, same_as
+from labkit.exercises.judges.over_links import (
+    HEADERS,
+    Measured,
+    all_reduce_over_links,
+    fullest,
+    in_arrays,
+)
 from labkit.exercises.judges.program import more_bytes_than_a_ring, program
 from labkit.exercises.task import Task
+from labkit.kinds import bytes_text
 
 if TYPE_CHECKING:
     from labkit.collectives import Trace
@@ -21,6 +29,17 @@ def _more_than_a_ring(trace: Trace) -> Iterator[str]:
             yield f"rank {one.source} sends to rank {one.dest}, not to a neighbour on the ring."
             break
     yield from more_bytes_than_a_ring(trace)
+
+
+def _too_much_on_a_link(found: Measured, nbytes: int) -> str:
+    name, most = fullest(found, "host")
+    if most <= HEADERS * 1.5 * nbytes:
+        return ""
+    least = min(max(found.traffic.bytes(f"host {host}")) for host in range(4))
+    rest = "and so did each other one. Send chunks, not whole arrays"
+    if most > 1.5 * least:
+        rest = f"and another one only {bytes_text(least)}: distribute the traffic"
+    return f"the link of {name} carried {in_arrays(most, nbytes)}, {rest}. 1.5 arrays are enough."
 
 
 def _steps(steps: int, nbytes: float, latency: float, bandwidth: float) -> float:
@@ -150,6 +169,40 @@ def my_cost(ranks, nbytes, latency, bandwidth):
     return steps * (latency + chunk / bandwidth)
 """,
         "Latency grows with the number of ranks; the bytes of a rank stay below two arrays.",
+        difficulty=2,
+    ),
+    "10.over_links": Task(
+        "Write my_sum(comm, buffer), an all-reduce that is measured on 4 hosts with links of "
+        "100 Mbit/s. No link may carry more than 1.5 arrays and headers in one direction, and "
+        "naive_all_reduce must take at least 1.8 times as long.",
+        all_reduce_over_links(
+            "naive_all_reduce",
+            least=1.8,
+            too_slow="The links carry little enough, but not at once: in each step all four hosts "
+            "must send and receive, as with Sendrecv.",
+            too_much=_too_much_on_a_link,
+            link="100 Mbit/s",
+        ),
+        (
+            "Your ring of section 3 is an answer: call it. Another one sends the chunks directly.",
+            "Chunk r of all ranks goes to rank r, which adds up. Then rank r sends the sum to all.",
+            "In step s let each rank send to rank + s and receive from rank - s, modulo n, with "
+            "Sendrecv.",
+        ),
+        """
+def my_sum(comm, buffer):
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    chunks = np.array_split(buffer, ranks)
+    received = np.empty_like(chunks[rank])
+    for step in range(1, ranks):
+        right, left = (rank + step) % ranks, (rank - step) % ranks
+        comm.Sendrecv(chunks[right], dest=right, recvbuf=received, source=left)
+        chunks[rank] += received
+    for step in range(1, ranks):
+        right, left = (rank + step) % ranks, (rank - step) % ranks
+        comm.Sendrecv(chunks[rank], dest=right, recvbuf=chunks[left], source=left)
+""",
+        "All four links are in use all the time, in both directions.",
         difficulty=2,
     ),
 }

@@ -7,6 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from labkit.exercises.judges.answers import function, number
+from labkit.exercises.judges.over_links import (
+    HEADERS,
+    Measured,
+    all_reduce_over_links,
+    fullest,
+    in_arrays,
+)
 from labkit.exercises.judges.program import long_if_packed, more_bytes_than_a_ring, program
 from labkit.exercises.task import Task, Wrong
 from labkit.kinds import seconds_text
@@ -27,6 +34,17 @@ def _more_than_both(trace: Trace) -> Iterator[str]:
             f"it takes {seconds_text(seconds)} and {trace.steps} steps, modelled; the target is "
             f"{seconds_text(target)}, {steps:.0f} steps."
         )
+
+
+def _too_much_on_an_uplink(found: Measured, nbytes: int) -> str:
+    name, most = fullest(found, "rack")
+    if most <= HEADERS * nbytes:
+        return ""
+    why = "Sum inside each rack first: then only one array, the sum of the rack, has to leave it"
+    if most > HEADERS * 1.5 * nbytes:
+        why = "Both ranks of a rack send whole arrays over it. Let each send its half of the rack's"
+        why += " sum"
+    return f"the uplink of {name} carried {in_arrays(most, nbytes)}. {why}."
 
 
 def _examine_buckets(my_buckets: Callable[..., Any]) -> None:
@@ -183,6 +201,42 @@ def my_buckets(sizes, limit):
     return buckets + [bucket] if bucket else buckets
 """,
         "All ranks follow the same rule, so they send the same buckets in the same order.",
+        difficulty=2,
+    ),
+    "11.two_levels": Task(
+        "Write my_two_levels(comm, buffer), an all-reduce that is measured on 2 racks with 2 hosts "
+        "each, ranks 0 and 1 in one and 2 and 3 in the other; links of 100 Mbit/s, uplinks of 20. "
+        "Each uplink may carry one array and headers in each direction, and the program may not "
+        "be slower than a flat ring.",
+        all_reduce_over_links(
+            "ring_all_reduce",
+            least=1.0,
+            too_slow="The uplinks carry little enough, but not both directions at once: let the "
+            "racks exchange their sums with Sendrecv.",
+            too_much=_too_much_on_an_uplink,
+            link="100 Mbit/s",
+            racks=2,
+            uplink="20 Mbit/s",
+        ),
+        (
+            "rank ^ 1 is the other rank of your rack, rank ^ 2 the one at your place in the other.",
+            "Inside the rack, exchange halves: one rank gets the sum of the first half, the other "
+            "that of the second. Which half goes over the uplink from which rank?",
+            "At last exchange the finished halves inside the rack.",
+        ),
+        """
+def my_two_levels(comm, buffer):
+    rank = comm.Get_rank()
+    neighbour, peer = rank ^ 1, rank ^ 2
+    halves = np.array_split(buffer, 2)
+    mine, other = halves[rank % 2], halves[1 - rank % 2]
+    received = np.empty_like(mine)
+    for partner, given in ((neighbour, other), (peer, mine)):
+        comm.Sendrecv(given, dest=partner, recvbuf=received, source=partner)
+        mine += received
+    comm.Sendrecv(mine, dest=neighbour, recvbuf=other, source=neighbour)
+""",
+        "One array each way over an uplink, in two halves at once; the flat ring sends 1.5.",
         difficulty=2,
     ),
 }
