@@ -1,6 +1,7 @@
 """The tasks of lecture 04: scaling."""
 
 from labkit.exercises.judges.answers import number, same_as
+from labkit.exercises.judges.slow_link import accumulated
 from labkit.exercises.judges.training_loops import distributed_accuracy, fitting
 from labkit.exercises.task import Task
 
@@ -160,5 +161,30 @@ def my_evaluate(strategy, model, dataset, global_batch):
 """,
         "Counts may be added up over replicas and batches; accuracies may not.",
         difficulty=3,
+    ),
+    "04.over_a_slow_link": Task(
+        "Write my_steps(weights, steps, gradient, all_reduce, global_batch): train on one of two "
+        "workers, and return the weights. steps is a list with the micro-batches of each step, "
+        "pairs (images, labels); the memory has room for one of them. gradient(weights, images, "
+        "labels) returns the sum of its images' gradients; all_reduce(array) returns the sum of "
+        "both workers' arrays. Each step makes one update, weights - 0.1 × the mean gradient of "
+        "all global_batch images of both workers. The link is slow: send as little as possible.",
+        accumulated,
+        (
+            "First the loop over the micro-batches of a step: add up what gradient returns.",
+            "Call all_reduce after that loop, once a step.",
+            "gradient gives sums: divide what all_reduce returns by global_batch.",
+        ),
+        """
+def my_steps(weights, steps, gradient, all_reduce, global_batch):
+    for micro_batches in steps:
+        total = 0
+        for images, labels in micro_batches:
+            total = total + gradient(weights, images, labels)
+        weights = weights - 0.1 * all_reduce(total) / global_batch
+    return weights
+""",
+        "A sum of sums is the same sum, and it crosses the link once.",
+        difficulty=2,
     ),
 }
