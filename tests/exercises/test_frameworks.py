@@ -128,13 +128,18 @@ def contraction_only(a, b, c):
         ("partitioner", no_sum, "is missing"),
         ("collective", contraction_only, "C is wanted in shards"),
         ("retired", {"Alpa", "JAX"}, "JAX has a release"),
-        ("retired", {"Alpa", "Megatron-LM"}, "megatron-lm"),
+        ("retired", {"Alpa", "Megatron-LM"}, "Megatron-LM"),
         ("retired", ["Alpa"], "5 more"),
         ("retired", "Alpa", "set"),
     ],
 )
 def test_a_wrong_answer_is_refused_with_what_is_wrong(task, answer, says):
     refused(f"26.{task}", answer, says)
+
+
+def test_names_may_be_written_without_hyphens_and_capitals():
+    names = ["alpa", "BytePS", "FairScale", "horovod", "Mesh TensorFlow", "mxnet"]
+    assert tasks()["26.retired"].check(names)
 
 
 @pytest.mark.parametrize("answer", [by_the_library, by_pickle])

@@ -42,9 +42,14 @@ RELEASED = {"DeepSpeed", "Flower", "JAX", "Megatron-Core", "NVFlare", "torchtita
 def _collective(mine: Callable[..., Any]) -> None:
     for specs, right in PRODUCTS.items():
         found = mine(*specs)
-        if str(found).strip().casefold().replace("_", "-") != right:
+        if _letters(found) != _letters(right):
             text = f"{_words(specs)}: it returned {reprlib.repr(found)}; right is {right!r}."
             raise Wrong(f"{text} {NEEDS[right]}")
+
+
+def _letters(name: Any) -> str:
+    """A name without case, hyphens and spaces."""
+    return "".join(filter(str.isalnum, str(name).casefold()))
 
 
 def _words(specs: tuple[Spec, Spec, Spec]) -> str:
@@ -110,11 +115,11 @@ def _groups(mine: Callable[..., Any]) -> None:
 
 
 def _retired(answer: Any) -> None:
-    known = {name.casefold(): name for name in FINISHED | RELEASED}
+    known = {_letters(name): name for name in FINISHED | RELEASED}
     if not isinstance(answer, set | frozenset | list | tuple):
         raise Wrong('Write a set of names: retired = {"Alpa", ...}.')
-    given = {str(name).strip().casefold() for name in answer}
-    if unknown := sorted(given - set(known)):
+    given = {_letters(name): str(name) for name in answer}
+    if unknown := sorted(name for one, name in given.items() if one not in known):
         raise Wrong(f"{unknown[0]!r} is not one of the twelve names in `projects`.")
     for name in sorted(known[one] for one in given):
         if name in RELEASED:
