@@ -8,7 +8,7 @@ import pytest
 from labkit.collectives import programs
 from labkit.collectives.messages import PROC_NULL
 from labkit.exercises import check
-from tests.exercises.cells import refused
+from tests.exercises.cells import changed, refused
 
 
 def all_reduce(comm, array):
@@ -70,6 +70,12 @@ def gated_at_once(comm, x, w1, w2, w3, dy):
     d = dy @ w3.T
     dx = np.concatenate([d * b * (a > 0), d * np.maximum(a, 0)], 1) @ np.concatenate([w1.T, w2.T])
     return all_reduce(comm, np.stack([(np.maximum(a, 0) * b) @ w3, dx]))
+
+
+def gated_summed_early(comm, x, w1, w2, w3, dy):
+    a, b, d = x @ w1, x @ w2, all_reduce(comm, dy @ w3.T)
+    dx = (d * b * (a > 0)) @ w1.T + (d * np.maximum(a, 0)) @ w2.T
+    return all_reduce(comm, (np.maximum(a, 0) * b) @ w3), all_reduce(comm, dx)
 
 
 def gather(comm, x, program=programs.all_gather):
@@ -293,7 +299,7 @@ WRONG = {
     "19.column_parallel": [
         (column(nothing), "rank 0's dx", "rank 1 is missing"),
         (column(rank_0_only), "rank 1's dx", "rank 0 is missing"),
-        (column(mean), "rank 0's dx", "rank 0 counts 0.5 times"),
+        (column(mean), "rank 0's dx", "each contribution counts 0.5 times"),
         (column(sends_first), "On 2 ranks", "rank 0 waits in Send to rank 1"),
         (column(sum_dw=all_reduce), "rank 0's dw", "no sum over ranks"),
         (column(lambda comm, array: 3), "rank 0's dx", "shape ()", "(5, 7)"),
@@ -305,6 +311,11 @@ WRONG = {
         (gated(sum_y=nothing), "rank 0's y", "rank 1 is missing"),
         (gated(apart=True), "It is correct", "320 B are enough"),
         (gated(gate=False), "rank 0's dx", "relu passes a gradient only where"),
+        (changed("19.gated_mlp", "(a > 0)", "(b > 0)"), "dx is wrong", "where a > 0"),
+        (changed("19.gated_mlp", "d_active * b *", "d_active * active *"), "dx", "other factor"),
+        (gated_summed_early, "dx is wrong", "of this rank's columns: no sum over ranks"),
+        (changed("19.gated_mlp", "dy @ down.T", "y @ down.T"), "dx is wrong", "begins with dy"),
+        (changed("19.gated_mlp", "return y, dx", "return x + y, dy + dx"), "adds no x"),
     ],
     "19.attention_heads": [
         (
@@ -345,6 +356,10 @@ WRONG = {
         (lambda rank, t, s: (rank, t), "rank 0", "return colors for tensor, pipeline, data"),
         (lambda *given: [-1 - one for one in colors(*given)], "color is -1", "whole numbers ≥ 0"),
         (lambda *given: [one + 0.5 for one in colors(*given)], "color is 0.5", "//"),
+        (
+            changed("20.groups", "stage * tensor + part", "stage * stages + part"),
+            "tensor=3, stages=2: rank 2's data group is 2, 3, 8 and 9, and must be 2 and 8",
+        ),
     ],
     "20.on_which_link": [
         (data_groups_inside, "tensor group 0, 1, 4 and 5 crosses the link", "the kernel counted"),
@@ -358,8 +373,14 @@ WRONG = {
         (lambda rank, hosts: hosts[rank], "return 2 colors"),
     ],
     "20.hybrid_step": [
-        (hybrid(lambda targets, data: 6), "On 2 ranks, rank 0's dw1", "replica 0 counts 2.5 times"),
-        (hybrid(sum_weights=nothing), "rank 0's dw1", "summed over the data group"),
+        (hybrid(lambda targets, data: 6), "On 2 ranks, rank 0's dw1", "contribution counts 2.5"),
+        (changed("20.hybrid_step", "zip(kept,", "zip(kept[::-1],"), "of the same micro-batch"),
+        (changed("20.hybrid_step", "return dw1", "return w1 - dw1, w2 - dw2 #"), "not weights"),
+        (
+            changed("20.hybrid_step", "(data, dw", "(tensor, dw"),
+            "sum over the data group, not the tensor group",
+        ),
+        (hybrid(sum_weights=nothing), "rank 0's dw1", "sum over the data group"),
         (hybrid(first=1), "rank 0's dw1", "micro-batch 0", "is missing"),
         (hybrid(sum_part=nothing), "rank 0's dw1", "part is a sum over the tensor group"),
         (hybrid(sum_dx=nothing), "On 8 ranks, rank 0's dw1", "Backward, part is a sum"),

@@ -173,6 +173,13 @@ def my_attention(q, k, v):
 """
 
 
+MASKED = "later, -np.inf, scores - scores.max(axis=1, keepdims=True)"
+SUMMED = "weights.sum(axis=1, keepdims=True)"
+ALL_SCORES = "np.exp(scores - scores.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True)"
+UNSHIFTED = f"{MASKED}))\n    weights /= {SUMMED}", "later, -np.inf, scores))\n    weights /= "
+ROWS = "The weights of each position, a row, have the sum 1."
+
+
 def _attention(answer: Any) -> None:
     """Causal attention of several sequences, of which one has a single position."""
     import numpy as np
@@ -200,7 +207,15 @@ def _attention(answer: Any) -> None:
             ("q @ k.T", "k @ q.T", "Row i has the scores of query i: q @ k.T."),
             ("np.triu", "np.tril", EARLIER),
             ("    weights /= weights.sum(axis=1, keepdims=True)\n", "", ROWS),
-            ("later, -np.inf", "later, 0 * scores", "exp(0) is 1: mask with -inf, before softmax."),
+            (MASKED, "later, 0, scores", "exp(0) is 1: mask with -inf, before softmax."),
+            (MASKED, "later, -1, scores", "exp(-1) is 0.37: mask with -inf, before softmax."),
+            (SUMMED, ALL_SCORES, f"Mask before softmax. {ROWS}"),
+            (SUMMED, "weights.sum(axis=1)", ROWS),
+            (UNSHIFTED[0], UNSHIFTED[1] + "weights.sum(axis=0)", ROWS),
+            (UNSHIFTED[0], UNSHIFTED[1] + "weights.sum(axis=1)", ROWS),
+            (f"np.exp(np.where({MASKED}))", "np.where(later, 0, scores)", "exp is missing."),
+            ("return weights @ v", "return np.where(later, 0, scores) @ v", "Softmax is missing."),
+            ("np.sqrt(q.shape[1])", "np.sqrt(v.shape[1])", "The length is that of a query."),
             ("return weights @ v", "return weights", "Take the mean of the values: weights @ v."),
         ),
     )
@@ -209,7 +224,6 @@ def _attention(answer: Any) -> None:
 
 
 EARLIER = "Position i reads rows 0 to i, not those after it."
-ROWS = "The weights of each position, a row, have the sum 1."
 TASKS = {
     "18.naive_share": Task(
         "Five devices hold a fifth of the layers each, and the whole batch goes through them. "
@@ -239,7 +253,15 @@ def my_gpipe(stages, microbatches):
     "18.bubble_share": Task(
         "8 stages, 24 micro-batches, F and B of any length: which share of the step is the bubble "
         "of GPipe, in %?",
-        number(700 / 31, "%", within=0.005, slips={29.17: "That is the ratio to the ideal time."}),
+        number(
+            700 / 31,
+            "%",
+            within=0.005,
+            slips={
+                29.17: "That is the ratio to the ideal time.",
+                25.81: "The bubble is as long as p - 1 micro-batches.",
+            },
+        ),
         ("The bubble is as long as p - 1 micro-batches.", "The step has m + p - 1 of that length."),
         "answer = 100 * (8 - 1) / (24 + 8 - 1)",
         "22.6 % of the step; over the ideal time it is 7 / 24 = 29.2 %. Name the convention.",
@@ -282,7 +304,7 @@ def my_1f1b(stages, microbatches):
     "18.memory_ratio": Task(
         "8 stages, 64 micro-batches: how many times as many activations does rank 0 hold under "
         "GPipe as under 1F1B?",
-        number(8, "times"),
+        number(8, slips={64: "That is what GPipe holds.", 0.125: "That is 1F1B over GPipe."}),
         ("GPipe holds all micro-batches.", "1F1B holds p on rank 0."),
         "answer = 64 / 8",
         "So with 1F1B the number of micro-batches may grow without more memory.",
@@ -294,7 +316,11 @@ def my_1f1b(stages, microbatches):
             700 / 64,
             "%",
             within=0.005,
-            slips={9.86: "That is the share of the step.", 43.75: "That is without chunks."},
+            slips={
+                9.86: "That is the share of the step.",
+                43.75: "That is without chunks.",
+                12.5: "The bubble is as long as (p - 1) / v micro-batches.",
+            },
         ),
         ("Without chunks it is (p - 1) / m.", "Each fill and drain is v times shorter."),
         "answer = 100 * (8 - 1) / (4 * 16)",
@@ -365,7 +391,14 @@ def my_schedule(stages, microbatches):
         "32 heads, a sequence of 4,096 tokens, hidden size 4,096: how many millions of scores has "
         "one layer, the masked ones included?",
         number(
-            536.87, within=0.01, slips={16.78: "That is one head.", 131.07: "That is h · s · a."}
+            536.87,
+            within=0.01,
+            slips={
+                16.78: "That is one head.",
+                131.07: "That is h · s · a.",
+                268.44: "The masked ones are included.",
+                536_870_912: "The question asks for millions.",
+            },
         ),
         ("Each head has s × s scores.",),
         "answer = 32 * 4096**2 / 1e6",
@@ -381,6 +414,8 @@ def my_schedule(stages, microbatches):
                 67.11: "That is attention alone.",
                 134.22: "That is the MLP alone.",
                 50.33: "Wq, Wk, Wv and Wo are four matrices, W1 and W2 are 4 h² each.",
+                83.89: "W1 and W2 are 4 h² each.",
+                201_326_592: "The question asks for millions.",
             },
         ),
         ("Four matrices of h × h, and two of h × 4 h.",),

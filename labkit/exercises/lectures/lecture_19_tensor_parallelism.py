@@ -36,6 +36,9 @@ OWN = "Each rank has what it needs for these columns: no sum over ranks."
 CHUNK = "reduce_scatter leaves the finished chunk r on rank r."
 HIDDEN = "    active = np.maximum(a, 0)\n"
 SUMMED = "    for one in (a, b):\n        programs.ring_all_reduce(comm, one)\n" + HIDDEN
+PRODUCT = "The gradient of a factor has the other factor in it: b for relu(a), relu(a) for b."
+SWAPPED = "d_active * active * (a > 0)) @ gate.T + (d_active * b"
+D_SUMMED = "down.T\n    programs.ring_all_reduce(comm, d_active)\n"
 TASKS = {
     "19.column_parallel": Task(
         "Write my_column(comm, x, w, dy) for a linear layer whose matrix is cut into blocks of "
@@ -72,6 +75,16 @@ TASKS = {
                 (" + (d_active * active) @ up.T", "", "x is used by up, too."),
                 ("(d_active * b * (a > 0)) @ gate.T + ", "", "x is used by the gate, too."),
                 (HIDDEN, SUMMED, "a and b are columns of this rank: they are no parts of a sum."),
+                ("(a > 0)", "(b > 0)", "relu is of the gate: its gradient passes where a > 0."),
+                ("d_active * b *", "d_active * active *", PRODUCT),
+                ("d_active * b * (a > 0)) @ gate.T + (d_active * active", SWAPPED, PRODUCT),
+                (
+                    "down.T\n",
+                    D_SUMMED,
+                    "d_active is of this rank's columns: no sum over ranks.",
+                ),
+                ("dy @ down.T", "y @ down.T", "Backward begins with dy, the gradient of y."),
+                ("return y, dx", "return x + y, dy + dx", "This MLP adds no x to its output."),
             ),
         ),
         (
@@ -144,6 +157,7 @@ answer = 2 * elements / 1e6  # 2 bytes each
             slips=(
                 ("np.split(part, ranks)[rank]", "np.split(part, ranks)[0]", CHUNK),
                 ("np.split(part, ranks)[rank]", "np.split(part, ranks)[-1]", CHUNK),
+                ("np.split(part, ranks)[rank]", "np.split(part, ranks)[(rank + 1) % ranks]", CHUNK),
             ),
         ),
         (

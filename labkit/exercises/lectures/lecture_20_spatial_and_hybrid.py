@@ -39,11 +39,12 @@ def my_step(tensor, pipeline, data, micro_batches, targets, w1, w2):
 LAST = "Each micro-batch needs its own x and hidden in the backward pass."
 FORWARD = "        programs.ring_all_reduce(tensor, part)\n        kept"
 BACKWARD = "        programs.ring_all_reduce(tensor, part)\n        if"
+COLUMNS = "Each rank's dw is of its own columns: sum over the data group, not the tensor group."
 TASKS = {
     "20.what_is_summed": Task(
         "In the backward pass of spatial parallelism, which gradients need an all-reduce over all "
         'ranks: those of the "kernels", of the "rows", or "both"? One word.',
-        word("kernels", "kernel", slips={"both": OWNER, "rows": OWNER}),
+        word("kernels", "kernel", slips={"both": OWNER, "rows": OWNER, "image": OWNER}),
         ("Which array has every rank used as a whole, and of which has it only a part?",),
         'answer = "kernels"  # all ranks use the same kernels, each row has one owner',
         "The gradient of a row is finished after the neighbours' part is added. A kernel was used "
@@ -120,6 +121,8 @@ def my_halo_backward(comm, d_padded, width):
             slips={
                 262.144: "It sends a row to each of two neighbours.",
                 512: "That is in KiB; a kB has 1,000 bytes.",
+                32.768: "A position has 16 channels.",
+                1048.576: "It sends two rows, and receives two.",
             },
         ),
         ("How many rows does a rank in the middle send?", "A row has 8,192 · 16 numbers."),
@@ -170,7 +173,9 @@ def my_colors(rank, tensor, stages):
                 ("(tensor, part)", "(data, part)", "part is a sum over the tensor group."),
                 (FORWARD, "        kept", "Forward, part is a sum over the tensor group."),
                 (BACKWARD, "        if", "Backward, part is a sum over the tensor group."),
-                ("(data, dw", "(tensor, dw", "Weights' gradients are summed over the data group."),
+                ("(data, dw", "(tensor, dw", COLUMNS),
+                ("zip(kept,", "zip(kept[::-1],", "Take the target of the same micro-batch."),
+                ("return dw1, dw2", "return w1 - dw1, w2 - dw2", "Return gradients, not weights."),
             ),
         ),
         (
