@@ -88,6 +88,8 @@ def embedded(
     if png is not None:
         source = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
         still = f'<img alt="{escape(alt)}" style="max-width:100%" src="{source}">'
+    # Seen only where no script runs, as in a notebook that is not trusted yet.
+    still += "<p>This is a still picture: run the cell to play it.</p>"
     # JSON that cannot end the script which it is in.
     safe = json.dumps({"key": key, **options}).replace("</", "<\\/").replace("<!--", "<\\u0021--")
     start = START.replace("CODE", json.dumps(_packed_code(view, modules))).replace("OPTIONS", safe)

@@ -98,9 +98,9 @@
   };
 
   // Panels and players draw themselves in a tree of their own, in place of the still picture inside.
-  const VIEWS = ".labkit-panel, .labkit-player, .labkit-pipeline";
-  const drawn = (view) => [...(view.shadowRoot?.querySelectorAll("canvas") ?? [])]
-    .some((canvas) => canvas.width > 200 && canvas.height > 40);
+  const VIEWS = ".labkit-panel, .labkit-player, .labkit-pipeline, .labkit-traffic";
+  const drawn = ({ shadowRoot }) => [...(shadowRoot?.querySelectorAll("canvas, svg") ?? [])]
+    .map((one) => one.getBoundingClientRect()).some(({ width, height }) => width > 200 && height > 40);
 
   // Pictures of a notebook; JupyterLab's own icons are none.
   const figures = () => content().flatMap((area) => [...area.querySelectorAll("img")].filter(
@@ -108,7 +108,9 @@
 
   const figureFaults = async () => {
     const found = [...document.querySelectorAll(VIEWS)].filter((view) => !drawn(view))
-      .map((view) => `${where(view)}, ${view.className}: is not drawn`);
+      .map((view) => `${where(view)}, ${view.className}: is not drawn (${view.dataset.state})`);
+    for (const { dataset, className } of document.querySelectorAll(VIEWS))
+      if (dataset.state?.startsWith("fault")) found.push(`${className}: ${dataset.state}`);
     for (const figure of figures()) {
       const complain = (words) => found.push(`${where(figure)}, img: ${words}`);
       try {

@@ -83,7 +83,22 @@ def test_without_trust_there_is_the_picture(lab):
     shown.wait_for()
     assert lab.page.locator(".labkit-player[data-state]").count() == 0
     assert shown.evaluate("(one) => one.decode().then(() => one.naturalWidth)") == 800
+    assert lab.page.get_by_text("run the cell to play it").is_visible()
     lab.close_notebook()
+
+
+def test_on_paper_the_picture_is_in_its_column(lab, tmp_path):
+    """Chromium prints a canvas only where the flow of the page has put it."""
+    open_page(lab, tmp_path, "ring_all_reduce", 4)
+    assert not lab.page.get_by_text("run the cell to play it").is_visible()
+    lab.page.emulate_media(media="print")
+    places = lab.page.locator(".base").evaluate("""(one) => {
+      const [inner, outer] = [one, one.parentElement].map((each) => each.getBoundingClientRect());
+      const inside = inner.right <= outer.right && inner.bottom <= outer.bottom;
+      return [getComputedStyle(one).position, inside];
+    }""")
+    lab.page.emulate_media(media="screen")
+    assert places == ["static", True]
 
 
 def test_it_can_be_played_and_read_with_the_keyboard_alone(lab, tmp_path):

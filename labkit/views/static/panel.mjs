@@ -179,7 +179,7 @@ export class Panel {
     });
     // Time goes on without news of the kernel: the end of what is shown, and "no samples for 5 s".
     if (options.live) setInterval(() => viewport.live && this.change(), TICK);
-    if (options.data) store.receive({ history: options.data }).catch((error) => { this.fault = `cannot be shown here (${error.message})`; this.change(); });
+    if (options.data) store.receive({ history: options.data }).catch((error) => { this.fault = `cannot be shown here (${error.message})`; host.dataset.state = `fault: ${error.message}`; this.change(); });
   }
 
   // Several panels of a recording share a viewport: whichever draws moves it on.
