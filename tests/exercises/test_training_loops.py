@@ -559,6 +559,7 @@ WRONG = [
     (RESUME, resume(anew=True), "go on counting"),
     (RESUME, saved_before_the_update, "saved too early"),
     (RESUME, resume(first=0), "It called after_step(0)"),
+    (RESUME, resume(first=2), "It called after_step(2) first"),
 ]  # fmt: skip
 
 

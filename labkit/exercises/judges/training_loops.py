@@ -59,7 +59,7 @@ def accumulation(my_train: Callable[..., Any]) -> None:
         model = model_of(my_train(made.make, make_dataset(), BATCH, MICRO_BATCHES), made.models)
     _check_micro_batches(made.seen)
     with made.naming(but="accumulation"):
-        serial.compare(model.get_weights(), serial.train()[0], _accumulation_mistakes())
+        serial.compare(model.get_weights(), serial.train()[0], _accumulation_mistakes(made.seen))
     if made.most_held > 1:
         raise Wrong(
             f"{made.most_held} micro-batches ran forward before the backward pass of the first, so "
@@ -175,8 +175,8 @@ def _run_until(
     """Train, interrupted after a step; the last step of all is not interrupted."""
 
     def after_step(step: Any) -> None:
-        if int(step) < 1:
-            raise Wrong(f"It called after_step({int(step)}). The first step has the number 1.")
+        if not steps and int(step) != 1:
+            raise Wrong(f"It called after_step({int(step)}) first: the first step has number 1.")
         steps.append(int(step))
         if int(step) == end < STEPS:
             raise Preempted
@@ -197,12 +197,13 @@ def _run_until(
 # Known mistakes.
 
 
-def _accumulation_mistakes() -> dict[str, list[Any]]:
-    size, k = BATCH // MICRO_BATCHES, MICRO_BATCHES
-    parts = [
-        [range(start + part, start + part + size) for part in range(0, BATCH, size)]
-        for start in range(0, BATCH * STEPS, BATCH)
-    ]
+def _accumulation_mistakes(seen: Seen) -> dict[str, list[Any]]:
+    parts: list[list[Any]] = []  # the micro-batches of each batch
+    for images in (images for _, images, training in seen if training):
+        if not parts or sum(map(len, parts[-1])) >= BATCH:
+            parts.append([])
+        parts[-1].append(images)
+    k = len(parts[0])
     one_by_one = [[part] for each in parts for part in each]
     shifted = [
         [part for [part] in one_by_one[max(0, last - k + 1) : last + 1]]
