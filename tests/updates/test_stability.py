@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.updates import Quadratic, delayed, simulate, stability_limit
+from labkit.updates import Quadratic, Softmax, delayed, simulate, stability_limit
 
 DELAYS = [0, 1, 2, 3, 5, 8, 16]
 
@@ -46,3 +46,32 @@ def test_the_largest_curvature_decides():
 
 def test_delayed_descent_starts_with_the_only_version_there_is():
     assert delayed(0.5, delay=2, updates=4) == [1.0, 0.5, 0.0, -0.5, -0.75]
+
+
+def _diverges(rate, seed):
+    keywords = {"workers": 4, "jitter": 0.3, "learning_rate": rate, "updates": 2000}
+    run = simulate(Quadratic(), seed=seed, **keywords)
+    return run.losses[-1].loss > run.losses[0].loss
+
+
+@pytest.mark.stress
+def test_the_limit_of_workers_whose_times_vary_is_where_lecture_13_says():
+    for seed in range(8):
+        assert not _diverges(0.5, seed)
+        assert _diverges(0.6, seed)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize(("slow", "low", "high"), [(None, 1.1, 1.6), ({3: 3.0}, 2.2, 3.0)])
+def test_the_gain_of_asynchronous_training_is_within_what_lecture_13_says(slow, low, high):
+    problem, rates = Softmax(), (1.0, 1.5, 3.0, 6.0, 10.0)
+    usual = {"workers": 4, "compute": 0.030, "jitter": 0.2, "slow": slow}
+    for seed in range(12):
+        best = []
+        for mode, count in (("sync", 160), ("async", 480)):
+            runs = [
+                simulate(problem, mode=mode, updates=count, learning_rate=rate, seed=seed, **usual)
+                for rate in rates
+            ]
+            best.append(min(filter(None, (run.time_to(0.07) for run in runs))))
+        assert low <= round(best[0] / best[1], 1) <= high
