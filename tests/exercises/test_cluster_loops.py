@@ -51,6 +51,8 @@ def worker(*, share=True, save="chief", restore="all", chief_steps=False):
         def train_step(images, labels):
             return strategy.reduce("SUM", strategy.run(step, args=(images, labels)), axis=None)
 
+        if save == "early" and index == 0:
+            checkpoint.save(f"{folder}/model")
         losses = [train_step(images, labels) for images, labels in batches]
         if chief_steps and index == 0:
             train_step(*next(iter(batches)))
@@ -171,6 +173,7 @@ WRONG = [
     (WORKER, worker(share=False), "the same 8 images"),
     (WORKER, worker(save="all"), "Both workers wrote"),
     more(WORKER, worker(save="none"), "folder is empty"),
+    more(WORKER, worker(save="early"), "before the training: save after"),
     (WORKER, worker(restore="chief"), "Every worker must restore"),
     more(WORKER, worker(restore="none"), "began with new weights"),
     (WORKER, lambda s, m, d, g, f: 1 / 0, "On worker 0: It raised ZeroDivisionError"),

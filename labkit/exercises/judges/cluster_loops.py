@@ -128,6 +128,7 @@ def worker_loop(my_train: Any) -> None:
         for report in first:
             check_losses(report.losses, shares)
         _check_files(folders)
+        _check_saved(folders[0])
         second = _run(c, my_train, folders, UNEVEN)
         seen = check_images([each for report in second for each in report.seen], UNEVEN)
         _check_restart(_copies(second), seen)
@@ -262,6 +263,19 @@ def _check_files(folders: list[Path]) -> None:
         )
     for one, other in (folders, folders[::-1]):
         shutil.copytree(one, other, dirs_exist_ok=True)
+
+
+def _check_saved(folder: Path) -> None:
+    """A checkpoint of tf.train holds trained weights; other files are seen by what follows."""
+    train = import_tensorflow().train
+    if path := train.latest_checkpoint(str(folder)):
+        saved = train.load_checkpoint(path)
+        kernel = first_weights()[0]
+        names = [name for name, shape in saved.get_variable_to_shape_map().items()
+                 if shape == [*kernel.shape]]  # fmt: skip
+        if any((saved.get_tensor(name) == kernel).all() for name in names):
+            raise Wrong("The checkpoint holds the weights as they were before the training: save "
+                        "after the last step.")  # fmt: skip
 
 
 def _check_restart(copies: list[tuple[Any, ...]], seen: Sequence[dict[int, Any]]) -> None:
