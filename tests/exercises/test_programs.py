@@ -96,6 +96,11 @@ def _ring_on_four(comm, buffer):
     (ring if comm.Get_size() == 4 else _by_hand)(comm, buffer)
 
 
+def _mean(comm, buffer):
+    ring(comm, buffer)
+    buffer /= comm.Get_size()
+
+
 _BOX = {}
 
 
@@ -189,6 +194,9 @@ def _only_inside(comm, buffer):
         ("09.all_reduce_from_two", _by_hand, ["_by_hand made the calls"]),
         ("10.ring", changed("10.ring", "theirs += received", "theirs = theirs + received"),
          ["part = part + received makes a new array"]),
+        ("10.ring", _mean, ["is the mean of the arrays"]),
+        ("09.fix_the_deadlock", changed("09.fix_the_deadlock", "ranks - 1)", "ranks - 2)"),
+         ["No rank has sent a message"]),
         ("10.ring", _ring_on_four, ["on 3 ranks", "the busiest rank sends 48 B; 32 B are enough"]),
         ("10.ring", value(tasks()["11.both_targets"].solution), ["On 3 ranks"]),
         ("10.ring", own.rabenseifner_all_reduce, ["rank 0 sends to rank 2, not to a neigh"]),
@@ -203,6 +211,24 @@ def _only_inside(comm, buffer):
 )  # fmt: skip
 def test_a_wrong_program_is_refused_with_the_reason(task, answer, told):
     refused(task, answer, *told)
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "told"),
+    [
+        ("08.star_steps", 16, "only rank 0 sends"),
+        ("09.all_gather_bytes", 1400, "twice"),
+        ("09.barrier_steps", 14, "nothing has to be sent back"),
+        ("09.right_by_luck", 3, "2 ranks count"),
+        ("10.bus_bandwidth", 117.4, "two halves"),
+        ("10.ring_steps", 14, "tree"),
+        ("11.crossover", 8.36, "up and down"),
+        ("11.crossover", 3.64, "latency, too"),
+        ("11.exposed", 72, "what overlaps"),
+    ],
+)
+def test_a_number_that_comes_from_a_usual_mistake_is_told_which(task, answer, told):
+    refused(task, answer, told)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ NOT_ADDED = (
     "part = part + received makes a new array.\n"
 )
 UNCHANGED = "No buffer has changed: buffer = x gives x that name, buffer[:] = x writes into it.\n"
+MEAN = "That is the mean of the arrays; the task is their sum.\n"
+NO_MESSAGE = "No rank has sent a message.\n"
 ALONE = "A single rank has nothing to send or to add: there n - 1 is 0.\n"
 BY_ALL = "All ranks must call the same programs, in the same order, with the same root.\n"
 
@@ -99,10 +101,13 @@ def _prove(answer: Callable[..., Any], collective: str, ranks: int, size: int) -
         unchanged = all((a == b).all() for a, b in zip(trace.inputs, trace.outputs, strict=True))
         told = "buffer[:]" in str(verdict)
         hint = UNCHANGED if unchanged and not told else ""
+        hint += NO_MESSAGE * (ranks > 1 and not trace.messages)
         if "reduce" in collective and not unchanged:
             changes = trace.contributions().changes
             alone = trace.messages and all(sum(one.counts or ()) == 1 for one in changes)
             hint = NOT_ADDED if alone else ""
+            if all((ranks * one == sum(trace.inputs)).all() for one in trace.outputs):
+                hint = MEAN
         text = f"{verdict}\n{hint}{ALONE * (ranks == 1)}"
         raise Wrong(f"{text}Each rank had {size} element{'s' * (size > 1)}.", trace)
     if size >= ranks > 1 and not any(trace.bytes_sent):

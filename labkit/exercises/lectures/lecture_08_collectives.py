@@ -119,6 +119,8 @@ TASKS = {
                 32: "Rank 0 sends nothing to itself.",
                 5: "That is a tree, in which others pass the array on. Here only rank 0 sends.",
                 1: "In one step rank 0 sends one message.",
+                16: "Half of the ranks would send in a tree. Here only rank 0 sends.",
+                992: "Only rank 0 sends.",
             },
         ),
         ("One message leaves rank 0 in each step.", "How many ranks are there besides rank 0?"),

@@ -66,7 +66,16 @@ def my_all_gather(comm, buffer):
     "09.all_gather_bytes": Task(
         "The weights of a model take 800 MB. Each of 8 ranks holds an eighth of them, and a ring "
         "gathers all of them everywhere. How many MB does each rank send?",
-        number(700, "MB", slips={800: "It has a chunk.", 100: "One of 7.", 5600: "One rank."}),
+        number(
+            *(700, "MB"),
+            slips={
+                800: "A ring of n ranks has n - 1 steps.",
+                100: "That is one chunk: a rank sends one in each step.",
+                5600: "That is what all ranks send together.",
+                1400: "That is an all-reduce, which goes round the ring twice.",
+                6400: "A rank sends one chunk in each step, not the whole array.",
+            },
+        ),
         ("How large is a chunk?", "The ring has n - 1 steps; each rank sends a chunk in each."),
         """
 chunk = 800 / 8
@@ -78,7 +87,13 @@ answer = (8 - 1) * chunk
         "16 ranks, each with a chunk for each other rank. In the all-to-all of this lecture every "
         "chunk goes directly to its owner. How many messages is that?",
         number(
-            240, "messages", slips={256: "No rank sends to itself.", 120: "Each pair needs two."}
+            *(240, "messages"),
+            slips={
+                256: "No rank sends to itself.",
+                120: "Between two ranks there are two messages, one each way.",
+                15: "That is what one rank sends.",
+                16: "Each rank sends a message to each other one.",
+            },
         ),
         ("How many messages does one rank send?", "All 16 ranks send as many."),
         "answer = 16 * (16 - 1)",
@@ -86,7 +101,16 @@ answer = (8 - 1) * chunk
     ),
     "09.barrier_steps": Task(
         "How many steps does the barrier by doubling need on 100 ranks?",
-        number(7, "steps", slips={99: "That is a ring.", 6: "2**6 is 64.", 6.644: "Round up."}),
+        number(
+            *(7, "steps"),
+            slips={
+                99: "That is a ring. Here the distance doubles in each step.",
+                6: "After 6 steps a rank has heard of 64 ranks.",
+                6.644: "There is no part of a step: round up.",
+                14: "All ranks double at once, so nothing has to be sent back.",
+                50: "The distance doubles in each step.",
+            },
+        ),
         (
             "After k steps a rank has received, also through others, the messages of 2**k ranks.",
             "Which is the smallest k with 2**k ≥ 100?",
@@ -119,7 +143,15 @@ def my_all_reduce(comm, buffer):
     ),
     "09.right_by_luck": Task(
         "On how many of the numbers of ranks from 2 to 16 does neighbour_sum give the true sum?",
-        number(4, slips={15: "Its numbers may be right by luck: ask check."}),
+        number(
+            4,
+            slips={
+                15: "Its numbers may be right by luck: ask check.",
+                11: "On so many it is wrong.",
+                3: "2 ranks count, too.",
+                5: "The count begins with 2 ranks.",
+            },
+        ),
         (
             "Let a loop run neighbour_sum on each number of ranks and count the right results.",
             "collectives.run(neighbour_sum, ranks=n).check('all_reduce') is true or false.",
@@ -148,7 +180,14 @@ answer = sum(bool(run.check("all_reduce")) for run in runs)
         "others do not need it. Which collective puts the sum on that rank alone?",
         word(
             *("reduce", "reduction"),
-            slips={"allreduce": "Only one rank needs it.", "gather": "It adds nothing up."},
+            slips={
+                "allreduce": "It leaves the sum on every rank.",
+                "gather": "It adds nothing up.",
+                "broadcast": "It adds nothing up.",
+                "scatter": "It adds nothing up.",
+                "allgather": "It adds nothing up.",
+                "reducescatter": "It leaves a chunk of the sum on each rank.",
+            },
         ),
         ("Every rank contributes a number; only one rank needs the sum.",),
         'answer = "reduce"  # all contribute, one rank gets the sum',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ def _too_much_on_a_link(found: Measured, nbytes: int) -> str:
     return f"the link of {name} carried {in_arrays(most, nbytes)}, {rest}. 1.5 arrays are enough."
 
 
-def _steps(steps: int, nbytes: float, latency: float, bandwidth: float) -> float:
+def _steps(steps: float, nbytes: float, latency: float, bandwidth: float) -> float:
     return steps * (latency + nbytes / bandwidth)
 
 
@@ -50,7 +51,15 @@ TASKS = {
     "10.naive_bytes": Task(
         "16 replicas, 1 GB of gradients each, added up on rank 0 and sent back. How many GB does "
         "rank 0 receive and send together?",
-        number(30, "GB", slips={15: "It receives and sends.", 32: "It sends itself nothing."}),
+        number(
+            *(30, "GB"),
+            slips={
+                15: "Rank 0 receives arrays and sends as many.",
+                32: "Rank 0 sends nothing to itself.",
+                31: "As many arrays go out as come in.",
+                1.875: "That is a ring. Here all arrays go through rank 0.",
+            },
+        ),
         ("How many arrays come in?", "As many go out."),
         """
 received = 15 * 1
@@ -61,7 +70,14 @@ answer = received + sent
     ),
     "10.owner": Task(
         "A ring of 6 ranks, after its first five steps: which chunk is finished on rank 4?",
-        number(5, slips={4: "With that chunk it began.", 3: "That is on rank 2."}),
+        number(
+            5,
+            slips={
+                4: "Rank 4 began with that chunk.",
+                3: "That chunk is finished on rank 2.",
+                0: "That chunk is finished on rank 5.",
+            },
+        ),
         (
             "On 4 ranks rank 0 ended with chunk 1, and rank 1 with chunk 2.",
             "Rank r ends with the chunk that it received last from the left.",
@@ -107,7 +123,12 @@ def my_ring(comm, buffer):
         number(
             *(1.98, "GB"),
             within=0.001,
-            slips={0.99: "A ring has two halves.", 2: "n - 1 chunks, not n.", 198: "In chunks."},
+            slips={
+                0.99: "A ring has two halves.",
+                2: "In each half a rank sends n - 1 chunks, not n.",
+                198: "That is the number of chunks; each has an n-th of the bytes.",
+                1: "A ring has two halves, and in each a rank sends n - 1 chunks.",
+            },
         ),
         ("A rank sends 2 (n - 1) messages.", "Each message is an n-th of the array."),
         """
@@ -118,14 +139,31 @@ answer = messages * chunk
     ),
     "10.ring_steps": Task(
         "How many steps has a ring all-reduce on 100 ranks?",
-        number(198, "steps", slips={99: "A ring has two halves.", 200: "A half has n - 1."}),
+        number(
+            *(198, "steps"),
+            slips={
+                99: "A ring has two halves.",
+                200: "A half has n - 1 steps.",
+                7: "That is a tree, in one direction.",
+                14: "That is a tree.",
+            },
+        ),
         ("Each half sends a chunk round the ring, to n - 1 other ranks.",),
         "answer = 2 * (100 - 1)",
         "Bytes hardly grow with the ranks; steps do. Each step costs a latency.",
     ),
     "10.bus_bandwidth": Task(
         "Eight A100 all-reduced 17.18 GB (16 GiB) in 128.0 ms. How many GB/s of bus bandwidth?",
-        number(234.9, "GB/s", within=0.01, slips={134.2: "It is the algorithm bandwidth."}),
+        number(
+            *(234.9, "GB/s"),
+            within=0.01,
+            slips={
+                134.2: "That is bytes over seconds, the algorithm bandwidth.",
+                117.4: "An all-reduce has two halves: the factor is 2 (n - 1) / n.",
+                268.4: "The factor is 2 (n - 1) / n, not 2.",
+                218.8: "16 GiB are 17.18 GB.",
+            },
+        ),
         (
             "Bytes over seconds is the algorithm bandwidth.",
             "Each rank sends 2 (n - 1) / n times the bytes of its array.",
@@ -142,7 +180,7 @@ answer = algorithm_bandwidth * 2 * (8 - 1) / 8
         "nbytes in the model of this lecture. Additions take no time.",
         same_as(
             lambda n, s, a, b: _steps(2 * (n - 1), s / n, a, b),
-            (8, 100e6, 5e-6, 10e9),
+            (6, 120e6, 5e-6, 10e9),
             (2, 1e3, 1e-6, 1e9),
             (100, 0, 1e-6, 1e9),
             (1, 1e6, 1e-6, 1e9),
@@ -151,6 +189,18 @@ answer = algorithm_bandwidth * 2 * (8 - 1) / 8
                 "A ring has two halves.": lambda n, s, a, b: _steps(n - 1, s / n, a, b),
                 "A half has n - 1 steps.": lambda n, s, a, b: _steps(2 * n, s / n, a, b),
                 "The bytes take time, too.": lambda n, s, a, b: _steps(2 * (n - 1), 0, a, b),
+                "The time is in seconds.": lambda n, s, a, b: (
+                    1e3 * _steps(2 * (n - 1), s / n, a, b)
+                ),
+                "The bandwidth is in bytes, not bits, per second.": lambda n, s, a, b: _steps(
+                    2 * (n - 1), 8 * s / n, a, b
+                ),
+                "A half has n - 1 latencies.": lambda n, s, a, b: (
+                    2 * a + _steps(2 * (n - 1), s / n, a, b)
+                ),
+                "That is the number of steps of a tree.": lambda n, s, a, b: _steps(
+                    2 * math.log2(n), s / n, a, b
+                ),
                 "The latency takes time, too.": lambda n, s, a, b: _steps(2 * (n - 1), s / n, 0, b),
                 "Each step has a latency.": lambda n, s, a, b: a + _steps(2 * (n - 1), s / n, 0, b),
                 "A rank sends less than two arrays.": lambda n, s, a, b: (

@@ -42,8 +42,10 @@ def _too_much_on_an_uplink(found: Measured, nbytes: int) -> str:
         return ""
     why = "Sum inside each rack first: then only one array, the sum of the rack, has to leave it"
     if most > HEADERS * 1.5 * nbytes:
-        why = "Both ranks of a rack send whole arrays over it. Let each send its half of the rack's"
-        why += " sum"
+        why = (
+            "Two whole arrays or more leave a rack: sum inside it first, and let each of its ranks "
+        )
+        why += "send only its half of that sum"
     return f"the uplink of {name} carried {in_arrays(most, nbytes)}. {why}."
 
 
@@ -80,7 +82,12 @@ TASKS = {
         number(
             *(4, "times"),
             within=0.05,
-            slips={1.1875: "That is the mean of the links.", 1: "Every chunk crosses it."},
+            slips={
+                1.1875: "That is the mean of the links.",
+                1: "Every chunk crosses the slow link.",
+                0.25: "It takes longer, not shorter.",
+                16: "The number of ranks does not matter: every chunk crosses the slow link.",
+            },
         ),
         ("Each chunk has to cross that link.", "Is there another way round it?"),
         """
@@ -94,7 +101,16 @@ answer = slow / fast
     ),
     "11.crossover": Task(
         "256 ranks, α = 2 µs, B = 50 GB/s. From how many MB on does a ring beat a binomial tree?",
-        number(3.527, "MB", within=0.02),
+        number(
+            *(3.527, "MB"),
+            within=0.02,
+            slips={
+                8.356: "A tree goes up and down: it has 2 log2(n) steps.",
+                1.593: "A ring has two halves, of n - 1 steps each.",
+                3.641: "The steps of the tree have a latency, too.",
+                3.0875: "The bytes of the ring take time, too.",
+            },
+        ),
         (
             "A ring needs 2 (n - 1) steps of S / n bytes, a tree up and down 2 log2(n) steps of S "
             "bytes.",
@@ -156,7 +172,12 @@ def my_all_reduce(comm, buffer):
         "A network has 161 gradient tensors. Each all-reduce costs 50 µs before its first byte "
         "moves. How many ms does it save to send them in 4 buckets?",
         number(
-            7.85, "ms", within=0.01, slips={8.05: "Four are left.", 0.2: "That is what is left."}
+            *(7.85, "ms"),
+            within=0.01,
+            slips={
+                8.05: "Four all-reduces are left, and each costs 50 µs.",
+                0.2: "That is what the four buckets still cost.",
+            },
         ),
         ("The bytes are the same. How many all-reduces are saved?", "50 µs are 0.050 ms."),
         """
@@ -169,7 +190,17 @@ answer = saved * 0.050
         "A backward pass of 100 ms fills ten equal buckets, one after the other at an even pace. "
         "The all-reduce of a bucket takes 8 ms and overlaps with the backward pass. How many ms "
         "after the backward pass is the last one done?",
-        number(8, "ms", slips={80: "They overlap.", 0: "The last is full at 100 ms."}),
+        number(
+            *(8, "ms"),
+            slips={
+                80: "All but the last overlap with the backward pass.",
+                0: "The last bucket is full at 100 ms.",
+                72: "That is what overlaps.",
+                10: "That is the time between two buckets.",
+                18: "The link is idle when the last bucket is full.",
+                108: "Count from the end of the backward pass.",
+            },
+        ),
         ("A bucket is full every 10 ms. Is the link ever behind?", "When is the last one full?"),
         """
 link_is_free = 0
