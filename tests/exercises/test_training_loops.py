@@ -421,7 +421,7 @@ def saved_before_the_update(make_model, dataset, batch, folder, after_step):
 
 
 def resume(*, optimizer_too=True, position=True, weights=True, late=False, first=1, every=1,
-           anew=False):  # fmt: skip
+           anew=False, images=False):  # fmt: skip
     def train(make_model, dataset, batch, folder, after_step):
         model, optimizer = make_model(), keras.optimizers.Adam(0.01)
         optimizer.build(model.trainable_variables)
@@ -436,8 +436,9 @@ def resume(*, optimizer_too=True, position=True, weights=True, late=False, first
         manager = tf.train.CheckpointManager(tf.train.Checkpoint(**kept), folder, max_to_keep=1)
         manager.restore_or_initialize()
         begin = int(done)
-        for images, labels in dataset.batch(batch).skip(begin if position else 0):
-            found = gradients_of(model, images, labels, batch)
+        left = dataset.skip(begin).batch(batch) if images else dataset.batch(batch).skip(begin)
+        for pair in left if position else dataset.batch(batch):
+            found = gradients_of(model, *pair, batch)
             optimizer.apply(found, model.trainable_variables)
             done.assign_add(1)
             if late:
@@ -550,6 +551,7 @@ WRONG = [
     (CLIP, clip(divide=lambda batch: batch // 2), "before they are clipped"),
     (RESUME, resume(optimizer_too=False), "state of the optimizer was not"),
     (RESUME, resume(weights=False), "weights were not restored"),
+    (RESUME, resume(images=True), "2 images, not batches"),
     (RESUME, resume(position=False), "first image of the dataset"),
     (RESUME, resume(late=True), "before after_step"),
     (RESUME, resumed_from_memory(), "folder is empty"),

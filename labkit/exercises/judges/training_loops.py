@@ -154,8 +154,13 @@ def _check_steps(seen: Seen, begin: int, end: int, says: str) -> None:
         )
     if begin and order[0] == (begin - 1) * BATCH:
         raise Wrong(
-            f"{says}It used the batch of step {begin} again: save after the update of the step, "
+            f"{says}It used the batch of step {begin} again: save after the update of each step, "
             "and before after_step."
+        )
+    if begin and order[0] == begin:
+        raise Wrong(
+            f"{says}It left out {begin} images, not batches: dataset.batch(batch).skip(done), in "
+            "this order."
         )
     if sorted(order) == expected:
         raise Wrong(f"{says}It used the images in another order: do not shuffle the dataset.")
