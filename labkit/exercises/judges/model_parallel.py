@@ -392,7 +392,7 @@ EXAMPLES, WIDTH, HIDDEN = 512, 64, 128
 MORE_BYTES = 1.15  # than with the right groups: counters include headers and acknowledgements
 
 
-def on_which_link(my_groups: Callable[..., Any]) -> None:
+def on_which_link(my_groups: Callable[..., Any]) -> Any:
     """(rank, hosts) → the colors of a rank's tensor and data group, judged by the hosts' bytes."""
     from labkit.exercises.judges.over_links import over_links
 
@@ -405,8 +405,10 @@ def on_which_link(my_groups: Callable[..., Any]) -> None:
     given = [[(one[at], colors) for one, colors in zip(order, cases, strict=True)]
              for at in range(8)]  # fmt: skip
     runs = over_links(programs, given, rounds=1, hosts=2, link="1 Gbit/s")
-    enough, *sent = [sum(run.traffic.bytes("host 0")) for run in runs.values()]
-    for hosts, colors, count in zip(HOSTS, found, sent, strict=True):
+    least, *traffics = [run.traffic for run in runs.values()]
+    enough = sum(least.bytes("host 0"))
+    for hosts, colors, traffic in zip(HOSTS, found, traffics, strict=True):
+        count = sum(traffic.bytes("host 0"))
         groups = [_group(colors, rank, 0) for rank in range(8)]
         crossing = [group for group in groups if len({hosts[rank] for rank in group}) > 1]
         if crossing and count > MORE_BYTES * enough:
@@ -414,8 +416,10 @@ def on_which_link(my_groups: Callable[..., Any]) -> None:
                 f"With hosts={hosts}, the tensor group {listed(crossing[0])} crosses the link: the "
                 f"kernel counted {bytes_text(count)} between the hosts in one step, and "
                 f"{bytes_text(enough)} with the right groups. A tensor group sums activations, "
-                "twice for each layer and micro-batch; a data group sums gradients, once a step."
+                "twice for each layer and micro-batch; a data group sums gradients, once a step.",
+                traffic.figure(),
             )
+    return traffics[0].figure()
 
 
 def _checked_groups(my_groups: Callable[..., Any], hosts: list[int]) -> list[list[int]]:
