@@ -65,22 +65,40 @@ def _mean_of_means(weights, steps, gradient, all_reduce, global_batch):
     return weights
 
 
+def _always_the_first_weights(weights, steps, gradient, all_reduce, global_batch):
+    first = weights
+    for micro_batches in steps:
+        total = sum(gradient(first, *part) for part in micro_batches)
+        weights = weights - 0.1 * all_reduce(total) / global_batch
+    return weights
+
+
+def _doubled(weights, steps, gradient, all_reduce, global_batch):
+    for micro_batches in steps:
+        total = sum(gradient(weights, *part) for part in micro_batches)
+        weights = all_reduce(weights - 0.1 * total / global_batch)
+    return weights
+
+
 @needs_links
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
         (_often, ["kernel counted", "call all_reduce once"]),
         (_often_in_half_precision, ["call all_reduce once"]),
-        (_each_part, ["updates the weights after each micro-batch"]),
+        (_each_part, ["between two micro-batches"]),
         (_all_at_once, ["gradient with 30 images at once"]),
         (_averaged_at_the_end, ["all_reduce 1 times", "own images"]),
-        (_never_cleared, ["step before"]),
+        (_never_cleared, ["step 2", "new sum"]),
         (_mean_of_means, ["worker 1 has fewer images"]),
         (changed(TASK, "in micro_batches", "in micro_batches[1:]"), ["72 of its 90 images"]),
         (changed(TASK, "total + gradient", "gradient"), ["Only the last micro-batch"]),
-        (changed(TASK, " / global_batch", ""), ["not divided"]),
-        (changed(TASK, " / global_batch", " / global_batch / 2"), ["half as large"]),
-        (changed(TASK, "0.1 *", "-0.1 *"), ["subtract"]),
+        (changed(TASK, " / global_batch", ""), ["57 times", "by global_batch"]),
+        (changed(TASK, " / global_batch", " / global_batch / 2"), ["0.5 times", "sum over both"]),
+        (changed(TASK, "0.1 *", "-0.1 *"), ["Subtract"]),
+        (changed(TASK, "0.1 * ", ""), ["10 times", "rate is 0.1"]),
+        (_always_the_first_weights, ["Step 2", "weights of step 1"]),
+        (_doubled, ["summed the weights"]),
         (changed(TASK, "all_reduce(total)", "total"), ["all_reduce 0 times"]),
         (changed(TASK, "return weights", "return None"), ["return the weights"]),
     ],

@@ -6,6 +6,7 @@ program, and the link must carry a gradient once a step, not once for each micro
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,9 @@ def accumulated(my_steps: Any) -> None:
     data = [_batches(worker) for worker in range(WORKERS)]
     programs = {"yours": partial(_train, my_steps), "often": partial(_train, _often)}
     runs = over_links(programs, data, rounds=1, link="200 Mbit/s")
-    found = runs["yours"].results
-    for worker, (_, images, reduces) in enumerate(found):
-        _check_images(worker, images, reduces)
-    for worker, (weights, _, _) in enumerate(found):
-        _check_weights(worker, weights, data)
+    for worker, (result, calls, reduces) in enumerate(runs["yours"].results):
+        _check_calls(worker, calls, reduces)
+        _check_updates(worker, result, [weights for _, weights in calls])
     sent, often = (run.traffic.bytes("host 0")[0] for run in runs.values())
     if sent > AT_MOST * often:
         raise Wrong(
@@ -55,12 +54,13 @@ def _batches(worker: int) -> Parts:
         steps.append([(images[at : at + SIZE], labels[at : at + SIZE])
                       for at in range(0, PARTS * SIZE, SIZE)])  # fmt: skip
         if worker == 1:
-            steps[-1][-1] = tuple(part[:-3] for part in steps[-1][-1])
+            images, labels = steps[-1][-1]
+            steps[-1][-1] = images[:-3], labels[:-3]
     return steps
 
 
 def _weights() -> Any:
-    return np.zeros((PIXELS, CLASSES), np.float32)
+    return np.random.default_rng(9).normal(0, 0.01, (PIXELS, CLASSES)).astype(np.float32)
 
 
 def _gradient(weights: Any, images: Any, labels: Any) -> Any:
@@ -72,13 +72,22 @@ def _gradient(weights: Any, images: Any, labels: Any) -> Any:
     return images.T @ shares
 
 
-def _train(my_steps: Callable[..., Any], comm: Any, steps: Parts) -> tuple[Any, Any, int]:
-    """On a worker: what it returns, the images of each call of gradient, calls of all_reduce."""
-    seen: list[list[bytes]] = []
+Call = tuple[list[int], Any]  # the numbers of the images, and the weights
+
+
+def _train(my_steps: Callable[..., Any], comm: Any, steps: Parts) -> tuple[Any, list[Call], int]:
+    """On a worker: what it returns, its calls of gradient, and the number of those of all_reduce.
+
+    Equal weights of two calls in a row are one array.
+    """
+    known = {x.tobytes(): n for n, x in enumerate(x for s in steps for part in s for x in part[0])}
+    calls: list[Call] = []
     reduces = 0
 
     def gradient(weights: Any, images: Any, labels: Any) -> Any:
-        seen.append([image.tobytes() for image in images])
+        used = calls[-1][1] if calls and np.array_equal(calls[-1][1], weights) else weights.copy()
+        rows = np.asarray(images, np.float32)
+        calls.append(([known.get(image.tobytes(), -1) for image in rows], used))
         return _gradient(weights, images, labels)
 
     def all_reduce(array: Any) -> Any:
@@ -88,9 +97,7 @@ def _train(my_steps: Callable[..., Any], comm: Any, steps: Parts) -> tuple[Any, 
         ring_all_reduce(comm, total)
         return total
 
-    weights = my_steps(_weights(), steps, gradient, all_reduce, GLOBAL_BATCH)
-    known = {x.tobytes(): n for n, x in enumerate(x for s in steps for part in s for x in part[0])}
-    return weights, [[known.get(image, -1) for image in call] for call in seen], reduces
+    return my_steps(_weights(), steps, gradient, all_reduce, GLOBAL_BATCH), calls, reduces
 
 
 def _often(weights: Any, steps: Parts, gradient: Any, all_reduce: Any, global_batch: int) -> Any:
@@ -101,108 +108,95 @@ def _often(weights: Any, steps: Parts, gradient: Any, all_reduce: Any, global_ba
     return weights
 
 
-def _check_images(worker: int, calls: list[list[int]], reduces: int) -> None:
-    images = STEPS * (PARTS * SIZE - (3 if worker == 1 else 0))
-    most = max(map(len, calls), default=0)
+def _check_calls(worker: int, calls: list[Call], reduces: int) -> None:
+    each = PARTS * SIZE - (3 if worker == 1 else 0)  # images of a step
+    most = max((len(images) for images, _ in calls), default=0)
     if most > SIZE:
         raise Wrong(
             f"It called gradient with {most} images at once. The memory of a worker has room for "
             f"one micro-batch, {SIZE} images: call gradient for each, and add up what it returns."
         )
-    trained = [image for call in calls for image in call]
-    if len({*trained} - {-1}) < images:
+    trained = [image for images, _ in calls for image in images]
+    if len({*trained} - {-1}) < STEPS * each:
         raise Wrong(
-            f"Worker {worker} computed the gradients of {len({*trained} - {-1})} of its {images} "
-            "images. All micro-batches of all steps belong to the training."
+            f"Worker {worker} computed the gradients of {len({*trained} - {-1})} of its "
+            f"{STEPS * each} images. All micro-batches of all steps belong to the training."
         )
-    if len(trained) > images:
+    if len(trained) > STEPS * each:
         raise Wrong(f"Worker {worker} computed the gradients of some images more than once.")
     if reduces < STEPS:
         raise Wrong(
             f"In {STEPS} steps worker {worker} called all_reduce {reduces} times. Each step needs "
             "the gradients of both workers: without them a worker trains on its own images alone."
         )
+    order = [image // each for image in trained]
+    if order != sorted(order):
+        raise Wrong("Take the steps in the order of the list.")
+    for (images, weights), (others, later) in pairwise(calls):
+        if images[0] // each == others[0] // each and weights is not later:
+            raise Wrong(
+                "It changes the weights between two micro-batches of a step, so later gradients "
+                "are those of other weights. Update once, at the end of a step."
+            )
 
 
-def _check_weights(worker: int, found: Any, data: list[Parts]) -> None:
+def _check_updates(worker: int, result: Any, used: list[Any]) -> None:
+    """The change of the weights in each step, by the weights with which gradient was called."""
     try:
-        weights = np.asarray(found, np.float32).reshape(PIXELS, CLASSES)
+        final = np.asarray(result, np.float32).reshape(PIXELS, CLASSES)
     except (TypeError, ValueError):
-        raise Wrong(f"It returned {type(found).__name__}: return the weights.") from None
-    right = _by(_total, data)
-    if _far(weights, right) <= CLOSE:
-        return
-    if not weights.any():
-        raise Wrong("It returned the weights as they were at the beginning.")
-    for why, program in SLIPS.items():
-        if _far(weights, program(data)) <= CLOSE:
-            raise Wrong(f"Worker {worker} does not end with the serial program's weights. {why}")
-    raise Wrong(
-        f"Worker {worker} does not end with the weights of the serial program, which updates once "
-        f"a step: weights - {RATE} × (sum of all gradients of the step) / global_batch."
-    )
+        raise Wrong(f"It returned {type(result).__name__}: return the weights.") from None
+    per_step = len(used) // STEPS
+    steps = zip(*(_batches(worker) for worker in range(WORKERS)), strict=True)
+    for n, (parts, (before, after)) in enumerate(
+        zip(steps, pairwise([*used[::per_step], final]), strict=True)
+    ):
+        change = after - before
+        sums = [[_gradient(before, *part) for part in own] for own in parts]
+        right = -RATE * sum(map(sum, sums)) / GLOBAL_BATCH
+        if np.linalg.norm(change - right) <= CLOSE * np.linalg.norm(right):
+            continue
+        if n == 0:
+            sizes = [[len(labels) for _, labels in own] for own in parts]
+            _name(change, right, before, sums, sizes)
+        first = ", and that of step 1 is right" * (n > 0)
+        raise Wrong(
+            f"On worker {worker} the update of step {n + 1} is wrong{first}. "
+            f"It must be -{RATE} × (sum of all gradients of the step) / global_batch: begin each "
+            "step with a new sum, and return the weights after the last update."
+        )
 
 
-def _far(weights: Any, right: Any) -> float:
-    return float(np.linalg.norm(weights - right) / np.linalg.norm(right))
+def _name(change: Any, right: Any, before: Any, sums: Any, sizes: Any) -> None:
+    """The mistake that leads to this change, if it is a usual one."""
+    if not change.any():
+        raise Wrong("Step 2 computes its gradients with the weights of step 1: update them first.")
+    own = [sum(g) / sum(n) for g, n in zip(sums, sizes, strict=True)]
+    each = [g / n for gs, ns in zip(sums, sizes, strict=True) for g, n in zip(gs, ns, strict=True)]
+    mean = "Divide the sum of all gradients by global_batch: then each image has the same weight."
+    directions = {
+        "": right,
+        f"It averages the two workers' means, and worker 1 has fewer images. {mean}": sum(own),
+        f"It averages the means of micro-batches, and the last one is smaller. {mean}": sum(each),
+        "Only the last micro-batch of each worker is in the sum.": sums[0][-1] + sums[1][-1],
+        **{f"Only the gradients of worker {w} are in the sum.": sum(sums[w]) for w in (0, 1)},
+    }
+    if np.allclose(change - before, right, atol=1e-4):
+        raise Wrong("all_reduce has summed the weights of both workers: they are doubled.")
+    for why, direction in directions.items():
+        factor = float((change * direction).sum() / (direction**2).sum())
+        if np.linalg.norm(change - factor * direction) <= CLOSE * np.linalg.norm(change):
+            hints = [text for times, text in FACTORS.items() if abs(factor / times - 1) < 0.01]
+            text = f"The first update is {factor:.3g} times as large as it must be. "
+            raise Wrong(why or text + " ".join(hints))
 
 
-def _by(rule: Callable[..., Any], data: list[Parts], *, kept: bool = False) -> Any:
-    """One process with all images; rule(sums, sizes), by worker and micro-batch, is the update.
-
-    kept: what was summed is not cleared for the next step.
-    """
-    weights, before = _weights(), _weights()
-    for step in zip(*data, strict=True):
-        sums = [[_gradient(weights, *part) for part in parts] for parts in step]
-        sizes = [[len(labels) for _, labels in parts] for parts in step]
-        before = rule(sums, sizes) + (before if kept else 0)
-        weights = weights - RATE * before
-    return weights
-
-
-def _total(sums: Any, _: Any) -> Any:
-    return sum(map(sum, sums)) / GLOBAL_BATCH
-
-
-def _each_part(data: list[Parts], factor: float = 1.0) -> Any:
-    """Updates after each micro-batch."""
-    weights = _weights()
-    for step in zip(*data, strict=True):
-        for parts in zip(*step, strict=True):
-            total = sum(_gradient(weights, *part) for part in parts)
-            weights = weights - RATE * factor * total / GLOBAL_BATCH
-    return weights
-
-
-def _scaled(factor: float) -> Callable[[list[Parts]], Any]:
-    return partial(_by, lambda *step: factor * _total(*step))
-
-
-SLIPS: dict[str, Callable[[list[Parts]], Any]] = {
-    "The sum is not divided by global_batch.": _scaled(GLOBAL_BATCH),
-    "Its updates are half as large: all_reduce gives the sum over both workers, and global_batch "
-    "counts the images of both. Divide by global_batch alone.": _scaled(1 / WORKERS),
-    "Its updates are twice as large: divide by global_batch, the images of both workers.":
-        _scaled(WORKERS),
-    "Its updates are divided by the number of micro-batches, too. gradient gives a sum, not a "
-    "mean: divide by global_batch alone.": _scaled(1 / PARTS),
-    "It goes up the gradient: subtract it.": _scaled(-1),
-    "It averages the two workers' means, and worker 1 has fewer images. Divide the sum of all "
-    "gradients by global_batch: then each image has the same weight.":
-        partial(_by, lambda sums, sizes: sum(
-            sum(g) / sum(n) for g, n in zip(sums, sizes, strict=True)) / WORKERS),
-    "It averages the means of micro-batches, and the last one of worker 1 is smaller. Divide the "
-    "sum of all gradients by global_batch: then each image has the same weight.":
-        partial(_by, lambda sums, sizes: sum(
-            g / n for gs, ns in zip(sums, sizes, strict=True) for g, n in zip(gs, ns, strict=True)
-        ) / WORKERS / PARTS),
-    "Only the last micro-batch of each worker is in the sum.":
-        partial(_by, lambda sums, _: sum(parts[-1] for parts in sums) / GLOBAL_BATCH),
-    "The sum of a step still holds the gradients of the step before. Begin each step with a new "
-    "sum.": partial(_by, _total, kept=True),
-    "It updates the weights after each micro-batch, so later gradients are those of other weights. "
-    "Update once a step.": _each_part,
-    "It updates the weights after each micro-batch, and as if each were a whole batch.":
-        partial(_each_part, factor=PARTS),
-}  # fmt: skip
+FACTORS = {
+    GLOBAL_BATCH: "Divide the sum by global_batch.",
+    1 / WORKERS: "all_reduce gives the sum over both workers, and global_batch counts the images "
+    "of both: divide by global_batch alone.",
+    WORKERS: "global_batch counts the images of both workers: divide by it.",
+    1 / PARTS: "gradient gives a sum, not a mean: divide by global_batch alone.",
+    1 / RATE: f"The learning rate is {RATE}.",
+    -1: "Subtract the gradient.",
+}
