@@ -39,14 +39,20 @@ class Message:
 
     def reply(self, weights: Any, version: int) -> None:
         """Send the weights, and how many updates they have seen, to the worker that asked."""
+        if self.kind == "push":
+            raise Wrong("Only a pull is answered: after a push, a worker pulls when it is ready.")
         self.answer = (np.array(weights, dtype=float), version)
 
 
 class Simulated:
-    """Workers that compute at the same time, by a simulated clock, each on data of its own."""
+    """Workers that compute at the same time, by a simulated clock, each on data of its own.
+
+    Of two pushes the first worker pulls late: after the second one.
+    """
 
     def __init__(self, times: list[list[float]]) -> None:
         self.now, self.times = 0.0, [cycle(one) for one in times]
+        self.most_held = min(1, len(times) - 1)
         self.queue: list[tuple[float, int, Any]] = []
 
     def begin(self, worker: int, weights: Any) -> None:
@@ -86,15 +92,17 @@ def serve(
 
     def inbox() -> Iterator[Message]:
         nonlocal weights
-        for worker in range(workers):
-            if not fault:
-                yield from pull(worker)
-        while not fault and len(staleness) < pushes:
+        due = [*range(workers)]
+        while True:
+            while not fault and len(due) > min(team.most_held, len(staleness) % 2):
+                yield from pull(due.pop(0))
+            if fault or len(staleness) == pushes:
+                return
             worker, gradient = team.next_done()
             staleness.append(len(staleness) - read[worker])
             weights = weights - rate * gradient
             yield Message(worker, "push", gradient, read[worker])
-            yield from pull(worker)
+            due.append(worker)
 
     result = server(inbox(), start.copy(), rate)
     if len(staleness) < pushes:
@@ -105,11 +113,11 @@ def serve(
 
 
 def _wrong_result(result: Any, weights: Any, staleness: list[int]) -> str:
-    if not (isinstance(result, tuple) and len(result) == 2):
+    if not (isinstance(result, tuple | list) and len(result) == 2):
         return f"it returned {result!r}. Let it return weights, staleness."
     if not _equal(result[0], weights):
         return f"it returned other weights than {_row(weights)}, the last."
-    given = numbers_in(result[1], "weights and a list of whole numbers")
+    given = [*map(int, numbers_in(result[1], "weights and a list of whole numbers"))]
     return f"the staleness is {staleness}; yours is {given}." if given != staleness else ""
 
 
@@ -121,6 +129,8 @@ def examine_server(server: Callable[..., Any]) -> None:
 
 class Connected:
     """The same with workers at the other end of connections."""
+
+    most_held = 0
 
     def __init__(self, connections: dict[int, Any]) -> None:
         self.connections = connections

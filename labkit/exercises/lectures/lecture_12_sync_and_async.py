@@ -8,7 +8,15 @@ TASKS = {
     "12.sync_step": Task(
         "Four workers need 30, 32, 31 and 90 ms for their gradients. Adding the gradients up takes "
         "5 ms more. How many ms does one synchronous step take?",
-        number(95, "ms"),
+        number(
+            95,
+            "ms",
+            slips={
+                90: "Adding the gradients up takes 5 ms more.",
+                188: "The workers compute at the same time: their times are not added up.",
+                50.75: "A step takes as long as its slowest worker, not as the mean.",
+            },
+        ),
         ("Which worker has to be ready before the sum can be finished?",),
         "answer = max(30, 32, 31, 90) + 5",
         "Three workers are ready after 32 ms at most, and then wait for the straggler.",
@@ -16,7 +24,16 @@ TASKS = {
     "12.stragglers": Task(
         "A worker is late in 1 % of its steps, at random. In how many % of the synchronous steps "
         "of 100 such workers is at least one late?",
-        number(63.4, "%", within=0.01),
+        number(
+            63.4,
+            "%",
+            within=0.01,
+            slips={
+                100: "On average one worker is late in a step, but some steps have two late ones.",
+                36.6: "In this share of the steps no worker is late.",
+                1: "This is the share of one worker.",
+            },
+        ),
         (
             "In what share of the steps is none late?",
             "All hundred must be in time at once: 0.99 × 0.99 × …",
@@ -31,7 +48,15 @@ answer = 100 * (1 - none_late)
     "12.async_rate": Task(
         "Four asynchronous workers need 30, 30, 30 and 90 ms for a gradient. How many gradients a "
         "second do they push together?",
-        number(111.1, "gradients/s", within=0.01),
+        number(
+            111.1,
+            "gradients/s",
+            within=0.01,
+            slips={
+                44.4: "This is the synchronous rate: four gradients in 90 ms.",
+                88.9: "Add up the rates of the workers; a mean of their times is another number.",
+            },
+        ),
         ("How many gradients a second does each of them push?", "Then add up."),
         "answer = sum(1 / seconds for seconds in (0.030, 0.030, 0.030, 0.090))",
         "111 a second. Synchronous training uses four in 90 ms: 44 a second.",
@@ -66,15 +91,29 @@ def my_server(inbox, weights, rate):
         "has the time of the gradient of each worker; the last backups gradients are not used.",
         same_as(
             lambda seconds, backups: sorted(seconds)[len(seconds) - 1 - backups],
-            ([30, 32, 31, 90], 0),
-            ([30, 32, 31, 90], 1),
+            ([31, 90, 30, 32], 0),
+            ([31, 90, 33, 30, 32], 1),
             ([5, 4, 3, 2, 1], 2),
+            ([4, 4, 2], 1),
             ([7], 0),
             slips={
                 "It is the time of the slowest gradient that is used.": lambda s, b: max(s),
                 "Gradients arrive in the order of their times, not of the workers.": (
                     lambda s, b: s[len(s) - 1 - b]
                 ),
+                "The step waits for the slowest gradient that is used, not for the fastest.": (
+                    lambda s, b: sorted(s)[b]
+                ),
+                "The workers compute at the same time: their times are not added up.": (
+                    lambda s, b: sum(sorted(s)[: len(s) - b])
+                ),
+                "It is the time of one gradient, and no mean.": (
+                    lambda s, b: sum(sorted(s)[: len(s) - b]) / (len(s) - b)
+                ),
+                "Two gradients that arrive at the same time are two.": (
+                    lambda s, b: sorted({0, *s})[-1 - b]
+                ),
+                "One gradient too many is not used.": lambda s, b: sorted([0, *s])[len(s) - 1 - b],
             },
         ),
         ("Without backups it is the time of the slowest.", "Sort the times."),

@@ -15,33 +15,105 @@ LOGS = (
 )  # fmt: skip
 
 
+def _staleness(log: list[tuple[int, str]], *, before: int = 0, first: bool = False) -> list[int]:
+    version, read, staleness = 0, dict[int, int](), list[int]()
+    for worker, kind in log:
+        if kind == "push":
+            version += 1
+            staleness.append(version - 1 + before - read[worker])
+        elif not first or worker not in read:
+            read[worker] = version
+    return staleness
+
+
+def _calls_between(log: list[tuple[int, str]]) -> list[int]:
+    pulled, between = dict[int, int](), list[int]()
+    for at, (worker, kind) in enumerate(log):
+        if kind == "pull":
+            pulled[worker] = at
+        else:
+            between.append(at - pulled[worker] - 1)
+    return between
+
+
+STALENESS_SLIPS: dict[str, Callable[[Any], list[int]]] = {
+    "A gradient does not make itself stale: count the pushes before its own.": (
+        lambda log: _staleness(log, before=1)
+    ),
+    "A gradient is computed from what its worker pulled last, not first.": (
+        lambda log: _staleness(log, first=True)
+    ),
+    "Count pushes only: a pull makes no new version.": _calls_between,
+    "N - 1 is the mean of N workers that never wait; count for each push.": (
+        lambda log: [len({who for who, _ in log}) - 1] * sum(kind == "push" for _, kind in log)
+    ),
+    "One number for each push, in the order of the log.": lambda log: sorted(_staleness(log)),
+}
+
+
 def _examine_staleness(my_staleness: Callable[..., Any]) -> None:
-    for log in LOGS:
-        version, read, staleness = 0, {}, []
-        for worker, kind in log:
-            if kind == "pull":
-                read[worker] = version
-            else:
-                staleness.append(version - read[worker])
-                version += 1
-        found = numbers_in(my_staleness(list(log)), "a list with a whole number for each push")
-        if found != staleness:
+    what = "a list with a whole number for each push"
+    found = [numbers_in(my_staleness(list(log)), what) for log in LOGS]
+    why = (f" {why}" for why, slip in STALENESS_SLIPS.items() if found == [*map(slip, LOGS)])
+    for log, mine in zip(LOGS, found, strict=True):
+        if mine != (right := _staleness(log)):
             story = ", ".join(f"{w} {'pulls' if kind == 'pull' else 'pushes'}" for w, kind in log)
-            raise Wrong(f"The log {story} has staleness {staleness}; yours {found}.")
+            yours = ", ".join(f"{one:g}" for one in mine)
+            raise Wrong(f"The log {story} has staleness {right}; yours [{yours}].{next(why, '')}")
+
+
+# What update k makes of x, wrongly.
+DESCENT_SLIPS: dict[str, Callable[[list[float], int, float, int], float]] = {
+    "Subtract the step: descent goes against the gradient.": (
+        lambda x, k, step, delay: x[k] + step * x[max(0, k - delay)]
+    ),
+    "Before there was an update, x was 1, not 0.": (
+        lambda x, k, step, delay: x[k] - step * (x[k - delay] if k >= delay else 0.0)
+    ),
+    "Only the gradient is old: subtract it from the newest x.": (
+        lambda x, k, step, delay: (1 - step) * x[max(0, k - delay)]
+    ),
+    "The gradient is one update too old: at k = 0 with delay 0 it is x[0].": (
+        lambda x, k, step, delay: x[k] - step * x[max(0, k - delay - 1)]
+    ),
+    "The gradient is not old: use x[k - delay].": lambda x, k, step, delay: (1 - step) * x[k],
+}
 
 
 def _examine_descent(my_descent: Callable[..., Any]) -> None:
     from labkit.updates import delayed
 
-    for step, delay, updates in ((0.5, 0, 6), (0.5, 1, 6), (0.4, 3, 12), (1.5, 2, 4), (0.3, 5, 3)):
-        case = f"At step {step}, delay {delay}, after {updates} updates:"
-        true = delayed(step, delay, updates)
-        found = numbers_in(my_descent(step, delay, updates), "a list of numbers")
-        if len(found) != len(true):
-            raise Wrong(f"{case} it returned {len(found)} numbers of {len(true)}.")
-        for k, (mine, right) in enumerate(zip(found, true, strict=True)):
-            if not math.isclose(mine, right, rel_tol=1e-6, abs_tol=1e-9):
-                raise Wrong(f"{case} x[{k}] is {mine:.4g} and should be {right:.4g}.")
+    cases = ((0.5, 0, 6), (0.5, 1, 6), (0.4, 3, 12), (1.5, 2, 4), (0.3, 5, 3))
+    found = [numbers_in(my_descent(*case), "a list of numbers") for case in cases]
+    for (step, delay, updates), mine in zip(cases, found, strict=True):
+        at = f"At step {step}, delay {delay}, after {updates} updates"
+        if len(mine) != updates + 1:
+            raise Wrong(
+                f"{at} it returned {len(mine)} numbers of {updates + 1}: x before the first "
+                "update, and after each."
+            )
+        for k, (one, right) in enumerate(zip(mine, delayed(step, delay, updates), strict=True)):
+            if not _close([one], [right]):
+                why = (f" {why}" for why, slip in DESCENT_SLIPS.items() if _is(slip, cases, found))
+                told = f"{at}: x[{k}] is {one:.4g} and should be {right:.4g}."
+                raise Wrong(f"{told}{next(why, '')}")
+
+
+def _is(slip: Callable[..., float], cases: Any, found: list[list[float]]) -> bool:
+    """Whether such a mistake gives these numbers in every case."""
+    for (step, delay, updates), mine in zip(cases, found, strict=True):
+        x = [1.0]
+        for k in range(updates):
+            x.append(slip(x, k, step, delay))
+        if not _close(mine, x):
+            return False
+    return True
+
+
+def _close(found: list[float], right: list[float]) -> bool:
+    same = len(found) == len(right)
+    pairs = zip(found, right, strict=False)
+    return same and all(math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9) for a, b in pairs)
 
 
 def _examine_step(my_step: Callable[..., Any]) -> None:
@@ -90,7 +162,14 @@ def my_staleness(log):
     ),
     "13.mean_staleness": Task(
         "16 equal workers train asynchronously. How stale is a gradient, on average?",
-        number(15, "updates"),
+        number(
+            15,
+            "updates",
+            slips={
+                16: "A gradient does not make itself stale.",
+                8: "All 15 others push, not half.",
+            },
+        ),
         ("While a worker computes one gradient, how many does each of the others push?",),
         "answer = 16 - 1  # each of the others pushes one",
         "Each of the other 15 pushes once between its pull and its push.",
@@ -98,7 +177,15 @@ def my_staleness(log):
     "13.slow_staleness": Task(
         "Three workers need 10 ms for a gradient and a fourth needs 50 ms. How stale is a gradient "
         "of the fourth when it arrives?",
-        number(15, "updates"),
+        number(
+            15,
+            "updates",
+            slips={
+                5: "That is what one fast worker pushes; there are three.",
+                3: "This is the mean of all four workers.",
+                16: "A gradient does not make itself stale.",
+            },
+        ),
         ("How many gradients does each fast worker push within 50 ms?", "There are three."),
         """
 each_fast_worker = 50 / 10
@@ -150,7 +237,16 @@ answer = stable
     "13.rate_of_eight": Task(
         "8 equal workers, so a delay of 7. How many times smaller than without delay is the "
         "largest stable learning rate?",
-        number(9.567, "times", within=0.01),
+        number(
+            9.567,
+            "times",
+            within=0.01,
+            slips={
+                0.10453: "You gave the limit as a share; how many times smaller is it?",
+                8: "The rule of thumb is near; the question asks for the formula's value.",
+                10.85: "8 workers have a delay of 7, not 8.",
+            },
+        ),
         ("updates.stability_limit computes the limit for a delay.", "Divide two of its results."),
         """
 from labkit import updates
@@ -180,7 +276,16 @@ def my_step(delay):
     "13.first_at_the_target": Task(
         "Four workers. Synchronous: 200 steps of 95 ms reach the target. Asynchronous: 111 updates "
         "a second, but 1,500 are needed. By how many seconds is the asynchronous run sooner?",
-        number(5.486, "s", within=0.02),
+        number(
+            5.486,
+            "s",
+            within=0.02,
+            slips={
+                -5.486: "The asynchronous run ends first: subtract its time from the other one.",
+                13.51: "This is the time of the asynchronous run.",
+                17.198: "The asynchronous run needs 1,500 updates, not 200.",
+            },
+        ),
         (
             "How long does the synchronous run take? Steps × seconds of a step.",
             "How long does the asynchronous one take? Updates / updates per second.",
@@ -195,7 +300,16 @@ answer = synchronous - asynchronous
     "13.bounded_staleness": Task(
         "A worker of 10 ms a gradient and one of 40 ms; the bound lets no worker be more than 3 "
         "gradients ahead. How many gradients a second does the fast one push in the long run?",
-        number(25, "gradients/s", within=0.02),
+        number(
+            25,
+            "gradients/s",
+            within=0.02,
+            slips={
+                100: "So fast is it only until it is 3 gradients ahead.",
+                125: "This is the rate of both without a bound.",
+                75: "The bound is a lead of 3 gradients, once; it does not grow.",
+            },
+        ),
         (
             "How long can the fast worker stay fast?",
             "Which worker sets the pace once it is 3 gradients ahead?",

@@ -9,7 +9,7 @@ TASKS = {
     "15.lost_update": Task(
         "A counter on the server holds 5. Two workers read it, each adds 1 to what it read, each "
         "writes its result. What does the counter hold?",
-        number(6),
+        number(6, slips={7: "Both have read 5, and both write 6: one update is lost."}),
         ("Both workers have read the same number.", "What does each of them write?"),
         """
 counter = 5
@@ -140,7 +140,17 @@ def my_worker(strategy, make_model, dataset, global_batch, folder):
         "A model of 400 MB, 8 workers, 4 parameter servers that share the weights evenly. Each "
         "worker makes one step: it fetches all weights and sends all gradients. How many MB pass "
         "through each server?",
-        number(1600, "MB"),
+        number(
+            1600,
+            "MB",
+            slips={
+                6400: "All four servers together carry this.",
+                800: "A worker fetches the weights and sends gradients: each way counts.",
+                3200: "A quarter of the weights is on each of four servers.",
+                200: "Eight workers use each server.",
+                400: "Eight workers use each server, and each way counts.",
+            },
+        ),
         (
             "First all bytes: each of 8 workers moves the model twice.",
             "Each server has a quarter of the weights, and so a quarter of the bytes.",
@@ -219,7 +229,12 @@ def my_training(comm, weights, gradient, steps):
     "15.failures": Task(
         "A machine fails once in 1,095 days, on average. Your training runs on 500 of them, and "
         "one failure stops it. How many hours does it run between two failures, on average?",
-        number(52.56, "hours", within=0.01),
+        number(
+            52.56,
+            "hours",
+            within=0.01,
+            slips={26280: "This is for one machine. 500 machines fail 500 times as often."},
+        ),
         ("500 machines fail 500 times as often as one.", "A day has 24 hours."),
         """
 days = 1095 / 500
@@ -230,7 +245,17 @@ answer = days * 24
     "15.lost_work": Task(
         "A step takes 0.2 s, a checkpoint is written after every 100 steps, and a worker is killed "
         "right after step 374. How many seconds of training are done again?",
-        number(14.8, "s", within=0.01),
+        number(
+            14.8,
+            "s",
+            within=0.01,
+            slips={
+                74.8: "The training does not begin anew: it goes on from the last checkpoint.",
+                74: "This is the number of steps.",
+                5.2: "These are the steps to the next checkpoint; count those since the last one.",
+                10: "This is the mean over all failures; this one came after step 374.",
+            },
+        ),
         ("After which step was the last checkpoint written?", "How many steps came after it?"),
         """
 last_checkpoint = 374 // 100 * 100
@@ -241,7 +266,12 @@ answer = (374 - last_checkpoint) * 0.2
     "15.checkpoint_interval": Task(
         "Writing a checkpoint takes 6 s. On average 6 hours pass between two failures. After how "
         "many seconds of training should the next checkpoint be written?",
-        number(509.1, "s", within=0.02),
+        number(
+            509.1,
+            "s",
+            within=0.02,
+            slips={360: "There is a 2 under the root.", 259200: "Take the square root."},
+        ),
         (
             "The square root of 2 × seconds to write × seconds between failures.",
             "6 hours are 21,600 seconds.",
