@@ -116,8 +116,11 @@ class Status:
 class Request:
     """A message under way, from `Isend` or `Irecv`; its buffer is not yours until `Wait`."""
 
-    def __init__(self, end: End | None, run: Transport, rank: int) -> None:
+    def __init__(
+        self, end: End | None, run: Transport, rank: int, parcel: Parcel | None = None
+    ) -> None:
         self._end = end  # None: of PROC_NULL
+        self._parcel = parcel  # that an irecv fills
         self._active = True  # until it is waited for
         self._run = run
         self._rank = rank
@@ -127,7 +130,10 @@ class Request:
         _wait("Wait", [self], [status])
         return True
 
-    wait = Wait  # mpi4py's name of it for objects waits for arrays, too
+    def wait(self, status: Status | None = None) -> Any:
+        """The same; of an `irecv` this returns the object."""
+        _wait("wait", [self], [status])
+        return True if self._parcel is None else self._parcel.opened()
 
     @classmethod
     def Waitall(cls, requests: Sequence[Any], statuses: Sequence[Status] | None = None) -> bool:
@@ -249,6 +255,16 @@ class Communicator:
         """The object that another rank's `send` sends."""
         self._call("recv", (found := Parcel(), source, tag, False), status=status)
         return found.opened()
+
+    def isend(self, obj: Any, dest: int, tag: int = 0) -> Request:
+        """Begin to send an object and return at once."""
+        end = self._call("isend", (Parcel.of(obj), dest, tag, True), late=True)
+        return Request(end, self._run, self._rank)
+
+    def irecv(self, buf: None = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
+        """Begin to receive an object and return at once; `wait` returns it."""
+        end = self._call("irecv", (found := Parcel(), source, tag, False), late=True)
+        return Request(end, self._run, self._rank, found)
 
     def sendrecv(
         self, sendobj: Any, dest: int, sendtag: int = 0, recvbuf: None = None,

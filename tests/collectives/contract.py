@@ -432,6 +432,19 @@ def objects_are_sent_by_small_letters(comm, buffer):
     buffer[3] = sum(lengths)
 
 
+@leaves(r0=[0, 1, 2, 9])
+def objects_are_sent_and_received_while_a_rank_goes_on(comm, buffer):
+    rank = comm.Get_rank()
+    if rank:
+        request = comm.isend({"rank": rank}, dest=0, tag=rank)
+        request.wait()
+        return
+    requests = [comm.irecv(source=source, tag=source) for source in (3, 1, 2)]
+    found = [request.wait() for request in requests]
+    assert found == [{"rank": source} for source in (3, 1, 2)]
+    buffer[3] = 9
+
+
 @leaves(r1=[3, 1, 2, 60])
 def a_collective_takes_no_message_of_the_program(comm, buffer):
     rank, first, total = comm.Get_rank(), np.empty(1), np.empty(4)

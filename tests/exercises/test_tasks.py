@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from labkit import environments, exercises, memory, updates
+from labkit.cluster.network import private_network_refused
 from labkit.collectives import crossover
 from labkit.exercises import Task, attempts, check, tasks
 from labkit.exercises.judges import frameworks
@@ -61,7 +62,8 @@ def test_the_tasks_of_a_notebook_are_in_the_file_of_its_name():
 def test_the_worked_solution_is_accepted_also_where_a_blank_is_left(name):
     outcome = TASKS[name].check(value(with_line(TASKS[name].solution.strip(), "...")))
     needed = os.environ.get("LABKIT_REQUIRE_ENVIRONMENTS") == "1"
-    if outcome.state == "elsewhere" and TASKS[name].environment and not needed:
+    missing = TASKS[name].environment and not needed
+    if outcome.state == "elsewhere" and (missing or private_network_refused()):
         pytest.skip(str(outcome))
     assert outcome, str(outcome)
     assert TASKS[name].why in str(outcome)
