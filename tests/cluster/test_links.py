@@ -239,6 +239,20 @@ def test_a_cluster_without_links_after_one_with_them_has_the_private_loopback():
 
 
 @needs_links
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_another_user_can_enter_no_host():
+    """Who can neither enter the namespace nor trace its processes reaches none of its addresses."""
+    with labkit.cluster(ranks=2, link="100 Mbit/s") as c:
+        run = c.start(lambda _rank: print("at", os.getpid(), flush=True) or time.sleep(20))
+        pid = run.wait_for("at", 0).text.split()[1]
+        command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        for file in ("ns/net", "fd/0"):
+            tried = [*command, "readlink", f"/proc/{pid}/{file}"]
+            assert subprocess.run(tried, capture_output=True, check=False).returncode == 1
+        run.stop()
+
+
+@needs_links
 def test_no_proxy_is_asked_for_a_host(monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with labkit.cluster(ranks=2, link="100 Mbit/s") as c:
