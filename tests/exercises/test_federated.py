@@ -68,6 +68,17 @@ def not_random(labels, clients, rng):
     return [np.append(both[k], both[k + clients]) for k in range(clients)]
 
 
+def always_together(labels, clients, rng):
+    both = blocks(labels, 2 * clients)
+    return [np.append(both[k], both[k + clients]) for k in rng.permutation(clients)]
+
+
+def another_generator(labels, clients, rng):
+    order = np.random.default_rng().permutation(2 * clients).reshape(-1, 2)
+    both = blocks(labels, 2 * clients)
+    return [np.append(both[one], both[two]) for one, two in order]
+
+
 def mask(rank, seeds, size, most=2**32, signs=(1, -1), ranks=5):
     """The masks of the first ranks; those of the others are zero."""
     total = np.zeros(size, np.int64)
@@ -84,6 +95,10 @@ def always_adds(rank, seeds, size):
 
 def small(rank, seeds, size):
     return mask(rank, seeds, size, most=1000)
+
+
+def known_to_all(rank, seeds, size):
+    return mask(rank, [7 + rank + other for other in range(len(seeds))], size)
 
 
 def only_two(rank, seeds, size):
@@ -218,6 +233,9 @@ def test_the_minimum_that_the_task_names_is_that_of_gradient_descent():
         ("label_shards", iid, ["classes", "at most 2"]),
         ("label_shards", one_block, ["one class", "two blocks"]),
         ("label_shards", not_random, ["rng"]),
+        ("label_shards", always_together, ["always together"]),
+        ("label_shards", another_generator, ["one generator", "np.random"]),
+        ("masks", known_to_all, ["do not depend on seeds"]),
         ("masks", always_adds, ["2 ranks do not add up"]),
         ("masks", small, ["[0]", "not random"]),
         ("masks", only_two, ["3 ranks", "[2]"]),

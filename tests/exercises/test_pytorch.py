@@ -99,6 +99,20 @@ def test_the_judge_knows_the_buckets_of_torchs_ddp():
     [
         ("buckets", "reversed(parameters)", "parameters", "ready first"),
         ("buckets", "(first if len(buckets) == 1 else cap)", "cap", "Bucket 0"),
+        ("buckets", "            size = 0\n", "", "begins with 0 bytes"),
+        (
+            "buckets",
+            "bucket for bucket in buckets",
+            "bucket[::-1] for bucket in buckets",
+            "a bucket, too",
+        ),
+        ("sampler", "order[: length // ranks * ranks]", "order[length % ranks :]", "Cut the end"),
+        (
+            "sampler",
+            "math.ceil(length / ranks) * ranks",
+            "(length // ranks + 1) * ranks",
+            "not padded",
+        ),
         ("sampler", "seed + epoch", "seed", "change with the epoch"),
         ("sampler", "order[rank::ranks]", "sorted(order[rank::ranks])", "Keep the order"),
         ("ddp", "cross_entropy(replica(", "cross_entropy(model(", "different weights"),

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from labkit.collectives import Trace
 
 MOST_BYTES = 1000  # for a checksum; the weights of the judge are 8,000 bytes
-CHANGES = ("one value is larger by 1e-12", "two values are exchanged", "a sign is different")
+CHANGES = (
+    "the last bit of one value is different",
+    "two values are exchanged",
+    "a sign is different",
+)
 PLACES = (0, 1, 498, 503, 999)  # of the 1,000 weights
 MIXED = [("a", "float32", 40), ("b", "float32", 40), ("c", "float16", 30), ("d", "float16", 30),
          ("e", "float32", 200), ("f", "float32", 20), ("g", "float32", 80)]  # fmt: skip
@@ -40,6 +44,20 @@ def my_buffers(tensors, threshold):
         used += size
     return buffers
 """
+FIRST_FIT = """
+def my_buffers(tensors, threshold):
+    free = []
+    for name, dtype, size in tensors:
+        for buffer in free:
+            if buffer[1] == dtype and buffer[2] + size <= threshold:
+                buffer[0].append(name)
+                buffer[2] += size
+                break
+        else:
+            free.append([[name], dtype, size])
+    return [buffer[0] for buffer in free]
+"""
+ORDER = "The order stays."
 DROPPED = "Count full batches only, as a whole number."
 
 
@@ -63,8 +81,8 @@ def _compare(answer: Callable[..., Any], ranks: int, change: str = "", place: in
     weights = np.random.default_rng(23).integers(-(2**21), 2**21, 1000) / 2**20
     inputs, verdicts = [weights.copy() for _ in range(ranks)], dict[int, Any]()
     changed = 0 if "sign" in change else ranks - 1
-    if "1e-12" in change:
-        inputs[changed][place] += 1e-12
+    if "last bit" in change:
+        inputs[changed][place] = np.nextafter(inputs[changed][place], 9)
     elif "exchanged" in change:
         inputs[changed][[place, 700]] = weights[[700, place]]
     elif change:
@@ -241,6 +259,7 @@ def my_start(hvd, model, optimizer):
                 ("images // ranks // batch", "round(images / ranks / batch)", DROPPED),
                 ("images // ranks // batch", "images / ranks / batch", DROPPED),
                 ("// ranks", "", "A rank has only its share of the images."),
+                ("// ranks // batch", "// ranks", "These are its images: count its batches."),
                 ("// batch", "// batch * ranks", "These are the steps of all ranks together."),
             ),
         ),
@@ -263,6 +282,14 @@ def my_start(hvd, model, optimizer):
                 ("min(1, step / warm_up)", "0", "It does not grow."),
                 ("step /", "(step + 1) /", "It is one step ahead."),
                 ("step / warm_up", "step // warm_up", "It must grow with each step."),
+                ("step / warm_up", "step / (warm_up - 1)", "It is at its end one step early."),
+                ("step / warm_up)", "step / warm_up) ** 2", "Each step adds the same amount."),
+                ("base * (1", "base / ranks * (1", "base is the rate of one process."),
+                (
+                    "(1 + (ranks - 1) * min(1, step /",
+                    "(ranks * min(1, (step + 1) /",
+                    "At step 0 it must be base.",
+                ),
                 ("(1 + (ranks - 1) *", "ranks ** (", "It grows by a factor, not by an amount."),
                 ("base * (1", "(base", "The amount is one of base."),
             ),
@@ -312,8 +339,22 @@ def my_equal(comm, weights):
                 ("dtype != last or ", "", "A buffer has one dtype."),
                 ("> threshold", ">= threshold", "A buffer may hold exactly threshold bytes."),
                 ("used + size >", "used >", "Add a tensor only if it fits: this is too large."),
-                ("in tensors", "in sorted(tensors, key=lambda one: one[1])", "The order stays."),
-                ("in tensors", "in sorted(tensors, key=lambda one: one[2])", "The order stays."),
+                ("in tensors", "in sorted(tensors, key=lambda one: one[1])", ORDER),
+                ("in tensors", "in sorted(tensors, key=lambda one: one[1], reverse=True)", ORDER),
+                ("in tensors", "in reversed(tensors)", ORDER),
+                (FUSION, FIRST_FIT, f"{ORDER} Only the newest buffer can take more."),
+                (
+                    "in tensors",
+                    "in (one for one in tensors if one[2] <= threshold)",
+                    "A tensor that is larger than threshold has a buffer, too.",
+                ),
+                (
+                    "dtype, 0",
+                    "dtype, used if buffers[1:] else 0",
+                    "A new buffer begins with 0 bytes.",
+                ),
+                ("append(name)", "append((name, size))", "Give the names alone."),
+                ("in tensors", "in sorted(tensors, key=lambda one: one[2])", ORDER),
                 ("return buffers", "return buffers[:-1]", "The last buffer is missing."),
                 ("return buffers", "return [[], *buffers]", "An empty list is no buffer."),
                 ("if not buffers", "if True", "Each tensor has a buffer of its own."),

@@ -60,6 +60,14 @@ _buckets = as_solved(
         ("size >= ", "size > ", "A bucket that holds exactly its limit is closed."),
         ("if bucket]", "]", "An empty list is no bucket."),
         ("if bucket]", "if bucket][:-1]", "The last bucket, which is not full, is missing."),
+        ("            size = 0\n", "", "A new bucket begins with 0 bytes."),
+        ("reversed(parameters)", "sorted(parameters, key=lambda one: -one[1])",
+         "The order is that of the backward pass, not that of the sizes."),
+        ("bucket for bucket in buckets", "bucket for bucket in buckets[::-1]",
+         "Bucket 0 comes first."),
+        ("bucket for bucket in buckets", "bucket[::-1] for bucket in buckets",
+         "In a bucket, too, the last parameter comes first."),
+        ("append(name)", "append((name, nbytes))", "Give the names alone."),
         ("bucket for bucket in buckets", "bucket[::-1] for bucket in buckets[::-1]",
          "The last parameter's gradient is ready first."),
         (ADD, EARLY + ADD, "Close a bucket after it holds its limit, not before it holds more."),
@@ -70,14 +78,23 @@ _sampler = as_solved(
     *(
         (length, ranks, rank, 7, epoch, _permutation, drop_last)
         for (length, ranks), drop_last, epoch in product(
-            ((12, 3), (10, 4), (2, 5), (103, 8)), (False, True), (0, 1)
+            ((23, 4), (12, 3), (10, 4), (2, 5), (103, 8)), (False, True), (0, 1)
         )
         for rank in range(ranks)
     ),
     slips=(
         ("seed + epoch", "seed", "The order must change with the epoch."),
-        ("seed + epoch", "epoch", "The seed is missing."),
+        ("seed + epoch", "epoch", "The seed is seed + epoch."),
         ("seed + epoch", "seed + epoch + rank", "All ranks need the same shuffle."),
+        ("seed + epoch", "seed + epoch + 1", "The seed of epoch 0 is seed."),
+        ("order[: length // ranks * ranks]", "order[length % ranks :]",
+         "Cut the end of the list, not its beginning."),
+        ("return order[rank::ranks]",
+         "order, all_of = list(permutation(length, seed + epoch)), len(order)\n"
+         "    return (order[rank::ranks] * 2)[: all_of // ranks]",
+         "Pad the list from its own beginning, before each rank takes its part."),
+        ("math.ceil(length / ranks) * ranks", "(length // ranks + 1) * ranks",
+         "A length that is a multiple of ranks is not padded."),
         ("[rank::ranks]", "", "Each rank takes its part."),
         ("permutation(length, seed + epoch)", "range(length)", "The list is not shuffled."),
         ("[rank::ranks]", "[rank * len(order) // ranks :][: len(order) // ranks]",
@@ -102,7 +119,17 @@ TASKS = {
         "as many bytes. How many GB does each of 8 ranks send in a step of FSDP2, with the "
         "weights gathered twice?",
         number(
-            36.75, "GB", within=0.001, slips={24.5: "That is DDP.", 42: "Each sends 7/8 of it."}
+            36.75,
+            "GB",
+            within=0.001,
+            slips={
+                24.5: "That is DDP.",
+                42: "Each sends 7/8 of it.",
+                28: "The weights are gathered twice, and each rank sends 7/8.",
+                12.25: "That is one all-gather of three collectives.",
+                5.25: "Each keeps 1/8 and sends 7/8.",
+                294: "That is what all ranks send together.",
+            },
         ),
         (
             "Each of the all-gathers and the reduce-scatter sends (N - 1) / N of the bytes.",

@@ -44,7 +44,8 @@ def _fed_avg(ranks: int, rounds: int) -> Case:
         weights = np.sum(list(parts.values()), axis=0)
     names = {who.replace("client", "rank"): part for who, part in parts.items()}
     name = f"average after {rounds} round{'s' * (rounds > 1)}"
-    advice = "Start from rank 0's weights. In each round, weigh each rank's result by len(y)."
+    advice = "Start from rank 0's weights. In each round train from the last average, and "
+    advice += "weigh each rank's result by len(y)."
     given = [(start, *site, local, rounds) for start, site in zip(starts, sites, strict=True)]
     return Case(given, [[Piece(name, names, advice)]] * ranks)
 
@@ -52,9 +53,9 @@ def _fed_avg(ranks: int, rounds: int) -> Case:
 def _label_shards(mine: Callable[..., Any]) -> None:
     for classes, clients in ((10, 20), (4, 8)):
         labels = np.random.default_rng(25).permutation(np.repeat(np.arange(classes), 40))
-        found, again = (
+        found, again, other = (
             [np.asarray(one) for one in mine(labels.copy(), clients, np.random.default_rng(seed))]
-            for seed in (1, 2)
+            for seed in (1, 1, 2)
         )
         on, each = f"With {len(labels)} labels and {clients} clients", len(labels) // clients
         if len(found) != clients:
@@ -65,10 +66,14 @@ def _label_shards(mine: Callable[..., Any]) -> None:
             if len(rows) != each or len(set(labels[rows])) > 2:
                 has = f"{len(rows)} examples of {len(set(labels[rows]))} classes"
                 raise Wrong(f"{on}, one has {has}. Two blocks have {each}, of at most 2 classes.")
-        if all(map(np.array_equal, found, again)):
+        if not all(map(np.array_equal, found, again)):
+            raise Wrong(f"{on}: one generator gave two splits. Draw with rng, not with np.random.")
+        if all(map(np.array_equal, found, other)):
             raise Wrong(f"{on}: two generators gave the same split. Draw the blocks with rng.")
         if all(len(set(labels[rows])) == 1 for rows in found):
             raise Wrong(f"{on}: all have one class. Give each client two blocks of its own.")
+        if len({tuple(sorted(rows)) for rows in (*found, *other)}) == clients:
+            raise Wrong(f"{on}: two blocks are always together. Draw both of a client's blocks.")
 
 
 def _masks(mine: Callable[..., Any]) -> None:
@@ -77,6 +82,7 @@ def _masks(mine: Callable[..., Any]) -> None:
         seeds = np.triu(rng.integers(1, 2**31, (ranks, ranks)), 1)
         seeds += seeds.T
         masks = [np.asarray(mine(rank, row.tolist(), size)) for rank, row in enumerate(seeds)]
+        without = mine(0, [0] * ranks, size)
         for rank, mask in enumerate(masks):
             if mask.shape != (size,) or mask.dtype != np.uint32:
                 text = f"{mask.dtype} of shape {mask.shape}"
@@ -84,6 +90,9 @@ def _masks(mine: Callable[..., Any]) -> None:
         if np.sum(masks, axis=0, dtype=np.uint32).any():
             text = "Of each pair, one adds their random numbers and the other subtracts them."
             raise Wrong(f"The masks of {ranks} ranks do not add up to 0 modulo 2³². {text}")
+        if masks[0].any() and np.array_equal(masks[0], without):
+            text = "the server can compute them, too. Make them from seeds[other]"
+            raise Wrong(f"The masks do not depend on seeds: {text}.")
         for count in range(1, ranks):
             for some in itertools.combinations(range(ranks), count):
                 total = np.sum([masks[k] for k in some], axis=0, dtype=np.uint32) / WHOLE
@@ -158,7 +167,17 @@ def my_average(results, examples):
         "The CNN of the FedAvg paper has 1,663,370 parameters of 4 bytes. In each of 20 rounds the "
         "server sends the model to 10 clients and receives 10 models. How many MB pass the "
         "server's network card?",
-        number(2661.4, "MB", within=0.01, slips={1330.7: "One direction.", 133: "One round."}),
+        number(
+            2661.4,
+            "MB",
+            within=0.01,
+            slips={
+                1330.7: "One direction.",
+                133: "One round.",
+                266.1: "One client.",
+                5322.8: "Each byte passes the server's card once, and a client's card once.",
+            },
+        ),
         ("One model is 6.65 MB.", "10 clients, 20 rounds, two directions."),
         "answer = 2 * 10 * 20 * 1_663_370 * 4 / 1e6",
         "2.7 GB in all, and 133 MB a round. The images of MNIST are 47 MB: federated learning does "
