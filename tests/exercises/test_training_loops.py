@@ -187,6 +187,22 @@ def only_replica_0_applies(strategy, make_model, dataset, global_batch):
     return model, []
 
 
+def replicas_for_show(strategy, make_model, dataset, global_batch):
+    """Both replicas run forward, and one device trains with the whole batch."""
+    with strategy.scope():
+        model, optimizer = make_model(), keras.optimizers.SGD(0.1)
+    losses = []
+    for images, labels in dataset.batch(global_batch):
+        halves = tf.data.Dataset.from_tensors(images)
+        for part in strategy.experimental_distribute_dataset(halves.unbatch().batch(global_batch)):
+            strategy.run(lambda images: model(images, training=True), args=(part,))
+        with tf.GradientTape() as tape:
+            losses.append(tf.reduce_mean(entropy(labels, model(images, training=False))))
+        found = tape.gradient(losses[-1], model.trainable_variables)
+        optimizer.apply(found, model.trainable_variables)
+    return model, losses
+
+
 def one_replica(strategy, make_model, dataset, global_batch):
     with strategy.scope():
         model = make_model()
@@ -500,6 +516,7 @@ WRONG = [
     (LOOP, loop(momentum=0.9), "SGD with momentum = 0.9"),
     (LOOP, loop(loss=lambda losses, b: -tf.reduce_sum(losses) / b), "up the gradient"),
     (LOOP, loop(summed=True), "reduced over the replicas twice"),
+    (LOOP, replicas_for_show, "not computed from the images that the replicas got"),
     (LOOP, only_replica_0_applies, "every replica must call them"),
     (LOOP, loop(apply=2), "12 updates in 6 steps"),
     (LOOP, loop(variables=slice(2, None)), "Some variables have not changed"),

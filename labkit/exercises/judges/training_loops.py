@@ -48,6 +48,7 @@ def training_loop(my_train: Callable[..., Any]) -> None:
     shares = check_images(made.seen)
     with made.naming():
         serial.check_weights(weight_copies(made.strategy, model), made.doubled())
+    made.check_backward()
     serial.check_losses(losses, shares)
 
 
@@ -94,6 +95,7 @@ def _check_clipped(my_train: Callable[..., Any], limit: float) -> None:
     named = f"{serial.PROGRAM}, its gradient clipped by the global norm {limit:g}"
     with made.naming(but="clip"):
         serial.compare(weights, right, mistakes, named)
+    made.check_backward()
 
 
 @judge

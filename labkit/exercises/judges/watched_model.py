@@ -52,6 +52,7 @@ class Models:
         self.models: list[Any] = []
         self.optimizers: list[Any] = []
         self.seen: list[tuple[int, tuple[int, ...], bool]] = []
+        self._backward: list[int] = []  # passes: a list, because replicas are threads
         self.held = self.most_held = 0  # forward passes in training without their backward pass
         self._applied = self._summed = 0  # calls in replicas, as TensorFlow traces them
         self._not_mirrored: list[Any] = []  # variables that a replica changes
@@ -131,6 +132,14 @@ class Models:
                     ) from None
             raise
 
+    def check_backward(self) -> None:
+        """Every forward pass in training must have a backward pass."""
+        if len(self._backward) < sum(training for *_, training in self.seen):
+            raise Wrong(
+                "The weights are right, but the gradients were not computed from the images that "
+                "the replicas got: compute them in the step that strategy.run calls."
+            )
+
     def check_scope(self) -> None:
         """Every model and every optimizer must have been made inside the scope."""
         if not all(self._in_scope):
@@ -175,6 +184,7 @@ class Models:
 
     def _released(self) -> Any:
         self.held -= 1
+        self._backward.append(self.held)
         return 0
 
 
