@@ -165,6 +165,8 @@ ROWS = (
     Row("built", "environments of PyTorch, Horovod and Flower built", lacks=not_built,
         files=FRAMEWORKS),
     Row("not-built", "no environment of another framework built", copied=True, files=FRAMEWORKS),
+    Row("no-links", "no hosts with links of a rate: ranks share the machine's network",
+        {"LABKIT_NETWORK": "shared"}),
     Row("no-recording", "notebooks/recordings missing: a lecture fails, and a LabError says why",
         copied=True, may_say_so=True, files=("06_", "23_", "24_", "25_"),
         prepare=lambda folder: shutil.rmtree(folder / "copy" / "notebooks" / "recordings")),
