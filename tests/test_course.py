@@ -56,6 +56,16 @@ def test_its_exercises_have_its_number(path):
     assert set(asked) == {path.name[:2]}
 
 
+@each
+def test_a_cell_that_asks_for_a_guess_shows_no_result(path):
+    for cell in CELLS[path]:
+        if cell.cell_type == "code" and "labkit.predict(" in cell.source:
+            shown = [o.get("text") or o["data"]["text/plain"] for o in cell.outputs]
+            lines = "\n".join(shown).splitlines()
+            told = ("Not predicted yet", "Write your guess first")
+            assert [line for line in lines if not any(one in line for one in told)] == []
+
+
 def test_the_readme_lists_every_lecture():
     rows = re.findall(r"^\| (\d\db?) \| \[[^\]]+\]\(notebooks/(.+?)\)", README, re.MULTILINE)
     assert rows == [(number, path.name) for number, path in zip(NUMBERS, PATHS, strict=True)]
