@@ -95,7 +95,7 @@ def all_reduce_over_links(
         random = np.random.default_rng(1)  # whole numbers: every order gives the same sum
         arrays = list(random.integers(0, 2**40, (4, ELEMENTS)).astype(float))
         both = {"yours": answer, "other": getattr(programs, beside)}
-        yours, other = over_links(both, arrays, **cluster).values()
+        yours, other = over_links(both, arrays, rounds=ROUNDS, **cluster).values()
         picture = yours.traffic.figure()
         for rank, result in enumerate(yours.results):
             if not np.array_equal(result, sum(arrays)):
