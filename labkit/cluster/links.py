@@ -205,9 +205,9 @@ def bits(rate: str) -> float:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?) *([kMG]bit/s)", str(rate).strip())
     value = float(found[1]) * UNITS[found[2]] if found else 0.0
-    if not 1e5 <= value <= 1e11:
+    if not 1e5 <= value <= 1e10:
         raise LabError(
-            f'A rate is written like "200 Mbit/s" or "10 Gbit/s", from 100 kbit/s to 100 Gbit/s; '
+            f'A rate is written like "200 Mbit/s" or "1 Gbit/s", from 100 kbit/s to 10 Gbit/s; '
             f"got {rate!r}."
         )
     return value

@@ -117,7 +117,7 @@ class Switch:
             # What the kernel holds cannot be overtaken by a short message.
             end.setsockopt(socket.IPPROTO_TCP, UNSENT, 1 << 17)
             # Evenly, below the link's rate: else a short message would queue behind a long one.
-            end.setsockopt(socket.SOL_SOCKET, PACING_RATE, min(pace, 2**32 - 1))
+            end.setsockopt(socket.SOL_SOCKET, PACING_RATE, pace)
         return ours, theirs
 
     def counters(self) -> dict[str, tuple[int, int]]:
@@ -209,7 +209,7 @@ class _Netlink:
         speed = int(rate / 8)
         burst = max(2 * PACKET, speed // 1000)  # more would be sent at once, at no rate
         queue = max(LEAST_QUEUE, int(QUEUE_SECONDS * speed))
-        one = struct.pack("=BBHhHI", 0, ETHERNET, 0, -1, 0, min(speed, 2**32 - 1))
+        one = struct.pack("=BBHhHI", 0, ETHERNET, 0, -1, 0, speed)
         parameters = one + bytes(12) + struct.pack("=III", queue, 0, 0)
         bucket = _attribute(BUCKET, parameters) + _attribute(BURST, struct.pack("I", burst))
         index = socket.if_nametoindex(name)

@@ -46,6 +46,7 @@ def test_ranks_are_put_on_hosts_in_blocks_and_hosts_into_racks():
         {"hosts": 2},
         {"link": "fast"},
         {"link": "200 MB/s"},
+        {"link": "20 Gbit/s"},
         {"link": "1 Gbit/s", "hosts": 5},
         {"link": "1 Gbit/s", "links": {"host 9": "1 Mbit/s"}},
         {"link": "1 Gbit/s", "racks": 2},
@@ -312,7 +313,7 @@ def test_an_interrupt_while_hosts_are_made_leaves_no_hosts_to_the_next_block(mon
 @needs_links
 def test_many_hosts_leave_the_machine_its_table_of_neighbours():
     """It has 1,024 places for all networks together: 33 hosts that ask would need 1,056."""
-    with labkit.cluster(ranks=33, link="1 Gbit/s") as c:
+    with labkit.cluster(ranks=33, link="10 Gbit/s") as c:
         assert c.run(number, show=False) == list(range(33))
         known = c.run(lambda _rank: Path("/proc/net/arp").read_text(encoding="ascii"), show=False)
     assert all(text.count("0x6") == 32 for text in known)  # complete and permanent
