@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,7 @@ class Traffic(ShownAsTable):
             used = [f"{100 * share:.0f} %" for share in self.use(name)]
             rows.append([name, rate_words([self._rate(name)]), out, used[0], into, used[1]])
         head = ["link", "rate", "sent", "use", "received", "use"]
-        footer = f"Bytes with headers, and the use of the rate while data moved; {self.kind}."
+        footer = f"Bytes with headers; use of the rate while some link had 5 % or more; {self.kind}."
         if not rows:
             return Table(
                 ["link", "traffic"], [["all", "not counted"]], "Traffic", f"{NOT_COUNTED}."
@@ -178,13 +179,19 @@ class Traffic(ShownAsTable):
         return Table(head, rows, caption, footer)
 
     def use(self, name: str) -> tuple[float, float]:
-        """From and to it: the share of its rate, while any link carried data."""
-        total = [sum(each[at] for each in self.sent.values()) for at in range(len(self.times))]
-        last = total.index(total[-1])
-        first = max(at for at in range(last + 1) if total[at] == total[0])
-        most = self._rate(name) / 8 * max(self.times[last] - self.times[first], 1e-9)
+        """From and to it: the share of its rate, while a link carried 5 % of its rate or more."""
+        seconds = 0.0
+        for before, now in pairwise(range(len(self.times))):
+            took = self.times[now] - self.times[before]
+            if any(
+                one[now] - one[before] >= 0.05 * self._rate(link) / 8 * took
+                for counts in (self.sent, self.received)
+                for link, one in counts.items()
+            ):
+                seconds += took
+        most = self._rate(name) / 8 * max(seconds, 1e-9)
         sent, received = self.bytes(name)
-        return sent / most, received / most
+        return (sent / most, received / most) if seconds else (0.0, 0.0)
 
     def _rate(self, name: str) -> float:
         kind, number = name.split()

@@ -68,6 +68,8 @@ def test_traffic_is_the_difference_of_the_counters_and_shows_the_use_of_each_lin
     traffic = Traffic.of(network, samples)
     assert traffic.bytes("host 0") == (500_000, 0)
     assert traffic.use("host 0") == (pytest.approx(0.5), 0)
+    start = [(4.0, {"host 0": (0, 7), "host 1": (0, 0)})]  # a second in which ranks start
+    assert Traffic.of(network, start + samples).use("host 0")[0] == pytest.approx(0.5, rel=1e-3)
     assert "50 %" in repr(traffic)
     assert "measured" in repr(traffic)
 
