@@ -170,7 +170,7 @@ class Traffic(ShownAsTable):
             used = [f"{100 * share:.0f} %" for share in self.use(name)]
             rows.append([name, rate_words([self._rate(name)]), out, used[0], into, used[1]])
         head = ["link", "rate", "sent", "use", "received", "use"]
-        footer = f"Bytes with headers; use of the rate while some link had 5 % or more; {self.kind}."
+        footer = f"Bytes with headers; use while some link carried 5 % of its rate; {self.kind}."
         if not rows:
             return Table(
                 ["link", "traffic"], [["all", "not counted"]], "Traffic", f"{NOT_COUNTED}."
