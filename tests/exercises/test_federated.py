@@ -257,6 +257,14 @@ def test_another_right_program_is_accepted(task, answer):
         ('config["local-steps"]', "1", ["FedAvg", "one local step"]),
         ("weights - config", "weights + config", ["away from the target"]),
         ('{"num-examples": node["examples"]}', '{"num-examples": 1}', ["num-examples"]),
+        ('["local-steps"])', '["local-steps"] + 1)', ["one local step too many"]),
+        ("    for _ in", "    weights = 0 * weights\n    for _ in", ["begins from zeros"]),
+        (
+            "ArrayRecord([weights])",
+            "ArrayRecord([weights - message.content['arrays'].to_numpy_ndarrays()[0]])",
+            ["change of the weights"],
+        ),
+        ("return Message(content=reply, reply_to=message)", "return reply", ["return a Message"]),
     ],
 )
 def test_a_wrong_client_of_flower_is_refused_by_a_real_fedavg(now, then, words):

@@ -31,19 +31,30 @@ def data() -> tuple[list[Array], Array, Any]:
 
 
 def serial(
-    scale: float = 1.0, keep: float = 0, loss: str = "", same: bool = False, steps: int = STEPS
+    scale: float = 1.0,
+    keep: float = 0,
+    loss: str = "",
+    same: Any = False,
+    steps: int = STEPS,
+    repeat: int = 1,
+    merged: bool = False,
+    back: Any = 1,
 ) -> dict[str, Array]:
     """The weights after SGD on whole batches: forward, backward and update by hand."""
     weights, images, labels = data()
-    images, labels = (one[:steps, :: RANKS if same else 1] for one in (images, labels))
+    part = {False: slice(None), True: slice(None, None, RANKS), "half": slice(BATCH // RANKS)}
+    images, labels = (one[:steps, part[same]] for one in (images, labels))
     kept = [np.zeros_like(one) for one in weights]
-    for x, y in zip(images, labels, strict=True):
+    for step, (x, y) in enumerate([*zip(images, labels, strict=True)] * repeat, start=1):
         first, bias, second, offset = weights
         hidden = np.maximum(x @ first + bias, 0)
         wrong = error(hidden @ second + offset, y, loss)
-        back = (wrong @ second.T) * (hidden > 0)
-        gradients = x.T @ back, back.sum(axis=0), hidden.T @ wrong, wrong.sum(axis=0)
-        kept = [keep * old + new for old, new in zip(kept, gradients, strict=True)]
+        behind = np.ones_like(hidden) if back == "ones" else back * wrong @ second.T
+        behind = behind * (hidden > 0)
+        gradients = x.T @ behind, behind.sum(axis=0), hidden.T @ wrong, wrong.sum(axis=0)
+        kept = [(keep or merged) * old + new for old, new in zip(kept, gradients, strict=True)]
+        if merged and step < steps:
+            continue
         weights = [w - scale * RATE * g for w, g in zip(weights, kept, strict=True)]
     return dict(zip(NAMES, weights, strict=True))
 
@@ -118,7 +129,9 @@ def split_rank(rank: int, mine: Callable[..., Any]) -> Any:
         nothing = torch.full_like(x, float("nan"))
         mine(rank, part, optimizer, x if rank == 0 else nothing, y)
     here = NAMES[2 * rank : 2 * rank + 2]
-    return {name: one for name, one in _weights(model).items() if name in here}, ""
+    found = {name: one for name, one in _weights(model).items() if name in here}
+    lost = any(np.isnan(one).any() for one in found.values())
+    return found, "the weights are NaN. Rank 1 has no x: it takes what rank 0 sends." * lost
 
 
 def _begin(scale: float = 1.0) -> Any:

@@ -119,6 +119,9 @@ def _flower_rounds(rank: int, train: Callable[..., Any], sites: Any, config: Any
             given = RecordDict({"arrays": arrays, "config": ConfigRecord(config)})
             message = Message(given, dst_node_id=node, message_type="train")
             replies.append(train(message, Context(1, node, site, RecordDict(), run_config={})))
+            if not isinstance(replies[-1], Message):
+                kind = type(replies[-1]).__name__
+                raise TypeError(f"the client must return a Message, and returned a {kind}")
         arrays, _ = FedAvg().aggregate_train(count, replies)
     weights: list[float] = arrays.to_numpy_ndarrays()[0].tolist()
     return weights
@@ -130,16 +133,20 @@ def _flower_client(train: Any) -> None:
     config = {"local-steps": 3, "lr": 0.1}
     [found] = frameworks.run("flower", _flower_rounds, train, sites, config, ranks=1)
 
-    def serial(kept: float, share: float = 0.25) -> Array:
+    def serial(kept: float, share: float = 0.25, start: float = 1.0, less: float = 0) -> Array:
         weights = np.zeros(2)
         for _ in range(2):
-            local = [one["target"] + kept * (weights - one["target"]) for one in sites]
-            weights = share * local[0] + (1 - share) * local[1]
+            before = weights
+            local = [one["target"] + kept * (start * weights - one["target"]) for one in sites]
+            weights = share * local[0] + (1 - share) * local[1] - less * before
         return weights
 
     if not np.allclose(found, right := serial(0.9**3)):
         mistakes = {
             "It makes one local step, not config['local-steps'].": serial(0.9),
+            "It makes one local step too many.": serial(0.9**4),
+            "It begins from zeros: begin from the weights of the message.": serial(0.9**3, start=0),
+            "It returns the change of the weights: return the weights.": serial(0.9**3, less=1),
             "FedAvg weighs by num-examples: the node's.": serial(0.9**3, 0.5),
             "It moves away from the target: subtract the gradient.": serial(1.1**3),
             "The gradient is weights - target, without a factor 2.": serial(0.8**3),
