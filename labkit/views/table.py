@@ -22,6 +22,7 @@ WHOLE = "; white-space: nowrap"
 LONG = 36
 PROSE = "; white-space: normal; overflow-wrap: anywhere; min-width: 11em"
 SHORT_PROSE = "; white-space: normal; min-width: 5em"
+HEAD = "; vertical-align: bottom"  # it may break, so that a column is as wide as its numbers
 NOTE = "margin: 0.3em 0; max-width: 52em; font-size: 0.93em; line-height: 1.4"
 NUMBER = re.compile(r"[^\w\s]?\s?\d.{0,23}")
 
@@ -55,9 +56,10 @@ def table(
 ) -> str:
     """A semantic table in HTML: caption, column heads, a row head in each row, lines below.
 
-    Columns of numbers stand to the right and never break, words to the left; a head stands over its
-    column. With `prose` all columns are words, and may break. A table that is wider than the window
-    scrolls. Colours are left to the theme, so that it reads in a light and in a dark one.
+    Columns of numbers stand to the right and never break, words to the left; a head stands over
+    its column, and may break. With `prose` all columns are words, and may break. A table that is
+    wider than the window scrolls. Colours are left to the theme, so that it reads in a light and
+    in a dark one.
     """
     rows = [list(row) for row in rows]
     sides = [LEFT if prose or not right else RIGHT for right in _numbers(rows)]
@@ -67,6 +69,7 @@ def table(
         html = ""
         for side, text, scope in zip(sides, cells, scopes, strict=False):
             style = side + (PROSE if len(text) > LONG else SHORT_PROSE if prose else WHOLE)
+            style = side + HEAD if scope == "col" else style
             tag, scoped = ("th", f' scope="{scope}"') if scope else ("td", "")
             html += f'<{tag}{scoped} style="{style}">{escape(text)}</{tag}>'
         return f"<tr>{html}</tr>"
