@@ -238,7 +238,17 @@ SLIPS = [
     more("15.schedule", f"{COUNT}\n", "\n", "and you counted 0"),
     more("15.schedule", SGD, "SGD(0.1, momentum=0.9)", "momentum = 0.9"),
     more("15.schedule", "reduce_mean", "reduce_sum", "by 16 times"),
+    more("15.schedule", "updates.numpy()", "steps", "and return it"),
+    more("15.schedule", SCHEDULE, f"{SCHEDULE}        _ % 10 or coordinator.join()\n", "waited 30"),
+    more(
+        "15.schedule",
+        f"    for _ in range(steps):\n{SCHEDULE}",
+        "    @tf.function\n    def all_steps(batches):\n        for _ in tf.range(steps):\n"
+        "            step(batches)\n    coordinator.schedule(all_steps, args=(batches,))\n",
+        "one worker makes them all",
+    ),
     ("15.restart", ".skip(int(done.numpy()))", "", "the images begin anew"),
+    more("15.restart", "if done.numpy() % 2 == 0 and", "if", "4 checkpoints were saved"),
     ("15.restart", ", optimizer=optimizer", "", "momentum begins anew"),
     more("15.restart", "    checkpoint.restore(", "    print(", "began with the first step"),
     more("15.restart", "% 2 == 0", "% 10 == 0", "the folder is empty"),

@@ -29,7 +29,7 @@ OLD = "x.append(x[k] - step * x[max(0, k - delay)])"
         ("13.my_descent", OLD, OLD.replace("k - delay", "k"), "The gradient is not old"),
         ("13.my_descent", OLD, OLD.replace("k - delay", "k - delay - 1"), "one update too old"),
         ("13.my_descent", OLD, OLD.replace("x[k]", "x[max(0, k - delay)]"), "from the newest x"),
-        ("13.my_descent", OLD, OLD.replace("x[max(0, k - delay)]", "(x[k - delay] if k >= delay else 0)"),
+        ("13.my_descent", "x[max(0, k - delay)]", "(x[k - delay] if k >= delay else 0)",
          "x was 1, not 0"),
         ("13.my_descent", "return x", "return x[1:]", "6 numbers of 7: x before the first"),
     ],

@@ -61,6 +61,10 @@ DRAIN = 30.0  # seconds for steps that still run after the function has returned
 LOST_A_PEER = ("Unavailable", "DeadlineExceeded", "Aborted", "Cancelled", "Internal", "timed out")
 UNEVEN = BATCH * STEPS - 5  # images of the second run: its last batch cannot be halved
 KILLED_IN, MOMENTUM = 5, 0.9  # the step in which worker 1 is killed
+BEGAN_ANEW = (
+    "Started again, it began with the first step: all work was lost. Save after every second step, "
+    "and restore tf.train.latest_checkpoint(folder) before the loop."
+)
 UPDATES = 300
 cpu_only = {"CUDA_VISIBLE_DEVICES": ""}  # the question is what is computed, not how fast
 
@@ -354,6 +358,11 @@ def restarted_loop(my_train: Any) -> None:
         first = _check_continued(_run(c, my_train, folders, restart=True))
         if saved > 1 and first <= 2:
             raise Wrong(f"It went on after step {first}, and did not take the newest checkpoint.")
+        if saved > KILLED_IN // 2 + 1:  # one may be from before the first step
+            raise Wrong(
+                f"{saved} checkpoints were saved before step {KILLED_IN}. Writing takes time: save "
+                "after every second step only."
+            )
 
 
 def _check_continued(reports: list[Report]) -> int:
@@ -367,7 +376,13 @@ def _check_continued(reports: list[Report]) -> int:
             "Both workers got the same images. Distribute the dataset: "
             "strategy.experimental_distribute_dataset(dataset.batch(global_batch))."
         )
-    weights, whole, first = equal_copies(_copies(reports)), whole_batches(), rows[0][0][0] // BATCH
+    whole, first = whole_batches(), rows[0][0][0] // BATCH
+    try:
+        weights = equal_copies(_copies(reports))
+    except Wrong:
+        if first:
+            raise
+        raise Wrong(BEGAN_ANEW) from None
 
     def ends(kept: int, begun: int, forgets: int = -1, factor: float = 1.0) -> Any:
         """After so many steps of the first run, and those of the second from this one on."""
@@ -397,10 +412,7 @@ def _check_continued(reports: list[Report]) -> int:
     }
     if is_(ends(first, first)):
         if not first:
-            raise Wrong(
-                "Started again, it began with the first step: all work was lost. Save after every "
-                "second step, and restore tf.train.latest_checkpoint(folder) before the loop."
-            )
+            raise Wrong(BEGAN_ANEW)
         return int(first)
     for says, those in mistakes.items():
         if any(map(is_, those)):
@@ -459,9 +471,12 @@ class Watched:
         self.strategy, self.done = coordinator.strategy, coordinator.done
         self.models, self.counters, self.in_scope = list[Any](), list[Any](), True
         self.scheduled, self.waits, self.of_chief = 0, 0, list[Any]()
+        self.datasets = 0  # made for each worker
         with self.strategy.scope():
             self.updates = tf.Variable(0, dtype=tf.int64, trainable=False)
         coordinator.schedule = partial(self._schedule, coordinator.schedule)
+        per_worker = partial(self._dataset, coordinator.create_per_worker_dataset)
+        coordinator.create_per_worker_dataset = per_worker
         for name in ("join", "fetch", "done"):
             setattr(coordinator, name, partial(self._wait, getattr(coordinator, name)))
 
@@ -497,6 +512,10 @@ class Watched:
         value = call(*given, **keywords)
         value.fetch, self.scheduled = partial(self._wait, value.fetch), self.scheduled + 1
         return value
+
+    def _dataset(self, call: Callable[..., Any], *given: Any, **keywords: Any) -> Any:
+        self.datasets += 1
+        return call(*given, **keywords)
 
     def _wait(self, call: Callable[..., Any], *given: Any, **keywords: Any) -> Any:
         self.waits += 0 < self.scheduled < UPDATES
@@ -536,25 +555,35 @@ def _examine_lead(coordinator: Any, lead: Callable[..., Any]) -> None:
         while not watched.done() and time.monotonic() < end:
             time.sleep(0.01)
         _check_updates(watched.scheduled, at_return, int(watched.updates), _number(counted))
-        _check_counted(watched)
+        _check_counted(watched, counted)
         if other := _other_optimizer(optimizers, "-"):
             raise Wrong(other)
         model, _ = returned(run(1, 1), watched.models)
         _check_first_step(model.get_weights())
 
 
-def _check_counted(watched: Watched) -> None:
-    if watched.waits > UPDATES / 10:
+def _check_counted(watched: Watched, counted: Any) -> None:
+    if watched.scheduled < UPDATES / 10:
+        raise Wrong(
+            f"The chief scheduled {watched.scheduled} functions for {UPDATES} updates: with a loop "
+            "inside a step, one worker makes them all. Let each step be scheduled."
+        )
+    if not watched.datasets:
+        raise Wrong(
+            "The images come from the chief, in the arguments of each step. Let every worker make "
+            "its own dataset: coordinator.create_per_worker_dataset(make_dataset)."
+        )
+    if watched.waits > UPDATES / 30:
         raise Wrong(
             f"The chief waited {watched.waits} times before the last step was scheduled: then the "
             "workers wait, too. Schedule all steps, and call coordinator.join() once, at the end."
         )
     counters = [one for one in watched.counters if all(one is not c for c in watched.of_chief)]
-    if UPDATES not in map(int, counters):
+    if counted is UPDATES or UPDATES not in map(int, counters):
         raise Wrong(
             f"The number {UPDATES} is right, but no variable on the parameter server has counted "
             "the updates: a number of Python's or of the chief's is that of the scheduled steps. "
-            "Make a tf.Variable in the scope, and call its assign_add(1) in the step."
+            "Make a tf.Variable in the scope, call its assign_add(1) in the step, and return it."
         )
 
 
