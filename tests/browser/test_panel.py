@@ -8,11 +8,11 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from labkit.cluster.network import private_network_refused
 from labkit.telemetry.metrics import METRICS
 from labkit.views.embed import document
 from labkit.views.panel_page import page
 from tests.browser.lab import Lab
+from tests.cluster.test_links import needs_links
 from tests.views.panel_recordings import made
 
 ROOT = Path(__file__).parents[2]
@@ -295,7 +295,7 @@ with labkit.cluster(ranks=3, link="20 Mbit/s") as c:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(bool(private_network_refused()), reason="no links here")
+@needs_links
 def test_links_fill_while_ranks_run_and_can_be_played_afterwards(opened):
     lab = opened
     cell = new_code_cell(LINKS.format(root=str(ROOT)))
