@@ -211,7 +211,7 @@ FAULTS = """() => {
     return range.getBoundingClientRect()[side];
   };
   const apart = (one, other, side) => Math.abs(edge(one, side) - edge(other, side)) > 1;
-  const found = [...numbers.querySelectorAll('td, th')]
+  const found = [...numbers.querySelectorAll('tbody > tr > *')]
     .filter((cell) => cell.clientHeight > 32).map((cell) => `broken: ${cell.textContent}`);
   const [heads, cells] = [...numbers.rows].map((row) => [...row.cells]);
   heads.forEach((head, i) => {
