@@ -138,10 +138,16 @@ class Lab:
         self.page = browser.pages[0]
         self.page.set_default_timeout(60_000)
         self.page.add_init_script(PAGE)
-        self.page.on("pageerror", lambda error: self.faults.append(f"{error} {error.stack}"))
+        self.page.on("pageerror", self._on_error)
         self.page.on("console", self._on_console)
         self.page.on("requestfailed", lambda one: self._on_request(one.url, one.failure))
         self.page.on("response", lambda one: self._on_request(one.url, one.status))
+
+    def _on_error(self, error: Any) -> None:
+        # JupyterLab says so of every question that is open when its page or its kernel is left.
+        # A kernel that ends by itself is one of the faults that page.js finds.
+        if not str(error).startswith("Error: Canceled future for "):
+            self.faults.append(f"{error} {error.stack}")
 
     def _on_console(self, message: Any) -> None:
         # JupyterLab asks for attachment:name.png once, before it puts the picture in its place.
