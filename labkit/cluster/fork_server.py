@@ -31,7 +31,6 @@ from labkit.cluster.environment import set_threads
 from labkit.cluster.links import Network, Samples
 from labkit.cluster.network import enter_private_network, hold_port
 from labkit.cluster.switch import Switch
-from labkit.mpi.hosts import enter
 
 FILES = resource.RLIMIT_NOFILE
 DEATH_OF_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
@@ -145,8 +144,7 @@ class _Server:
                 os.close(file)
             _close(self.sockets.values())
             if self.switch is not None:
-                enter(self.switch.hosts[self.switch.network.hosts[rank]])
-                self.switch.forget()
+                self.switch.move_into(self.switch.network.hosts[rank])
             in_rank.connections = (rank, links) if can_communicate else None
             held = self.job.addresses[rank] if self.network == "shared" else ""
             _be_rank(rank, self.environment, self.job, held, files, parent)

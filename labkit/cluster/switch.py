@@ -28,6 +28,7 @@ REQUEST, ACKNOWLEDGE, CREATE, EXCLUSIVE, REPLACE = 1, 4, 0x400, 0x200, 0x100
 HARDWARE, NAME, MASTER, LINK_INFO, NAMESPACE = 1, 3, 10, 18, 28  # of a link (IFLA_…)
 KIND, DATA, PEER = 1, 2, 1  # of LINK_INFO; of a veth's data
 NESTED = 0x8000
+NEW_NAME = 0x04000000  # CLONE_NEWUTS
 PERMANENT = 0x80  # NUD_PERMANENT
 BUCKET, BURST = 1, 6  # of a token bucket (TCA_TBF_PARMS, …_BURST)
 ETHERNET = 1
@@ -124,10 +125,13 @@ class Switch:
         """Bytes that came from each host and each rack so far, and that went to it."""
         return read_counters(Path("/proc/self/net/dev"))
 
-    def forget(self) -> None:
-        """In a rank: keep no file of it, so that it ends with the fork server."""
-        for file in (*self.hosts, self.home):
-            os.close(file)
+    def move_into(self, host: int) -> None:
+        """In a rank: be in a host for good, and keep no file of the others."""
+        enter(self.hosts[host])
+        # Horovod asks for the address of the host's name where HOROVOD_GLOO_IFACE should decide.
+        _unshare(NEW_NAME)
+        socket.sethostname(self.network.addresses[host])
+        self._forget()
 
     def close(self) -> None:
         """Remove all of it."""
@@ -137,16 +141,24 @@ class Switch:
                     kernel.remove(name)
                 except OSError:
                     continue  # it has never been made
-        self.forget()
+        self._forget()
+
+    def _forget(self) -> None:
+        for file in (*self.hosts, self.home):
+            os.close(file)
 
     def _new_namespace(self) -> int:
-        library = ctypes.CDLL(None, use_errno=True)
-        if library.unshare(NEW_NETWORK) != 0:
-            raise OSError(ctypes.get_errno(), "no network namespace")
+        _unshare(NEW_NETWORK)
         try:
             return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         finally:
             enter(self.home)
+
+
+def _unshare(kind: int) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.unshare(kind) != 0:
+        raise OSError(ctypes.get_errno(), "a namespace cannot be made")
 
 
 def read_counters(file: Path) -> dict[str, tuple[int, int]]:

@@ -12,6 +12,7 @@ import labkit
 from labkit import environments
 from tests.cluster.leftovers import MARK, gone, new_mark
 from tests.cluster.private_slurm import wait_for
+from tests.cluster.test_links import needs_links
 
 SCRIPTS = Path(__file__).parent / "scripts"
 CHECKSUM = re.compile(r"rank \d of (\d): checksum (-?\d+\.\d{4})")  # torchrun may mix two lines
@@ -44,6 +45,18 @@ def serial(tmp_path_factory):
 
 TRAINING = [("torch", "ddp.py"), ("horovod", "horovod_tape.py")]
 EVERY = [*TRAINING, ("torch", "ddp.py fully_shard"), ("horovod", "horovod_keras.py")]
+
+
+@needs_links
+@pytest.mark.parametrize(("name", "script"), TRAINING)
+def test_over_links_ranks_reach_the_same_weights(serial, name, script, tmp_path):
+    with cluster(name, 4, hosts=2, link="200 Mbit/s") as c:
+        outputs = c.run_script(SCRIPTS / script, tmp_path / "weights.npy", timeout=TIMEOUT)
+        sent = [c.traffic().bytes(f"host {host}")[0] for host in (0, 1)]
+    assert {CHECKSUM.search(text).groups()[0] for text in outputs} == {"4"}
+    weights = np.load(tmp_path / "weights.npy")
+    np.testing.assert_allclose(weights, serial(name, script), atol=1e-5)
+    assert min(sent) > weights.nbytes  # several steps, each with 1.5 times the bytes of the weights
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
