@@ -7,6 +7,7 @@
 
 import importlib
 import os
+import sys
 from typing import Any
 
 __version__ = "0.1.0"
@@ -52,3 +53,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_NAMES, *_ROOMS])
+
+
+if "IPython" in sys.modules:
+    importlib.import_module("labkit.sections").install()

@@ -37,7 +37,7 @@ FLOORS = (
     {"training", "cluster"},
     {"strategies", "updates"},
     {"exercises"},
-    {"cli", "doctor", "publish", "contents"},
+    {"cli", "doctor", "publish", "contents", "sections"},
 )
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 GROUND, COMMANDS = FLOORS[0], {"cli", "doctor", "publish"}

@@ -1,0 +1,43 @@
+"""A NameError of a lecture says which section makes the name."""
+
+import json
+from pathlib import Path
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from labkit import sections
+
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+
+
+@pytest.mark.parametrize(
+    ("lecture", "name", "where"),
+    [
+        ("10_ring_all_reduce", "labkit", ""),
+        ("10_ring_all_reduce", "programs", "1 · "),
+        ("03_mirrored_strategy", "never_made", None),
+    ],
+)
+def test_the_section_that_makes_a_name_is_found(lecture, name, where):
+    cells = json.loads((NOTEBOOKS / f"{lecture}.ipynb").read_text(encoding="utf-8"))["cells"]
+    found = sections.made_in(cells, name)
+    assert found == where or (where and found.startswith(where))
+
+
+@pytest.fixture
+def shell():
+    yield InteractiveShell()
+    InteractiveShell.clear_instance()
+
+
+@pytest.mark.parametrize(("name", "says"), [("programs", True), ("never_made", False)])
+def test_a_name_error_in_a_kernel_says_it(shell, monkeypatch, capsys, name, says):
+    monkeypatch.chdir(NOTEBOOKS)
+    monkeypatch.setenv("JPY_SESSION_NAME", "notebooks/10_ring_all_reduce.ipynb")
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    shell.kernel = object()
+    sections.install()
+    outcome = shell.run_cell(f"{name}.ring")
+    assert isinstance(outcome.error_in_exec, NameError)
+    assert ("made in section 1" in capsys.readouterr().out) == says
