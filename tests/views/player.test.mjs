@@ -157,15 +157,17 @@ test("each message moves as a strip of its cells, from row to row; without cells
 test("who sends to whom is said in few true words", () => {
   const ring = (n, by) => sent(...Array.from({ length: n }, (_, r) => [r, (r + by + n) % n]));
   const cases = [
-    [ring(4, 1), 4, "Every rank sends to the next rank on the ring"],
-    [ring(8, 6), 8, "Every rank sends to the rank 2 lower on the ring"],
+    [ring(4, 1), 4, "Every rank sends to the next rank on the ring", 1],
+    [ring(4, 3), 4, "Every rank sends to the previous rank on the ring", -1],
+    [ring(4, 1), 4, "Every rank sends to the rank 1 higher, counted round"],
+    [ring(8, 6), 8, "Every rank sends to the rank 2 lower, counted round"],
     [sent([4, 0], [5, 1], [6, 2], [7, 3]), 8, "Ranks 4–7 send to the rank 4 lower"],
     [sent([0, 2], [2, 0], [1, 3], [3, 1]), 6, "Ranks 0–3 exchange with the rank 2 away"],
     [sent([3, 1]), 4, "Rank 3 sends to rank 1"],
     [sent([1, 0], [2, 0], [3, 0]), 4, "Ranks 1–3 send to rank 0"],
     [sent([0, 1], [1, 3], [4, 5], [5, 0], [6, 2]), 8, "0 → 1, 1 → 3, 4 → 5, 5 → 0 and 1 more"],
   ];
-  for (const [messages, ranks, said] of cases) assert.equal(pattern(messages, ranks), said);
+  for (const [messages, ranks, said, ring] of cases) assert.equal(pattern(messages, ranks, ring), said);
   assert.equal(plain(stepText(two(), 2)), "Rank 1 sends to rank 0 (16 B).");
 });
 

@@ -67,6 +67,32 @@ process.stdout.write(JSON.stringify([await Promise.all(recordings), await Promis
 """
 
 
+# How a run looks on the ring: what its middle says, and which boxes of ranks or words overlap.
+RING = f"""
+import {{ readFileSync }} from "node:fs";
+import {{ unpack }} from "{(STATIC / "page.mjs").as_uri()}";
+import {{ RunData }} from "{(STATIC / "player_data.mjs").as_uri()}";
+import {{ middleText, ringGeometry }} from "{(STATIC / "player_ring.mjs").as_uri()}";
+const data = new RunData(await unpack(readFileSync(0, "utf8")));
+const steps = [...Array(data.steps + 1).keys()];
+const middle = steps.map((step) => Object.values(middleText(data, step, true, 1)).join(" | "));
+const faults = [340, 560, 900].flatMap((width) => {{
+  const {{ area, at, height }} = ringGeometry(data, width);
+  const cells = [...Array(data.ranks * data.columns).keys()].map((i) =>
+    [Math.floor(i / data.columns), i % data.columns]);
+  const wrong = cells.filter(([rank, cell]) => {{
+    const {{ x, y, w, h }} = area(rank, cell);
+    const found = at(x + w / 2, y + h / 2);
+    const inside = x >= 0 && y >= 0 && x + w <= width && y + h <= height;
+    return !inside || found?.rank !== rank || found.cell !== cell;
+  }});
+  return wrong.length || height < 400 ? [[width, height, wrong]] : [];
+}});
+const {{ direction, phases }} = data;
+process.stdout.write(JSON.stringify({{ direction, phases, middle, faults }}));
+"""
+
+
 def node(*arguments, said=None):
     answer = subprocess.run(
         [NODE, *map(str, arguments)], input=said, capture_output=True, text=True, timeout=120
@@ -88,6 +114,39 @@ def unpacked(recordings=(), traces=()):
 
 def ran(name, ranks):
     return collectives.run(getattr(collectives.programs, name), ranks=ranks)
+
+
+def on_the_ring(trace):
+    packed = player_page.packed(trace, contributions(trace), trace.timed(**LINK))
+    return json.loads(node("--input-type=module", "-e", RING, said=packed))
+
+
+@needs_node
+def test_the_ring_says_what_arrives_and_counts_its_steps():
+    found = on_the_ring(ran("ring_all_reduce", 4))
+    assert (found["direction"], found["faults"]) == (1, [])
+    phases = [(one["name"], one["first"], one["last"]) for one in found["phases"]]
+    assert phases == [("reduce-scatter", 1, 3), ("all-gather", 4, 6)]
+    # Rank 0's chunk 0 is 1, rank 1's is 5; the sum of all four is 1 + 5 + 9 + 13.
+    assert found["middle"][1] == "reduce-scatter | 1 of 3: adds | 5 + 1 = 6 | on rank 1"
+    assert found["middle"][4] == "all-gather | 1 of 3: copies | 32 overwrites 6 | on rank 1"
+    assert found["middle"][6].startswith("done | 3 to add + 3 to copy | 6 steps")
+
+
+@needs_node
+@pytest.mark.parametrize("ranks", [3, 8, 16])
+def test_every_rank_has_its_place_on_the_ring(ranks):
+    found = on_the_ring(ran("ring_all_reduce", ranks))
+    assert (found["direction"], found["faults"]) == (1, [])
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [("tree_all_reduce", 8), ("recursive_doubling_all_reduce", 4), ("ring_all_reduce", 17)],
+)
+def test_what_is_no_small_ring_is_not_drawn_as_one(name, ranks):
+    assert on_the_ring(ran(name, ranks))["direction"] == 0
 
 
 @needs_node

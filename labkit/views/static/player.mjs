@@ -4,6 +4,7 @@ import {
   cellText, FEW, gridGeometry, LANDED, Playback, programLines, ranksText, RunData, SPEEDS, stepText,
 } from "./player_data.mjs";
 import { drawBase, drawMoves, paletteOf } from "./player_draw.mjs";
+import { middleText, ringGeometry } from "./player_ring.mjs";
 
 const ICONS = {
   play: "M4 2.5v11l9-5.5z",
@@ -23,7 +24,9 @@ const PAGE = `<section class="player">
       ${button("first", "to the beginning", "Home")}${button("back", "one step back", "←")}
       ${button("play", "play", "Space")}${button("forward", "one step on", "→")}${button("last", "to the end", "End")}
     </div>
-    <input type="range" class="slider" min="0" step="1" value="0" aria-label="step">
+    <div class="track"><input type="range" class="slider" min="0" step="1" value="0" aria-label="step">
+      <div class="phases" aria-hidden="true"></div></div>
+    <select class="view" aria-label="picture" title="picture"><option>ring</option><option>grid</option></select>
     <select class="speed" aria-label="speed" title="speed">
       ${SPEEDS.map((one) => `<option value="${one}">${one}×</option>`).join("")}</select>
   </div>
@@ -32,6 +35,7 @@ const PAGE = `<section class="player">
     <div>
       <div class="stage" tabindex="0" role="group" aria-describedby="help">
         <canvas class="base"></canvas><canvas class="moves"></canvas>
+        <div class="middle" aria-hidden="true"><b class="head"></b><span class="text"></span><b class="sum"></b><span class="of"></span></div>
       </div>
       <div class="legend" aria-hidden="true"></div>
       <p class="detail"></p>
@@ -58,7 +62,8 @@ export class Player {
 
   async open(root, options) {
     this.data = new RunData(await unpack(options.data));
-    this.playback = new Playback(this.data.steps, matchMedia("(prefers-reduced-motion: reduce)").matches);
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    this.playback = new Playback(this.data.steps, still, (step) => (this.data.phaseOf(step)?.first ?? step) < step);
     const page = element("div");
     page.innerHTML = PAGE;
     root.querySelector("slot").replaceWith(page);
@@ -80,6 +85,9 @@ export class Player {
     for (const name of ["slider", "first", "back", "play", "forward", "last"]) parts[name].disabled = !data.steps;
     parts.stage.setAttribute("aria-label", `${data.ranks} ranks with ${data.columns} cells each`);
     parts.side.prepend(this.fillCode());
+    parts.view.hidden = !data.direction;
+    if (data.phases.length > 1) for (const { name, first, last } of data.phases)
+      parts.phases.append(element("span", { style: `flex:${last - first + 1}` }, name));
   }
 
   fillCode() {
@@ -104,6 +112,10 @@ export class Player {
     parts.player.addEventListener("click", ({ target }) => this.act(target.closest("[data-act]")?.dataset.act));
     parts.speed.addEventListener("change", () => {
       this.playback.speed = Number(parts.speed.value);
+    });
+    parts.view.addEventListener("change", () => {
+      this.width = 0; // arrange all of it anew
+      this.change();
     });
     parts.slider.addEventListener("input", () => {
       this.playback.seek(Number(parts.slider.value));
@@ -160,7 +172,9 @@ export class Player {
     const { parts, data } = this;
     this.width = width;
     if (width < 40) return;
-    this.geometry = gridGeometry(data, width);
+    const ring = data.direction && parts.view.value === "ring" && width >= 340;
+    this.geometry = ring ? ringGeometry(data, width) : gridGeometry(data, width);
+    parts.middle.hidden = !ring;
     this.fresh = true;
     parts.stage.style.height = `${this.geometry.height}px`;
     parts.side.style.setProperty("--lk-tall", `${Math.max(this.geometry.height + 40, 420)}px`);
@@ -201,6 +215,10 @@ export class Player {
     if (fresh || shown !== this.shown) drawBase(parts.base, { ...scene, step: shown });
     drawMoves(parts.moves, { ...scene, step });
     if (fresh || told !== this.told || shown !== this.shown) this.explain(told, shown);
+    if (geometry.curve) {
+      const middle = middleText(data, told, shown === told, picked?.rank ?? 0);
+      for (const name of ["head", "text", "sum", "of"]) write(parts[name], middle[name]);
+    }
     this.showControls();
     const words = picked && cellText(data, shown, picked.rank, picked.cell);
     write(parts.detail, words ?? "Point at a cell, or select one with Shift and the arrow keys, to read what it holds.");

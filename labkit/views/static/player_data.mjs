@@ -29,6 +29,54 @@ export class RunData {
     }
     this.loads = this.messages.map((all) => all.reduce((sum, one) => sum + one.nbytes, 0));
     this.seen = null;
+    this.direction = this.findDirection();
+    this.phases = this.findPhases();
+    this.complete = this.cellsAt(this.steps).every((one) => one?.held?.whole);
+  }
+
+  // 1 or -1 where every message goes to the same neighbour on a ring of a few ranks, else 0.
+  findDirection() {
+    const { ranks, columns } = this;
+    const shifts = new Set(this.messages.flat().map(({ source, dest }) => (dest - source + ranks) % ranks));
+    if (ranks < 3 || ranks > MOST_ON_RING || !columns || shifts.size !== 1) return 0;
+    return shifts.has(1) ? 1 : shifts.has(ranks - 1) ? -1 : 0;
+  }
+
+  // Steps in which every rank does the same with what arrives: { name, kind, first, last }.
+  findPhases() {
+    const found = [];
+    // Of many ranks this would take longer than all else until the first picture.
+    for (let step = 1; step <= this.steps && this.ranks <= MOST_ON_RING; step += 1) {
+      const kind = this.kindOf(step);
+      const name = kind && { adds: "reduce-scatter", copies: "all-gather" }[kind];
+      if (!kind) continue;
+      if (found.at(-1)?.kind === kind && found.at(-1).last === step - 1) found.at(-1).last = step;
+      else found.push({ name, kind, first: step, last: step });
+    }
+    return found;
+  }
+
+  // "adds" or "copies" where every rank sends a part of its cells, and all that arrive have the same fate.
+  kindOf(step) {
+    const messages = this.messages[step];
+    if (new Set(messages.map(({ source }) => source)).size < this.ranks) return null;
+    const before = this.cellsAt(step - 1);
+    const routes = messages.map((message) => ({ dest: message.dest, ...this.route(message) }));
+    const after = this.cellsAt(step); // and not back again, which would cost every step so far
+    const kinds = new Set(routes.flatMap(({ dest, into, held }) => {
+      if (!into.length || into.length === this.columns || into.length !== held.length) return [null];
+      return into.map((cell, i) => {
+        const [own, now] = [before, after].map((cells) => cells[dest * this.columns + cell]?.held);
+        if (!own || !now || !held[i]) return null;
+        if (now.ranks === own.ranks + held[i].ranks) return "adds";
+        return now === held[i] ? "copies" : null;
+      });
+    }));
+    return kinds.size === 1 ? [...kinds][0] : null;
+  }
+
+  phaseOf(step) {
+    return this.phases.find(({ first, last }) => first <= step && step <= last) ?? null;
   }
 
   // The change that each cell of each rank shows after a step, one rank after the other.
@@ -123,16 +171,18 @@ export function runs(numbers) {
 // ---- playback
 
 export const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16];
+const MOST_ON_RING = 16; // ranks; and of so few the phases are found
 const STEP_SECONDS = 1.3; // one step at 1×
+const FASTER = 1.6; // of a step that repeats the one before it
 const LONGEST = 45; // seconds for a whole run at the speed that it begins with
 
 // Which step is shown, and how far the next one has come. The time comes from outside.
 export class Playback {
-  constructor(steps, still = false) {
+  constructor(steps, still = false, repeats = () => false) {
     const fits = (speed) => speed >= 1 && (steps * STEP_SECONDS) / speed <= LONGEST;
     const speed = SPEEDS.find(fits) ?? SPEEDS.at(-1);
     // still: reduced motion, nothing is shown between two steps
-    Object.assign(this, { steps, still, speed, position: 0, target: null, last: 0 });
+    Object.assign(this, { steps, still, speed, repeats, position: 0, target: null, last: 0 });
   }
 
   get moving() {
@@ -177,7 +227,8 @@ export class Playback {
     // The stamp of a frame can lie before the click that started it, or long after (a hidden page).
     const passed = Math.max(0, Math.min(now - this.last, 250)) / 1000;
     this.last = now;
-    this.position = Math.min(this.target, this.position + (passed * this.speed) / STEP_SECONDS);
+    const pace = this.repeats(this.step + 1) ? this.speed * FASTER : this.speed;
+    this.position = Math.min(this.target, this.position + (passed * pace) / STEP_SECONDS);
     if (this.position === this.target) this.target = null;
   }
 }
@@ -275,7 +326,7 @@ function subject(ranks, all, verb) {
 }
 
 // Who sends to whom, in the shortest true words.
-export function pattern(messages, ranks) {
+export function pattern(messages, ranks, ring = 0) {
   const only = (values) => (new Set(values).size === 1 ? values[0] : null);
   const sources = [...new Set(messages.map((one) => one.source))].sort((a, b) => a - b);
   const dests = [...new Set(messages.map((one) => one.dest))];
@@ -288,10 +339,10 @@ export function pattern(messages, ranks) {
     return `${subject(sources, ranks, "exchange")} with the rank ${apart} away`;
   const places = (by) => `to the rank ${Math.abs(by)} ${by > 0 ? "higher" : "lower"}`;
   const by = only(messages.map(({ source, dest }) => dest - source));
+  if (ring) return `${sends} to the ${ring > 0 ? "next" : "previous"} rank on the ring`;
   if (by) return `${sends} ${places(by)}`;
   const shift = only(messages.map(({ source, dest }) => (dest - source + ranks) % ranks));
-  if (shift === 1) return `${sends} to the next rank on the ring`;
-  if (shift) return `${sends} ${places(shift <= ranks / 2 ? shift : shift - ranks)} on the ring`;
+  if (shift) return `${sends} ${places(shift <= ranks / 2 ? shift : shift - ranks)}, counted round`;
   const shown = messages.slice(0, 4).map(({ source, dest }) => `${source} → ${dest}`).join(", ");
   return messages.length > 4 ? `${shown} and ${messages.length - 4} more` : shown;
 }
@@ -302,9 +353,13 @@ export function stepText(data, step) {
   const messages = data.messages[step];
   if (!messages.length) return "No message moves.";
   const count = messages.length > 1 ? `${countText(messages.length)}${GAP}messages, ` : "";
+  const phase = data.phaseOf(step);
+  const title = phase && phase.name[0].toUpperCase() + phase.name.slice(1);
+  const named = phase ? `${title} ${step - phase.first + 1} of ${phase.last - phase.first + 1}, ${phase.kind}: ` : "";
   const waiting = data.waiting(step);
   const waits = waiting.length ? ` ${subject(waiting, data.ranks, "wait")}.` : "";
-  return `${pattern(messages, data.ranks)} (${count}${bytesText(data.loads[step])}).${waits}`;
+  const sends = pattern(messages, data.ranks, data.direction);
+  return `${named}${named ? sends[0].toLowerCase() + sends.slice(1) : sends} (${count}${bytesText(data.loads[step])}).${waits}`;
 }
 
 export function cellName([start, stop]) {

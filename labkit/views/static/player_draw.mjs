@@ -93,14 +93,29 @@ function curve(pen, { a, bend, b }, colour, { width, head = 0, dash = [] }) {
 export function drawBase(canvas, scene) {
   const { data, geometry, step, fresh } = scene;
   const pen = fresh ? penOf(canvas, geometry.width, geometry.height) : canvas.getContext("2d");
-  if (fresh) drawHeads(pen, scene);
+  if (fresh && geometry.curve) drawRing(pen, scene);
+  else if (fresh) drawHeads(pen, scene);
   const cells = data.cellsAt(step);
   cells.forEach((found, slot) => {
     if (!fresh && found === canvas.cells[slot]) return;
     drawCell(pen, scene, Math.floor(slot / data.columns), slot % data.columns, found);
   });
   canvas.cells = cells;
-  drawSent(pen, scene);
+  if (!geometry.curve) drawSent(pen, scene);
+}
+
+function drawRing(pen, { data, geometry, palette }) {
+  const { x, y, rx, ry } = geometry.curve;
+  pen.strokeStyle = palette.lane;
+  pen.lineWidth = 6;
+  pen.beginPath();
+  pen.ellipse(x, y, rx, ry, 0, 0, 2 * Math.PI);
+  pen.stroke();
+  geometry.names.forEach((place, rank) => {
+    pen.clearRect(place.x - 36, place.y - 8, 72, 16);
+    label(pen, `rank ${rank}`, place.x, place.y, { size: 12, weight: 600, palette });
+    if (data.ranks <= FEW) drawStripe(pen, { x: place.x - 36, y: place.y - 6, w: 8, h: 12 }, rank, palette);
+  });
 }
 
 function drawHeads(pen, { data, geometry, palette }) {
@@ -150,6 +165,7 @@ export function drawMoves(canvas, scene) {
   const thin = data.ranks > 24;
   if (geometry.told !== told) Object.assign(geometry, { told, moving: geometry.moves(told) });
   for (const { arrow } of phase ? [] : geometry.moving) {
+    if (!arrow) continue;
     if (!thin) curve(pen, arrow, palette.ground, { width: 4 });
     curve(pen, arrow, palette.link, { width: thin ? 0.8 : 1.6, head: thin ? 3.5 : 7 });
   }
