@@ -223,7 +223,7 @@ class Trace(Record):
         """A picture of when each rank sends, receives and waits."""
         from labkit.views.timeline import timeline
 
-        return timeline(self, *arguments, **keywords)
+        return timeline([self], *arguments, **keywords)
 
     def player(self, op: str | None = None, **links: Any) -> Player:
         """The run as an animation, its times modelled on links of your choice.
@@ -248,6 +248,16 @@ class Trace(Record):
         """The animation, with the one line where only text is read."""
         data, metadata = self.player()._repr_mimebundle_()
         return {**data, "text/plain": repr(self)}, metadata
+
+
+def compare(traces: Sequence[Trace], *arguments: Any, **keywords: Any) -> Any:
+    """A picture of several runs under one clock: when each rank sends, receives and waits.
+
+    >>> compare([naive, ring], latency=5e-6, bandwidth=10e9)        # doctest: +SKIP
+    """
+    from labkit.views.timeline import timeline
+
+    return timeline(traces, *arguments, **keywords)
 
 
 def check_program(program: Callable[..., Any], options: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import floor, log10
 from typing import Any, NamedTuple
 
-from labkit.kinds import Kind
+from labkit.kinds import Kind, seconds_text
 from labkit.views.figure import FAINT, FRAME, SCALE, Picture, look, tint, typeface
 from labkit.views.sketch import WIDTH, Box, Sketch
 
@@ -60,16 +60,20 @@ class Lanes:
         self.top = 104.0 if any(how.name for how in states.values()) else 82.0
         self.end = max((bar.end for bar in bars), default=1.0) or 1.0
         self.scale, self.unit = (1.0, unit) if unit else unit_of(self.end)
-        self.left = 40 + max(width_of(name, 9.5) for name in names)
+        filled = {bar.lane + more for bar in bars for more in range(bar.lanes)}
+        bold = [bool(bars) and lane not in filled for lane in range(count)]  # a heading
+        widths = (
+            width_of(name, 9.5) * (1 + 0.15 * is_bold)
+            for name, is_bold in zip(names, bold, strict=True)
+        )
+        self.left = 40 + max(widths)
         self.bottom = self.top + self.high * count + below
         self.board = Sketch(title, self.bottom + 46, subtitle, kind=kind)
         few = len(bars) < HATCHED
         for bar in bars:
             self._draw(bar, states[bar.state], few)
-        filled = {bar.lane + more for bar in bars for more in range(bar.lanes)}
         for lane in range(0, count, 1 if self.high > 12 else 4):
-            bold = bool(bars) and lane not in filled  # a heading
-            self.board.text(24, self.y(lane + 0.44), names[lane], size=9.5, bold=bold)
+            self.board.text(24, self.y(lane + 0.44), names[lane], size=9.5, bold=bold[lane])
         self._draw_axis()
         present = {bar.state for bar in bars if bar.end - bar.start > 1e-3 * self.end}
         self._draw_key([how for state, how in states.items() if how.name and state in present])
@@ -154,20 +158,26 @@ STATES = {
 }
 
 
-def timeline(trace: Any, *arguments: Any, **keywords: Any) -> Picture:
-    """Lanes over time, on links that are given as for `trace.timed`.
+def timeline(traces: Sequence[Any], *arguments: Any, **keywords: Any) -> Picture:
+    """Lanes over time, on links that are given as for `trace.timed`; of several runs, one clock.
 
-    >>> timeline(trace, latency=5e-6, bandwidth=10e9)       # doctest: +SKIP
+    >>> timeline([naive, ring], latency=5e-6, bandwidth=10e9)       # doctest: +SKIP
     """
-    timed = trace.timed(*arguments, **keywords)
-    waits = [Bar(rank, "waits", 0.0, until) for rank, until in enumerate(timed.finished)]
-    names = [f"rank {rank}" for rank in range(trace.ranks)]
-    lanes = Lanes(
-        f"{trace.program}: what each rank does", "", waits + bars(trace, timed), STATES, names,
-        timed.kind,
-    )  # fmt: skip
-    count = f"{trace.ranks} rank{'s' * (trace.ranks != 1)}"
-    return lanes.board.picture(f"Timeline of {trace.program}, {count}, {lanes.words()}")
+    every, names, about = [], [], []
+    for trace in traces:
+        timed = trace.timed(*arguments, **keywords)
+        about.append(f"{trace.program}, {trace.ranks} rank{'s' * (trace.ranks != 1)}")
+        if len(traces) > 1:
+            names.append(f"{trace.program}: {seconds_text(timed.seconds)}")
+            about[-1] += f", {seconds_text(timed.seconds)}"
+        waits = [Bar(rank, "waits", 0.0, until) for rank, until in enumerate(timed.finished)]
+        own = waits + bars(trace, timed)
+        every += [one._replace(lane=len(names) + one.lane) for one in own]
+        names += [f"rank {rank}" for rank in range(trace.ranks)]
+    one_clock = f"{len(traces)} programs under one clock"
+    title = one_clock if len(traces) > 1 else f"{traces[0].program}: what each rank does"
+    lanes = Lanes(title, "", every, STATES, names, timed.kind)
+    return lanes.board.picture(f"Timeline of {' and '.join(about)}, {lanes.words()}")
 
 
 def bars(trace: Any, timed: Any) -> list[Bar]:

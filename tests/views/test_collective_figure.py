@@ -7,6 +7,7 @@ import pytest
 
 from labkit import collectives
 from labkit.collectives import programs
+from labkit.kinds import seconds_text
 from labkit.views import sketch
 from labkit.views.collective_figure import still
 from labkit.views.timeline import bars, timeline
@@ -107,6 +108,16 @@ def test_the_timeline_says_its_kind_and_its_times_in_words():
     assert "microseconds: rank 0 sends" in shown.alt
     # In a star the last of four ranks waits its turn: two messages before it sends, two before it
     # is sent something.
-    steps = timeline(trace, latency=1.0, bandwidth=1e300)
+    steps = timeline([trace], latency=1.0, bandwidth=1e300)
     assert "rank 3 waits 4, sends 1, receives 1" in steps.alt
-    assert timeline(run("ring_all_reduce", 1), **LINKS).width == 800
+    assert timeline([run("ring_all_reduce", 1)], **LINKS).width == 800
+
+
+def test_two_runs_under_one_clock_have_one_axis():
+    both = [run("naive_all_reduce"), run("ring_all_reduce")]
+    shown = collectives.compare(both, **LINKS)
+    long, short = (seconds_text(one.timed(**LINKS).seconds) for one in both)
+    assert f"naive_all_reduce, 4 ranks, {long} and ring_all_reduce, 4 ranks, {short}" in shown.alt
+    # One figure of all lanes, whose end is that of the longer run.
+    assert shown.kind == both[0].timed(**LINKS).kind
+    assert "microseconds: rank 0 sends" in shown.alt
