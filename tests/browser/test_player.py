@@ -124,6 +124,25 @@ def test_it_can_be_played_and_read_with_the_keyboard_alone(lab, tmp_path):
     assert lab.faults == []
 
 
+def test_a_ring_says_what_arrives_and_the_grid_is_a_choice(lab, tmp_path):
+    lab.page.set_viewport_size({"width": 1366, "height": 768})
+    open_page(lab, tmp_path, "ring_all_reduce", 4)
+    stage, code = lab.page.locator(".stage"), lab.page.locator(".line:visible")
+    assert stage.bounding_box()["height"] >= 400
+    lab.page.locator(".forward").click()
+    step_is(lab, 1)
+    # Rank 0 receives rank 3's chunk 3: 4 + 16.
+    assert lab.page.locator(".middle").inner_text().split("\n")[-2:] == ["4 + 16 = 20", "on rank 0"]
+    assert code.count() == 1
+    lab.page.get_by_role("button", name="whole program").press("Enter")
+    assert code.count() == 13
+    lab.page.locator(".last").click()
+    lab.page.locator(".middle .sum", has_text="6 steps").wait_for()
+    lab.page.get_by_label("picture").select_option("grid")
+    lab.page.locator(".middle").wait_for(state="hidden")
+    assert lab.faults == []
+
+
 @pytest.mark.parametrize("width", [900, 1117, 1280, 1281, 1283])
 def test_the_pointer_finds_the_cell_under_it_at_every_width(lab, tmp_path, width):
     # Half of all widths of the page give the ranks a width that is no whole number of pixels.

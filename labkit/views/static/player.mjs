@@ -40,7 +40,7 @@ const PAGE = `<section class="player">
       <div class="legend" aria-hidden="true"></div>
       <p class="detail"></p>
     </div>
-    <div class="side"><p class="totals"></p></div>
+    <div class="side"><button class="fold" data-act="fold" aria-pressed="false">whole program</button><p class="totals"></p></div>
   </div>
   <p class="unseen" id="help">Space plays and pauses; the arrow keys go a step back or on; Home and End go to the
     beginning and the end. With Shift, the arrow keys select a cell, and what it holds is read aloud; Escape ends that.</p>
@@ -84,10 +84,20 @@ export class Player {
     parts.slider.max = data.steps;
     for (const name of ["slider", "first", "back", "play", "forward", "last"]) parts[name].disabled = !data.steps;
     parts.stage.setAttribute("aria-label", `${data.ranks} ranks with ${data.columns} cells each`);
-    parts.side.prepend(this.fillCode());
+    parts.fold.before(this.fillCode());
     parts.view.hidden = !data.direction;
+    this.choose();
     if (data.phases.length > 1) for (const { name, first, last } of data.phases)
       parts.phases.append(element("span", { style: `flex:${last - first + 1}` }, name));
+  }
+
+  // The ring has the whole width; of the program there are the current lines, until all are asked for.
+  choose() {
+    const { parts, data } = this;
+    this.ring = Boolean(data.direction) && parts.view.value === "ring";
+    parts.player.dataset.view = this.ring ? "ring" : "grid";
+    parts.middle.hidden = !this.ring;
+    this.width = 0; // so that all of it is arranged anew
   }
 
   fillCode() {
@@ -114,7 +124,7 @@ export class Player {
       this.playback.speed = Number(parts.speed.value);
     });
     parts.view.addEventListener("change", () => {
-      this.width = 0; // arrange all of it anew
+      this.choose();
       this.change();
     });
     parts.slider.addEventListener("input", () => {
@@ -163,6 +173,7 @@ export class Player {
     else if (name === "first") playback.seek(0);
     else if (name === "last") playback.seek(playback.steps);
     else if (name === "escape") this.picked = null;
+    else if (name === "fold") this.parts.fold.setAttribute("aria-pressed", this.code.classList.toggle("whole"));
     else return;
     this.change();
   }
@@ -172,9 +183,7 @@ export class Player {
     const { parts, data } = this;
     this.width = width;
     if (width < 40) return;
-    const ring = data.direction && parts.view.value === "ring" && width >= 340;
-    this.geometry = ring ? ringGeometry(data, width) : gridGeometry(data, width);
-    parts.middle.hidden = !ring;
+    this.geometry = this.ring ? ringGeometry(data, width) : gridGeometry(data, width);
     this.fresh = true;
     parts.stage.style.height = `${this.geometry.height}px`;
     parts.side.style.setProperty("--lk-tall", `${Math.max(this.geometry.height + 40, 420)}px`);
@@ -215,7 +224,7 @@ export class Player {
     if (fresh || shown !== this.shown) drawBase(parts.base, { ...scene, step: shown });
     drawMoves(parts.moves, { ...scene, step });
     if (fresh || told !== this.told || shown !== this.shown) this.explain(told, shown);
-    if (geometry.curve) {
+    if (this.ring) {
       const middle = middleText(data, told, shown === told, picked?.rank ?? 0);
       for (const name of ["head", "text", "sum", "of"]) write(parts[name], middle[name]);
     }

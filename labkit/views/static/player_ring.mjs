@@ -2,7 +2,7 @@
 import { pointAt } from "./player_data.mjs";
 
 const [NAME, STRIP, FOOT] = [17, 24, 15]; // pixels of a rank's name, its cells, their values
-const WIDTHS = [46, 40, 34, 29, 25, 21, 17, 14, 11, 9, 7, 5, 4, 3]; // of a cell; the widest that fits
+const WIDTHS = [72, 58, 46, 40, 34, 29, 25, 21, 17, 14, 11, 9, 7, 5, 4, 3]; // of a cell; the widest that fits
 const MIDDLE = { w: 164, h: 100 }; // is for words
 
 const apart = (a, b) => Math.abs(a.x - b.x) >= (a.w + b.w) / 2 + 6 || Math.abs(a.y - b.y) >= (a.h + b.h) / 2 + 2;
@@ -21,7 +21,7 @@ function boxesOf({ ranks, columns, longest }, width, height, cell) {
 
 export function ringGeometry(data, width) {
   const { ranks, columns } = data;
-  const height = Math.min(Math.max(400, 0.72 * width), 560);
+  const height = Math.min(Math.max(400, 0.55 * width), 460);
   const middle = { x: width / 2, y: height / 2, ...MIDDLE };
   const free = (all) => all.every((one, i) => [...all.slice(i + 1), middle].every((other) => apart(one, other)));
   const cell = WIDTHS.find((one) => free(boxesOf(data, width, height, one).boxes)) ?? WIDTHS.at(-1);
