@@ -257,6 +257,8 @@ def compare(traces: Sequence[Trace], *arguments: Any, **keywords: Any) -> Any:
     """
     from labkit.views.timeline import timeline
 
+    if not traces or not all(isinstance(one, Trace) for one in traces):
+        raise LabError("Give collectives.compare a list of traces; collectives.run returns one.")
     return timeline(traces, *arguments, **keywords)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from labkit import collectives
 from labkit.collectives import programs
-from labkit.kinds import seconds_text
+from labkit.kinds import LabError, seconds_text
 from labkit.views import sketch
 from labkit.views.collective_figure import still
 from labkit.views.timeline import bars, timeline
@@ -121,3 +121,9 @@ def test_two_runs_under_one_clock_have_one_axis():
     # One figure of all lanes, whose end is that of the longer run.
     assert shown.kind == both[0].timed(**LINKS).kind
     assert "microseconds: rank 0 sends" in shown.alt
+
+
+@pytest.mark.parametrize("wrong", [[], [programs.ring_all_reduce]])
+def test_what_is_no_run_is_not_compared(wrong):
+    with pytest.raises(LabError, match=r"collectives\.run"):
+        collectives.compare(wrong, **LINKS)

@@ -48,10 +48,9 @@ export class RunData {
     // Of many ranks this would take longer than all else until the first picture.
     for (let step = 1; step <= this.steps && this.ranks <= MOST_ON_RING; step += 1) {
       const kind = this.kindOf(step);
-      const name = kind && { adds: "reduce-scatter", copies: "all-gather" }[kind];
-      if (!kind) continue;
-      if (found.at(-1)?.kind === kind && found.at(-1).last === step - 1) found.at(-1).last = step;
-      else found.push({ name, kind, first: step, last: step });
+      const goesOn = found.at(-1)?.kind === kind && found.at(-1).last === step - 1;
+      if (kind && goesOn) found.at(-1).last = step;
+      else if (kind) found.push({ name: PHASES[kind], kind, first: step, last: step });
     }
     return found;
   }
@@ -171,6 +170,7 @@ export function runs(numbers) {
 // ---- playback
 
 export const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16];
+const PHASES = { adds: "reduce-scatter", copies: "all-gather" };
 const MOST_ON_RING = 16; // ranks; and of so few the phases are found
 const STEP_SECONDS = 1.3; // one step at 1×
 const FASTER = 1.6; // of a step that repeats the one before it
