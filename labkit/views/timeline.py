@@ -60,20 +60,16 @@ class Lanes:
         self.top = 104.0 if any(how.name for how in states.values()) else 82.0
         self.end = max((bar.end for bar in bars), default=1.0) or 1.0
         self.scale, self.unit = (1.0, unit) if unit else unit_of(self.end)
-        filled = {bar.lane + more for bar in bars for more in range(bar.lanes)}
-        bold = [bool(bars) and lane not in filled for lane in range(count)]  # a heading
-        widths = (
-            width_of(name, 9.5) * (1 + 0.15 * is_bold)
-            for name, is_bold in zip(names, bold, strict=True)
-        )
-        self.left = 40 + max(widths)
+        self.left = 40 + max(width_of(name, 9.5) for name in names)
         self.bottom = self.top + self.high * count + below
         self.board = Sketch(title, self.bottom + 46, subtitle, kind=kind)
         few = len(bars) < HATCHED
         for bar in bars:
             self._draw(bar, states[bar.state], few)
+        filled = {bar.lane + more for bar in bars for more in range(bar.lanes)}
         for lane in range(0, count, 1 if self.high > 12 else 4):
-            self.board.text(24, self.y(lane + 0.44), names[lane], size=9.5, bold=bold[lane])
+            bold = bool(bars) and lane not in filled  # a heading
+            self.board.text(24, self.y(lane + 0.44), names[lane], size=9.5, bold=bold)
         self._draw_axis()
         present = {bar.state for bar in bars if bar.end - bar.start > 1e-3 * self.end}
         self._draw_key([how for state, how in states.items() if how.name and state in present])
@@ -168,7 +164,8 @@ def timeline(traces: Sequence[Any], *arguments: Any, **keywords: Any) -> Picture
         timed = trace.timed(*arguments, **keywords)
         about.append(f"{trace.program}, {trace.ranks} rank{'s' * (trace.ranks != 1)}")
         if len(traces) > 1:
-            names.append(f"{trace.program}: {seconds_text(timed.seconds)}")
+            # Bold, so it needs more room than its name in the lanes' own type.
+            names.append(f"{trace.program}: {seconds_text(timed.seconds)}\u2003\u2003")
             about[-1] += f", {seconds_text(timed.seconds)}"
         waits = [Bar(rank, "waits", 0.0, until) for rank, until in enumerate(timed.finished)]
         own = waits + bars(trace, timed)
