@@ -11,9 +11,8 @@ from typing import Any
 
 
 def install() -> None:
-    """Let this kernel's NameErrors say so. IPython is not imported: without it there is none."""
-    module = sys.modules.get("IPython")
-    shell: Any = None if module is None else module.get_ipython()
+    """Let this kernel's NameErrors say so. labkit calls it where IPython is loaded already."""
+    shell = sys.modules["IPython"].get_ipython()
     if getattr(shell, "kernel", None) is not None and os.environ.get("JPY_SESSION_NAME"):
         shell.set_custom_exc((NameError,), _show)
 
@@ -32,7 +31,7 @@ def made_in(cells: list[dict[str, Any]], name: str) -> str | None:
 
 
 def _bound(source: str) -> set[str]:
-    with suppress(SyntaxError):  # a magic, or what nobody has finished
+    with suppress(SyntaxError):  # a cell with a magic, or an unfinished one
         symbols = symtable.symtable(source, "cell", "exec").get_symbols()
         return {one.get_name() for one in symbols if one.is_assigned() or one.is_imported()}
     return set()
@@ -42,7 +41,7 @@ def _show(
     shell: Any, kind: type, value: NameError, trace: TracebackType, tb_offset: int | None = None
 ) -> None:
     file = Path(os.environ["JPY_SESSION_NAME"]).name  # a kernel runs in its notebook's folder
-    with suppress(OSError, ValueError, KeyError):  # moved, or being written
+    with suppress(OSError, ValueError):  # moved, or being written
         cells = json.loads(Path(file).read_text(encoding="utf-8"))["cells"]
         where = made_in(cells, str(value.name))
         if kind is NameError and where is not None:

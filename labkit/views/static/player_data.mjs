@@ -31,7 +31,6 @@ export class RunData {
     this.seen = null;
     this.direction = this.findDirection();
     this.phases = this.findPhases();
-    this.complete = this.cellsAt(this.steps).every((one) => one?.held?.whole);
   }
 
   // 1 or -1 where every message goes to the same neighbour on a ring of a few ranks, else 0.

@@ -77,7 +77,7 @@ export function middleText(data, step, arrived, rank) {
   if (!step || !phase) return { head: step ? `step ${step} of ${data.steps}` : "", text: "", sum: "", of: "" };
   const here = { head: phase.name, text: `${step - phase.first + 1} of ${phase.last - phase.first + 1}: ${phase.kind}` };
   if (!arrived) return { ...here, sum: "", of: "" };
-  if (step === data.steps && data.phases.length > 1 && data.complete) {
+  if (step === data.steps && data.phases.length > 1 && data.cellsAt(step).every((one) => one?.held?.whole)) {
     const counts = data.phases.map(({ kind, first, last }) => `${last - first + 1} ${kind === "adds" ? "to add" : "to copy"}`);
     return { head: "done", text: counts.join(" + "), sum: `${data.steps} steps`, of: `all ${data.ranks} ranks hold all of it` };
   }
