@@ -23,6 +23,7 @@ FLOORS = (
     {
         "arguments",
         "callable_room",
+        "centre",
         "kinds",
         "known_hardware",
         "plain",
@@ -38,6 +39,7 @@ FLOORS = (
     {"strategies", "updates"},
     {"exercises"},
     {"cli", "doctor", "publish", "contents", "sections"},
+    {"kit"},  # site, slides, release, grading: nothing in a lecture imports it
 )
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 GROUND, COMMANDS = FLOORS[0], {"cli", "doctor", "publish"}
