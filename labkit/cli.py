@@ -57,7 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"labkit {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")
-    commands.add_parser("doctor", help="check this machine before class")
+    doctor = commands.add_parser("doctor", help="check this machine before class")
+    job = "also submit a job of two ranks, as labkit-site.toml asks"
+    doctor.add_argument("--site", action="store_true", help=job)
     lab_help = "open the course in JupyterLab; takes its options, such as --port 9000"
     commands.add_parser("lab", help=lab_help)
     progress = commands.add_parser("progress", help="the tasks that you have solved, by lecture")
@@ -111,7 +113,7 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
     if chosen.command == "lab":
         return _lab(extra)
     if chosen.command == "doctor":
-        return int(importlib.import_module("labkit.doctor").main())
+        return int(importlib.import_module("labkit.doctor").main(chosen.site))
     if chosen.command == "progress":
         return _progress(chosen.folder)
     if chosen.command == "notebooks":

@@ -13,6 +13,7 @@ import pkgutil
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from labkit.kinds import LabError, bytes_text
@@ -44,6 +45,7 @@ CHECKS = (
     Check("Links", "labkit.doctor:check_links", seconds=60),
     Check("MPI", "labkit.doctor:check_mpi"),
     Check("Slurm", "labkit.doctor:check_slurm"),
+    Check("Centre", "labkit.doctor:check_centre"),
     Check("Frameworks", "labkit.doctor:check_frameworks"),
 )
 _RENEW = "Run `make lab`; if that changes nothing, `make clean` and then `make lab`."
@@ -51,10 +53,10 @@ _MEMORY = 3_000_000_000  # TensorFlow and a lesson's data take about 2 GB
 _DISK = 2_000_000_000  # MNIST, CIFAR-100 and saved models
 
 
-def main() -> int:
+def main(site: bool = False) -> int:
     """Print a line for each check; 0 when nothing fails, 1 when something does."""
     ready = True
-    for check in CHECKS:
+    for check in (*CHECKS, *[Check("Job", "labkit.doctor:check_job", seconds=420)] * site):
         line = examine(check)
         ready = ready and line.status != "fail"
         do = "" if line.status == "pass" else f"\n{'do':>21}:  {line.do}"
@@ -224,6 +226,42 @@ def check_slurm() -> CheckResult:
     missing = why_no_slurm()
     found = f"none used: {missing}" if missing else f"{slurm_version()}, partitions {partitions()}"
     return CheckResult("pass", found)
+
+
+def check_centre() -> CheckResult:
+    """No file is fine: jobs then ask for what Slurm itself has."""
+    from labkit.centre import FILE, centre
+
+    found = centre().file
+    return CheckResult("pass", f"{found}; labkit doctor --site tries it" if found else f"no {FILE}")
+
+
+def check_job() -> CheckResult:
+    """`--site`: two ranks in a job, as the centre's file asks; what each finds on its node."""
+    from labkit.centre import centre
+    from labkit.cluster import Cluster
+
+    site = centre()
+    with Cluster(2, "slurm", name="labkit-doctor", time="5", wait=300.0) as cluster:
+        ranks = cluster.run(look_around, dict(site.variables), site.data, show=False)
+    problems = {text for rank in ranks for text in rank[1]}
+    found = f"two ranks on {' and '.join(sorted({rank[0] for rank in ranks}))}"
+    if problems:
+        do = f"Correct {site.file}: {'; '.join(sorted(problems))}."
+        return CheckResult("fail", found, do)
+    return CheckResult("pass", f"{found} with {len(site.variables)} variables of {site.file}")
+
+
+def look_around(rank: int, variables: dict[str, str], data: str) -> tuple[str, list[str]]:
+    """In a rank of the job: its node, and what is not as the file says."""
+    problems = [
+        f"{name} is {os.environ.get(name)!r} in the job, and {text!r} in [variables]"
+        for name, text in variables.items()
+        if os.environ.get(name) != text
+    ]
+    if data and not Path(data).is_dir():
+        problems.append(f"data: there is no folder {data} on the node")
+    return os.environ.get("SLURMD_NODENAME", f"rank {rank}"), problems
 
 
 def check_frameworks() -> CheckResult:

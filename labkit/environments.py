@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.arguments import one_of
+from labkit.centre import centre
 from labkit.hardware import gpus
 from labkit.hardware.machine import read_cores, read_memory
 from labkit.kinds import LabError, bytes_text, seconds_text
@@ -434,7 +435,7 @@ def _run(
     began = time.monotonic()
     _say(f"  {purpose}")
     process = subprocess.Popen(
-        command,
+        centre().in_shell(command),  # compilers may be modules
         cwd=chosen.folder,
         env=env,
         stdin=subprocess.DEVNULL,

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from labkit.centre import centre
 from labkit.datasets.dataset import Bytes
 from labkit.progress import progress
 
@@ -46,9 +47,9 @@ def _read_idx(folder: Path) -> Arrays:
 
 
 def cache_folder() -> Path:
-    """Where MNIST is kept: LABKIT_CACHE, or Keras' own folder. It need not exist yet."""
+    """Where MNIST is kept: LABKIT_CACHE, the centre's, or Keras' own folder. It may not exist."""
     keras = os.environ.get("KERAS_HOME") or "~/.keras"
-    chosen = os.environ.get("LABKIT_CACHE") or f"{keras}/datasets"
+    chosen = os.environ.get("LABKIT_CACHE") or centre().data or f"{keras}/datasets"
     return Path(chosen).expanduser().absolute()
 
 

@@ -16,11 +16,12 @@ import ast
 import os
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import one_of, whole
+from labkit.centre import GPUS, centre
 from labkit.cluster.slurm import rank
 from labkit.environments import Environment, find
 from labkit.kinds import LabError
@@ -41,16 +42,25 @@ class Resources:
     partition: str | None = None
     time: str | int | None = None
     account: str | None = None
+    reservation: str | None = None
     memory: str | None = None
     cpus: int | None = None
     gpus: int | None = None
     extra: tuple[str, ...] = ()
     name: str = "labkit"
+    gpus_option: str = GPUS
 
     def __post_init__(self) -> None:
         whole("ranks", self.ranks, at_least=1)
         if self.nodes is not None:
             whole("nodes", self.nodes, at_least=1)
+
+    @classmethod
+    def here(cls, ranks: int, **given: Any) -> Resources:
+        """With what this centre's `labkit-site.toml` asks for, unless it is given."""
+        site = centre()
+        made = cls(ranks, **{**site.requests(), **given})
+        return replace(made, extra=(*site.options, *made.extra), gpus_option=site.gpus)
 
     def header(self, output: str = "") -> str:
         """The first lines of the script; `output` is the file for what the job prints."""
@@ -61,13 +71,18 @@ class Resources:
             "nodes": self.nodes,
             "ntasks-per-node": self.ranks // self.nodes if self.nodes and even else None,
             "cpus-per-task": self.cpus,
-            "gres": None if self.gpus is None else f"gpu:{self.gpus}",
+            "": None if self.gpus is None else self.gpus_option.format(gpus=self.gpus),
             "mem": self.memory,
             "partition": self.partition,
             "account": self.account,
+            "reservation": self.reservation,
             "time": self.time,
         }
-        given = [f"--{option}={value}" for option, value in values.items() if value is not None]
+        given = [
+            f"--{option}={value}" if option else str(value)
+            for option, value in values.items()
+            if value is not None
+        ]
         options = [*given, *self.extra, *([f"--output={output}"] if output else [])]
         return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options)])
 
@@ -112,7 +127,8 @@ def batch_script(
 
     The only function of a file needs no name. With `environment="torch"` the file itself is the
     program, and the script needs no labkit. The other keywords are those of
-    `labkit.cluster(engine="slurm")`: nodes, partition, time, account, memory, cpus, gpus, extra.
+    `labkit.cluster(engine="slurm")`: nodes, partition, time, account, reservation, memory, cpus,
+    gpus, extra. What is not given comes from the centre's `labkit-site.toml`.
     """
     if not isinstance(file, (str, Path)) or Path(file).suffix != ".py":
         raise LabError(
@@ -130,11 +146,13 @@ def batch_script(
     if program is None and len(functions) == 1:
         program = functions[0]
     program = str(one_of(f"program, a function of {path.name},", program, functions))
-    wanted = Resources(ranks, **{"name": program, **resources})
-    run = [sys.executable, "-m", "labkit.cli", "slurm", "run", f"{path}:{program}"]
+    wanted = Resources.here(ranks, **{"name": program, **resources})
+    target = ("-m", "labkit.cli", "slurm", "run", f"{path}:{program}")
+    run = centre().command(sys.executable, *target)
     lines = [
         wanted.header(f"{program}-%j.log"),
         "",
+        *centre().lines(),
         "# Write each line when it is printed, not when a buffer is full.",
         "export PYTHONUNBUFFERED=1",
         f"{_srun(wanted)} \\",
@@ -147,13 +165,14 @@ def _script_of(
     chosen: Environment, file: Path, ranks: int, resources: dict[str, Any]
 ) -> BatchScript:
     """The script for a program of another framework, with paths from where it is submitted."""
-    python = f'python {shlex.quote(str(file))} "$@"'
+    site = centre()
+    python = f'{shlex.join(site.command("python", str(file)))} "$@"'
     if chosen.name == "horovod":
         one_of(
             "nodes for horovodrun, which reaches other nodes by ssh,", resources.get("nodes"), [1]
         )
         start = [f"horovodrun --gloo --network-interface lo -np {ranks} {python}"]
-    wanted = Resources(ranks, **{"name": file.stem, **resources})
+    wanted = Resources.here(ranks, **{"name": file.stem, **resources})
     if chosen.name != "horovod":
         start = [
             "# Where all ranks find rank 0. Which rank a process is, Slurm says to each.",
@@ -163,10 +182,12 @@ def _script_of(
             f"{_srun(wanted)} bash -c \\",
             f"  'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID exec {python}' - \"$@\"",
         ]
+    activate = f"source {shlex.quote(os.path.relpath(chosen.venv / 'bin' / 'activate'))}"
     lines = [
         wanted.header(f"{wanted.name}-%j.log"),
         "",
-        f"source {shlex.quote(os.path.relpath(chosen.venv / 'bin' / 'activate'))}",
+        *site.lines(),
+        *([] if site.container else [activate]),
         "# Write each line when it is printed, not when a buffer is full.",
         "export PYTHONUNBUFFERED=1",
         *start,

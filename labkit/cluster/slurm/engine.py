@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from labkit.centre import centre
 from labkit.cluster import tf_config
 from labkit.cluster.engine import Addresses, Event, Job, Signal, Stream
 from labkit.cluster.links import Network, Samples
@@ -85,8 +86,9 @@ class SlurmEngine:
         The other keywords are those of `Resources`: nodes, partition, time and so on.
         """
         self._wait, self._python = wait, python
-        self._resources = Resources(1, **resources)
-        self._within = Path.home() / ".labkit" / "runs" if folder is None else Path(folder)
+        self._resources = Resources.here(1, **resources)
+        home = centre().scratch or Path.home()
+        self._within = Path(home, ".labkit", "runs") if folder is None else Path(folder)
         self.job = ""
         self.script = ""
         self.states: list[tuple[float, QueueState]] = []
@@ -141,7 +143,9 @@ class SlurmEngine:
         folder.mkdir()
         (folder / "job").write_bytes(pickle.dumps(job))
         command = [*self._srun(), "--label", "--wait=0", "--kill-on-bad-exit=0"]
-        self._run = _Run([*command, self._python, "-c", RANK, str(folder)], job, folder)
+        site = centre()
+        rank = site.in_shell(site.command(self._python, "-c", RANK, str(folder)))
+        self._run = _Run([*command, *rank], job, folder)
 
     def events(self, timeout: float) -> list[Event]:
         """What the ranks have reported; where Slurm has ended them, why."""
