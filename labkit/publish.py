@@ -42,7 +42,7 @@ def main(names: Sequence[str] = (), course: Path | None = None) -> int:
     import nbformat
 
     course = course or Path(__file__).resolve().parent.parent
-    for path in _chosen(names, course / "notebooks"):
+    for path in chosen(names, course / "notebooks"):
         started = time.monotonic()
         notebook = nbformat.read(path, as_version=4)
         saved = {cell.id: copy.deepcopy(cell) for cell in notebook.cells}
@@ -90,7 +90,8 @@ def _refuse_without_verdict(notebook: Any, path: Path) -> None:
             )
 
 
-def _chosen(names: Sequence[str], folder: Path) -> list[Path]:
+def chosen(names: Sequence[str], folder: Path) -> list[Path]:
+    """The notebooks of these names, or all; `01` is enough of a name."""
     present = sorted(folder.glob("[0-9c]*.ipynb"))  # lectures and the capstone
     called = {name: p for p in present for name in (p.stem, p.stem.split("_")[0])}
     if unknown := [name for name in names if name not in called]:
