@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from labkit.telemetry.amd import AmdGpus
 from labkit.telemetry.format import Cost, End, Source, line, row_line
 from labkit.telemetry.gpus import Gpus
 from labkit.telemetry.host import Host
@@ -36,6 +37,7 @@ BATCH = 2.5  # seconds of samples in one write
 SHOWN = 0.5  # the same where a page shows them
 CLOSE = 0.005  # seconds; requests that come nearer than this share a sample
 PIPE, F_SETPIPE_SZ = 1 << 20, 1031  # fcntl has the name on Linux only
+AnySource = Gpus | AmdGpus | Host
 
 
 def main() -> None:
@@ -53,7 +55,9 @@ def main() -> None:
         fcntl.fcntl(1, F_SETPIPE_SZ, PIPE)
     gc.disable()  # there are no cycles here, and looking for them costs
     threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
-    Sampler([Gpus(), Host(given.pid)], given.every, given.clock).run()
+    amd = AmdGpus()
+    gpus = amd if amd.folders else Gpus()
+    Sampler([gpus, Host(given.pid)], given.every, given.clock).run()
 
 
 def _exit_with(parent: int) -> None:
@@ -66,7 +70,7 @@ def _exit_with(parent: int) -> None:
 class Sampler:
     """Samples its sources on a schedule that does not drift. `began` is the recording's time 0."""
 
-    def __init__(self, sources: Sequence[Gpus | Host], every: float, began: float) -> None:
+    def __init__(self, sources: Sequence[AnySource], every: float, began: float) -> None:
         self._sources, self._every, self._began = sources, every, began
         self._received = b""
         self._together = max(1, round(BATCH / every))  # samples in a batch
@@ -105,7 +109,7 @@ class Sampler:
         self._lines += [line(Cost(round(time.process_time(), 4), now)), line(End(now))]
         self._write()
 
-    def _take(self, opened: Sequence[tuple[int, Gpus | Host]]) -> None:
+    def _take(self, opened: Sequence[tuple[int, AnySource]]) -> None:
         """The lines of all samples since the last time."""
         for number, source in opened:
             rows, states = source.take()
