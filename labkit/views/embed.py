@@ -81,7 +81,7 @@ def embedded(
 ) -> str:
     """A piece of HTML in which `mount` of page.mjs starts the view with these options.
 
-    `view` is its name (`panel`): of its class, its style sheet, and the element that it looks for.
+    `view` is its name (`panel`): of its class, and of the element that it looks for.
     `modules` come in an order in which each is before those that use it.
     """
     still = f"<p>{escape(alt)}</p>"
@@ -123,9 +123,10 @@ def bundle(modules: tuple[str, ...]) -> str:
 
 
 @cache
-def style(view: str) -> str:
-    """The style sheet, for the view's own shadow tree."""
-    return "".join((STATIC / f"{name}.css").read_text(encoding="utf-8") for name in ("page", view))
+def style(modules: tuple[str, ...]) -> str:
+    """The style sheets beside the modules, for the view's own shadow tree."""
+    sheets = (STATIC / f"{name}.css" for name in modules)
+    return "".join(one.read_text(encoding="utf-8") for one in sheets if one.is_file())
 
 
 def gzipped(text: str) -> str:
@@ -139,7 +140,7 @@ def gzipped(text: str) -> str:
 @cache
 def _packed_code(view: str, modules: tuple[str, ...]) -> str:
     return gzipped(
-        f"(() => {{\n{bundle(modules)}\nconst CSS = {json.dumps(style(view))};\n"
+        f"(() => {{\n{bundle(modules)}\nconst CSS = {json.dumps(style(modules))};\n"
         f"const start = (options) => mount({view.title()}, {view!r}, options, CSS);\n"
         "document.currentScript.start = start;\n})();"
     )

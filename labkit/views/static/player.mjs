@@ -1,4 +1,5 @@
 // The player's page: buttons, keys and pointer; redrawn only when something has changed.
+import { barOfControls, actOfKey, showPlaying } from "./controls.mjs";
 import { bytesText, element, onKeys, redrawing, secondsText, unpack, write } from "./page.mjs";
 import {
   cellText, FEW, gridGeometry, LANDED, Playback, programLines, ranksText, RunData, SPEEDS, stepText,
@@ -6,30 +7,11 @@ import {
 import { drawBase, drawMoves, paletteOf } from "./player_draw.mjs";
 import { middleText, ringGeometry } from "./player_ring.mjs";
 
-const ICONS = {
-  play: "M4 2.5v11l9-5.5z",
-  pause: "M4 2.5h3v11H4zM9 2.5h3v11H9z",
-  first: "M3 2.5h2v11H3zM13 2.5v11L5.5 8z",
-  last: "M11 2.5h2v11h-2zM3 2.5v11L10.5 8z",
-  back: "M10.5 2.5v11L3 8zM11.5 2.5H13v11h-1.5z",
-  forward: "M5.5 2.5v11L13 8zM3 2.5h1.5v11H3z",
-};
-const button = (name, title, key) => `<button class="${name}" data-act="${name}" title="${title} (${key})" aria-label="${title}">
-  <svg viewBox="0 0 16 16" aria-hidden="true"><path d="${ICONS[name]}"/></svg></button>`;
 // Words are text, to be read aloud, selected and printed; only ranks and messages are pixels.
 const PAGE = `<section class="player">
   <header class="name"><span class="title"></span><span class="about"></span></header>
-  <div class="controls">
-    <div class="buttons" role="group" aria-label="play">
-      ${button("first", "to the beginning", "Home")}${button("back", "one step back", "←")}
-      ${button("play", "play", "Space")}${button("forward", "one step on", "→")}${button("last", "to the end", "End")}
-    </div>
-    <div class="track"><input type="range" class="slider" min="0" step="1" value="0" aria-label="step">
-      <div class="phases" aria-hidden="true"></div></div>
-    <select class="view" aria-label="picture" title="picture"><option>ring</option><option>grid</option></select>
-    <select class="speed" aria-label="speed" title="speed">
-      ${SPEEDS.map((one) => `<option value="${one}">${one}×</option>`).join("")}</select>
-  </div>
+  ${barOfControls(SPEEDS, '<div class="phases" aria-hidden="true"></div>',
+    '<select class="view" aria-label="picture" title="picture"><option>ring</option><option>grid</option></select>')}
   <p class="says"></p>
   <div class="body">
     <div>
@@ -45,10 +27,6 @@ const PAGE = `<section class="player">
   <p class="unseen" id="help">Space plays and pauses; the arrow keys go a step back or on; Home and End go to the
     beginning and the end. With Shift, the arrow keys select a cell, and what it holds is read aloud; Escape ends that.</p>
   <p class="unseen aloud" aria-live="polite"></p></section>`;
-const KEYS = {
-  " ": "play", ArrowLeft: "back", ArrowRight: "forward", ArrowDown: "back", ArrowUp: "forward",
-  Home: "first", End: "last", Escape: "escape",
-};
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
 export class Player {
@@ -150,17 +128,15 @@ export class Player {
   // The same keys everywhere in the player, but for those that a control needs itself.
   press({ key, shiftKey, target }) {
     const { data } = this;
-    const scrolls = target === this.code && ["ArrowUp", "ArrowDown"].includes(key);
-    if (scrolls || target.localName === "select") return false;
-    if (target.localName === "button" && key === " ") return false;
+    const act = key === "Escape" ? "escape" : actOfKey({ key, target });
+    if (!act || (target === this.code && ["ArrowUp", "ArrowDown"].includes(key))) return false;
     if (shiftKey && ARROWS[key] && data.columns) {
       const { rank, cell } = this.picked ?? { rank: 0, cell: -1 };
       const [down, across] = this.picked ? ARROWS[key] : [0, 1];
       const turn = (index, size) => (index + size) % size;
       this.picked = { rank: turn(rank + down, data.ranks), cell: turn(cell + across, data.columns) };
       this.change();
-    } else if (KEYS[key]) this.act(KEYS[key]);
-    else return false;
+    } else this.act(act);
     return true;
   }
 
@@ -228,7 +204,8 @@ export class Player {
       const middle = middleText(data, told, shown === told, picked?.rank ?? 0);
       for (const name of ["head", "text", "sum", "of"]) write(parts[name], middle[name]);
     }
-    this.showControls();
+    if (parts.speed.value !== String(playback.speed)) parts.speed.value = playback.speed;
+    showPlaying(parts.play, playback.target === playback.steps);
     const words = picked && cellText(data, shown, picked.rank, picked.cell);
     write(parts.detail, words ?? "Point at a cell, or select one with Shift and the arrow keys, to read what it holds.");
     parts.detail.classList.toggle("hint", !words);
@@ -280,15 +257,5 @@ export class Player {
     const [top, end] = [nodes[0]?.offsetTop ?? 0, (nodes.at(-1)?.offsetTop ?? 0) + 20];
     const box = this.code;
     if (nodes.length && (top < box.scrollTop + 30 || end > box.scrollTop + box.clientHeight)) box.scrollTop = top - 48;
-  }
-
-  showControls() {
-    const { parts, playback } = this;
-    const name = playback.target === playback.steps ? "pause" : "play";
-    if (parts.speed.value !== String(playback.speed)) parts.speed.value = playback.speed;
-    if (parts.play.getAttribute("aria-label") === name) return;
-    parts.play.querySelector("path").setAttribute("d", ICONS[name]);
-    parts.play.setAttribute("aria-label", name);
-    parts.play.title = `${name} (Space)`;
   }
 }
