@@ -243,10 +243,13 @@ def check_job() -> CheckResult:
 
     site = centre()
     with Cluster(2, "slurm", name="labkit-doctor", time="5", wait=300.0) as cluster:
-        ranks = cluster.run(look_around, dict(site.variables), site.data, show=False)
+        run = cluster.start(look_around, dict(site.variables), site.data, show=False).finish(60)
+    ranks = run.results.values()
     problems = {text for rank in ranks for text in rank[1]}
-    found = f"two ranks on {' and '.join(sorted({rank[0] for rank in ranks}))}"
-    if problems:
+    if run.fault:
+        problems |= {line.text for line in run.lines}
+    found = str(run.fault or f"two ranks on {' and '.join(sorted({rank[0] for rank in ranks}))}")
+    if problems or run.fault:
         do = f"Correct {site.file}: {'; '.join(sorted(problems))}."
         return CheckResult("fail", found, do)
     return CheckResult("pass", f"{found} with {len(site.variables)} variables of {site.file}")

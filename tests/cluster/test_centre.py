@@ -134,6 +134,8 @@ def test_doctor_tries_a_job_and_says_what_is_wrong(slurm, site, tmp_path, capsys
     assert f"no folder {tmp_path}/nowhere" in job.do
     site(f'data = "{tmp_path}"\nscratch = "{tmp_path}"')
     assert check_job().status == "pass"
+    site(f'scratch = "{tmp_path}"\nprologue = ["module-is-missing load x"]')
+    assert "this line has failed: module-is-missing load x" in check_job().do
     site('partition = "no-such"')
     assert cli.main(["doctor", "--site"]) == 1
     assert "The partitions are" in capsys.readouterr().out
