@@ -18,7 +18,8 @@ from labkit import collectives, updates
 from labkit.collectives import programs
 from labkit.exercises import tasks
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9]*.ipynb"))
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = [*sorted(FOLDER.glob("[0-9]*.ipynb")), FOLDER / "check_yourself.ipynb"]
 NUMBERS = itertools.count()
 
 

@@ -36,32 +36,15 @@ def test_the_report_of_the_worked_example_is_consistent():
         ({"measured": (0.999, 0.998, 1.001), "efficiency": 0.5}, "slower"),
         ({"explanation": "I do not know why it is slower."}, "number"),
         ({"explanation": "5 % 5 % 5 % step step step step"}, "different words"),
-        ({"explanation": "There are 7 reasons and all of them are good"}, "unit"),
         ({"explanation": "The moon was full for 40 % of that cold night"}, "computation"),
-        ({"explanation": "gradient banana 31 % purple monkey dishwasher"}, "list of words"),
-        ({"explanation": "the of and to in 31 % gradient"}, "list of words"),
-        ({"explanation": "computation 31 % communication is memory cache"}, "list of words"),
         ({"explanation": "I have no idea what computation takes, 50 % or so."}, "not know"),
-        ({"question": "is is is is is is?"}, "question"),
-        ({"question": "lorem ipsum dolor sit amet consectetur?"}, "list of words"),
         ({"question": "We tried distributed training on two devices."}, "?"),
         ({"difference": "I did not compare the two results."}, "accuracy"),
-        ({"difference": "With 16 bits the weights differ in 2 places."}, "accuracy"),
-        ({"difference": True}, "difference"),
         ({"predicted": "1.6×"}, "predicted"),
-        ({"predicted": float("inf")}, "predicted"),
         ({"predicted_at": "2026-11-22 22:00"}, "older"),
-        ({"predicted_at": "2026-11-22 21:40"}, "older"),
         ({"measured_at": "later"}, "time.time()"),
-        ({"predicted_at": "22.11.2026 21:10"}, "2026-11-24 14:05"),
-        ({"predicted_at": 1, "measured_at": 2}, "time.time()"),
         ({"devices": 2.5, "efficiency": 0.577 / 2.5}, "whole"),
-        ({"devices": 0, "efficiency": 0.577}, "whole"),
-        ({"rounds": float("nan")}, "rounds"),
-        ({"measured": 0.577}, "speed-up, low, high"),
         ({"efficiency": 29}, "0.288"),
-        ({"inside": "no"}, "True or False"),
-        ({"verdict": "cannot tell"}, "slower"),
     ],
 )
 def test_a_report_that_contradicts_itself_is_refused(other, named):
@@ -72,13 +55,10 @@ def test_a_report_that_contradicts_itself_is_refused(other, named):
     "other",
     [
         {"predicted_at": 1_764_000_000.5, "measured_at": "1764001200"},
-        {"predicted_at": "2026-11-21T08:00:00"},
         {"predicted": labkit.predict("speed-up", 1.2)},
         {"verdict": "Slower "},
         {"inside": np.bool_(False)},
-        {"question": "Is training on two logical CPUs faster than on one?"},
         {"explanation": "Each replica waits 0.4 milliseconds for the other in every step."},
-        {"explanation": "Launching kernels on two devices costs 0.2 ms in each step."},
         {"measured": (np.float32(0.577), 0.563, 0.586), "devices": np.int64(2)},
     ],
 )
@@ -91,25 +71,6 @@ RULE = "def my_rule(compute, nbytes, ranks, latency, bandwidth):\n    return "
 TIME = "2 * (ranks - 1) * latency + 2 * (ranks - 1) / ranks * nbytes / bandwidth"
 START = "def my_start(devices, limit, free, hours, spare):\n    return "
 BATCH = "def my_batch(parameters, per_parameter, example, memory):\n    return "
-YOUNG = "def my_interval(hours, devices, write):\n    return "
-KEPT = "def my_goodput(interval, write, restart, gaps):\n    return "
-TIMES = [
-    f"max(gap - restart, 0) // (interval + write) {what} for gap in gaps" for what in ("", "/ gap")
-]
-MFU = (
-    "def my_mfu(parameters, layers, hidden, sequence, tokens_per_second, gpus, peak):\n"
-    "    return tokens_per_second / gpus / peak * "
-)
-LAYER = "def my_activations(h, a, s, b, t):\n    return s * b * h * "
-BUCKETS = """
-def my_step(layers, limit, start, rate):
-    now = free = held = 0
-    for i, (seconds, nbytes) in enumerate(layers):
-        now, held = now + seconds, held + nbytes
-        if held >= limit or i == len(layers) - 1:
-            free = @@ + start + held / rate
-            held = ##
-    return $$"""
 DEVICES = "def my_devices(waits, runs):\n    return "
 THRESHOLD = """
 def my_threshold(decide, low, high):
@@ -130,12 +91,8 @@ LEFT = "memory * 9 // 10 - parameters * per_parameter"
             (f"compute < {TIME}", "half"),
             ("compute >= 2 * (ranks - 1) / ranks * nbytes / bandwidth", "messages"),
             ("compute >= 2 * (ranks - 1) * latency + 2 * nbytes / bandwidth", "(n - 1) / n"),
-            ("compute >= 2 * (ranks - 1) * latency + nbytes / bandwidth", "(n - 1) / n"),
-            ("compute >= (ranks - 1) * latency + 2 * (ranks - 1) / ranks * nbytes / bandwidth",
-             "126 messages"),
             ("compute >= 2 * ranks * latency + 2 * (ranks - 1) / ranks * nbytes / bandwidth",
              "messages"),
-            ("True", "half"), ("compute > 0.1", "half"), ("nbytes < 1e6", "half"),
         )),
         *(("17.my_start", START + code, named) for code, named in (
             ("devices <= free", "more than is spare"),
@@ -143,58 +100,12 @@ LEFT = "memory * 9 // 10 - parameters * per_parameter"
             ("devices <= spare", "before"), ("limit <= hours", "that are free"),
             ("devices < free and (limit <= hours or devices <= spare)", "before"),
             ("devices <= free and (limit < hours or devices <= spare)", "before"),
-            ("devices <= free and limit <= hours and devices <= spare", "before"),
-            ("devices <= free and (limit <= hours or devices < spare)", "spare"),
-            ("devices <= free - spare", "before"), ("1", "True or False"),
+            ("1", "True or False"),
         )),
         *(("27.largest_batch", BATCH + code, named) for code, named in (
             (f"({LEFT}) // example", "0 if no example"),
             ("max(0, (memory - parameters * per_parameter) // example)", "tenth"),
             ("max(0, (memory - parameters * per_parameter) * 9 // 10 // example)", "all memory"),
-            ("memory * 9 // 10 // example", "state"), (f"max(0, ({LEFT}) / example)", "down"),
-            (f"abs(({LEFT}) // example)", "No example"),
-            (f"max(1, ({LEFT}) // example)", "Not one"),
-        )),
-        *(("22.young", YOUNG + code, named) for code, named in (
-            ("(7200 * hours / devices * write) ** 0.5 - write", "Daly"),
-            ("2 * (3600 * hours / devices * write) ** 0.5", "The 2 is under"),
-            ("(7200 * hours / devices) ** 0.5 * write", "write is under"),
-            ("(7200 * hours * write) ** 0.5 / devices", "devices are under"),
-        )),
-        *(("22.my_goodput", KEPT + code, named) for code, named in (
-            ("interval / (interval + write)", "without failures"),
-            (f"interval * sum({TIMES[1]}) / len(gaps)", "Divide the sums"),
-            ("sum(max(gap - restart, 0) for gap in gaps) // (interval + write) * interval / "
-             "sum(gaps)", "gap by gap"),
-            (f"interval * sum({TIMES[0].replace('//', '/')}) / sum(gaps)", "no finished"),
-            ("interval * sum(round(max(gap - restart, 0) / (interval + write)) for gap in gaps) / "
-             "sum(gaps)", "Round down"),
-            (f"interval * sum({TIMES[0].replace('gap - restart', 'gap')}) / sum(gaps)", "restart"),
-        )),
-        *(("22.buckets_overlap", BUCKETS.replace("@@", begins).replace("##", left)
-           .replace("$$", end), named) for begins, left, end, named in (
-            ("max(now, free)", "held - limit", "free", "All of a bucket"),
-            ("now + free", "0", "free", "later of both"),
-            ("max(now - seconds, free)", "0", "max(now, free)", "last layer"),
-            ("max(now, free)", "0", "free + start * (limit == 0)", "without layers"),
-            ("0", "0", "max(now, start + sum(n for _, n in layers) / rate)", "first bucket"),
-            ("0", "0", "now + start + sum(n for _, n in layers) / rate", "in one bucket"),
-        )),
-        *(("21.my_mfu", MFU + code, named) for code, named in (
-            ("(8 * parameters + 16 * layers * hidden * sequence)", "Recomputed"),
-            ("(6 * parameters + 6 * layers * hidden * sequence)", "12 × layers"),
-            ("(6 * parameters + 12 * layers * hidden * sequence ** 2)", "attends"),
-            ("(6 * parameters * layers + 12 * layers * hidden * sequence)", "all layers"),
-        )),
-        *(("21.activations", LAYER + code, named) for code, named in (
-            ("(24 + 10 / t + 5 * a * s / h / t)", "other rows"),
-            ("(12 + 22 / t + 5 * a * s / h / t)", "counted whole"), ("2", "full recomputation"),
-        )),
-        *(("17.my_devices", DEVICES + code, named) for code, named in (
-            ("min(runs, key=runs.get)", "fastest"), ("min(waits, key=waits.get)", "waits least"),
-            ("min(waits[n] + runs[n] for n in waits)", "return the devices"),
-            ("min(zip(waits, waits.values(), runs.values()), key=lambda x: x[1] + x[2])[0]",
-             "same key"),
         )),
     ],
 )  # fmt: skip
@@ -220,22 +131,6 @@ def test_a_wrong_function_is_told_its_mistake(task, code, named):
 def test_a_right_function_in_another_style_is_accepted(task, code):
     outcome = TASKS[task].check(value(code + "\n"))
     assert outcome, outcome
-
-
-@pytest.mark.parametrize(
-    ("task", "answer", "named"),
-    [
-        ("17.gpu_hours", 7, "4 GPUs"), ("17.gpu_hours", 14, "two nodes"),
-        ("17.done_after", 5, "3.6"), ("17.done_after", 2.22, "wait"),
-        ("17.longest_wait", 6, "3.6"), ("17.longest_wait", 2.78, "save"),
-        ("17.soonest", 8, "B"), ("17.soonest", 3, "delay B"), ("17.soonest", 6, "hour 20"),
-        ("27.bytes_per_parameter", 13.9, "Nine tenths"),
-        ("27.bytes_per_parameter", 12.8, "activations"),
-        ("27.bytes_per_parameter", 3.125, "Four devices"),
-    ],
-)  # fmt: skip
-def test_a_wrong_number_is_told_its_mistake(task, answer, named):
-    refused(task, answer, named)
 
 
 def test_a_threshold_must_be_found_for_any_two_answers():

@@ -121,7 +121,6 @@ def contraction_only(a, b, c):
     ("task", "answer", "says"),
     [
         ("groups", pipeline_before_data, "data group"),
-        ("warm_up", 3, "PyTorch"),
         ("partitioner", everything_gathered, "Each rank has what its piece of C needs"),
         ("partitioner", all_reduced, "C is wanted in shards"),
         ("partitioner", all_reduced_by_pickle, "C is wanted in shards"),

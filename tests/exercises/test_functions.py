@@ -63,23 +63,6 @@ def _ports_of_ranks(environ):
     return _config({"worker": workers}, type="worker", index=int(environ["SLURM_PROCID"]))
 
 
-def _between_the_pairs(small, large, batch):
-    return np.interp(batch, [small[0], large[0]], [small[1], large[1]])
-
-
-def _ring_step(compute, nbytes, bandwidth, overhead, replicas):
-    sent = 2 * (replicas - 1) / replicas * nbytes
-    return compute / replicas + sent / bandwidth + (replicas > 1) * overhead
-
-
-def _from_first_to_last(kernels, seconds):
-    return 100 * (max(kernels)[1] - min(kernels)[0]) / seconds
-
-
-def _later_samples(times, watts):
-    return sum(np.diff(times) * watts[1:])
-
-
 def _whole_arrays(ranks, nbytes, latency, bandwidth):
     return 2 * (ranks - 1) * (latency + nbytes / bandwidth)
 
@@ -100,22 +83,9 @@ def _config(cluster=WORKERS, **task):
 @pytest.mark.parametrize(
     ("task", "answer", "told"),
     [
-        ("00.my_speed_up", lambda b, p: max(b) / max(p), ["longest times"]),
-        ("01.my_memory", lambda n, batch, a: 16 * (n + batch * a), ["bytes already"]),
-        ("01.my_gradient", lambda g, n: sum(g) / sum(n), ["before you add"]),
-        ("02.my_step_seconds", _between_the_pairs, ["the line goes on"]),
-        ("04.my_rate", lambda s, b, n: (b / 25600) ** 0.5 * min(1, (s + 1) / n), ["square root"]),
-        ("04.my_rate", lambda s, b, n: b / 2560 * min(1, (s + 1) / (n + 1)), ["- 1 has the whole"]),
-        ("04.my_efficiency", lambda one, n, d, w: 1 - one / n / (1 if w else d), ["is lost"]),
-        ("05.my_step", _ring_step, ["whatever their number"]),
-        ("05.my_step", lambda c, n, b, o, r: c / r + (r - 1) * (n / b + o), ["come once"]),
-        ("06.my_utilisation", _from_first_to_last, ["time between two kernels"]),
-        ("06.my_energy", _later_samples, ["not the later one"]),
         ("10.my_cost", _whole_arrays, ["it returned 0.12005; right is 0.02005. A step sends one"]),
-        ("10.my_cost", lambda n, s, a, b: 2 * (n - 1) * (a + 8 * s / n / b), ["bytes, not bits"]),
         ("11.my_buckets", _not_above, ["[3, 3] is closed before it holds 7"]),
         ("11.my_buckets", lambda sizes, limit: [sizes], ["without its last size"]),
-        ("11.my_buckets", lambda sizes, limit: [sizes[:-1]], ["must be there once"]),
         ("13.my_step", _calls_exit, ["SystemExit at line", "raise SystemExit"]),
         ("13.my_step", _lab_error, ["Something of the user's world."]),
         ("13.my_step", lambda delay: 1.0, ["At delay 1 and step 1, after 24 updates x is 1."]),
@@ -125,7 +95,6 @@ def _config(cluster=WORKERS, **task):
         ("13.my_staleness", lambda log: [0] * len(log), ["The log 0 pulls", "[0, 1]; yours"]),
         ("13.my_descent", _newest, ["At step 0.5, delay 1, after 6 updates: x[2] is"]),
         ("14.second_of_three", _config(type="worker", index=2), ["it is that of worker 2"]),
-        ("14.second_of_three", _config({"worker": ["a:1"]}, type="worker", index=0), ["a:1"]),
         ("14.my_share", lambda rank, ranks, images: range(images), ["is given to 3 ranks"]),
         ("14.my_share", _whole_parts, ["image 8 is given to 0 ranks"]),
         (
@@ -133,21 +102,9 @@ def _config(cluster=WORKERS, **task):
             lambda rank, ranks, images: range(0 if rank else images),
             ["one rank has 0 images"],
         ),
-        (
-            "14.my_steps",
-            lambda images, batch, replicas, workers, drop: (
-                images // workers // (batch * replicas)
-                if drop
-                else -(-(images // workers) // (batch * replicas))
-            ),
-            ["not divided among the workers"],
-        ),
-        ("14.count_primes", "return 1200", ["4800 together, too many"]),
         ("14.count_primes", "return 0 if rank else 2262", ["rank has done most"]),
         ("14.count_primes", "return 1 / (rank - 2)", ["ank 2", "ZeroDivisionError"]),
-        ("16.hosts", ["gpu5", "node01", "node02", "node03", "node07"], ["in the order"]),
         ("16.my_config", _one_each, ["it names 2 tasks"]),
-        ("17.my_devices", lambda w, r: min(w, key=lambda n: n * r[n]), ["fewest device hours"]),
         ("16.my_config", _ports_of_ranks, ["node02:23452, and should be node02:23450"]),
     ],
 )
@@ -221,14 +178,11 @@ def server(*, wrong):
                 if len(kept) == 2:
                     weights, kept = weights - rate * sum(kept) / 2, []
             else:
-                sign = 1 if wrong == "climbs" else -1
-                weights = weights + sign * rate * message.gradient
+                weights = weights - rate * message.gradient
                 version += 1
                 staleness.append(version - message.version - (wrong != "one too stale"))
-                if wrong == "ends early":
-                    break
         staleness = None if wrong == "keeps no list" else staleness
-        return weights if wrong == "returns one thing" else (weights, staleness)
+        return weights, staleness
 
     return my_server
 
@@ -239,11 +193,8 @@ def server(*, wrong):
         ("answers nobody", "worker 0 asked for version 0 of the weights and got no answer"),
         ("counts nothing", "version 1 of the weights and received version 0"),
         ("waits for two", "got [4, 4]; the gradients, applied one by one, make"),
-        ("climbs", "got [4.6, 5.6]; the gradients, applied one by one, make [3.4"),
         ("one too stale", "the staleness is [0, 0, 0, 0, 0, 0, 0, 0, 0]; yours is [1"),
-        ("ends early", "it ended at push 1 of 9"),
         ("keeps no list", "None: return weights and a list"),
-        ("returns one thing", "Let it return weights, staleness"),
     ],
 )
 def test_a_faulty_server_is_told_what_its_workers_saw(wrong, told):
@@ -296,10 +247,8 @@ def test_what_a_function_does_to_its_arguments_does_not_reach_the_next_answer():
     ("answer", "words"),
     [
         ([1, 2, 3, 6], "5 is not in"),
-        ([1.9, 2, 3, 5, 6], "1 is not in"),
         ("12356", "in a list"),
         ([1, 2, 3, 4, 5, 6], "4 is no defect"),
-        (5, "in a list"),
     ],
 )
 def test_what_makes_a_comparison_invalid_is_a_list_and_the_first_wrong_one_is_named(answer, words):

@@ -113,12 +113,12 @@ def shifted(comm, top, bottom, above, below, into_above, into_below):
         comm.Sendrecv(top, dest=up, recvbuf=into_below, source=down)
 
 
-def halo(above=True, below=True, take=1):
+def halo(above=True, below=True):
     def program(comm, rows, width):
         padded = np.zeros((len(rows) + 2 * width, *rows.shape[1:]))
         padded[width:-width] = rows
-        top, bottom = rows[(take - 1) * width :][:width], rows[-width:]
-        shifted(comm, top, bottom, above, below, padded[:width], padded[-width:])
+        into = padded[:width], padded[-width:]
+        shifted(comm, rows[:width], rows[-width:], above, below, *into)
         return padded
 
     return program
@@ -311,17 +311,14 @@ WRONG = {
         (gated(sum_y=nothing), "rank 0's y", "rank 1 is missing"),
         (gated(apart=True), "It is correct", "320 B are enough"),
         (gated(gate=False), "rank 0's dx", "relu passes a gradient only where"),
-        (changed("19.gated_mlp", "(a > 0)", "(b > 0)"), "dx is wrong", "where a > 0"),
-        (changed("19.gated_mlp", "d_active * b *", "d_active * active *"), "dx", "other factor"),
         (gated_summed_early, "dx is wrong", "of this rank's columns: no sum over ranks"),
-        (changed("19.gated_mlp", "dy @ down.T", "y @ down.T"), "dx is wrong", "begins with dy"),
-        (changed("19.gated_mlp", "return y, dx", "return x + y, dy + dx"), "adds no x"),
     ],
     "19.attention_heads": [
         (
             lambda comm, qkv, heads: mine_of(comm, qkv),
             "rank 0's shard",
-            "row 4 is row 0 of head 2 of q, and must be row 0 of head 0 of k",
+            "in rows 4",
+            "the same heads of q, k and v",
         ),
     ],
     "19.sequence_parallel": [
@@ -334,10 +331,9 @@ WRONG = {
     "20.halo": [
         (halo(below=False), "On 2 ranks, rank 1's padded", "row 0", "rank 0 is missing"),
         (halo(above=False), "rank 0's padded", "row 10", "rank 1 is missing"),
-        (halo(take=2), "rank 0's padded", "row 10 is row 1 of rank 1, and must be row 0 of rank 1"),
         (one_row_only, "On 4 ranks, rank 0's padded", "row 8", "rank 1 is missing"),
         (whole_image, "It is correct", "sends 3.02 kB; 672 B are enough"),
-        (exchanged, "rank 0's padded", "row 0 is row 0 of rank 1, and must be zero"),
+        (exchanged, "rank 0's padded", "outside the image are zeros"),
         (lambda comm, rows, width: rows, "rank 0's padded", "shape"),
     ],
     "20.halo_backward": [
@@ -345,10 +341,7 @@ WRONG = {
         (halo_backward(own=0), "rank 0's d_rows", "row 8", "rank 0 is missing"),
         (halo_backward(times=2), "rank 0's d_rows", "row 8", "rank 1 counts 2 times"),
         (whole_gradient, "It is correct", "672 B are enough"),
-        (
-            added_at_the_other_end,
-            "row 0 is padded row 1 of rank 0 + padded row 0 of rank 1, and must be padded row 1",
-        ),
+        (added_at_the_other_end, "rank 0's d_rows", "belongs to the rank that owns the row"),
     ],
     "20.groups": [
         (lambda *given: colors(*given)[::-1], "rank 0's tensor group is 0 and 4"),
@@ -374,8 +367,6 @@ WRONG = {
     ],
     "20.hybrid_step": [
         (hybrid(lambda targets, data: 6), "On 2 ranks, rank 0's dw1", "contribution counts 2.5"),
-        (changed("20.hybrid_step", "zip(kept,", "zip(kept[::-1],"), "of the same micro-batch"),
-        (changed("20.hybrid_step", "return dw1", "return w1 - dw1, w2 - dw2 #"), "not weights"),
         (
             changed("20.hybrid_step", "(data, dw", "(tensor, dw"),
             "sum over the data group, not the tensor group",

@@ -115,19 +115,6 @@ def test_a_wrong_program_is_told_what_is_wrong(task, body, told):
 
 
 @pytest.mark.parametrize(
-    ("task", "answer", "told"),
-    [
-        ("08.star_steps", 32, "nothing to itself"),
-        ("08.star_steps", 5, "tree"),
-        ("08.reduce_root", 63, "sums"),
-        ("08.scatter_bytes", 560, "own chunk"),
-    ],
-)
-def test_a_wrong_number_is_told_its_slip(task, answer, told):
-    refused(task, answer, told)
-
-
-@pytest.mark.parametrize(
     "top",
     ["from mpi4py import MPI\nNONE = MPI.PROC_NULL", "from mpi4py.MPI import PROC_NULL as NONE"],
 )

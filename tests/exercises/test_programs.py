@@ -214,24 +214,6 @@ def test_a_wrong_program_is_refused_with_the_reason(task, answer, told):
 
 
 @pytest.mark.parametrize(
-    ("task", "answer", "told"),
-    [
-        ("08.star_steps", 16, "only rank 0 sends"),
-        ("09.all_gather_bytes", 1400, "twice"),
-        ("09.barrier_steps", 14, "nothing has to be sent back"),
-        ("09.right_by_luck", 3, "2 ranks count"),
-        ("10.bus_bandwidth", 117.4, "two halves"),
-        ("10.ring_steps", 14, "tree"),
-        ("11.crossover", 8.36, "up and down"),
-        ("11.crossover", 3.64, "latency, too"),
-        ("11.exposed", 72, "what overlaps"),
-    ],
-)
-def test_a_number_that_comes_from_a_usual_mistake_is_told_which(task, answer, told):
-    refused(task, answer, told)
-
-
-@pytest.mark.parametrize(
     ("task", "answer"),
     [
         ("09.all_reduce_from_two", _there_and_back),

@@ -22,13 +22,8 @@ OLD = "x.append(x[k] - step * x[max(0, k - delay)])"
          "pulled last, not first"),
         ("13.my_staleness", "pulled[worker] = version",
          "pulled[worker] = version = version + 1", "Count pushes only"),
-        ("13.my_staleness", STALE, "found.append(len({who for who, _ in log}) - 1)\n",
-         "the mean of N workers"),
         ("13.my_staleness", "return found", "return sorted(found)", "in the order of the log"),
-        ("13.my_descent", OLD, OLD.replace("- step", "+ step"), "against the gradient"),
         ("13.my_descent", OLD, OLD.replace("k - delay", "k"), "The gradient is not old"),
-        ("13.my_descent", OLD, OLD.replace("k - delay", "k - delay - 1"), "one update too old"),
-        ("13.my_descent", OLD, OLD.replace("x[k]", "x[max(0, k - delay)]"), "from the newest x"),
         ("13.my_descent", "x[max(0, k - delay)]", "(x[k - delay] if k >= delay else 0)",
          "x was 1, not 0"),
         ("13.my_descent", "return x", "return x[1:]", "6 numbers of 7: x before the first"),
@@ -42,34 +37,11 @@ def test_a_solution_with_one_mistake_is_told_it(task, old, new, words):
     ("my_step", "words"),
     [
         (lambda s, b: max(s), "slowest gradient that is used"),
-        (lambda s, b: s[len(s) - 1 - b], "not of the workers"),
         (lambda s, b: sorted(s)[b], "not for the fastest"),
-        (lambda s, b: sum(s), "are not added up"),
-        (lambda s, b: float(np.mean(sorted(s)[: len(s) - b])), "no mean"),
-        (lambda s, b: sorted(s)[len(s) - 1 - b - (b > 0)], "One gradient too many"),
-        (lambda s, b: sorted({*s})[-1 - b], "at the same time are two"),
     ],
 )
 def test_a_wrong_step_with_backup_workers_is_told_its_mistake(my_step, words):
     refused("12.my_step", my_step, words)
-
-
-@pytest.mark.parametrize(
-    ("task", "answer", "words"),
-    [
-        ("12.sync_step", 188, "compute at the same time"),
-        ("12.stragglers", 36.6, "no worker is late"),
-        ("12.async_rate", 44.4, "synchronous rate"),
-        ("13.slow_staleness", 5, "there are three"),
-        ("13.first_at_the_target", -5.486, "ends first"),
-        ("13.bounded_staleness", 100, "until it is 3 gradients ahead"),
-        ("15.server_bytes", 6400, "All four servers together"),
-        ("15.lost_work", 74.8, "from the last checkpoint"),
-        ("15.checkpoint_interval", 360, "2 under the root"),
-    ],
-)
-def test_a_usual_wrong_number_is_told_its_mistake(task, answer, words):
-    refused(task, answer, words)
 
 
 def test_a_server_may_return_a_list_of_both():

@@ -215,7 +215,7 @@ def one_replica(strategy, make_model, dataset, global_batch):
 # Accumulated, clipped, resumed.
 
 
-def accumulate(*, divide=lambda batch, k: batch, combine=None, reset=True, each=False, parts=None):
+def accumulate(*, divide=lambda batch, k: batch, reset=True, each=False, parts=None):
     """A loop of one's own, right unless told otherwise."""
 
     def train(make_model, dataset, batch, micro_batches):
@@ -230,7 +230,7 @@ def accumulate(*, divide=lambda batch, k: batch, combine=None, reset=True, each=
                 found = gradients_of(model, *micro, divide(batch, micro_batches))
                 if each:
                     optimizer.apply(found, variables)
-                if total is None or combine == "last":
+                if total is None:
                     total = found
                 else:
                     total = [a + b for a, b in zip(total, found, strict=True)]
@@ -264,17 +264,6 @@ def one_tape_around_all(make_model, dataset, batch, micro_batches):
     return model
 
 
-def updated_one_too_early(make_model, dataset, batch, micro_batches):
-    model, optimizer, total = make_model(), keras.optimizers.SGD(0.1), None
-    for number, pair in enumerate(dataset.batch(batch // micro_batches)):
-        found = gradients_of(model, *pair, batch)
-        total = [a + b for a, b in zip(total, found, strict=True)] if total else found
-        if number % micro_batches == 0:
-            optimizer.apply(total, model.trainable_variables)
-            total = None
-    return model
-
-
 def losses_summed_in_the_last_tape(make_model, dataset, batch, micro_batches):
     model, optimizer = make_model(), keras.optimizers.SGD(0.1)
     for images, labels in dataset.batch(batch):
@@ -287,41 +276,21 @@ def losses_summed_in_the_last_tape(make_model, dataset, batch, micro_batches):
     return model
 
 
-def whole_batch_without_training(make_model, dataset, batch, micro_batches):
-    model, optimizer = make_model(), keras.optimizers.SGD(0.1)
-    for images, labels in dataset.batch(batch):
-        for k in range(micro_batches):
-            model(images[k::micro_batches], training=True)
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(entropy(labels, model(images, training=False)))
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
-    return model
-
-
 def each_replica(found, limit):
     return tf.clip_by_global_norm(found, limit)[0]
-
-
-def by_norm(norm_of):
-    def clipped(found, limit):
-        length = norm_of([tf.norm(one) for one in found])
-        return [tf.minimum(1.0, limit / length) * one for one in found]
-
-    return clipped
 
 
 def normalised(found, limit):
     return [gradient * limit / tf.linalg.global_norm(found) for gradient in found]
 
 
-def clip(*, before=lambda found, limit: found, after=each_replica, divide=lambda batch: batch,
-         again=True, reduce=True):  # fmt: skip
+def clip(*, before=lambda found, limit: found, after=each_replica, again=True, reduce=True):
     def train(strategy, make_model, dataset, global_batch, clip_norm):
         with strategy.scope():
             model, optimizer = make_model(), keras.optimizers.SGD(0.1)
 
         def step(images, labels):
-            found = gradients_of(model, images, labels, divide(global_batch))
+            found = gradients_of(model, images, labels, global_batch)
             found = before(found, clip_norm)
             if reduce:
                 found = tf.distribute.get_replica_context().all_reduce("sum", found)
@@ -398,7 +367,7 @@ def resumed_by_load_model(make_model, dataset, batch, folder, after_step):
     return model
 
 
-def resumed_from_memory(*, saved=False, position=False):
+def resumed_from_memory(*, position=False):
     """The state is kept in the process; the folder stays empty, or holds what is not enough."""
     kept = []
 
@@ -412,32 +381,15 @@ def resumed_from_memory(*, saved=False, position=False):
             found = gradients_of(model, images, labels, batch)
             optimizer.apply(found, model.trainable_variables)
             kept[2] += 1
-            if saved or position:
-                model.save_weights(f"{folder}/{kept[2] * position}.weights.h5")
+            if position:
+                model.save_weights(f"{folder}/{kept[2]}.weights.h5")
             after_step(kept[2])
         return model
 
     return train
 
 
-def saved_before_the_update(make_model, dataset, batch, folder, after_step):
-    model, optimizer = make_model(), keras.optimizers.Adam(0.01)
-    optimizer.build(model.trainable_variables)
-    checkpoint, done = tf.train.Checkpoint(model=model, optimizer=optimizer), 0
-    if path := tf.train.latest_checkpoint(folder):
-        checkpoint.restore(path)
-        done = int(path.rpartition("-")[2])
-    for images, labels in dataset.batch(batch).skip(done):
-        checkpoint.save(f"{folder}/step")
-        found = gradients_of(model, images, labels, batch)
-        optimizer.apply(found, model.trainable_variables)
-        done += 1
-        after_step(done)
-    return model
-
-
-def resume(*, optimizer_too=True, position=True, weights=True, late=False, first=1, every=1,
-           anew=False, images=False):  # fmt: skip
+def resume(*, optimizer_too=True, position=True, weights=True, late=False, first=1, anew=False):
     def train(make_model, dataset, batch, folder, after_step):
         model, optimizer = make_model(), keras.optimizers.Adam(0.01)
         optimizer.build(model.trainable_variables)
@@ -452,8 +404,7 @@ def resume(*, optimizer_too=True, position=True, weights=True, late=False, first
         manager = tf.train.CheckpointManager(tf.train.Checkpoint(**kept), folder, max_to_keep=1)
         manager.restore_or_initialize()
         begin = int(done)
-        left = dataset.skip(begin).batch(batch) if images else dataset.batch(batch).skip(begin)
-        for pair in left if position else dataset.batch(batch):
+        for pair in dataset.batch(batch).skip(begin if position else 0):
             found = gradients_of(model, *pair, batch)
             optimizer.apply(found, model.trainable_variables)
             done.assign_add(1)
@@ -461,8 +412,7 @@ def resume(*, optimizer_too=True, position=True, weights=True, late=False, first
                 after_step(int(done))
                 manager.save()
             else:
-                if int(done) % every == 0:
-                    manager.save()
+                manager.save()
                 after_step(int(done) - 1 + first - begin * anew)
         return model
 
@@ -512,7 +462,6 @@ WRONG = [
     (LOOP, loop(shuffle=True), "do not shuffle"),
     (LOOP, loop(distribute=False), f"the same {BATCH} images"),
     (LOOP, loop(apply=False), "have not changed"),
-    (LOOP, loop(rate=0.2), "SGD with learning_rate = 0.2"),
     (LOOP, loop(momentum=0.9), "SGD with momentum = 0.9"),
     (LOOP, loop(loss=lambda losses, b: -tf.reduce_sum(losses) / b), "up the gradient"),
     (LOOP, loop(summed=True), "reduced over the replicas twice"),
@@ -522,63 +471,39 @@ WRONG = [
     (LOOP, loop(variables=slice(2, None)), "Some variables have not changed"),
     (LOOP, partial(applied_across_replicas, scope=True), "out of the scope's block"),
     (LOOP, loop(outside=True), "optimizer was made outside strategy.scope()"),
-    (LOOP, loop(loss=lambda losses, b: tf.reduce_sum(losses) / b / b), "16 times too small"),
     (LOOP, loop(repeat=None), "the loop has no end"),
     (LOOP, beside_the_replicas, "Call the step with strategy.run"),
     (LOOP, loop(losses_of=lambda losses: losses[0]), "the list of the loss of each step, and not"),
-    (LOOP, loop(losses_of=lambda losses: [2 * one for one in losses]), "mean of each replica is"),
     (LOOP, loop(losses_of=lambda losses: [BATCH * one for one in losses]), "They are sums"),
-    (LOOP, loop(losses_of=lambda losses: [tf.reduce_mean(losses[:n]) for n in range(1, 7)]),
-     "means over all steps so far"),
     (LOOP, partial(own_update, summed=False), "copies of the weights differ"),
     (LOOP, loop(training=False), "training=True"),
     (LOOP, one_replica, "strategy.run"),
     (LOOP, lambda strategy, make_model, dataset, batch: 1 / 0, "ZeroDivisionError"),
-    (LOOP, lambda strategy, make_model, *_: make_model()(tf.zeros((3, 5))), "was called outside"),
     (ACCUMULATE, lambda make_model, *_: make_model()(tf.zeros((3, 5))), "incompatible"),
     (ACCUMULATE, accumulate(divide=lambda batch, k: batch // k), "4 times too large"),
     (ACCUMULATE, accumulate(divide=lambda batch, k: batch * k), "4 times too small"),
-    (ACCUMULATE, accumulate(combine="last"), "Only the last micro-batch"),
     (ACCUMULATE, accumulate(each=True), "after each micro-batch"),
     (ACCUMULATE, accumulate(reset=False), "never reset"),
     (ACCUMULATE, accumulate(parts=1), "got 16 images in one call"),
     (ACCUMULATE, one_tape_around_all, "no memory is saved"),
-    (ACCUMULATE, updated_one_too_early, "count from 1"),
-    (ACCUMULATE, losses_summed_in_the_last_tape, "reached the weights, as a part of the mean"),
-    (ACCUMULATE, whole_batch_without_training, "got 16 images in one call"),
+    (ACCUMULATE, losses_summed_in_the_last_tape, "Only the last micro-batch"),
     (CLIP, clip(after=lambda found, limit: found), "not clipped"),
-    (CLIP, clip(before=lambda found, limit: each_replica(found, limit / 2), reduce=False),
-     "divided by the number of replicas"),
-    (CLIP, clip(after=by_norm(sum)), "norms of the variables are added up"),
-    (CLIP, clip(after=by_norm(lambda norms: sum(one**2 for one in norms))), "without its root"),
     (CLIP, clip(before=each_replica, reduce=False), "Each replica clips its own"),
-    (CLIP, clip(before=each_replica, reduce=False, divide=lambda batch: batch // 2),
-     "of its own mean loss, and then they are summed"),
     (CLIP, clip(after=lambda found, limit: [tf.clip_by_norm(one, limit) for one in found]),
      "by their own norm"),
-    (CLIP, clip(after=lambda found, limit: [tf.clip_by_value(g, -limit, limit) for g in found]),
-     "by value"),
-    (CLIP, clipped_by_keras(inside=True, clipvalue=None), "clipvalue"),
     (CLIP, clipped_by_keras(inside=True, clipnorm=None), "clipnorm"),
-    (CLIP, clipped_by_keras(inside=True, global_clipnorm=None), "Each replica clips its own"),
     (CLIP, clipped_by_keras(global_clipnorm=None, apply_in_scope=True), "out of the scope"),
-    (CLIP, clipped_by_keras(global_clipnorm=None, divide=2), "before they are clipped"),
+    (CLIP, clipped_by_keras(global_clipnorm=None, divide=2), "mean of a replica's share"),
     (CLIP, clip(after=normalised), "are enlarged"),
     (CLIP, clip(again=False), "summed over the replicas again"),
-    (CLIP, clip(divide=lambda batch: batch // 2), "before they are clipped"),
     (RESUME, resume(optimizer_too=False), "state of the optimizer was not"),
     (RESUME, resume(weights=False), "weights were not restored"),
-    (RESUME, resume(images=True), "2 images, not batches"),
     (RESUME, resume(position=False), "first image of the dataset"),
     (RESUME, resume(late=True), "before after_step"),
     (RESUME, resumed_from_memory(), "folder is empty"),
-    (RESUME, resumed_from_memory(saved=True), "keeps its state elsewhere"),
     (RESUME, resumed_from_memory(position=True), "keeps its state elsewhere"),
-    (RESUME, resume(every=2), "the batch of step 5 again"),
     (RESUME, resume(anew=True), "go on counting"),
-    (RESUME, saved_before_the_update, "saved too early"),
     (RESUME, resume(first=0), "It called after_step(0)"),
-    (RESUME, resume(first=2), "It called after_step(2) first"),
 ]  # fmt: skip
 
 

@@ -106,7 +106,6 @@ def test_workers_that_train_without_the_servers_are_told_so():
         ("0.1 * total", "0.1 * total / len(workers)", "mean of the gradients"),
         ("return halves[rank]", "return weights", "Rank 0 must return its half, 30001 weights"),
         ("range(steps)", "range(steps - 1)", "0.7"),
-        ("total = total + part", "total = part", "last worker"),
     ],
 )
 def test_a_solution_with_one_mistake_is_told_it(old, new, words):

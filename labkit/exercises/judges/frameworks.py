@@ -21,23 +21,13 @@ MISTAKES: tuple[tuple[str, Any, str], ...] = (
     ("scale", RANKS, "Every update is twice as large as it must be: take the mean over the ranks, "
      "not the sum, and the learning rate without the number of ranks."),
     ("scale", BATCH // RANKS, "The loss is the sum over a rank's examples: take their mean."),
-    ("scale", BATCH, "The loss is the sum over the examples: take their mean."),
     ("scale", 0, "The weights are those of the start: no step was made."),
     ("scale", -1, "The step goes the wrong way: the loss grows."),
-    ("scale", 1 / RANKS, "Every update is half of what it must be: they are a mean already."),
-    ("scale", 0.1, "Every update is a tenth of what it must be: look at the learning rate."),
     ("same", True, "All ranks take the same examples: each needs its own share."),
-    ("same", "half", "All ranks take the same examples: each needs its own share."),
-    ("steps", 1, "Only the first step was made."),
-    ("repeat", 2, "All steps are made twice."),
-    ("merged", True, "All steps together make one update: step after each."),
     ("back", 0, "The first layer is not trained: its half needs a backward pass and a step."),
-    ("back", "ones", "The backward pass of the first layer needs the gradient of its output."),
-    ("keep", 0.9, "The optimizer has a momentum: take plain SGD."),
     ("keep", True, "The gradients of earlier steps are added: call zero_grad in each step."),
     ("loss", "twice", "The loss applies a softmax itself: give it the logits, without a softmax."),
     ("loss", "bare", "The loss takes logits for probabilities: it needs from_logits=True."),
-    ("loss", "none", "The loss takes logits for log-probabilities: take cross_entropy."),
 )  # fmt: skip
 
 START = 180.0  # seconds for ranks to import a framework on a busy machine
@@ -51,8 +41,6 @@ def error(logits: NDArray[Any], labels: Any, loss: str = "") -> NDArray[Any]:
     if loss == "bare":  # as Keras does it
         known = logits.clip(1e-7, 1 - 1e-7)
         wrong = (known == logits) * (1 / known.sum(axis=1, keepdims=True) - hot / known)
-    elif loss == "none":
-        wrong = -hot
     elif loss == "twice":
         outer = _softmax(share) - hot
         wrong = share * (outer - (outer * share).sum(axis=1, keepdims=True))

@@ -12,7 +12,7 @@ import itertools
 import reprlib
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -39,7 +39,6 @@ class Piece:
     name: str
     parts: Mapping[str, Array]
     advice: str = ""
-    rows: Mapping[str, Array] = field(default_factory=dict)  # that a wrong one may hold instead
 
     def fault(self, found: Any) -> str:
         """What is wrong with an array, or nothing."""
@@ -63,28 +62,7 @@ class Piece:
         where = rows if len(wrong) < len(right) else ""
         parts = {who: part[wrong].ravel() for who, part in self.parts.items()}
         reason = _reason(np.nan_to_num(array[wrong].ravel()), parts)
-        there, must = (_sum_of_rows(one[wrong[0]], self.rows) for one in (array, right))
-        if there and must and reason == UNKNOWN:
-            reason = f"row {wrong[0]} is {there}, and must be {must}"
         return f"{self.name} is wrong{where}: {reason}. {self.advice}".strip()
-
-
-UNKNOWN = "the numbers are not those of the serial program"
-
-
-def _sum_of_rows(found: Array, rows: Mapping[str, Array]) -> str:
-    """Which of these rows, added, make this one."""
-    if not rows:
-        return ""
-    matrix = np.stack([one.ravel() for one in rows.values()], axis=1)
-    times = np.linalg.lstsq(matrix, np.nan_to_num(found).ravel())[0].round(3)
-    names = [
-        f"{name}{f' × {n:g}' * bool(n != 1)}" for name, n in zip(rows, times, strict=True) if n
-    ]
-    exact = bool(names) and np.allclose(matrix @ times, found.ravel(), atol=1e-3)
-    if exact and len(names) < 5:
-        return " + ".join(names)
-    return "" if found.any() else "zero"
 
 
 def _reason(found: Array, parts: Mapping[str, Array]) -> str:
@@ -94,7 +72,7 @@ def _reason(found: Array, parts: Mapping[str, Array]) -> str:
     factors = np.linalg.lstsq(matrix, found)[0].round(3)
     close = np.allclose(matrix @ factors, found, atol=1e-3 * np.abs(matrix).max())
     if len(found) < len(parts) or not close:
-        return UNKNOWN
+        return "the numbers are not those of the serial program"
     wrong = [(who, one) for who, one in zip(parts, factors[1:], strict=True) if one != 1]
     words = [(who, f"counts {one:g} times" if one else "is missing") for who, one in wrong]
     if len({what for _, what in words}) == 1 < len(words) == len(parts):
@@ -266,10 +244,8 @@ def attention_heads(ranks: int, heads: int) -> Case:
     """(comm, qkv, heads) → the rows of this rank's heads: first of q, then of k, then of v."""
     [qkv] = _numbers(ranks, (3, heads, 2, size := 6 * heads))
     shards = [{"this rank": one.reshape(-1, size)} for one in np.split(qkv, ranks, axis=1)]
-    rows = np.ndindex(3, heads, 2)
-    names = {f"row {row} of head {h} of {'qkv'[n]}": qkv[n, h, row] for n, h, row in rows}
     advice = "It has the same heads of q, k and v."
-    pieces = [[Piece("shard", one, advice, names)] for one in shards]
+    pieces = [[Piece("shard", one, advice)] for one in shards]
     return Case([(qkv.reshape(-1, size), heads)] * ranks, pieces)
 
 
@@ -309,11 +285,6 @@ def _placed(arrays: Sequence[Array], width: int, first: int) -> Array:
     return whole
 
 
-def _named(arrays: Sequence[Array], what: str) -> dict[str, Array]:
-    rows = [(rank, n, row) for rank, one in enumerate(arrays) for n, row in enumerate(one)]
-    return {f"{what}row {n} of rank {rank}": row for rank, n, row in rows}
-
-
 def halo(ranks: int, width: int) -> Case:
     """(comm, rows, width) → this rank's rows of an image with `width` more above and below."""
     [image] = _numbers(ranks, (ROWS, *ROW))
@@ -321,7 +292,7 @@ def halo(ranks: int, width: int) -> Case:
     whole, firsts = _placed(shares, width, width), np.array_split(np.arange(ROWS), ranks)
     windows = [whole[:, cut[0] : cut[-1] + 1 + 2 * width] for cut in firsts]
     advice = "Neighbours exchange their outer rows; outside the image are zeros."
-    pieces = [[replace(_sum("padded", w, advice), rows=_named(shares, ""))] for w in windows]
+    pieces = [[_sum("padded", window, advice)] for window in windows]
     most = 2 * width * image[0].nbytes  # to two neighbours
     saving = "Only the outer rows go to the neighbours."
     return Case([(rows, width) for rows in shares], pieces, most, saving)
@@ -333,10 +304,9 @@ def halo_backward(ranks: int, width: int) -> Case:
     given = _numbers(ranks, *[(len(cut) + 2 * width, *ROW) for cut in cuts])
     inside = _placed(given, width, 0)[:, width:-width]
     advice = "The gradient of a halo row belongs to the rank that owns the row, which adds it."
-    names, most = _named(given, "padded "), 2 * width * given[0][0].nbytes
+    most = 2 * width * given[0][0].nbytes
     saving = "Only the gradients of the halo go to the neighbours."
-    shares = [_sum("d_rows", inside[:, cut], advice) for cut in cuts]
-    pieces = [[replace(one, rows=names)] for one in shares]
+    pieces = [[_sum("d_rows", inside[:, cut], advice)] for cut in cuts]
     return Case([(one, width) for one in given], pieces, most, saving)
 
 

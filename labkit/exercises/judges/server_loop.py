@@ -278,27 +278,15 @@ def _wrong_halves(results: list[Any], weights: Any) -> str:
     def step(weights: Any, change: Any) -> Any:
         return weights - np.float32(RATE) * change
 
-    def in_turn(now: Any, workers: list[Any]) -> Any:
-        for worker in workers:
-            now = step(now, worker(now))
-        return now
-
     if is_(lambda now, workers: step(now, sum(each(now) for each in workers))):
         return ""
     slips: dict[str, Callable[[Any, list[Any]], Any]] = {
         "It subtracts the mean of the gradients, and not their sum.": lambda now, workers: step(
             now, np.mean([each(now) for each in workers], axis=0)
         ),
-        "It adds the gradients: subtract them.": lambda now, workers: step(
-            now, -sum(each(now) for each in workers)
-        ),
         "Each gradient is computed from the first weights: pull new ones in each step.": (
             lambda now, workers: step(now, sum(each(weights) for each in workers))
         ),
-        "Only the gradient of the last worker counts: add up those of all.": (
-            lambda now, workers: step(now, workers[-1](now))
-        ),
-        "A server changes its weights before all workers have pulled them.": in_turn,
     }
     usual = "In each step they subtract 0.1 × the sum of all gradients of the pulled weights."
     why = next((text for text, rule in slips.items() if is_(rule)), usual)

@@ -179,7 +179,6 @@ def _name(change: Any, right: Any, before: Any, sums: Any, sizes: Any) -> None:
         f"It averages the two workers' means, and worker 1 has fewer images. {mean}": sum(own),
         f"It averages the means of micro-batches, and the last one is smaller. {mean}": sum(each),
         "Only the last micro-batch of each worker is in the sum.": sums[0][-1] + sums[1][-1],
-        **{f"Only the gradients of worker {w} are in the sum.": sum(sums[w]) for w in (0, 1)},
     }
     if np.allclose(change - before, right, atol=1e-4):
         raise Wrong("all_reduce has summed the weights of both workers: they are doubled.")
@@ -196,7 +195,5 @@ FACTORS = {
     1 / WORKERS: "all_reduce gives the sum over both workers, and global_batch counts the images "
     "of both: divide by global_batch alone.",
     WORKERS: "global_batch counts the images of both workers: divide by it.",
-    1 / PARTS: "gradient gives a sum, not a mean: divide by global_batch alone.",
-    1 / RATE: f"The learning rate is {RATE}.",
     -1: "Subtract the gradient.",
 }

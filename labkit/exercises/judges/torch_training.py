@@ -34,27 +34,20 @@ def serial(
     scale: float = 1.0,
     keep: float = 0,
     loss: str = "",
-    same: Any = False,
-    steps: int = STEPS,
-    repeat: int = 1,
-    merged: bool = False,
-    back: Any = 1,
+    same: bool = False,
+    back: int = 1,
 ) -> dict[str, Array]:
     """The weights after SGD on whole batches: forward, backward and update by hand."""
     weights, images, labels = data()
-    part = {False: slice(None), True: slice(None, None, RANKS), "half": slice(BATCH // RANKS)}
-    images, labels = (one[:steps, part[same]] for one in (images, labels))
+    part = slice(None, None, RANKS if same else 1)
     kept = [np.zeros_like(one) for one in weights]
-    for step, (x, y) in enumerate([*zip(images, labels, strict=True)] * repeat, start=1):
+    for x, y in zip(images[:, part], labels[:, part], strict=True):
         first, bias, second, offset = weights
         hidden = np.maximum(x @ first + bias, 0)
         wrong = error(hidden @ second + offset, y, loss)
-        behind = np.ones_like(hidden) if back == "ones" else back * wrong @ second.T
-        behind = behind * (hidden > 0)
+        behind = back * wrong @ second.T * (hidden > 0)
         gradients = x.T @ behind, behind.sum(axis=0), hidden.T @ wrong, wrong.sum(axis=0)
-        kept = [(keep or merged) * old + new for old, new in zip(kept, gradients, strict=True)]
-        if merged and step < steps:
-            continue
+        kept = [keep * old + new for old, new in zip(kept, gradients, strict=True)]
         weights = [w - scale * RATE * g for w, g in zip(weights, kept, strict=True)]
     return dict(zip(NAMES, weights, strict=True))
 

@@ -101,9 +101,7 @@ answer = all_gradients / 40
             slips={
                 "MultiWorkerMirroredStrategy": "That is for several machines.",
                 "ParameterServerStrategy": "The devices are equal, and in one machine.",
-                "OneDeviceStrategy": "That uses one of the four GPUs.",
                 "CentralStorageStrategy": "Each GPU has room for a copy of the weights.",
-                "TPUStrategy": "The devices are GPUs.",
                 "data parallelism": "That is the kind of parallelism: name the class.",
             },
         ),
@@ -128,14 +126,9 @@ answer = "MirroredStrategy"  # so data parallelism; one machine with equal devic
             slips={
                 "Add the gradients and both moments.": lambda n, batch, a: 4 * n + batch * a,
                 "Adam has two moments.": lambda n, batch, a: 12 * n + batch * a,
-                "Add both moments of Adam.": lambda n, batch, a: 8 * n + batch * a,
                 "activation_bytes are of one example.": lambda n, batch, a: 16 * n + a,
-                "activation_bytes are bytes.": lambda n, batch, a: 16 * n + 4 * batch * a,
-                "activation_bytes are bytes already.": lambda n, batch, a: 16 * (n + batch * a),
-                "Return bytes.": lambda n, batch, a: (16 * n + batch * a) / 1e9,
                 "Add the activations.": lambda n, batch, a: 16 * n,
                 "The state does not grow with the batch.": lambda n, batch, a: batch * (16 * n + a),
-                "A float32 has four bytes.": lambda n, batch, a: 32 * n + batch * a,
             },
         ),
         ("Four numbers for each parameter.", "A float32 has four bytes."),
@@ -157,8 +150,6 @@ def my_memory(parameters, batch, activation_bytes):
             slips={
                 "That is the plain average.": lambda gradients, examples: mean(gradients),
                 "Divide by all examples.": lambda g, examples: sum(map(mul, g, examples)),
-                "Divide by the examples.": lambda g, n: sum(map(mul, g, n)) / len(n),
-                "Weight each gradient by its examples.": lambda g, examples: sum(g),
                 "Weight each gradient before you add.": lambda g, n: sum(g) / sum(n),
             },
         ),

@@ -43,19 +43,12 @@ answer = 0.40 - of_32_images
             ((10, 1.0), (20, 1.0), 500),
             slips={
                 "A step has a fixed time, too.": lambda s, _, batch: s[1] * batch / s[0],
-                "A step also has a fixed time.": lambda _, s, batch: s[1] * batch / s[0],
                 "Add the fixed time.": lambda small, large, batch: batch * _slope(small, large),
                 "That is the fixed time.": lambda small, large, _: (
                     small[1] - small[0] * _slope(small, large)
                 ),
-                "The large step's own images count twice.": lambda small, large, batch: (
-                    large[1] + batch * _slope(small, large)
-                ),
                 "Beyond the measured pairs the line goes on.": lambda small, large, batch: (
                     large[1] if batch > large[0] else small[1]
-                ),
-                "The small step's own images count twice.": lambda small, large, batch: (
-                    small[1] + batch * _slope(small, large)
                 ),
             },
         ),

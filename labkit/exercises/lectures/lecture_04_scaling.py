@@ -60,11 +60,6 @@ answer = 600 * one_step / 1e6
                 "That is the speed-up.": lambda one, n, d, weak: one / n * (d if weak else 1),
                 "A weak epoch has more images.": lambda one, n, d, weak: one / n / d,
                 "A strong epoch has the same images.": lambda one, n, d, weak: one / n,
-                "That is in per cent.": lambda one, n, d, weak: 100 * one / n / (1 if weak else d),
-                "That is the share that is lost.": lambda one, n, d, weak: (
-                    1 - one / n / (1 if weak else d)
-                ),
-                "That is its inverse.": lambda one, n, d, weak: n / one * (1 if weak else d),
                 "The speed-up is one / several.": lambda one, n, d, weak: (
                     n / one / (1 if weak else d)
                 ),
@@ -96,17 +91,9 @@ def my_efficiency(one, several, devices, weak):
             (2, 1024, 4),
             slips={
                 "There is no warm-up.": lambda step, batch, n: batch / 2560,
-                "The rate is inverse to the batch.": lambda s, b, n: 25.6 / b * min(1, (s + 1) / n),
-                "That is the square root's rule.": lambda s, b, n: (
-                    (b / 25600) ** 0.5 * min(1, (s + 1) / n)
-                ),
-                "A batch of 256 has the rate 0.1.": lambda s, b, n: b / 256 * min(1, (s + 1) / n),
                 "Step 0 has the first part.": lambda s, batch, n: batch / 2560 * min(1, s / n),
                 "Step warm_up_steps - 1 has the whole rate.": lambda s, b, n: (
                     b / 2560 * min(1, (s + 1) / (n + 1))
-                ),
-                "The first part is a part of the whole rate, not that of a batch of 256.": (
-                    lambda s, b, n: 0.1 + (b / 2560 - 0.1) * min(1, (s + 1) / n)
                 ),
                 "The warm-up has an end.": lambda step, batch, n: batch / 2560 * (step + 1) / n,
                 "k times the batch, k times the rate.": lambda s, _, n: 0.1 * min(1, (s + 1) / n),

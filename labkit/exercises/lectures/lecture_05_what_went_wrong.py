@@ -161,23 +161,12 @@ def my_cpu_seconds(threads):
             slips={
                 "One replica sends nothing.": lambda c, n, b, o, r: c / r + n / b + o,
                 "One replica has no overhead.": lambda c, n, b, o, r: c / r + (r > 1) * n / b + o,
-                "nbytes are bytes, not bits.": lambda c, n, b, o, r: (
-                    c / r + (r > 1) * (8 * n / b + o)
-                ),
-                "Each sends nbytes, whatever their number.": lambda c, n, b, o, r: (
-                    c / r + (r > 1) * (2 * (r - 1) / r * n / b + o)
-                ),
                 ONCE: lambda c, n, b, o, r: c / r + (r - 1) * (n / b + o),
-                f"{ONCE} Each sends nbytes once.": lambda c, n, b, o, r: (
-                    c / r + (r > 1) * (r * n / b + o)
-                ),
                 "Nothing overlaps here: add.": lambda c, n, b, o, r: max(
                     c / r, (r > 1) * (n / b + o)
                 ),
                 "Divide the computation.": lambda c, n, b, o, r: c + (r > 1) * (n / b + o),
                 NOT_HALVED: lambda c, n, b, o, r: (c + (r > 1) * (n / b + o)) / r,
-                "The overhead is missing.": lambda c, n, b, o, r: c / r + (r > 1) * n / b,
-                "The communication is missing.": lambda c, n, b, o, r: c / r + (r > 1) * o,
             },
         ),
         ("One replica sends nothing.", "Bytes divided by bandwidth are seconds."),

@@ -73,7 +73,6 @@ def my_all_gather(comm, buffer):
                 100: "That is one chunk: a rank sends one in each step.",
                 5600: "That is what all ranks send together.",
                 1400: "That is an all-reduce, which goes round the ring twice.",
-                6400: "A rank sends one chunk in each step, not the whole array.",
             },
         ),
         ("How large is a chunk?", "The ring has n - 1 steps; each rank sends a chunk in each."),
@@ -92,7 +91,6 @@ answer = (8 - 1) * chunk
                 256: "No rank sends to itself.",
                 120: "Between two ranks there are two messages, one each way.",
                 15: "That is what one rank sends.",
-                16: "Each rank sends a message to each other one.",
             },
         ),
         ("How many messages does one rank send?", "All 16 ranks send as many."),
@@ -108,7 +106,6 @@ answer = (8 - 1) * chunk
                 6: "After 6 steps a rank has heard of 64 ranks.",
                 6.644: "There is no part of a step: round up.",
                 14: "All ranks double at once, so nothing has to be sent back.",
-                50: "The distance doubles in each step.",
             },
         ),
         (
@@ -144,13 +141,7 @@ def my_all_reduce(comm, buffer):
     "09.right_by_luck": Task(
         "On how many of the numbers of ranks from 2 to 16 does neighbour_sum give the true sum?",
         number(
-            4,
-            slips={
-                15: "Its numbers may be right by luck: ask check.",
-                11: "On so many it is wrong.",
-                3: "2 ranks count, too.",
-                5: "The count begins with 2 ranks.",
-            },
+            4, slips={15: "Its numbers may be right by luck: ask check.", 3: "2 ranks count, too."}
         ),
         (
             "Let a loop run neighbour_sum on each number of ranks and count the right results.",
@@ -182,11 +173,8 @@ answer = sum(bool(run.check("all_reduce")) for run in runs)
             *("reduce", "reduction"),
             slips={
                 "allreduce": "It leaves the sum on every rank.",
-                "gather": "It adds nothing up.",
                 "broadcast": "It adds nothing up.",
-                "scatter": "It adds nothing up.",
                 "allgather": "It adds nothing up.",
-                "reducescatter": "It leaves a chunk of the sum on each rank.",
             },
         ),
         ("Every rank contributes a number; only one rank needs the sum.",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -70,14 +69,7 @@ answer = received + sent
     ),
     "10.owner": Task(
         "A ring of 6 ranks, after its first five steps: which chunk is finished on rank 4?",
-        number(
-            5,
-            slips={
-                4: "Rank 4 began with that chunk.",
-                3: "That chunk is finished on rank 2.",
-                0: "That chunk is finished on rank 5.",
-            },
-        ),
+        number(5, slips={4: "Rank 4 began with that chunk."}),
         (
             "On 4 ranks rank 0 ended with chunk 1, and rank 1 with chunk 2.",
             "Rank r ends with the chunk that it received last from the left.",
@@ -127,7 +119,6 @@ def my_ring(comm, buffer):
                 0.99: "A ring has two halves.",
                 2: "In each half a rank sends n - 1 chunks, not n.",
                 198: "That is the number of chunks; each has an n-th of the bytes.",
-                1: "A ring has two halves, and in each a rank sends n - 1 chunks.",
             },
         ),
         ("A rank sends 2 (n - 1) messages.", "Each message is an n-th of the array."),
@@ -144,7 +135,6 @@ answer = messages * chunk
             slips={
                 99: "A ring has two halves.",
                 200: "A half has n - 1 steps.",
-                7: "That is a tree, in one direction.",
                 14: "That is a tree.",
             },
         ),
@@ -188,28 +178,7 @@ answer = algorithm_bandwidth * 2 * (8 - 1) / 8
                 "A step sends one chunk.": lambda n, s, a, b: _steps(2 * (n - 1), s, a, b),
                 "A ring has two halves.": lambda n, s, a, b: _steps(n - 1, s / n, a, b),
                 "A half has n - 1 steps.": lambda n, s, a, b: _steps(2 * n, s / n, a, b),
-                "The bytes take time, too.": lambda n, s, a, b: _steps(2 * (n - 1), 0, a, b),
-                "The time is in seconds.": lambda n, s, a, b: (
-                    1e3 * _steps(2 * (n - 1), s / n, a, b)
-                ),
-                "The bandwidth is in bytes, not bits, per second.": lambda n, s, a, b: _steps(
-                    2 * (n - 1), 8 * s / n, a, b
-                ),
-                "A half has n - 1 latencies.": lambda n, s, a, b: (
-                    2 * a + _steps(2 * (n - 1), s / n, a, b)
-                ),
-                "That is the number of steps of a tree.": lambda n, s, a, b: _steps(
-                    2 * math.log2(n), s / n, a, b
-                ),
-                "The latency takes time, too.": lambda n, s, a, b: _steps(2 * (n - 1), s / n, 0, b),
                 "Each step has a latency.": lambda n, s, a, b: a + _steps(2 * (n - 1), s / n, 0, b),
-                "A rank sends less than two arrays.": lambda n, s, a, b: (
-                    _steps(2 * (n - 1), 0, a, b) + 2 * s / b
-                ),
-                "A rank sends nearly two arrays.": lambda n, s, a, b: (
-                    _steps(2 * (n - 1), 0, a, b) + s / b
-                ),
-                "Divide by the bandwidth.": lambda n, s, a, b: _steps(2 * (n - 1), s / n, a, 1 / b),
             },
         ),
         ("How many steps are there, in both halves?", "In each step a rank sends one chunk."),

@@ -14,7 +14,6 @@ TASKS = {
             slips={
                 90: "Adding the gradients up takes 5 ms more.",
                 188: "The workers compute at the same time: their times are not added up.",
-                50.75: "A step takes as long as its slowest worker, not as the mean.",
             },
         ),
         ("Which worker has to be ready before the sum can be finished?",),
@@ -107,13 +106,6 @@ def my_server(inbox, weights, rate):
                 "The workers compute at the same time: their times are not added up.": (
                     lambda s, b: sum(sorted(s)[: len(s) - b])
                 ),
-                "It is the time of one gradient, and no mean.": (
-                    lambda s, b: sum(sorted(s)[: len(s) - b]) / (len(s) - b)
-                ),
-                "Two gradients that arrive at the same time are two.": (
-                    lambda s, b: sorted({0, *s})[-1 - b]
-                ),
-                "One gradient too many is not used.": lambda s, b: sorted([0, *s])[len(s) - 1 - b],
             },
         ),
         ("Without backups it is the time of the slowest.", "Sort the times."),

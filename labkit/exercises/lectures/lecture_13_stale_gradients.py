@@ -73,9 +73,6 @@ DESCENT_SLIPS: dict[str, Callable[[list[float], int, float, int], float]] = {
     "Only the gradient is old: subtract it from the newest x.": (
         lambda x, k, step, delay: (1 - step) * x[max(0, k - delay)]
     ),
-    "The gradient is one update too old: at k = 0 with delay 0 it is x[0].": (
-        lambda x, k, step, delay: x[k] - step * x[max(0, k - delay - 1)]
-    ),
     "The gradient is not old: use x[k - delay].": lambda x, k, step, delay: (1 - step) * x[k],
 }
 

@@ -208,12 +208,6 @@ answer = min(-(-size // 250) for size in sizes)
                 "batch is that of one replica; a step takes batch × replicas × workers.": (
                     lambda images, batch, replicas, workers, drop: _steps(images, batch, drop)
                 ),
-                "The replicas of a worker are missing.": (
-                    lambda images, batch, _, workers, drop: _steps(images, batch * workers, drop)
-                ),
-                "The other workers are missing.": (
-                    lambda images, batch, replicas, _, drop: _steps(images, batch * replicas, drop)
-                ),
                 "The batches are global: the images are not divided among the workers first.": (
                     lambda images, batch, replicas, workers, drop: _steps(
                         images // workers, batch * replicas, drop

@@ -147,7 +147,6 @@ def my_worker(strategy, make_model, dataset, global_batch, folder):
                 6400: "All four servers together carry this.",
                 800: "A worker fetches the weights and sends gradients: each way counts.",
                 3200: "A quarter of the weights is on each of four servers.",
-                200: "Eight workers use each server.",
                 400: "Eight workers use each server, and each way counts.",
             },
         ),
@@ -252,8 +251,6 @@ answer = days * 24
             slips={
                 74.8: "The training does not begin anew: it goes on from the last checkpoint.",
                 74: "This is the number of steps.",
-                5.2: "These are the steps to the next checkpoint; count those since the last one.",
-                10: "This is the mean over all failures; this one came after step 374.",
             },
         ),
         ("After which step was the last checkpoint written?", "How many steps came after it?"),

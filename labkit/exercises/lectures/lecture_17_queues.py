@@ -124,10 +124,6 @@ def my_start(devices, limit, free, hours, spare):
                     key=lambda one: one[1] + one[2])[0],
                 "That runs fastest; add the wait.": lambda waits, runs: min(runs, key=runs.get),
                 "That waits least; add the run.": lambda waits, runs: min(waits, key=waits.get),
-                "Those are the fewest device hours: add wait and run.": lambda waits, runs: min(
-                    waits, key=lambda devices: devices * runs[devices]),
-                "Those are the hours: return the devices.": lambda waits, runs: min(
-                    waits[n] + runs[n] for n in waits),
             },
         ),
         ("From submission to the last step: add both.", "min takes a key."),

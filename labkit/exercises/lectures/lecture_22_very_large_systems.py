@@ -72,14 +72,12 @@ def my_goodput(interval, write, restart, gaps):
 """
 ROOT = "sqrt(2 * mtbf * write)"
 FITS, KEPT = "max(gap - restart, 0) // (interval + write)", "finished * interval / sum(gaps)"
-LATE = "min(interval, max(gap - restart, 0) % (interval + write))"
 POOLED = "sum(max(gap - restart, 0) for gap in gaps) // (interval + write)"
 SHARES = "Divide the sums: a long gap counts more than a short one."
 HELD = "        held += nbytes\n"
 EARLY = """        if held and held + nbytes > limit:
             free, held = max(now - seconds, free) + start + held / rate, 0
 """
-ALL = "start + sum(nbytes for _, nbytes in layers) / rate"
 LAYERS = [(2.0, 30.0), (1.5, 15.0), (3.25, 52.0), (0.75, 5.0), (1.0, 6.0)]
 TASKS = {
     "22.buckets_overlap": Task(
@@ -98,26 +96,13 @@ TASKS = {
             ([(1.0, 8.0)], 4, 0.0, 2.0),
             slips=(
                 ("max(now, free)", "now", "A bucket waits until the one before it is done."),
-                ("max(now, free)", "max(free, sum(t for t, _ in layers))", "Nothing overlaps."),
                 ("max(now, free)", "free", "A bucket waits until its layers are computed."),
-                ("max(now, free)", "max(now - seconds, free)", "It waits for its last layer."),
-                ("max(now, free)", "(now + free)", "It begins at the later of both, not the sum."),
                 (" or i == len(layers) - 1", "", "The last bucket is not sent."),
                 ("held >= limit", "held > limit", "A bucket that holds limit bytes is closed."),
                 ("held >= limit", "True", "Several layers share a bucket until it holds limit."),
-                ("held / rate", "held * rate", "Divide the bytes by the rate."),
-                ("held / rate", "nbytes / rate", "All layers of the bucket are sent."),
-                ("now += seconds", "now = seconds", "The layers are computed one after the other."),
-                ("(layers)", "(layers[::-1])", "The layers are in the order of the backward pass."),
                 ("+ start ", "", "Each all-reduce takes start, too."),
-                ("+ start ", "+ start * (free == 0) ", "Each all-reduce takes start."),
                 ("return free", "return free - now", "That is the exposed part alone."),
-                ("return free", "return now", "That is the backward pass alone."),
-                ("return free", "return free + start", "A bucket without layers is not sent."),
-                ("return free", f"return now + {ALL}", "Nothing overlaps, in one bucket."),
-                ("return free", f"return max(now, {ALL})", "The link waits for the first bucket."),
                 ("            held = 0\n", "", "A bucket that was sent begins empty again."),
-                ("held = 0\n    return", "held -= limit\n    return", "All of a bucket is sent."),
                 (HELD, EARLY + HELD, "A bucket is closed after it holds limit bytes, not before."),
             ),
         ),
@@ -141,7 +126,6 @@ TASKS = {
                 15: "The link begins after 5 ms.",
                 50: "30 of them are hidden.",
                 45: "A part is hidden.",
-                25: "These are hidden.",
             },
         ),
         ("When does the link finish, counted from the start of the backward pass?",),
@@ -197,12 +181,6 @@ def my_two_levels(comm, buffer):
                 ("return mean", "return max(times)", "That is the slowest: it may not occur."),
                 (" - ((k - 1) / n) ** ranks", "", "Subtract the steps that end before the k-th."),
                 ("sorted(times)", "times", "Sort the times."),
-                ("sorted(times)", "sorted(times)[::-1]", "That is the fastest of all ranks."),
-                (
-                    " - ((k - 1) / n) ** ranks)",
-                    ") / n",
-                    "Subtract the steps that end before the k-th.",
-                ),
                 ("start=1", "start=0", "All n times are done: k goes from 1 to n."),
                 ("** ranks", "* ranks", "Ranks are independent: probabilities are multiplied."),
             ),
@@ -241,12 +219,7 @@ def my_two_levels(comm, buffer):
         number(
             50.68,
             within=0.01,
-            slips={
-                50_677: "That is in hours.",
-                3.093: "That is the job's, in hours.",
-                2.112: "That is in thousand days.",
-                5.785: "That is in years.",
-            },
+            slips={50_677: "That is in hours.", 3.093: "That is the job's, in hours."},
         ),
         ("How many hours has the job between two of them?", "One GPU has 16,384 times as many."),
         """
@@ -264,17 +237,10 @@ answer = job * 16_384 / 1000
             *((50_000, 16_384, 60), (50_000, 1, 60), (1000, 10, 6), (876, 4, 0)),
             slips=(
                 (" / devices", "", "N devices fail N times as often as one."),
-                (" / devices", " * devices", "N devices fail N times as often as one: divide."),
                 ("3600 * ", "", "Take the hours in seconds, and return seconds."),
-                ("3600 * ", "60 * ", "An hour has 3,600 seconds."),
                 ("sqrt(2", "sqrt(1", "The 2 of Young's formula is missing."),
                 ("return sqrt", "return ", "Take the square root."),
-                ("sqrt(2 * mtbf * write)", "mtbf", "That is the MTBF of the job."),
                 (ROOT, f"{ROOT} - write", "That is Daly's: Young subtracts nothing."),
-                (ROOT, "2 * sqrt(mtbf * write)", "The 2 is under the root."),
-                (ROOT, "sqrt(2 * mtbf) * write", "write is under the root."),
-                (ROOT, f"{ROOT} / sqrt(devices)", "The devices are under the root."),
-                ("mtbf * write)", "mtbf * write) / 3600", "Return seconds."),
             ),
         ),
         (
@@ -300,19 +266,9 @@ answer = job * 16_384 / 1000
                 ("//", "/", "Training that no finished checkpoint holds is lost."),
                 ("gap - restart", "gap", "A restart comes after each failure."),
                 ("interval + write", "interval", "Each checkpoint takes write seconds, too."),
-                ("finished * interval", "finished * (interval + write)", "Writing is no training."),
                 ("max(gap - restart, 0)", "(gap - restart)", "A short gap has 0 training."),
-                ("/ sum(gaps)", "", "Divide by the whole time."),
-                ("finished * interval", "finished", "Count seconds, not intervals."),
-                ("finished * interval", "100 * finished * interval", "Return a share of 1."),
-                ("- restart", "- restart - write", "Checkpoints are counted with the intervals."),
-                ("sum(gaps)", "sum(gaps, -restart * len(gaps))", "Restarts take time."),
-                ("finished * ", "(finished + 1) * ", "Training after the last checkpoint is lost."),
-                (FITS, f"round({FITS.replace('//', '/')})", "Round down: count whole ones."),
-                (FITS, f"{FITS} + {LATE} / interval", "Training after the last one is lost."),
                 (KEPT, f"sum({FITS} * interval / gap for gap in gaps) / len(gaps)", SHARES),
                 (KEPT, f"{POOLED} * interval / sum(gaps)", "Each failure loses work: gap by gap."),
-                (KEPT, "interval / (interval + write)", "That is without failures."),
             ),
         ),
         (

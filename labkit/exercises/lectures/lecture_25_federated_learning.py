@@ -149,8 +149,6 @@ def _flower_client(train: Any) -> None:
             "It returns the change of the weights: return the weights.": serial(0.9**3, less=1),
             "FedAvg weighs by num-examples: the node's.": serial(0.9**3, 0.5),
             "It moves away from the target: subtract the gradient.": serial(1.1**3),
-            "The gradient is weights - target, without a factor 2.": serial(0.8**3),
-            "It does not take config['lr'].": serial(0.0),
             "It does not train: no step was made.": serial(1.0),
         }
         text = f"Two rounds of Flower's FedAvg end at {found}, not at {right}."
@@ -178,12 +176,7 @@ def my_average(results, examples):
             2661.4,
             "MB",
             within=0.01,
-            slips={
-                1330.7: "One direction.",
-                133: "One round.",
-                266.1: "One client.",
-                5322.8: "Each byte passes the server's card once, and a client's card once.",
-            },
+            slips={1330.7: "One direction.", 133: "One round.", 266.1: "One client."},
         ),
         ("One model is 6.65 MB.", "10 clients, 20 rounds, two directions."),
         "answer = 2 * 10 * 20 * 1_663_370 * 4 / 1e6",
