@@ -19,6 +19,8 @@ import numpy as np
 from labkit.arguments import one_of, whole
 from labkit.collectives.buffers import OPERATIONS
 from labkit.collectives.contributions import (
+    Change,
+    Contributions,
     coded_runs,
     holds,
     number_text,
@@ -88,6 +90,32 @@ class Verdict:
             more = len(self.faults) - SHOWN
             lines += [f"… and {more} more like these."] if more > 0 else []
         return "\n".join([*lines, *self.notes])
+
+
+def where_wrong(
+    faults: tuple[Fault, ...], held: Contributions, steps: int
+) -> list[tuple[int, int, int]]:
+    """The cells that are wrong, each as (step from which it is, rank, cell), the first one first.
+
+    Whatever was counted twice or lost on the way is wrong from there on; what is wrong in the end
+    for another reason, since it was last written, or at the end where something is missing.
+    """
+    wrong: dict[tuple[int, int], int] = {}
+    before: dict[tuple[int, int], Change] = {}
+    for now in held.changes:
+        place = (now.rank, now.cell)
+        old = before.get(place, now).counts or ()
+        new = now.counts or ()
+        lost = held.op and any(was and not left for was, left in zip(old, new, strict=False))
+        if max(new, default=0) > 1 or lost:
+            wrong.setdefault(place, now.step)
+        before[place] = now
+    for fault in faults if held.changes else ():
+        for cell, (start, stop) in enumerate(held.cells):
+            if fault.rank is not None and start < fault.stop and fault.start < stop:
+                last = before[fault.rank, cell].step
+                wrong.setdefault((fault.rank, cell), last or steps)
+    return sorted((step, *place) for place, step in wrong.items())
 
 
 def check(

@@ -23,7 +23,7 @@ import numpy as np
 from labkit.arguments import number, whole
 from labkit.collectives import clock, errors
 from labkit.collectives.buffers import OPERATIONS
-from labkit.collectives.check import Verdict, check
+from labkit.collectives.check import Fault, Verdict, check, where_wrong
 from labkit.collectives.communicator import Communicator, NoWorld, lent_to_mpi4py
 from labkit.collectives.contributions import Contributions, contributions
 from labkit.collectives.library import CALLS
@@ -203,6 +203,9 @@ def _note(
 class Trace(Record):
     """A program that ran: who sent what to whom, in which step, and what it made of the data."""
 
+    faults: tuple[Fault, ...] = ()
+    """What a check has found: the player opens at the first of it."""
+
     def check(self, collective: str, op: Any = None, root: int | None = None) -> Verdict:
         """Whether every rank ended with what the collective must leave; if not, what is wrong."""
         return check(self, collective, op=op, root=root)
@@ -233,7 +236,9 @@ class Trace(Record):
         from labkit.views.player_page import player
 
         links = links if "topology" in links else LINKS | links
-        return player(self, self.contributions(op), self.timed(**links))
+        held = self.contributions(op)
+        wrong = where_wrong(self.faults, held, self.steps) if self.faults else []
+        return player(self, held, self.timed(**links), wrong)
 
     def __repr__(self) -> str:
         busiest = bytes_text(max(self.bytes_sent, default=0))

@@ -4,6 +4,7 @@
 ✓ Right. One gradient per parameter, four bytes each. The batch size does not matter.
 """
 
+import os
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -11,13 +12,15 @@ from pkgutil import iter_modules
 
 from labkit import environments
 from labkit.exercises import attempts, lectures
-from labkit.exercises.attempts import Attempts, Summary
+from labkit.exercises.attempts import Attempts, Progress, Summary
 from labkit.exercises.task import Outcome, Task, Unanswered, Wrong
 from labkit.kinds import LabError
+from labkit.views.live import shows_live
+from labkit.views.task_card import Help, listen
 
 
 def tasks() -> dict[str, Task]:
-    """All tasks by name; the name begins with the two digits of a lecture."""
+    """All tasks by name: it begins with the two digits of a lecture, or with self."""
     modules = (
         import_module(one.name) for one in iter_modules(lectures.__path__, f"{lectures.__name__}.")
     )
@@ -30,17 +33,19 @@ def check(task: str | Task, answer: object = ...) -> Outcome:
     outcome = found.check(answer)
     not_built = outcome.state == "elsewhere" and found.environment  # its solution is open at once
     if outcome.state == "open" or found.is_given(answer) or not_built:
-        return outcome
+        return replace(outcome, below=_help(key, found, outcome.state))
 
     def tried(before: Attempts) -> Attempts:
         return replace(before, tries=before.tries + 1, solved=before.solved or bool(outcome))
 
     after, note = attempts.change(key, tried)
+    calls = ""
     if not outcome:
         more = after.hints < len(found.hints)
         next_step = f"labkit.hint({called}) gives a hint" if more else "You have seen all hints"
-        note = f"{next_step}; labkit.solution({called}) shows a solution.\n{note}".strip()
-    return replace(outcome, text=f"{outcome.text}\n{note}".strip())
+        calls = f"{next_step}; labkit.solution({called}) shows a solution."
+    text, below = f"{outcome.text}\n{note}".strip(), _help(key, found, outcome.state)
+    return replace(outcome, text=text, calls=calls, below=below)
 
 
 def hint(task: str | Task) -> Outcome:
@@ -58,8 +63,7 @@ def solution(task: str | Task) -> Outcome:
     """A worked solution, once there was an answer; at once where none can be judged."""
     key, called, found = _find(task)
     progress, note = attempts.current()
-    judged = not found.environment or environments.find(found.environment).stamp
-    if judged and not progress.tasks.get(key, Attempts()).tries:
+    if not _is_open(found, progress.tasks.get(key, Attempts())):
         text = f"First check an answer of your own. labkit.hint({called}) helps."
         return Outcome("closed", f"{text} {note}".strip())
     return Outcome("solution", found.why, found.solution.strip())
@@ -71,6 +75,32 @@ def my_progress(folder: str | Path | None = None) -> Summary:
         raise LabError(f"{str(folder)!r} is not a folder. Give the folder of the notebooks.")
     file = attempts.FILE if folder is None else Path(folder, attempts.FILE.name)
     return attempts.summary(tasks(), file)
+
+
+def _is_open(found: Task, done: Attempts) -> bool:
+    """Whether the solution may be read."""
+    judged = not found.environment or environments.find(found.environment).stamp
+    return done.tries > 0 or not judged
+
+
+def _help(key: str, found: Task, state: str) -> Help:
+    """What the card of a task has below the verdict; a saved notebook has nobody's progress."""
+    saved = os.environ.get("LABKIT_PICTURES") == "still"
+    done = Progress() if saved else attempts.current()[0]
+    lecture = key.partition(".")[0]
+    here = [name for name in tasks() if name.startswith(f"{lecture}.")]
+    solved = sum(name in done.tasks and done.tasks[name].solved for name in here)
+    place = f"Task {here.index(key) + 1} of {len(here)} in lecture {lecture}" if here else "A task"
+    place += f", {solved} solved" * (solved > 0)
+    place += "." if state == "open" else f". Difficulty {found.difficulty} of 3."
+    mine = done.tasks.get(key, Attempts())
+    solution = found.solution.strip() if _is_open(found, mine) else ""
+    kernel = listen(_hint_was_opened) if shows_live() else ""
+    return Help(key, place, found.hints, mine.hints, solution, kernel)
+
+
+def _hint_was_opened(key: str, hint: int) -> None:
+    attempts.change(key, lambda old: replace(old, hints=max(old.hints, hint)))
 
 
 def _find(task: str | Task) -> tuple[str, str, Task]:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labkit.exercises import blanks
 from labkit.kinds import LabError
+
+if TYPE_CHECKING:
+    from labkit.views.task_card import Help
 
 # Sign, first words, and the border on the left: at least 3:1 on white and on black.
 LOOKS = {
@@ -95,24 +97,24 @@ class Outcome:
     code: str = ""
     trace: Any = field(default=None, compare=False)
     """The run of a program."""
+    calls: str = ""
+    """Which calls help: for a terminal, where no card has buttons."""
+    below: Help | None = field(default=None, compare=False)
 
     def __bool__(self) -> bool:
         return self.state == "right"
 
     def __repr__(self) -> str:
         sign, words, _ = LOOKS[self.state]
-        return f"{sign} {words} {self.text}" + (f"\n\n{self.code}" if self.code else "")
+        text = "\n".join(filter(None, (self.text, self.calls)))
+        return f"{sign} {words} {text}" + (f"\n\n{self.code}" if self.code else "")
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        sign, words, border = LOOKS[self.state]
-        html = (
-            f'<div role="status" style="border-left: 6px {border}; padding-left: 0.8em">'
-            f'<span aria-hidden="true">{sign}</span> <strong>{words}</strong> '
-            f"{escape(self.text).replace(chr(10), '<br>')}"
-            f"{f'<pre>{escape(self.code)}</pre>' if self.code else ''}</div>"
-        )
+        from labkit.views.task_card import card
+
+        html = card(LOOKS[self.state], self.text, self.code, self.below)
         display({"text/plain": repr(self), "text/html": html}, raw=True)  # type: ignore[no-untyped-call]
         if self.trace is not None:
             display(self.trace)  # type: ignore[no-untyped-call]

@@ -17,8 +17,11 @@ DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 ENDED, UNKNOWN = -1, -2  # in place of the index of a place
 
 
-def player(trace: Any, contributions: Any, timed: Any) -> Player:
-    """The run as an animation, with what there is to see in words."""
+def player(trace: Any, contributions: Any, timed: Any, wrong: Any = ()) -> Player:
+    """The run as an animation, with what there is to see in words.
+
+    `wrong` are cells that it outlines, as (step from which, rank, cell); it opens at the first one.
+    """
     counts = f"{counted(len(trace.messages), 'message')} in {counted(trace.steps, 'step')}"
     alt = (
         f"Animation of {trace.program} on {counted(trace.ranks, 'rank')}: {counts}, "
@@ -31,14 +34,17 @@ def player(trace: Any, contributions: Any, timed: Any) -> Player:
         alt += "rank's contribution once."
     alt += f" {seconds_text(timed.seconds)}, {timed.kind}."
     picture = partial(still, trace, contributions, alt)
-    return Player(trace.program, alt, picture, partial(page, trace, contributions, timed, alt))
+    return Player(
+        trace.program, alt, picture, partial(page, trace, contributions, timed, alt, wrong)
+    )
 
 
-def page(trace: Any, contributions: Any, timed: Any, alt: str) -> str:
+def page(trace: Any, contributions: Any, timed: Any, alt: str, wrong: Any = ()) -> str:
     """A piece of HTML that plays the run."""
     png = still(trace, contributions, alt, small=True).png
     data = packed(trace, contributions, timed)
-    return embedded("player", MODULES, {"alt": alt, "data": data}, key=data[-16:], alt=alt, png=png)
+    options = {"alt": alt, "data": data, "wrong": list(wrong)}
+    return embedded("player", MODULES, options, key=data[-16:], alt=alt, png=png)
 
 
 def packed(trace: Any, contributions: Any, timed: Any) -> str:

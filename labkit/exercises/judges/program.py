@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from labkit.exercises.judges.answers import judged
@@ -109,7 +110,8 @@ def _prove(answer: Callable[..., Any], collective: str, ranks: int, size: int) -
             if all((ranks * one == sum(trace.inputs)).all() for one in trace.outputs):
                 hint = MEAN
         text = f"{verdict}\n{hint}{ALONE * (ranks == 1)}"
-        raise Wrong(f"{text}Each rank had {size} element{'s' * (size > 1)}.", trace)
+        shown = replace(trace, faults=verdict.faults)
+        raise Wrong(f"{text}Each rank had {size} element{'s' * (size > 1)}.", shown)
     if size >= ranks > 1 and not any(trace.bytes_sent):
         raise Wrong("No rank has sent a byte: ranks share no memory, so data travels in messages.")
     return trace

@@ -42,6 +42,8 @@ export class Player {
     this.data = new RunData(await unpack(options.data));
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.playback = new Playback(this.data.steps, still, (step) => (this.data.phaseOf(step)?.first ?? step) < step);
+    this.wrong = options.wrong.map(([step, rank, cell]) => ({ step, rank, cell }));
+    this.playback.seek(this.wrong[0]?.step ?? 0);
     const page = element("div");
     page.innerHTML = PAGE;
     root.querySelector("slot").replaceWith(page);
@@ -179,6 +181,7 @@ export class Player {
       if (data.reduced) keys.push(key("some", "one to many"), key("whole", `all ${data.ranks}`));
     }
     if (data.doubled) keys.push("with a bar: counted more than once");
+    if (this.wrong.length) keys.push(key("wrong", "wrong from here on"));
     this.parts.legend.replaceChildren(...keys);
   }
 
@@ -196,7 +199,7 @@ export class Player {
     const { step, phase, told } = playback;
     const shown = phase >= LANDED ? step + 1 : step;
     const { picked, fresh } = this;
-    const scene = { data, geometry, palette, phase, fresh, picked };
+    const scene = { data, geometry, palette, phase, fresh, picked, wrong: this.wrong };
     if (fresh || shown !== this.shown) drawBase(parts.base, { ...scene, step: shown });
     drawMoves(parts.moves, { ...scene, step });
     if (fresh || told !== this.told || shown !== this.shown) this.explain(told, shown);

@@ -175,6 +175,9 @@ export function drawMoves(canvas, scene) {
   const news = told && pen.globalAlpha ? data.changes[told] : [];
   for (const { rank, cell } of news) outline(pen, geometry.area(rank, cell), palette.focus, thin ? 1 : 2, thin ? 0 : 1.5);
   pen.globalAlpha = 1;
+  pen.setLineDash([6, 3]);
+  for (const one of scene.wrong) if (one.step <= step) outline(pen, geometry.area(one.rank, one.cell), palette.warn, 3, thin ? 0 : 1.5);
+  pen.setLineDash([]);
   if (picked) outline(pen, geometry.area(picked.rank, picked.cell), palette.ink, 3, 2);
 }
 

@@ -1,0 +1,159 @@
+"""The card of a task: a verdict, and below it hints and the solution, opened one by one.
+
+They are `details` of HTML: they open without a script and without the kernel, by keyboard, in a
+saved page and in a notebook that nobody trusts. Only copying and counting need a script.
+"""
+
+from __future__ import annotations
+
+import io
+import keyword
+import tokenize
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from typing import Any
+
+# Where a page names no colours for code, words of the language are bold and comments slanted.
+COLOURS = {
+    name: f"color: var(--jp-mirror-editor-{name}-color{more}"
+    for name, more in {
+        "keyword": "); font-weight: 600",
+        "comment": "); font-style: italic",
+        "string": ")",
+        "number": ")",
+        "def": ")",
+    }.items()
+}
+FAINT = "font-size: 0.93em; margin: 0.3em 0"
+BUTTON = (
+    "cursor: pointer; width: fit-content; padding: 1px 10px; border: 1px solid currentColor; "
+    "border-radius: 4px; list-style-position: inside"
+)
+ROW = "display: flex; flex-wrap: wrap; gap: 0.4em 0.8em; align-items: flex-start; margin: 0.4em 0"
+CLOSED = "padding: 2px 0; opacity: 0.8"
+SHOW_COPY = "this.querySelector('button').hidden = false"  # not where scripts are not trusted
+COPY = (
+    "navigator.clipboard.writeText(this.nextElementSibling.textContent)"
+    ".then(() => { this.textContent = 'copied' })"
+)
+# A page tells the kernel which hints are read. While the kernel is busy the message waits.
+LISTEN = """export default { initialize({ model }) {
+  const opened = ({ target }) => {
+    const { kernel, task, hint } = target.dataset ?? {};
+    if (target.open && kernel === model.get("kernel")) model.send({ task, hint: Number(hint) });
+  };
+  document.addEventListener("toggle", opened, true);
+  return () => document.removeEventListener("toggle", opened, true);
+} };"""
+
+
+@dataclass(frozen=True)
+class Help:
+    """What stands below a verdict. `solution` is empty as long as it is closed."""
+
+    task: str
+    place: str
+    """Such as "Task 4 of 7 in this lecture"."""
+    hints: tuple[str, ...]
+    seen: int
+    solution: str = ""
+    kernel: str = ""
+    """Who hears that a hint was opened: what `listen` has returned."""
+
+
+def card(
+    verdict: tuple[str, str, str], text: str, code: str = "", below: Help | None = None
+) -> str:
+    """A piece of HTML: sign, words and border of the verdict, what it says, and the help."""
+    sign, words, border = verdict
+    more = f"{_solution(code, ' open') if code else ''}{_below(below) if below else ''}"
+    return (
+        f'<div style="border-left: 6px {border}; padding-left: 0.8em">'
+        f'<div role="status"><span aria-hidden="true">{sign}</span> <strong>{words}</strong> '
+        f"{_lines(text)}</div>{more}</div>"
+    )
+
+
+def _below(given: Help) -> str:
+    hints = ""
+    for number in range(len(given.hints), 0, -1):  # each inside the one before: so in their order
+        shown = " open" if number <= given.seen else ""
+        data = f'data-kernel="{given.kernel}" data-task="{escape(given.task)}" data-hint="{number}"'
+        hints = (
+            f'<details{shown} {data}><summary style="{BUTTON}">Hint {number} of {len(given.hints)}'
+            f'</summary><p style="margin: 0.3em 0">{_lines(given.hints[number - 1])}</p>{hints}'
+            "</details>"
+        )
+    solution = f'<span style="{CLOSED}">The solution opens after an attempt.</span>'
+    if given.solution:
+        solution = _solution(given.solution)
+    return f'<p style="{FAINT}">{escape(given.place)}</p><div style="{ROW}">{hints}{solution}</div>'
+
+
+def _solution(code: str, shown: str = "") -> str:
+    """Code with colours; where a script may run, with a button that copies it."""
+    return (
+        f'<details{shown} ontoggle="{SHOW_COPY}"><summary style="{BUTTON}">Solution</summary>'
+        f'<button type="button" hidden onclick="{COPY}" aria-live="polite" style="float: right">'
+        f"copy</button><pre>{coloured(code)}</pre></details>"
+    )
+
+
+def _lines(text: str) -> str:
+    return escape(text).replace("\n", "<br>")
+
+
+def coloured(code: str) -> str:
+    """Python's source as HTML, in the colours of the page's editor."""
+    starts = [0]
+    for line in code.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    html, done, before = "", 0, ""
+    try:
+        for kind, text, (row, column), (last, end), _ in tokenize.generate_tokens(
+            io.StringIO(code).readline
+        ):
+            name = _kind(kind, text, before)
+            before = text
+            if name:
+                start, stop = starts[row - 1] + column, starts[last - 1] + end
+                html += f'{escape(code[done:start])}<span style="{COLOURS[name]}">'
+                html += f"{escape(code[start:stop])}</span>"
+                done = stop
+    except (tokenize.TokenError, SyntaxError):  # a shell's line, or a script of another language
+        return escape(code)
+    return html + escape(code[done:])
+
+
+def _kind(kind: int, text: str, before: str) -> str:
+    if kind == tokenize.NAME:
+        if keyword.iskeyword(text):
+            return "keyword"
+        return "def" if before in ("def", "class") else ""
+    return {tokenize.COMMENT: "comment", tokenize.NUMBER: "number"}.get(
+        kind, "string" if "STRING" in tokenize.tok_name[kind] else ""
+    )
+
+
+@cache
+def listen(opened: Callable[[str, int], object]) -> str:
+    """Be told by the pages of this kernel which hint of which task was opened."""
+    import anywidget
+    import traitlets
+
+    class CardModel(anywidget.AnyWidget):
+        """A widget's model without a view, as the panel has one (`live.py`)."""
+
+        _esm = LISTEN
+        _view_name = traitlets.Unicode(None, allow_none=True).tag(sync=True)  # type: ignore[assignment]
+        kernel = traitlets.Unicode().tag(sync=True)
+
+    def take(_: object, content: dict[str, Any], __: object) -> None:
+        opened(str(content["task"]), int(content["hint"]))
+
+    model = CardModel(kernel=uuid.uuid4().hex)
+    model.on_msg(take)
+    return str(model.kernel)
