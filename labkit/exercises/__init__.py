@@ -14,6 +14,7 @@ from labkit import environments
 from labkit.exercises import attempts, lectures
 from labkit.exercises.attempts import Attempts, Progress, Summary
 from labkit.exercises.task import Outcome, Task, Unanswered, Wrong
+from labkit.exercises.variants import personal, student
 from labkit.kinds import LabError
 from labkit.views.live import shows_live
 from labkit.views.task_card import Help, listen
@@ -109,7 +110,7 @@ def _find(task: str | Task) -> tuple[str, str, Task]:
         return f"own.{task.question}", "task", task
     known = tasks()
     if task in known:
-        return task, f'"{task}"', known[task]
+        return task, f'"{task}"', personal(task, known[task])
     same = [one for one in known if one.partition(".")[0] == str(task).partition(".")[0]]
     names = f"This lecture has: {', '.join(same)}." if same else "The first is 00.kind."
     raise LabError(f"There is no task {task!r}. {names}")
