@@ -126,12 +126,16 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Timeline:
-    """`starts[r][i]` and `ends[r][i]` are those of piece i in row r of the schedule."""
+    """`starts[r][i]` and `ends[r][i]` are those of piece i in row r of the schedule.
+
+    `times` are those of F, B, W and a hop as they were given, if they are the same on all ranks.
+    """
 
     schedule: Schedule
     starts: Times
     ends: Times
     kind: Kind
+    times: tuple[float, float, float | None, float] | None = None
 
     @property
     def total(self) -> float:
@@ -233,7 +237,9 @@ def _play(schedule: Schedule, forward: Any, backward: Any, weight: Any, hop: flo
     ranges = {name: sorted({min(times), max(times)}) for name, times in given.items()}
     values = [f"{name} {' to '.join(f'{t:g}' for t in ends)}" for name, ends in ranges.items()]
     clock = modelled(f"{CLOCK}; {', '.join(values)}")
-    return Timeline(schedule, tuple(map(tuple, starts)), tuple(map(tuple, ends)), clock)
+    alike = not any(hasattr(one, "__len__") for one in (forward, backward, weight))
+    times = (forward, backward, weight, hop) if alike else None
+    return Timeline(schedule, tuple(map(tuple, starts)), tuple(map(tuple, ends)), clock, times)
 
 
 def measured_timeline(schedule: Schedule, spans: Sequence[Any], on: str) -> Timeline:

@@ -10,7 +10,7 @@ from labkit.views.embed import Player, embedded, gzipped
 from labkit.views.figure import Picture
 from labkit.views.timeline import Bar, Lanes, State
 
-MODULES = ("page", "pipeline")
+MODULES = ("page", "controls", "schedules", "pipeline")
 KINDS = {"F": ("F: forward", 0), "B": ("B: backward", 1), "W": ("W: gradient of the weights", 2)}
 
 
@@ -88,23 +88,30 @@ def player(timeline: Any) -> Player:
 
 
 def content(timeline: Any) -> dict[str, Any]:
-    """What the page shows: for each rank its pieces as [kind, micro-batch, chunk, start, end]."""
+    """What the page shows: of each rank [kind, micro-batch, chunk, stage, start, end] of its pieces.
+
+    `choice` says from where it can go on to other schedules and sizes.
+    """
     schedule = timeline.schedule
     first = min(row[0] for row in timeline.starts)
+    stages = [{at: stage for stage, at in enumerate(path)} for path in schedule.paths]
     return {
         "title": schedule.title,
         "kind": str(timeline.kind),
         "unit": " s" if timeline.kind.name == "measured" else "",
         "chunks": schedule.chunks,
+        "parts": schedule.parts,
         "weights": schedule.has_weights,
-        "tiles": {
-            "total": f"{timeline.total:.4g}", "bubble": f"{timeline.bubble:.4g}",
-            "over the ideal time": f"{100 * timeline.ratio_to_ideal:.1f} %",
-            "share of the step": f"{100 * timeline.share_of_total:.1f} %",
+        "choice": {
+            "name": schedule.name.partition(",")[0], "stages": schedule.stages,
+            "microbatches": schedule.microbatches, "chunks": schedule.chunks,
+            "times": timeline.times,
         },
         "rows": [
-            [(*(*piece, 0)[:3], round(a - first, 9), round(b - first, 9))
+            [(*(*piece, 0)[:3], stages[piece[1] % len(stages)][rank, (*piece, 0)[2]],
+              round(a - first, 9), round(b - first, 9))
              for piece, a, b in zip(row, starts, ends, strict=True)]
-            for row, starts, ends in zip(schedule.rows, timeline.starts, timeline.ends, strict=True)
+            for rank, (row, starts, ends) in enumerate(
+                zip(schedule.rows, timeline.starts, timeline.ends, strict=True))
         ],
     }  # fmt: skip

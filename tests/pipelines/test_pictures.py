@@ -1,12 +1,16 @@
 """The figure says in words what it shows; the page holds the same pieces."""
 
+import json
 import re
+from itertools import product
 
 import pytest
 
 from labkit import pipelines
 from labkit.kinds import measured
+from labkit.views.embed import STATIC
 from labkit.views.pipeline import content, lanes
+from tests.views.test_pages import needs_node, node
 
 
 def made(name, **times):
@@ -58,5 +62,53 @@ def test_the_page_holds_each_piece_with_its_times():
     page = content(timeline)
     for rank, row in enumerate(page["rows"]):
         assert [piece[:3] for piece in row] == timeline.schedule.rows[rank]
-        assert [piece[3] for piece in row] == pytest.approx(timeline.starts[rank])
+        assert [piece[3] for piece in row] == [4 * piece[2] + rank for piece in row]
+        assert [piece[4] for piece in row] == pytest.approx(timeline.starts[rank])
     assert page["kind"].startswith("modelled")
+
+
+PLAYED = f"""
+import {{ readFileSync }} from "node:fs";
+import {{ measured, played }} from "{(STATIC / "schedules.mjs").as_uri()}";
+const found = JSON.parse(readFileSync(0, "utf8")).map((choice) => {{
+  const timeline = played(choice);
+  return {{ ...timeline, ...measured(timeline) }};
+}});
+process.stdout.write(JSON.stringify(found));
+"""
+NAMES = ("naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2")
+
+
+@needs_node
+def test_the_page_makes_the_schedules_and_the_times_that_python_makes():
+    sizes = product(NAMES, (2, 3, 8), (1, 4, 15, 24))
+    several = ((1, 2, None, 0), (1, 1, 1, 0), (18.522, 18.086, 9.337, 0.601))
+    choices = [
+        {"name": name, "stages": p, "microbatches": m, "chunks": 2, "times": times}
+        for (name, p, m), times in product(sizes, several)
+        if name != "interleaved" or m % p == 0
+    ]
+    found = json.loads(node("--input-type=module", "-e", PLAYED, said=json.dumps(choices)))
+    for choice, page in zip(choices, found, strict=True):
+        f, b, w, hop = choice["times"]
+        size = {"stages": choice["stages"], "microbatches": choice["microbatches"]}
+        timeline = pipelines.schedule(choice["name"], **size).timeline(f, b, weight=w, hop=hop)
+        wanted = content(timeline)
+        for row, mine in zip(wanted["rows"], page["rows"], strict=True):
+            assert [tuple(one[:4]) for one in mine] == [one[:4] for one in row], choice
+            assert [one[4:] for one in mine] == [pytest.approx(list(one[4:])) for one in row]
+        for name in ("kind", "chunks", "parts", "weights"):
+            assert page[name] == wanted[name], choice
+        for name in ("total", "step", "ideal", "bubble"):
+            assert page[name] == pytest.approx(getattr(timeline, name)), choice
+        assert page["peaks"] == timeline.peak_activations
+
+
+@needs_node
+def test_the_formula_of_a_bubble_is_what_the_clock_gives():
+    choices = [
+        {"name": name, "stages": p, "microbatches": m, "chunks": 2, "times": (1, 1, 1, 0)}
+        for name, p, m in product(NAMES, (2, 4, 8), (16, 24, 32))
+    ]
+    for page in json.loads(node("--input-type=module", "-e", PLAYED, said=json.dumps(choices))):
+        assert page["formula"]["value"] == pytest.approx(page["bubble"])

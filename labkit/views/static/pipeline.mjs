@@ -1,17 +1,22 @@
-// The timeline of a pipeline, piece by piece: what runs, what each rank waits for and what it holds.
-import { element, onKeys, penOf, redrawing, unpack, write } from "./page.mjs";
+// The timeline of a pipeline under a moving playhead: what runs, what waits, what is held, what is sent.
+import { actOfKey, barOfControls, showPlaying } from "./controls.mjs";
+import { element, onKeys, penOf, redrawing, unpack, widthWith, write } from "./page.mjs";
+import { measured, played, SCHEDULES, short } from "./schedules.mjs";
 
-const KEYS = { ArrowRight: "on", ArrowUp: "on", ArrowLeft: "back", ArrowDown: "back", Home: "first", End: "last", " ": "play" };
-const ACTS = { first: "⇤", back: "←", play: "▶", on: "→", last: "⇥" };
-const NAMES = { first: "to the beginning (Home)", back: "one step back (←)", play: "play or pause (Space)", on: "one step on (→)", last: "to the end (End)" };
 const SERIES = { F: "forward", B: "backward", W: "gradient of the weights" };
+const PACES = [0.25, 0.5, 1, 2, 4];
+const STEP_SECONDS = 0.35, LONGEST = 24; // of a step on average, and of the whole, at 1×
+const COLOURS = [
+  "ink", "ground", "edge", "faint", "soft", "lane", "now", "held", "line-F", "line-B", ...["F", "B", "W"].flatMap((kind) => [kind, `on-${kind}`, `${kind}-soon`]),
+];
+const LEFT = 54, RIGHT = 140, AXIS = 34; // pixels beside the lanes and below them
 
 // ---- without a page
 
 // The times at which some piece starts, and the end.
 export function stepTimes(rows) {
-  const starts = rows.flat().map(([, , , start]) => start);
-  const end = Math.max(...rows.map((row) => row.at(-1)[4]));
+  const end = measured({ rows, parts: 1 }).total;
+  const starts = rows.flat().map((piece) => piece[4]);
   return [...new Set(starts), end].sort((a, b) => a - b).filter((time, i, all) => !i || time - all[i - 1] > 1e-9 * end);
 }
 
@@ -20,14 +25,14 @@ export function nameOf([kind, m, chunk], chunks) {
 }
 
 // Of each rank at a time: the piece that runs or null, the next one, and how many micro-batches it holds.
-export function ranksAt({ rows, chunks, weights }, time) {
-  const tiny = 1e-9 * rows[0].at(-1)[4];
+export function ranksAt({ rows, parts, weights }, time) {
+  const tiny = 1e-9 * rows[0].at(-1)[5];
   return rows.map((row) => {
-    const begun = row.filter(([, , , start]) => start <= time + tiny);
+    const begun = row.filter((piece) => piece[4] <= time + tiny);
     const last = begun.at(-1);
-    const ended = begun.filter(([kind, , , , end]) => kind === (weights ? "W" : "B") && end <= time + tiny);
-    const held = (begun.filter(([kind]) => kind === "F").length - ended.length) / chunks;
-    return { running: last && last[4] > time + tiny ? last : null, next: row[begun.length] ?? null, held };
+    const ended = begun.filter((piece) => piece[0] === (weights ? "W" : "B") && piece[5] <= time + tiny);
+    const held = (begun.filter(([kind]) => kind === "F").length - ended.length) / parts;
+    return { running: last && last[5] > time + tiny ? last : null, next: row[begun.length] ?? null, held };
   });
 }
 
@@ -36,14 +41,51 @@ export function sentence(data, time) {
     if (running) return `rank ${rank} computes ${nameOf(running, data.chunks)}`;
     return next ? `rank ${rank} waits to begin ${nameOf(next, data.chunks)}` : `rank ${rank} is done`;
   });
-  return `Time ${Number(time.toPrecision(4))}${data.unit}: ${ranks.join("; ")}${data.rows.length > 8 ? "; …" : ""}.`;
+  return `Time ${short(time)}${data.unit}: ${ranks.join("; ")}${data.rows.length > 8 ? "; …" : ""}.`;
+}
+
+// From each F to the F of the next stage, and from each B to that of the stage before, on another rank.
+export function messagesOf(rows) {
+  const found = new Map(rows.flatMap((row, rank) => row.map((piece) => [`${piece[0]}${piece[1]}.${piece[3]}`, { rank, piece }])));
+  return [...found.values()].flatMap((from) => {
+    const [kind, m, , stage] = from.piece;
+    const to = kind === "W" ? null : found.get(`${kind}${m}.${stage + (kind === "F" ? 1 : -1)}`);
+    return to && to.rank !== from.rank ? [{ kind, m, from, to }] : [];
+  });
+}
+
+// Where the bubble of a rank is: its step as long as that of the slowest rank, and in it the times between its pieces.
+export function gapsOf(row, { total, step }) {
+  const begin = Math.min(row[0][4], total - step);
+  const edges = [begin, ...row.flatMap((piece) => [piece[4], piece[5]]), begin + step];
+  return edges.flatMap((time, i) => (i % 2 === 0 && edges[i + 1] - time > 1e-9 * total ? [[time, edges[i + 1]]] : []));
+}
+
+// "bubble 9 = (p − 1)(F + B)": with a formula only where it gives what the clock gives.
+export function bubbleText({ formula, unit }, { bubble, step, ideal }) {
+  const agrees = formula && Math.abs(formula.value - bubble) < 1e-9 * step;
+  const share = (of) => `${((100 * bubble) / of).toFixed(1)} %`;
+  return `${short(bubble)}${unit}${agrees ? ` = ${formula.text}` : ""}: ${share(step)} of the step ${short(step)}${unit}, ${share(ideal)} of the ideal ${short(ideal)}${unit}`;
+}
+
+export function niceTicks(end, most) {
+  const rough = end / most;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const gap = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough);
+  return [...Array(Math.floor(end / gap + 1e-9) + 1).keys()].map((i) => i * gap);
+}
+
+// The numbers of micro-batches that a schedule can have.
+export function countsOf(name, stages) {
+  const all = [...Array(32).keys()].map((i) => i + 1);
+  return name === "interleaved" ? all.filter((m) => m % stages === 0) : all;
 }
 
 // ---- the page
 
 export class Pipeline {
   constructor(host, root, options) {
-    this.host = host;
+    Object.assign(this, { host, time: 0, target: null, last: 0, follow: null });
     this.open(root, options).catch((error) => {
       host.dataset.state = `fault: ${error.message}`; // the picture inside stays
       throw error;
@@ -51,81 +93,270 @@ export class Pipeline {
   }
 
   async open(root, options) {
-    this.data = await unpack(options.data);
-    [this.times, this.step] = [stepTimes(this.data.rows), 0];
-    const button = (name) => element("button", { title: NAMES[name], "aria-label": NAMES[name], onclick: () => this.act(name) }, ACTS[name]);
-    const input = ({ target }) => this.go(Number(target.value));
-    this.slider = element("input", { type: "range", min: 0, max: this.times.length - 1, value: 0, "aria-label": "step", oninput: input });
+    this.given = await unpack(options.data);
+    this.choice = { ...this.given.choice };
+    this.still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const page = element("div");
+    page.innerHTML = barOfControls(PACES);
+    [this.slider, this.play, this.speed] = [".slider", ".play", ".speed"].map((name) => page.querySelector(name));
+    this.speed.value = 1;
     this.canvas = element("canvas", { role: "img", "aria-label": options.alt });
     this.says = element("p", { class: "says", "aria-live": "polite" });
-    const tiles = Object.entries(this.data.tiles).map(([name, value]) => element("span", {}, `${name} `, element("b", {}, value)));
-    const used = this.data.weights ? "FBW" : "FB";
-    const keys = [...used].map((kind) => element("span", {}, element("i", { class: kind }, kind), ` ${SERIES[kind]}`));
-    this.section = element("section", { class: "pipeline", tabindex: 0, role: "group", "aria-label": `${this.data.title}. Arrow keys go from piece to piece.` },
-      element("header", {}, element("b", {}, this.data.title), ...tiles),
-      element("div", { class: "controls" }, ...Object.keys(ACTS).map(button), this.slider),
-      this.says, this.canvas, element("footer", {}, ...keys, element("em", {}, this.data.kind)));
+    [this.numbers, this.keys, this.kind] = [element("span"), element("span", { class: "keys" }), element("em")];
+    this.head = element("header", {}, this.chooser(), this.numbers);
+    this.section = element("section", { class: "pipeline", tabindex: 0, role: "group", "aria-label": `${this.given.title}. Arrow keys go from piece to piece.` },
+      this.head, page.firstElementChild, this.says, this.canvas, element("footer", {}, this.keys, this.kind));
     root.querySelector("slot").replaceWith(this.section);
-    onKeys(this.section, ({ key, target }) => {
-      if (!KEYS[key] || (key === " " && target.localName === "button")) return false;
-      this.act(KEYS[key]);
-      return true;
-    });
-    this.change = redrawing(this.host, this.section, () => this.draw());
+    this.change = redrawing(this.host, this.section, (now) => this.draw(now));
+    this.show(this.given);
+    this.listen();
     this.host.dataset.state = "ready";
   }
 
-  act(name) {
-    const last = this.times.length - 1;
-    const playing = this.timer;
-    clearInterval(this.timer);
-    this.timer = null;
-    if (name === "play" && !playing) {
-      if (this.step === last) this.go(0);
-      this.timer = setInterval(() => (this.step < last && this.host.isConnected ? this.go(this.step + 1) : this.act("stop")), 500);
-    } else this.go({ first: 0, back: this.step - 1, on: this.step + 1, last }[name] ?? this.step);
+  // The title; where the times are known for any schedule, as choices.
+  chooser() {
+    const { name, times } = this.choice;
+    if (!times) return element("b", {}, this.given.title);
+    const select = (key, label, values) => {
+      const onchange = ({ target }) => this.choose({ [key]: key === "name" ? target.value : Number(target.value) });
+      this[key] = element("select", { "aria-label": label, onchange }, ...values.map((one) => element("option", {}, one)));
+      return this[key];
+    };
+    const names = Object.keys(SCHEDULES);
+    return element("span", { class: "choice" },
+      select("name", "schedule", names.includes(name) ? names : [name, ...names]),
+      select("stages", "stages", [2, 3, 4, 5, 6, 7, 8]), "stages ×", select("microbatches", "micro-batches", []), "micro-batches");
   }
 
-  go(step) {
-    this.step = Math.min(Math.max(step, 0), this.times.length - 1);
-    this.slider.value = this.step;
-    this.host.dataset.step = this.step;
+  choose(change) {
+    const choice = Object.assign(this.choice, change);
+    const known = choice.name in SCHEDULES;
+    const counts = countsOf(choice.name, choice.stages);
+    if (known && !counts.includes(choice.microbatches)) choice.microbatches = counts.find((m) => m >= choice.microbatches) ?? counts.at(-1);
+    if (!known) Object.assign(choice, this.given.choice);
+    this.show(known ? played(choice) : this.given);
+  }
+
+  show(data) {
+    const { choice } = this;
+    if (choice.times) {
+      const counts = [...new Set([...countsOf(choice.name, choice.stages), choice.microbatches])];
+      this.microbatches.replaceChildren(...counts.map((one) => element("option", {}, one)));
+      if (![...this.stages.options].some((one) => Number(one.value) === choice.stages)) this.stages.append(element("option", {}, choice.stages));
+      for (const key of ["name", "stages", "microbatches"]) this[key].value = choice[key];
+      this.stages.disabled = this.microbatches.disabled = !(choice.name in SCHEDULES);
+    }
+    const sizes = measured(data);
+    const formula = choice.times && choice.name in SCHEDULES ? played(choice).formula : null;
+    const most = Math.max(...sizes.peaks);
+    Object.assign(this, { data, sizes, times: stepTimes(data.rows), messages: messagesOf(data.rows), gaps: data.rows.map((row) => gapsOf(row, sizes)), most });
+    const [bubble, shares] = bubbleText({ formula, unit: data.unit }, sizes).split(": ");
+    this.numbers.replaceChildren("bubble ", element("b", {}, bubble), `: ${shares}`);
+    const keys = [...(data.weights ? "FBW" : "FB")].map((kind) => element("span", {}, element("i", { class: kind }, kind), ` ${SERIES[kind]}`));
+    this.keys.replaceChildren(...keys, element("span", {}, element("i", { class: "bubble" }), " bubble"),
+      element("span", {}, "→ message"), element("span", {}, "Point at a piece to follow its micro-batch."));
+    this.says.style.minHeight = data.rows.length > 4 ? "36px" : "18px";
+    write(this.kind, data.kind);
+    this.slider.max = this.times.length - 1;
+    this.seek(0);
+  }
+
+  listen() {
+    this.section.addEventListener("click", ({ target }) => this.act(target.closest("[data-act]")?.dataset.act));
+    this.slider.addEventListener("input", () => this.seek(this.times[this.slider.value]));
+    onKeys(this.section, (event) => {
+      const act = actOfKey(event);
+      if (act) this.act(act);
+      return act;
+    });
+    const point = (x, y) => {
+      const found = this.place?.at(x, y) ?? null;
+      if (found?.[1] !== this.follow?.m) this.change();
+      this.follow = found && { m: found[1] };
+    };
+    this.canvas.addEventListener("pointermove", ({ offsetX, offsetY }) => point(offsetX, offsetY));
+    this.canvas.addEventListener("pointerleave", () => point(-1, -1));
+  }
+
+  get step() {
+    const { times, time } = this;
+    const after = times.findIndex((one) => one > time + 1e-9 * times.at(-1));
+    return after < 0 ? times.length - 1 : after - 1;
+  }
+
+  act(name) {
+    const { times, step, target } = this;
+    if (name === "play" && target === times.at(-1)) this.seek(this.time);
+    else if (name === "play") this.go(times.at(-1), step === times.length - 1 ? 0 : this.time);
+    else if (name === "forward") this.go(times[Math.min(step + 1, times.length - 1)], target ?? this.time);
+    else if (name === "back") this.seek(times[Math.max(0, this.time > times[step] + 1e-9 ? step : step - 1)]);
+    else if (name === "first") this.seek(0);
+    else if (name === "last") this.seek(times.at(-1));
+  }
+
+  seek(time) {
+    Object.assign(this, { time, target: null });
     this.change();
   }
 
-  draw() {
-    const { data, canvas } = this;
-    const time = this.times[this.step];
+  go(target, from) {
+    Object.assign(this, { time: Math.min(from, target), target, last: performance.now() });
+    this.change();
+  }
+
+  advance(now) {
+    if (this.target === null) return;
+    const passed = Math.max(0, Math.min(now - this.last, 250)) / 1000;
+    this.last = now;
+    const end = this.times.at(-1);
+    const whole = Math.min(LONGEST, STEP_SECONDS * this.times.length);
+    this.time = Math.min(this.target, this.time + (passed * end * Number(this.speed.value)) / whole);
+    if (this.time === this.target) this.target = null;
+  }
+
+  draw(now) {
+    this.advance(now);
+    const { data, times, step } = this;
+    const onPaper = matchMedia("print").matches;
+    const time = onPaper ? times.at(-1) : this.still ? times[step] : this.time;
+    this.paint(time, onPaper);
+    showPlaying(this.play, this.target === times.at(-1));
+    if (this.told !== step || this.of !== data) {
+      write(this.says, sentence(data, times[step]));
+      this.slider.value = step;
+      this.slider.setAttribute("aria-valuetext", `time ${short(times[step])}`);
+    }
+    this.says.setAttribute("aria-live", this.target === times.at(-1) ? "off" : "polite");
+    Object.assign(this, { told: step, of: data });
+    this.host.dataset.step = step;
+    if (this.target !== null && this.host.isConnected) this.change();
+  }
+
+  // What is left of the playhead is cut from a picture of the past, what is right of it from one of
+  // the future; both are drawn once.
+  paint(time, onPaper) {
+    const { data, sizes, follow, most } = this;
     const width = Math.floor(this.section.getBoundingClientRect().width - 26);
-    const [high, left, right] = [data.rows.length > 16 ? 14 : 30, 58, 58];
-    const pen = penOf(canvas, width, high * data.rows.length + 4);
     const style = getComputedStyle(this.section);
-    const colour = (name) => style.getPropertyValue(`--lk-${name}`).trim();
-    const scale = (width - left - right) / this.times.at(-1);
-    pen.font = `12px ${style.fontFamily}`;
-    pen.textBaseline = "middle";
-    ranksAt(data, time).forEach(({ held }, rank) => {
-      const middle = high * (rank + 0.5);
-      const words = (text, x, align) => Object.assign(pen, { fillStyle: colour("ink"), textAlign: align }).fillText(text, x, middle);
-      words(`rank ${rank}`, 0, "left");
-      words(`holds ${Number(held.toFixed(2))}`, width, "right");
-      for (const [kind, m, chunk, start, end] of data.rows[rank]) {
-        const tall = (high - 6) / data.chunks;
-        const [x, y, w] = [left + start * scale, high * rank + 3 + chunk * tall, (end - start) * scale];
-        const now = start <= time && end > time;
-        pen.globalAlpha = start > time ? 0.3 : 1;
-        pen.fillStyle = colour(kind);
-        pen.fillRect(x, y, w - 1, tall - 1);
-        if (now) Object.assign(pen, { strokeStyle: colour("ink"), lineWidth: 2 }).strokeRect(x, y, w - 1, tall - 1);
-        if (start > time) pen.globalAlpha = 0.6;
-        Object.assign(pen, { fillStyle: colour(start > time ? "ink" : `on-${kind}`), textAlign: "center" });
-        const text = [`${kind}${m}`, `${m}`].find((one) => pen.measureText(one).width < w - 3);
-        if (text && tall > 10) pen.fillText(text, x + w / 2, y + tall / 2);
+    const colours = Object.fromEntries(COLOURS.map((name) => [name, style.getPropertyValue(`--lk-${name}`).trim()]));
+    const scene = { width, colours, font: `12px ${style.fontFamily}`, follow: follow?.m };
+    const looks = JSON.stringify([scene, devicePixelRatio]);
+    if (looks !== this.looks || this.pictured !== data) {
+      this.place = layout(data, sizes, width);
+      this.layers = [true, false].map((past) => this.layer(past, scene));
+      Object.assign(this, { looks, pictured: data });
+    }
+    const { x, top, tall, high, gap, bottom } = this.place;
+    const pen = penOf(this.canvas, width, bottom + AXIS);
+    const [now, ratio] = [x(time), this.canvas.width / width];
+    const cut = (layer, from, to) => to > from && pen.drawImage(layer, from * ratio, 0, (to - from) * ratio, layer.height, from, 0, to - from, bottom + AXIS);
+    cut(this.layers[0], 0, now);
+    cut(this.layers[1], now, width);
+    this.drawMessages(pen, colours, time, true);
+    Object.assign(pen, { strokeStyle: colours.ink, lineWidth: 2, font: scene.font, textBaseline: "middle", textAlign: "right" });
+    ranksAt(data, time).forEach(({ held, running }, rank) => {
+      if (running) pen.strokeRect(x(running[4]), top(rank, running[2]), x(running[5]) - x(running[4]) - 1, tall - 1);
+      const [middle, long, now] = [top(rank) + (high - gap) / 2, RIGHT - 82, onPaper ? sizes.peaks[rank] : held];
+      pen.fillStyle = colours.held;
+      pen.fillRect(width - RIGHT + 14, middle - 6, (long * now) / most, 12);
+      pen.fillStyle = colours.ink;
+      pen.fillText(`${short(now)} of ${short(sizes.peaks[rank])}`, width, middle);
+    });
+    pen.fillStyle = colours.now;
+    if (!onPaper) pen.fillRect(now - 1, 14, 2, bottom - 8);
+  }
+
+  layer(past, { width, colours, font, follow }) {
+    const { data, sizes } = this;
+    const { x, top, tall, high, gap, bottom, many } = this.place;
+    const canvas = document.createElement("canvas");
+    const pen = penOf(canvas, width, bottom + AXIS);
+    Object.assign(pen, { font, textBaseline: "middle" });
+    const words = (text, at, y, align = "left", ink = "faint") => Object.assign(pen, { fillStyle: colours[ink], textAlign: align }).fillText(text, at, y);
+    words("holds", width - RIGHT + 14, 8);
+    words("at most", width, 8, "right");
+    words(`time${data.unit && " in s"}`, 0, bottom + 14);
+    for (const tick of niceTicks(sizes.total, Math.max(2, (width - LEFT - RIGHT) / 60))) {
+      pen.fillStyle = colours.edge;
+      pen.fillRect(Math.round(x(tick)), 18, 1, bottom - 12);
+      words(short(tick), x(tick), bottom + 14, "center");
+    }
+    const [wide, hatch] = [widthWith(pen), hatching(pen, colours.soft)];
+    data.rows.forEach((row, rank) => {
+      words(`rank ${rank}`, 0, top(rank) + (high - gap) / 2, "left", "ink");
+      pen.fillStyle = colours.lane;
+      pen.fillRect(width - RIGHT + 14, top(rank) + (high - gap) / 2 - 6, ((RIGHT - 82) * sizes.peaks[rank]) / this.most, 12);
+      pen.fillStyle = hatch;
+      for (const [start, end] of this.gaps[rank]) pen.fillRect(x(start), top(rank), x(end) - x(start), high - gap);
+      for (const [kind, m, chunk, , start, end] of row) {
+        const [left, y, w] = [x(start), top(rank, chunk), x(end) - x(start) - 1];
+        pen.fillStyle = colours.ground;
+        pen.fillRect(left, y, w, tall - 1);
+        pen.globalAlpha = follow !== undefined && follow !== m ? 0.3 : 1;
+        pen.fillStyle = colours[past ? kind : `${kind}-soon`];
+        pen.fillRect(left, y, w, tall - 1);
+        const text = [`${kind}${m}`, `${m}`].find((one) => wide(one) < w - 3);
+        if (text && tall > 10) words(text, left + w / 2, y + tall / 2, "center", past ? `on-${kind}` : "ink");
         pen.globalAlpha = 1;
       }
     });
-    pen.fillStyle = colour("now");
-    pen.fillRect(left + time * scale - 1, 0, 2, high * data.rows.length);
-    write(this.says, sentence(data, time));
+    if (!many && follow === undefined) this.drawMessages(pen, colours, past ? Infinity : -1, false);
+    return canvas;
   }
+
+  // Thin and faint; strong while they are on the way, or where their micro-batch is pointed at.
+  drawMessages(pen, colours, time, strong) {
+    const { x, top, tall } = this.place;
+    for (const { kind, m, from, to } of this.messages) {
+      const isStrong = this.follow ? this.follow.m === m : from.piece[5] <= time && time < to.piece[5];
+      if (strong && !isStrong) continue;
+      const down = to.rank > from.rank;
+      const [x1, x2] = [x(from.piece[5]) - 1.5, x(to.piece[4]) + 0.5];
+      const y1 = top(from.rank, from.piece[2]) + (down ? tall - 1 : 0);
+      const y2 = top(to.rank, to.piece[2]) + (down ? 0 : tall - 1);
+      const colour = colours[`line-${kind}`];
+      Object.assign(pen, { strokeStyle: colour, fillStyle: colour, lineWidth: strong ? 2 : 1, globalAlpha: strong ? 1 : time > 0 ? 0.55 : 0.25 });
+      const turn = Math.atan2(y2 - y1, x2 - x1);
+      const size = strong ? 6 : 4;
+      const back = (angle) => [x2 - size * Math.cos(turn + angle), y2 - size * Math.sin(turn + angle)];
+      pen.beginPath();
+      pen.moveTo(x1, y1);
+      pen.lineTo(x2, y2);
+      pen.stroke();
+      pen.beginPath();
+      pen.moveTo(x2, y2);
+      pen.lineTo(...back(0.5));
+      pen.lineTo(...back(-0.5));
+      pen.fill();
+    }
+    pen.globalAlpha = 1;
+  }
+}
+
+// Where lanes and pieces stand, and which piece is at a point.
+function layout(data, { total }, width) {
+  const many = data.rows.length > 16;
+  const high = many ? 14 : Math.max(34, Math.min(60, Math.floor(280 / data.rows.length)));
+  const gap = many ? 2 : Math.round(high / 3);
+  const tall = (high - gap) / data.chunks;
+  const x = (time) => LEFT + (time * (width - LEFT - RIGHT)) / total;
+  const top = (rank, chunk = 0) => 18 + high * rank + gap / 2 + chunk * tall;
+  const at = (px, py) => {
+    const rank = Math.floor((py - 18) / high);
+    const inside = ([, , chunk, , start, end]) => px >= x(start) && px < x(end) && py >= top(rank, chunk) && py < top(rank, chunk) + tall;
+    return data.rows[rank]?.find(inside) ?? null;
+  };
+  return { many, high, gap, tall, x, top, at, bottom: high * data.rows.length + 18 };
+}
+
+function hatching(pen, colour) {
+  const tile = Object.assign(document.createElement("canvas"), { width: 6, height: 6 });
+  const of = tile.getContext("2d");
+  Object.assign(of, { strokeStyle: colour, lineWidth: 1 });
+  for (const shift of [-6, 0, 6]) {
+    of.moveTo(shift, 6);
+    of.lineTo(shift + 6, 0);
+  }
+  of.stroke();
+  return pen.createPattern(tile, "repeat");
 }
