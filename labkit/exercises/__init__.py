@@ -95,7 +95,8 @@ def _help(key: str, found: Task, state: str) -> Help:
     place += f", {solved} solved" * (solved > 0)
     place += "." if state == "open" else f". Difficulty {found.difficulty} of 3."
     mine = done.tasks.get(key, Attempts())
-    solution = found.solution.strip() if _is_open(found, mine) else ""
+    opened = not saved and _is_open(found, mine)  # else it depends on what is built here
+    solution = found.solution.strip() if opened else ""
     kernel = listen(_hint_was_opened) if shows_live() else ""
     return Help(key, place, found.hints, mine.hints, solution, kernel)
 

@@ -98,7 +98,7 @@ def _solution(code: str, shown: str = "") -> str:
     return (
         f'<details{shown} ontoggle="{SHOW_COPY}"><summary style="{BUTTON}">Solution</summary>'
         f'<button type="button" hidden onclick="{COPY}" aria-live="polite" style="float: right">'
-        f"copy</button><pre>{coloured(code)}</pre></details>"
+        f'copy</button><pre style="overflow-x: auto">{coloured(code)}</pre></details>'
     )
 
 

@@ -157,7 +157,6 @@ def test_right_wrong_and_open_differ_in_sign_word_and_border(monkeypatch):
         assert f"<strong>{word}</strong>" in page
         assert f'aria-hidden="true">{text[0]}<' in page  # a screen reader says the word alone
     assert "<b>" not in pages[1]
-    assert "<pre>" in pages[-1]
 
 
 def test_where_nothing_can_be_written_verdicts_hints_and_solutions_come(file, monkeypatch):

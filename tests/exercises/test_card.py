@@ -1,0 +1,74 @@
+"""The card of a task: hints in their order, the solution only once it is open, coloured source."""
+
+import re
+from html import unescape
+
+import pytest
+
+import labkit
+from labkit.exercises import attempts
+from labkit.views.task_card import coloured
+
+NAME = "01.adam_memory"
+
+
+@pytest.fixture(autouse=True)
+def shown(tmp_path, monkeypatch):
+    """What `display` was given last, as HTML."""
+    monkeypatch.setattr(attempts, "FILE", tmp_path / "labkit-progress.json")
+    pages = []
+    monkeypatch.setattr("IPython.display.display", lambda item, raw: pages.append(item))
+
+    def page(outcome):
+        outcome._ipython_display_()
+        return pages[-1]["text/html"]
+
+    return page
+
+
+def hints_in(page):
+    """The number of each hint and how deep it lies, with whether it is open."""
+    depth, found = 0, []
+    for tag in re.findall(r"<details[^>]*>|</details>", page):
+        depth += -1 if tag[1] == "/" else 1
+        if "data-hint" in tag:
+            found.append((int(re.search(r'data-hint="(\d)"', tag)[1]), depth, " open" in tag))
+    return found
+
+
+def test_each_hint_is_inside_the_one_before_and_those_that_were_seen_are_open(shown):
+    hints = labkit.exercises.tasks()[NAME].hints
+    page = shown(labkit.check(NAME))
+    assert hints_in(page) == [(n, n, False) for n in range(1, len(hints) + 1)]
+    labkit.hint(NAME)
+    assert hints_in(shown(labkit.check(NAME)))[:2] == [(1, 1, True), (2, 2, False)]
+
+
+def test_the_solution_is_in_the_page_only_after_an_attempt(shown):
+    solution = labkit.exercises.tasks()[NAME].solution.strip()
+    text = lambda page: unescape(re.sub(r"<[^>]+>", "", page))  # noqa: E731
+    assert solution not in text(shown(labkit.check(NAME)))
+    assert solution in text(shown(labkit.check(NAME, 12)))
+    assert solution in text(shown(labkit.solution(NAME)))
+
+
+def test_a_saved_notebook_has_nobodys_progress(shown, monkeypatch):
+    before = shown(labkit.check(NAME))
+    labkit.check(NAME, 48)
+    labkit.hint(NAME)
+    assert shown(labkit.check(NAME)) != before
+    monkeypatch.setenv("LABKIT_PICTURES", "still")
+    assert shown(labkit.check(NAME)) == before
+
+
+def test_a_hint_that_is_opened_in_the_page_is_counted():
+    labkit.hint(NAME)
+    labkit.exercises._hint_was_opened(NAME, 2)
+    labkit.exercises._hint_was_opened(NAME, 1)
+    assert attempts.current()[0].tasks[NAME].hints == 2
+
+
+def test_coloured_source_keeps_its_text_and_what_is_no_python_stays_plain():
+    for code in ('def f(x):\n    return "<b>" + x  # é & co\n', "#SBATCH --time=1\nsrun '$A\n"):
+        assert unescape(re.sub(r"<[^>]+>", "", coloured(code))) == code
+    assert re.search(r"keyword[^>]+>return<.*string[^>]+>&quot;", coloured('return "a"'))
