@@ -33,6 +33,7 @@ _NAMES = {
     "replay": "telemetry",
     "replicas": "hardware",
     "solution": "exercises",
+    "student": "exercises",
 }
 _ROOMS = (
     "choosing", "cluster", "collectives", "datasets", "exercises", "hardware", "kinds",
