@@ -22,8 +22,6 @@ Comm: TypeAlias = Any
 OPERATIONS: dict[str, np.ufunc] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 # The reductions of the library's calls, by their names in mpi4py.
 MPI_OPERATIONS = {"SUM": np.add, "PROD": np.multiply, "MAX": np.maximum, "MIN": np.minimum}
-# The reductions of the library's calls, by their names in mpi4py.
-MPI_OPERATIONS = {"SUM": np.add, "PROD": np.multiply, "MAX": np.maximum, "MIN": np.minimum}
 
 
 def split(buffer: Array | list[Array], parts: int) -> list[Array]:

@@ -13,10 +13,6 @@ def plain_mean(results, examples):
     return np.mean(results, axis=0)
 
 
-def returns_nothing(results, examples):
-    np.average(results, axis=0, weights=examples)
-
-
 def without_broadcast(comm, weights, x, y, local, rounds):
     for _ in range(rounds):
         weights = np.append(len(y) * local(weights, x, y), len(y))
@@ -225,8 +221,7 @@ def test_the_minimum_that_the_task_names_is_that_of_gradient_descent():
 @pytest.mark.parametrize(
     ("task", "answer", "words"),
     [
-        ("weighted_average", plain_mean, ["[300, 100]", "client 0 counts 0.667 times"]),
-        ("weighted_average", returns_nothing, ["None", "return"]),
+        ("weighted_average", plain_mean, ["[300, 100]", "number of examples"]),
         ("fed_avg", without_broadcast, ["2 ranks", "rank 0's weights"]),
         ("fed_avg", unweighted, ["2 ranks", "len(y)", "rank 1 counts 0.7 times"]),
         ("fed_avg", not_averaged, ["2 ranks", "rank 1 is missing", "each round"]),

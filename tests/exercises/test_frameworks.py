@@ -120,7 +120,7 @@ def contraction_only(a, b, c):
 @pytest.mark.parametrize(
     ("task", "answer", "says"),
     [
-        ("groups", pipeline_before_data, "data group"),
+        ("groups", pipeline_before_data, "right is [[0, 1]"),
         ("partitioner", everything_gathered, "Each rank has what its piece of C needs"),
         ("partitioner", all_reduced, "C is wanted in shards"),
         ("partitioner", all_reduced_by_pickle, "C is wanted in shards"),

@@ -20,13 +20,9 @@ OLD = "x.append(x[k] - step * x[max(0, k - delay)])"
         ("13.my_staleness", STALE, "found.append(version + 1 - pulled[worker])\n", "itself stale"),
         ("13.my_staleness", "pulled[worker] = version", "pulled.setdefault(worker, version)",
          "pulled last, not first"),
-        ("13.my_staleness", "pulled[worker] = version",
-         "pulled[worker] = version = version + 1", "Count pushes only"),
-        ("13.my_staleness", "return found", "return sorted(found)", "in the order of the log"),
         ("13.my_descent", OLD, OLD.replace("k - delay", "k"), "The gradient is not old"),
         ("13.my_descent", "x[max(0, k - delay)]", "(x[k - delay] if k >= delay else 0)",
          "x was 1, not 0"),
-        ("13.my_descent", "return x", "return x[1:]", "6 numbers of 7: x before the first"),
     ],
 )  # fmt: skip
 def test_a_solution_with_one_mistake_is_told_it(task, old, new, words):
@@ -37,7 +33,7 @@ def test_a_solution_with_one_mistake_is_told_it(task, old, new, words):
     ("my_step", "words"),
     [
         (lambda s, b: max(s), "slowest gradient that is used"),
-        (lambda s, b: sorted(s)[b], "not for the fastest"),
+        (lambda s, b: sorted(s)[b], "not the fastest"),
     ],
 )
 def test_a_wrong_step_with_backup_workers_is_told_its_mistake(my_step, words):

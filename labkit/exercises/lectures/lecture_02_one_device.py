@@ -1,14 +1,16 @@
 """The tasks of lecture 02: one device, and its baseline."""
 
-from labkit.exercises.judges.answers import number, same_as
+from labkit.exercises.judges.answers import as_solved, number
 from labkit.exercises.judges.training_loops import accuracy, one_step
 from labkit.exercises.task import Task
 
-
-def _slope(small: tuple[int, float], large: tuple[int, float]) -> float:
-    return (large[1] - small[1]) / (large[0] - small[0])
-
-
+STEP_SECONDS = """
+def my_step_seconds(small, large, batch):
+    for_an_image = (large[1] - small[1]) / (large[0] - small[0])
+    fixed = small[1] - small[0] * for_an_image
+    return fixed + batch * for_an_image
+"""
+PROPORTIONAL = "A step has a fixed time, too."
 TASKS = {
     "02.steps_per_epoch": Task(
         "60,000 images in batches of 48. How many steps has one epoch?",
@@ -36,32 +38,22 @@ answer = 0.40 - of_32_images
         "A step has a fixed time, the same for every batch, and each image takes the same. Write "
         "my_step_seconds(small, large, batch): small and large are measured pairs "
         "(batch, seconds). Return the seconds of a step with this batch.",
-        same_as(
-            lambda small, large, batch: small[1] + (batch - small[0]) * _slope(small, large),
+        as_solved(
+            STEP_SECONDS,
             ((32, 0.40), (64, 0.64), 128),
             ((32, 0.40), (64, 0.64), 0),
             ((10, 1.0), (20, 1.0), 500),
-            slips={
-                "A step has a fixed time, too.": lambda s, _, batch: s[1] * batch / s[0],
-                "Add the fixed time.": lambda small, large, batch: batch * _slope(small, large),
-                "That is the fixed time.": lambda small, large, _: (
-                    small[1] - small[0] * _slope(small, large)
-                ),
-                "Beyond the measured pairs the line goes on.": lambda small, large, batch: (
-                    large[1] if batch > large[0] else small[1]
-                ),
-            },
+            slips=(
+                ("return fixed +", "return", "Add the fixed time."),
+                ("fixed + batch * for_an_image", "fixed", "That is the fixed time."),
+                ("fixed + batch * for_an_image", "batch * small[1] / small[0]", PROPORTIONAL),
+            ),
         ),
         (
             "The difference of the two times belongs to the additional images.",
             "A batch of 0 images takes the fixed time.",
         ),
-        """
-def my_step_seconds(small, large, batch):
-    for_an_image = (large[1] - small[1]) / (large[0] - small[0])
-    fixed = small[1] - small[0] * for_an_image
-    return fixed + batch * for_an_image
-""",
+        STEP_SECONDS,
         "A straight line: its height at 0 is the fixed time, its slope the time of an image.",
         difficulty=2,
     ),

@@ -1,28 +1,24 @@
 """The tasks of lecture 06: utilisation and energy."""
 
-from collections.abc import Sequence
-
-from labkit.exercises.judges.answers import number, same_as, word
+from labkit.exercises.judges.answers import as_solved, number, word
 from labkit.exercises.task import Task
 
-
-def _utilisation(kernels: Sequence[tuple[float, float]], seconds: float) -> float:
-    return 100 * _busy(sorted(kernels)) / seconds
-
-
-def _busy(kernels: Sequence[tuple[float, float]]) -> float:
-    busy = end = 0.0
-    for start, stop in kernels:
-        busy += max(0.0, stop - max(start, end))
-        end = max(end, stop)
-    return busy
-
-
-def _energy(times: Sequence[float], watts: Sequence[float]) -> float:
-    spans = zip(times, times[1:], watts, watts[1:], strict=False)
-    return sum((after - before) * (one + two) / 2 for before, after, one, two in spans)
-
-
+UTILISATION = """
+def my_utilisation(kernels, seconds):
+    busy, until = 0, 0
+    for start, end in sorted(kernels):
+        busy += max(0, end - max(start, until))
+        until = max(until, end)
+    return 100 * busy / seconds
+"""
+ENERGY = """
+def my_energy(times, watts):
+    energy = 0
+    for k in range(1, len(times)):
+        energy += (times[k] - times[k - 1]) * (watts[k] + watts[k - 1]) / 2
+    return energy
+"""
+OF_ALL = "(times[-1] - times[0]) * sum(watts) / len(watts)"
 TASKS = {
     "06.float32_bytes": Task(
         "60,000 images have 28 × 28 pixels of one byte. You convert them to float32. How many MB "
@@ -107,67 +103,42 @@ answer = seconds / 0.004
     "06.my_utilisation": Task(
         "Write my_utilisation(kernels, seconds): the utilisation of a GPU in per cent. kernels is "
         "a list of pairs (start, end); kernels may run at the same time.",
-        same_as(
-            _utilisation,
+        as_solved(
+            UTILISATION,
             ([(0, 1), (2, 3)], 4),
             ([(0, 2), (1, 3)], 4),
             ([(0, 4), (1, 2), (1, 3)], 4),
             ([(5, 6), (0, 1)], 10),
             ([], 2),
-            slips={
-                "A moment in which two kernels run counts once.": lambda kernels, seconds: (
-                    100 * sum(end - start for start, end in kernels) / seconds
-                ),
-                "The time between two kernels does not count.": lambda kernels, seconds: (
-                    100 * (max(end for _, end in kernels) - min(kernels)[0]) / seconds
-                    if kernels
-                    else 0
-                ),
-                "Sort the kernels by their start first.": lambda kernels, seconds: (
-                    100 * _busy(kernels) / seconds
-                ),
-            },
+            slips=(
+                ("max(0, end - max(start, until))", "end - start", "Two kernels count once."),
+                ("max(start, until)", "until", "The time between two kernels does not count."),
+                ("sorted(kernels)", "kernels", "Sort the kernels by their start first."),
+            ),
         ),
         (
             "A moment in which two kernels run counts once.",
             "Sort by the start, and remember until when the GPU was busy.",
         ),
-        """
-def my_utilisation(kernels, seconds):
-    busy, until = 0, 0
-    for start, end in sorted(kernels):
-        busy += max(0, end - max(start, until))
-        until = max(until, end)
-    return 100 * busy / seconds
-""",
+        UTILISATION,
         "Many small kernels side by side and a single one give the same utilisation.",
         difficulty=2,
     ),
     "06.my_energy": Task(
         "Write my_energy(times, watts): the energy in joules from samples of the power. Between "
         "two samples take the mean of both.",
-        same_as(
-            _energy,
+        as_solved(
+            ENERGY,
             ([0, 1, 2], [100, 100, 100]),
             ([0, 0.5, 2.0], [50, 150, 250]),
             ([3, 4], [0, 300]),
-            slips={
-                "Each mean has a time of its own.": lambda times, watts: (
-                    (times[-1] - times[0]) * sum(watts) / len(watts)
-                ),
-                "Take the mean of both, not the later one.": lambda times, watts: sum(
-                    (b - a) * one for a, b, one in zip(times, times[1:], watts[1:], strict=False)
-                ),
-            },
+            slips=(
+                ("(watts[k] + watts[k - 1]) / 2", "watts[k]", "Take the mean, not the later one."),
+                ("return energy", f"return {OF_ALL}", "Each mean has a time of its own."),
+            ),
         ),
         ("Energy is power × time.", "Each pair of neighbouring samples gives one part."),
-        """
-def my_energy(times, watts):
-    energy = 0
-    for k in range(1, len(times)):
-        energy += (times[k] - times[k - 1]) * (watts[k] + watts[k - 1]) / 2
-    return energy
-""",
+        ENERGY,
         "It is the area under the power. A counter of energy needs no such sum.",
     ),
 }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from labkit.exercises.judges.answers import function, number
+from labkit.exercises.judges.answers import as_solved, number
 from labkit.exercises.judges.over_links import (
     HEADERS,
     Measured,
@@ -15,7 +15,7 @@ from labkit.exercises.judges.over_links import (
     in_arrays,
 )
 from labkit.exercises.judges.program import long_if_packed, more_bytes_than_a_ring, program
-from labkit.exercises.task import Task, Wrong
+from labkit.exercises.task import Task
 from labkit.kinds import seconds_text
 
 if TYPE_CHECKING:
@@ -49,32 +49,16 @@ def _too_much_on_an_uplink(found: Measured, nbytes: int) -> str:
     return f"the uplink of {name} carried {in_arrays(most, nbytes)}. {why}."
 
 
-def _examine_buckets(my_buckets: Callable[..., Any]) -> None:
-    for sizes, limit in (
-        ([4, 4, 4, 4], 8),
-        ([10, 1, 1, 1, 1], 3),
-        ([1, 2, 3], 100),
-        ([5], 5),
-        ([3, 3, 3, 3, 3], 7),
-    ):
-        found = my_buckets(list(sizes), limit)
-        try:
-            found = [list(bucket) for bucket in found]
-        except TypeError:
-            raise Wrong(f"It returned {found!r}: return a list of lists.") from None
-        there = [size for bucket in found for size in bucket]
-        fault = "" if there == sizes else "Each size must be there once, in order."
-        for bucket in [] if fault else found:
-            if not bucket:
-                fault = "There is an empty bucket."
-            elif sum(bucket[:-1]) >= limit:
-                fault = f"{bucket} holds {limit} or more without its last size: close it there."
-            elif sum(bucket) < limit and bucket is not found[-1]:
-                fault = f"{bucket} is closed before it holds {limit}."
-        if fault:
-            raise Wrong(f"Of the sizes {sizes} and a limit of {limit} it made {found}. {fault}")
-
-
+BUCKETS = """
+def my_buckets(sizes, limit):
+    buckets, bucket = [], []
+    for size in sizes:
+        bucket.append(size)
+        if sum(bucket) >= limit:
+            buckets.append(bucket)
+            bucket = []
+    return buckets + [bucket] if bucket else buckets
+"""
 TASKS = {
     "11.slow_link": Task(
         "A ring of 16 ranks reduces a very large array. One link becomes four times slower: how "
@@ -211,21 +195,24 @@ answer = link_is_free - 100
         "Write my_buckets(sizes, limit): put gradients, given by their sizes in the order in which "
         "the backward pass makes them, into buckets. A bucket is closed as soon as it holds limit "
         "or more; the last one may hold less. Return a list of lists of sizes.",
-        function(_examine_buckets),
+        as_solved(
+            BUCKETS,
+            ([4, 4, 4, 4], 8),
+            ([10, 1, 1, 1, 1], 3),
+            ([1, 2, 3], 100),
+            ([5], 5),
+            ([3, 3, 3, 3, 3], 7),
+            slips=(
+                (">= limit", "> limit", "A bucket that holds exactly limit is closed."),
+                ("buckets + [bucket] if bucket else buckets", "buckets", "The last may hold less."),
+                (" if bucket else buckets", "", "There is an empty bucket."),
+            ),
+        ),
         (
             "Go through the sizes and keep one open bucket.",
             "Close it when its sum is at least the limit. What is open at the end?",
         ),
-        """
-def my_buckets(sizes, limit):
-    buckets, bucket = [], []
-    for size in sizes:
-        bucket.append(size)
-        if sum(bucket) >= limit:
-            buckets.append(bucket)
-            bucket = []
-    return buckets + [bucket] if bucket else buckets
-""",
+        BUCKETS,
         "All ranks follow the same rule, so they send the same buckets in the same order.",
         difficulty=2,
     ),

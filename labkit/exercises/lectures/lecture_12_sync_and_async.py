@@ -1,9 +1,15 @@
 """The tasks of lecture 12: synchronous and asynchronous updates."""
 
-from labkit.exercises.judges.answers import function, number, same_as
+from labkit.exercises.judges.answers import as_solved, function, number
 from labkit.exercises.judges.server_loop import examine_server
 from labkit.exercises.task import Task
 
+STEP = """
+def my_step(seconds, backups):
+    used = len(seconds) - backups
+    return sorted(seconds)[used - 1]
+"""
+AT_ONCE = "The workers compute at the same time: their times are not added up."
 TASKS = {
     "12.sync_step": Task(
         "Four workers need 30, 32, 31 and 90 ms for their gradients. Adding the gradients up takes "
@@ -88,32 +94,22 @@ def my_server(inbox, weights, rate):
     "12.my_step": Task(
         "Write my_step(seconds, backups): after how many seconds the weights are updated. seconds "
         "has the time of the gradient of each worker; the last backups gradients are not used.",
-        same_as(
-            lambda seconds, backups: sorted(seconds)[len(seconds) - 1 - backups],
+        as_solved(
+            STEP,
             ([31, 90, 30, 32], 0),
             ([31, 90, 33, 30, 32], 1),
             ([5, 4, 3, 2, 1], 2),
             ([4, 4, 2], 1),
             ([7], 0),
-            slips={
-                "It is the time of the slowest gradient that is used.": lambda s, b: max(s),
-                "Gradients arrive in the order of their times, not of the workers.": (
-                    lambda s, b: s[len(s) - 1 - b]
-                ),
-                "The step waits for the slowest gradient that is used, not for the fastest.": (
-                    lambda s, b: sorted(s)[b]
-                ),
-                "The workers compute at the same time: their times are not added up.": (
-                    lambda s, b: sum(sorted(s)[: len(s) - b])
-                ),
-            },
+            slips=(
+                ("used - 1", "-1", "It is the time of the slowest gradient that is used."),
+                ("sorted(seconds)", "seconds", "Gradients arrive in the order of their times."),
+                ("used - 1", "backups", "It waits for the slowest that is used, not the fastest."),
+                ("return sorted(seconds)[used - 1]", "return sum(sorted(seconds)[:used])", AT_ONCE),
+            ),
         ),
         ("Without backups it is the time of the slowest.", "Sort the times."),
-        """
-def my_step(seconds, backups):
-    used = len(seconds) - backups
-    return sorted(seconds)[used - 1]
-""",
+        STEP,
         "One backup hides one straggler, and its gradient is computed for nothing.",
     ),
 }

@@ -4,113 +4,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from labkit.exercises.judges.answers import function, number, numbers_in, word
+from labkit.exercises.judges.answers import as_solved, function, number, numbers_in, word
 from labkit.exercises.task import Task, Wrong
 
 # (worker, what it does), in the order in which the server saw it.
 LOGS = (
-    [(0, "pull"), (1, "pull"), (0, "push"), (1, "push")],
-    [(7, "pull"), (1, "pull"), (2, "pull"), (1, "push"), (1, "pull"), (1, "push"), (7, "push"),
-     (1, "pull"), (7, "pull"), (2, "push"), (7, "push"), (1, "push")],
+    ([(0, "pull"), (1, "pull"), (0, "push"), (1, "push")],),
+    ([(7, "pull"), (1, "pull"), (2, "pull"), (1, "push"), (1, "pull"), (1, "push"), (7, "push"),
+      (1, "pull"), (7, "pull"), (2, "push"), (7, "push"), (1, "push")],),
 )  # fmt: skip
-
-
-def _staleness(log: list[tuple[int, str]], *, before: int = 0, first: bool = False) -> list[int]:
-    version, read, staleness = 0, dict[int, int](), list[int]()
-    for worker, kind in log:
-        if kind == "push":
-            version += 1
-            staleness.append(version - 1 + before - read[worker])
-        elif not first or worker not in read:
-            read[worker] = version
-    return staleness
-
-
-def _calls_between(log: list[tuple[int, str]]) -> list[int]:
-    pulled, between = dict[int, int](), list[int]()
-    for at, (worker, kind) in enumerate(log):
-        if kind == "pull":
-            pulled[worker] = at
-        else:
-            between.append(at - pulled[worker] - 1)
-    return between
-
-
-STALENESS_SLIPS: dict[str, Callable[[Any], list[int]]] = {
-    "A gradient does not make itself stale: count the pushes before its own.": (
-        lambda log: _staleness(log, before=1)
-    ),
-    "A gradient is computed from what its worker pulled last, not first.": (
-        lambda log: _staleness(log, first=True)
-    ),
-    "Count pushes only: a pull makes no new version.": _calls_between,
-    "N - 1 is the mean of N workers that never wait; count for each push.": (
-        lambda log: [len({who for who, _ in log}) - 1] * sum(kind == "push" for _, kind in log)
-    ),
-    "One number for each push, in the order of the log.": lambda log: sorted(_staleness(log)),
-}
-
-
-def _examine_staleness(my_staleness: Callable[..., Any]) -> None:
-    what = "a list with a whole number for each push"
-    found = [numbers_in(my_staleness(list(log)), what) for log in LOGS]
-    why = (f" {why}" for why, slip in STALENESS_SLIPS.items() if found == [*map(slip, LOGS)])
-    for log, mine in zip(LOGS, found, strict=True):
-        if mine != (right := _staleness(log)):
-            story = ", ".join(f"{w} {'pulls' if kind == 'pull' else 'pushes'}" for w, kind in log)
-            yours = ", ".join(f"{one:g}" for one in mine)
-            raise Wrong(f"The log {story} has staleness {right}; yours [{yours}].{next(why, '')}")
-
-
-# What update k makes of x, wrongly.
-DESCENT_SLIPS: dict[str, Callable[[list[float], int, float, int], float]] = {
-    "Subtract the step: descent goes against the gradient.": (
-        lambda x, k, step, delay: x[k] + step * x[max(0, k - delay)]
-    ),
-    "Before there was an update, x was 1, not 0.": (
-        lambda x, k, step, delay: x[k] - step * (x[k - delay] if k >= delay else 0.0)
-    ),
-    "Only the gradient is old: subtract it from the newest x.": (
-        lambda x, k, step, delay: (1 - step) * x[max(0, k - delay)]
-    ),
-    "The gradient is not old: use x[k - delay].": lambda x, k, step, delay: (1 - step) * x[k],
-}
-
-
-def _examine_descent(my_descent: Callable[..., Any]) -> None:
-    from labkit.updates import delayed
-
-    cases = ((0.5, 0, 6), (0.5, 1, 6), (0.4, 3, 12), (1.5, 2, 4), (0.3, 5, 3))
-    found = [numbers_in(my_descent(*case), "a list of numbers") for case in cases]
-    for (step, delay, updates), mine in zip(cases, found, strict=True):
-        at = f"At step {step}, delay {delay}, after {updates} updates"
-        if len(mine) != updates + 1:
-            raise Wrong(
-                f"{at} it returned {len(mine)} numbers of {updates + 1}: x before the first "
-                "update, and after each."
-            )
-        for k, (one, right) in enumerate(zip(mine, delayed(step, delay, updates), strict=True)):
-            if not _close([one], [right]):
-                why = (f" {why}" for why, slip in DESCENT_SLIPS.items() if _is(slip, cases, found))
-                told = f"{at}: x[{k}] is {one:.4g} and should be {right:.4g}."
-                raise Wrong(f"{told}{next(why, '')}")
-
-
-def _is(slip: Callable[..., float], cases: Any, found: list[list[float]]) -> bool:
-    """Whether such a mistake gives these numbers in every case."""
-    for (step, delay, updates), mine in zip(cases, found, strict=True):
-        x = [1.0]
-        for k in range(updates):
-            x.append(slip(x, k, step, delay))
-        if not _close(mine, x):
-            return False
-    return True
-
-
-def _close(found: list[float], right: list[float]) -> bool:
-    same = len(found) == len(right)
-    pairs = zip(found, right, strict=False)
-    return same and all(math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9) for a, b in pairs)
 
 
 def _examine_step(my_step: Callable[..., Any]) -> None:
@@ -133,17 +35,7 @@ def _examine_step(my_step: Callable[..., Any]) -> None:
         raise Wrong(f"{case} {why}")
 
 
-TASKS = {
-    "13.my_staleness": Task(
-        "Write my_staleness(log): a list with the staleness of each push, in order. The log is a "
-        'list of (worker, "pull") and (worker, "push").',
-        function(_examine_staleness),
-        (
-            "Each push makes a new version. What was the version when this worker pulled last?",
-            "Keep a dictionary: for each worker the version that it has pulled. The staleness of "
-            "a push is the current version minus that.",
-        ),
-        """
+STALENESS = """
 def my_staleness(log):
     version, pulled, found = 0, {}, []
     for worker, what in log:
@@ -153,7 +45,34 @@ def my_staleness(log):
             found.append(version - pulled[worker])
             version += 1
     return found
-""",
+"""
+PULLED_LAST = "A gradient is computed from what its worker pulled last, not first."
+DESCENT = """
+def my_descent(step, delay, updates):
+    x = [1.0]
+    for k in range(updates):
+        x.append(x[k] - step * x[max(0, k - delay)])
+    return x
+"""
+TASKS = {
+    "13.my_staleness": Task(
+        "Write my_staleness(log): a list with the staleness of each push, in order. The log is a "
+        'list of (worker, "pull") and (worker, "push").',
+        as_solved(
+            STALENESS,
+            *LOGS,
+            slips=(
+                ("version - pulled", "version + 1 - pulled", "A push does not make itself stale."),
+                ("pulled[worker] = version", "pulled.setdefault(worker, version)", PULLED_LAST),
+                ("return found", "return sorted(found)", "One for each push, in the log's order."),
+            ),
+        ),
+        (
+            "Each push makes a new version. What was the version when this worker pulled last?",
+            "Keep a dictionary: for each worker the version that it has pulled. The staleness of "
+            "a push is the current version minus that.",
+        ),
+        STALENESS,
         "You only need the current version, and the version that each worker has pulled.",
         difficulty=2,
     ),
@@ -193,18 +112,26 @@ answer = 3 * each_fast_worker
     "13.my_descent": Task(
         "Write my_descent(step, delay, updates): a list with x before the first update and after "
         "each. Update k subtracts step × x[k - delay]; before there was an update, x was 1.",
-        function(_examine_descent),
+        as_solved(
+            DESCENT,
+            *((0.5, 0, 6), (0.5, 1, 6), (0.4, 3, 12), (1.5, 2, 4), (0.3, 5, 3)),
+            slips=(
+                ("- step", "+ step", "Subtract the step: descent goes against the gradient."),
+                (
+                    "x[max(0, k - delay)]",
+                    "(x[k - delay] if k >= delay else 0)",
+                    "Before there was an update, x was 1, not 0.",
+                ),
+                ("k - delay", "k", "The gradient is not old: use x[k - delay]."),
+                ("x[k] -", "x[max(0, k - delay)] -", "Subtract it from the newest x."),
+                ("return x", "return x[1:]", "Return x before the first update, too."),
+            ),
+        ),
         (
             "x = [1.0]; then append x[-1] - step * x[...], as often as there are updates.",
             "max(0, k - delay) keeps the index at 0 or above.",
         ),
-        """
-def my_descent(step, delay, updates):
-    x = [1.0]
-    for k in range(updates):
-        x.append(x[k] - step * x[max(0, k - delay)])
-    return x
-""",
+        DESCENT,
         "The only difference from plain gradient descent is the older index.",
         difficulty=2,
     ),

@@ -1,32 +1,24 @@
 """The tasks of lecture 17: waiting in the queue."""
 
-import reprlib
-from collections.abc import Callable
 from itertools import product
-from typing import Any
 
-from labkit.exercises.judges.answers import function, number, same_as
-from labkit.exercises.task import Task, Wrong
+from labkit.exercises.judges.answers import as_solved, number
+from labkit.exercises.task import Task
 
-
-def _examine_start(my_start: Callable[..., Any]) -> None:
-    for devices, limit, free, hours in product((1, 2, 3, 4), (1, 3, 24), (1, 3), (2, 3)):
-        for spare in range(free + 1):
-            found = my_start(devices, limit, free, hours, spare)
-            if str(found) not in ("True", "False"):
-                raise Wrong(f"It returned {reprlib.repr(found)}: return True or False.")
-            ends, fits = limit <= hours, devices <= spare
-            if bool(found) == (devices <= free and (ends or fits)):
-                continue
-            why = "takes more than is spare, and ends after the large job could begin"
-            if devices > free:
-                why = f"needs more than the {free} that are free"
-            elif ends or fits:
-                why = "ends before the large job begins" if ends else "takes only spare devices"
-            given = f"{devices}, {limit}, {free}, {hours}, {spare}"
-            raise Wrong(f"my_start({given}) returned {found}, but the small job {why}.")
-
-
+DEVICES = """
+def my_devices(waits, runs):
+    return min(runs, key=lambda devices: waits[devices] + runs[devices])
+"""
+START = """
+def my_start(devices, limit, free, hours, spare):
+    return devices <= free and (limit <= hours or devices <= spare)
+"""
+# devices, limit, free, hours, spare
+CASES = [
+    (devices, limit, free, hours, spare)
+    for devices, limit, free, hours in product((1, 2, 3, 4), (1, 3, 24), (1, 3), (2, 3))
+    for spare in range(free + 1)
+]
 TASKS = {
     "17.gpu_hours": Task(
         "2 nodes with 4 GPUs each for 3.5 hours. How many GPU hours are charged?",
@@ -96,41 +88,42 @@ answer = min((1, 2, 3, 4, 6, 8), key=done)
         "requests devices for at most limit hours, and `free` devices are free. The large job that "
         "is first in the queue can begin in `hours` hours, and leaves `spare` of the devices that "
         "are free now. Return True or False.",
-        function(_examine_start),
+        as_solved(
+            START,
+            *CASES,
+            slips=(
+                (" or devices <= spare", "", "It may also take only spare devices."),
+                ("limit <= hours or ", "", "It may also end before the large job begins."),
+                (" and (limit <= hours or devices <= spare)", "", "It would delay the large job."),
+                ("devices <= free and ", "", "It needs devices that are free."),
+                ("limit <= hours", "limit < hours", "It may end when the large job begins."),
+            ),
+        ),
         (
             "It may not delay the large job.",
             "Either it ends before the large job begins, or it takes devices that are spare.",
         ),
-        """
-def my_start(devices, limit, free, hours, spare):
-    return devices <= free and (limit <= hours or devices <= spare)
-""",
+        START,
         "This is backfilling. It uses the limit of a job, not the time that the job will take.",
         difficulty=2,
     ),
     "17.my_devices": Task(
         "Write my_devices(waits, runs): with how many devices you are done first. Both are "
         "dictionaries by the number of devices: hours in the queue, and hours of the training.",
-        same_as(
-            lambda waits, runs: min(waits, key=lambda devices: waits[devices] + runs[devices]),
+        as_solved(
+            DEVICES,
             ({1: 2.0, 2: 1.5, 4: 1.0, 8: 9.0}, {1: 12.0, 2: 7.0, 4: 7.6, 8: 3.0}),
             ({1: 0.5, 2: 1.0, 4: 6.0}, {1: 12.0, 2: 6.5, 4: 3.5}),
             ({1: 0, 8: 1}, {1: 8, 8: 1}),
             ({4: 3, 1: 0}, {4: 2.3, 1: 5}),
             ({1: 0.5, 2: 1.0, 4: 6.0}, {4: 3.5, 2: 6.5, 1: 12.0}),
-            slips={
-                "Take both hours of the same key: the order may differ.": lambda waits, runs: min(
-                    zip(waits, waits.values(), runs.values(), strict=True),
-                    key=lambda one: one[1] + one[2])[0],
-                "That runs fastest; add the wait.": lambda waits, runs: min(runs, key=runs.get),
-                "That waits least; add the run.": lambda waits, runs: min(waits, key=waits.get),
-            },
+            slips=(
+                ("waits[devices] + ", "", "That runs fastest; add the wait."),
+                (" + runs[devices]", "", "That waits least; add the run."),
+            ),
         ),
         ("From submission to the last step: add both.", "min takes a key."),
-        """
-def my_devices(waits, runs):
-    return min(runs, key=lambda devices: waits[devices] + runs[devices])
-""",
+        DEVICES,
         "The number that runs fastest need not be it.",
     ),
 }  # fmt: skip

@@ -7,25 +7,18 @@ from typing import Any
 import numpy as np
 
 from labkit.exercises.judges import federated, frameworks
-from labkit.exercises.judges.answers import function, judged, number
+from labkit.exercises.judges.answers import as_solved, function, judged, number
 from labkit.exercises.judges.model_parallel import Array, Case, Piece, on_ranks
 from labkit.exercises.task import Task, Wrong
 
 WHOLE = 2**32  # masks are whole numbers below it
 WEIGH = "Weigh each client by its number of examples."
+RESULTS = [*np.random.default_rng(25).normal(size=(4, 6))]
 
 
 def _shares(results: list[Array], examples: list[int]) -> dict[str, Array]:
     parts = zip(results, examples, strict=True)
     return {f"client {n}": k / sum(examples) * one for n, (one, k) in enumerate(parts)}
-
-
-def _average(mine: Callable[..., Any]) -> None:
-    for examples in ([300, 100], [10, 20, 30, 40], [7]):
-        results = [*np.random.default_rng(25).normal(size=(len(examples), 6))]
-        found = mine([one.copy() for one in results], [*examples])
-        if text := Piece("average", _shares(results, examples), WEIGH).fault(found):
-            raise Wrong(f"With examples={examples} the {text}")
 
 
 def _fed_avg(ranks: int, rounds: int) -> Case:
@@ -156,16 +149,21 @@ def _flower_client(train: Any) -> None:
         raise Wrong(f"{text}{next(why, ' Make all local steps, from the weights of the message.')}")
 
 
+AVERAGE = """
+def my_average(results, examples):
+    return sum(n / sum(examples) * result for result, n in zip(results, examples))
+"""
 TASKS = {
     "25.weighted_average": Task(
         "Write my_average(results, examples): the average of a list of arrays, one for each "
         "client, weighted by the clients' numbers of examples.",
-        function(_average),
+        as_solved(
+            AVERAGE,
+            *((RESULTS[: len(one)], one) for one in ([300, 100], [10, 20, 30, 40], [7])),
+            slips=(("n / sum(examples)", "1 / len(examples)", WEIGH),),
+        ),
         ("Add examples[k] / sum(examples) * results[k] over all clients k.",),
-        """
-def my_average(results, examples):
-    return sum(n / sum(examples) * result for result, n in zip(results, examples))
-""",
+        AVERAGE,
         "So each example has the same weight, on whichever client it is.",
     ),
     "25.bytes": Task(

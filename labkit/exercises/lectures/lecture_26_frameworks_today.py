@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.exercises.judges.answers import function, number, numbers_in
+from labkit.exercises.judges.answers import as_solved, function, number
 from labkit.exercises.judges.model_parallel import PACKED, Case, Piece, is_packed, on_ranks
 from labkit.exercises.task import Task, Wrong
 from labkit.kinds import bytes_text
@@ -96,24 +96,6 @@ def _shards(array: Any, spec: Spec, ranks: int) -> list[Any]:
     return np.split(array, ranks, axis=spec.index("x")) if "x" in spec else [array] * ranks
 
 
-def _groups(mine: Callable[..., Any]) -> None:
-    for tensor, data, pipeline in ((2, 2, 4), (4, 2, 1), (1, 3, 2), (2, 3, 4), (1, 1, 1)):
-        ranks = np.arange(tensor * data * pipeline).reshape(pipeline, data, tensor)
-        for p, d, t in np.ndindex(ranks.shape):
-            rank = int(ranks[p, d, t])
-            found = mine(rank, tensor, data, pipeline)
-            size = f"With tensor={tensor}, data={data}, pipeline={pipeline}: rank {rank}'s"
-            if not isinstance(found, (tuple, list)) or len(found) != 3:
-                raise Wrong(f"It returned {reprlib.repr(found)}: return three lists of ranks.")
-            right = {"tensor": ranks[p, d], "data": ranks[p, :, t], "pipeline": ranks[:, d, t]}
-            for group, (name, members) in zip(found, right.items(), strict=True):
-                given = numbers_in(group, "three lists of ranks")
-                if given != members.tolist():
-                    text = f"{size} {name} group is {members.tolist()}, not {[*map(int, given)]}."
-                    other = [one for one in right if given == right[one].tolist()]
-                    raise Wrong(f"{text} That is its {other[0]} group." if other else text)
-
-
 def _retired(answer: Any) -> None:
     known = {_letters(name): name for name in FINISHED | RELEASED}
     if not isinstance(answer, set | frozenset | list | tuple):
@@ -128,6 +110,22 @@ def _retired(answer: Any) -> None:
         raise Wrong(f"All of these are right, and {len(FINISHED) - len(given)} more are missing.")
 
 
+GROUPS = """
+def my_groups(rank, tensor, data, pipeline):
+    t = rank % tensor
+    d = rank // tensor % data
+    p = rank // (tensor * data)
+
+    def number(t, d, p):
+        return t + tensor * (d + data * p)
+
+    groups = (
+        [number(i, d, p) for i in range(tensor)],
+        [number(t, i, p) for i in range(data)],
+        [number(t, d, i) for i in range(pipeline)],
+    )
+    return groups
+"""
 TASKS = {
     "26.retired": Task(
         "Which of the twelve projects have no release after 2023? Write a set of names.",
@@ -221,28 +219,23 @@ def my_matmul(comm, a, b, a_spec, b_spec, c_spec):
     "26.groups": Task(
         "Write my_groups(rank, tensor, data, pipeline): the ranks of this rank's tensor, data and "
         "pipeline group, as three sorted lists, in the order of Megatron-Core (tp-dp-pp).",
-        function(_groups),
+        as_solved(
+            GROUPS,
+            *(
+                (rank, tensor, data, pipeline)
+                for tensor, data, pipeline in ((2, 2, 4), (4, 2, 1), (1, 3, 2), (2, 3, 4))
+                for rank in range(tensor * data * pipeline)
+            ),
+            slips=(
+                ("        [number(t, i, p) for i in range(data)],\n", "", "Return three lists."),
+            ),
+        ),
         (
             "rank = t + tensor * (d + data * p). Compute t, d and p from rank with % and //.",
             "Ranks of one tensor group differ in t only: they are neighbours.",
             "Ranks of one pipeline group are tensor * data apart.",
         ),
-        """
-def my_groups(rank, tensor, data, pipeline):
-    t = rank % tensor
-    d = rank // tensor % data
-    p = rank // (tensor * data)
-
-    def number(t, d, p):
-        return t + tensor * (d + data * p)
-
-    groups = (
-        [number(i, d, p) for i in range(tensor)],
-        [number(t, i, p) for i in range(data)],
-        [number(t, d, i) for i in range(pipeline)],
-    )
-    return groups
-""",
+        GROUPS,
         "torchtitan and DeepSpeed number the ranks in the same order.",
         difficulty=2,
     ),

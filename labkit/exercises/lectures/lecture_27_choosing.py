@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from labkit.exercises.judges.answers import function, number, numbers_in, same_as
+from labkit.exercises.judges.answers import as_solved, function, number, numbers_in
 from labkit.exercises.task import Task, Unanswered, Wrong
 from labkit.kinds import LabError, bytes_text, seconds_text
 
@@ -65,10 +65,6 @@ def _examine_rule(my_rule: Callable[..., Any]) -> None:
                 f"2 (n - 1) / n of the bytes, {bytes_text(sent)}. Computing takes "
                 f"{seconds_text(compute)}: {'less' if compute < reduce else 'more'} than half."
             )
-
-
-def _largest_batch(parameters: int, per_parameter: int, example: int, memory: int) -> int:
-    return max(0, (memory * 9 // 10 - parameters * per_parameter) // example)
 
 
 def _examine_threshold(my_threshold: Callable[..., Any]) -> None:
@@ -253,6 +249,11 @@ def _report_faults(report: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
     )
 
 
+LARGEST_BATCH = """
+def my_largest_batch(parameters, per_parameter, example, memory):
+    left = memory * 9 // 10 - parameters * per_parameter
+    return max(0, left // example)
+"""
 TASKS = {
     "27.pays": Task(
         "Write my_rule(compute, nbytes, ranks, latency, bandwidth): True if a device computes for "
@@ -275,33 +276,20 @@ def my_rule(compute, nbytes, ranks, latency, bandwidth):
         "a device. per_parameter are the bytes of state of each parameter, example the bytes of "
         "each example with its activations. Nine tenths of the memory are usable. All are whole "
         "numbers; return 0 if no example fits.",
-        same_as(
-            _largest_batch,
+        as_solved(
+            LARGEST_BATCH,
             (25_600_000, 16, 90_602_112, 16_000_000_000), (101_770, 16, 4_200, 16_000_000_000),
             (7_500_000_000, 16, 2_000_000_000, 80_000_000_000), (10, 1, 10, 100), (10, 1, 80, 100),
             (10, 1, 81, 100),
-            slips={
-                "A tenth of the memory is not usable.": lambda p, each, example, memory: max(
-                    0, (memory - p * each) // example),
-                "Take nine tenths of all memory.": lambda p, each, example, memory: max(
-                    0, (memory - p * each) * 9 // 10 // example),
-                "The state is parameters * per_parameter bytes.": lambda p, each, example, memory: (
-                    memory * 9 // 10 // example),
-                "Return 0 if no example fits.": lambda p, each, example, memory: (
-                    (memory * 9 // 10 - p * each) // example),
-                "No example fits: return 0.": lambda p, each, example, memory: (
-                    abs((memory * 9 // 10 - p * each) // example)),
-                "Not one example fits: return 0.": lambda *given: 1,
-                "Round down: a part of an example does not fit.": lambda p, each, example, memory:
-                    max(0, (memory * 9 / 10 - p * each) / example),
-            },
+            slips=(
+                ("memory * 9 // 10", "memory", "A tenth of the memory is not usable."),
+                (" - parameters * per_parameter", "", "The state takes memory, too."),
+                ("max(0, left // example)", "left // example", "Return 0 if no example fits."),
+                ("left // example", "left / example", "Round down: no part of an example fits."),
+            ),
         ),
         ("What is left for examples, after the state?", "// rounds down; max(0, …) ends at 0."),
-        """
-def my_largest_batch(parameters, per_parameter, example, memory):
-    left = memory * 9 // 10 - parameters * per_parameter
-    return max(0, left // example)
-""",
+        LARGEST_BATCH,
         "A batch that fits may learn worse: a larger one needs another learning rate (lecture 04).",
     ),
     "27.bytes_per_parameter": Task(
