@@ -1,0 +1,105 @@
+"""The lecturer's guide is complete: an entry for each lecture, and an objective for each task."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from labkit.exercises import tasks
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
+PARTS = sorted((ROOT / "docs" / "teaching").glob("part*.md"))
+OBJECTIVES = (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8")
+LECTURES = {path.name.partition("_")[0]: path for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
+ENTRIES = {
+    entry.partition(" ")[0]: entry
+    for part in PARTS
+    for entry in re.split("^## ", part.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+}
+NAMED = ("Minutes", "Aim", "Do not miss", "Ask", "Wrong answers", "Out of time")
+IN_ORDER = (*NAMED, "If something fails")
+TASK = re.compile(r"`((?:\d\d|self)\.[a-z]\w*)`")
+each = pytest.mark.parametrize("number", sorted(LECTURES))
+
+
+@pytest.fixture(scope="module")
+def minutes():
+    sys.path.insert(0, str(ROOT / "notebooks"))
+    import minutes
+
+    yield minutes
+    sys.path.remove(str(ROOT / "notebooks"))
+
+
+def code_of(minutes, number):
+    """The code of each section of a lecture."""
+    cells = nbformat.read(LECTURES[number], as_version=4).cells
+    return {
+        section: [one.source for one in found if one.cell_type == "code"]
+        for section, found in minutes.by_section(cells).items()
+    }
+
+
+def test_each_lecture_has_an_entry_in_the_order_of_the_course():
+    assert list(ENTRIES) == sorted(LECTURES)
+
+
+@each
+def test_an_entry_has_all_parts_in_order(number):
+    assert tuple(re.findall(r"^\*\*([^*]+)\.\*\*", ENTRIES[number], re.MULTILINE)) == IN_ORDER
+    for text in re.split(r"^\*\*[^*]+\.\*\*", ENTRIES[number], flags=re.MULTILINE)[1:]:
+        assert len(text.split()) > 10
+
+
+@each
+def test_an_entry_has_two_to_four_questions_with_answers_and_usual_mistakes(number):
+    assert 2 <= len(re.findall(r"^\d\. .+\? \*.+\*$", ENTRIES[number], re.MULTILINE)) <= 4
+    assert len(re.findall(r"^- ", ENTRIES[number], re.MULTILINE)) >= 3
+
+
+@each
+def test_the_cell_and_the_sections_that_an_entry_names_exist(number, minutes):
+    code = code_of(minutes, number)
+    section, cell = re.search(
+        r"Do not miss\.\*\* Section (\d+), `(.+?)`:", ENTRIES[number]
+    ).groups()
+    assert any(cell in one for one in code[int(section)]), cell
+    named = re.findall(r"\bsections? ([\d, and]*\d)", ENTRIES[number], re.IGNORECASE)
+    assert {int(one) for text in named for one in re.findall(r"\d+", text)} <= set(code)
+
+
+@each
+def test_the_tasks_that_an_entry_names_are_of_its_lecture_and_its_wrong_answers_are_wrong(number):
+    assert {name[:2] for name in TASK.findall(ENTRIES[number])} <= {number[:2]}
+    assert set(TASK.findall(ENTRIES[number])) <= set(tasks())
+    for name, answer in re.findall(r"^- `([\w.]+)` → `(.+?)`:", ENTRIES[number], re.MULTILINE):
+        assert tasks()[name].check(ast.literal_eval(answer)).state == "wrong", name
+
+
+def test_each_task_is_under_one_objective_and_each_objective_has_tasks():
+    rows = re.findall(r"^\| (\d+) \| .*\| ([^|]*) \|$", OBJECTIVES, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
+    assert all(TASK.findall(names) for _, names in rows)
+    assert sorted(TASK.findall(OBJECTIVES)) == sorted(tasks())
+
+
+def test_the_lectures_of_an_objective_are_those_that_ask_its_tasks():
+    asked = {
+        name: number
+        for number, path in LECTURES.items()
+        for name in re.findall(r'check\(\\"([\w.]+)\\"', path.read_text(encoding="utf-8"))
+    }
+    for lectures, names in re.findall(
+        r"^\| \d+ \|.*?\|.*?\| ([^|]*) \| ([^|]*) \|$", OBJECTIVES, re.MULTILINE
+    ):
+        assert lectures.split(", ") == sorted({asked[name] for name in TASK.findall(names)})
+
+
+def test_there_are_five_plans_and_the_tasks_of_the_sheets_exist():
+    plans = GUIDE.partition("## Five plans")[2].partition("\n## ")[0]
+    assert len(re.findall(r"^### ", plans, re.MULTILINE)) == 5
+    assert set(TASK.findall(GUIDE)) <= set(tasks())
