@@ -142,6 +142,10 @@ def test_links_that_are_used_one_after_the_other_are_told_by_the_time(task, answ
 )
 def test_right_answers_in_another_style_are_right(task, answer, busy, capsys, monkeypatch):
     if busy:  # so that the measured ratio says nothing
-        monkeypatch.setattr(judges, "ratio", lambda *_: Estimate(0.9, 0.8, 0.95, "×", 0.9))
+        monkeypatch.setattr(
+            judges,
+            "ratio",
+            lambda *_: Estimate(0.9, 0.8, 0.95, "×", 0.9, measured("a busy machine")),
+        )
     assert tasks()[task].check(answer)
     assert "measured" in capsys.readouterr().out
