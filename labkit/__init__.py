@@ -25,6 +25,7 @@ _NAMES = {
     "check": "exercises",
     "compare": "timing",
     "hint": "exercises",
+    "join": "timing.guesses",
     "measure": "timing",
     "my_progress": "exercises",
     "panel": "telemetry.panel",

@@ -11,6 +11,7 @@ from typing import Any
 
 from labkit.arguments import number
 from labkit.kinds import LabError
+from labkit.timing import guesses
 from labkit.timing.estimate import SECONDS, Estimate, quantity_text, span_text
 
 
@@ -44,12 +45,14 @@ class Prediction:
             interval = (scale * found.low, scale * found.high) if found.confidence else None
             found = found.value
         try:
-            return Outcome(self, scale * float(found), interval, verb)
+            outcome = Outcome(self, scale * float(found), interval, verb)
         except (TypeError, ValueError):
             raise LabError(
                 "against() needs a number, or an estimate such as comparison.speedup(name), "
                 f"got {found!r}."
             ) from None
+        guesses.send(self.what, self.unit, result=outcome.value)
+        return outcome
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,9 @@ def predict(what: str, guess: float | EllipsisType = ..., *, unit: str = "") -> 
     >>> print(mine.against(0.84))
     You guessed 1.80×; measured 0.84×: off by a factor of 2.1.
     """
-    return Prediction(what, None if guess is ... else number("guess", guess, above=0), unit)
+    mine = Prediction(what, None if guess is ... else number("guess", guess, above=0), unit)
+    guesses.send(what, unit, guess=mine.guess)
+    return mine
 
 
 def _paragraph(text: str) -> dict[str, str]:
