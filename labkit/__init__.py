@@ -24,6 +24,8 @@ _NAMES = {
     "calibrate": "cluster.calibrate",
     "check": "exercises",
     "compare": "timing",
+    "course": "exercises.course",
+    "explore": "views.explore",
     "hint": "exercises",
     "join": "timing.guesses",
     "measure": "timing",

@@ -6,16 +6,19 @@ $ labkit lab
 
 import argparse
 import importlib
+import json
 import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from labkit import __version__
 from labkit.kinds import LabError
 
 _FIRST = "00_start_here.ipynb"
+_WORKSPACE = "course"  # as JupyterLab calls what is open, and where
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -147,15 +150,37 @@ def _lab(extra: Sequence[str]) -> int:
             "Go to the folder that you cloned, where notebooks/ lies, and try again."
         )
     _check_runtime_folder()
+    _make_workspace()
     command = [
         sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}",
         "--ServerApp.contents_manager_class=labkit.contents.Contents",
-        f"--LabApp.default_url=/lab/tree/notebooks/{_FIRST}",
+        f"--LabApp.app_settings_dir={Path(__file__).parent / 'lab_settings'}",
+        f"--LabApp.default_url=/lab/workspaces/{_WORKSPACE}/tree/notebooks/{_FIRST}",
     ]  # fmt: skip
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
     # JupyterLab replaces this process, so that Ctrl-C reaches it.
     os.execv(sys.executable, [*command, *extra])
+
+
+def _make_workspace() -> None:
+    """The course has a workspace of its own beside the user's; it opens with the contents."""
+    from jupyterlab.commands import get_workspaces_dir
+    from jupyterlab_server.workspaces_handler import WorkspacesManager
+
+    manager = WorkspacesManager(get_workspaces_dir())
+    if any(one["metadata"]["id"] == _WORKSPACE for one in manager.list_workspaces()):
+        return  # as it was left
+    left = {
+        "collapsed": False,
+        "visible": True,
+        "current": "@jupyterlab/toc:plugin",
+        "widgets": ["filebrowser", "@jupyterlab/toc:plugin"],
+    }
+    layout = {"left": left, "relativeSizes": [0.2, 0.8, 0]}
+    workspace = {"data": {"layout-restorer:data": layout}, "metadata": {"id": _WORKSPACE}}
+    with suppress(OSError):
+        manager.save(_WORKSPACE, json.dumps(workspace))
 
 
 def _check_runtime_folder() -> None:
