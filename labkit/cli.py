@@ -80,6 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_slurm(commands.add_parser("slurm", help="batch scripts for a cluster with Slurm"))
     notebooks = commands.add_parser("notebooks", help="run notebooks and keep their results")
     notebooks.add_argument("names", nargs="*", help="which ones; all if none is named")
+    classroom = commands.add_parser("class", help="show the guesses of a class as it makes them")
+    classroom.add_argument("--port", type=int, default=8765, help="8765 if not given")
     return parser
 
 
@@ -121,6 +123,8 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
         return _progress(chosen.folder)
     if chosen.command == "notebooks":
         return int(importlib.import_module("labkit.publish").main(chosen.names))
+    if chosen.command == "class":
+        return int(importlib.import_module("labkit.kit.classroom").main(chosen.port))
     if chosen.command == "env":
         check = importlib.import_module("labkit.cluster").check_environment
         return int(importlib.import_module("labkit.environments").main(chosen, check))
