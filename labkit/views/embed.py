@@ -37,10 +37,18 @@ START = """(async () => {
   script.start(OPTIONS);
   script.remove();
 })();"""
+MOST_SAVED = 200_000  # bytes of a view that a saved notebook keeps
 IMPORT = re.compile(r"^import\s[^;]*;\n", re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class)\b)", re.MULTILINE)
 # Comments are for readers of the modules; in every notebook they would only be weight.
 COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
+
+
+class Fragment(str):
+    """A piece of HTML, and what it was made of: a saved notebook keeps that beside the picture."""
+
+    __slots__ = ("state",)
+    state: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -65,9 +73,22 @@ class Player:
 
     def _repr_mimebundle_(self, **_: object) -> Any:
         if os.environ.get("LABKIT_PICTURES") == "still":
-            return self.still()._repr_mimebundle_()
+            return with_state(self.still()._repr_mimebundle_(), self.html())
         # The picture is inside the HTML, and seen there also where no script may run.
         return {"text/plain": self.alt, "text/html": self.html()}, {}
+
+
+Bundle = tuple[dict[str, str], dict[str, dict[str, object]]]
+
+
+def with_state(bundle: Bundle, html: str) -> Bundle:
+    """The formats of a picture; in their metadata the view that plays, without its code.
+
+    `labkit.kit.saved_views` makes the view of it again, for the site and the slides.
+    """
+    if isinstance(html, Fragment) and len(json.dumps(html.state)) <= MOST_SAVED:
+        bundle[1]["labkit"] = html.state
+    return bundle
 
 
 def embedded(
@@ -78,7 +99,7 @@ def embedded(
     key: str,
     alt: str,
     png: bytes | None = None,
-) -> str:
+) -> Fragment:
     """A piece of HTML in which `mount` of page.mjs starts the view with these options.
 
     `view` is its name (`panel`): of its class, and of the element that it looks for.
@@ -93,10 +114,12 @@ def embedded(
     # JSON that cannot end the script which it is in.
     safe = json.dumps({"key": key, **options}).replace("</", "<\\/").replace("<!--", "<\\u0021--")
     start = START.replace("CODE", json.dumps(_packed_code(view, modules))).replace("OPTIONS", safe)
-    return (
+    fragment = Fragment(
         f'<div class="labkit-{view}" data-labkit="{escape(key)}">{still}</div>'
         f"<script>{start}</script>"
     )
+    fragment.state = {"view": view, "modules": list(modules), "options": options}
+    return fragment
 
 
 def document(fragment: str, title: str) -> str:
