@@ -151,6 +151,7 @@ class Recording:
     def _repr_mimebundle_(
         self, key: str | None = None, ended: str | None = None, **_: object
     ) -> tuple[dict[str, str], dict[str, dict[str, object]]]:
+        from labkit.views.embed import with_state
         from labkit.views.telemetry_figure import figure
 
         picture = figure(self)
@@ -158,9 +159,11 @@ class Recording:
             "text/plain": str(self),
             "image/png": base64.b64encode(picture.png).decode("ascii"),
         }
-        if os.environ.get("LABKIT_PICTURES") != "still":
-            data["text/html"] = self.html(picture, key, ended)
-        return data, {"image/png": {"width": picture.width, "alt": picture.alt}}
+        shown = {"image/png": {"width": picture.width, "alt": picture.alt}}
+        html = self.html(picture, key, ended)
+        if os.environ.get("LABKIT_PICTURES") == "still":
+            return with_state((data, shown), html)
+        return data | {"text/html": html}, shown
 
     def html(
         self, picture: Picture | None = None, key: str | None = None, ended: str | None = None
