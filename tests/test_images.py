@@ -82,5 +82,5 @@ def test_one_changed_letter_makes_a_picture_stale(tmp_path):
 
 
 def test_an_unknown_picture_lists_the_known_ones():
-    with pytest.raises(LabError, match=r"'horse'.*course_map"):
+    with pytest.raises(LabError, match=r"'horse'.*kinds"):
         labkit.picture("horse")

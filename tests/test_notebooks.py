@@ -188,8 +188,8 @@ def test_a_program_compared_with_itself_is_saved_without_a_winner(path):
         assert not re.search(r"\b(faster|slower)\b", "\n".join(texts)), cell.source
 
 
-def test_lecture_00_compares_a_program_with_itself():
-    assert len(compared_with_itself(ROOT / "notebooks" / "00_start_here.ipynb")) == 1
+def test_lecture_00b_compares_a_program_with_itself():
+    assert len(compared_with_itself(ROOT / "notebooks" / "00b_reading_numbers.ipynb")) == 1
 
 
 def compared_with_itself(path):

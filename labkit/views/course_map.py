@@ -40,11 +40,8 @@ def course_map(course: Any) -> str:
 def _card(one: Any) -> str:
     share = round(100 * one.solved / one.tasks) if one.tasks else 0
     bar = f"linear-gradient(to right, {SOLVED} {share}%, {LEFT} {share}%)"
-    facts = [
-        f"{one.minutes} min",
-        f"{one.solved} of {one.tasks} solved" * bool(one.tasks),
-        one.uses,
-    ]
+    solved = f"{one.solved} of {one.tasks} solved" if one.tasks else ""
+    facts = filter(None, (f"{one.minutes} min", solved, one.uses))
     return (
         f'<div style="{CARD}"><a href="{one.file}">{escape(one.title)}</a>'
         f'<div style="height: 4px; margin: 3px 0; background: {bar}"></div>'
