@@ -33,6 +33,7 @@ class Question:
     unit: str
     guesses: dict[str, float] = field(default_factory=dict)
     result: float | None = None
+    verb: str = ""  # measured, counted or modelled
 
 
 class Classroom:
@@ -66,6 +67,8 @@ class Classroom:
         sent: dict[str, Any] = {"what": what[:200], "unit": unit[:20], "who": who[:32]}
         kind = "result" if lecturer and "result" in message else "guess"
         sent[kind] = value = float(message[kind])
+        if kind == "result":
+            sent["verb"] = str(message["verb"])[:20]
         if not math.isfinite(value):
             raise ValueError(value)
         with self._lock:
@@ -81,6 +84,7 @@ class Classroom:
                     "unit": one.unit,
                     "guesses": sorted(one.guesses.values()),
                     "result": one.result,
+                    "verb": one.verb,
                 }
                 for one in self.questions.values()
             ]
@@ -95,7 +99,7 @@ class Classroom:
         if "guess" in sent:
             one.guesses[sent["who"]] = sent["guess"]
         else:
-            one.result = sent["result"]
+            one.result, one.verb = sent["result"], sent["verb"]
 
 
 class Server(ThreadingHTTPServer):

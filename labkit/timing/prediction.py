@@ -51,7 +51,7 @@ class Prediction:
                 "against() needs a number, or an estimate such as comparison.speedup(name), "
                 f"got {found!r}."
             ) from None
-        guesses.send(self.what, self.unit, result=outcome.value)
+        guesses.send(self.what, self.unit, result=outcome.value, verb=verb)
         return outcome
 
 

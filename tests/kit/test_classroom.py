@@ -16,6 +16,7 @@ from labkit.kit.classroom import FILE
 from tests.browser import lab
 
 STUDENT = re.compile(r"every student:  labkit\.join\(\"http://[^/:]+(:\d+/\w+)\"\)")
+WHAT = "speed-up of 2 replicas"
 LECTURER = re.compile(r"In a cell of yours: +labkit\.join\(\"(http://\S+)\"\)")
 
 
@@ -101,14 +102,14 @@ def test_a_changed_guess_replaces_the_old_one_and_the_lecturers_result_joins_the
     labkit.join(served.student)
     assert "without a name" in capsys.readouterr().out
     for number in (2.0, 3.0):
-        mine = labkit.predict("speed-up of 2 replicas", number, unit="×")
+        mine = labkit.predict(WHAT, number, unit="×")
     mine.against(1.5)
     assert served.shown() == [
-        {"what": "speed-up of 2 replicas", "unit": "×", "guesses": [3.0], "result": None}
+        {"what": WHAT, "unit": "×", "guesses": [3.0], "result": None, "verb": ""}
     ]
     labkit.join(served.lecturer)
-    labkit.predict("speed-up of 2 replicas", ..., unit="×").against(1.5)
-    assert served.shown()[0]["result"] == 1.5
+    labkit.predict(WHAT, ..., unit="×").against(1.5, kind="modelled")
+    assert (served.shown()[0]["result"], served.shown()[0]["verb"]) == (1.5, "modelled")
 
 
 def test_what_is_kept_says_nothing_about_who_sent_it(served):
@@ -175,6 +176,7 @@ def test_the_page_draws_the_guesses_and_the_result(served):
             post(served.student, guess(who, number))
         expect(page.get_by_role("status")).to_have_text("5 guesses, half of them up to 1.9×.")
         assert page.locator("rect").count() == 3
-        post(served.lecturer, {"who": "me", "what": "speed-up", "unit": "×", "result": 0.84})
+        found = {"who": "me", "what": "speed-up", "unit": "×", "result": 0.84, "verb": "measured"}
+        post(served.lecturer, found)
         expect(page.locator("svg")).to_contain_text("measured 0.84×")
         browser.close()
