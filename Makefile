@@ -17,6 +17,7 @@ export TENSORFLOW
 
 BIN := .venv/bin
 # conftest.py sorts the files, the slow ones first; xdist must not sort them again.
+BESIDE = peers hub
 BENCHMARKS = links timing training telemetry simulator collectives pipelines player launch
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder
 
@@ -97,6 +98,10 @@ bench: setup-test ## labkit against its peers (ARGS=--quick: each under a minute
 frameworks: setup ## build the environments of PyTorch, Flower and Horovod (4 GB, 15 minutes)
 	@$(BIN)/labkit env build torch flower horovod
 
+.PHONY: beside
+beside: setup-test ## environments for tests of the course kit, in .venv (NAMES="hub" for some)
+	@$(BIN)/python requirements/beside.py $(or $(NAMES),$(filter-out peers,$(BESIDE)))
+
 .PHONY: images
 images: setup ## redraw images/ with their scripts (NAMES="one_step kinds" for some)
 	@$(BIN)/python images/draw.py $(NAMES)
@@ -121,7 +126,9 @@ lock: setup ## renew requirements/*.txt, environments/*/lock.txt and environment
 	@.venv/lock/bin/uv $(LOCK) pyproject.toml --group build --group mpi --group cuda -c requirements/lab.txt \
 	  --no-emit-package tensorflow-cpu -o requirements/lab-cuda.txt
 	@.venv/lock/bin/uv $(LOCK) --group test -c requirements/lab.txt -o requirements/test.txt
-	@.venv/lock/bin/uv $(LOCK) --group peers -c requirements/lab.txt -o requirements/peers.txt
+	@for name in $(BESIDE); do \
+	  .venv/lock/bin/uv $(LOCK) --group $$name -c requirements/lab.txt -o requirements/$$name.txt || exit 1; \
+	done
 	@for name in torch horovod flower; do \
 	  .venv/lock/bin/uv $(LOCK) environments/$$name/packages.in -o environments/$$name/lock.txt || exit 1; \
 	done

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import Row, main
-from peers import peers_python
+from peers import peers_are_there, peers_python
 
 PARTS = Path(__file__).resolve().parent / "launch_parts"
 ROUNDS = 5
@@ -69,7 +69,7 @@ def launchers(quick: bool) -> dict[str, tuple[Path, dict[str, str]]]:
     torchrun = os.environ.get("LABKIT_TORCHRUN") or shutil.which("torchrun")
     if torchrun:
         found["torchrun"] = (mine[0], {**os.environ, "LABKIT_TORCHRUN": torchrun})
-    python = None if quick and not _peers_are_there() else peers_python("ipyparallel is")
+    python = None if quick and not peers_are_there() else peers_python("ipyparallel is")
     if python is not None:
         # Engines are this Python's: they find TensorFlow where labkit's ranks find it.
         found_there = [path for path in sys.path if path.endswith("site-packages")]
@@ -79,12 +79,6 @@ def launchers(quick: bool) -> dict[str, tuple[Path, dict[str, str]]]:
         if name not in found:
             print(f"{text} is not here: left out.", flush=True)
     return found
-
-
-def _peers_are_there() -> bool:
-    from peers import VENV
-
-    return (VENV / "labkit.peers").is_file()
 
 
 def launches(name: str, caller: tuple[Path, dict[str, str]], quick: bool) -> Launch:

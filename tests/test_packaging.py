@@ -25,9 +25,7 @@ PLATFORMS = {
     "macOS arm64": ("darwin", "Darwin", "arm64"),
 }
 PYTHONS = ("3.11", "3.12", "3.13")
-LOCKS = {
-    name: (ROOT / "requirements" / f"{name}.txt") for name in ("lab", "lab-cuda", "peers", "test")
-}
+LOCKS = {file.stem: file for file in sorted((ROOT / "requirements").glob("*.txt"))}
 everywhere = pytest.mark.parametrize(("python", "platform"), list(product(PYTHONS, PLATFORMS)))
 
 
@@ -78,14 +76,18 @@ def groups(*names):
 @everywhere
 @pytest.mark.parametrize(
     ("lock", "parts"),
-    [("lab", ["build", "mpi"]), ("lab-cuda", ["build", "mpi", "cuda"]), ("test", ["test"])],
+    [
+        ("lab", ["build", "mpi"]),
+        ("lab-cuda", ["build", "mpi", "cuda"]),
+        *((name, [name]) for name in LOCKS if not name.startswith("lab")),
+    ],
 )
 def test_a_lock_has_what_the_project_needs_and_agrees_with_the_others(
     lock, parts, python, platform
 ):
     there, lab = versions(lock, python, platform), versions("lab", python, platform)
     needed = groups(*parts)
-    if lock != "test":
+    if lock.startswith("lab"):
         needed += map(Requirement, PROJECT["project"]["dependencies"])
     for one in applying(needed, python, platform):
         if (lock, one.name) != ("lab-cuda", "tensorflow-cpu"):

@@ -21,7 +21,7 @@ from tornado.websocket import websocket_connect
 from labkit.cluster.network import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
-VENV = Path(os.environ.get("LABKIT_HUB") or ROOT / ".venv" / "hub")
+VENV = ROOT / ".venv" / "hub"
 TOKEN = "0123456789abcdef" * 2
 # What a hub for a test needs beside the recipe: users without passwords, on loopback only.
 TESTED = """
@@ -131,7 +131,7 @@ class Hub:
 @pytest.fixture
 def hub(tmp_path):
     if not (VENV / "bin" / "jupyterhub").exists():
-        pytest.skip("JupyterHub is not installed here: make hub")
+        pytest.skip("JupyterHub is not installed here: make beside NAMES=hub")
     started = Hub(tmp_path)
     try:
         started.wait("/hub/api/")
