@@ -14,8 +14,9 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -436,7 +437,8 @@ def lent_to_mpi4py(*programs: Callable[..., Any], **more: Any) -> Iterator[int]:
     if (mpi := sys.modules.get("mpi4py.MPI")) is None:
         yield PROC_NULL
         return
-    spaces = [vars(mpi), *(getattr(one, "__globals__", {}) for one in functions), *_own_modules()]
+    spaces = [vars(mpi), *(getattr(one, "__globals__", {}) for one in functions)]
+    spaces += _own_modules(len(sys.modules))
     ours = {name: globals()[name] for name in LENT} | more
     theirs = {name: getattr(mpi, name, None) for name in ours}
     number = mpi.PROC_NULL
@@ -451,7 +453,8 @@ def lent_to_mpi4py(*programs: Callable[..., Any], **more: Any) -> Iterator[int]:
     ]
     files = {code.co_filename for code in codes}
     files |= {file for file, entry in linecache.cache.items() if len(entry) == 4 and not entry[1]}
-    alias = any(_ALIAS.search("".join(linecache.getlines(file))) for file in files)
+    texts = ("".join(linecache.getlines(file)) for file in files)
+    alias = any("PROC_NULL" in text and _ALIAS.search(text) for text in texts)
     for space, name, one in lent:
         space[name] = ours[one]
     try:
@@ -461,9 +464,10 @@ def lent_to_mpi4py(*programs: Callable[..., Any], **more: Any) -> Iterator[int]:
             space[name] = theirs[one]
 
 
-def _own_modules() -> Iterator[dict[str, Any]]:
+@lru_cache(maxsize=1)  # the check of a run runs its program again, several times
+def _own_modules(_count: int) -> list[dict[str, Any]]:
     """The names of the modules that are no package's: of a program's own files."""
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None) or sys.prefix
-        if not file.startswith((sys.prefix, sys.base_prefix)):
-            yield vars(module)
+    packages = sys.prefix, sys.base_prefix, str(Path(__file__).parents[1])
+    files = {name: getattr(one, "__file__", None) for name, one in list(sys.modules.items())}
+    own = [name for name, file in files.items() if file and not file.startswith(packages)]
+    return [vars(sys.modules[name]) for name in own]

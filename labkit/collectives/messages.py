@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -81,12 +82,10 @@ class Lines:
 
     def _index(self, code: CodeType) -> int | None:
         if id(code) not in self._known:
-            index = None
-            try:
-                lines, first = inspect.getsourcelines(code)
-            except (OSError, TypeError, IndexError, SyntaxError):
-                pass
-            else:
+            # inspect.getsourcelines would look through all modules, each time.
+            index, first = None, code.co_firstlineno
+            linecache.checkcache(code.co_filename)
+            if lines := inspect.getblock(linecache.getlines(code.co_filename)[first - 1 :]):
                 index = len(self.sources)
                 name = code.co_qualname.rpartition("<locals>.")[2]
                 self.sources.append(ProgramFunction(name, first, dedent("".join(lines))))
