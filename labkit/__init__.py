@@ -25,7 +25,7 @@ _NAMES = {
     "check": "exercises",
     "compare": "timing",
     "course": "exercises.course",
-    "explore": "views.explore",
+    "explore": "views",
     "hint": "exercises",
     "join": "timing.guesses",
     "measure": "timing",

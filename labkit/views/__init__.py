@@ -1,4 +1,7 @@
-"""Pictures of the objects that the other rooms make. `picture` shows the diagrams of lectures."""
+"""Pictures of the objects that the other rooms make.
+
+`picture` shows the diagrams of lectures, `explore` models with sliders.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING
 from labkit.kinds import LabError
 
 if TYPE_CHECKING:
+    from labkit.views.embed import Player
     from labkit.views.figure import Picture
 
 FOLDER = Path(__file__).resolve().parents[2] / "images"
@@ -19,13 +23,50 @@ def picture(name: str) -> Picture:
     >>> labkit.picture("kinds")                     # doctest: +SKIP
     Three cards. Measured: on this machine, just now; ...
     """
+    return _loaded(FOLDER, name)
+
+
+def explore(name: str) -> Player:
+    """A model that answers to sliders in the page, without a kernel.
+
+    >>> labkit.explore("all_reduce")                # doctest: +SKIP
+    Which all-reduce is the fastest? ...
+    """
+    from labkit.views.embed import Player, embedded
+
+    still = _loaded(FOLDER / "explorers", name)
+
+    def html() -> str:
+        import io
+
+        from PIL import Image
+
+        from labkit.views.figure import finished
+
+        whole = Image.open(io.BytesIO(still.png)).convert("RGB")
+        png = finished(whole, still.alt, small=True).png
+        key = f"explore {name}"
+        return embedded(
+            "explorer", explorer(name), {"alt": still.alt}, key=key, alt=still.alt, png=png
+        )
+
+    return Player(name, still.alt, lambda: still, html)
+
+
+def explorer(name: str) -> tuple[str, ...]:
+    """The modules of an explorer's page."""
+    return ("page", "explorer", f"explore_{name}")
+
+
+def _loaded(folder: Path, name: str) -> Picture:
+    """A picture whose file holds its alt text."""
     from PIL import Image
 
     from labkit.views.figure import Picture
 
-    path = FOLDER / f"{name}.png"
+    path = folder / f"{name}.png"
     if not path.is_file():
-        names = ", ".join(sorted(one.stem for one in FOLDER.glob("*.png")))
+        names = ", ".join(sorted(one.stem for one in folder.glob("*.png")))
         raise LabError(
             f"There is no picture {name!r}. "
             + (f"Choose one of: {names}." if names else "Run this in a clone of the course.")

@@ -88,7 +88,7 @@ def player(timeline: Any) -> Player:
 
 
 def content(timeline: Any) -> dict[str, Any]:
-    """What the page shows: of each rank [kind, micro-batch, chunk, stage, start, end] of its pieces.
+    """What the page shows: of each piece [kind, micro-batch, chunk, stage, start, end].
 
     `choice` says from where it can go on to other schedules and sizes.
     """

@@ -18,7 +18,7 @@ import labkit
 from labkit import collectives
 from labkit.collectives.contributions import contributions
 from labkit.telemetry import metrics as telemetry
-from labkit.views import live, panel_page, pipeline, player_page, traffic
+from labkit.views import explorer, live, panel_page, pipeline, player_page, traffic
 from labkit.views.embed import STATIC, bundle, document, embedded, style
 from labkit.views.live import Bridge
 from tests.views.panel_recordings import METRICS, made
@@ -32,6 +32,7 @@ VIEWS = {
     "player": player_page.MODULES,
     "pipeline": pipeline.MODULES,
     "traffic": traffic.MODULES,
+    "explorer": explorer("memory"),
 }
 LINK = {"latency": 1e-6, "bandwidth": 1e9}
 # What the page itself makes of lists of recordings and of runs.

@@ -1,6 +1,6 @@
 // The timeline of a pipeline under a moving playhead: what runs, what waits, what is held, what is sent.
 import { actOfKey, barOfControls, showPlaying } from "./controls.mjs";
-import { element, onKeys, penOf, redrawing, unpack, widthWith, write } from "./page.mjs";
+import { element, niceTicks, onKeys, penOf, redrawing, unpack, widthWith, write } from "./page.mjs";
 import { measured, played, SCHEDULES, short } from "./schedules.mjs";
 
 const SERIES = { F: "forward", B: "backward", W: "gradient of the weights" };
@@ -66,13 +66,6 @@ export function bubbleText({ formula, unit }, { bubble, step, ideal }) {
   const agrees = formula && Math.abs(formula.value - bubble) < 1e-9 * step;
   const share = (of) => `${((100 * bubble) / of).toFixed(1)} %`;
   return `${short(bubble)}${unit}${agrees ? ` = ${formula.text}` : ""}: ${share(step)} of the step ${short(step)}${unit}, ${share(ideal)} of the ideal ${short(ideal)}${unit}`;
-}
-
-export function niceTicks(end, most) {
-  const rough = end / most;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const gap = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough);
-  return [...Array(Math.floor(end / gap + 1e-9) + 1).keys()].map((i) => i * gap);
 }
 
 // The numbers of micro-batches that a schedule can have.
