@@ -98,6 +98,14 @@ bench: setup-test ## labkit against its peers (ARGS=--quick: each under a minute
 frameworks: setup ## build the environments of PyTorch, Flower and Horovod (4 GB, 15 minutes)
 	@$(BIN)/labkit env build torch flower horovod
 
+.PHONY: setup-site
+setup-site: ## what `make site` and `labkit slides` need
+	@$(INSTALL) site
+
+.PHONY: site
+site: setup-site ## the course as a web site that opens from a disk: build/site and build/labkit-site.zip
+	@$(BIN)/python -m labkit.kit.site
+
 .PHONY: beside
 beside: setup-test ## environments for tests of the course kit, in .venv (NAMES="hub" for some)
 	@$(BIN)/python requirements/beside.py $(or $(NAMES),$(filter-out peers,$(BESIDE)))
@@ -126,6 +134,7 @@ lock: setup ## renew requirements/*.txt, environments/*/lock.txt and environment
 	@.venv/lock/bin/uv $(LOCK) pyproject.toml --group build --group mpi --group cuda -c requirements/lab.txt \
 	  --no-emit-package tensorflow-cpu -o requirements/lab-cuda.txt
 	@.venv/lock/bin/uv $(LOCK) --group test -c requirements/lab.txt -o requirements/test.txt
+	@.venv/lock/bin/uv $(LOCK) --group site -c requirements/lab.txt -c requirements/test.txt -o requirements/site.txt
 	@for name in $(BESIDE); do \
 	  .venv/lock/bin/uv $(LOCK) --group $$name -c requirements/lab.txt -o requirements/$$name.txt || exit 1; \
 	done

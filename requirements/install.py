@@ -1,4 +1,4 @@
-"""Makes .venv: `python requirements/install.py lab`, or `test`; `--fits` only says if it could.
+"""Makes .venv: `python requirements/install.py lab`, `test` or `site`; `--fits` only says if it could.
 
 Everything comes from the locks beside this file, with hashes. A stamp is written at the very end:
 with it a second call starts in a moment, without it an interrupted installation starts afresh.
@@ -98,7 +98,7 @@ def tensorflow_build(asked: str, present: str | None) -> str:
 
 
 def lock_of(part: str, build: str) -> Path:
-    """The lock of `lab` or `test`."""
+    """The lock of `lab`, `test` or `site`."""
     return ROOT / "requirements" / f"{'lab-cuda' if (part, build) == ('lab', 'cuda') else part}.txt"
 
 
@@ -274,7 +274,7 @@ def lock_this_file() -> object:
 def main() -> int:
     """Install what the command line asks for. Exit status 1 comes with one sentence."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["lab", "test"], default="lab")
+    parser.add_argument("what", nargs="?", choices=["lab", "test", "site"], default="lab")
     parser.add_argument("--fits", action="store_true", help="only: can labkit run on this Python?")
     arguments = parser.parse_args()
     reason = misfit()
