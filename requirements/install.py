@@ -1,4 +1,4 @@
-"""Makes .venv: `python requirements/install.py lab`, `test` or `site`; `--fits` only says if it could.
+"""Makes .venv: `install.py lab`, `test` or `site`; `--fits` only says if it could.
 
 Everything comes from the locks beside this file, with hashes. A stamp is written at the very end:
 with it a second call starts in a moment, without it an interrupted installation starts afresh.
