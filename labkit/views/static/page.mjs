@@ -41,17 +41,18 @@ export function write(node, words) {
 
 // Light or dark, as the page around is. Paper is light.
 export function isDark(host) {
-  const { jpThemeLight, vscodeThemeKind } = document.body.dataset;
+  const { jpThemeLight, vscodeThemeKind, theme } = document.body.dataset;
   if (matchMedia("print").matches) return false;
   if (jpThemeLight) return jpThemeLight === "false";
   if (vscodeThemeKind) return !vscodeThemeKind.includes("light");
+  if (["light", "dark"].includes(theme)) return theme === "dark"; // the course as a web site
   const ground = getComputedStyle(host).getPropertyValue("--jp-layout-color0").trim();
   if (!ground) return matchMedia("(prefers-color-scheme: dark)").matches;
   const [r, g, b] = rgb(ground);
   return 0.3 * r + 0.59 * g + 0.11 * b < 128;
 }
 
-const THEME_ATTRIBUTES = ["data-jp-theme-name", "data-jp-theme-light", "data-vscode-theme-kind", "class"];
+const THEME_ATTRIBUTES = ["data-jp-theme-name", "data-jp-theme-light", "data-vscode-theme-kind", "data-theme", "class"];
 const THEME_QUERIES = ["(prefers-color-scheme: dark)", "(forced-colors: active)", "print", "(resolution: 1dppx)"];
 
 // Returns `change`, after which `draw` is called in the next frame while the host is in sight. It is
