@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { bubbleText, countsOf, gapsOf, messagesOf, nameOf, ranksAt, sentence, stepTimes } from "../../labkit/views/static/pipeline.mjs";
-import { niceTicks } from "../../labkit/views/static/page.mjs";
+import { niceTicks } from "../../labkit/views/static/ticks.mjs";
 import { measured, played } from "../../labkit/views/static/schedules.mjs";
 
 // Two ranks, two micro-batches, GPipe with F = B = 1.

@@ -1,7 +1,7 @@
 // Delayed gradient descent: where it converges, and x over the updates at one point of the map. The
 // formula and the recurrence are those of labkit.updates.stability.
 import { curves, dot, Explored, factors, frame, nearest, range, rule, say } from "./explorer.mjs";
-import { niceTicks } from "./page.mjs";
+import { niceTicks } from "./ticks.mjs";
 
 export const stabilityLimit = (delay) => 2 * Math.sin(Math.PI / (2 * (2 * delay + 1)));
 

@@ -1,6 +1,7 @@
 // What all explorers share: sliders and choices, and a plot that answers to them at once. Formulas and
 // drawing of each are in a module of its own.
-import { element, niceTicks, penOf, redrawing, widthWith, write } from "./page.mjs";
+import { element, penOf, redrawing, widthWith, write } from "./page.mjs";
+import { niceTicks } from "./ticks.mjs";
 
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 2], [], [3, 3]];
 const COLOURS = ["ink", "ground", "edge", "faint", "soft", "lane", "mark", ...[0, 1, 2, 3, 4, 5, 6].map((i) => `s${i}`)];

@@ -1,7 +1,8 @@
 // The timeline of a pipeline under a moving playhead: what runs, what waits, what is held, what is sent.
 import { actOfKey, barOfControls, showPlaying } from "./controls.mjs";
-import { element, niceTicks, onKeys, penOf, redrawing, unpack, widthWith, write } from "./page.mjs";
+import { element, onKeys, penOf, redrawing, unpack, widthWith, write } from "./page.mjs";
 import { measured, played, SCHEDULES, short } from "./schedules.mjs";
+import { niceTicks } from "./ticks.mjs";
 
 const SERIES = { F: "forward", B: "backward", W: "gradient of the weights" };
 const PACES = [0.25, 0.5, 1, 2, 4];
