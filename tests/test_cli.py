@@ -1,5 +1,6 @@
 """The command labkit: what it passes on, and how it says that something is wrong."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +41,7 @@ def test_help_and_version_load_nothing_heavy():
 
 
 def test_a_users_mistake_is_a_sentence_and_exit_code_2(monkeypatch, capsys):
-    def refuse():
+    def refuse(_):
         raise LabError("This machine is a toaster. Use a computer.")
 
     monkeypatch.setattr(doctor, "main", refuse)
@@ -54,6 +55,7 @@ def test_a_users_mistake_is_a_sentence_and_exit_code_2(monkeypatch, capsys):
 def test_lab_opens_the_course(course, monkeypatch, user, allowed):
     seen = []
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(course / "runtime"))
+    monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", str(course / "workspaces"))
     monkeypatch.setattr(cli.os, "execv", lambda program, command: seen.append((program, command)))
     monkeypatch.setattr(cli.os, "geteuid", lambda: user)
     cli.main(["lab", "--port", "9000", "--no-browser"])
@@ -61,9 +63,32 @@ def test_lab_opens_the_course(course, monkeypatch, user, allowed):
     assert program == command[0] == sys.executable
     assert command[1:3] == ["-m", "jupyterlab"]
     assert f"--ServerApp.root_dir={course}" in command
-    assert "--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb" in command
+    assert (
+        "--LabApp.default_url=/lab/workspaces/course/tree/notebooks/00_start_here.ipynb" in command
+    )
     assert ("--allow-root" in command) is allowed
     assert command[-3:] == ["--port", "9000", "--no-browser"]
+
+
+def test_the_workspace_of_the_course_opens_with_the_contents_and_is_then_left_alone(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", str(tmp_path))
+    cli._make_workspace()
+    (file,) = tmp_path.iterdir()
+    layout = json.loads(file.read_text())["data"]["layout-restorer:data"]
+    assert layout["left"]["current"] == "@jupyterlab/toc:plugin"
+    file.write_text(json.dumps({"data": {}, "metadata": {"id": "course"}}))
+    cli._make_workspace()
+    assert json.loads(file.read_text())["data"] == {}
+
+
+def test_jupyterlab_knows_the_settings_that_the_course_changes():
+    settings = json.loads((ROOT / "labkit" / "lab_settings" / "overrides.json").read_text())
+    schemas = Path(sys.prefix, "share", "jupyter", "lab", "schemas")
+    for plugin, values in settings.items():
+        schema = json.loads((schemas / f"{plugin.replace(':', '/')}.json").read_text())
+        assert set(values) <= set(schema["properties"])
 
 
 def test_lab_without_notebooks_says_what_to_do(course, monkeypatch, capsys):

@@ -13,11 +13,10 @@ from pkgutil import iter_modules
 from labkit import environments
 from labkit.exercises import attempts, lectures
 from labkit.exercises.attempts import Attempts, Progress, Summary
+from labkit.exercises.card import Help, listen
 from labkit.exercises.task import Outcome, Task, Unanswered, Wrong
 from labkit.exercises.variants import personal, student
 from labkit.kinds import LabError
-from labkit.views.live import shows_live
-from labkit.views.task_card import Help, listen
 
 
 def tasks() -> dict[str, Task]:
@@ -86,6 +85,8 @@ def _is_open(found: Task, done: Attempts) -> bool:
 
 def _help(key: str, found: Task, state: str) -> Help:
     """What the card of a task has below the verdict; a saved notebook has nobody's progress."""
+    from labkit.views.live import shows_live
+
     saved = os.environ.get("LABKIT_PICTURES") == "still"
     done = Progress() if saved else attempts.current()[0]
     lecture = key.partition(".")[0]

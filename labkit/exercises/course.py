@@ -13,6 +13,7 @@ from pathlib import Path
 
 from labkit import exercises
 from labkit.exercises import attempts
+from labkit.exercises.course_page import course_map
 from labkit.hardware.survey import machine_text
 from labkit.kinds import LabError
 
@@ -61,8 +62,6 @@ class Course:
         return text_table(["lecture", "minutes", "uses", "tasks solved"], rows, self.machine)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        from labkit.views.course_map import course_map
-
         return {"text/plain": repr(self), "text/html": course_map(self)}
 
 
@@ -74,7 +73,8 @@ def course(folder: str | Path = ".") -> Course:
     saved = os.environ.get("LABKIT_PICTURES") == "still"
     progress = attempts.Progress() if saved else attempts.read(Path(folder, attempts.FILE.name))[0]
     known = exercises.tasks()
-    lectures, ways = [], []
+    lectures: list[Lecture] = []
+    ways: list[tuple[str, str]] = []
     for path in paths:
         text = path.read_text(encoding="utf-8")
         first = "".join(json.loads(text)["cells"][0]["source"])

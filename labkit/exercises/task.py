@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labkit.exercises import blanks
+from labkit.exercises.card import Help, card
 from labkit.kinds import LabError
-
-if TYPE_CHECKING:
-    from labkit.views.task_card import Help
 
 # Sign, first words, and the border on the left: at least 3:1 on white and on black.
 LOOKS = {
@@ -111,8 +109,6 @@ class Outcome:
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
-
-        from labkit.views.task_card import card
 
         html = card(LOOKS[self.state], self.text, self.code, self.below)
         display({"text/plain": repr(self), "text/html": html}, raw=True)  # type: ignore[no-untyped-call]

@@ -78,7 +78,7 @@ def test_a_task_of_ones_own_is_judged_by_assertions_and_kept():
     assert task.hints[0] in str(labkit.hint(task))
     assert labkit.solution(task).code == task.solution
     assert labkit.check(task, cells.value(f"{task.solution}\n"))
-    assert labkit.my_progress().rows[-1] == ("own", 1, 1, 1)
+    assert ("own", 1, 1, 1) in labkit.my_progress().rows
 
 
 def test_what_was_solved_stays_solved_in_another_process(file):

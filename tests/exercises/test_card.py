@@ -7,7 +7,7 @@ import pytest
 
 import labkit
 from labkit.exercises import attempts
-from labkit.views.task_card import coloured
+from labkit.exercises.card import coloured
 
 NAME = "01.adam_memory"
 
