@@ -104,8 +104,7 @@ def content(timeline: Any) -> dict[str, Any]:
         "weights": schedule.has_weights,
         "choice": {
             "name": schedule.name.partition(",")[0], "stages": schedule.stages,
-            "microbatches": schedule.microbatches, "chunks": schedule.chunks,
-            "times": timeline.times,
+            "microbatches": schedule.microbatches, "times": timeline.times,
         },
         "rows": [
             [(*(*piece, 0)[:3], stages[piece[1] % len(stages)][rank, (*piece, 0)[2]],

@@ -1,5 +1,5 @@
 // Cost of all-reduce algorithms over ranks or bytes. The formulas are those of labkit.collectives.formulas.
-import { crossings, curves, doublings, dot, Explored, factors, frame, oneTwoFive, round, rule, say } from "./explorer.mjs";
+import { crossings, curves, dot, doublings, explorer, factors, frame, oneTwoFive, round, rule, say } from "./explorer.mjs";
 import { bytesText, countText, secondsText } from "./page.mjs";
 
 const levels = (ranks) => 32 - Math.clz32(ranks - 1); // log2, rounded up
@@ -66,14 +66,9 @@ function draw(kit, values, width) {
   };
 }
 
-const WORDS = {
+export const Explorer = explorer({
   title: "Which all-reduce is the fastest?",
   purpose: "Change ranks, bytes, latency and bandwidth, and see which algorithm wins, and from where.",
   kind: "modelled: latency and bandwidth alike on all links, adding up costs no time",
-};
-
-export class Explorer extends Explored {
-  constructor(host, root, options) {
-    super(host, root, { ...options, ...WORDS, controls, height: 384, draw });
-  }
-}
+  controls, height: 384, draw,
+});

@@ -1,5 +1,5 @@
 // A backward pass and its all-reduces in buckets. The formulas are those of labkit.collectives.costs.
-import { axis, curves, doublings, dot, Explored, factors, frame, oneTwoFive, range, round, rule, say } from "./explorer.mjs";
+import { axis, curves, dot, doublings, explorer, factors, frame, oneTwoFive, range, round, rule, say } from "./explorer.mjs";
 import { bytesText, countText, secondsText } from "./page.mjs";
 
 const TENSORS = 161; // as many gradients as ResNet-50 has, here all alike
@@ -76,14 +76,9 @@ function draw(kit, values, width) {
   };
 }
 
-const WORDS = {
+export const Explorer = explorer({
   title: "How large should a bucket be?",
   purpose: "Small buckets overlap with the backward pass, large ones pay the latency less often.",
   kind: "modelled: ring all-reduce, 161 equal gradients; the backward pass is not slowed by it",
-};
-
-export class Explorer extends Explored {
-  constructor(host, root, options) {
-    super(host, root, { ...options, ...WORDS, controls, height: 394, draw });
-  }
-}
+  controls, height: 394, draw,
+});

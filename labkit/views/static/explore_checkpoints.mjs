@@ -1,5 +1,5 @@
 // What checkpoints and failures cost by the interval. The formulas are those of labkit.choosing.large_systems.
-import { curves, dot, doublings, Explored, factors, frame, rule, say } from "./explorer.mjs";
+import { curves, dot, doublings, explorer, factors, frame, rule, say } from "./explorer.mjs";
 import { countText, GAP } from "./page.mjs";
 
 export const young = (mtbf, write) => Math.sqrt(2 * mtbf * write);
@@ -65,14 +65,9 @@ function draw(kit, values, width) {
   };
 }
 
-const WORDS = {
+export const Explorer = explorer({
   title: "How often should a job write a checkpoint?",
   purpose: "Writing often costs time, writing seldom loses work at a failure.",
   kind: "modelled: failures at random, Daly's closed form",
-};
-
-export class Explorer extends Explored {
-  constructor(host, root, options) {
-    super(host, root, { ...options, ...WORDS, controls, height: 384, draw });
-  }
-}
+  controls, height: 384, draw,
+});

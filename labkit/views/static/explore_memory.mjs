@@ -1,5 +1,5 @@
 // Memory of each pipeline stage of a transformer. The formulas are those of labkit.memory.
-import { axis, doublings, Explored, frame, round, rule, say } from "./explorer.mjs";
+import { axis, doublings, explorer, frame, round, rule, say } from "./explorer.mjs";
 import { bytesText, countText } from "./page.mjs";
 
 const SIZES = { weights: 2, gradients: 2, optimizer: 12 }; // bytes per parameter: mixed precision with Adam
@@ -89,14 +89,9 @@ function draw(kit, values, width) {
   return { says: `${countText(gpus)} GPU${gpus > 1 ? "s" : ""}. Stage ${totals.indexOf(most)} holds most: ${bytesText(most)}, which ${fits} into nine tenths (dashed) of ${round(bytesText(values.gpu))}.` };
 }
 
-const WORDS = {
+export const Explorer = explorer({
   title: "Does it fit?",
   purpose: "Divide a transformer over devices, and see what each pipeline stage holds.",
   kind: "modelled: Narayanan et al. 2021 (parameters), Korthikanti et al. 2022 (activations); 1F1B, mixed precision with Adam",
-};
-
-export class Explorer extends Explored {
-  constructor(host, root, options) {
-    super(host, root, { ...options, ...WORDS, controls, height: 400, draw });
-  }
-}
+  controls, height: 400, draw,
+});

@@ -1,6 +1,6 @@
 // Delayed gradient descent: where it converges, and x over the updates at one point of the map. The
 // formula and the recurrence are those of labkit.updates.stability.
-import { curves, dot, Explored, factors, frame, nearest, range, rule, say } from "./explorer.mjs";
+import { curves, dot, explorer, factors, frame, nearest, range, rule, say } from "./explorer.mjs";
 import { niceTicks } from "./ticks.mjs";
 
 export const stabilityLimit = (delay) => 2 * Math.sin(Math.PI / (2 * (2 * delay + 1)));
@@ -70,14 +70,9 @@ function draw(kit, { delay, step }, width) {
   return { says, at: (px, py) => (inside(px, py) ? { delay: framed.x.back(px), step: framed.y.back(py) } : {}) };
 }
 
-const WORDS = {
+export const Explorer = explorer({
   title: "How large a step does a stale gradient allow?",
   purpose: "Click on the map: each point is a delay and a step, with its descent beside it.",
   kind: "modelled: delayed gradient descent on x²/2, tried for each point of the map",
-};
-
-export class Explorer extends Explored {
-  constructor(host, root, options) {
-    super(host, root, { ...options, ...WORDS, controls, height: 384, draw });
-  }
-}
+  controls, height: 384, draw,
+});

@@ -10,7 +10,6 @@ const COLOURS = ["ink", "ground", "edge", "faint", "soft", "lane", "mark", ...[0
 
 export const range = (from, to) => Array.from({ length: to - from + 1 }, (_, i) => from + i);
 export const doublings = (from, to) => range(0, Math.round(Math.log2(to / from))).map((i) => from * 2 ** i);
-export const evenly = (from, to, count) => range(0, count).map((i) => Number((from + ((to - from) * i) / count).toPrecision(6)));
 export const factors = (from, to, count) => range(0, count).map((i) => from * (to / from) ** (i / count));
 
 // 1, 2, 5, 10 … between two powers of ten.
@@ -139,7 +138,13 @@ export function rule({ pen, colours }, framed, { x, y, colour = "mark", dash = [
 
 // `purpose` is a sentence, `kind` stands in the corner; `controls` are sliders { key, label, values, value, text } and choices { key, label, options, value };
 // `draw(kit, values, width)` paints, and returns what is to be said, and `at(x, y)`: the values under a point.
-export class Explored {
+export const explorer = (spec) => class extends Explored {
+  constructor(host, root, { alt }) {
+    super(host, root, { alt, ...spec });
+  }
+};
+
+class Explored {
   constructor(host, root, { alt, title, purpose, kind, controls, height, draw }) {
     Object.assign(this, { host, controls, height, paint: draw, inputs: {} });
     this.values = Object.fromEntries(controls.map(({ key, value }) => [key, value]));

@@ -88,7 +88,7 @@ export class Pipeline {
 
   async open(root, options) {
     this.given = await unpack(options.data);
-    this.choice = { ...this.given.choice };
+    this.choice = { ...this.given.choice, chunks: Math.max(2, this.given.chunks) };
     this.still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const page = element("div");
     page.innerHTML = barOfControls(PACES);
@@ -109,26 +109,22 @@ export class Pipeline {
 
   // The title; where the times are known for any schedule, as choices.
   chooser() {
-    const { name, times } = this.choice;
+    const { name, stages, times } = this.choice;
     if (!times) return element("b", {}, this.given.title);
     const select = (key, label, values) => {
       const onchange = ({ target }) => this.choose({ [key]: key === "name" ? target.value : Number(target.value) });
-      this[key] = element("select", { "aria-label": label, onchange }, ...values.map((one) => element("option", {}, one)));
-      return this[key];
+      return (this[key] = element("select", { "aria-label": label, onchange }, ...values.map((one) => element("option", {}, one))));
     };
-    const names = Object.keys(SCHEDULES);
-    return element("span", { class: "choice" },
-      select("name", "schedule", names.includes(name) ? names : [name, ...names]),
-      select("stages", "stages", [2, 3, 4, 5, 6, 7, 8]), "stages ×", select("microbatches", "micro-batches", []), "micro-batches");
+    return element("span", { class: "choice" }, select("name", "schedule", [...new Set([name, ...Object.keys(SCHEDULES)])]),
+      select("stages", "stages", [...new Set([2, 3, 4, 5, 6, 7, 8, stages])]), "stages ×", select("microbatches", "micro-batches", []), "micro-batches");
   }
 
   choose(change) {
     const choice = Object.assign(this.choice, change);
-    const known = choice.name in SCHEDULES;
     const counts = countsOf(choice.name, choice.stages);
-    if (known && !counts.includes(choice.microbatches)) choice.microbatches = counts.find((m) => m >= choice.microbatches) ?? counts.at(-1);
-    if (!known) Object.assign(choice, this.given.choice);
-    this.show(known ? played(choice) : this.given);
+    if (!(choice.name in SCHEDULES)) Object.assign(choice, this.given.choice); // the reader's own
+    else if (!counts.includes(choice.microbatches)) choice.microbatches = counts.find((m) => m >= choice.microbatches) ?? counts.at(-1);
+    this.show(choice.name in SCHEDULES ? played(choice) : this.given);
   }
 
   show(data) {
@@ -136,7 +132,6 @@ export class Pipeline {
     if (choice.times) {
       const counts = [...new Set([...countsOf(choice.name, choice.stages), choice.microbatches])];
       this.microbatches.replaceChildren(...counts.map((one) => element("option", {}, one)));
-      if (![...this.stages.options].some((one) => Number(one.value) === choice.stages)) this.stages.append(element("option", {}, choice.stages));
       for (const key of ["name", "stages", "microbatches"]) this[key].value = choice[key];
       this.stages.disabled = this.microbatches.disabled = !(choice.name in SCHEDULES);
     }

@@ -93,7 +93,7 @@ export function played({ name, stages: p, microbatches: m, chunks, times: [f, ba
   const given = { F: f, B: b, ...(weights ? { W: w } : {}), hop };
   const clock = Object.entries(given).map(([key, value]) => `${key} ${Number(value.toPrecision(6))}`).join(", ");
   return {
-    rows, chunks: v, parts: v, weights, unit: "", formula: { text, value: bubble({ p, m, v, f, b, w }) },
+    rows, chunks: v, parts: v, weights, unit: "", formula: { text: text.replace("/ v", `/ ${v}`), value: bubble({ p, m, v, f, b, w }) },
     kind: `modelled: a piece starts when its rank is free and its input is there; ${clock}`,
   };
 }
