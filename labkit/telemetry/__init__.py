@@ -6,5 +6,5 @@
 >>> labkit.replay("recording.jsonl")                 # doctest: +SKIP
 """
 
-from labkit.telemetry.recording import read as replay
+from labkit.telemetry.recording import replay
 from labkit.telemetry.spans import span

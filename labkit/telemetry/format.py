@@ -6,7 +6,8 @@ The same lines go through the pipe from the sampler's process, to a file, and to
     {"source": "gpus", "metrics": ["utilisation", …], "devices": [{"key": "gpu0", …}, …]}
     [0, 12.3456, [95, 41000000000, …], [null, …]]             source 0 at 12.3456 s: a list a device
     {"state": "lost", "time": 13.1, "device": "gpu1", "metric": "", "says": "GPU 1 is lost …"}
-    {"span": "epoch 3", "start": 10.2, "end": 14.9, "images": 60000}
+    {"span": "epoch 3", "start": 10.2, "end": 14.9, "images": 60000, "loss": 0.31}
+    {"processes": "gpu1", "time": 12.5, "found": [{"pid": 4242, "user": "ann", "memory": 8e9}]}
     {"end": 60.0}
 
 Sources are numbered in the order of their lines. Times are seconds since the recording began;
@@ -25,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, fields
 from typing import Any, get_args
 
-from labkit.telemetry.metrics import Device, State, Why
+from labkit.telemetry.metrics import Device, Process, Processes, State, Why
 
 FORMAT = 1
 
@@ -43,6 +44,7 @@ class Header:
     every: float  # seconds between two samples
     clock: float  # time.monotonic() when time was 0
     title: str = ""  # what it shows, in the words of who recorded it
+    modelled: str = ""  # by which formula, where no machine was recorded
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Span:
     start: float
     end: float | None = None
     images: float | None = None
+    loss: float | None = None
+    of: str = ""  # its recording, where several are shown together
 
 
 @dataclass(frozen=True)
@@ -79,13 +83,14 @@ class End:
     time: float
 
 
-Line = Header | Source | State | Span | Cost | End
+Line = Header | Source | State | Span | Processes | Cost | End
 
 # Of each line that is an object: its first key, and the field that stands there.
 _KINDS: dict[type[Any], tuple[str, str]] = {
     Source: ("source", "name"),
     State: ("state", "why"),
     Span: ("span", "name"),
+    Processes: ("processes", "device"),
     Cost: ("cost", "seconds"),
     End: ("end", "time"),
 }
@@ -147,13 +152,17 @@ def _checked(field: Field[Any], value: Any) -> Any:
     match field.type:
         case "tuple[Device, ...]" if isinstance(value, list):
             return tuple(Device(**_fields(Device, one)) for one in value)
+        case "tuple[Process, ...]" if isinstance(value, list):
+            return tuple(Process(**_fields(Process, one)) for one in value)
         case "tuple[str, ...]" if isinstance(value, list) and {str} >= set(map(type, value)):
             return tuple(value)
         case "Why":  # a newer labkit may know more
             return value if value in get_args(Why) else "note"
         case _ if value is None and field.default is not MISSING:
             return field.default
-        case "float" | "float | None" if type(value) in (int, float) and math.isfinite(value):
+        case "int" | "float" | "float | None" if type(value) in (int, float) and math.isfinite(
+            value
+        ):
             return value
         case str(kind) if isinstance(value, str) and kind.startswith(("str", "Literal")):
             return value

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from labkit.hardware.gpus import NoDriver, open_driver
 from labkit.telemetry.format import values_text
-from labkit.telemetry.metrics import METRICS, Device, State, Why
+from labkit.telemetry.metrics import METRICS, OWN, Device, Process, Processes, State, Why
 from labkit.telemetry.nvml import (
     UNSUPPORTED,
     Call,
@@ -33,6 +33,7 @@ NAMES = (
 )  # fmt: skip
 COLUMN = {name: column for column, name in enumerate(NAMES)}
 SLOW = 0.95  # seconds between two samples of what changes slowly (a tick may come a little early)
+PROCESSES = 10.0  # seconds between two lists of the processes: the driver looks at each of them
 
 # NVML's codes.
 ABSENT = {2, UNSUPPORTED, 6, 13, 25, 26}  # this GPU or this driver does not have it
@@ -62,11 +63,13 @@ class Gpus:
     name = "gpus"
     metrics: tuple[str, ...] = NAMES
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, pid: int = 0) -> None:
+        self._clock, self._pid = clock, pid
+        self._processes: dict[str, tuple[Process, ...]] = {}
+        self._processes_due = 0.0
         self._gpus: list[Gpu] = []
         self._kept: list[Kept] = []
-        self._states: list[State] = []
+        self._states: list[State | Processes] = []
         self._faults: dict[tuple[str, str], Why] = {}  # those that began while sampling
         self._failing = False  # a call of the last sample has failed
         self._slow: list[Numbers] = []  # what `_text` was made for
@@ -106,7 +109,11 @@ class Gpus:
         codes = [call() for call in self._layout.calls]
         self._kept.append(Kept(now, self._latest, bytes(self._layout.memory), codes))
 
-    def take(self) -> tuple[list[tuple[float, str]], tuple[State, ...]]:
+    def follow(self, pid: int) -> None:
+        """From now on process `pid` and its children are the program that is watched."""
+        self._pid, self._processes_due = pid, 0.0
+
+    def take(self) -> tuple[list[tuple[float, str]], tuple[State | Processes, ...]]:
         """The rows since the last time (`values_text`), and what became known."""
         kept, self._kept = self._kept, []
         rows = []
@@ -120,8 +127,29 @@ class Gpus:
             if one.slow is not self._slow:
                 self._slow, self._text = one.slow, self._layout.text(one.slow)
             rows.append((one.time, self._text(*items)))
+        if self._clock() >= self._processes_due:
+            self._list_processes()
         states, self._states = tuple(self._states), []
         return rows, states
+
+    def _list_processes(self) -> None:
+        """Who uses each GPU, where that has changed."""
+        now = self._clock()
+        self._processes_due = now + PROCESSES
+        for gpu in self._gpus:
+            list_them = self._nvml.nvmlDeviceGetComputeRunningProcesses_v3
+            running = asked(self._nvml, list_them, gpu.handle)
+            found = (
+                ()
+                if isinstance(running, Fault)
+                else tuple(
+                    Process(one.pid, user_of(one.pid, self._pid), one.usedGpuMemory)
+                    for one in running
+                )
+            )
+            if found != self._processes.get(gpu.device.key, ()):
+                self._processes[gpu.device.key] = found
+                self._states.append(Processes(now, gpu.device.key, found))
 
     def _without_faults(self, one: Kept, items: tuple[Any, ...]) -> list[Numbers]:
         """A call has failed, now or before: what it would give is missing, and nothing else."""
@@ -193,7 +221,7 @@ class Gpu:
     """One GPU: which calls give its metrics, and which metrics it does not have."""
 
     def __init__(self, nvml: Any, index: int) -> None:
-        handle = asked(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
+        handle = self.handle = asked(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
 
         def fact(name: str) -> Any:
             ask = getattr(nvml, f"nvmlDeviceGet{name}")
@@ -248,6 +276,18 @@ class Gpu:
             for metric, answer in answers.items()
             if metric not in self.missing and not (isinstance(answer, Fault) and answer in LOST)
         }
+
+
+def user_of(pid: int, watched: int) -> str:
+    """OWN, or the login name of a process; "" of one in another container, or that has ended."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        own = watched in (pid, *(one.pid for one in process.parents()))
+        return OWN if own else process.username()
+    except psutil.Error:
+        return ""
 
 
 def reason(nvml: Any, label: str, metric: str, fault: Fault) -> tuple[Why, str]:

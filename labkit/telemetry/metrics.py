@@ -49,6 +49,7 @@ class Device:
     memory_total: float | None = None
     power_limit: float | None = None
     part_of: str | None = None
+    of: str = ""  # its recording, where several are shown together
 
     @property
     def label(self) -> str:
@@ -57,8 +58,9 @@ class Device:
         >>> Device("gpu3", "NVIDIA H200", "gpu").label, Device("cpu", "AMD EPYC", "cpu").label
         ('GPU 3', 'CPU')
         """
-        number = self.key.removeprefix(self.sort)
-        return {"gpu": f"GPU {number}", "core": f"core {number}"}.get(self.sort, "CPU")
+        number = self.key.rpartition("/")[2].removeprefix(self.sort)
+        label = {"gpu": f"GPU {number}", "core": f"core {number}"}.get(self.sort, "CPU")
+        return f"{self.of} · {label}" if self.of else label
 
 
 @dataclass(frozen=True)
@@ -70,3 +72,24 @@ class State:
     metric: str  # "" for all of it
     why: Why
     says: str  # one or two sentences for the reader: what happened, and what to do
+
+
+@dataclass(frozen=True)
+class Process:
+    """A program that has memory on a GPU."""
+
+    pid: int
+    user: str  # OWN, a login name, or "" where it cannot be known
+    memory: float | None = None
+
+
+OWN = "this program"  # what is watched, with its children
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Who uses a GPU, from `time` on."""
+
+    time: float
+    device: str
+    found: tuple[Process, ...]

@@ -12,11 +12,13 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from labkit.arguments import one_of
 from labkit.kinds import LabError, measured
 from labkit.telemetry import spans
 from labkit.telemetry.client import UP_TO_NOW, SamplerClient, interval
@@ -34,13 +36,14 @@ SHORT_CELL = 3  # samples: a cell that ends sooner has nothing to show
 _newest: Panel | None = None
 
 
-def panel(every: float = 0.1, *, title: str = "") -> Panel:
+def panel(every: float = 0.1, *, title: str = "", metrics: Sequence[str] | None = None) -> Panel:
     """Sample the devices of this machine until `.stop()` or the end of the `with` block.
 
     `every` is the number of seconds between two samples. `title` stands above the panel and its
-    picture; without one, the name of its only span does, or the names of the devices.
+    picture; without one, the name of its only span does, or the names of the devices. `metrics`
+    are those that it shows at first, such as ["utilisation", "clock"]; all are sampled.
     """
-    return Panel(every, title)
+    return Panel(every, title, metrics)
 
 
 class Panel:
@@ -49,9 +52,13 @@ class Panel:
     It ends when another is started.
     """
 
-    def __init__(self, every: float = 0.1, title: str = "") -> None:
+    def __init__(
+        self, every: float = 0.1, title: str = "", metrics: Sequence[str] | None = None
+    ) -> None:
         global _newest  # noqa: PLW0603
         every = interval(every)  # a mistake must not stop the one that runs
+        shown = [name for name, one in METRICS.items() if one.colours]
+        self._metrics = metrics and [one_of("metrics", one, shown) for one in metrics]
         if _newest is not None:
             _newest._stop("another panel was started")
         self._client = SamplerClient(self._on_lines, every, spans.one_line(title) if title else "")
@@ -164,17 +171,18 @@ class Panel:
 
             if self._bridge is None:
                 # Newer samples follow by themselves; to wait here could be to wait for ourselves.
-                self._bridge = Bridge(self._key, lambda: packed(self._so_far()))
+                self._bridge = Bridge(self._key, lambda: packed(self._so_far(), users=True))
                 self._client.show()
             alt = "A live panel of this machine's devices. It is drawn while the kernel runs."
             stamp, title = str(measured(self._header.where)), self._so_far().title
             data["text/html"] = page(
-                None, key=self._key, live=True, metrics=METRICS, alt=alt, stamp=stamp, title=title
-            )
+                None, key=self._key, live=True, metrics=METRICS, alt=alt, stamp=stamp, title=title,
+                shown=self._metrics,
+            )  # fmt: skip
         publish((data, {}), shown)
 
     def _still(self) -> tuple[dict[str, str], dict[str, Any]]:
-        return self._so_far()._repr_mimebundle_(key=self._key, ended=self._ended)
+        return self._so_far()._repr_mimebundle_(self._key, self._ended, self._metrics)
 
     # What arrives ---------------------------------------------------------------------------
 

@@ -11,14 +11,14 @@ import base64
 import os
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.kinds import Kind, LabError, recorded, seconds_text
+from labkit.kinds import Kind, LabError, modelled, recorded, seconds_text
 from labkit.plain import write_text
 from labkit.telemetry.columns import Columns, Series
 from labkit.telemetry.format import (
@@ -33,8 +33,8 @@ from labkit.telemetry.format import (
     row_line,
     values_text,
 )
-from labkit.telemetry.metrics import METRICS, Device, State
-from labkit.telemetry.usage import SpanTable, notes, use
+from labkit.telemetry.metrics import METRICS, OWN, Device, Processes, State
+from labkit.telemetry.usage import SpanTable, SpanUse, notes, use
 
 if TYPE_CHECKING:
     from labkit.telemetry.columns import Numbers
@@ -57,6 +57,8 @@ class Recording:
     """CPU seconds of the sampler, once it has ended."""
     damage: str | None = None
     """What is wrong with the file that it was read from, in a sentence."""
+    processes: tuple[Processes, ...] = ()
+    """Who used each GPU, from when on."""
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:
@@ -112,16 +114,21 @@ class Recording:
         """What each span used: time, utilisation, memory, energy. Without spans, all of it."""
         first = min((float(one.times[0]) for one in self.series if len(one.times)), default=0.0)
         spans = self.spans or (Span("everything", first, self.seconds),)
-        rows = use(spans, self.counted, self.series, self.states, self.header.every, self.seconds)
+        rows: list[SpanUse] = []
+        for of in dict.fromkeys(one.of for one in spans):
+            mine = [one for one in spans if one.of == of]
+            devices = [one for one in self.counted if one.of == of or not of]
+            args = mine, devices, self.series, self.states, self.header.every, self.seconds
+            rows += use(*args)
         said = [*notes(rows, self.states), *self.remarks, self.damage or ""]
-        return SpanTable(rows, self.kind, tuple(dict.fromkeys(filter(None, said))))
+        return SpanTable(tuple(rows), self.kind, tuple(dict.fromkeys(filter(None, said))))
 
     def save(self, path: str | Path) -> None:
         """Write it to a file that `labkit.replay` reads. All of it, or nothing."""
         write_text(path, "".join(f"{text}\n" for text in self.lines()))
 
-    def lines(self) -> Iterator[str]:
-        """The lines of a file of it."""
+    def lines(self, *, users: bool = False) -> Iterator[str]:
+        """The lines of a file of it. Other users' names are nobody's business elsewhere."""
         import numpy as np
 
         yield line(self.header)
@@ -133,6 +140,11 @@ class Recording:
                 yield row_line(number, time, values_text(row))
         yield from map(line, self.states)
         yield from map(line, self.spans)
+        for used in self.processes:
+            known = (
+                one if users or one.user == OWN else replace(one, user="") for one in used.found
+            )
+            yield line(replace(used, found=tuple(known)))
         if self.cost is not None:
             yield line(Cost(self.cost, self.seconds))
         if self.damage is None:
@@ -149,7 +161,11 @@ class Recording:
         return str(self.table())
 
     def _repr_mimebundle_(
-        self, key: str | None = None, ended: str | None = None, **_: object
+        self,
+        key: str | None = None,
+        ended: str | None = None,
+        metrics: Sequence[str] | None = None,
+        **_: object,
     ) -> tuple[dict[str, str], dict[str, dict[str, object]]]:
         from labkit.views.embed import with_state
         from labkit.views.telemetry_figure import figure
@@ -160,17 +176,22 @@ class Recording:
             "image/png": base64.b64encode(picture.png).decode("ascii"),
         }
         shown = {"image/png": {"width": picture.width, "alt": picture.alt}}
-        html = self.html(picture, key, ended)
+        html = self.html(picture, key, ended, metrics)
         if os.environ.get("LABKIT_PICTURES") == "still":
             return with_state((data, shown), html)
         return data | {"text/html": html}, shown
 
     def html(
-        self, picture: Picture | None = None, key: str | None = None, ended: str | None = None
+        self,
+        picture: Picture | None = None,
+        key: str | None = None,
+        ended: str | None = None,
+        metrics: Sequence[str] | None = None,
     ) -> str:
         """The live panel of it, as a piece of a page that needs nothing else.
 
-        `key` and `ended` are those of the panel that was live: its name, and why it has ended.
+        `key`, `ended` and `metrics` are those of the panel that was live: its name, why it has
+        ended, and what it showed.
         """
         from labkit.views.panel_page import page
         from labkit.views.telemetry_figure import figure
@@ -180,7 +201,7 @@ class Recording:
         key = key or f"replay-{secrets.token_hex(6)}"
         return page(
             self, key=key, live=False, metrics=METRICS, alt=picture.alt, png=picture.png,
-            stamp=str(self.kind), title=self.title, ended=ended,
+            stamp=str(self.kind), title=self.title, ended=ended, shown=metrics,
         )  # fmt: skip
 
 
@@ -196,6 +217,7 @@ class Recorder:
         self._columns: list[Columns] = []
         self._spans: dict[tuple[str, float], Span] = {}
         self._states: list[State] = []
+        self._processes: list[Processes] = []
         self._seconds = 0.0
         self._cost: float | None = None
 
@@ -221,6 +243,8 @@ class Recorder:
                 self.add_span(span)
             case State() as state:
                 self._states.append(state)
+            case Processes() as found:
+                self._processes.append(found)
             case Cost(seconds, time):
                 self._cost, self._seconds = seconds, max(self._seconds, time)
             case End(time):
@@ -243,8 +267,10 @@ class Recorder:
             ends = [float(one.times[-1]) for one in series if len(one.times)]
             ends += [span.end for span in spans if span.end is not None]
             seconds = max([self._seconds, *ends])
-            states = tuple(self._states)
-            return Recording(kind, self.header, series, spans, states, seconds, self._cost, damage)
+            return Recording(
+                kind, self.header, series, spans, tuple(self._states), seconds, self._cost, damage,
+                tuple(self._processes),
+            )  # fmt: skip
 
     def _parse_waiting(self) -> None:
         lines, self._waiting = self._waiting, []
@@ -283,4 +309,57 @@ def read(path: str | Path) -> Recording:
     if damage_text is None and not recorder.ended:
         damage_text = "It has no end: it was cut off there, or is still being written."
     kind = recorded(header.where, header.when[:16].replace("T", " "))
+    if header.modelled:
+        kind = modelled(header.modelled)
     return recorder.recording(kind, damage_text)
+
+
+def replay(path: str | Path, *others: str | Path) -> Recording:
+    """The recording in a file; of several, all on one time axis, each from its own start.
+
+    >>> labkit.replay("before.jsonl", "after.jsonl")                 # doctest: +SKIP
+    """
+    if not others:
+        return read(path)
+    names = [Path(one).stem for one in (path, *others)]
+    if len(set(names)) < len(names):  # files of one name in several folders
+        names = [str(one) for one in (path, *others)]
+    parts = {name: read(one) for name, one in zip(names, (path, *others), strict=True)}
+
+    def named(device: Device, of: str) -> Device:
+        whole = device.part_of and f"{of}/{device.part_of}"
+        return replace(device, key=f"{of}/{device.key}", part_of=whole, of=of)
+
+    each = list(parts.items())
+    source = "; ".join(f"{name}: {one.kind.source}" for name, one in each)
+    from_formula = any(one.kind.name == "modelled" for _, one in each)
+    return Recording(
+        Kind("modelled" if from_formula else "recorded", source),
+        replace(each[0][1].header, title=" and ".join(names)),
+        tuple(
+            replace(
+                source,
+                source=f"{name}/{source.source}",
+                devices=tuple(named(device, name) for device in source.devices),
+            )
+            for name, one in each
+            for source in one.series
+        ),
+        tuple(
+            replace(span, name=f"{span.name} · {name}", of=name)
+            for name, one in each
+            for span in one.spans
+        ),
+        tuple(
+            replace(state, device=f"{name}/{state.device}")
+            for name, one in each
+            for state in one.states
+        ),
+        max(one.seconds for _, one in each),
+        damage=" ".join(f"{name}: {one.damage}" for name, one in each if one.damage) or None,
+        processes=tuple(
+            replace(used, device=f"{name}/{used.device}")
+            for name, one in each
+            for used in one.processes
+        ),
+    )

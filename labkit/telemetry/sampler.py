@@ -8,7 +8,7 @@ of whole lines. Requests come on standard input, one a line:
     sample      sample now (the edge of a span); written with the next batch
     flush N     sample now, write everything, then the line {"flushed": N}
     show        a page shows the samples: batches of half a second from now on
-    process P   from now on, the memory of process P
+    process P   from now on, the memory of process P, and P is the program that is watched
     end         write everything and exit; the end of standard input and of the parent do the same
 
 It is a process, because a kernel that computes holds Python's global lock: a thread of it would
@@ -31,7 +31,7 @@ from labkit.telemetry.amd import AmdGpus
 from labkit.telemetry.format import Cost, End, Source, line, row_line
 from labkit.telemetry.gpus import Gpus
 from labkit.telemetry.host import Host
-from labkit.telemetry.metrics import State
+from labkit.telemetry.metrics import Processes, State
 
 BATCH = 2.5  # seconds of samples in one write
 SHOWN = 0.5  # the same where a page shows them
@@ -56,7 +56,7 @@ def main() -> None:
     gc.disable()  # there are no cycles here, and looking for them costs
     threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
     amd = AmdGpus()
-    gpus = amd if amd.folders else Gpus()
+    gpus = amd if amd.folders else Gpus(pid=given.pid)
     Sampler([gpus, Host(given.pid)], given.every, given.clock).run()
 
 
@@ -133,11 +133,11 @@ class Sampler:
                     self._together = max(1, round(SHOWN / self._every))
                 case [b"process", pid]:
                     for source in self._sources:
-                        if isinstance(source, Host):
+                        if not isinstance(source, AmdGpus):
                             source.follow(int(pid))
         return edge, flushes
 
-    def _tell(self, *states: State) -> None:
+    def _tell(self, *states: State | Processes) -> None:
         self._lines += [
             line(replace(state, time=round(state.time - self._began, 4))) for state in states
         ]

@@ -12,6 +12,7 @@ of `time.monotonic`. What fails in a listener is said on standard error; the pro
 """
 
 import json
+import math
 import os
 import sys
 import threading
@@ -66,13 +67,14 @@ class OpenSpan:
             self._end(None)
         self.end()
 
-    def end(self, images: float | None = None) -> None:
-        """Now; `images` if they are known only now. A span ends once."""
-        self._end(_count(images) or self._span.images)
+    def end(self, images: float | None = None, loss: float | None = None) -> None:
+        """Now; `images` and the mean `loss` are known only now. A span ends once."""
+        known = None if loss is None or not math.isfinite(loss) else float(loss)  # it may diverge
+        self._end(_count(images) or self._span.images, known)
 
-    def _end(self, images: float | None) -> None:
+    def _end(self, images: float | None, loss: float | None = None) -> None:
         if self._span.end is None:
-            self._span = replace(self._span, end=time.monotonic(), images=images)
+            self._span = replace(self._span, end=time.monotonic(), images=images, loss=loss)
             self._announce()
 
     def _announce(self) -> None:

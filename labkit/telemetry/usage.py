@@ -80,7 +80,8 @@ def use(
     if len(devices) > 1:
         # What is missing of one device is missing of all together: NaN makes a sum NaN.
         keys, mean, total = [one.key for one in devices], np.mean(means, 0), np.sum(joules, 0)
-        rows = _rows(spans, "all", source, keys, edges, mean, total)
+        of = devices[0].of
+        rows = _rows(spans, f"{of} · all" if of else "all", source, keys, edges, mean, total)
         whys = [
             {k: v for row in same for k, v in row.missing.items()}
             for same in zip(*found, strict=True)

@@ -227,6 +227,7 @@ class Job:
                 self.run_steps(order, tf.constant(first), tf.constant(count))
                 advanced(first + count)
             loss = self.synchronize() / self.steps_per_epoch
+            epoch.end(loss=loss)
         return time.perf_counter() - began, loss
 
 

@@ -3,7 +3,7 @@
 A recording is inside as its own lines, as they are in a file and in the messages of a live panel.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,25 +24,27 @@ def page(
     stamp: str,
     title: str = "",
     ended: str | None = None,
+    shown: Sequence[str] | None = None,
 ) -> str:
     """A piece of HTML that shows a recording, or the live panel `key`, in lanes of these metrics.
 
     `stamp` says where the numbers are from, `alt` in words what is there to see, `ended` why a live
-    recording has ended.
+    recording has ended, `shown` which metrics are seen at first.
     """
     options = {"live": live, "stamp": stamp, "title": title, "alt": alt, "ended": ended}
+    options["shown"] = shown
     options["metrics"] = {name: one._asdict() for name, one in metrics.items() if one.colours}
     if recording is not None:
         options |= {"data": packed(recording), "damage": recording.damage}
     return embedded("panel", MODULES, options, key=key, alt=alt, png=png)
 
 
-def packed(recording: Any) -> str:
-    """Everything that the page needs of a recording, as base64."""
+def packed(recording: Any, *, users: bool = False) -> str:
+    """Everything that the page needs of a recording, as base64; with the names of other users?"""
     columns = sum(one.values[:1].size for one in recording.series)
     most = MOST_NUMBERS // max(columns, 1)
     thinned = tuple(_thinned(one, most) for one in recording.series)
-    return gzipped(f"[{','.join(replace(recording, series=thinned).lines())}]")
+    return gzipped(f"[{','.join(replace(recording, series=thinned).lines(users=users))}]")
 
 
 def _thinned(series: Any, most: int) -> Any:

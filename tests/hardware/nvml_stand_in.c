@@ -219,6 +219,18 @@ int nvmlDeviceGetMaxPcieLinkWidth(Device *device, unsigned *width) {
 }
 #ifndef OLD /* a driver of before 2020 lacks all of the following */
 
+typedef struct { unsigned pid; unsigned long long memory; unsigned instance, compute; } Process;
+enum { TOO_SMALL = 7 };
+
+int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Process *found) {
+  unsigned room = *count;
+  *count = scene("shared") && device->number == 1 ? 2 : 0;
+  if (*count > room) return TOO_SMALL;
+  if (*count) found[0] = (Process){getpid(), 2000000000, 0, 0};
+  if (*count) found[1] = (Process){4194304, 31000000000, 0, 0}; /* of another container: not seen here */
+  return OK;
+}
+
 int nvmlDeviceGetFieldValues(Device *device, int count, Field *fields) {
   int fault = answer(device, FIELDS), number = device->number;
   for (int i = 0; !fault && i < count; i++) {

@@ -1,10 +1,13 @@
 """GPUs as a source, read through the real nvidia-ml-py; behind it is a library built from C."""
 
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.telemetry.metrics import METRICS
+from labkit.telemetry.gpus import user_of
+from labkit.telemetry.metrics import METRICS, OWN
 from tests import nvml_library
 from tests.nvml_library import CALLS, Apart, Control, built
 
@@ -122,6 +125,23 @@ def test_a_driver_that_has_none_of_the_newer_functions(tmp_path, driver):
     missing = told([*states, *more])
     assert {metric for _, metric, _ in missing} == {"sm_activity"}
     assert {why for _, _, why in missing} == {"not supported"}
+
+
+def test_who_uses_a_gpu_is_told_once(driver):
+    gpus = driver("shared")
+    gpus.open()
+    gpus.sample()
+    _, (used,) = gpus.take()
+    own, other = used.found
+    assert (used.device, own.memory, other.memory) == ("gpu1", 2e9, 31e9)
+    assert own.user not in ("", OWN)  # nobody said which program is watched
+    assert other.user == ""
+    assert gpus.samples(150)[1] == []
+
+
+def test_what_is_watched_is_the_program_with_its_children():
+    assert user_of(os.getpid(), os.getppid()) == user_of(os.getpid(), os.getpid()) == OWN
+    assert user_of(os.getppid(), os.getpid()) != OWN
 
 
 # --- what is missing is said, and never zero

@@ -74,6 +74,11 @@ def test_a_mistake_in_a_new_panel_does_not_stop_the_one_that_runs(panel):
     assert panel.live
 
 
+def test_a_metric_that_is_unknown_is_named():
+    with pytest.raises(LabError, match="'watts'"):
+        labkit.panel(metrics=["watts"])
+
+
 def test_a_span_that_is_open_when_the_panel_stops_ends_there(panel):
     span = panel.span("for ever", images=10)
     panel.stop()
@@ -144,7 +149,7 @@ def sent(messages, key):
 
 def test_a_block_shows_a_live_panel_and_leaves_a_picture(kernel):
     messages = kernel.run(
-        "with labkit.panel(title='A second') as panel:\n"
+        "with labkit.panel(title='A second', metrics=['process_memory']) as panel:\n"
         "    with panel.span('asleep'):\n        time.sleep(2)\n"
     )
     (live,) = displays(messages)
@@ -154,6 +159,8 @@ def test_a_block_shows_a_live_panel_and_leaves_a_picture(kernel):
     assert WIDGET not in live["data"]
     assert WIDGET not in final["data"]
     assert "labkit-panel" in live["data"]["text/html"]
+    for one in (live, final):
+        assert '"shown": ["process_memory"]' in one["data"]["text/html"]
     assert "asleep" in final["data"]["text/plain"]
     assert final["data"]["image/png"].startswith("iVBOR")
     assert final["metadata"]["image/png"]["alt"].startswith("A second: samples of")

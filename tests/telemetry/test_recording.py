@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from labkit.kinds import LabError
 from labkit.telemetry.format import Cost, End, Header, Source, Span, line, row_line, values_text
-from labkit.telemetry.metrics import Device, State
-from labkit.telemetry.recording import Recorder, read
+from labkit.telemetry.metrics import OWN, Device, Process, Processes, State
+from labkit.telemetry.recording import Recorder, read, replay
 from tests.telemetry.recorders import cpu, gpus, recorder, recording, take
 
 HEADER = Header("NVIDIA H200 × 2", "2026-11-21T10:00:00+01:00", 0.1, 1234.5)
@@ -68,6 +68,42 @@ def test_what_is_saved_is_read(tmp_path):
         np.testing.assert_allclose(one.values, other.values, atol=1e-4)
     with pytest.raises(LabError, match="cannot be written"):
         live.save(tmp_path)
+
+
+def test_two_recordings_share_an_axis_and_each_span_is_of_its_own_devices(tmp_path):
+    for name, busy in (("before", 20), ("after", 80)):
+        rows = [[0, k / 10, [busy, 100.0, 10 * k]] for k in range(1, 41)]
+        span = {"span": "epoch", "start": 1.0, "end": 3.0, "images": 100, "loss": 0.5}
+        lost = {"state": "lost", "time": 0.5, "device": "gpu0", "metric": "clock", "says": name}
+        recording(recorder(gpus(), *rows, span, lost)).save(tmp_path / f"{name}.jsonl")
+    both = replay(tmp_path / "before.jsonl", tmp_path / "after.jsonl")
+    assert [one.label for one in both.devices] == ["before · GPU 0", "after · GPU 0"]
+    found = [(row.span.name, row.label, row.text("utilisation")) for row in both.table().rows]
+    assert found == [
+        ("epoch · before", "before · GPU 0", "20 %"),
+        ("epoch · after", "after · GPU 0", "80 %"),
+    ]
+    assert both.column("after/gpu0", "power")[0].tolist() == [k / 10 for k in range(1, 41)]
+    assert [one.device for one in both.states] == ["before/gpu0", "after/gpu0"]
+    assert "before" in str(both.kind)
+
+
+def test_a_recording_from_a_formula_says_so_everywhere(tmp_path):
+    header = dataclasses.replace(HEADER, modelled="two GPUs of a formula")
+    found = read(written(tmp_path, [line(header), *lines_of()[1:]]))
+    assert str(found.kind) == "modelled: two GPUs of a formula"
+    assert "Modelled: two GPUs of a formula." in str(found.table())
+    assert '"stamp": "modelled: two GPUs of a formula"' in found.html()
+
+
+def test_who_else_used_a_gpu_stays_on_this_machine(tmp_path):
+    used = Processes(1.0, "gpu0", (Process(7, "ann", 8e9), Process(8, OWN, None)))
+    live = recording(recorder(*lines_of()[1:], line(used)))
+    assert live.processes == (used,)
+    live.save(tmp_path / "saved.jsonl")
+    (kept,) = read(tmp_path / "saved.jsonl").processes
+    assert [one.user for one in kept.found] == ["", OWN]
+    assert any('"ann"' in text for text in live.lines(users=True))
 
 
 def test_with_a_capacity_the_newest_rows_are_kept():

@@ -36,11 +36,18 @@ def test_both_edges_are_announced_once(heard):
     assert (last.name, last.images) == ("epoch 1", 60_000)
     assert first.start == last.start <= last.end
     with span("counted") as counted:
-        counted.end(images=128)
+        counted.end(images=128, loss=0.0)
+    with span("diverged") as diverged:
+        diverged.end(loss=float("nan"))
     with pytest.raises(ZeroDivisionError), span("broken", 60_000):
         _ = 1 / 0
-    assert names(heard)[2:] == [(n, e) for n in ("counted", "broken") for e in ("begins", "ends")]
-    assert [one.images for one in heard[3::2]] == [128, None]
+    expected = ("counted", "diverged", "broken")
+    assert names(heard)[2:] == [(name, edge) for name in expected for edge in ("begins", "ends")]
+    assert [(one.images, one.loss) for one in heard[3::2]] == [
+        (128, 0.0),
+        (None, None),
+        (None, None),
+    ]
 
 
 def test_a_listener_that_fails_is_said_once_and_does_not_reach_the_program(heard, capsys):

@@ -6,7 +6,8 @@ import { gzipSync } from "node:zlib";
 import { pressed, stateOf, stateWords } from "../../labkit/views/static/panel.mjs";
 import { Store } from "../../labkit/views/static/panel_data.mjs";
 import {
-  METRICS, Viewport, coresUnfolded, fillLane, followed, metricsOf, ordered, rowsOf, scaleOf, spanAt, stripsOf, summary, trace,
+  METRICS, Viewport, coresUnfolded, fillHeat, fillLane, followed, joulesText, metricsOf, ordered, othersText, outliers, rowsOf, scaleOf, spanAt,
+  stripsOf, summary, trace, trainingText, trainings,
 } from "../../labkit/views/static/panel_draw.mjs";
 
 const plain = (text) => text.replaceAll("\u00a0", " ");
@@ -157,11 +158,27 @@ test("zoomed out, every extreme is where it was, the middle is the mean, and a g
 
 test("the line is where the value is, and nothing is painted outside of the lane", () => {
   const pixels = new Uint32Array(40 * 60);
-  fillLane({ width: 40, pixels }, 10, 40, trace(column(filled(100, () => [50, 1])), { from: 0, to: 9 }, 40), 100, [0, 0, 200], [255, 255, 255], 1);
+  const curve = trace(column(filled(100, () => [50, 1])), { from: 0, to: 9 }, 40);
+  const paint = { colour: [0, 0, 200], ground: [255, 255, 255], ratio: 1 };
+  fillLane({ width: 40, pixels }, { top: 10, tall: 40 }, curve, { from: 0, to: 100 }, paint);
   const rows = Array.from({ length: 60 }, (_, row) => pixels[row * 40 + 20]);
   assert.ok(rows.slice(0, 10).concat(rows.slice(50)).every((one) => one === 0));
   assert.ok(rows.slice(10, 29).every((one) => one === 0xffffffff));
   assert.ok((rows[30] & 0xff) < 128 && (rows[40] & 0xff) > 200 && rows[40] !== 0xffffffff); // the line, the area
+});
+
+test("what is higher is darker, in a row and in a heat map, and a line over an area leaves it", () => {
+  const paint = { colour: [0, 0, 200], ground: [255, 255, 255], ratio: 1 };
+  const red = (fill, value, more) => {
+    const pixels = new Uint32Array(20 * 20);
+    const curve = trace(column(filled(100, () => [value, 1])), { from: 0, to: 9 }, 20);
+    fill({ width: 20, pixels }, { top: 0, tall: 20 }, curve, { from: 0, to: 100 }, { ...paint, ...more });
+    return pixels[19 * 20 + 10] & 0xff;
+  };
+  const shades = [20, 50, 90].map((value) => red(fillLane, value, { style: "row" }));
+  const heat = [0, 50, 100].map((value) => red(fillHeat, value));
+  for (const [low, middle, high] of [shades, heat]) assert.ok(low > middle + 20 && middle > high + 20);
+  assert.equal(red(fillLane, 90, { style: "over" }), 0); // nothing was painted below the line
 });
 
 // ---- spans and lanes
@@ -210,8 +227,71 @@ test("a scale is what the device can do, else round and the same for all", () =>
   store.take({ source: "gpus", metrics: ["clock", "power"], devices: [GPU(0), GPU(1)] });
   store.take([1, 0, [1980, 300], [345, 1040]]);
   const { lanes } = stripsOf(store, ["memory", "clock", "power"], false);
-  assert.deepEqual(lanes.filter((one) => !one.reason).map((one) => [one.device.key, one.metric, scaleOf(store, lanes, one)]), [
+  assert.deepEqual(lanes.filter((one) => !one.reason).map((one) => [one.device.key, one.metric, scaleOf(store, lanes, one).to]), [
     ["gpu0", "clock", 2000], ["gpu0", "power", 700], ["gpu1", "clock", 2000], ["gpu1", "power", 2000], ["cpu", "memory", 26e9]]);
+});
+
+test("188 MB of 26 GB are seen where the scale is that of the data", () => {
+  const store = machine();
+  store.take([0, 1, [50, 6.188e9, null], [90, null, null], [10, null, null]]);
+  const [lane] = stripsOf(store, ["memory"], false).lanes;
+  const { from, to } = scaleOf(store, [lane], lane, true);
+  assert.ok(from > 5.7e9 && from <= 6e9 && to >= 6.188e9 && 0.188e9 / (to - from) > 0.4);
+  assert.deepEqual(scaleOf(store, [lane], lane, false), { from: 0, to: 26e9 });
+});
+
+// Many GPUs of one kind, sampled for six seconds: `value(gpu)` is [utilisation, memory, power, clock, energy].
+function many(count, value) {
+  const store = new Store();
+  store.take({ labkit: "recording", format: 1, every: 0.1 });
+  store.take({ source: "gpus", metrics: ["utilisation", "memory", "power", "clock", "energy"], devices: Array.from({ length: count }, (_, n) => GPU(n)) });
+  for (let i = 0; i <= 60; i += 1) store.take([0, i / 10, ...Array.from({ length: count }, (_, n) => [...value(n), 10 * i])]);
+  return store;
+}
+const BUSY = [95, 40e9, 600, 1980];
+
+test("five devices have a row each that unfolds; sixty-four are a heat map of groups that unfold", () => {
+  const kinds = ({ strips }) => strips.map(({ kind }) => kind).join(" ");
+  const metrics = ["utilisation", "power"];
+  const eight = many(8, () => BUSY);
+  assert.equal(kinds(stripsOf(many(4, () => BUSY), metrics, false)), Array(4).fill("lanes").join(" "));
+  assert.equal(kinds(stripsOf(eight, metrics, false)), Array(8).fill("row").join(" "));
+  const open = stripsOf(eight, metrics, false, { open: new Set(["gpu1"]) });
+  assert.equal(kinds(open), "row row lanes row row row row row row");
+  assert.ok(stripsOf(eight, metrics, false).height < 400 && open.height < 500);
+  const crowd = many(64, () => BUSY);
+  const map = stripsOf(crowd, metrics, false);
+  assert.equal(kinds(map), Array(8).fill("heat").join(" "));
+  assert.ok(map.lanes.length === 64 && map.height < 450);
+  assert.equal(kinds(stripsOf(crowd, metrics, false, { open: new Set(["group gpu56"]) })), `${kinds(map)} ${Array(8).fill("row").join(" ")}`);
+});
+
+test("a GPU that does less than the others is told, and what each does less of", () => {
+  const marks = (count, odd) => Object.fromEntries([...outliers(many(count, (n) => (n === 1 ? odd : BUSY)), 6)].map(([key, says]) => [key, plain(says)]));
+  assert.deepEqual(marks(8, BUSY), {});
+  assert.deepEqual(marks(8, [3, 40e9, 90, 300]), { gpu1: "only 3 % busy in 5 s, others 95 %" });
+  assert.deepEqual(marks(2, [3, 40e9, 90, 300]), { gpu1: "only 3 % busy in 5 s, others 95 %" });
+  assert.deepEqual(marks(8, [95, 40e9, 300, 1300]), { gpu1: "slow clock: 1,300 MHz, others 1,980 MHz" });
+  assert.deepEqual(marks(8, [95, 40e9, 300, 1980]), { gpu1: "little power: 300 W, others 600 W" });
+  assert.deepEqual(marks(1, BUSY), {});
+});
+
+test("throughput and loss are those of the innermost spans with images; joules those since the beginning", () => {
+  const store = many(2, () => BUSY);
+  for (const [span, start, end, images, loss] of [["all", 0, 6, 900, null], ["epoch 1", 0, 2, 300, 0.5], ["epoch 2", 2, 6, 600, 0.25], ["open", 5, null, 9, null]])
+    store.take({ span, start, end, images, loss });
+  const [training, ...more] = trainings(store.spans);
+  assert.deepEqual([training.parts.length, more.length], [2, 0]);
+  assert.deepEqual([1, 3].map((time) => trainingText(training, time)), [["150 images/s", "loss 0.500"], ["150 images/s", "loss 0.250"]]);
+  assert.equal(plain(joulesText(store, 3)), "600 J so far");
+  assert.equal(joulesText(machine(), 0), "");
+});
+
+test("who else uses a GPU is said from the moment on", () => {
+  const store = many(2, () => BUSY);
+  store.take({ processes: "gpu1", time: 2, found: [{ pid: 7, user: "ann", memory: 8e9 }, { pid: 8, user: "this program", memory: 1e9 }, { pid: 9, user: "", memory: null }] });
+  store.take({ processes: "gpu1", time: 4, found: [] });
+  assert.deepEqual([1, 3, 5].map((time) => plain(othersText(store, time))), ["", "Other programs use GPU 1: ann (process 7, 8.00 GB); GPU 1: another user (process 9).", ""]);
 });
 
 // ---- words

@@ -18,7 +18,7 @@ export function firstFrom(times, moment) {
 class Table {
   constructor(source, metrics, devices, every) {
     const keys = devices.flatMap((device) => metrics.map((metric) => `${device.key}|${metric}`));
-    const columns = new Map(keys.map((key) => [key, { table: this, values: [], given: false, most: 0 }]));
+    const columns = new Map(keys.map((key) => [key, { table: this, values: [], given: false, most: 0, least: Infinity }]));
     Object.assign(this, { source, devices, every, columns, times: [] });
   }
 
@@ -41,6 +41,7 @@ class Table {
       first ||= !column.given;
       column.given = true;
       if (value > column.most) column.most = value;
+      if (value < column.least) column.least = value;
     }
     return first;
   }
@@ -56,7 +57,7 @@ class Table {
 
 export class Store {
   constructor() {
-    Object.assign(this, { header: null, tables: [], spans: [], states: new Map(), until: 0 });
+    Object.assign(this, { header: null, tables: [], spans: [], states: new Map(), processes: [], until: 0 });
     // What is known of the kernel: whether a model has come to life here, when it last sent something,
     // why it has ended the recording, and whether the connection is lost.
     Object.assign(this, { opened: false, heardAt: null, ended: null, gone: false });
@@ -86,8 +87,8 @@ export class Store {
     const past = new Store();
     (await unpack(history)).forEach((line) => past.take(line));
     if (past.until > this.until - 0.01) {
-      const { header, tables, spans, states, until } = past;
-      Object.assign(this, { header, tables, spans, states, until, version: this.version + 1 });
+      const { header, tables, spans, states, processes, until } = past;
+      Object.assign(this, { header, tables, spans, states, processes, until, version: this.version + 1 });
     }
     this.waiting?.forEach((line) => this.take(line));
     this.waiting = null;
@@ -108,6 +109,7 @@ export class Store {
     } else if ("labkit" in line) this.header = line;
     else if ("source" in line) this.describe(line);
     else if ("span" in line) this.addSpan({ ...line, name: line.span });
+    else if ("processes" in line) this.processes.push({ ...line, device: line.processes });
     else if ("state" in line) this.addState({ ...line, why: line.state });
     else if ("end" in line) this.until = Math.max(this.until, line.end);
   }
@@ -120,10 +122,10 @@ export class Store {
   }
 
   // A span is sent when it begins and again when it has ended.
-  addSpan({ name, start, end = null }) {
+  addSpan({ name, start, end = null, images = null, loss = null, of = "" }) {
     const known = this.spans.find((one) => one.name === name && one.start === start);
-    if (!known) this.spans.push({ name, start, end });
-    else known.end ??= end;
+    if (!known) this.spans.push({ name, start, end, images, loss, of });
+    else if (known.end === null) Object.assign(known, { end, images, loss });
     this.version += 1;
   }
 
@@ -142,6 +144,12 @@ export class Store {
   // The column of a metric of a device, or undefined.
   column({ key }, metric) {
     return this.tables.map((table) => table.columns.get(`${key}|${metric}`)).find(Boolean);
+  }
+
+  // Programs of others on GPUs at a moment, each with the key of its device.
+  others(time) {
+    const newest = new Map(this.processes.filter((one) => one.time <= time + 1e-6).map((one) => [one.device, one.found]));
+    return [...newest].flatMap(([device, found]) => found.filter(({ user }) => user !== "this program").map((one) => ({ device, ...one })));
   }
 
   // Why there is no number at a moment: the newest state of the metric, its device, or its source.

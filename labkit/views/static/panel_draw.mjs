@@ -26,10 +26,11 @@ export function timeText(seconds, step = 0.1, long = seconds >= 59.9995) {
   return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${rest}` : `${minutes}:${rest}`;
 }
 
-export function deviceLabel({ key, sort, name }) {
+export function deviceLabel({ key, sort, name, of }) {
   const number = /\d+$/.exec(key)?.[0];
-  if (number && (sort === "gpu" || sort === "core")) return `${sort === "gpu" ? "GPU" : "core"} ${number}`;
-  return sort === "cpu" ? "CPU" : name || key;
+  const numbered = number && (sort === "gpu" || sort === "core");
+  const label = numbered ? `${sort === "gpu" ? "GPU" : "core"} ${number}` : sort === "cpu" ? "CPU" : name || key;
+  return of ? `${of} · ${label}` : label;
 }
 
 // The value of a lane at a moment: a number, or in one word why there is none.
@@ -41,11 +42,82 @@ export function valueOf(store, { device, metric }, time) {
 
 // The values of all lanes at a moment, to be read aloud.
 export function summary(store, strips, time) {
-  const devices = strips.map(({ device, lanes }) => {
+  const marks = outliers(store, time);
+  const devices = strips.filter(({ device }) => device).map(({ device, lanes }) => {
     const values = lanes.map((lane) => `${METRICS[lane.metric].title} ${valueOf(store, lane, time)}`);
-    return `${deviceLabel(device)}: ${values.join(", ")}.`;
+    return `${deviceLabel(device)}: ${[...values, ...(marks.has(device.key) ? [marks.get(device.key)] : [])].join(", ")}.`;
   });
   return `At ${timeText(time)}. ${devices.join(" ")}`;
+}
+
+// ---- what stands out, and what all have used
+
+const WINDOW = 5; // seconds over which a device is held against the others
+const RULES = [
+  ["utilisation", (own, others) => own < others - 25, (own) => `only ${own} busy in ${WINDOW}${GAP}s`],
+  ["clock", (own, others) => own < 0.85 * others, (own) => `slow clock: ${own}`],
+  ["power", (own, others) => own < 0.7 * others, (own) => `little power: ${own}`],
+];
+const grouped = (list, keyOf) => list.reduce((map, one) => map.set(keyOf(one), [...(map.get(keyOf(one)) ?? []), one]), new Map());
+const median = (sorted) => (sorted.length ? (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2 : null);
+
+function meanOver(column, from, to) {
+  if (!column) return null;
+  const { table: { times }, values } = column;
+  const there = values.slice(firstFrom(times, from), firstFrom(times, to + 1e-6)).filter((value) => value === value);
+  return there.length ? there.reduce((sum, value) => sum + value, 0) / there.length : null;
+}
+
+// In words, by its key, each GPU that does less than the median of the others of its kind.
+export function outliers(store, time) {
+  const found = new Map();
+  const gpus = store.devices().filter(({ sort }) => sort === "gpu");
+  for (const same of grouped(gpus, ({ of, name }) => `${of}|${name}`).values())
+    for (const [metric, less, says] of RULES) {
+      const means = same.map((one) => meanOver(store.column(one, metric), time - WINDOW, time));
+      same.forEach(({ key }, i) => {
+        const others = median(means.filter((mean, j) => j !== i && mean !== null).sort((a, b) => a - b));
+        if (means[i] === null || others === null || found.has(key) || !less(means[i], others)) return;
+        found.set(key, `${says(valueText(metric, means[i]))}, others ${valueText(metric, others)}`);
+      });
+    }
+  return found;
+}
+
+// What all GPUs, or else the processor, have used from the beginning up to a moment, by the hardware's counters.
+export function joulesText(store, time) {
+  const gpus = store.devices().some(({ sort }) => sort === "gpu");
+  const counters = store.devices().filter(({ sort }) => sort === (gpus ? "gpu" : "cpu")).map((one) => store.column(one, "energy"));
+  if (!counters.length || store.devices().some(({ of }) => of) || !counters.every((one) => one?.given)) return "";
+  const joules = counters.reduce((sum, { table, values }) => sum + (table.at({ values }, time) ?? NaN) - values.find((one) => one === one), 0);
+  if (!(joules >= 0)) return "";
+  const [factor, unit] = [[1e6, "MJ"], [1e3, "kJ"], [1, "J"]].find(([one]) => joules >= one) ?? [1, "J"];
+  return `${(joules / factor).toPrecision(joules / factor >= 999.5 ? 4 : 3)}${GAP}${unit} so far`;
+}
+
+// Who else uses the GPUs, in a sentence.
+export function othersText(store, time) {
+  const labels = new Map(store.devices().map((one) => [one.key, deviceLabel(one)]));
+  const each = store.others(time).map(({ device, pid, user, memory }) =>
+    `${labels.get(device) ?? device}: ${user || "another user"} (process ${pid}${memory ? `, ${bytesText(memory)}` : ""})`);
+  return each.length ? `Other programs use ${each.join("; ")}.` : "";
+}
+
+// The stretches of a training that say how many images they had: { of, parts: [{ start, end, rate, loss }] }.
+export function trainings(spans) {
+  const counted = spans.filter(({ images, end }) => images && end !== null);
+  const holds = (one, other) => one.of === other.of && one.start <= other.start && one.end >= other.end && one.end - one.start > other.end - other.start;
+  const inner = counted.filter((one) => !counted.some((other) => holds(one, other)));
+  return [...grouped(inner, (one) => one.of)].map(([of, parts]) => ({
+    of, parts: parts.map(({ start, end, images, loss }) => ({ start, end, loss, rate: images / (end - start) })),
+  }));
+}
+
+// Throughput and loss of the part at a moment, or of the last one before it.
+export function trainingText({ parts }, time) {
+  const part = parts.findLast(({ start }) => start <= time) ?? parts[0];
+  const loss = part.loss === null ? "" : `loss ${part.loss.toPrecision(3)}`;
+  return [`${countText(Number(part.rate.toPrecision(3)))} images/s`, loss];
 }
 
 // ---- the visible stretch of time: { from, to } in seconds of the recording
@@ -87,6 +159,8 @@ export class Viewport {
     this.seen = null; // a stretch that was chosen; null: a live panel follows, another shows all
     this.held = this.hovered = null; // moments: the cursor, the pointer
     this.metrics = this.cores = null; // what the reader has chosen; null: what is usual
+    this.open = new Set(); // keys of the devices and groups that are unfolded
+    this.data = this.large = false; // whether memory is shown from its least to its most; larger type
   }
 
   get following() {
@@ -203,38 +277,74 @@ export function metricsOf(store, chosen) {
   return known.map((metric) => ({ metric, given: devices.some((one) => given(store, one, metric)), shown: shown.includes(metric) }));
 }
 
-// The strips from top to bottom: a device with its lanes. A lane without a number is a line of words
-// (`reason`), if it is known why; without a reason there is nothing to show.
-export function stripsOf(store, metrics, cores) {
+// From so many devices on each has one row, and so many more are a heat map, eight in a group.
+const OVERVIEW = 5;
+const HEAT = 17;
+const TOGETHER = 8;
+
+function groupsOf(devices) {
+  const gpus = devices.filter(({ sort }) => sort === "gpu");
+  if (gpus.length < HEAT) return devices.map((one) => [one]);
+  const groups = Array.from({ length: Math.ceil(gpus.length / TOGETHER) }, (_, i) => gpus.slice(i * TOGETHER, (i + 1) * TOGETHER));
+  return [...groups, ...devices.filter(({ sort }) => sort !== "gpu").map((one) => [one])];
+}
+
+// The strips from top to bottom: the training, then each device with its lanes, or with one row (`kind`
+// "row") that `open` unfolds, or a group of them in a heat map. A lane without a number is a line of
+// words (`reason`), if it is known why; without a reason there is nothing to show.
+export function stripsOf(store, metrics, cores, { open = new Set(), size = 1 } = {}) {
   const laneOf = (device, metric) => {
     if (given(store, device, metric)) return [{ device, metric, reason: null }];
     const reason = device.sort === "core" ? null : store.reason(device, metric, store.until);
     return reason || (store.column(device, metric) && !store.until) ? [{ device, metric, reason }] : [];
   };
-  const strips = ordered(store.devices()).filter((one) => one.sort !== "core" || cores)
-    .map((device) => ({ device, lanes: metrics.filter((one) => device.sort !== "core" || one === "utilisation").flatMap((one) => laneOf(device, one)) }))
-    .filter((one) => one.lanes.length);
+  const devices = ordered(store.devices()).filter((one) => one.sort !== "core" || cores);
+  const rows = devices.filter(({ sort }) => sort !== "core").length >= OVERVIEW;
+  const strips = trainings(store.spans).map((training) => ({ kind: "training", lanes: [{ kind: "training", training }] }));
+  const unfold = (device) => {
+    const row = { kind: "row", key: device.key, device, open: open.has(device.key), lanes: [{ kind: "row", device, metric: "utilisation", reason: null }] };
+    if (rows && device.sort !== "core") strips.push(row);
+    if (rows && device.sort !== "core" && !row.open) return;
+    const lanes = metrics.filter((one) => device.sort !== "core" || one === "utilisation").flatMap((one) => laneOf(device, one));
+    if (lanes.length) strips.push({ kind: "lanes", device, lanes });
+  };
+  for (const group of groupsOf(devices)) {
+    const key = `group ${group[0].key}`;
+    const metric = metrics.find((one) => given(store, group[0], one)) ?? "utilisation";
+    if (group.length > 1) strips.push({ kind: "heat", key, devices: group, metric, open: open.has(key), lanes: group.map((device) => ({ kind: "heat", device, metric, reason: null })) });
+    if (group.length === 1 || open.has(key)) group.forEach(unfold);
+  }
   const lanes = strips.flatMap((one) => one.lanes);
-  const count = lanes.filter((one) => one.device.sort !== "core").length;
-  const tall = count <= 4 ? 56 : count <= 9 ? 38 : 24;
+  const [full, map] = [({ kind, device }) => !kind && device.sort !== "core", ({ kind }) => kind === "heat"].map((one) => lanes.filter(one).length);
+  const tall = full <= 4 ? 56 : full <= 9 && !rows ? 38 : 24;
+  const cell = Math.max(5, Math.min(9, Math.floor(400 / map)));
+  const heightOf = ({ kind, device, reason }) => ({ training: 38, row: 38, heat: cell })[kind] ?? (device.sort === "core" ? 18 : reason ? 24 : tall);
   let height = 0;
-  lanes.forEach((lane, i) => {
-    const core = lane.device.sort === "core";
-    if (i && lane.device !== lanes[i - 1].device) height += core ? 2 : 10;
-    lane.top = height;
-    lane.height = core ? 18 : lane.reason ? 24 : tall;
-    height += lane.height + (core ? 1 : 3);
+  strips.forEach((strip, i) => {
+    const core = strip.device?.sort === "core";
+    if (i) height += core ? 2 : strip.kind === "lanes" && !rows ? 10 : strip.kind === "lanes" || strip.kind === "row" ? 1 : 4;
+    for (const lane of strip.lanes) {
+      lane.top = height;
+      lane.height = Math.round(size * heightOf(lane));
+      height += lane.height + (core ? 1 : lane.kind === "heat" ? 0 : 3);
+    }
   });
   return { strips, lanes, height };
 }
 
-// What the top of a lane stands for: what the device can do, else a round number above all. One scale
-// for a metric on all devices, so that lanes can be compared.
-export function scaleOf(store, lanes, { device, metric }) {
-  const most = ({ key }) => store.column({ key }, metric)?.most ?? 0;
+// What the bottom and the top of a lane stand for: 0 and what the device can do, else a round number
+// above all. One scale for a metric on all devices, so that lanes can be compared. With `data` memory
+// has a scale of its own, around what there is: 188 MB of 25 GB would not be seen.
+export function scaleOf(store, lanes, { device, metric }, data = false) {
+  const { most, least } = store.column(device, metric) ?? { most: 0, least: 0 };
+  if (data && METRICS[metric].unit === "B" && least <= most) {
+    const step = roundUp(Math.max(most - least, most / 1000) / 4);
+    return { from: Math.floor(least / step) * step, to: (Math.floor(most / step) + 1) * step };
+  }
   const known = typeof METRICS[metric].most === "number" ? METRICS[metric].most : device[METRICS[metric].most];
-  if (known && most(device) <= known) return known;
-  return roundUp(Math.max(...lanes.filter((one) => one.metric === metric).map((one) => most(one.device))));
+  if (known && most <= known) return { from: 0, to: known };
+  const all = lanes.filter((one) => one.metric === metric).map((one) => store.column(one.device, metric)?.most ?? 0);
+  return { from: 0, to: roundUp(Math.max(most, ...all)) };
 }
 
 // 1, 2, 2.5, 5 × a power of ten.
@@ -310,89 +420,152 @@ export function trace({ table: { times, gap }, values }, view, pixels, until = I
 }
 
 const packed = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0; // as a canvas keeps it
+const blended = (share, colour, ground) => packed(ground.map((under, i) => Math.round(under + share * (colour[i] - under))));
+
+// How much of its colour an area has: of a row by its height, so that shades tell low, middle and high.
+const LEVELS = [0.3, 0.8]; // shares of the most
+export const levelOf = (share) => LEVELS.filter((one) => share >= one).length;
+const STYLES = {
+  lane: { areas: [0.16, 0.16, 0.16], band: 0.42, line: 1, thick: 1.5 }, row: { areas: [0.2, 0.42, 0.72], band: 0, line: 0 },
+  line: { areas: null, band: 0.42, line: 1, thick: 1.5 }, over: { areas: null, band: 0, line: 1, thick: 2, halo: 1 },
+};
 
 // A lane, pixel by pixel: a browser without a GPU takes frames for a thousand points in thirty lanes,
 // and a millisecond for filling an array. The area under the mean, the band from lowest to highest,
-// and the line of the mean.
-export function fillLane({ width, pixels }, top, tall, { low, high, mid }, most, colour, ground, ratio) {
-  const [empty, area, band, line] = [0, 0.16, 0.42, 1].map((share) => packed(ground.map((under, i) => Math.round(under + share * (colour[i] - under)))));
+// and the line of the mean. `over` leaves what is there already.
+export function fillLane({ width, pixels }, { top, tall }, { low, high, mid }, { from, to }, { colour, ground, ratio, style = "lane" }) {
+  const { areas, band, line, thick, halo = 0 } = STYLES[style];
+  const shades = areas?.map((share) => blended(share, colour, ground));
+  const [empty, between, full] = [0, band, line].map((share) => blended(share, colour, ground));
   const base = top + tall;
-  const thick = Math.max(1, Math.round(1.5 * ratio));
-  const y = (value) => Math.round(Math.min(Math.max(base - ratio - (value * (tall - 2 * ratio)) / most, top + ratio), base - ratio));
-  const fill = (p, from, to, paint) => { for (let row = from; row < Math.min(to, base); row += 1) pixels[row * width + p] = paint; };
-  pixels.fill(empty, top * width, base * width);
+  const wide = Math.max(1, Math.round(thick * ratio));
+  const y = (value) => Math.round(Math.min(Math.max(base - ratio - ((value - from) * (tall - 2 * ratio)) / (to - from), top + ratio), base - ratio));
+  const fill = (p, start, end, paint) => { for (let row = Math.max(start, top); row < Math.min(end, base); row += 1) pixels[row * width + p] = paint; };
+  if (style !== "over") pixels.fill(empty, top * width, base * width);
   for (let p = 0; p < width; p += 1) {
     const here = mid[p];
     if (here !== here) continue;
     // Half-way to both neighbours, so that the line has no holes.
     const left = mid[p - 1] >= 0 ? (mid[p - 1] + here) / 2 : here;
     const right = mid[p + 1] >= 0 ? (mid[p + 1] + here) / 2 : here;
-    fill(p, y(here), base, area);
-    if (high[p] > low[p]) fill(p, y(high[p]), y(low[p]) + 1, band);
+    if (areas) fill(p, y(here), base, shades[levelOf((here - from) / (to - from))]);
+    if (band && high[p] > low[p]) fill(p, y(high[p]), y(low[p]) + 1, between);
+    if (!line) continue;
     const upper = y(Math.max(left, here, right));
-    fill(p, upper, Math.max(upper + thick, y(Math.min(left, here, right))), line);
+    const lower = Math.max(upper + wide, y(Math.min(left, here, right)));
+    if (halo) fill(p, upper - halo, lower + halo, empty);
+    fill(p, upper, lower, full);
+  }
+}
+
+// A line of a heat map: the darker (on a dark page the brighter), the higher.
+export function fillHeat({ width, pixels }, { top, tall }, { mid }, { to }, { colour, ground }) {
+  const shades = Array.from({ length: 101 }, (_, i) => blended(0.1 + 0.009 * i, colour, ground));
+  for (let p = 0; p < width; p += 1) {
+    const shade = mid[p] === mid[p] ? shades[Math.round(100 * Math.min(Math.max(mid[p] / to, 0), 1))] : packed(ground);
+    for (let row = top; row < top + tall; row += 1) pixels[row * width + p] = shade;
   }
 }
 
 // ---- painting
 
-export const AXIS_HEIGHT = 22;
+export const AXIS_HEIGHT = 20;
 const PALETTES = {
-  light: { ink: "#1b1f23", faint: "#57606a", lane: "#f6f7f9", band: "#dfe5ec", edge: "#8c96a3" },
-  dark: { ink: "#e6edf3", faint: "#9aa4af", lane: "#1a1e23", band: "#343c46", edge: "#7d8794" },
+  light: { ink: "#1b1f23", faint: "#57606a", lane: "#f6f7f9", band: "#dfe5ec", edge: "#8c96a3", rate: "#b9c2cc" },
+  dark: { ink: "#e6edf3", faint: "#9aa4af", lane: "#1a1e23", band: "#343c46", edge: "#7d8794", rate: "#4d5763" },
 };
 const metricColour = (metric, theme) => METRICS[metric].colours[theme === "dark" ? 1 : 0];
+const fontOf = (canvas, size) => ({ font: `${11 * size}px ${getComputedStyle(canvas).fontFamily}`, textBaseline: "middle" });
 
-// scene: { store, view, width, until, theme, track, height, lanes, spanRows }
-export function paintLanes(canvas, scene) {
-  const { width, track, height, theme } = scene;
-  const bottom = track + height;
-  const pen = penOf(canvas, width, bottom + AXIS_HEIGHT);
-  Object.assign(pen, { font: `11px ${getComputedStyle(canvas).fontFamily}`, textBaseline: "middle" });
-  paintCurves(canvas, pen, scene);
-  paintAxis(pen, scene, bottom, PALETTES[theme]);
-  paintSpans(pen, scene, bottom, PALETTES[theme]);
+// scene: { store, view, width, until, theme, size, data, track, height, lanes, spanRows }. Spans and the
+// axis are a canvas of their own, which stays in sight while the lanes scroll.
+export function paintHead(canvas, scene) {
+  const pen = penOf(canvas, scene.width, scene.track);
+  Object.assign(pen, fontOf(canvas, scene.size));
+  paintSpans(pen, scene, PALETTES[scene.theme]);
+  const { step, moments } = ticks(scene.view, scene.width, 84 * scene.size);
+  pen.fillStyle = PALETTES[scene.theme].faint;
+  for (const moment of moments) {
+    const x = toPixel(scene.view, moment, scene.width);
+    pen.fillRect(Math.round(x), scene.track - 4, 1, 4);
+    const words = timeText(moment, step, scene.view.to >= 60);
+    const half = widthWith(pen)(words) / 2;
+    pen.fillText(words, Math.min(Math.max(x, half + 1), scene.width - half - 1) - half, scene.track - 4 - 6 * scene.size);
+  }
 }
 
-function paintCurves(canvas, pen, { store, view, until, track, lanes, height, theme }) {
+export function paintLanes(canvas, scene) {
+  const { store, view, width, until, height, theme, spanRows } = scene;
+  const pen = penOf(canvas, width, height);
+  const { faint, edge } = PALETTES[theme];
+  paintCurves(canvas, pen, scene);
+  for (const lane of scene.lanes) if (lane.kind === "training") paintTraining(pen, lane, scene, PALETTES[theme]);
+  const line = (x, alpha, paint) => {
+    Object.assign(pen, { globalAlpha: alpha, fillStyle: paint });
+    pen.fillRect(Math.round(x), 0, 1, height);
+  };
+  for (const moment of ticks(view, width, 84 * scene.size).moments) line(toPixel(view, moment, width), 0.14, faint);
+  // The edges of spans run down through the lanes: what changed when the epoch began?
+  for (const { left, right } of bands(store.spans, spanRows, view, width, until))
+    if (right - left > 4) for (const x of [left, right]) line(x, 0.35, edge);
+  pen.globalAlpha = 1;
+}
+
+function paintCurves(canvas, pen, { store, view, until, lanes, height, theme, data }) {
   const ratio = canvas.width / parseFloat(canvas.style.width);
   const sheet = new ImageData(canvas.width, Math.max(1, Math.round(height * ratio)));
-  const pixels = new Uint32Array(sheet.data.buffer);
+  const target = { width: sheet.width, pixels: new Uint32Array(sheet.data.buffer) };
+  const ground = rgb(PALETTES[theme].lane);
   for (const lane of lanes) {
-    const column = store.column(lane.device, lane.metric);
-    if (lane.reason || !column) continue;
-    const [top, tall] = [lane.top, lane.height].map((one) => Math.round(one * ratio));
-    const [colour, ground] = [metricColour(lane.metric, theme), PALETTES[theme].lane].map((one) => rgb(one));
-    fillLane({ width: sheet.width, pixels }, top, tall, trace(column, view, sheet.width, until), scaleOf(store, lanes, lane), colour, ground, ratio);
+    if (lane.kind === "training" || lane.reason) continue;
+    const box = { top: Math.round(lane.top * ratio), tall: Math.round(lane.height * ratio) };
+    const draw = (fill, metric, style) => {
+      const column = store.column(lane.device, metric);
+      if (!column?.given && style === "over") return;
+      const colour = rgb(metricColour(metric, theme));
+      if (column) fill(target, box, trace(column, view, sheet.width, until), scaleOf(store, lanes, { ...lane, metric }, data), { colour, ground, ratio, style });
+    };
+    if (lane.kind === "heat") draw(fillHeat, lane.metric);
+    else if (lane.kind === "row") {
+      draw(fillLane, "utilisation", "row");
+      draw(fillLane, "memory", "over");
+    } else draw(fillLane, lane.metric, scaleOf(store, lanes, lane, data).from ? "line" : "lane");
   }
-  pen.putImageData(sheet, 0, Math.round(track * ratio));
+  pen.putImageData(sheet, 0, 0);
 }
 
-function paintAxis(pen, { view, width, track }, bottom, { faint }) {
-  const { step, moments } = ticks(view, width);
-  pen.fillStyle = faint;
-  for (const moment of moments) {
-    const x = toPixel(view, moment, width);
-    pen.globalAlpha = 0.14;
-    pen.fillRect(Math.round(x), track, 1, bottom - track + 4);
-    pen.globalAlpha = 1;
-    const words = timeText(moment, step, view.to >= 60);
-    const half = widthWith(pen)(words) / 2;
-    pen.fillText(words, Math.min(Math.max(x, half + 1), width - half - 1) - half, bottom + 13);
+// Throughput as a bar for each part, and the loss as dots at their ends.
+function paintTraining(pen, { training: { parts }, top, height }, { view, width, until, lanes }, { lane, rate, ink }) {
+  const all = lanes.flatMap((one) => one.training?.parts ?? []);
+  const [most, worst] = [Math.max(...all.map((one) => one.rate)), Math.max(...all.map((one) => one.loss ?? 0))];
+  pen.fillStyle = lane;
+  pen.fillRect(0, top, width, height);
+  pen.fillStyle = rate;
+  const shown = parts.filter(({ end }) => end <= until + 1e-6);
+  for (const { start, end, rate: own } of shown) {
+    const [left, right] = [start, end].map((time) => toPixel(view, time, width));
+    const tall = ((height - 2) * own) / most;
+    pen.fillRect(left, top + height - tall, Math.max(right - left - 1, 1), tall);
+  }
+  const dots = shown.filter(({ loss }) => loss !== null).map(({ end, loss }) => [toPixel(view, end, width), top + height - 4 - ((height - 8) * loss) / worst]);
+  Object.assign(pen, { fillStyle: ink, strokeStyle: ink, lineWidth: 1.2 });
+  pen.beginPath();
+  dots.forEach(([x, y], i) => (i ? pen.lineTo(x, y) : pen.moveTo(x, y)));
+  pen.stroke();
+  for (const [x, y] of dots) {
+    pen.beginPath();
+    pen.arc(x, y, 2.6, 0, 7);
+    pen.fill();
   }
 }
 
-function paintSpans(pen, { store, view, width, until, spanRows, track }, bottom, { band, edge, ink }) {
+function paintSpans(pen, { store, view, width, until, spanRows, size }, { band, edge, ink }) {
   for (const { row, left, right, name } of bands(store.spans, spanRows, view, width, until)) {
-    const [top, tall, wide] = [row * SPAN_HEIGHT + 2, SPAN_HEIGHT - 3, Math.max(right - left - 1, 1)];
+    const [top, tall, wide] = [size * row * SPAN_HEIGHT + 2, size * SPAN_HEIGHT - 3, Math.max(right - left - 1, 1)];
     pen.fillStyle = band;
     pen.fillRect(left, top, wide, tall);
     pen.fillStyle = edge;
     pen.fillRect(left, top, 1.5, tall);
-    // Its edges run down through the lanes: what changed when the epoch began?
-    pen.globalAlpha = 0.35;
-    if (wide > 3) for (const x of [left, right]) pen.fillRect(Math.round(x), track, 1, bottom - track);
-    pen.globalAlpha = 1;
     // As much of the name as fits.
     pen.save();
     pen.beginPath();
