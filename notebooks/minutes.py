@@ -80,7 +80,7 @@ def first_run(sections: dict[int, list[Any]], wanted: Iterable[int]) -> list[int
             files = {file for file in made if file.endswith(".py") and _reads(source, file)}
             needed[number] |= {made[name] for name in (read | files) - here - bound if name in made}
             here |= bound
-        made |= dict.fromkeys(here, number)
+        made |= dict.fromkeys({name for name in here if made.get(name) != 0}, number)
     found = set(wanted)
     while more := {other for one in found for other in needed[one]} - found:
         found |= more
