@@ -35,7 +35,7 @@ def main(names: list[str]) -> None:
 
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=str(chromium()), args=["--no-sandbox"])
-        shown = browser.new_page(viewport={"width": 880, "height": 900}, device_scale_factor=SCALE)
+        shown = browser.new_page(viewport={"width": 832, "height": 900}, device_scale_factor=SCALE)
         for name in names:
             page = embedded("explorer", explorer(name), {"alt": name}, key=name, alt=name)
             shown.set_content(document(page, name))

@@ -264,7 +264,7 @@ export class Pipeline {
     const words = (text, at, y, align = "left", ink = "faint") => Object.assign(pen, { fillStyle: colours[ink], textAlign: align }).fillText(text, at, y);
     words("holds", width - RIGHT + 14, 8);
     words("at most", width, 8, "right");
-    words(`time${data.unit && " in s"}`, 0, bottom + 14);
+    words(data.unit ? "seconds" : "time", 0, bottom + 14);
     for (const tick of niceTicks(sizes.total, Math.max(2, (width - LEFT - RIGHT) / 60))) {
       pen.fillStyle = colours.edge;
       pen.fillRect(Math.round(x(tick)), 18, 1, bottom - 12);
