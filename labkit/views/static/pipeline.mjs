@@ -94,11 +94,11 @@ export class Pipeline {
     page.innerHTML = barOfControls(PACES);
     [this.slider, this.play, this.speed] = [".slider", ".play", ".speed"].map((name) => page.querySelector(name));
     this.speed.value = 1;
-    this.canvas = element("canvas", { role: "img", "aria-label": options.alt });
+    this.canvas = element("canvas", { role: "img" });
     this.says = element("p", { class: "says", "aria-live": "polite" });
     [this.numbers, this.keys, this.kind] = [element("span"), element("span", { class: "keys" }), element("em")];
     this.head = element("header", {}, this.chooser(), this.numbers);
-    this.section = element("section", { class: "pipeline", tabindex: 0, role: "group", "aria-label": `${this.given.title}. Arrow keys go from piece to piece.` },
+    this.section = element("section", { class: "pipeline", tabindex: 0, role: "group", "aria-label": "A pipeline. Arrow keys go from piece to piece." },
       this.head, page.firstElementChild, this.says, this.canvas, element("footer", {}, this.keys, this.kind));
     root.querySelector("slot").replaceWith(this.section);
     this.change = redrawing(this.host, this.section, (now) => this.draw(now));
@@ -140,6 +140,8 @@ export class Pipeline {
     const most = Math.max(...sizes.peaks);
     Object.assign(this, { data, sizes, times: stepTimes(data.rows), messages: messagesOf(data.rows), gaps: data.rows.map((row) => gapsOf(row, sizes)), most });
     const [bubble, shares] = bubbleText({ formula, unit: data.unit }, sizes).split(": ");
+    const title = data === this.given ? data.title : `${choice.name}, ${choice.stages} stages × ${choice.microbatches} micro-batches`;
+    this.canvas.setAttribute("aria-label", `Timeline of ${title}: bubble ${bubble}, ${shares}`);
     this.numbers.replaceChildren("bubble ", element("b", {}, bubble), `: ${shares}`);
     const keys = [...(data.weights ? "FBW" : "FB")].map((kind) => element("span", {}, element("i", { class: kind }, kind), ` ${SERIES[kind]}`));
     this.keys.replaceChildren(...keys, element("span", {}, element("i", { class: "bubble" }), " bubble"),
