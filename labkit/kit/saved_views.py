@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from labkit.views import explorer, panel_page, pipeline, player_page, traffic
 from labkit.views.embed import bundle, embedded, style
 
 
@@ -23,7 +24,7 @@ def html(output: Mapping[str, Any]) -> str | None:
     if saved is None:
         return None
     return embedded(
-        saved["view"], tuple(saved["modules"]), saved["options"],
+        saved["view"], modules(saved["code"]), saved["options"],
         key=_key(saved), alt=_alt(output), png=base64.b64decode(output["data"]["image/png"]),
     )  # fmt: skip
 
@@ -37,21 +38,22 @@ def placed(output: Mapping[str, Any], still: str) -> str | None:
     options = json.dumps({"key": key, **saved["options"]}).replace("<", "\\u003c")
     return (
         f'<div class="labkit-{saved["view"]}" data-labkit="{escape(key)}">{still}</div>'
-        f'<script type="application/json" data-labkit-code="{code_name(saved)}">{options}</script>'
+        f'<script type="application/json" data-labkit-code="{saved["code"]}">{options}</script>'
     )
 
 
-def code_name(saved: Mapping[str, Any]) -> str:
-    """What the file of its code is called: views of the same modules share one."""
-    return str(saved["modules"][-1])
+def modules(code: str) -> tuple[str, ...]:
+    """All modules of a view, whose last one is called like this."""
+    known = {one.MODULES[-1]: one.MODULES for one in (panel_page, pipeline, player_page, traffic)}
+    return known.get(code) or explorer(code.removeprefix("explore_"))
 
 
 def script(saved: Mapping[str, Any]) -> str:
-    """The code of a view, for all `placed` on a page that names it after them."""
-    view, modules = saved["view"], tuple(saved["modules"])
+    """The code of a view, for all `placed` on a page that loads it after them."""
+    view, of = saved["view"], modules(saved["code"])
     return (
-        f"(() => {{\n{bundle(modules)}\nconst CSS = {json.dumps(style(modules))};\n"
-        f"""const found = document.querySelectorAll('[data-labkit-code="{code_name(saved)}"]');\n"""
+        f"(() => {{\n{bundle(of)}\nconst CSS = {json.dumps(style(of))};\n"
+        f"""const found = document.querySelectorAll('[data-labkit-code="{saved["code"]}"]');\n"""
         "for (const one of found) "
         f"mount({view.title()}, {view!r}, JSON.parse(one.textContent), CSS);\n}})();\n"
     )

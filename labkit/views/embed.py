@@ -118,7 +118,7 @@ def embedded(
         f'<div class="labkit-{view}" data-labkit="{escape(key)}">{still}</div>'
         f"<script>{start}</script>"
     )
-    fragment.state = {"view": view, "modules": list(modules), "options": options}
+    fragment.state = {"view": view, "code": modules[-1], "options": options}
     return fragment
 
 

@@ -53,6 +53,7 @@ def test_each_player_of_the_lectures_is_saved_with_its_view():
 
 
 def test_the_code_of_each_saved_view_is_still_there():
-    modules = {name for _, _, view in views() if view for name in view["modules"]}
-    assert {"page", "player", "pipeline"} <= modules
+    code = {view["code"] for _, _, view in views() if view}
+    assert {"player", "pipeline", "panel"} <= code
+    modules = {name for one in code for name in saved_views.modules(one)}
     assert [name for name in sorted(modules) if not (STATIC / f"{name}.mjs").is_file()] == []
