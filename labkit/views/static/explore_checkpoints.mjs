@@ -53,11 +53,14 @@ function draw(kit, values, width) {
     { name: "to checkpoints", look: 1, points: points.map(([at, one]) => [at, one.writing]) },
     { name: "to failures", look: 2, points: points.map(([at, one]) => [at, one.failures]) },
   ]);
-  for (const [at, name, above] of [[young(costs.mtbf, values.write), "Young", 46], [best, "least loss", 28]]) {
+  for (const [at, name, line] of [[young(costs.mtbf, values.write), "Young", 16], [best, "least loss", 0]]) {
     if (at < 10 || at > 2 * 86400) continue;
-    const y = framed.y(1 - goodput(at, costs).training);
-    dot(kit, framed.x(at), y, "ink");
-    say(kit, `${name} ${timeText(at)}`, framed.x(at), y - above, "center");
+    const [left, y] = [framed.x(at), framed.y(1 - goodput(at, costs).training)];
+    const above = Math.max(framed.top + 24, Math.min(y - 40, framed.y(0.5))) - line;
+    kit.pen.fillStyle = kit.colours.soft;
+    kit.pen.fillRect(left, above, 1, y - above);
+    dot(kit, left, y, "ink");
+    say(kit, `${name} ${timeText(at)}`, left, above, "center");
   }
   return {
     says: `A failure every ${timeText(costs.mtbf)}. With a checkpoint after ${timeText(values.interval)}: ${share(mine.training)} training, ${share(mine.writing)} writing checkpoints, ${share(mine.failures)} lost to failures. Least loss: ${timeText(best)}, ${share(1 - goodput(best, costs).training)}; Young's interval: ${timeText(young(costs.mtbf, values.write))}.`,

@@ -273,6 +273,7 @@ export class Pipeline {
       words(short(tick), x(tick), bottom + 14, "center");
     }
     const [wide, hatch] = [widthWith(pen), hatching(pen, colours.soft)];
+    const longest = "0".repeat(String(Math.max(...data.rows[0].map((piece) => piece[1]))).length);
     data.rows.forEach((row, rank) => {
       words(`rank ${rank}`, 0, top(rank) + (high - gap) / 2, "left", "ink");
       pen.fillStyle = colours.lane;
@@ -286,7 +287,7 @@ export class Pipeline {
         pen.globalAlpha = follow !== undefined && follow !== m ? 0.3 : 1;
         pen.fillStyle = colours[past ? kind : `${kind}-soon`];
         pen.fillRect(left, y, w, tall - 1);
-        const text = [`${kind}${m}`, `${m}`].find((one) => wide(one) < w - 3);
+        const text = [`${kind}${m}`, `${m}`].find((one, i) => wide((i ? "" : kind) + longest) < w - 3);
         if (text && tall > 10) words(text, left + w / 2, y + tall / 2, "center", past ? `on-${kind}` : "ink");
         pen.globalAlpha = 1;
       }
