@@ -80,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_slurm(commands.add_parser("slurm", help="batch scripts for a cluster with Slurm"))
     notebooks = commands.add_parser("notebooks", help="run notebooks and keep their results")
     notebooks.add_argument("names", nargs="*", help="which ones; all if none is named")
+    slides = commands.add_parser("slides", help="write a lecture as slides for any browser")
+    slides.add_argument("names", nargs="*", help="which ones; all if none is named")
+    slides.add_argument("--to", type=Path, default=Path("slides"), help="a folder; slides/")
     classroom = commands.add_parser("class", help="show the guesses of a class as it makes them")
     classroom.add_argument("--port", type=int, default=8765, help="8765 if not given")
     return parser
@@ -123,6 +126,8 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
         return _progress(chosen.folder)
     if chosen.command == "notebooks":
         return int(importlib.import_module("labkit.publish").main(chosen.names))
+    if chosen.command == "slides":
+        return int(importlib.import_module("labkit.kit.slides").main(chosen.names, chosen.to))
     if chosen.command == "class":
         return int(importlib.import_module("labkit.kit.classroom").main(chosen.port))
     if chosen.command == "env":
@@ -158,6 +163,7 @@ def _lab(extra: Sequence[str]) -> int:
     command = [
         sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}",
         "--ServerApp.contents_manager_class=labkit.contents.Contents",
+        "--HTMLExporter.preprocessors=labkit.contents.Offline",
         f"--LabApp.app_settings_dir={Path(__file__).parent / 'lab_settings'}",
         f"--LabApp.default_url=/lab/workspaces/{_WORKSPACE}/tree/notebooks/{_FIRST}",
     ]  # fmt: skip

@@ -4,20 +4,27 @@ JupyterLab writes the kernel's exact Python version into the metadata of a noteb
 one, and marks it as changed where another version was saved. So the server hands out each notebook
 with the version that is here, and the map of the course in the first lecture with the progress of
 today. What this server writes there is trusted; all else stays as the reader has trusted it.
+
+An exported page asks the network for nothing, its formulas are MathML: in `labkit lab`, and by
+`jupyter nbconvert --to html --HTMLExporter.preprocessors=labkit.contents.Offline FILE`.
 """
 
 import asyncio
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
+from nbconvert.preprocessors import Preprocessor
 
 from labkit.exercises.course import course
 from labkit.kinds import LabError
 
 MAP = "labkit.course()"
+# Code first, so that a dollar in it is none of a formula.
+FORMULA = re.compile(r"```.*?```|`[^`]+`|\$\$(.+?)\$\$|(?<!\\)\$([^$\n]+?)(?<!\\)\$", re.DOTALL)
 
 
 class Contents(AsyncLargeFileManager):  # type: ignore[misc]
@@ -40,3 +47,25 @@ class Contents(AsyncLargeFileManager):  # type: ignore[misc]
         data = (await asyncio.to_thread(course, folder))._repr_mimebundle_()
         cell["outputs"] = [{"output_type": "display_data", "data": data, "metadata": {}}]
         cell["metadata"]["trusted"] = True
+
+
+class Offline(Preprocessor):
+    """What nbconvert does with a notebook before it makes a page of it."""
+
+    def preprocess(self, nb: Any, resources: Any) -> Any:
+        """Formulas as MathML, and no scripts from elsewhere."""
+        for cell in nb.cells:
+            if cell.cell_type == "markdown":
+                cell.source = FORMULA.sub(_mathml, cell.source)
+        resources.update(mathjax_url="", require_js_url="")
+        return nb, resources
+
+
+def _mathml(found: re.Match[str]) -> str:
+    from latex2mathml.converter import convert
+
+    block, inline = found.groups()
+    if not (block or inline):
+        return found[0]
+    math = str(convert(block or inline, display="block" if block else "inline"))
+    return math.replace("*", "&#42;").replace("_", "&#95;")  # which Markdown would read

@@ -47,6 +47,7 @@ def _show(
         if kind is NameError and where is not None:
             value.add_note(
                 f"`{value.name}` is made in {f'section {where}' if where else 'the first cells'}. "
-                "Run that cell first; Run > Run All Above Selected Cell runs all before this one."
+                "Right-click its heading in the contents on the left: Select and Run Cell(s) for "
+                "this Heading. Or run all before this cell: Run > Run All Above Selected Cell."
             )
     shell.showtraceback((kind, value, trace), tb_offset=tb_offset)

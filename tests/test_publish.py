@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 import sys
 
 import nbformat
 import pytest
 from ipykernel.ipkernel import IPythonKernel
+from nbconvert import HTMLExporter
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from labkit import publish
-from labkit.contents import Contents
+from labkit.contents import Contents, Offline
 from labkit.kinds import LabError
 
 NOISY = """
@@ -121,3 +123,16 @@ def test_the_server_gives_a_notebook_the_version_of_python_that_is_here(course):
     model = asyncio.run(contents.get("notebooks/01_first.ipynb"))
     assert model["content"]["metadata"]["language_info"] == IPythonKernel.language_info
     assert asyncio.run(contents.get("notebooks"))["type"] == "directory"
+
+
+def test_an_exported_page_has_its_formulas_inside_and_asks_the_network_for_nothing():
+    prose = (
+        "Let $n_1 * n_2$ be large, and `$HOME`:\n\n$$\n\\frac{n - 1}{n}\n$$\n\n```\necho $A $B\n```"
+    )
+    exporter = HTMLExporter(preprocessors=[Offline])
+    page, _ = exporter.from_notebook_node(new_notebook(cells=[new_markdown_cell(prose)]))
+    assert page.count("<math") == 2
+    assert "<mfrac>" in page
+    assert "$HOME" in page
+    assert "$A $B" in re.sub(r"<[^>]+>", "", page)
+    assert re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?!data:)[^"]+', page) == []
