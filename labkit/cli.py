@@ -78,6 +78,11 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("env", help="environments beside the course: torch, horovod, flower")
     )
     _add_slurm(commands.add_parser("slurm", help="batch scripts for a cluster with Slurm"))
+    release = commands.add_parser("release", help="write the notebooks for students, for grading")
+    release.add_argument("out", type=Path, help="the folder to write; a course of nbgrader")
+    release.add_argument("names", nargs="*", help="which lectures; all if none is named")
+    release.add_argument("--personal", action="store_true", help="numbers by a student's key")
+    _add_grade(commands.add_parser("grade", help="grade the notebooks that students handed in"))
     notebooks = commands.add_parser("notebooks", help="run notebooks and keep their results")
     notebooks.add_argument("names", nargs="*", help="which ones; all if none is named")
     slides = commands.add_parser("slides", help="write a lecture as slides for any browser")
@@ -96,6 +101,16 @@ def _add_env(parser: argparse.ArgumentParser) -> None:
     build.add_argument("--again", action="store_true", help=again)
     for command in (build, commands.add_parser("remove", help="remove what was built")):
         command.add_argument("names", nargs="+", metavar="NAME", help="see `labkit env list`")
+
+
+def _add_grade(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="with a folder or a notebook of each student")
+    parser.add_argument("names", nargs="*", help="which lectures; those handed in if none is named")
+    parser.add_argument("--personal", action="store_true", help="as it was released")
+    parser.add_argument("--anonymous", action="store_true", help="numbers in the place of names")
+    parser.add_argument(
+        "--class-list", type=Path, metavar="CSV", help="what Moodle or Canvas exports"
+    )
 
 
 def _add_slurm(parser: argparse.ArgumentParser) -> None:
@@ -124,6 +139,13 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
         return int(importlib.import_module("labkit.doctor").main(chosen.site))
     if chosen.command == "progress":
         return _progress(chosen.folder)
+    if chosen.command == "release":
+        release = importlib.import_module("labkit.kit.release")
+        return int(release.main(chosen.out, chosen.names, personal=chosen.personal))
+    if chosen.command == "grade":
+        options = {name: getattr(chosen, name) for name in ("class_list", "personal", "anonymous")}
+        grade = importlib.import_module("labkit.kit.grade")
+        return int(grade.main(chosen.folder, chosen.names, **options))
     if chosen.command == "notebooks":
         return int(importlib.import_module("labkit.publish").main(chosen.names))
     if chosen.command == "slides":

@@ -1,0 +1,164 @@
+"""`labkit release OUT`: notebooks for students, each task an answer cell and a locked test cell.
+
+OUT is a course of nbgrader: its metadata says how many points a test gives. Without nbgrader, hand
+out the folders of OUT/source, and grade what comes back with `labkit grade`.
+"""
+
+import ast
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.exercises import tasks
+from labkit.kinds import LabError
+from labkit.plain import write_text
+from labkit.publish import chosen
+
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+LEFT_OUT = "solution"  # a tag: a cell for lecturers
+TELLS = re.compile(r"\b(solution|hint|my_progress)\(")  # an output that a student has to ask for
+CONFIGURATION = """\
+# These notebooks have no solutions to clear, and keep their outputs.
+c = get_config()
+c.CourseDirectory.course_id = "labkit"
+c.ExecutePreprocessor.timeout = 300
+c.GenerateAssignment.preprocessors = [
+    f"nbgrader.preprocessors.{name}"
+    for name in ("LockCells", "ComputeChecksums", "SaveCells", "CheckCellMetadata")
+]
+"""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A task in a cell: its name, that of the answer, and the source above the call of `check`."""
+
+    task: str
+    answer: str
+    above: str
+
+    @property
+    def name(self) -> str:
+        """As nbgrader can have it."""
+        return self.task.replace(".", "-")
+
+    @property
+    def points(self) -> int:
+        """What a right answer gives."""
+        return tasks()[self.task].difficulty
+
+    @property
+    def test(self) -> str:
+        """The source of the test cell; to nbgrader its last value is the points."""
+        return (
+            f'import labkit\n\noutcome = labkit.check("{self.task}", {self.answer})\n'
+            f"display(outcome)\n{self.points} * bool(outcome)  # points"
+        )
+
+
+def asked(source: str) -> Asked | None:
+    """What a cell asks, if its last statement is `check("01.name", answer)`."""
+    try:
+        last: Any = ast.parse(source).body[-1]
+        task, answer = last.value.args
+        called = ast.unparse(last.value.func).rpartition(".")[2]
+        above = "\n".join(source.splitlines()[: last.lineno - 1]).strip()
+        return Asked(task.value, answer.id, above) if called == "check" else None
+    except (SyntaxError, IndexError, AttributeError, TypeError, ValueError):
+        return None  # another kind of cell
+
+
+def questions(notebook: Any) -> list[Asked]:
+    """The tasks that a notebook of the course asks."""
+    found = (asked(cell.source) for cell in notebook.cells if cell.cell_type == "code")
+    return [one for one in found if one and one.task in tasks()]
+
+
+def released(notebook: Any, *, personal: bool = False) -> Any:
+    """The student's copy of a notebook; with `personal` it begins with the student's key."""
+    from nbformat.v4 import new_code_cell
+
+    cells = []
+    for cell in notebook.cells:
+        if LEFT_OUT in cell.metadata.get("tags", []):
+            continue
+        question = asked(cell.source) if cell.cell_type == "code" else None
+        if question is None:
+            if cell.cell_type == "code" and TELLS.search(cell.source):
+                cell.outputs = []
+            cells.append(cell)
+            continue
+        source = _as_it_came(question)
+        outputs = cell.outputs if source == question.above else []
+        cells += [
+            _graded(new_code_cell(source, id=f"{cell.id}-answer"[:64]), f"{question.name}-answer"),
+            _graded(
+                new_code_cell(question.test, id=cell.id, outputs=outputs),
+                question.name, question.points,
+            ),
+        ]  # fmt: skip
+    if personal:
+        source = "import labkit\n\nlabkit.student(...)  # your key, in quotes"
+        cells.insert(1, _graded(new_code_cell(source, id="student-key"), "student-key"))
+    notebook.cells = cells
+    return notebook
+
+
+def _as_it_came(question: Asked) -> str:
+    """The source of an answer cell, without the answer that a lecturer has written there."""
+    given, kept = tasks()[question.task].given.strip(), []
+    for statement in ast.parse(question.above).body:
+        text = ast.get_source_segment(question.above, statement) or ""
+        if isinstance(statement, ast.FunctionDef) and statement.name == question.answer:
+            statement.body = [ast.Expr(ast.Constant(...))]
+            came, blank = text, given or ast.unparse(statement)
+        elif isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == (
+            question.answer
+        ):
+            came = str(getattr(statement.value, "value", text)).strip()  # of a text what it says
+            blank = f'{question.answer} = """{given}"""' if given else f"{question.answer} = ..."
+        else:
+            kept.append(text)
+            continue
+        if "..." in text or came == given:
+            return question.above
+        kept.append(blank)
+    return "\n\n".join(kept)
+
+
+def _graded(cell: Any, name: str, points: int | None = None) -> Any:
+    """The cell with nbgrader's metadata: of a test, or of what the student writes."""
+    test = points is not None
+    cell.metadata["nbgrader"] = {
+        "grade_id": name, "schema_version": 3, "cell_type": "code", "task": False,
+        "grade": test, "locked": test, "solution": not test, **({"points": points} if test else {}),
+    }  # fmt: skip
+    return cell
+
+
+def main(out: Path, names: Sequence[str] = (), *, personal: bool = False) -> int:
+    """Write the released notebooks, each in a folder with the files that it needs."""
+    import nbformat
+
+    found = {path: nbformat.read(path, as_version=4) for path in chosen(names, NOTEBOOKS)}
+    found = {path: notebook for path, notebook in found.items() if questions(notebook)}
+    if not found:
+        raise LabError("None of these notebooks has a task. Name others, or none for all.")
+    for path, notebook in found.items():
+        count = len(questions(notebook))
+        text = nbformat.writes(released(notebook, personal=personal))
+        folder = out / "source" / path.stem
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / path.name, text.rstrip("\n") + "\n")
+        for beside in path.parent.iterdir():
+            if beside.suffix not in (".ipynb", ".json") and beside.name in text:
+                if beside.is_dir():
+                    shutil.copytree(beside, folder / beside.name, dirs_exist_ok=True)
+                else:
+                    shutil.copyfile(beside, folder / beside.name)
+        print(f"{folder / path.name}: {count} tasks")
+    write_text(out / "nbgrader_config.py", CONFIGURATION)
+    return 0
