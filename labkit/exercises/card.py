@@ -34,10 +34,13 @@ BUTTON = (
 )
 ROW = "display: flex; flex-wrap: wrap; gap: 0.4em 0.8em; align-items: flex-start; margin: 0.4em 0"
 CLOSED = "padding: 2px 0; opacity: 0.8"
-SHOW_COPY = "this.querySelector('button').hidden = false"  # not where scripts are not trusted
+# The button is made by a script: where none may run there is none that does nothing.
 COPY = (
-    "navigator.clipboard.writeText(this.nextElementSibling.textContent)"
-    ".then(() => { this.textContent = 'copied' })"
+    "if (this.querySelector('button')) return; const code = this.querySelector('pre');"
+    "const copy = document.createElement('button'); copy.type = 'button'; copy.ariaLive = 'polite';"
+    "copy.textContent = 'copy'; copy.style.float = 'right'; code.before(copy);"
+    "copy.onclick = () => navigator.clipboard.writeText(code.textContent)"
+    ".then(() => { copy.textContent = 'copied' })"
 )
 # A page tells the kernel which hints are read. While the kernel is busy the message waits.
 LISTEN = """export default { initialize({ model }) {
@@ -94,11 +97,10 @@ def _below(given: Help) -> str:
 
 
 def _solution(code: str, shown: str = "") -> str:
-    """Code with colours; where a script may run, with a button that copies it."""
+    """Code with colours, and a button that copies it."""
     return (
-        f'<details{shown} ontoggle="{SHOW_COPY}"><summary style="{BUTTON}">Solution</summary>'
-        f'<button type="button" hidden onclick="{COPY}" aria-live="polite" style="float: right">'
-        f'copy</button><pre style="overflow-x: auto">{coloured(code)}</pre></details>'
+        f'<details{shown} ontoggle="{COPY}"><summary style="{BUTTON}">Solution</summary>'
+        f'<pre style="overflow-x: auto">{coloured(code)}</pre></details>'
     )
 
 
