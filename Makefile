@@ -17,7 +17,7 @@ export TENSORFLOW
 
 BIN := .venv/bin
 # conftest.py sorts the files, the slow ones first; xdist must not sort them again.
-BESIDE = peers hub
+BESIDE = peers hub nbgrader
 BENCHMARKS = links timing training telemetry simulator collectives pipelines player launch
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder
 

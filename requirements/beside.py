@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 COURSE = ROOT / ".venv" / "bin" / "python"
-SEES_THE_COURSE = {"hub"}  # they also import what the course has installed
+SEES_THE_COURSE = {"hub", "nbgrader"}  # they also import what the course has installed
 
 
 def python_of(name: str) -> Path:
