@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     notebooks.add_argument("names", nargs="*", help="which ones; all if none is named")
     slides = commands.add_parser("slides", help="write a lecture as slides for any browser")
     slides.add_argument("names", nargs="*", help="which ones; all if none is named")
-    slides.add_argument("--to", type=Path, default=Path("slides"), help="a folder; slides/")
+    slides.add_argument("--to", type=Path, default=Path("slides"), help="a folder; slides/ if not given")
     classroom = commands.add_parser("class", help="show the guesses of a class as it makes them")
     classroom.add_argument("--port", type=int, default=8765, help="8765 if not given")
     return parser
