@@ -324,42 +324,27 @@ def replay(path: str | Path, *others: str | Path) -> Recording:
     names = [Path(one).stem for one in (path, *others)]
     if len(set(names)) < len(names):  # files of one name in several folders
         names = [str(one) for one in (path, *others)]
-    parts = {name: read(one) for name, one in zip(names, (path, *others), strict=True)}
+    parts = [(name, read(one)) for name, one in zip(names, (path, *others), strict=True)]
 
     def named(device: Device, of: str) -> Device:
         whole = device.part_of and f"{of}/{device.part_of}"
         return replace(device, key=f"{of}/{device.key}", part_of=whole, of=of)
 
-    each = list(parts.items())
-    source = "; ".join(f"{name}: {one.kind.source}" for name, one in each)
-    from_formula = any(one.kind.name == "modelled" for _, one in each)
+    series: list[Series] = []
+    spans, states, processes = list[Span](), list[State](), list[Processes]()
+    for name, one in parts:
+        for each in one.series:
+            devices = tuple(named(device, name) for device in each.devices)
+            series.append(replace(each, source=f"{name}/{each.source}", devices=devices))
+        spans += [replace(span, name=f"{span.name} · {name}", of=name) for span in one.spans]
+        states += [replace(state, device=f"{name}/{state.device}") for state in one.states]
+        processes += [replace(used, device=f"{name}/{used.device}") for used in one.processes]
+    from_formula = any(one.kind.name == "modelled" for _, one in parts)
+    source = "; ".join(f"{name}: {one.kind.source}" for name, one in parts)
     return Recording(
         Kind("modelled" if from_formula else "recorded", source),
-        replace(each[0][1].header, title=" and ".join(names)),
-        tuple(
-            replace(
-                source,
-                source=f"{name}/{source.source}",
-                devices=tuple(named(device, name) for device in source.devices),
-            )
-            for name, one in each
-            for source in one.series
-        ),
-        tuple(
-            replace(span, name=f"{span.name} · {name}", of=name)
-            for name, one in each
-            for span in one.spans
-        ),
-        tuple(
-            replace(state, device=f"{name}/{state.device}")
-            for name, one in each
-            for state in one.states
-        ),
-        max(one.seconds for _, one in each),
-        damage=" ".join(f"{name}: {one.damage}" for name, one in each if one.damage) or None,
-        processes=tuple(
-            replace(used, device=f"{name}/{used.device}")
-            for name, one in each
-            for used in one.processes
-        ),
-    )
+        replace(parts[0][1].header, title=" and ".join(names)),
+        tuple(series), tuple(spans), tuple(states), max(one.seconds for _, one in parts),
+        damage=" ".join(f"{name}: {one.damage}" for name, one in parts if one.damage) or None,
+        processes=tuple(processes),
+    )  # fmt: skip

@@ -42,6 +42,7 @@ class Bridge:
             return "" if bridge is None else bridge._history()
 
         self._model = _channel_class()(panel=key, history=recent)
+        self.comm: str = self._model.model_id
         weakref.finalize(self, self._model.close)
 
     def add(self, lines: str) -> None:

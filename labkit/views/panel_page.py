@@ -9,7 +9,7 @@ from typing import Any
 
 from labkit.views.embed import embedded, gzipped
 
-MODULES = ("page", "panel_data", "panel_draw", "panel")
+MODULES = ("page", "panel_data", "panel_reload", "panel_draw", "panel")
 MOST_NUMBERS = 600_000  # an hour of eight GPUs is then two megabytes
 
 
@@ -25,14 +25,16 @@ def page(
     title: str = "",
     ended: str | None = None,
     shown: Sequence[str] | None = None,
+    comm: str = "",
 ) -> str:
     """A piece of HTML that shows a recording, or the live panel `key`, in lanes of these metrics.
 
     `stamp` says where the numbers are from, `alt` in words what is there to see, `ended` why a live
-    recording has ended, `shown` which metrics are seen at first.
+    recording has ended, `shown` which metrics are seen at first, `comm` the kernel's model of a
+    live one.
     """
     options = {"live": live, "stamp": stamp, "title": title, "alt": alt, "ended": ended}
-    options["shown"] = shown
+    options |= {"shown": shown, "comm": comm}
     options["metrics"] = {name: one._asdict() for name, one in metrics.items() if one.colours}
     if recording is not None:
         options |= {"data": packed(recording), "damage": recording.damage}

@@ -20,6 +20,7 @@ LINES: dict[str, tuple[str, Any, str, str, str]] = {
     "power": ("power_limit", "{:.0f} W".format, ":", "· · ·", RED),
 }
 POINTS = 600  # of a curve, at least: about the pixels of a lane
+MOST_LANES = 16  # more devices are a heat map
 MOST_ROWS, MOST_EDGES = 3, 100  # rows of spans; more edges would be a grey field
 Band = tuple[float, float, str]  # a span in the picture: start, end, name
 AS_IT_IS: dict[str, Any] = {"parse_math": False}  # names come from outside: "$" is no formula
@@ -30,7 +31,10 @@ def figure(recording: Any) -> Picture:
     lanes = recording.counted
     wholes = {one.key for one in lanes}
     cores = [one for one in recording.devices if one.sort == "core" and one.part_of in wholes]
+    crowd = len(lanes) > MOST_LANES
     heights = [0.85 if len(lanes) <= 8 else 0.6] * len(lanes) or [0.85]
+    if crowd:
+        heights = [min(5.0, 0.1 * len(lanes))]
     heights += [min(1.5, 0.25 + 0.17 * len(cores))] if cores else []
     rows = _rows_of_spans(recording)
     with style(), warnings.catch_warnings():
@@ -44,7 +48,9 @@ def figure(recording: Any) -> Picture:
         axes = chart.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)
         axes = axes[:, 0]
         axes[0].set_xlim(0, max(recording.seconds, 1e-3))
-        for at, device in zip(axes, lanes, strict=False):
+        if crowd:
+            _heat(axes[0], recording, lanes)
+        for at, device in zip(axes, [] if crowd else lanes, strict=False):
             _lane(at, recording, device)
         if not lanes:
             axes[0].text(0.5, 0.5, "no device was seen", transform=axes[0].transAxes, ha="center")
@@ -106,6 +112,25 @@ def _lane(axes: Any, recording: Any, device: Any) -> None:
     for row, (said, colour) in enumerate(words):
         axes.annotate(said, (1.01, 0.98 - 0.32 * row), xycoords="axes fraction", ha="left",
                       va="top", size=8.5, color=colour)  # fmt: skip
+
+
+def _heat(axes: Any, recording: Any, lanes: Sequence[Any]) -> None:
+    """Of each device a line: the darker, the higher its utilisation."""
+    import numpy as np
+
+    curves = [recording.column(one.key, "utilisation") for one in lanes]
+    bins = np.arange(0, recording.seconds, max(2 * recording.header.every, recording.seconds / 300))
+    sums, counts = (
+        np.array([np.histogram(at, bins, weights=one)[0] for at, one in pairs])
+        for pairs in (curves, [(at, None) for at, _ in curves])
+    )
+    rows = np.divide(sums, counts, np.full(sums.shape, np.nan), where=counts > 0)
+    axes.imshow(rows, "Blues", aspect="auto", vmin=0, vmax=100, interpolation="nearest",
+                extent=(0, recording.seconds, len(lanes) - 0.5, -0.5))  # fmt: skip
+    axes.grid(visible=False)
+    axes.set_yticks(range(0, len(lanes), 8), [one.label for one in lanes[::8]])
+    axes.annotate("utilisation:\nwhite 0 %\ndark 100 %", (1.01, 0.98), xycoords="axes fraction",
+                  va="top", size=8.5, color=BLUE)  # fmt: skip
 
 
 def _core_lanes(axes: Any, recording: Any, cores: Sequence[Any]) -> None:

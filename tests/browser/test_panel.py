@@ -8,6 +8,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+import labkit
 from labkit.telemetry.metrics import METRICS
 from labkit.views.embed import document
 from labkit.views.panel_page import page
@@ -20,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 # samples a second, five at a time, as the sampler's reader does.
 CELL = """
 import sys, tempfile, threading, time
+from contextlib import suppress
 sys.path.insert(0, {root!r})
 from dataclasses import replace
 from IPython.display import HTML, display
@@ -43,7 +45,7 @@ def until_now():
 
 bridge = Bridge("one", history=until_now)
 display(HTML(page(None, key="one", live=True, metrics=METRICS, alt="Two GPUs, live.",
-                  stamp="measured here", title="Two waves")))
+                  stamp="measured here", title="Two waves", comm=bridge.comm)))
 ended = threading.Event()
 
 def feed():
@@ -54,11 +56,13 @@ def feed():
         bridge.send(",".join(rows[last - 5 : last]))
 
 threading.Thread(target=feed, daemon=True).start()
-while time.monotonic() - began < {seconds}:
-    sum(range(1000))
+with suppress(KeyboardInterrupt):
+    while time.monotonic() - began < {seconds}:
+        sum(range(1000))
 ended.set()
 bridge.close("the block has ended")
 """
+VALUE = ".row.gpu .value"
 PARTS = "document.querySelector('.labkit-panel').shadowRoot"
 # The names of metrics that a reader cannot see whole.
 CUT = f"""() => [...{PARTS}.querySelectorAll('.what')].filter((one) => one.clientWidth === 0
@@ -111,8 +115,8 @@ def test_a_live_panel_lives_beside_a_busy_kernel_and_says_how_it_ended(opened):
     lab.page.wait_for_function(
         "() => document.querySelector('.labkit-panel').dataset.updates >= 20"
     )
-    assert "%" in text(lab, ".value")
-    tops = lab.page.locator(".tops span").all_inner_texts()
+    assert "%" in text(lab, VALUE)
+    tops = lab.page.locator(".tops > span").all_inner_texts()
     assert tops == 2 * ["100\xa0%", "141\xa0GB", "700\xa0W"]  # rows go on where the past ended
     assert text(lab, ".panel h3") == "Two waves"
 
@@ -152,22 +156,25 @@ def test_out_of_sight_while_its_cell_runs_it_shows_all_in_the_end(opened):
 
 
 @pytest.mark.timeout(300)
-def test_a_page_that_is_reloaded_while_the_cell_runs_has_the_past_when_the_kernel_is_idle(opened):
+def test_a_page_that_is_reloaded_while_the_cell_runs_has_the_past_at_once(opened):
     lab = opened
-    start(lab, "again", 7)
+    start(lab, "again", 200)
     lab.page.evaluate("() => jupyterapp.commands.execute('docmanager:save')")
     lab.page.wait_for_function("() => !jupyterapp.shell.currentWidget.context.model.dirty")
     lab.page.goto(f"{lab.url}/lab/tree/again.ipynb?token={lab.token}&reset")
     lab.page.wait_for_function("() => labkitPage.isOpen()")
-    lab.page.wait_for_selector(".labkit-panel[data-opening]")
-    until(lab, "ended")
-    assert "ended: the block has ended" in text(lab, ".state")
+    until(lab, "live")
     # The first seconds are from before the reload: only the history knows of them.
     lab.page.locator(".plot").focus()
     lab.page.keyboard.press("Home")
     aloud = lab.page.locator(".panel [aria-live]", has_text="At 0.0 s. GPU 0: utilisation")
     aloud.wait_for(state="attached")
     assert "–" not in aloud.inner_text()
+    until(lab, "paused")  # and still recording
+    kernel = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
+    lab.page.evaluate(f"() => {kernel}.interrupt()")
+    until(lab, "ended")
+    assert "ended: the block has ended" in text(lab, ".state")
 
     # Two views of a panel show the same.
     lab.page.evaluate(
@@ -250,11 +257,11 @@ def test_a_recording_can_be_read_with_the_keyboard_alone(opened, tmp_path):
     aloud = lab.page.locator(".panel [aria-live]", has_text="At 0.")
     aloud.wait_for(state="attached")
     assert "GPU 0: utilisation" in aloud.inner_text()
-    idle = text(lab, ".value")
+    idle = text(lab, VALUE)
     for _ in range(4):
         lab.page.keyboard.press("Shift+ArrowRight")
     lab.page.wait_for_function(
-        f"(before) => {PARTS}.querySelector('.value').textContent !== before", arg=idle
+        f"(before) => {PARTS}.querySelector('{VALUE}').textContent !== before", arg=idle
     )
     # A metric that cannot be read says why.
     lab.page.get_by_role("button", name="SM activity").press("Enter")
@@ -262,20 +269,63 @@ def test_a_recording_can_be_read_with_the_keyboard_alone(opened, tmp_path):
     assert lab.faults == []
 
 
-@pytest.mark.parametrize("width", [700, 400])
-def test_words_are_readable_in_both_schemes_and_on_paper(opened, tmp_path, width):
+# Labels that reach into one another.
+OVERLAPS = f"""() => {{
+  const nodes = [...{PARTS}.querySelectorAll('.fold, .labels .value, .mark, .watts')]
+    .filter((one) => one.textContent && one.clientWidth);
+  const boxes = nodes.map((one) => one.getBoundingClientRect());
+  const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1
+    && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  return boxes.flatMap((a, i) => boxes.flatMap((b, j) => (i < j && meet(a, b)
+    ? [`${{nodes[i].textContent}} | ${{nodes[j].textContent}}`] : [])));
+}}"""
+
+
+@pytest.mark.parametrize("gpus", [2, 8, 64])
+@pytest.mark.parametrize("width", [1366, 700, 400])
+def test_words_are_readable_in_both_schemes_and_on_paper(opened, tmp_path, width, gpus):
     lab = opened
     lab.page.set_viewport_size({"width": width, "height": 900})
     try:
         for scheme, medium in (("light", "screen"), ("dark", "screen"), ("dark", "print")):
             lab.page.emulate_media(color_scheme=scheme, media=medium)
-            open_file(lab, made(2, 60), tmp_path)
+            open_file(lab, made(gpus, 60), tmp_path)
             assert lab.page.evaluate(CONTRAST) == []
+            assert lab.page.evaluate(OVERLAPS) == []
             assert lab.page.evaluate(CUT) == []
             assert lab.page.evaluate("() => document.documentElement.scrollWidth") <= width
     finally:
         lab.page.emulate_media(color_scheme="light", media="screen")
         lab.page.set_viewport_size({"width": 1200, "height": 1000})
+
+
+EIGHT = ROOT / "notebooks" / "recordings" / "modelled_eight_gpus.jsonl"
+
+
+def test_eight_gpus_fit_a_projector_and_one_of_them_is_marked_and_unfolds(opened, tmp_path):
+    lab = opened
+    open_file(lab, labkit.replay(EIGHT), tmp_path)
+    height = f"() => {PARTS}.querySelector('.panel').offsetHeight"
+    assert lab.page.evaluate(height) <= 600
+    marks = [one for one in lab.page.locator(".mark").all_inner_texts() if one]
+    assert [one.replace("\xa0", " ") for one in marks] == [
+        "slow clock: 1,387 MHz, others 1,980 MHz"
+    ]
+    fold = lab.page.get_by_role("button", name="GPU 5")
+    fold.press("Enter")
+    lab.page.locator(".fold[aria-expanded=true]").wait_for()
+    assert lab.page.locator(".row.gpu .what").all_inner_texts() == [
+        "utilisation",
+        "memory",
+        "power",
+    ]
+    lab.page.keyboard.press("Enter")  # the focus has stayed
+    lab.page.locator(".fold[aria-expanded=true]").wait_for(state="detached")
+    lab.page.get_by_role("button", name="A+").click()
+    lab.page.wait_for_function(
+        f"() => getComputedStyle({PARTS}.querySelector('.value')).fontSize >= '17px'"
+    )
+    assert lab.faults == []
 
 
 LINKS = """import sys

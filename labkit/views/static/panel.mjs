@@ -2,6 +2,7 @@
 // real text, so that they can be read aloud, selected and printed; only curves are pixels.
 import { element, onKeys, redrawing, write } from "./page.mjs";
 import { storeOf } from "./panel_data.mjs";
+import { reachKernel } from "./panel_reload.mjs";
 import {
   AXIS_HEIGHT, METRICS, SPAN_HEIGHT, Viewport, coresUnfolded, deviceLabel, joulesText, levelOf, metricsOf, othersText, outliers,
   paintHead, paintLanes, rowsOf, scaleOf, spanAt, stripsOf, summary, timeText, toPixel, toTime, trainingText, valueOf, valueText,
@@ -10,6 +11,7 @@ import {
 const TICK = 200; // milliseconds between two drawings of a live panel
 const LATE = 1; // seconds that it may be behind its newest sample
 const SILENT_AFTER = 3; // seconds without a message
+const REACHED_AFTER = 2; // seconds without the kernel's model, after which it is asked directly
 const CONNECTED_WITHIN = 8; // seconds in which the kernel's model comes to life, if it is free
 const HELP = "Arrow keys move the cursor, with Shift faster; plus and minus zoom; Home and End go to the beginning and the end; "
   + "0 shows everything; Space pauses; Escape lets the cursor go.";
@@ -200,6 +202,7 @@ export class Panel {
       this.change();
       return known;
     });
+    if (options.live) setTimeout(() => store.opened || reachKernel(options.comm, (news) => store.receive(news)).catch(() => {}), 1000 * REACHED_AFTER);
     // Time goes on without news of the kernel: the end of what is shown, and "no samples for 5 s".
     if (options.live) setInterval(() => viewport.live && this.change(), TICK);
     if (options.data) store.receive({ history: options.data }).catch((error) => { this.fault = `cannot be shown here (${error.message})`; host.dataset.state = `fault: ${error.message}`; this.change(); });
