@@ -16,17 +16,13 @@ from functools import cache
 from html import escape
 from typing import Any
 
-# Where a page names no colours for code, words of the language are bold and comments slanted.
+# The colours of the page's editor; where it has none, bold and slanted letters are left.
 COLOURS = {
-    name: f"color: var(--jp-mirror-editor-{name}-color{more}"
-    for name, more in {
-        "keyword": "); font-weight: 600",
-        "comment": "); font-style: italic",
-        "string": ")",
-        "number": ")",
-        "def": ")",
-    }.items()
+    name: f"color: var(--jp-mirror-editor-{name}-color)"
+    for name in ("keyword", "string", "number", "def")
 }
+COLOURS["keyword"] += "; font-weight: 600"
+COLOURS["comment"] = "font-style: italic"  # JupyterLab's own is too dark in its dark theme
 FAINT = "font-size: 0.93em; margin: 0.3em 0"
 BUTTON = (
     "cursor: pointer; width: fit-content; padding: 1px 10px; border: 1px solid currentColor; "
