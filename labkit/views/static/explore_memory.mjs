@@ -76,7 +76,7 @@ function draw(kit, values, width) {
     const middle = row(stage + 0.5);
     say(kit, `stage ${stage}`, 0, middle);
     let at = 0;
-    Object.entries(parts).forEach(([, bytes], i) => {
+    Object.values(parts).forEach((bytes, i) => {
       pen.fillStyle = colours[`s${i}`];
       const [from, to] = [framed.x(at), framed.x(at + bytes)];
       if (bytes) pen.fillRect(from, middle - high / 2, Math.max(to - from - 1, 0.5), high);

@@ -97,9 +97,8 @@ export class Pipeline {
     this.canvas = element("canvas", { role: "img" });
     this.says = element("p", { class: "says", "aria-live": "polite" });
     [this.numbers, this.keys, this.kind] = [element("span"), element("span", { class: "keys" }), element("em")];
-    this.head = element("header", {}, this.chooser(), this.numbers);
     this.section = element("section", { class: "pipeline", tabindex: 0, role: "group", "aria-label": "A pipeline. Arrow keys go from piece to piece." },
-      this.head, page.firstElementChild, this.says, this.canvas, element("footer", {}, this.keys, this.kind));
+      element("header", {}, this.chooser(), this.numbers), page.firstElementChild, this.says, this.canvas, element("footer", {}, this.keys, this.kind));
     root.querySelector("slot").replaceWith(this.section);
     this.change = redrawing(this.host, this.section, (now) => this.draw(now));
     this.show(this.given);
@@ -157,7 +156,7 @@ export class Pipeline {
     this.slider.addEventListener("input", () => this.seek(this.times[this.slider.value]));
     onKeys(this.section, (event) => {
       const act = actOfKey(event);
-      if (act) this.act(act);
+      this.act(act);
       return act;
     });
     const point = (x, y) => {
@@ -177,21 +176,17 @@ export class Pipeline {
 
   act(name) {
     const { times, step, target } = this;
+    const from = target === null || target === times.at(-1) ? this.time : target; // a key that is held goes on
     if (name === "play" && target === times.at(-1)) this.seek(this.time);
-    else if (name === "play") this.go(times.at(-1), step === times.length - 1 ? 0 : this.time);
-    else if (name === "forward") this.go(times[Math.min(step + 1, times.length - 1)], target ?? this.time);
+    else if (name === "play") this.seek(step === times.length - 1 ? 0 : this.time, times.at(-1));
+    else if (name === "forward") this.seek(from, times.find((one) => one > from * (1 + 1e-9)) ?? from);
     else if (name === "back") this.seek(times[Math.max(0, this.time > times[step] + 1e-9 ? step : step - 1)]);
     else if (name === "first") this.seek(0);
     else if (name === "last") this.seek(times.at(-1));
   }
 
-  seek(time) {
-    Object.assign(this, { time, target: null });
-    this.change();
-  }
-
-  go(target, from) {
-    Object.assign(this, { time: Math.min(from, target), target, last: performance.now() });
+  seek(time, target = null) {
+    Object.assign(this, { time, target, last: performance.now() });
     this.change();
   }
 
