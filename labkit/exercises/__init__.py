@@ -92,8 +92,8 @@ def _help(key: str, found: Task, state: str) -> Help:
     lecture = key.partition(".")[0]
     here = [name for name in tasks() if name.startswith(f"{lecture}.")]
     solved = sum(name in done.tasks and done.tasks[name].solved for name in here)
-    place = f"Task {here.index(key) + 1} of {len(here)} in lecture {lecture}" if here else "A task"
-    place += f", {solved} solved" * (solved > 0)
+    place = f"Task {here.index(key) + 1} of {len(here)}" if here else "A task"
+    place += f" in lecture {lecture}" * lecture.isdigit() + f", {solved} solved" * (solved > 0)
     place += "." if state == "open" else f". Difficulty {found.difficulty} of 3."
     mine = done.tasks.get(key, Attempts())
     opened = not saved and _is_open(found, mine)  # else it depends on what is built here
