@@ -167,6 +167,17 @@ def process_memory(pid: int) -> int | None:
         return None
 
 
+def user_and_parents(pid: int) -> tuple[str, tuple[int, ...]]:
+    """The login name of a process, and its parents; "" and none when it is not seen from here."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return process.username(), tuple(one.pid for one in process.parents())
+    except psutil.Error:
+        return "", ()
+
+
 @cache
 def _processor() -> str:
     for line in _text(Path("/proc/cpuinfo")).splitlines():

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from labkit.hardware import machine
 from labkit.hardware.gpus import NoDriver, open_driver
 from labkit.telemetry.format import values_text
 from labkit.telemetry.metrics import METRICS, OWN, Device, Process, Processes, State, Why
@@ -280,14 +281,8 @@ class Gpu:
 
 def user_of(pid: int, watched: int) -> str:
     """OWN, or the login name of a process; "" of one in another container, or that has ended."""
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        own = watched in (pid, *(one.pid for one in process.parents()))
-        return OWN if own else process.username()
-    except psutil.Error:
-        return ""
+    name, parents = machine.user_and_parents(pid)
+    return OWN if watched in (pid, *parents) else name
 
 
 def reason(nvml: Any, label: str, metric: str, fault: Fault) -> tuple[Why, str]:
