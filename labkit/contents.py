@@ -39,7 +39,8 @@ class Contents(AsyncLargeFileManager):  # type: ignore[misc]
                 metadata["language_info"] = dict(IPythonKernel.language_info)
             for cell in model["content"]["cells"]:
                 if cell["cell_type"] == "code" and cell["source"].endswith(MAP):
-                    with suppress(LabError):  # a copy in a folder without the course
+                    # Without the course, or beside a damaged notebook, it stays as it was.
+                    with suppress(LabError, OSError, ValueError):
                         await self._fill(cell, Path(self.root_dir, path.strip("/")).parent)
         return model
 

@@ -67,15 +67,12 @@ class Course:
 
 def course(folder: str | Path = ".") -> Course:
     """The lectures in a folder, with your progress; in a saved notebook with nobody's."""
-    paths = sorted(Path(folder).glob("[0-9]*.ipynb"))
-    if not paths:
-        raise LabError(f"There are no notebooks of the course in {Path(folder).absolute()}.")
     saved = os.environ.get("LABKIT_PICTURES") == "still"
     progress = attempts.Progress() if saved else attempts.read(Path(folder, attempts.FILE.name))[0]
     known = exercises.tasks()
     lectures: list[Lecture] = []
     ways: list[tuple[str, str]] = []
-    for path in paths:
+    for path in sorted(Path(folder).glob("[0-9]*.ipynb")):
         text = path.read_text(encoding="utf-8")
         first = "".join(json.loads(text)["cells"][0]["source"])
         asked = set(re.findall(r'check\(\\"([\w.]+)\\"', text)) & set(known)
@@ -93,4 +90,6 @@ def course(folder: str | Path = ".") -> Course:
         if not ways:
             cells = json.loads(text)["cells"]
             ways = WAY.findall("\n".join("".join(cell["source"]) for cell in cells))
+    if not lectures:
+        raise LabError(f"There are no notebooks of the course in {Path(folder).absolute()}.")
     return Course(tuple(lectures), tuple(ways), "" if saved else f"This machine: {machine_text()}.")

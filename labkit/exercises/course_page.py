@@ -52,8 +52,9 @@ def _card(one: Any) -> str:
 
 def _linked(plan: str, files: dict[str, str]) -> str:
     """A plan such as "03, sections 1 and 2 (8) · 10 (60)", its lectures as links."""
-    return re.sub(
-        r"(?:(?<=^)|(?<=· ))\d\db?",
-        lambda one: f'<a href="{files[one[0]]}">{one[0]}</a>',
-        escape(plan),
-    )
+
+    def link(found: re.Match[str]) -> str:
+        number = found[0]  # of a folder with some of the lectures, the others are no links
+        return f'<a href="{files[number]}">{number}</a>' if number in files else number
+
+    return re.sub(r"(?:(?<=^)|(?<=· ))\d\db?", link, escape(plan))

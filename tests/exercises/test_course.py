@@ -37,6 +37,15 @@ def test_every_lecture_is_a_link_with_its_minutes_and_what_is_solved(folder):
     assert len(re.findall("<li>", page)) == 3  # a demo, a lecture, alone
 
 
+def test_a_folder_with_some_lectures_has_a_map_of_these(folder):
+    for name in FILES[2:]:
+        (folder / name).unlink()
+    page = labkit.course(folder)._repr_mimebundle_()["text/html"]
+    assert set(re.findall(r'href="([^"#]+)"', page)) == set(FILES[:2])
+    with pytest.raises(labkit.LabError, match="no notebooks of the course"):
+        labkit.course(folder / "..")
+
+
 def test_a_saved_map_has_nobodys_progress_and_no_machine(folder, monkeypatch):
     monkeypatch.setenv("LABKIT_PICTURES", "still")
     course = labkit.course(folder)
@@ -55,4 +64,7 @@ def test_the_server_fills_the_map_and_trusts_only_what_it_has_written_itself(fol
     assert "1 of 2 solved" in json.dumps(filled["outputs"])
     assert "<script>" not in json.dumps(filled["outputs"])
     assert filled["metadata"]["trusted"]
+    (folder / "01_why_distribute.ipynb").write_text("{ damaged")
+    model = asyncio.run(Contents(root_dir=str(folder)).get("00_start_here.ipynb"))
+    assert model["content"]["cells"]
     assert not any(one["metadata"].get("trusted") for one in others)
