@@ -81,8 +81,7 @@ def slides(cells: Sequence[Any]) -> list[Slide]:
             seen, notes = _prose(part) if prose else _program(cell, part)
             if prose and kind == "slide" and not heading:  # it ends the section before
                 seen, notes = "", _html(part)
-            hidden = '<div class="fragment">{}</div>' if kind == "fragment" else "{}"
-            found[-1].seen += hidden.format(seen)
+            found[-1].seen += f'<div class="fragment">{seen}</div>' if kind == "fragment" else seen
             found[-1].notes += notes
     return found[1:]
 
@@ -133,11 +132,12 @@ def _important(sentences: list[str]) -> list[str]:
 
 
 def _program(cell: Any, code: str) -> tuple[str, str]:
-    """The same of a program and its output. One line that only shows something is left out."""
-    shown = "".join(_output(output) for output in cell["outputs"])
-    program = _pre(code.strip(), "code")
+    """The same of a program and its output: of a view that plays, or a single line, no program."""
+    outputs = [_output(output) for output in cell["outputs"]]
+    views = [output for output in outputs if "data-labkit" in output]
+    shown, program = "".join(views or outputs), _pre(code.strip(), "code")
     lines = [line for line in code.split("\n") if line.strip() and not line.startswith("import ")]
-    if len(lines) > (LINES // 4 if shown else LINES) or (shown and len(lines) == 1):
+    if views or len(lines) > (LINES // 4 if shown else LINES) or (shown and len(lines) == 1):
         return shown, program
     return program + shown, ""
 

@@ -117,8 +117,9 @@ export class Player {
       this.change();
     };
     const pickUnder = ({ clientX, clientY }) => {
-      const { left, top } = parts.stage.getBoundingClientRect();
-      pick(this.geometry?.at(clientX - left, clientY - top) ?? null);
+      const { left, top, width } = parts.stage.getBoundingClientRect();
+      const zoom = width / parts.stage.clientWidth; // on a slide that is full
+      pick(this.geometry?.at((clientX - left) / zoom, (clientY - top) / zoom) ?? null);
     };
     parts.stage.addEventListener("pointermove", pickUnder);
     parts.stage.addEventListener("pointerdown", pickUnder); // a finger does not move
@@ -188,7 +189,7 @@ export class Player {
   draw(now) {
     const { parts, data, playback } = this;
     playback.advance(now);
-    const width = Math.floor(parts.stage.getBoundingClientRect().width);
+    const width = parts.stage.clientWidth;
     if (width !== this.width) this.arrange(width);
     const { geometry } = this;
     if (!geometry) return;
