@@ -6,7 +6,8 @@
 True
 
 Bottom up: `intervals` and `judge` are the statistics, `results` what you hold and see, `clock`
-times one call, `rounds` decides what is called when, `prediction` holds your guess beside it.
+times one call, `rounds` decides what is called when, `prediction` holds your guess beside it,
+and `chain` keeps when it was made.
 """
 
 from labkit.timing.estimate import Estimate

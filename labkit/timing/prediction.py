@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import sys
+import time
+from dataclasses import dataclass, field
 from html import escape
 from numbers import Integral
 from types import EllipsisType
@@ -11,7 +13,7 @@ from typing import Any
 
 from labkit.arguments import number
 from labkit.kinds import LabError
-from labkit.timing import guesses
+from labkit.timing import chain, guesses
 from labkit.timing.estimate import SECONDS, Estimate, quantity_text, span_text
 
 
@@ -22,6 +24,8 @@ class Prediction:
     what: str
     guess: float | None
     unit: str = ""
+    at: float = field(default=0.0, compare=False, repr=False)
+    """When it was written down, in seconds as time.time() counts them; 0 outside of notebooks."""
 
     def __str__(self) -> str:
         if self.guess is None:
@@ -30,6 +34,24 @@ class Prediction:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return _paragraph(str(self))
+
+    def freeze(self) -> float:
+        """Say that the measurement begins: a guess that changes after this is refused; the time."""
+        return time.time() if not self.at else chain.note("measured", self.what, self.guess or 0.0)
+
+    def fault(self) -> str:
+        """Why this is no prediction; "" if it is one."""
+        if not self.at:
+            return ""  # not of a notebook
+        first = chain.when_measured(self.what)
+        if first is None:
+            return "The prediction was not frozen before the measurement: run guess.freeze()."
+        if first != self.guess:
+            return (
+                f"The measurement began with the guess {first:g}; {self.guess:g} was written after "
+                "it. Report the first one: a wrong prediction loses nothing."
+            )
+        return ""
 
     def against(self, found: Any, kind: str | None = None) -> Outcome:
         """Your guess beside the result: a number, or an estimate such as a speed-up.
@@ -102,9 +124,12 @@ def predict(what: str, guess: float | EllipsisType = ..., *, unit: str = "") -> 
     >>> print(mine.against(0.84))
     You guessed 1.80×; measured 0.84×: off by a factor of 2.1.
     """
-    mine = Prediction(what, None if guess is ... else number("guess", guess, above=0), unit)
-    guesses.send(what, unit, guess=mine.guess)
-    return mine
+    mine = None if guess is ... else number("guess", guess, above=0)
+    guesses.send(what, unit, guess=mine)
+    ipython = sys.modules.get("IPython")
+    if mine is None or ipython is None or ipython.get_ipython() is None:
+        return Prediction(what, mine, unit)
+    return Prediction(what, mine, unit, chain.note("predicted", what, mine))
 
 
 def _paragraph(text: str) -> dict[str, str]:

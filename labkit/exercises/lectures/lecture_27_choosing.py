@@ -133,7 +133,7 @@ def _check_report(report: Any) -> None:
     if not isinstance(report, Mapping):
         raise Wrong(f"A report is a dict with {', '.join(REPORT)}.")
     if missing := [name for name in REPORT if report.get(name, ...) is ...]:
-        if {"question", "predicted", "inside", "explanation"} <= {*missing}:
+        if {"question", "inside", "explanation"} <= {*missing}:
             raise Unanswered  # the capstone's own cell has the rest
         raise Wrong(f"The report lacks {', '.join(missing)}.")
     if faults := [text for wrong, text in _report_faults(report) if wrong]:
@@ -188,6 +188,7 @@ def _interval(report: Mapping[str, Any]) -> tuple[float, float, float]:
 
 def _report_faults(report: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
     from labkit.timing.intervals import least_rounds
+    from labkit.timing.prediction import Prediction
     from labkit.timing.verdict import CONFIDENCE, SAME_WITHIN
 
     value, low, high = _interval(report)
@@ -199,6 +200,8 @@ def _report_faults(report: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
     ideal = value / max(devices, 1)
     least = least_rounds(CONFIDENCE)
     yield not predicted > 0, "predicted must be a speed-up above 0."
+    if isinstance(report["predicted"], Prediction):  # the capstone's own; its file has the times
+        yield bool(late := report["predicted"].fault()), late
     yield (
         _moment(report, "predicted_at") >= _moment(report, "measured_at"),
         "The prediction is not older than the measurement: it was not predicted. Predict again, "
