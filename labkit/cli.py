@@ -6,7 +6,6 @@ $ labkit lab
 
 import argparse
 import importlib
-import json
 import os
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from labkit.kinds import LabError
 
 _FIRST = "00_start_here.ipynb"
 _WORKSPACE = "course"  # as JupyterLab calls what is open, and where
+_SETTINGS = Path(__file__).parent / "lab_settings"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,7 +87,9 @@ def _parser() -> argparse.ArgumentParser:
     notebooks.add_argument("names", nargs="*", help="which ones; all if none is named")
     slides = commands.add_parser("slides", help="write a lecture as slides for any browser")
     slides.add_argument("names", nargs="*", help="which ones; all if none is named")
-    slides.add_argument("--to", type=Path, default=Path("slides"), help="a folder; slides/ if not given")
+    slides.add_argument(
+        "--to", type=Path, default=Path("slides"), help="a folder; slides/ if not given"
+    )
     classroom = commands.add_parser("class", help="show the guesses of a class as it makes them")
     classroom.add_argument("--port", type=int, default=8765, help="8765 if not given")
     return parser
@@ -186,7 +188,7 @@ def _lab(extra: Sequence[str]) -> int:
         sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}",
         "--ServerApp.contents_manager_class=labkit.contents.Contents",
         "--HTMLExporter.preprocessors=labkit.contents.Offline",
-        f"--LabApp.app_settings_dir={Path(__file__).parent / 'lab_settings'}",
+        f"--LabApp.app_settings_dir={_SETTINGS}",
         f"--LabApp.default_url=/lab/workspaces/{_WORKSPACE}/tree/notebooks/{_FIRST}",
     ]  # fmt: skip
     if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -201,18 +203,9 @@ def _make_workspace() -> None:
     from jupyterlab_server.workspaces_handler import WorkspacesManager
 
     manager = WorkspacesManager(get_workspaces_dir())
-    if any(one["metadata"]["id"] == _WORKSPACE for one in manager.list_workspaces()):
-        return  # as it was left
-    left = {
-        "collapsed": False,
-        "visible": True,
-        "current": "@jupyterlab/toc:plugin",
-        "widgets": ["filebrowser", "@jupyterlab/toc:plugin"],
-    }
-    layout = {"left": left, "relativeSizes": [0.2, 0.8, 0]}
-    workspace = {"data": {"layout-restorer:data": layout}, "metadata": {"id": _WORKSPACE}}
-    with suppress(OSError):
-        manager.save(_WORKSPACE, json.dumps(workspace))
+    if all(one["metadata"]["id"] != _WORKSPACE for one in manager.list_workspaces()):
+        with suppress(OSError):
+            manager.save(_WORKSPACE, (_SETTINGS / "workspace.json").read_text(encoding="utf-8"))
 
 
 def _check_runtime_folder() -> None:

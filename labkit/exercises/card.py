@@ -6,9 +6,6 @@ saved page and in a notebook that nobody trusts. Only copying and counting need 
 
 from __future__ import annotations
 
-import io
-import keyword
-import tokenize
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,13 +13,16 @@ from functools import cache
 from html import escape
 from typing import Any
 
-# The colours of the page's editor; where it has none, bold and slanted letters are left.
+# By kinds of Pygments, in the colours of the page's editor; where it has none, bold is left.
+WORD = "color: var(--jp-mirror-editor-keyword-color); font-weight: 600"
 COLOURS = {
-    name: f"color: var(--jp-mirror-editor-{name}-color)"
-    for name in ("keyword", "string", "number", "def")
+    "Keyword": WORD,
+    "Operator.Word": WORD,
+    "String": "color: var(--jp-mirror-editor-string-color)",
+    "Number": "color: var(--jp-mirror-editor-number-color)",
+    "Name.Function": "color: var(--jp-mirror-editor-def-color)",
+    "Comment": "font-style: italic",  # JupyterLab's own colour is too dark in its dark theme
 }
-COLOURS["keyword"] += "; font-weight: 600"
-COLOURS["comment"] = "font-style: italic"  # JupyterLab's own is too dark in its dark theme
 FAINT = "font-size: 0.93em; margin: 0.3em 0"
 BUTTON = (
     "cursor: pointer; width: fit-content; padding: 1px 10px; border: 1px solid currentColor; "
@@ -72,7 +72,7 @@ def card(
     return (
         f'<div style="border-left: 6px {border}; padding-left: 0.8em">'
         f'<div role="status"><span aria-hidden="true">{sign}</span> <strong>{words}</strong> '
-        f"{_lines(text)}</div>{more}</div>"
+        f"{_broken(text)}</div>{more}</div>"
     )
 
 
@@ -83,12 +83,11 @@ def _below(given: Help) -> str:
         data = f'data-kernel="{given.kernel}" data-task="{escape(given.task)}" data-hint="{number}"'
         hints = (
             f'<details{shown} {data}><summary style="{BUTTON}">Hint {number} of {len(given.hints)}'
-            f'</summary><p style="margin: 0.3em 0">{_lines(given.hints[number - 1])}</p>{hints}'
+            f'</summary><p style="margin: 0.3em 0">{_broken(given.hints[number - 1])}</p>{hints}'
             "</details>"
         )
-    solution = f'<span style="{CLOSED}">The solution opens after an attempt.</span>'
-    if given.solution:
-        solution = _solution(given.solution)
+    closed = f'<span style="{CLOSED}">The solution opens after an attempt.</span>'
+    solution = _solution(given.solution) if given.solution else closed
     return f'<p style="{FAINT}">{escape(given.place)}</p><div style="{ROW}">{hints}{solution}</div>'
 
 
@@ -100,40 +99,19 @@ def _solution(code: str, shown: str = "") -> str:
     )
 
 
-def _lines(text: str) -> str:
+def _broken(text: str) -> str:
     return escape(text).replace("\n", "<br>")
 
 
 def coloured(code: str) -> str:
     """Python's source as HTML, in the colours of the page's editor."""
-    starts = [0]
-    for line in code.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-    html, done, before = "", 0, ""
-    try:
-        for kind, text, (row, column), (last, end), _ in tokenize.generate_tokens(
-            io.StringIO(code).readline
-        ):
-            name = _kind(kind, text, before)
-            before = text
-            if name:
-                start, stop = starts[row - 1] + column, starts[last - 1] + end
-                html += f'{escape(code[done:start])}<span style="{COLOURS[name]}">'
-                html += f"{escape(code[start:stop])}</span>"
-                done = stop
-    except (tokenize.TokenError, SyntaxError):  # a shell's line, or a script of another language
-        return escape(code)
-    return html + escape(code[done:])
+    from pygments.lexers import PythonLexer
 
-
-def _kind(kind: int, text: str, before: str) -> str:
-    if kind == tokenize.NAME:
-        if keyword.iskeyword(text):
-            return "keyword"
-        return "def" if before in ("def", "class") else ""
-    return {tokenize.COMMENT: "comment", tokenize.NUMBER: "number"}.get(
-        kind, "string" if "STRING" in tokenize.tok_name[kind] else ""
-    )
+    html = ""
+    for kind, text in PythonLexer(stripnl=False, ensurenl=False).get_tokens(code):
+        style = next((css for name, css in COLOURS.items() if name in str(kind)), "")
+        html += f'<span style="{style}">{escape(text)}</span>' if style else escape(text)
+    return html
 
 
 @cache

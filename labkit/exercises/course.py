@@ -9,11 +9,12 @@ import json
 import os
 import re
 from dataclasses import dataclass
+from html import escape
+from itertools import groupby
 from pathlib import Path
 
 from labkit import exercises
 from labkit.exercises import attempts
-from labkit.exercises.course_page import course_map
 from labkit.hardware.survey import machine_text
 from labkit.kinds import LabError
 
@@ -25,6 +26,13 @@ USES = {
     r"MPI": "uses MPI",
     r"Slurm": "uses Slurm",
 }
+
+# Readable on the ground of any theme; what is solved is told in words, too.
+SOLVED, LEFT = "#009E73", "rgba(128, 128, 128, 0.35)"
+GRID = "display: grid; grid-template-columns: repeat(auto-fit, minmax(165px, 1fr)); gap: 6px 14px"
+CARD = "margin: 0 0 7px; line-height: 1.25"
+SMALL = "font-size: 0.85em"
+WAYS_SECTION = "00_start_here.ipynb#6-·-Ways-through-the-course"
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,7 @@ class Course:
         return text_table(["lecture", "minutes", "uses", "tasks solved"], rows, self.machine)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": course_map(self)}
+        return {"text/plain": repr(self), "text/html": _page(self)}
 
 
 def course(folder: str | Path = ".") -> Course:
@@ -93,3 +101,49 @@ def course(folder: str | Path = ".") -> Course:
     if not lectures:
         raise LabError(f"There are no notebooks of the course in {Path(folder).absolute()}.")
     return Course(tuple(lectures), tuple(ways), "" if saved else f"This machine: {machine_text()}.")
+
+
+def _page(course: Course) -> str:
+    files = {one.title.partition(" ")[0]: one.file for one in course.lectures}
+    parts = groupby(course.lectures, key=lambda one: one.part)
+    columns = "".join(
+        f"<div><p><strong>{escape(part.replace(',', ' ·'))}</strong></p>"
+        f"{''.join(map(_card, lectures))}</div>"
+        for part, lectures in parts
+    )
+    ways = [
+        f"<li><strong>{name}</strong>: {_linked(plan, files)}</li>" for name, plan in course.ways
+    ]
+    left = next((one for one in course.lectures if one.solved < one.tasks), course.lectures[-1])
+    ways.append(
+        f'<li><strong>alone</strong>: your next lecture is <a href="{left.file}">'
+        f"{escape(left.title)}</a></li>"
+    )
+    return (
+        f'<div class="labkit"><p>{escape(course.machine)}</p><div style="{GRID}">{columns}</div>'
+        f'<p>Three ways, with minutes (<a href="{WAYS_SECTION}">more</a>):</p>'
+        f"<ul>{''.join(ways)}</ul></div>"
+    )
+
+
+def _card(one: Lecture) -> str:
+    share = round(100 * one.solved / one.tasks) if one.tasks else 0
+    bar = f"linear-gradient(to right, {SOLVED} {share}%, {LEFT} {share}%)"
+    solved = f"{one.solved} of {one.tasks} solved" if one.tasks else ""
+    facts = filter(None, (f"{one.minutes} min", solved, one.uses))
+    return (
+        f'<div style="{CARD}"><a href="{one.file}">{escape(one.title)}</a>'
+        f'<div style="height: 4px; margin: 3px 0; background: {bar}"></div>'
+        f'<span style="{SMALL}" title="Needs: {escape(one.needs)}">'
+        f"{escape(' · '.join(facts))}</span></div>"
+    )
+
+
+def _linked(plan: str, files: dict[str, str]) -> str:
+    """A plan such as "03, sections 1 and 2 (8) · 10 (60)", its lectures as links."""
+
+    def link(found: re.Match[str]) -> str:
+        number = found[0]  # of a folder with some of the lectures, the others are no links
+        return f'<a href="{files[number]}">{number}</a>' if number in files else number
+
+    return re.sub(r"(?:(?<=^)|(?<=· ))\d\db?", link, escape(plan))
