@@ -53,7 +53,7 @@ function draw(kit, values, width) {
   const words = (at) => (ofRanks ? `about ${countText(Math.round(at))} ranks` : bytesText(at));
   for (const { at, y } of found) {
     dot(kit, framed.x(at), framed.y(y), "ink", 6);
-    say(kit, words(at), framed.x(at) + 10, framed.y(y) + 14);
+    say(kit, words(at), framed.x(at) + 10, framed.y(y) + (framed.y(y) > framed.bottom - 24 ? -14 : 14));
   }
   const prices = series.map(({ name }) => ({ name, cost: seconds(name, values) })).sort((a, b) => a.cost - b.cost);
   for (const { name, cost } of prices) dot(kit, framed.x(values[key]), framed.y(cost), `s${Object.keys(ALGORITHMS).indexOf(name)}`);
