@@ -154,11 +154,7 @@ export class Pipeline {
   listen() {
     this.section.addEventListener("click", ({ target }) => this.act(target.closest("[data-act]")?.dataset.act));
     this.slider.addEventListener("input", () => this.seek(this.times[this.slider.value]));
-    onKeys(this.section, (event) => {
-      const act = actOfKey(event);
-      this.act(act);
-      return act;
-    });
+    onKeys(this.section, (event) => actOfKey(event) && (this.act(actOfKey(event)), true));
     const point = (x, y) => {
       const found = this.place?.at(x, y) ?? null;
       if (found?.[1] !== this.follow?.m) this.change();
