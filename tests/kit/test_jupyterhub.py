@@ -51,7 +51,8 @@ class Hub:
         recipe = re.search(r"```python\n(import shutil.*?)```", text, re.DOTALL)
         assert recipe is not None
         names = {"port": self.port, "hub": hub, "proxy": proxy, "folder": folder, "token": TOKEN}
-        text = recipe[1].replace("/opt/distributed", str(ROOT))
+        text = recipe[1].replace("/opt/distributed/data", str(folder / "data"))
+        text = text.replace("/opt/distributed", str(ROOT))
         config = folder / "jupyterhub_config.py"
         config.write_text(text + TESTED.format(bin=VENV / "bin", **names))
         self.log = folder / "hub.log"
