@@ -177,7 +177,7 @@ class Panel:
             stamp, title = str(measured(self._header.where)), self._so_far().title
             data["text/html"] = page(
                 None, key=self._key, live=True, metrics=METRICS, alt=alt, stamp=stamp, title=title,
-                shown=self._metrics, comm=self._bridge.comm,
+                shown=self._metrics, address=self._bridge.address,
             )  # fmt: skip
         publish((data, {}), shown)
 

@@ -15,4 +15,5 @@ from labkit.updates.record import Gradient, Updates
 from labkit.updates.server import staleness_bound
 from labkit.updates.simulator import simulate
 from labkit.updates.stability import delayed, stability_limit
+from labkit.updates.stage import parameter_server
 from labkit.updates.train import train

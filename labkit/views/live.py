@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from labkit.views.embed import bundle
@@ -42,8 +43,15 @@ class Bridge:
             return "" if bridge is None else bridge._history()
 
         self._model = _channel_class()(panel=key, history=recent)
-        self.comm: str = self._model.model_id
         weakref.finalize(self, self._model.close)
+
+    @property
+    def address(self) -> dict[str, str]:
+        """Where a page that is loaded anew finds it: Jupyter's names of kernel and model."""
+        from ipykernel import get_connection_file
+
+        file = Path(get_connection_file())
+        return {"kernel": file.stem.removeprefix("kernel-"), "comm": self._model.model_id}
 
     def add(self, lines: str) -> None:
         """Lines as JSON texts with commas between them, to go with the next ones."""

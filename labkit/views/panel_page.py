@@ -25,16 +25,16 @@ def page(
     title: str = "",
     ended: str | None = None,
     shown: Sequence[str] | None = None,
-    comm: str = "",
+    address: Mapping[str, str] | None = None,
 ) -> str:
     """A piece of HTML that shows a recording, or the live panel `key`, in lanes of these metrics.
 
     `stamp` says where the numbers are from, `alt` in words what is there to see, `ended` why a live
-    recording has ended, `shown` which metrics are seen at first, `comm` the kernel's model of a
-    live one.
+    recording has ended, `shown` which metrics are seen at first, `address` where a live
+    one is in the kernel.
     """
     options = {"live": live, "stamp": stamp, "title": title, "alt": alt, "ended": ended}
-    options |= {"shown": shown, "comm": comm}
+    options |= {"shown": shown, "address": address}
     options["metrics"] = {name: one._asdict() for name, one in metrics.items() if one.colours}
     if recording is not None:
         options |= {"data": packed(recording), "damage": recording.damage}

@@ -1,10 +1,13 @@
 """Synchronous and asynchronous training as pictures: who does what when, staleness, losses."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from labkit.kinds import seconds_text
+from labkit.views.embed import Player, embedded, gzipped
 from labkit.views.figure import (
     FAINT,
     INK,
@@ -20,6 +23,7 @@ from labkit.views.figure import (
 from labkit.views.sketch import WIDTH
 from labkit.views.timeline import Bar, Lanes, State, unit_of, width_of
 
+SERVER_MODULES = ("page", "controls", "parameter_server")
 LOOKS = 7  # workers that can be told apart
 HUGE = 1e100  # a loss that no axis shows
 STATES = {
@@ -168,3 +172,44 @@ def _words(run: Any, name: str, target: float) -> str:
         f"{name}: loss {run.losses[-1].loss:.3g} after {run.updates} updates "
         f"in {seconds_text(run.seconds)}, {reached} at {target:g}"
     )
+
+
+def server_player(runs: Any, end: float) -> Player:
+    """A page of runs by (mode, slowness of the last worker), shown up to a time."""
+    first = next(run for (mode, slow), run in reversed(runs.items()) if mode == "asynchronous")
+    still = cache(lambda: timeline(first))
+    alt = (
+        f"A parameter server and {first.workers} workers: pulls and pushes as moving dots that "
+        f"carry the version of the weights. Choose the mode and how slow worker "
+        f"{first.workers - 1} is. The picture shows one of the runs: {still().alt}"
+    )
+
+    def html() -> str:
+        content = {
+            "workers": first.workers,
+            "end": end,
+            "kind": "modelled: labkit.updates.simulate, event by event; a gradient takes 1",
+            "runs": [_packed_run(mode, slow, run, end) for (mode, slow), run in runs.items()],
+        }
+        data = gzipped(json.dumps(content, separators=(",", ":")))
+        options = {"alt": alt, "data": data}
+        return embedded("server", SERVER_MODULES, options, key=data[-16:], alt=alt, png=still().png)
+
+    return Player("A parameter server", alt, still, html)
+
+
+def _packed_run(mode: str, slow: float, run: Any, end: float) -> dict[str, Any]:
+    """What the page needs of a run: each gradient as [worker, read, written, times …]."""
+    names = ("requested", "pulled", "began", "ended", "arrived", "ready", "applied")
+    gradients = [
+        [one.worker, one.read, one.written, *(round(getattr(one, name), 3) for name in names)]
+        for one in run.gradients
+        if one.requested < end
+    ]
+    losses = [[round(one.seconds, 3), float(f"{one.loss:.4g}")] for one in run.losses]
+    return {
+        "mode": mode,
+        "slow": slow,
+        "gradients": gradients,
+        "losses": [one for one in losses if one[0] <= end],
+    }

@@ -18,7 +18,15 @@ import labkit
 from labkit import collectives
 from labkit.collectives.contributions import contributions
 from labkit.telemetry import metrics as telemetry
-from labkit.views import explorer, live, panel_page, pipeline, player_page, traffic
+from labkit.views import (
+    explorer,
+    live,
+    panel_page,
+    pipeline,
+    player_page,
+    traffic,
+    updates_figure,
+)
 from labkit.views.embed import STATIC, bundle, document, embedded, style
 from labkit.views.live import Bridge
 from tests.views.panel_recordings import METRICS, made
@@ -32,6 +40,7 @@ VIEWS = {
     "player": player_page.MODULES,
     "pipeline": pipeline.MODULES,
     "traffic": traffic.MODULES,
+    "server": updates_figure.SERVER_MODULES,
     "explorer": explorer("memory"),
 }
 LINK = {"latency": 1e-6, "bandwidth": 1e9}

@@ -202,7 +202,7 @@ export class Panel {
       this.change();
       return known;
     });
-    if (options.live) setTimeout(() => store.opened || reachKernel(options.comm, (news) => store.receive(news)).catch(() => {}), 1000 * REACHED_AFTER);
+    if (options.live) setTimeout(() => store.opened || reachKernel(options.address, (news) => store.receive(news)), 1000 * REACHED_AFTER);
     // Time goes on without news of the kernel: the end of what is shown, and "no samples for 5 s".
     if (options.live) setInterval(() => viewport.live && this.change(), TICK);
     if (options.data) store.receive({ history: options.data }).catch((error) => { this.fault = `cannot be shown here (${error.message})`; host.dataset.state = `fault: ${error.message}`; this.change(); });

@@ -5,22 +5,15 @@
 const random = () => Array.from({ length: 8 }, () => Math.floor(Math.random() * 65536).toString(16)).join("");
 
 // Calls `receive` with the past and with all that comes for the widget model `comm`, as `openChannel` does.
-export async function reachKernel(comm, receive) {
+export function reachKernel(address, receive) {
+  const { kernel, comm } = address ?? {};
   const config = JSON.parse(document.getElementById("jupyter-config-data")?.textContent ?? "{}");
-  if (!comm || !config.baseUrl) return;
-  const address = (path) => {
-    const url = new URL(config.baseUrl + path, location.href);
-    if (config.token) url.searchParams.set("token", config.token);
-    return url;
-  };
-  const kernels = await (await fetch(address("api/kernels"))).json();
-  for (const { id } of kernels) {
-    const url = address(`api/kernels/${id}/channels`);
-    const session = random();
-    url.protocol = url.protocol.replace("http", "ws");
-    url.searchParams.set("session_id", session);
-    listen(new WebSocket(url), session, comm, receive);
-  }
+  if (!kernel || !config.baseUrl) return;
+  const session = random();
+  const url = new URL(`${config.baseUrl}api/kernels/${kernel}/channels?session_id=${session}`, location.href);
+  url.protocol = url.protocol.replace("http", "ws");
+  if (config.token) url.searchParams.set("token", config.token);
+  listen(new WebSocket(url), session, comm, receive);
 }
 
 // In steps: is the model in this kernel? Then a subshell, in it a comm to the manager of the widgets,
@@ -35,7 +28,7 @@ function listen(socket, session, comm, receive) {
     socket.send(JSON.stringify({ header, parent_header: {}, metadata, content, buffers: [], channel }));
   };
   const news = {
-    comm_info_reply: ({ comms }) => (comms[comm] ? send("control", "create_subshell_request", {}) : socket.close()),
+    comm_info_reply: ({ comms }) => (comms[comm] ? send("control", "create_subshell_request", {}) : receive({ gone: true })),
     create_subshell_reply: (content) => {
       subshell = content.subshell_id;
       send("shell", "comm_open", { comm_id: manager, target_name: "jupyter.widget.control", data: {} }, { version: "1.0.0" });

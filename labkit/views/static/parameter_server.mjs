@@ -1,0 +1,267 @@
+// A parameter server and its workers: each pull and push as a dot that carries the version of the weights.
+import { element, onKeys, penOf, redrawing, unpack, write } from "./page.mjs";
+import { actOfKey, barOfControls, showPlaying } from "./controls.mjs";
+
+const SPEEDS = [0.25, 0.5, 1, 2, 4];
+const UNITS = 0.8; // gradients of a usual worker in a second of yours
+const HEIGHT = 420;
+const FIELDS = ["worker", "read", "written", "requested", "pulled", "began", "ended", "arrived", "ready", "applied"];
+const COLOURS = {
+  light: { ink: "#1b1f23", faint: "#57606a", ground: "#fff", box: "#f3f4f6", edge: "#8c959f", pull: "#0072b2", push: "#a84e00", late: "#6e7781", line: "#d0d7de", text: "#fff" },
+  dark: { ink: "#e6edf3", faint: "#9aa4af", ground: "#111418", box: "#1f242b", edge: "#6e7781", pull: "#56b4e9", push: "#f2a35e", late: "#9aa4af", line: "#343c46", text: "#111418" },
+};
+
+// ---- without a page
+
+export const gradientsOf = (run) => run.gradients.map((row) => Object.fromEntries(FIELDS.map((name, i) => [name, row[i]])));
+
+// What is to see at a time: the newest version, what each worker does, the messages under way, and the
+// newest gradient that the server has taken.
+export function sceneAt(gradients, workers, time) {
+  const taken = gradients.filter(({ applied }) => applied <= time);
+  const version = Math.max(0, ...taken.map(({ written }) => written ?? 0));
+  const share = (from, to) => (time - from) / (to - from);
+  const scene = { version, dots: [], workers: Array.from({ length: workers }, () => ({ does: "waits", share: 0, read: null })) };
+  for (const one of gradients) {
+    if (one.requested > time || one.applied <= time) continue;
+    const { worker, read } = one;
+    const state = (does, more = {}) => { scene.workers[worker] = { does, share: 0, read, ...more }; };
+    const dot = (kind, at) => scene.dots.push({ worker, kind, share: at, version: read, behind: version - read, late: kind === "push" && one.written === null });
+    if (time < one.pulled) state("waits");
+    else if (time < one.began) { state("pulls"); dot("pull", share(one.pulled, one.began)); }
+    else if (time < one.ended) state("computes", { share: share(one.began, one.ended) });
+    else if (time < one.arrived) { state("pushes"); dot("push", share(one.ended, one.arrived)); }
+    else { state("waits"); dot("push", 1); }
+  }
+  const last = taken.toSorted((a, b) => a.applied - b.applied || (a.written ?? 0) - (b.written ?? 0)).at(-1);
+  scene.last = last ? { worker: last.worker, staleness: last.written === null ? null : last.written - 1 - last.read } : null;
+  return scene;
+}
+
+// The moments at which something begins or ends, for the keys that go step by step.
+export function momentsOf(gradients, end) {
+  const all = gradients.flatMap(({ pulled, began, ended, arrived, applied }) => [pulled, began, ended, arrived, applied]);
+  return [...new Set([0, ...all, end])].filter((time) => time <= end).sort((a, b) => a - b);
+}
+
+export function sentenceOf(scene, time) {
+  const count = (does) => scene.workers.filter((one) => one.does === does).length;
+  const { last } = scene;
+  const newest = last && (last.staleness === null ? `The gradient of worker ${last.worker} came too late and is dropped.`
+    : `The last gradient, of worker ${last.worker}, was ${last.staleness === 0 ? "not stale" : `${last.staleness} version${last.staleness === 1 ? "" : "s"} stale`}.`);
+  return [`${time.toFixed(1)}: version ${scene.version}; computing: ${count("computes")}, waiting: ${count("waits")}.`, newest].filter(Boolean).join(" ");
+}
+
+// Where they stand: the server in the middle, workers on an ellipse around it.
+export function placesOf(workers, width, height = HEIGHT) {
+  const [x, y] = [width / 2, height / 2];
+  return {
+    server: { x, y, r: 46 },
+    workers: Array.from({ length: workers }, (_, i) => {
+      const angle = ((i + 0.5) / workers) * 2 * Math.PI - Math.PI / 2;
+      return { x: x + (x - 70) * Math.cos(angle), y: y + (y - 42) * Math.sin(angle) };
+    }),
+  };
+}
+
+// ---- painting
+
+const words = (pen, text, x, y, { size = 12, bold = false, colour, align = "center", around = null }) => {
+  Object.assign(pen, { font: `${bold ? 600 : 400} ${size}px ${pen.family}`, fillStyle: colour, textAlign: align, textBaseline: "middle" });
+  if (around) {
+    Object.assign(pen, { strokeStyle: around, lineWidth: 5, lineJoin: "round" });
+    pen.strokeText(text, x, y);
+  }
+  pen.fillText(text, x, y);
+};
+
+const disc = (pen, x, y, r, colour) => {
+  pen.fillStyle = colour;
+  pen.beginPath();
+  pen.arc(x, y, r, 0, 7);
+  pen.fill();
+};
+
+function paintStage(canvas, scene, width, theme) {
+  const pen = penOf(canvas, width, HEIGHT);
+  pen.family = getComputedStyle(canvas).fontFamily;
+  const colours = COLOURS[theme];
+  const { server, workers } = placesOf(scene.workers.length, width);
+  for (const { x, y } of workers) {
+    Object.assign(pen, { strokeStyle: colours.line, lineWidth: 2 });
+    pen.beginPath();
+    pen.moveTo(server.x, server.y);
+    pen.lineTo(x, y);
+    pen.stroke();
+  }
+  scene.workers.forEach(({ does, share, read }, i) => {
+    const [w, h] = [128, 58];
+    const [x, y] = [workers[i].x - w / 2, workers[i].y - h / 2];
+    const idle = does === "waits";
+    pen.fillStyle = idle ? colours.ground : colours.box;
+    pen.fillRect(x, y, w, h);
+    pen.setLineDash(idle ? [4, 4] : []);
+    Object.assign(pen, { strokeStyle: colours.edge, lineWidth: 1.2 });
+    pen.strokeRect(x, y, w, h);
+    pen.setLineDash([]);
+    words(pen, `worker ${i}`, x + w / 2, y + 15, { bold: true, size: 13, colour: colours.ink });
+    words(pen, does === "computes" ? `computes from v${read}` : does, x + w / 2, y + 33, { colour: colours.ink });
+    if (does !== "computes") return;
+    pen.fillStyle = colours.line;
+    pen.fillRect(x + 8, y + h - 12, w - 16, 6);
+    pen.fillStyle = colours.push;
+    pen.fillRect(x + 8, y + h - 12, (w - 16) * share, 6);
+  });
+  disc(pen, server.x, server.y, server.r, colours.ink);
+  words(pen, "version", server.x, server.y - 18, { size: 12, colour: colours.ground });
+  words(pen, String(scene.version), server.x, server.y + 8, { size: 30, bold: true, colour: colours.ground });
+  for (const dot of scene.dots) paintDot(pen, dot, server, workers[dot.worker], colours);
+}
+
+// A push drags a tail: a piece for each version that was made since its weights were pulled.
+function paintDot(pen, { kind, share, version, behind, late }, server, worker, colours) {
+  const long = Math.hypot(worker.x - server.x, worker.y - server.y);
+  const [dx, dy] = [(worker.x - server.x) / long, (worker.y - server.y) / long];
+  const [near, far] = [server.r + 14, long - 66 * Math.min(1 / Math.abs(dx), 0.75 / Math.abs(dy))];
+  const at = kind === "pull" ? near + (far - near) * share : far - (far - near) * share;
+  const [x, y] = [server.x + dx * at, server.y + dy * at];
+  const colour = late ? colours.late : colours[kind];
+  if (kind === "push") for (let i = 0; i < Math.min(behind, 12); i += 1) disc(pen, x + dx * (18 + 7 * i), y + dy * (18 + 7 * i), 3, colour);
+  disc(pen, x, y, 13, colour);
+  words(pen, `v${version}`, x, y + 0.5, { size: 11, bold: true, colour: colours.text });
+  const beside = late ? "too late" : kind === "push" && behind ? `${behind} behind` : "";
+  if (beside) words(pen, beside, x, y + (dy < 0 ? 22 : -22), { bold: true, colour });
+}
+
+// The loss of all modes with this straggler, and a playhead.
+function paintLoss(canvas, runs, chosen, time, end, width, theme) {
+  const pen = penOf(canvas, width, HEIGHT);
+  pen.family = getComputedStyle(canvas).fontFamily;
+  const { ink, faint, ground, line, push } = COLOURS[theme];
+  const [left, right, top, bottom] = [40, width - 12, 26, HEIGHT - 34];
+  const most = runs[0].losses[0][1];
+  const x = (when) => left + ((right - left) * when) / end;
+  const y = (loss) => bottom - (bottom - top) * Math.min(loss / most, 1.05);
+  words(pen, "loss", left, 11, { colour: faint, align: "left" });
+  words(pen, "time (a gradient takes 1)", right, HEIGHT - 8, { colour: faint, align: "right" });
+  for (const loss of [0, most / 2, most]) {
+    pen.fillStyle = line;
+    pen.fillRect(left, Math.round(y(loss)), right - left, 1);
+    words(pen, loss.toFixed(2), left - 6, y(loss), { size: 11, colour: faint, align: "right" });
+  }
+  for (let tick = 0; tick <= end; tick += 10) words(pen, String(tick), x(tick), bottom + 12, { size: 11, colour: faint });
+  runs.forEach(({ losses, mode }, i) => {
+    const own = mode === chosen;
+    Object.assign(pen, { strokeStyle: own ? push : faint, lineWidth: own ? 3 : 1.2 });
+    pen.setLineDash(own ? [] : [[6, 3], [2, 3], [9, 3, 2, 3]][i % 3]);
+    pen.beginPath();
+    losses.forEach(([when, loss], k) => {
+      if (k) pen.lineTo(x(when), y(losses[k - 1][1]));
+      pen.lineTo(x(when), y(loss));
+    });
+    pen.lineTo(x(end), y(losses.at(-1)[1]));
+    pen.stroke();
+  });
+  pen.setLineDash([]);
+  // Names above the ends of their curves, none over another.
+  const ends = runs.map(({ losses, mode }) => ({ mode, at: y(losses.at(-1)[1]) - 9 })).sort((a, b) => b.at - a.at);
+  ends.forEach((one, i) => { if (i) one.at = Math.min(one.at, ends[i - 1].at - 15); });
+  for (const { mode, at } of ends) words(pen, mode, right, at, { bold: mode === chosen, colour: mode === chosen ? push : faint, align: "right", around: ground });
+  pen.fillStyle = ink;
+  pen.fillRect(Math.round(x(time)), top, 1.5, bottom - top);
+}
+
+// ---- the page
+
+export class Server {
+  constructor(host, root, options) {
+    Object.assign(this, { host, options, time: 0, playing: false, mode: "asynchronous", slow: null, began: null });
+    host.dataset.state = "opening";
+    unpack(options.data).then((data) => {
+      this.data = data;
+      this.slow = [...new Set(data.runs.map((one) => one.slow))].at(-2) ?? data.runs[0].slow;
+      this.build(root);
+      this.change = redrawing(host, this.section, (now) => this.draw(now));
+      host.dataset.state = "open";
+    }).catch((error) => { host.dataset.state = `fault: ${error.message}`; });
+  }
+
+  build(root) {
+    const { runs, workers, kind } = this.data;
+    const choice = (name, values, words_) => element("label", {}, `${words_} `, element("select", {
+      class: name, onchange: ({ target }) => this.choose({ [name]: name === "slow" ? Number(target.value) : target.value }),
+    }, ...values.map((one) => element("option", { value: one, selected: one === this[name] }, name === "slow" ? `${one}×` : one))));
+    const bar = Object.assign(element("div"), { innerHTML: barOfControls(SPEEDS) });
+    [this.stage, this.loss] = ["stage", "loss"].map((name) => element("canvas", { class: name, "aria-hidden": "true" }));
+    this.says = element("p", { class: "says" });
+    this.section = element("section", { class: "server", tabindex: "0", "aria-label": this.options.alt },
+      element("header", {}, choice("mode", [...new Set(runs.map((one) => one.mode))], "mode"),
+        choice("slow", [...new Set(runs.map((one) => one.slow))], `worker ${workers - 1} is slower by`),
+        element("span", { class: "kind" }, kind)),
+      element("div", { class: "both" }, this.stage, this.loss), this.says, bar,
+      element("footer", {}, element("i", { class: "pull" }), " pull, with the version of the weights ", element("i", { class: "push" }),
+        " push, with the version that its gradient was computed from; its tail: versions made since then"));
+    root.querySelector("slot").replaceWith(this.section);
+    [this.slider, this.play, this.speed] = [".slider", ".play", ".speed"].map((one) => bar.querySelector(one));
+    this.speed.value = 1;
+    Object.assign(this.slider, { max: this.data.end, step: 0.05 });
+    this.slider.addEventListener("input", () => this.go(Number(this.slider.value)));
+    bar.addEventListener("click", ({ target }) => this.act(target.closest("[data-act]")?.dataset.act));
+    onKeys(this.section, (event) => this.act(actOfKey(event)));
+    this.choose({});
+  }
+
+  choose(what) {
+    Object.assign(this, what);
+    this.runs = this.data.runs.filter(({ slow }) => slow === this.slow);
+    this.gradients = gradientsOf(this.runs.find(({ mode }) => mode === this.mode));
+    this.moments = momentsOf(this.gradients, this.data.end);
+    this.change?.();
+  }
+
+  go(time) {
+    this.time = Math.min(Math.max(time, 0), this.data.end);
+    this.playing = false;
+    this.change?.();
+  }
+
+  act(name) {
+    const { moments, time, data: { end } } = this;
+    const acts = {
+      first: () => this.go(0), last: () => this.go(end),
+      back: () => this.go(moments.findLast((one) => one < time - 1e-6) ?? 0), forward: () => this.go(moments.find((one) => one > time + 1e-6) ?? end),
+      play: () => {
+        if (!this.playing && time >= end) this.time = 0;
+        this.playing = !this.playing;
+        this.began = null;
+        this.change();
+      },
+    };
+    acts[name]?.();
+    return Boolean(acts[name]);
+  }
+
+  draw(now) {
+    const { end, workers } = this.data;
+    if (this.playing) {
+      this.time = Math.min(end, this.time + ((now - (this.began ?? now)) / 1000) * UNITS * Number(this.speed.value));
+      this.began = now;
+      this.playing = this.time < end;
+    }
+    const theme = this.section.dataset.theme;
+    const scene = sceneAt(this.gradients, workers, this.time);
+    const [wide, narrow] = [this.stage, this.loss].map((one) => Math.floor(one.parentElement.clientWidth * (one === this.stage ? this.share("stage") : this.share("loss"))));
+    paintStage(this.stage, scene, wide, theme);
+    paintLoss(this.loss, this.runs, this.mode, this.time, end, narrow, theme);
+    write(this.says, sentenceOf(scene, this.time));
+    this.slider.value = this.time;
+    showPlaying(this.play, this.playing);
+    if (this.playing) this.change();
+  }
+
+  // Side by side, or one below the other where there is no room.
+  share(name) {
+    if (this.section.clientWidth < 760) return 1;
+    return name === "stage" ? 0.6 : 0.38;
+  }
+}
