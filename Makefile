@@ -145,6 +145,19 @@ lock: setup ## renew requirements/*.txt, environments/*/lock.txt and environment
 	@$(BIN)/python requirements/environment.py
 	@echo "Renewed: requirements/*.txt and environment.yml. Now: make test"
 
+VERSION = $$($(BIN)/python -c 'import labkit; print(labkit.__version__)')
+.PHONY: release
+release: setup-site ## the files of a release in dist/, and its tag; pushes nothing
+	@test -z "$$(git status --porcelain)" || { echo "labkit: commit or remove what git status lists, and try again." >&2; exit 1; }
+	@grep -q "^## $(VERSION)" CHANGELOG.md || { echo "labkit: CHANGELOG.md has no section ## $(VERSION): name the unreleased one so." >&2; exit 1; }
+	@$(MAKE) --no-print-directory site
+	@rm -rf dist
+	@$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@cp build/labkit-site.zip "dist/labkit-site-$(VERSION).zip"
+	@git archive --format=zip -o "dist/labkit-recordings-$(VERSION).zip" HEAD notebooks/recordings notebooks/programs/recordings
+	@git tag -a "v$(VERSION)" -m "labkit $(VERSION)"
+	@echo "Tagged v$(VERSION) here; dist/ has the files. To publish: git push origin v$(VERSION), and upload them."
+
 .PHONY: clean
 clean: ## remove the environment and everything that can be made again
 	@rm -rf .venv environments/*/.venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 # TensorFlow reads these once, when it is loaded, and a notebook may load it right after labkit.
 # oneDNN's kernels add numbers in another order, which makes equal programs differ in the last
