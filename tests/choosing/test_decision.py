@@ -1,6 +1,7 @@
 """The guide compares every way that fits; its picture is drawn from the table of questions."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -92,68 +93,38 @@ MORE = {
     "a training of five seconds": (
         replace(SMALL, step_seconds=5e-4), MNIST, Machine(16e9, 2), "One device"),
     "ResNet on 8 A100": (RESNET, PHOTOS, A100S, "Mirrored, one machine"),
-    "4 × 8 over 1 Gbit/s": (
-        RESNET, PHOTOS, replace(A100S, machines=4, network=0.125e9), "Mirrored, one machine"),
-    "4 × 8 over 100 Gbit/s": (
-        RESNET, PHOTOS, replace(A100S, machines=4, network=12.5e9), "Mirrored, several machines"),
-    "two PCs over 1 Gbit/s": (
-        SLOW_RESNET, FEW_PHOTOS, Machine(8e9, machines=2, network=0.125e9), "One device"),
     "a PC that is a tenth as fast": (
         SLOW_RESNET, FEW_PHOTOS, replace(PCS, machines=2, slowest=0.1), "One device"),
-    "100 machines, each lost daily": (
-        RESNET, PHOTOS, replace(SPOT, machines=100, network=12.5e9), "Mirrored, several machines"),
     "100 machines, each lost hourly": (
         RESNET, PHOTOS, replace(SPOT, machines=100, network=12.5e9, mtbf=3600), "Parameter server"),
     "one spot GPU": (RESNET, PHOTOS, Machine(40e9, mtbf=86_400), "One device", "checkpoints"),
     "GPT-2 on 24 GB": (GPT2, TEXT, Machine(24e9), "More memory, or LoRA"),
-    "the same, with a large host": (
-        GPT2, TEXT, Machine(24e9, host_memory=128e9), "Variables in the host's memory"),
     "GPT-2 on 4 × 24 GB": (GPT2, TEXT, Machine(24e9, 4), "Sharded data parallel (ZeRO)", "stage 2"),
     "GPT-2 on 8 × 80 GB": (
         GPT2, replace(TEXT, batch=8), Machine(80e9, 8, link=450e9), "Mirrored, one machine"),
-    "7 billion on 4 × 24 GB": (
-        SEVEN, TEXT, Machine(24e9, 4, host_memory=64e9), "More memory, or LoRA"),
     "the same, with 256 GB": (
         SEVEN, TEXT, Machine(24e9, 4, host_memory=256e9), "Variables in the host's memory"),
     "7 billion on 8 PCs": (SEVEN, TEXT, Machine(24e9, machines=8), "Pipeline parallel"),
-    "7 billion on one large GPU": (SEVEN, TEXT, Machine(192e9), "One device"),
-    "7 billion on 8 large GPUs": (
-        SEVEN, TEXT, Machine(192e9, 8, link=448e9), "Mirrored, one machine"),
     "8 billion, long sequences, everything kept": (
         Model(8e9, 380e9, "mixed adam 16", 2.0, shape(32, 4096, 32, 8192)), TEXT,
         Machine(80e9, 8, link=450e9), "Tensor parallel"),
     "13 billion on 1,000 machines": (
         THIRTEEN, TEXT, Machine(80e9, 8, 1000, 235e9, 200e9, mtbf=6e6), "Hybrid sharded (HSDP)"),
     "70 billion on 512, 50 GB/s": (SEVENTY, TEXT, H100S, "Hybrid parallel", "tensor 8"),
-    "70 billion on 512, 400 GB/s": (
-        SEVENTY, TEXT, replace(H100S, network=400e9), "Sharded data parallel (ZeRO)"),
     "405 billion on 16,384": (
         HUGE, TEXT, replace(H100S, machines=2048, network=400e9), "Hybrid parallel", "tensor 8"),
-    "405 billion on 64": (HUGE, TEXT, replace(H100S, machines=8), "More memory, or LoRA"),
-    "small tables": (
-        replace(TABLES, parameters=1.01e9, embeddings=1e9), CLICKS,
-        Machine(80e9, 8, link=300e9), "Mirrored, one machine"),
     "tables, and a network that is slower than one machine": (
         TABLES, CLICKS, Machine(80e9, 8, 4, link=300e9, network=25e9), "Sharded embeddings",
         "42% of one"),
-    "ResNet on 1,024, hierarchical": (
-        RESNET, PHOTOS, replace(H100S, machines=128, network=400e9), "Mirrored, several machines"),
     "tables that only the hosts can hold": (
         TABLES, CLICKS, Machine(16e9, 4, host_memory=512e9), "Sharded embeddings", "on the hosts"),
-    "U-Net on 4 × 24 GB": (UNET, IMAGES, Machine(24e9, 4), "bf16 and recomputation"),
     "a volume that no shortening fits": (
         replace(UNET, activation_bytes=400e9), IMAGES, Machine(24e9, 4), "Spatial parallel"),
-    "the same on one GPU": (
-        replace(UNET, activation_bytes=400e9), IMAGES, Machine(24e9), "More memory, or LoRA"),
     "hospitals and a small model": (
         RESNET, SCANS, Machine(24e9, machines=12), "Federated learning", "One device"),
     "hospitals with 8 GPUs each": (
         SEVEN, SCANS, Machine(24e9, 8, 12), "Federated learning", "Sharded data parallel (ZeRO)"),
-    "data that may be moved": (
-        RESNET, replace(PHOTOS, sites=4), A100S, "Mirrored, one machine"),
     "no step time": (SMALL, MNIST, Machine(16e9, 2), "Mirrored, one machine"),
-    "no step time, several machines": (
-        SMALL, MNIST, Machine(16e9, 2, 4), "Mirrored, several machines"),
     "no step time, 7.5 billion": (
         Model(7.5e9, 2e9, "mixed adam 16"), MNIST, Machine(80e9, 8, link=450e9),
         "Sharded data parallel (ZeRO)"),
@@ -162,6 +133,7 @@ TRIALS = {"20 trials on 8 GPUs: a trial each": 20}
 CASES = REVIEWED | MORE
 
 
+@cache
 def decide(name):
     model, data, machine, *_ = CASES[name]
     return choose(model, data, machine, trials=TRIALS.get(name, 1))
@@ -181,11 +153,8 @@ def test_the_choice_is_the_one_that_an_expert_expects_and_prints_every_other_tha
         assert decision.way.text(facts) in shown
         assert all(one in shown for one in text)
         assert model.step_seconds is None or all("× of one device" in one for one in text)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_path_through_the_questions_ends_at_the_choice(name):
-    decision, key = decide(name), "tied"
+    # The path through the questions ends at the choice.
+    key = "tied"
     for asked, yes in decision.answers.items():
         assert asked == key
         key = QUESTIONS[key].yes if yes else QUESTIONS[key].no
@@ -263,12 +232,6 @@ def test_a_pipelines_speed_up_is_that_of_its_bubble():
     assert found.high == pytest.approx(8 / (1 + 7 / 32))
 
 
-def test_more_stages_than_layers_divide_are_as_slow_as_the_longest():
-    model = replace(SEVEN, shape=shape(9, 4096, 31, 2048))
-    found = way("pipeline", model, TEXT, Machine(80e9, 8, link=450e9))
-    assert found.high == pytest.approx(8 * 9 / 16 / (1 + 7 / 8))
-
-
 def test_uneven_batches_use_all_speeds_and_a_lockstep_the_slowest():
     machine = Machine(80e9, 4, link=1e15, slowest=0.5)
     assert way("mirrored", RESNET, PHOTOS, machine).high == pytest.approx(3)
@@ -309,10 +272,12 @@ FACTS = {
     ),
     "more": st.floats(1, 100),
 }  # fmt: skip
-every_fact = given(**FACTS)
 
 
-@settings(deadline=None, max_examples=60)
+def every_fact(test):
+    return settings(deadline=None, max_examples=25)(given(**FACTS)(test))
+
+
 @every_fact
 def test_what_is_chosen_fits_and_what_is_faster_would_cost_too_much(model, data, machine, more):
     decision, facts = choose(model, data, machine), Facts(model, data, machine)
@@ -324,7 +289,6 @@ def test_what_is_chosen_fits_and_what_is_faster_would_cost_too_much(model, data,
                 assert "is asked" in verdicts[one.text(facts)]
 
 
-@settings(deadline=None, max_examples=60)
 @every_fact
 def test_more_memory_never_makes_it_infeasible(model, data, machine, more):
     if choose(model, data, machine).choice != "More memory, or LoRA":
@@ -332,7 +296,6 @@ def test_more_memory_never_makes_it_infeasible(model, data, machine, more):
         assert choose(model, data, larger).choice != "More memory, or LoRA"
 
 
-@settings(deadline=None, max_examples=60)
 @every_fact
 def test_more_machines_never_make_it_infeasible(model, data, machine, more):
     data = replace(data, sites=1)
@@ -341,7 +304,6 @@ def test_more_machines_never_make_it_infeasible(model, data, machine, more):
         assert choose(model, data, larger).choice != "More memory, or LoRA"
 
 
-@settings(deadline=None, max_examples=60)
 @every_fact
 def test_a_faster_network_never_favours_fewer_devices(model, data, machine, more):
     def devices(one):
@@ -351,7 +313,6 @@ def test_a_faster_network_never_favours_fewer_devices(model, data, machine, more
     assert devices(replace(machine, network=more * machine.network)) >= devices(machine)
 
 
-@settings(deadline=None, max_examples=60)
 @every_fact
 def test_a_higher_price_of_devices_never_uses_more(model, data, machine, more):
     low, high = (choose(model, replace(data, sites=1), machine, worth=w) for w in (0.3, 0.8))
@@ -363,13 +324,7 @@ def test_a_higher_price_of_devices_never_uses_more(model, data, machine, more):
     [
         ((Model(-1), MNIST, Machine(1)), "parameters"),
         ((Model(1, convention="float8"), MNIST, Machine(1)), "'float8'"),
-        ((Model(1, embeddings=2), MNIST, Machine(1)), "embeddings"),
-        ((SMALL, Data(1, batch=-3), Machine(1)), "batch"),
         ((SMALL, MNIST, Machine(1, network=0)), "network"),
-        ((SMALL, MNIST, Machine(1, network_latency=-1)), "network_latency"),
-        ((SMALL, MNIST, Machine(1, slowest=2)), "slowest"),
-        ((SMALL, MNIST, Machine(1, mtbf=0)), "mtbf"),
-        ((Model(1, step_seconds=0), MNIST, Machine(1)), "step_seconds"),
         ((Model(1, shape={"layers": 2}), MNIST, Machine(1)), "heads"),
         ((MNIST, SMALL, Machine(1)), "Data"),
     ],

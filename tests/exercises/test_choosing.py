@@ -28,22 +28,14 @@ def test_the_report_of_the_worked_example_is_consistent():
     ("other", "named"),
     [
         ({"verdict": "faster"}, "faster"),
-        ({"inside": True}, "inside"),
         ({"efficiency": 0.577}, "efficiency"),
-        ({"difference": 0.01}, "accuracy"),
         ({"rounds": 1}, "rounds"),
         ({"measured": (0.5, 0.6, 0.7)}, "low"),
-        ({"measured": (0.999, 0.998, 1.001), "efficiency": 0.5}, "slower"),
         ({"explanation": "I do not know why it is slower."}, "number"),
-        ({"explanation": "5 % 5 % 5 % step step step step"}, "different words"),
         ({"explanation": "The moon was full for 40 % of that cold night"}, "computation"),
-        ({"explanation": "I have no idea what computation takes, 50 % or so."}, "not know"),
-        ({"question": "We tried distributed training on two devices."}, "?"),
         ({"difference": "I did not compare the two results."}, "accuracy"),
         ({"predicted": "1.6×"}, "predicted"),
-        ({"predicted_at": "2026-11-22 22:00"}, "older"),
         ({"measured_at": "later"}, "time.time()"),
-        ({"devices": 2.5, "efficiency": 0.577 / 2.5}, "whole"),
         ({"efficiency": 29}, "0.288"),
     ],
 )
@@ -56,8 +48,6 @@ def test_a_report_that_contradicts_itself_is_refused(other, named):
     [
         {"predicted_at": 1_764_000_000.5, "measured_at": "1764001200"},
         {"predicted": labkit.predict("speed-up", 1.2)},
-        {"verdict": "Slower "},
-        {"inside": np.bool_(False)},
         {"explanation": "Each replica waits 0.4 milliseconds for the other in every step."},
         {"measured": (np.float32(0.577), 0.563, 0.586), "devices": np.int64(2)},
     ],
@@ -107,15 +97,11 @@ def test_a_wrong_function_is_told_its_mistake(task, code, named):
     ("task", "code"),
     [
         ("27.threshold", THRESHOLD),
-        ("27.pays", RULE + f"np.greater_equal(compute / (compute + {TIME}), 0.5)"),
         ("27.pays", RULE + f"not compute < {TIME}"),
         ("17.my_start", START + "(devices <= free and limit <= hours) or devices <= spare"),
-        ("17.my_start", START + "not (devices > free or (limit > hours and devices > spare))"),
         ("17.my_start", START + "devices <= (free if limit <= hours else spare)"),
         ("27.largest_batch", BATCH + f"int(max({LEFT}, 0) / example)"),
-        ("27.largest_batch", BATCH + f"0 if {LEFT} < example else ({LEFT}) // example"),
         ("17.my_devices", DEVICES + "sorted(waits, key=lambda n: waits[n] + runs[n])[0]"),
-        ("17.my_devices", DEVICES + "min((runs[n] + waits[n], n) for n in runs)[1]"),
     ],
 )
 def test_a_right_function_in_another_style_is_accepted(task, code):
@@ -145,17 +131,6 @@ def test_another_precision_needs_a_sentence_instead_of_equal_weights():
 def test_what_a_report_lacks_is_named():
     for report in (example() | {"predicted": ...}, {"question": "Is it faster now?"}):
         refused("27.report", report, "lacks", "predicted")
-
-
-def test_a_scan_of_all_numbers_is_too_slow_for_a_threshold():
-    scan = value("""
-def scan(decide, low, high):
-    x = low
-    while decide(x) == decide(low):
-        x *= 1.005
-    return x
-""")
-    refused("27.threshold", scan, "200")
 
 
 LAYOUT = """

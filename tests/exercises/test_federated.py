@@ -59,11 +59,6 @@ def one_block(labels, clients, rng):
     return [blocks(labels, clients)[k] for k in rng.permutation(clients)]
 
 
-def not_random(labels, clients, rng):
-    both = blocks(labels, 2 * clients)
-    return [np.append(both[k], both[k + clients]) for k in range(clients)]
-
-
 def always_together(labels, clients, rng):
     both = blocks(labels, 2 * clients)
     return [np.append(both[k], both[k + clients]) for k in rng.permutation(clients)]
@@ -97,10 +92,6 @@ def known_to_all(rank, seeds, size):
     return mask(rank, [7 + rank + other for other in range(len(seeds))], size)
 
 
-def only_two(rank, seeds, size):
-    return mask(rank, seeds, size, ranks=2)
-
-
 def rounds_with(*changes):
     """The worked solution of 25.within_bytes with these changes."""
     source = tasks()["25.within_bytes"].solution.strip() + "\n"
@@ -108,14 +99,6 @@ def rounds_with(*changes):
         assert old in source
         source = source.replace(old, new)
     return value(source)
-
-
-def without_a_server(comm, weights, x, y, local):
-    """Another right program: the clients' all-reduce, of arrays of float64."""
-    for _ in range(5):
-        weights = local(weights, x, y, 10) / 4 if comm.Get_rank() else np.zeros(1000)
-        programs.ring_all_reduce(comm, weights)
-    return weights
 
 
 def by_collectives(comm, weights, x, y, local):
@@ -139,23 +122,6 @@ def examples_are_sent(comm, weights, x, y, local):
     return local(weights, every[:, :-1], every[:, -1].astype(int), 40)
 
 
-def averaged_at_the_end(comm, weights, x, y, local):
-    for _ in range(5 if comm.Get_rank() else 0):
-        weights = local(weights, x, y, 10)
-    sent = weights.astype("f") / 4
-    comm.Reduce(sent, weights := np.zeros(1000, "f"), root=0)
-    return weights
-
-
-def one_client(comm, weights, x, y, local):
-    w = weights.astype("f")
-    if comm.Get_rank() == 1:
-        comm.Send(local(w, x, y, 10).astype("f"), dest=0)
-    if comm.Get_rank() == 0:
-        comm.Recv(w, source=1)
-    return w
-
-
 FLOAT64 = (("weights.astype(np.float32)", "weights"), (".astype(np.float32)", ""))
 MEAN = "np.mean(answers, axis=0)"
 
@@ -164,8 +130,6 @@ MEAN = "np.mean(answers, axis=0)"
     "answer",
     [
         rounds_with(("range(5)", "range(6)"), ("epochs=10", "epochs=5")),
-        rounds_with(("range(5)", "range(10)"), ("epochs=10", "epochs=3"), ("float32", "float16")),
-        without_a_server,
         by_collectives,
     ],
 )
@@ -186,9 +150,7 @@ def test_other_rounds_within_the_bytes_are_accepted(answer):
         (rounds_with(("range(5)", "range(2)")), ["too few: in 2 rounds with E = 10"]),
         (rounds_with(("range(5)", "range(9)"), ("epochs=10", "epochs=40")), ["E = 40", "drift"]),
         (rounds_with(*FLOAT64), ["8 bytes", "float32"]),
-        (rounds_with(*FLOAT64, ("range(5)", "range(4)")), ["8 bytes", "float32"]),
         (examples_are_sent, ["3,200 examples", "must stay"]),
-        (averaged_at_the_end, ["no two clients begin from the same weights"]),
         (
             rounds_with(
                 (f"message = {MEAN}", f"result = {MEAN}"),
@@ -197,11 +159,6 @@ def test_other_rounds_within_the_bytes_are_accepted(answer):
             ["weights of the start: send the average"],
         ),
         (rounds_with((MEAN, "np.sum(answers, axis=0)")), ["4 times the mean"]),
-        (rounds_with((MEAN, "np.sum(answers, axis=0) / 5")), ["0.8 times", "without the server"]),
-        (one_client, ["rank 1 alone"]),
-        (rounds_with(("return message", "return weights")), ["weights of the start"]),
-        (rounds_with(("    return message", "    pass")), ["Rank 0 returned 0 numbers"]),
-        (lambda comm, weights, x, y, local: weights + 1, ["No client has called local"]),
     ],
 )
 def test_rounds_that_send_or_reach_the_wrong_amount_are_refused_by_name(answer, words):
@@ -227,13 +184,11 @@ def test_the_minimum_that_the_task_names_is_that_of_gradient_descent():
         ("fed_avg", not_averaged, ["2 ranks", "rank 1 is missing", "each round"]),
         ("label_shards", iid, ["classes", "at most 2"]),
         ("label_shards", one_block, ["one class", "two blocks"]),
-        ("label_shards", not_random, ["rng"]),
         ("label_shards", always_together, ["always together"]),
         ("label_shards", another_generator, ["one generator", "np.random"]),
         ("masks", known_to_all, ["do not depend on seeds"]),
         ("masks", always_adds, ["2 ranks do not add up"]),
         ("masks", small, ["[0]", "not random"]),
-        ("masks", only_two, ["3 ranks", "[2]"]),
     ],
 )
 def test_a_wrong_answer_is_refused_with_what_is_wrong(task, answer, words):
@@ -250,16 +205,13 @@ def test_another_right_program_is_accepted(task, answer):
     ("now", "then", "words"),
     [
         ('config["local-steps"]', "1", ["FedAvg", "one local step"]),
-        ("weights - config", "weights + config", ["away from the target"]),
         ('{"num-examples": node["examples"]}', '{"num-examples": 1}', ["num-examples"]),
         ('["local-steps"])', '["local-steps"] + 1)', ["one local step too many"]),
-        ("    for _ in", "    weights = 0 * weights\n    for _ in", ["begins from zeros"]),
         (
             "ArrayRecord([weights])",
             "ArrayRecord([weights - message.content['arrays'].to_numpy_ndarrays()[0]])",
             ["change of the weights"],
         ),
-        ("return Message(content=reply, reply_to=message)", "return reply", ["return a Message"]),
     ],
 )
 def test_a_wrong_client_of_flower_is_refused_by_a_real_fedavg(now, then, words):

@@ -39,13 +39,6 @@ def rank_0_only(comm, array):
     return array
 
 
-def sends_first(comm, array):
-    other, part = comm.Get_size() - 1 - comm.Get_rank(), np.empty_like(array)
-    comm.Send(array, dest=other)
-    comm.Recv(part, source=other)
-    return array + part
-
-
 def column(sum_dx=all_reduce, sum_dw=nothing):
     def program(comm, x, w, dy):
         return x @ w, sum_dx(comm, dy @ w.T), sum_dw(comm, x.T @ dy)
@@ -70,12 +63,6 @@ def gated_at_once(comm, x, w1, w2, w3, dy):
     d = dy @ w3.T
     dx = np.concatenate([d * b * (a > 0), d * np.maximum(a, 0)], 1) @ np.concatenate([w1.T, w2.T])
     return all_reduce(comm, np.stack([(np.maximum(a, 0) * b) @ w3, dx]))
-
-
-def gated_summed_early(comm, x, w1, w2, w3, dy):
-    a, b, d = x @ w1, x @ w2, all_reduce(comm, dy @ w3.T)
-    dx = (d * b * (a > 0)) @ w1.T + (d * np.maximum(a, 0)) @ w2.T
-    return all_reduce(comm, (np.maximum(a, 0) * b) @ w3), all_reduce(comm, dx)
 
 
 def gather(comm, x, program=programs.all_gather):
@@ -156,13 +143,6 @@ def whole_image(comm, rows, width):
     return image[sum(map(len, shares[:rank])) :][: len(rows) + 2 * width]
 
 
-def exchanged(comm, rows, width):
-    """What belongs above is below."""
-    padded = halo()(comm, rows, width)
-    padded[:width], padded[-width:] = padded[-width:].copy(), padded[:width].copy()
-    return padded
-
-
 def whole_gradient(comm, d_padded, width):
     """The padded gradient goes to both neighbours as a whole."""
     rank = comm.Get_rank()
@@ -178,15 +158,6 @@ def whole_gradient(comm, d_padded, width):
         d_rows[:width] += received[rank - 1][-width:]
     if rank + 1 in received:
         d_rows[-width:] += received[rank + 1][:width]
-    return d_rows
-
-
-def added_at_the_other_end(comm, d_padded, width):
-    d_rows = d_padded[width:-width].copy()
-    into = np.zeros((2, width, *d_rows.shape[1:]))
-    shifted(comm, d_padded[:width], d_padded[-width:], True, True, into[0], into[1])
-    d_rows[:width] += into[1]
-    d_rows[-width:] += into[0]
     return d_rows
 
 
@@ -300,18 +271,12 @@ WRONG = {
         (column(nothing), "rank 0's dx", "rank 1 is missing"),
         (column(rank_0_only), "rank 1's dx", "rank 0 is missing"),
         (column(mean), "rank 0's dx", "each contribution counts 0.5 times"),
-        (column(sends_first), "On 2 ranks", "rank 0 waits in Send to rank 1"),
         (column(sum_dw=all_reduce), "rank 0's dw", "no sum over ranks"),
-        (column(lambda comm, array: 3), "rank 0's dx", "shape ()", "(5, 7)"),
-        (lambda comm, x, w, dy: x @ w, "rank 0", "y, dx, dw"),
-        (lambda comm, x, w, dy: x @ w.T @ w, "Rank 0 raised ValueError"),
     ],
     "19.gated_mlp": [
         (gated(sum_dx=nothing), "rank 0's dx", "rank 1 is missing"),
-        (gated(sum_y=nothing), "rank 0's y", "rank 1 is missing"),
         (gated(apart=True), "It is correct", "320 B are enough"),
         (gated(gate=False), "rank 0's dx", "relu passes a gradient only where"),
-        (gated_summed_early, "dx is wrong", "of this rank's columns: no sum over ranks"),
     ],
     "19.attention_heads": [
         (
@@ -330,24 +295,17 @@ WRONG = {
     ],
     "20.halo": [
         (halo(below=False), "On 2 ranks, rank 1's padded", "row 0", "rank 0 is missing"),
-        (halo(above=False), "rank 0's padded", "row 10", "rank 1 is missing"),
         (one_row_only, "On 4 ranks, rank 0's padded", "row 8", "rank 1 is missing"),
         (whole_image, "It is correct", "sends 3.02 kB; 672 B are enough"),
-        (exchanged, "rank 0's padded", "outside the image are zeros"),
-        (lambda comm, rows, width: rows, "rank 0's padded", "shape"),
     ],
     "20.halo_backward": [
         (halo_backward(below=False), "On 2 ranks, rank 1's d_rows", "row 0", "rank 0 is missing"),
-        (halo_backward(own=0), "rank 0's d_rows", "row 8", "rank 0 is missing"),
         (halo_backward(times=2), "rank 0's d_rows", "row 8", "rank 1 counts 2 times"),
         (whole_gradient, "It is correct", "672 B are enough"),
-        (added_at_the_other_end, "rank 0's d_rows", "belongs to the rank that owns the row"),
     ],
     "20.groups": [
         (lambda *given: colors(*given)[::-1], "rank 0's tensor group is 0 and 4"),
-        (lambda rank, t, s: ("a", "b", "c"), "return 3 colors"),
         (lambda rank, t, s: (rank, t), "rank 0", "return colors for tensor, pipeline, data"),
-        (lambda *given: [-1 - one for one in colors(*given)], "color is -1", "whole numbers ≥ 0"),
         (lambda *given: [one + 0.5 for one in colors(*given)], "color is 0.5", "//"),
         (
             changed("20.groups", "stage * tensor + part", "stage * stages + part"),
@@ -362,8 +320,6 @@ WRONG = {
             "the data group 0 and 4",
             "different weights",
         ),
-        (lambda rank, hosts: (hosts[rank], 0), "data group is 0, 1, 2", "it must have 2 ranks"),
-        (lambda rank, hosts: hosts[rank], "return 2 colors"),
     ],
     "20.hybrid_step": [
         (hybrid(lambda targets, data: 6), "On 2 ranks, rank 0's dw1", "contribution counts 2.5"),
