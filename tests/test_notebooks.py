@@ -95,6 +95,8 @@ def test_it_opens_with_what_awaits_the_student_and_a_picture(path):
     assert re.search(r"you will learn", first, re.IGNORECASE)
     assert re.search(r"\d+ min|min(utes)?\W+\d", first, re.IGNORECASE)
     assert re.search(r"\bneeds\b", first, re.IGNORECASE)
+    if cells[1].source.endswith("labkit.course()"):  # the map, which is no bitmap
+        return
     assert PICTURE.search(cells[1].source)
     assert any("image/png" in output.get("data", {}) for output in cells[1].outputs)
 
