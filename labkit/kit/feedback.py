@@ -43,6 +43,8 @@ class Submission:
     notes: list[str] = field(default_factory=list)
     results: dict[str, Result] = field(default_factory=dict)
     judging: str = ""
+    refused: str = ""
+    """Why it was not isolated."""
 
     def left(self) -> list[str]:
         """The answers that are not judged yet."""

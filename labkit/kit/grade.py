@@ -22,7 +22,7 @@ from labkit.kinds import LabError
 from labkit.kit import sandbox
 from labkit.kit.feedback import Result, Submission, page
 from labkit.kit.release import NOTEBOOKS, Asked, asked, questions
-from labkit.kit.sandbox import Limits, Sandbox, Send
+from labkit.kit.sandbox import Sandbox, Send
 from labkit.plain import write_text
 from labkit.publish import chosen
 
@@ -34,30 +34,33 @@ READS_SOLUTIONS = re.compile(r"\bsolution\b|\bexercises\b|\btasks\(")
 
 def main(
     folder: Path, names: Sequence[str] = (), *, class_list: Path | None = None,
-    personal: bool = False, anonymous: bool = False, limits: Limits | None = None,
+    personal: bool = False, anonymous: bool = False, seconds: float = 60.0,
 ) -> int:  # fmt: skip
     """Grade all submissions in a folder; write tables and a page for each student beside it."""
     import nbformat
 
     files = _files(folder)
     students = sorted({(student, number) for student, number, _ in files})
-    wanted = chosen(names, NOTEBOOKS)
-    wanted = [path for path in wanted if names or any(path.stem in str(f) for *_, f in files)]
     graded: list[Submission] = []
-    for path in wanted:
+    for path in chosen(names, NOTEBOOKS):
+        mine = {
+            (student, number): f
+            for student, number, f in files
+            if path.stem in str(f.relative_to(folder))
+        }
+        if not names and not mine:
+            continue
         course = nbformat.read(path, as_version=4)
         _import_what_it_imports(course)
-        handed_in = []
-        for student, number in students:
-            mine = [file for *who, file in files if who == [student, number]]
-            file = next((file for file in mine if path.stem in str(file)), None)
-            handed_in.append(_read(Submission(student, number, path.stem), file, questions(course)))
-        for done in _graded(handed_in, folder, limits or Limits(), personal=personal):
+        handed_in = [
+            _read(Submission(*who, path.stem), mine.get(who), questions(course)) for who in students
+        ]
+        for done in _graded(handed_in, folder, seconds, personal=personal):
             graded.append(done)
             print(f"{done.student}, {done.notebook}: {done.points} of {done.most}", flush=True)
     if not graded:
         raise LabError(f"No notebook of the course was found in {folder}, in a folder a student.")
-    if reason := sandbox.refused():
+    for reason in {one.refused for one in graded} - {""}:
         print(f"Submissions had network and disk: {reason}.", file=sys.stderr)
     to = folder.with_name(f"{folder.name}-graded")
     to.mkdir(exist_ok=True)
@@ -118,7 +121,7 @@ def _read(found: Submission, file: Path | None, course: list[Asked]) -> Submissi
             tests[one.task], sources[index] = sources[index], ""
         elif one := by_name.get(name.removesuffix("-answer")):
             found.answers[one.task] = index
-        elif one := asked(sources[index]):  # a notebook of the course itself
+        elif (one := asked(sources[index])) and one.name in by_name:  # the course's notebook
             found.answers[one.task], tests[one.task], sources[index] = index, one.test, one.above
     found.cells = sources
     for one in course:
@@ -133,7 +136,7 @@ def _read(found: Submission, file: Path | None, course: list[Asked]) -> Submissi
 
 
 def _graded(
-    submissions: list[Submission], folder: Path, limits: Limits, *, personal: bool
+    submissions: list[Submission], folder: Path, seconds: float, *, personal: bool
 ) -> Iterator[Submission]:
     """As many sandboxes at a time as there are cores; a new one after a task that ends its own."""
     waiting, running = submissions[::-1], dict[Any, tuple[Submission, Sandbox, str]]()
@@ -145,7 +148,7 @@ def _graded(
                 continue
             token = secrets.token_hex(8)
             key = one.student if personal else ""
-            box = sandbox.start(_answers(one, key, token), folder, limits)
+            box = sandbox.start(_answers(one, key, token), folder, seconds)
             running[box.pipe] = one, box, token
         for pipe, (one, box, token) in [*running.items()]:
             ended = box.exceeded()
@@ -168,6 +171,8 @@ def _hear(one: Submission, box: Sandbox, token: str) -> str:
                 one.judging = task
             case [said, task, state, text] if said == token and task in one.asked:
                 one.results[task], one.judging = Result(state, text), ""
+            case ["refused", str(reason)] if not one.judging and not one.results:
+                one.refused = reason
             case [said] if said == token:
                 return "done"
     except (EOFError, OSError, ValueError):
