@@ -3,7 +3,7 @@
 import pytest
 
 from labkit.exercises import check
-from labkit.exercises.judges.batch_script import options_of, seconds_of
+from labkit.exercises.judges.batch_script import seconds_of
 from labkit.kinds import LabError
 
 GOOD = """#!/bin/bash
@@ -38,22 +38,12 @@ srun python train.py
             for gpus in (
                 "--gpus=2",
                 "-G 2",
-                "-Ga100:2",
-                "--gpus=a100:1,h100:1",
                 "--gpus-per-task=1",
-                "--gpus-per-node=h100:1",
-                "--gres=gpu",
-                "--gres=gpu:1 -G 2",
                 "--gres=nvme:3,gpu:a100:1",
             )
         ),
-        GOOD.replace("64G", "65536"),
         GOOD.replace(PASSED_ON, "srun -c14 --label"),
         GOOD.replace(PASSED_ON, "srun --label \\\n  --cpus-per-task 14"),
-        f"{GOOD}echo done\n",
-        GOOD.replace("\nsrun", "\nfor f in *.tar; do tar xf $f; done\nsrun"),
-        GOOD.replace(PASSED_ON, f"module load x && exec {PASSED_ON} -N 2"),
-        GOOD.replace("train.py", "train.py &\nwait"),
         GOOD.replace(PASSED_ON, 'SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK}" srun'),
     ],
 )
@@ -69,29 +59,16 @@ def test_several_ways_to_ask_for_the_same_are_right(script):
         ("#SBATCH --nodes=2\n", "", "nodes: it asks for 1"),
         ("--ntasks-per-node=1", "--ntasks-per-node=2", "ranks in all: it asks for 4"),
         ("--gres=gpu:1", "--gres=gpu:4", "GPUs on each node: it asks for 4"),
-        ("#SBATCH --gres=gpu:1\n", "", "GPUs on each node: it asks for 0"),
-        ("--gres=gpu:1", "--gres=nvme:1", "GPUs on each node: it asks for 0"),
         ("--cpus-per-task=14", "--cpus-per-task=1", "cores for each rank: it asks for 1,"),
-        ("--mem=64G", "--mem=64", "GB on each node: it asks for 0.06"),
         ("--time=1:00:00", "--time=1:00", "minutes: it asks for 1, and 60"),
-        ("#SBATCH --time=1:00:00\n", "", "minutes: it asks for no limit"),
-        ("--partition=alpha", "--partitoin=alpha", "partition: it asks for none"),
         (PASSED_ON, f"{PASSED_ON} -n 1", "starts 1 of 2 ranks"),
-        (PASSED_ON, f"{PASSED_ON} --ntasks-per-node=2", "allows 2 ranks on a node, where 1 belong"),
-        (PASSED_ON, f"{PASSED_ON} --gpus=1", "takes 1 of the job's 2 GPUs"),
         (PASSED_ON, f"for i in 0 1; do {PASSED_ON}", "stands in a loop"),
         ("--mem=64G", "--mem=64G\n#SBATCH --array=0-1", "several times"),
         ("--mem=64G", "--mem-per-cpu=64G", "is for each core"),
         (PASSED_ON, "", "runs once, on the first node"),
         (PASSED_ON, "srun", "asks for one core for each rank"),
-        (PASSED_ON, "srun --cpus-per-task=1", "passes on 1 cores for each rank, and 14"),
-        (f"{PASSED_ON} python train.py\n", "", "starts nothing on them"),
         (PASSED_ON, f"{PASSED_ON} -N1", "runs on 1 of 2 nodes"),
         ("train.py", "train.py &", "in the background"),
-        ("python train", "echo train", "No line starts python train.py"),
-        ("\nsrun", "\nexit 0\nsrun", "nothing on them"),
-        ("train.py", "train.py\nsrun python train.py", "2 times"),
-        ("train.py", "test.py", "No line starts python train.py"),
         ("#SBATCH --mem=64G", "module load x\n#SBATCH --mem=64G", "sbatch ignores it there"),
     ],
 )
@@ -108,8 +85,3 @@ def test_times_are_read_as_slurm_reads_them(time, seconds):
     assert seconds_of(time) == seconds
     with pytest.raises(LabError, match="--time=soon"):
         seconds_of("soon")
-
-
-def test_options_end_with_the_first_command():
-    options = options_of("#!/bin/sh\n# words\n\n#SBATCH -N2\nls\n#SBATCH -n 4")
-    assert (options.nodes, options.ntasks) == (2, None)

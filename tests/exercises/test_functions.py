@@ -29,18 +29,6 @@ def _lab_error(delay):
     raise LabError("Something of the user's world.")
 
 
-def _key_error(log):
-    def version(worker):
-        return {}[worker]
-
-    return [version(worker) for worker, _ in log]
-
-
-def _whole_parts(rank, ranks, images):
-    each = images // ranks
-    return range(rank * each, (rank + 1) * each)
-
-
 def _one_each(environ):
     from labkit.cluster.tf_config import from_hosts, hosts_of
 
@@ -80,20 +68,15 @@ def _config(cluster=WORKERS, **task):
         ("11.my_buckets", _not_above, ["right is [[3, 3, 3], [3, 3]]"]),
         ("13.my_step", _calls_exit, ["SystemExit at line", "raise SystemExit"]),
         ("13.my_step", _lab_error, ["Something of the user's world."]),
-        ("13.my_step", lambda delay: 1.0, ["At delay 1 and step 1, after 24 updates x is 1."]),
-        ("13.my_step", lambda delay: 0.07, ["At delay 0 and step 0.07", "too slowly"]),
         ("13.my_step", lambda delay: 1 / (delay + 1), ["oscillates"]),
-        ("13.my_staleness", _key_error, ["KeyError: 0 at line", "return {}[worker]"]),
         ("14.second_of_three", _config(type="worker", index=2), ["it is that of worker 2"]),
         ("14.my_share", lambda rank, ranks, images: range(images), ["is given to 3 ranks"]),
-        ("14.my_share", _whole_parts, ["image 8 is given to 0 ranks"]),
         (
             "14.my_share",
             lambda rank, ranks, images: range(0 if rank else images),
             ["one rank has 0 images"],
         ),
         ("14.count_primes", "return 0 if rank else 2262", ["rank has done most"]),
-        ("14.count_primes", "return 1 / (rank - 2)", ["ank 2", "ZeroDivisionError"]),
         ("16.my_config", _one_each, ["it names 2 tasks"]),
         ("16.my_config", _ports_of_ranks, ["node02:23452, and should be node02:23450"]),
     ],
@@ -210,12 +193,6 @@ def test_a_right_server_serves_processes():
     text = run_with_processes(server(wrong=""), workers=2, updates=30, compute=0.001)
     assert "2 workers and your server: 30 pushes" in text
     assert "measured on" in text
-
-
-@pytest.mark.parametrize("answer", [..., server(wrong="counts nothing")])
-def test_a_server_that_is_not_right_serves_no_processes(answer):
-    with pytest.raises(LabError, match="not right yet"):
-        run_with_processes(answer)
 
 
 def test_what_a_function_does_to_its_arguments_does_not_reach_the_next_answer():

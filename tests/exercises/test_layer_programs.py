@@ -62,8 +62,8 @@ def the_layer(lecture, batch, length, heads, sequence=False):
 
 
 @pytest.mark.parametrize("sequence", [False, True])
-@pytest.mark.parametrize(("ranks", "heads"), [(1, 2), (2, 2), (3, 6), (4, 8)])
-@pytest.mark.parametrize(("batch", "positions"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize(("ranks", "heads"), [(1, 2), (3, 6)])
+@pytest.mark.parametrize(("batch", "positions"), [(2, 2)])
 def test_a_transformer_layer_has_the_serial_gradients_and_the_published_bytes(
     lecture, ranks, heads, batch, positions, sequence
 ):
@@ -113,7 +113,7 @@ def images():
     return cells_of("20", cells, tf=tf, MPI=messages)
 
 
-@pytest.mark.parametrize("rows", [[3], [1, 1], [1, 4, 2], [4, 4, 4, 4, 4]])
+@pytest.mark.parametrize("rows", [[3], [1, 4, 2]])
 @pytest.mark.parametrize(("width", "channels"), [(1, [1, 1]), (5, [3, 2, 4, 1])])
 def test_convolutions_with_halos_are_the_serial_ones(images, rows, width, channels):
     random = np.random.default_rng(len(rows))
@@ -165,7 +165,7 @@ def the_hybrid(images, replicas, stages, tensor):
     return lambda comm: one_rank(comm, tensor, stages), right
 
 
-@pytest.mark.parametrize("shape", [(2, 2, 2), (3, 1, 2), (1, 4, 2), (4, 2, 1), (2, 3, 3)])
+@pytest.mark.parametrize("shape", [(2, 2, 2), (2, 3, 3)])
 def test_a_hybrid_step_has_the_serial_gradients(images, shape):
     step, right = the_hybrid(images, *shape)
     _, returned = images["run_on"](int(np.prod(shape)), step)

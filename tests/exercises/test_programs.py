@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from labkit.collectives import programs
-from labkit.exercises import check, tasks
+from labkit.exercises import check
 from labkit.exercises.judges import program
 from labkit.exercises.lectures.lecture_09_all_reduce import DEADLOCK
 from tests.collectives.wrong_programs import ring
@@ -68,11 +68,6 @@ def _for_powers_of_two(comm, buffer):
         distance *= 2
 
 
-def test_a_judge_of_any_collective_needs_no_sizes():
-    for collective in ("all_to_all", "scatter", "reduce_scatter"):
-        assert program.program(collective)(getattr(own, collective)).ranks == 8
-
-
 def _even_chunks_only(comm, buffer):
     size = buffer.size // comm.Get_size() * comm.Get_size()
     programs.ring_all_reduce(comm, buffer[:size])
@@ -101,16 +96,6 @@ def _mean(comm, buffer):
     buffer /= comm.Get_size()
 
 
-_BOX = {}
-
-
-def _shared_memory(comm, buffer):
-    _BOX[comm.Get_rank()] = buffer.copy()
-    comm.Barrier()
-    buffer[:] = sum(_BOX[rank] for rank in range(comm.Get_size()))
-    comm.Barrier()
-
-
 def _padded(comm, buffer):
     """The last chunks may be shorter, or empty."""
     size = -(-buffer.size // comm.Get_size()) * comm.Get_size()
@@ -120,35 +105,12 @@ def _padded(comm, buffer):
     buffer[:] = whole[: buffer.size]
 
 
-def _upwards(comm, buffer, distance=1):
-    """Halving with the nearest partner first, by recursion."""
-    if distance < comm.Get_size():
-        partner = comm.Get_rank() ^ distance
-        kept, given = np.array_split(buffer, 2)[:: 1 if partner > comm.Get_rank() else -1]
-        received = np.empty_like(kept)
-        comm.Sendrecv(given, dest=partner, recvbuf=received, source=partner)
-        kept += received
-        _upwards(comm, kept, 2 * distance)
-        comm.Sendrecv(kept, dest=partner, recvbuf=given, source=partner)
-
-
 def _as_objects(comm, buffer):
     chunks = np.array_split(buffer, n := comm.Get_size())
     rank, left, right = comm.Get_rank(), (comm.Get_rank() - 1) % n, (comm.Get_rank() + 1) % n
     for step in range(2 * (n - 1)):
         received = comm.sendrecv(chunks[(rank - step) % n], dest=right, source=left)
         chunks[(left - step) % n][:] = received + (step < n - 1) * chunks[(left - step) % n]
-
-
-def _swaps_of_objects(comm, buffer, distance=4):
-    partner = comm.Get_rank() ^ distance
-    if distance and distance < comm.Get_size():
-        kept, given = np.array_split(buffer, 2)[:: 1 if partner > comm.Get_rank() else -1]
-        kept += comm.sendrecv(given, partner, source=partner)
-        _swaps_of_objects(comm, kept, distance // 2)
-        given[:] = comm.sendrecv(kept, partner, source=partner)
-    elif distance:
-        _swaps_of_objects(comm, buffer, distance // 2)
 
 
 def _by_one_alone(comm, buffer):
@@ -160,17 +122,6 @@ def _by_one_alone(comm, buffer):
 def _there_and_back(comm, buffer):
     programs.reduce_scatter(comm, buffer)
     programs.all_gather(comm, buffer)
-
-
-def _one_for_all(comm, buffer):
-    """Right, but the first rank of each node alone talks to the other nodes."""
-    rank = comm.Get_rank()
-    node = comm.Split(rank // 4, rank)
-    first = comm.Split(0 if rank % 4 == 0 else 1, rank)
-    programs.reduce(node, buffer)
-    if rank % 4 == 0:
-        programs.ring_all_reduce(first, buffer)
-    programs.broadcast(node, buffer)
 
 
 def _only_inside(comm, buffer):
@@ -187,10 +138,8 @@ def _only_inside(comm, buffer):
         ("10.ring", changed("10.ring", "for step in range(ranks - 1)", "for step in range(ranks)"),
          ["n 1 rank", "n - 1 is 0"]),
         ("10.ring", _even_chunks_only, ["on 4 ranks:", "Each rank had 9 elements."]),
-        ("08.tree_broadcast", lambda comm: None, ["program(comm, buffer)"]),
         ("09.fix_the_deadlock", programs.all_gather, ["programs.all_gather made"]),
         ("09.all_reduce_from_two", programs.tree_all_reduce, ["tree_all_reduce made"]),
-        ("09.all_reduce_from_two", programs.ring_all_reduce, ["from other collectives"]),
         ("09.all_reduce_from_two", _by_hand, ["_by_hand made the calls"]),
         ("10.ring", changed("10.ring", "theirs += received", "theirs = theirs + received"),
          ["part = part + received makes a new array"]),
@@ -198,14 +147,10 @@ def _only_inside(comm, buffer):
         ("09.fix_the_deadlock", changed("09.fix_the_deadlock", "ranks - 1)", "ranks - 2)"),
          ["No rank has sent a message"]),
         ("10.ring", _ring_on_four, ["on 3 ranks", "the busiest rank sends 48 B; 32 B are enough"]),
-        ("10.ring", value(tasks()["11.both_targets"].solution), ["On 3 ranks"]),
         ("10.ring", own.rabenseifner_all_reduce, ["rank 0 sends to rank 2, not to a neigh"]),
         ("10.ring", programs.ring_all_reduce, ["ring_all_reduce made"]),
-        ("10.ring", _shared_memory, ["No rank has sent a byte"]),
-        ("11.both_targets", programs.rabenseifner_all_reduce, ["rabenseifner_all_reduce made"]),
         ("11.both_targets", ring, ["on 8 ranks it takes 28.0 µs"]),
         ("22.hierarchical", own.ring_all_reduce, ["leave node"]),
-        ("22.hierarchical", _one_for_all, ["rank 0 alone"]),
         ("22.hierarchical", _only_inside, ["rank"]),
     ],
 )  # fmt: skip
@@ -218,11 +163,8 @@ def test_a_wrong_program_is_refused_with_the_reason(task, answer, told):
     [
         ("09.all_reduce_from_two", _there_and_back),
         ("09.which_collective", "MPI_Reduce"),
-        ("09.which_collective", "a reduction"),
         ("10.ring", _padded),
         ("10.ring", _as_objects),
-        ("11.both_targets", _upwards),
-        ("11.both_targets", _swaps_of_objects),
     ],
 )
 def test_right_answers_in_another_style_are_right(task, answer):

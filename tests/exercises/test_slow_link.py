@@ -92,12 +92,8 @@ def _doubled(weights, steps, gradient, all_reduce, global_batch):
         (changed(TASK, "in micro_batches", "in micro_batches[1:]"), ["72 of its 90 images"]),
         (changed(TASK, "total + gradient", "gradient"), ["Only the last micro-batch"]),
         (changed(TASK, " / global_batch", ""), ["57 times", "by global_batch"]),
-        (changed(TASK, " / global_batch", " / global_batch / 2"), ["0.5 times", "sum over both"]),
-        (changed(TASK, "0.1 *", "-0.1 *"), ["Subtract"]),
         (_always_the_first_weights, ["Step 2", "weights of step 1"]),
         (_doubled, ["summed the weights"]),
-        (changed(TASK, "all_reduce(total)", "total"), ["all_reduce 0 times"]),
-        (changed(TASK, "return weights", "return None"), ["return the weights"]),
     ],
 )
 def test_each_mistake_is_named(answer, words):
