@@ -97,8 +97,8 @@ def where_wrong(
 ) -> list[tuple[int, int, int]]:
     """The cells that are wrong, each as (step from which it is, rank, cell), the first one first.
 
-    Whatever was counted twice or lost on the way is wrong from there on; what is wrong in the end
-    for another reason, since it was last written, or at the end where something is missing.
+    What was counted twice, or was overwritten, is wrong from there on; a sum that lacks something,
+    at the end; and what is wrong for another reason, since it was last written.
     """
     wrong: dict[tuple[int, int], int] = {}
     before: dict[tuple[int, int], Change] = {}
@@ -113,8 +113,10 @@ def where_wrong(
     for fault in faults if held.changes else ():
         for cell, (start, stop) in enumerate(held.cells):
             if fault.rank is not None and start < fault.stop and fault.start < stop:
-                last = before[fault.rank, cell].step
-                wrong.setdefault((fault.rank, cell), last or steps)
+                last = before[fault.rank, cell]
+                incomplete = held.op and last.counts
+                since = steps if incomplete else last.step or steps
+                wrong.setdefault((fault.rank, cell), since)
     return sorted((step, *place) for place, step in wrong.items())
 
 

@@ -6,8 +6,11 @@ from html import unescape
 import pytest
 
 import labkit
+from labkit.collectives import programs, run
+from labkit.collectives.check import where_wrong
 from labkit.exercises import attempts
 from labkit.exercises.card import coloured
+from tests.collectives.wrong_programs import numbers, ring
 
 NAME = "01.adam_memory"
 
@@ -72,3 +75,20 @@ def test_coloured_source_keeps_its_text_and_what_is_no_python_stays_plain():
     for code in ('def f(x):\n    return "<b>" + x  # é & co\n', "#SBATCH --time=1\nsrun '$A\n"):
         assert unescape(re.sub(r"<[^>]+>", "", coloured(code))) == code
     assert re.search(r"keyword[^>]+>return<.*string[^>]+>&quot;", coloured('return "a"'))
+
+
+def wrong_places(program, **options):
+    trace = run(program, numbers(4), **options)
+    return where_wrong(trace.check("all_reduce").faults, trace.contributions(), trace.steps)
+
+
+@pytest.mark.parametrize("mistake", ["twice", "replace"])
+def test_the_first_wrong_step_is_that_of_the_mistake(mistake):
+    step, rank, _ = wrong_places(ring, at=(2, 1), mistake=mistake)[0]
+    assert (step, rank) == (2, 2)  # the second step
+
+
+def test_a_sum_that_lacks_something_is_wrong_at_the_end_and_a_right_program_nowhere():
+    found = wrong_places(programs.reduce)
+    assert {(step, rank) for step, rank, _ in found} == {(2, rank) for rank in (1, 2, 3)}
+    assert wrong_places(ring) == []
