@@ -69,25 +69,23 @@ class Submission:
 
     def html(self) -> str:
         """Its part of the page."""
-        rows, sections = [], []
+        rows, sections = "", ""
         for task, one in self.asked.items():
             result, points = self._result(task), f"{self.got(task)} of {one.points}"
             state = SIGNS.get(result.state, "○ not judged here")
-            rows.append(f'<tr><th scope="row"><a href="#{one.name}">{task}</a></th>'
-                        f"<td>{state}</td><td>{points}</td></tr>")  # fmt: skip
+            rows += (f'<tr><th scope="row"><a href="#{one.name}">{task}</a></th>'
+                     f"<td>{state}</td><td>{points}</td></tr>\n")  # fmt: skip
             source = escape(self.cells[self.answers[task]]) if task in self.answers else ""
-            sections.append(
+            sections += (
                 f'<section id="{one.name}" class="{escape(result.state)}">'
-                f"<h3>{task}: {state}, {points} points</h3>"
-                f"<p>{escape(result.text).replace(chr(10), '<br>')}</p>"
-                f"{source and f'<h4>Your answer</h4><pre>{source}</pre>'}</section>"
+                f"<h3>{task}: {state}</h3><p>{escape(result.text).replace(chr(10), '<br>')}</p>"
+                f"{source and f'<h4>Your answer</h4><pre>{source}</pre>'}</section>\n"
             )
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
         return (
-            f"<h2>{escape(self.notebook)}</h2>\n{notes and f'<ul>{notes}</ul>'}"
-            '<table><thead><tr><th scope="col">task</th><th scope="col">result</th>'
-            f'<th scope="col">points</th></tr></thead><tbody>{"".join(rows)}</tbody></table>\n'
-            + "\n".join(sections)
+            f"<h2>{escape(self.notebook)}</h2>\n{notes and f'<ul>{notes}</ul>'}<table><thead><tr>"
+            '<th scope="col">task</th><th scope="col">result</th><th scope="col">points</th></tr>'
+            f"</thead><tbody>\n{rows}</tbody></table>\n{sections}"
         )
 
 
@@ -95,10 +93,10 @@ def page(student: str, submissions: Sequence[Submission]) -> str:
     """The page of one student."""
     points = sum(one.points for one in submissions)
     most = sum(one.most for one in submissions)
+    title = f"Feedback for {escape(student)}"
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>Feedback for {escape(student)}</title><style>{STYLE}</style></head>\n<body><main>"
-        f"<h1>Feedback for {escape(student)}</h1>\n<p>{points} of {most} points.</p>\n"
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        f'content="width=device-width"><title>{title}</title><style>{STYLE}</style></head>\n'
+        f"<body><main><h1>{title}</h1>\n<p>{points} of {most} points.</p>\n"
         f"{''.join(one.html() for one in submissions)}</main></body></html>\n"
     )

@@ -29,7 +29,7 @@ from labkit.publish import chosen
 # How Moodle and Canvas name what a lecturer downloads.
 MOODLE = re.compile(r"(?P<student>.+)_(?P<number>\d+)_assignsubmission_.*")
 CANVAS = re.compile(r"(?P<student>[^_]+)_(?:LATE_)?(?P<number>\d+)_\d+_.*")
-READS_SOLUTIONS = re.compile(r"\bsolution\b|\bexercises\b|\btasks\(")
+READS_SOLUTIONS = re.compile(r"\b(solution|exercises|tasks)\b")
 
 
 def main(
@@ -267,8 +267,7 @@ def _class(file: Path | None) -> list[dict[str, str]]:
     if file is None:
         return []
     try:
-        with file.open(encoding="utf-8-sig", newline="") as lines:
-            return [*csv.DictReader(lines)]
+        return [*csv.DictReader(file.read_text(encoding="utf-8-sig").splitlines())]
     except (OSError, ValueError, csv.Error) as fault:
         raise LabError(f"{str(file)!r} cannot be read as a class list: {fault}.") from None
 
@@ -278,7 +277,7 @@ def _write(
 ) -> None:
     """The page of each student, our table, and those that Moodle and Canvas import."""
     students = [*dict.fromkeys((one.student, one.number) for one in graded)]
-    shown = {who: who[0] for who in students}
+    shown = {who: " ".join(who).strip() for who in students}
     if anonymous:
         order = secrets.SystemRandom().sample(students, len(students))
         shown = {who: f"student-{number:03}" for number, who in enumerate(order, 1)}

@@ -53,10 +53,8 @@ class Asked:
     @property
     def test(self) -> str:
         """The source of the test cell; to nbgrader its last value is the points."""
-        return (
-            f'import labkit\n\noutcome = labkit.check("{self.task}", {self.answer})\n'
-            f"display(outcome)\n{self.points} * bool(outcome)  # points"
-        )
+        call = f'labkit.check("{self.task}", {self.answer})'
+        return f"import labkit\n\noutcome = {call}\ndisplay(outcome)\n{self.points} * bool(outcome)"
 
 
 def asked(source: str) -> Asked | None:
@@ -111,20 +109,19 @@ def _as_it_came(question: Asked) -> str:
     """The source of an answer cell, without the answer that a lecturer has written there."""
     given, kept = tasks()[question.task].given.strip(), []
     for statement in ast.parse(question.above).body:
-        text = ast.get_source_segment(question.above, statement) or ""
-        if isinstance(statement, ast.FunctionDef) and statement.name == question.answer:
-            statement.body = [ast.Expr(ast.Constant(...))]
-            came, blank = text, given or ast.unparse(statement)
-        elif isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == (
-            question.answer
-        ):
-            came = str(getattr(statement.value, "value", text)).strip()  # of a text what it says
-            blank = f'{question.answer} = """{given}"""' if given else f"{question.answer} = ..."
-        else:
-            kept.append(text)
-            continue
-        if "..." in text or came == given:
-            return question.above
+        text = blank = ast.get_source_segment(question.above, statement) or ""
+        came = str(getattr(getattr(statement, "value", None), "value", text)).strip()
+        names = [ast.unparse(one) for one in getattr(statement, "targets", ())]
+        if question.answer in (getattr(statement, "name", ""), *names):
+            if "..." in text or came == given:
+                return question.above
+            if isinstance(statement, ast.FunctionDef):
+                statement.body = [ast.Expr(ast.Constant(...))]
+                blank = given or ast.unparse(statement)
+            else:
+                blank = (
+                    f'{question.answer} = """{given}"""' if given else f"{question.answer} = ..."
+                )
         kept.append(blank)
     return "\n\n".join(kept)
 
