@@ -61,7 +61,6 @@ def test_a_script_never_overwrites_what_was_edited(train, tmp_path, capsys):
     ("name", "text", "options", "message"),
     [
         ("a.py", "def f(rank): pass\ndef g(rank): pass\n", [], "'f', 'g', got None"),
-        ("a.py", "def f(", [], "cannot be read"),
         ("a.ipynb", "{}", ["--program", "f"], "%%writefile"),
     ],
 )

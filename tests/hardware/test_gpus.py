@@ -60,11 +60,9 @@ def test_a_lost_gpu_is_named_and_the_other_stays(read):
     ("value", "visible"),
     [
         (None, [True, True]),
-        ("", [False, False]),
         ("-1", [False, False]),
         (" 1 ", [False, True]),
         ("GPU-0", [True, False]),
-        ("MIG-5", [True, True]),
     ],
 )
 def test_what_cuda_may_use(monkeypatch, value, visible):

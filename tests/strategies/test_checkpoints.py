@@ -39,10 +39,6 @@ def test_what_was_saved_is_restored_with_its_step(tmp_path):
     assert other.model.weights[0].value.tolist() == [[7.0] * 3] * 2
 
 
-def test_an_empty_folder_means_from_the_beginning(tmp_path):
-    assert checkpoints.restore(job(), tmp_path / "nothing") == 0
-
-
 def test_a_checkpoint_of_another_training_is_not_taken(tmp_path):
     checkpoints.save(job(batch=64), tmp_path, 40)
     with pytest.raises(LabError, match=r"batches of 64.* this one is .*batches of 32"):
@@ -77,9 +73,3 @@ def test_nothing_but_numbers_is_read(tmp_path):
     np.savez(tmp_path / "checkpoint.npz", step=np.array([{}], dtype=object), training="this one")
     with pytest.raises(LabError, match="cannot be read"):
         checkpoints.restore(job(), tmp_path)
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(LabError, match=r"after step 50 could not be written .*file"):
-        checkpoints.save(job(), tmp_path / "file", 50)

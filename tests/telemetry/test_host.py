@@ -134,18 +134,6 @@ def test_in_a_container_with_a_quota_utilisation_is_the_share_of_the_quota(machi
     assert column(host.take()[0], "utilisation")[1:] == [pytest.approx(50.0), 100.0]
 
 
-def test_a_process_that_ends_before_its_memory_is_read_has_none(machine, monkeypatch):
-    def pread(descriptor, *place):
-        if Path(f"/proc/self/fd/{descriptor}").readlink().name == "statm":
-            raise ProcessLookupError  # the file was opened before
-        return read(descriptor, *place)
-
-    read, machine.resident = os.pread, None
-    machine.write(f"proc/{PID}/statm", "9 9")
-    monkeypatch.setattr(os, "pread", pread)
-    assert column(machine.host().take()[0], "process_memory") == [None]
-
-
 @pytest.mark.parametrize("files", [True, False])
 def test_this_machine_gives_true_numbers_by_its_files_and_by_psutil(tmp_path, files):
     """The made root has no files, as on a system that is not Linux."""

@@ -83,12 +83,6 @@ def test_questions_that_have_no_answer(ask, said):
         ask()
 
 
-def test_a_zero_from_a_coarse_clock_is_no_speedup():
-    result = timings(two_replicas=((0.0, *TWO[1:]), 64.0))
-    assert result.verdict().word == "cannot tell"
-    assert "unknown" in str(result.speedup())
-
-
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_few_rounds_are_shown_and_cannot_tell(world, monkeypatch, rounds):
     """LABKIT_ROUNDS is the maximum; table, picture and numbers come from what there is."""
