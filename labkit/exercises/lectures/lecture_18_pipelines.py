@@ -174,8 +174,6 @@ def my_attention(q, k, v):
 
 
 MASKED = "later, -np.inf, scores - scores.max(axis=1, keepdims=True)"
-SUMMED = "weights.sum(axis=1, keepdims=True)"
-ALL_SCORES = "np.exp(scores - scores.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True)"
 ROWS = "The weights of each position, a row, have the sum 1."
 
 
@@ -192,22 +190,15 @@ def _attention(answer: Any) -> None:
         slips=(
             ("later,", "later & False,", "A position must not read later ones."),
             ("k=1)", "k=0)", "A position reads itself, too."),
-            (
-                "np.triu(np.ones(scores.shape), k=1)",
-                "np.tril(np.ones(scores.shape), k=-1)",
-                EARLIER,
-            ),
             (" / np.sqrt(q.shape[1])", "", "Divide the scores by the root of a query's length."),
             ("weights.sum(axis=1, keepdims=True)", "weights.sum(axis=0)", ROWS),
             (MASKED, "later, 0, scores", "exp(0) is 1: mask with -inf, before softmax."),
-            (SUMMED, ALL_SCORES, f"Mask before softmax. {ROWS}"),
         ),
     )
     with np.errstate(all="ignore"):  # a mask of a whole row makes NaN
         judge(answer)
 
 
-EARLIER = "Position i reads rows 0 to i, not those after it."
 TASKS = {
     "18.naive_share": Task(
         "Five devices hold a fifth of the layers each, and the whole batch goes through them. "

@@ -36,7 +36,6 @@ def my_step(tensor, pipeline, data, micro_batches, targets, w1, w2):
     programs.ring_all_reduce(data, dw2)
     return dw1, dw2
 """
-LAST = "Each micro-batch needs its own x and hidden in the backward pass."
 FORWARD = "        programs.ring_all_reduce(tensor, part)\n        kept"
 BACKWARD = "        programs.ring_all_reduce(tensor, part)\n        if"
 COLUMNS = "Each rank's dw is of its own columns: sum over the data group, not the tensor group."
@@ -165,11 +164,9 @@ def my_colors(rank, tensor, stages):
                 (" * (hidden > 0)", "", "relu passes a gradient only where hidden > 0."),
                 ("Send(dy + part", "Send(part", "dy passes the layer, too: send dy + part."),
                 ("Send(x + part", "Send(part", "A stage adds its input: send x + part."),
-                ("kept.append((x, hidden, x + part))", "kept = [(x, hidden, x + part)]", LAST),
                 (FORWARD, "        kept", "Forward, part is a sum over the tensor group."),
                 (BACKWARD, "        if", "Backward, part is a sum over the tensor group."),
                 ("(data, dw", "(tensor, dw", COLUMNS),
-                ("zip(kept,", "zip(kept[::-1],", "Take the target of the same micro-batch."),
             ),
         ),
         (

@@ -145,15 +145,8 @@ def my_step(comm, parts, gradient_of, optimizers):
             (4096, 32, 8192, 2, 2),
             slips=(
                 ("(whole + divided / t)", "(whole + divided) / t", "That is sequence parallelism."),
-                ("whole + divided / t", "whole / t + divided", "t divides the other rows."),
-                (
-                    "4\n    divided = 2 +",
-                    "6\n    divided =",
-                    "A row that t divides is counted whole.",
-                ),
                 ("b / t", "b", "t divides the rows of size as²b, too."),
                 (BYTES, "2 * s * b * h", "That is full recomputation."),
-                (" + scores * a * s**2 * b / t", "", "The rows of size as²b are missing."),
                 ("2 + 1 + 2 + 1 + 4", "2 + 2 + 2 + 2 + 4", "A mask has one byte each."),
             ),
         ),
@@ -209,7 +202,6 @@ def my_plan(model, gpus, device_memory):
             slips=(
                 (" + 12 * layers * hidden * sequence", "", "The FLOPs of attention are missing."),
                 ("6 * p", "8 * p", "Recomputed FLOPs do not count: 6 for each parameter."),
-                ("12 * layers", "6 * layers", "Attention has 12 × layers × hidden × sequence."),
                 ("6 * p", "2 * p", "The backward pass has 4 of the 6 FLOPs."),
                 ("/ (gpus * peak)", "/ peak", "Each of the GPUs has that peak."),
             ),

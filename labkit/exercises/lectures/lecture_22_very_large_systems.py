@@ -74,10 +74,6 @@ ROOT = "sqrt(2 * mtbf * write)"
 FITS, KEPT = "max(gap - restart, 0) // (interval + write)", "finished * interval / sum(gaps)"
 POOLED = "sum(max(gap - restart, 0) for gap in gaps) // (interval + write)"
 SHARES = "Divide the sums: a long gap counts more than a short one."
-HELD = "        held += nbytes\n"
-EARLY = """        if held and held + nbytes > limit:
-            free, held = max(now - seconds, free) + start + held / rate, 0
-"""
 LAYERS = [(2.0, 30.0), (1.5, 15.0), (3.25, 52.0), (0.75, 5.0), (1.0, 6.0)]
 TASKS = {
     "22.buckets_overlap": Task(
@@ -96,14 +92,11 @@ TASKS = {
             ([(1.0, 8.0)], 4, 0.0, 2.0),
             slips=(
                 ("max(now, free)", "now", "A bucket waits until the one before it is done."),
-                ("max(now, free)", "free", "A bucket waits until its layers are computed."),
                 (" or i == len(layers) - 1", "", "The last bucket is not sent."),
                 ("held >= limit", "held > limit", "A bucket that holds limit bytes is closed."),
                 ("held >= limit", "True", "Several layers share a bucket until it holds limit."),
                 ("+ start ", "", "Each all-reduce takes start, too."),
                 ("return free", "return free - now", "That is the exposed part alone."),
-                ("            held = 0\n", "", "A bucket that was sent begins empty again."),
-                (HELD, EARLY + HELD, "A bucket is closed after it holds limit bytes, not before."),
             ),
         ),
         (

@@ -44,21 +44,6 @@ def my_buffers(tensors, threshold):
         used += size
     return buffers
 """
-FIRST_FIT = """
-def my_buffers(tensors, threshold):
-    free = []
-    for name, dtype, size in tensors:
-        for buffer in free:
-            if buffer[1] == dtype and buffer[2] + size <= threshold:
-                buffer[0].append(name)
-                buffer[2] += size
-                break
-        else:
-            free.append([[name], dtype, size])
-    return [buffer[0] for buffer in free]
-"""
-ORDER = "The order stays."
-DROPPED = "Count full batches only, as a whole number."
 
 
 def _checksum(answer: Any) -> Trace:
@@ -254,11 +239,9 @@ def my_start(hvd, model, optimizer):
             STEPS,
             *((60_000, 128, 1), (60_000, 128, 2), (60_000, 128, 7), (1000, 10, 3), (31, 8, 4)),
             slips=(
-                ("images // ranks // batch", "-(-images // ranks // -batch)", DROPPED),
-                ("images // ranks // batch", "images / ranks / batch", DROPPED),
+                ("images // ranks // batch", "images / ranks / batch", "Count full batches."),
                 ("// ranks", "", "A rank has only its share of the images."),
                 ("// ranks // batch", "// ranks", "These are its images: count its batches."),
-                ("// batch", "// batch * ranks", "These are the steps of all ranks together."),
             ),
         ),
         ("A rank has images // ranks images, at least.", "Count the full batches of these."),
@@ -278,8 +261,6 @@ def my_start(hvd, model, optimizer):
                 ("min(1, step / warm_up)", "step / warm_up", "From warm_up on it stays."),
                 ("min(1, step / warm_up)", "1", "It has no warm-up."),
                 ("step /", "(step + 1) /", "It is one step ahead."),
-                ("step / warm_up)", "step / warm_up) ** 2", "Each step adds the same amount."),
-                ("base * (1", "base / ranks * (1", "base is the rate of one process."),
             ),
         ),
         (
@@ -327,8 +308,7 @@ def my_equal(comm, weights):
                 ("dtype != last or ", "", "A buffer has one dtype."),
                 ("> threshold", ">= threshold", "A buffer may hold exactly threshold bytes."),
                 ("used + size >", "used >", "Add a tensor only if it fits: this is too large."),
-                ("in tensors", "in reversed(tensors)", ORDER),
-                (FUSION, FIRST_FIT, f"{ORDER} Only the newest buffer can take more."),
+                ("in tensors", "in reversed(tensors)", "The order stays."),
                 ("return buffers", "return buffers[:-1]", "The last buffer is missing."),
             ),
         ),

@@ -34,13 +34,6 @@ def my_indices(length, ranks, rank, seed, epoch, permutation, drop_last):
     return order[rank::ranks]
 """
 
-ADD = "        buckets[-1].append(name)\n"
-EARLY = """        if size and size + nbytes > (first if len(buckets) == 1 else cap):
-            buckets.append([])
-            size = 0
-"""
-PAD = "Pad with the first elements of the list."
-
 
 def _permutation(length: int, seed: int) -> list[int]:
     return random.Random(seed).sample(range(length), length)
@@ -59,10 +52,6 @@ _buckets = as_solved(
         ("(first if len(buckets) == 1 else cap)", "first", "Only bucket 0 has the limit first."),
         ("size >= ", "size > ", "A bucket that holds exactly its limit is closed."),
         ("if bucket]", "]", "An empty list is no bucket."),
-        ("            size = 0\n", "", "A new bucket begins with 0 bytes."),
-        ("bucket for bucket in buckets", "bucket[::-1] for bucket in buckets",
-         "In a bucket, too, the last parameter comes first."),
-        (ADD, EARLY + ADD, "Close a bucket after it holds its limit, not before it holds more."),
     ),
 )  # fmt: skip
 _sampler = as_solved(
@@ -76,20 +65,14 @@ _sampler = as_solved(
     ),
     slips=(
         ("seed + epoch", "seed", "The order must change with the epoch."),
-        ("seed + epoch", "seed + epoch + rank", "All ranks need the same shuffle."),
         ("order[: length // ranks * ranks]", "order[length % ranks :]",
          "Cut the end of the list, not its beginning."),
         ("math.ceil(length / ranks) * ranks", "(length // ranks + 1) * ranks",
          "A length that is a multiple of ranks is not padded."),
         ("[rank::ranks]", "[rank * len(order) // ranks :][: len(order) // ranks]",
          "These are neighbours: take every element from rank on, in steps of ranks."),
-        ("if drop_last", "if not drop_last", "It is cut with drop_last, and padded without."),
         ("(order * math.ceil(padded / length))[:padded]", "order",
          "Without drop_last it is padded until all ranks have as many."),
-        ("order * math.ceil(padded / length)", "order * 2",
-         "With fewer examples than ranks the list is repeated more than once."),
-        ("order * math.ceil(padded / length)", "order + [0] * padded", PAD),
-        ("order[rank::ranks]", "sorted(order[rank::ranks])", "Keep the order of the shuffle."),
     ),
 )  # fmt: skip
 
