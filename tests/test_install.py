@@ -62,8 +62,6 @@ def package(install, name):
     [
         ("", None, False, "cpu"),
         ("", None, True, "cuda"),
-        ("cpu", None, True, "cpu"),
-        ("cuda", None, False, "cuda"),
         ("", "cpu", True, "cpu"),
         ("", "cuda", False, "cuda"),
     ],

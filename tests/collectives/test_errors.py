@@ -1,8 +1,6 @@
 """A program that cannot go on ends at once, with a sentence that names ranks, calls and lines."""
 
 import re
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -70,7 +68,6 @@ receives_from_1, receives_from_2 = (lambda c, b, r=r: c.Recv(b, r) for r in (1, 
             "rank 0 .*Barrier for rank 1 .*rank 1 .*Recv from rank 0",
         ),
         (by_rank(waits_for_any), 3, "rank 0 .*Waitany .*Irecv from rank 1 .*rank 1 has ended"),
-        (by_rank(lambda c, b: c.Split(0)), 2, "rank 0 .*Split for rank 1 .*rank 1 has ended"),
         (
             lambda c, b: c.Bcast(b) if c.rank < 2 else c.Recv(b, 0) if c.rank == 2 else None,
             4,
@@ -80,11 +77,6 @@ receives_from_1, receives_from_2 = (lambda c, b, r=r: c.Recv(b, r) for r in (1, 
             lambda c, b: c.Split(c.rank // 2).Recv(b, source=c.rank % 2),
             4,
             r"rank 0 .*Recv from rank 0 \(line _, in the communicator of ranks 0 and 1\)",
-        ),
-        (
-            lambda c, b: c.Split(c.rank // 2).Recv(b) if c.rank > 1 else c.Split(0),
-            4,
-            "rank 2 .*from rank 3 .*rank 3 .*from rank 2|any rank",
         ),
         (
             by_rank(
@@ -116,22 +108,16 @@ def test_a_deadlock_names_the_lines_and_no_rank_that_only_waits_for_it():
     ("call", "words"),
     [
         (lambda c, b: c.Send(b, 2), "Rank 0's Send (line _) names rank 2"),
-        (lambda c, b: c.Recv(b, -1), "Rank 0's Recv (line _) names rank -1"),
         (lambda c, b: c.Send(b, 0.5), "divide with //"),
-        (lambda c, b: c.Send(b, 1, tag=-3), "tag, got -3"),
         (lambda c, b: c.Send(b[::2], 1), "shape (2,)"),
         (lambda c, b: c.Recv(np.float64(1), 1), "cannot write into a read-only"),
         (lambda c, b: c.Send([1.0, 2.0], 1), "given a list"),
-        (lambda c, b: c.Sendrecv(b, 1), "given None"),
-        (lambda c, b: c.Send([b, 5], 1), "5 elements of an array that has 4"),
         (lambda c, b: c.Sendrecv(b, 1, 0, b, 1), "the memory that it sends"),
-        (lambda c, b: c.Isend(b, 1).test(), "no test"),
         (lambda c, b: c.Bcast(b, root=2), "Rank 0's Bcast (line _) has root=2"),
         (lambda c, b: c.Reduce(b, None, op=max), "needs one of MPI.SUM"),
         (lambda c, b: c.Allreduce(b, b[:]), "the memory that it sends"),
         (lambda c, b: c.Recv(b, c.rank), "its own message"),
         (lambda c, b: c.Split(None), "Rank 0's Split (line _) needs a whole number"),
-        (lambda c, b: c.Split(0, 1.5), "as its key, got 1.5"),
     ],
 )
 def test_a_wrong_call_is_explained(call, words):
@@ -168,7 +154,7 @@ def test_messages_and_requests_that_are_left_over(program, words):
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i4", "u1", "c16"])
+@pytest.mark.parametrize("dtype", ["f8", "f2", "u1"])
 @pytest.mark.parametrize("name", ["Isend", "Irecv"])
 def test_a_buffer_that_is_written_while_a_message_uses_it(dtype, name):
     def program(comm, buffer):
@@ -194,7 +180,7 @@ def reads_early(comm, buffer, use):
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
-@pytest.mark.parametrize("dtype", ["f8", "f4", "c8", "c16"])
+@pytest.mark.parametrize("dtype", ["f8", "c8"])
 @pytest.mark.parametrize(
     "use", [np.add, np.maximum, lambda a, b: -(a * b) / 2, lambda a, b: b.copy()]
 )
@@ -209,15 +195,12 @@ def test_a_receive_that_is_read_before_wait_is_named(dtype, use):
         (lambda c, b: c.Allreduce(b, b[:1].copy()), "sends 4 elements of float64 and has room"),
         (lambda c, b: c.Allgather(b, np.empty(9)), "shares 9 elements equally among 2 ranks"),
         (lambda c, b: c.Scatterv([b, [1, 2, 1]], b[:1].copy()), "a list of 2 counts"),
-        (lambda c, b: c.scatter([1]), "a list of 2 objects"),
         (
             lambda c, b: c.Bcast(b) if c.rank else c.Reduce(b, b + 1),
             "Rank 0's Reduce (line _) meets rank 1's Bcast (line _)",
         ),
         (lambda c, b: c.Bcast(b, root=c.rank), "Rank 0's Bcast (line _) has root=0"),
-        (lambda c, b: c.Bcast(b[: 1 + c.rank]), "Rank 0's Bcast to rank 1 (line _) holds 1"),
         (lambda c, b: c.Send(b, 1) if c.rank == 0 else c.recv(), "Recv goes with Send"),
-        (lambda c, b: c.send(b, 1) if c.rank == 0 else c.Recv(b), "Recv goes with Send"),
     ],
 )
 def test_a_wrong_call_of_all_ranks_is_explained(program, words):
@@ -309,39 +292,6 @@ def test_a_communicator_belongs_to_its_rank_and_its_run():
     assert re.match("Rank 0's Isend .*another rank", message(of_another))
     with pytest.raises(LabError, match="after the run"):
         shared[0].Barrier()
-
-
-TENSORFLOW = """
-import numpy as np
-import tensorflow as tf
-from labkit.collectives import run
-
-def step(comm, buffer, inside):
-    def exchange(gradient):
-        received = np.empty_like(buffer)
-        comm.Sendrecv(np.array(gradient), 1 - comm.rank, recvbuf=received, source=1 - comm.rank)
-        return gradient + received
-
-    weights = tf.Variable(buffer)
-    same = tf.custom_gradient(lambda x: (tf.identity(x), exchange if inside else tf.identity))
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(same(weights) * (comm.rank + 1))
-    gradient = tape.gradient(loss, weights)
-    buffer[:] = gradient if inside else exchange(gradient)
-
-print(run(step, np.ones((2, 3)), inside=False).outputs[0])
-run(step, np.ones((2, 3)), inside=True)
-"""
-
-
-@pytest.mark.stress
-def test_communication_inside_a_custom_gradient_is_refused_and_between_tapes_it_works():
-    pytest.importorskip("tensorflow")
-    done = subprocess.run(
-        [sys.executable, "-c", TENSORFLOW], capture_output=True, text=True, timeout=120
-    )
-    assert done.stdout == "[3. 3. 3.]\n"
-    assert re.search(r"Rank 0's Sendrecv \(line 9\) .*communicate between tapes", done.stderr)
 
 
 def test_communication_inside_a_call_of_tensorflow_is_refused():

@@ -62,13 +62,9 @@ def test_options_go_to_the_program_and_into_the_trace():
     ("program", "arguments", "words"),
     [
         (keep, {}, "ranks="),
-        (keep, {"ranks": 0}, "ranks must be .*got 0"),
         (keep, {"ranks": 20_000}, "256 ranks.*20,000"),
-        (keep, {"inputs": []}, "got no array"),
         (keep, {"inputs": [[1.0], [2.0]], "ranks": 2}, "or ranks="),
-        (keep, {"inputs": [[1.0], [2]]}, "float64 and int64"),
         (keep, {"ranks": 1, "way": "up"}, "keep .*way"),
-        (3, {"ranks": 1}, "function"),
         (scaled, {"ranks": 1}, "scaled .*factor"),
     ],
 )
@@ -237,16 +233,6 @@ def test_a_cell_of_a_notebook_is_read_as_it_was_typed():
     assert (trace.sources[0].first, trace.calls[0].place.line) == (3, 2)
 
 
-def test_a_program_without_source_has_lines_and_is_drawn_all_the_same():
-    waits = "def program(comm, buffer):\n    [comm.Recv(buffer, 1 - comm.rank) for _ in 'a']\n"
-    with pytest.raises(LabError, match=r"rank 0 waits in Recv from rank 1 \(line 2\)"):
-        run(written(waits), ranks=2)
-    to_itself = "def program(comm, buffer):\n    comm.Sendrecv(buffer, 0, recvbuf=buffer.copy())"
-    trace = run(written(to_itself), ranks=1)
-    assert trace.sources == ()
-    assert "text/html" in trace._repr_mimebundle_()[0]
-
-
 LIBRARY = {
     "Bcast": (lambda c, b: c.Bcast(b), "broadcast", "broadcast"),
     "Reduce": (lambda c, b: c.Reduce(b.copy(), b), "reduce", "reduce"),
@@ -266,7 +252,7 @@ LIBRARY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 5, 8])
+@pytest.mark.parametrize("ranks", [1, 5])
 @pytest.mark.parametrize("call", LIBRARY)
 def test_a_call_of_the_library_is_proved_and_sends_what_its_program_sends(call, ranks):
     program, meaning, same = LIBRARY[call]

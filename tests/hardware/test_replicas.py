@@ -164,13 +164,9 @@ def test_a_running_tensorflow_keeps_its_devices_and_threads(machine):
     ("n", "names", "words"),
     [
         (0, None, "n must be a whole number .* got 0"),
-        (2.0, None, "n must be a whole number .* got 2.0"),
-        (100, None, "got 100"),
         (2, "gpu", "no GPU here"),
-        (None, ["cpu:-1"], "different devices"),
         (None, ["cpu:0", "/cpu:0"], "different devices"),
         (None, ["cpu:0", "gpu:0"], "different devices"),
-        (None, [], "different devices"),
         (4, ["cpu:0", "cpu:1"], "4 replicas on 2 devices"),
     ],
 )

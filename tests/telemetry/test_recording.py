@@ -191,13 +191,8 @@ def test_a_damaged_line_is_named_and_all_before_it_is_read(tmp_path, line, junk,
 
 @pytest.mark.parametrize(
     "row",
-    ["[0,9.9,[1,2,3]]", "[0,9.9,[1,2],[1,2]]", "[5,9.9,[1]]", "[]", "[0]", "[0,9.9,7,8]",
-     "[0,9.9,[1,2,3],[1,2,3]", "[0,null,[1,2,3],[1,2,3]]",
-     '{"span":"x"}', "[0,-1e9,[1,2,3],[1,2,3]]", '[0,9.9,["a",2,3],[1,2,3]]', '"words"',
-     '{"source":"a","metrics":["power"]}', '{"source":"a","metrics":"power","devices":[]}',
-     '{"source":"a","metrics":[],"devices":["gpu0"]}', '{"span":"a","start":true}',
-     '{"span":"a","start":Infinity}',
-     '{"state":"lost","time":1.0,"device":0,"metric":"","says":""}'],
+    ["[0,9.9,[1,2,3]]", "[5,9.9,[1]]", "[0,9.9,[1,2,3],[1,2,3]", "[0,-1e9,[1,2,3],[1,2,3]]",
+     '{"span":"x"}', '[0,9.9,["a",2,3],[1,2,3]]', '{"source":"a","metrics":["power"]}'],
 )  # fmt: skip
 def test_a_line_that_does_not_fit_is_damage_at_its_line(tmp_path, row):
     lines = lines_of()
@@ -221,10 +216,7 @@ def test_a_line_that_cannot_be_read_does_not_make_a_panel_deaf():
     [
         (b"", "first line"),
         (b'{"nbformat": 4, "cells": []}\n', "not say that this is a recording"),
-        (b"\x89PNG\r\n\x1a\n\x00\x00", "first line"),
         (b'{"labkit":"recording","format":2,"where":""}\n', "format 2"),
-        (b'{"labkit":"recording","format":1,"where":"x"', "cut short"),
-        (b"[1,2]\n", "not say that this is a recording"),
     ],
 )
 def test_what_is_not_a_recording_is_named_as_such(tmp_path, content, says):

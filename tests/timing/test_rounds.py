@@ -136,13 +136,6 @@ def test_tensorflow_is_waited_for_where_it_runs_on_a_gpu(monkeypatch, started, g
     assert events == waits
 
 
-def test_half_imported_frameworks_are_not_waited_for(monkeypatch):
-    """Another thread may be importing TensorFlow: its modules are listed, and have no parts."""
-    for name in ("tensorflow", "tensorflow.python.eager.context", "torch"):
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
-    clock.wait_for_devices()
-
-
 def test_torch_is_waited_for_on_the_gpus_in_use(monkeypatch):
     waited = []
     cuda = SimpleNamespace(
@@ -168,13 +161,10 @@ AB, DEVICES = {"a": f, "b": f}, {"a": 1, "b": 2}
     ("ask", "said"),
     [
         (lambda: compare({"a": f}), "two or more functions"),
-        (lambda: compare({"a": f, "b": f()}), "'b' must be a function"),
         (lambda: measure(f, rounds=0), "rounds"),
         (lambda: measure(f), "LABKIT_ROUNDS .*got 'x'"),
-        (lambda: compare(AB, items={"a": 1}), "items must have a number for each"),
         (lambda: compare(AB, devices=DEVICES), "scaling"),
         (lambda: compare(AB, scaling="strong", devices=DEVICES, items=DEVICES), "same work"),
-        (lambda: compare(AB, scaling="weak", devices=DEVICES), "got items=None"),
         (lambda: compare(AB, scaling="weak", devices=DEVICES, items=64), "same work per device"),
     ],
 )

