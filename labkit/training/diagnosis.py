@@ -328,21 +328,10 @@ class Program:
                     yield "unscaled loss", step
 
     def _layers(self, line: int) -> str:
-        """The layers of the model that was made last above this line, as far as the text tells."""
-        layers = ""
-        for call in self.calls("Sequential", "Model", "add"):
-            name = ast.unparse(call.func).rpartition(".")[2]
-            if call.lineno >= line:
-                break
-            if name == "Sequential":
-                layers = self.text(call)
-            elif name == "Model":  # of its output only the last layer
-                given = [*call.args[1:], *(k.value for k in call.keywords if k.arg == "outputs")]
-                last = self.value(given[0]) if given else None
-                layers = self.text(last.func) if isinstance(last, ast.Call) else ""
-            elif "Sequential(" in self.text(call.func):
-                layers += self.text(call)[len(self.text(call.func)) :]
-        return layers
+        """The list of the Sequential that is made last above this line; "" where more is added."""
+        calls = [c for c in self.calls("Sequential", "Model", "add") if c.lineno < line]
+        sequential = calls and ast.unparse(calls[-1].func).endswith("Sequential")
+        return self.text(calls[-1]) if sequential else ""
 
 
 def mismatch(activation: str, loss: str) -> bool:
