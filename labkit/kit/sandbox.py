@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -141,7 +142,7 @@ def _settle(folder: Path, *, private: bool) -> None:
     for number in range(3):
         os.dup2(nowhere, number)
     os.chdir(folder)
-    os.environ["TMPDIR"] = str(folder)
+    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
 
 
 def _own_memory(process: psutil.Process) -> int:

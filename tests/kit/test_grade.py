@@ -11,6 +11,7 @@ from labkit.exercises import tasks, variants
 from labkit.kinds import LabError
 from labkit.kit import grade
 from labkit.kit.release import NOTEBOOKS, questions, released
+from labkit.publish import chosen
 
 LECTURE = "01_why_distribute"
 BYTES = "01.bytes_per_step"
@@ -54,6 +55,8 @@ def graded(tmp_path_factory):
     """A class in which each student does something else."""
     folder = tmp_path_factory.mktemp("class") / "week1"
     hand_in(folder, "ada")
+    right = f"answer = {tasks()[BYTES].solution.strip().partition('= ')[2].partition('  #')[0]}"
+    hand_in(folder, "files", SOLVED | {BYTES: f"import tempfile\ntempfile.mkdtemp()\n{right}"})
     hand_in(folder, "none", {})
     hand_in(folder, "exits", SOLVED | {BYTES: "import os\nanswer = os._exit(0)"})
     hand_in(folder, "loops", SOLVED | {BYTES: "while True:\n    pass\nanswer = 4"})
@@ -91,7 +94,7 @@ def delete(notebook):
 
 @pytest.mark.parametrize(
     ("student", "lost"),
-    [("ada", 0), ("deletes", 0), ("exits", 1), ("loops", 1), ("bomb", 1), ("eats", 1),
+    [("ada", 0), ("files", 0), ("deletes", 0), ("exits", 1), ("loops", 1), ("bomb", 1), ("eats", 1),
      ("broken", 1), ("none", MOST), ("tampers", MOST), ("patches", MOST), ("talks", MOST),
      ("damaged", MOST), ("missing", MOST)],
 )  # fmt: skip
@@ -176,6 +179,23 @@ def test_with_numbers_of_ones_own_a_neighbours_answer_is_refused(tmp_path):
 def test_a_folder_without_notebooks_of_the_course_is_refused(tmp_path):
     with pytest.raises(LabError, match="No notebook of the course"):
         grade.main(tmp_path)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("lecture", ["07", "10", "14", "16", "18"])
+def test_worked_solutions_have_all_points_also_those_that_start_ranks_over_links(lecture, tmp_path):
+    [path] = chosen([lecture], NOTEBOOKS)
+    notebook = released(nbformat.read(path, as_version=4))
+    for cell in notebook.cells:
+        name = cell.metadata.get("nbgrader", {}).get("grade_id", "")
+        if name.endswith("-answer"):
+            task = name.removesuffix("-answer").replace("-", ".", 1)
+            cell.source = tasks()[task].solution.strip()
+    (tmp_path / "in" / "ada").mkdir(parents=True)
+    nbformat.write(notebook, tmp_path / "in" / "ada" / path.name)
+    grade.main(tmp_path / "in", seconds=300)
+    row = table(tmp_path / "in")["ada"]
+    assert row["Points"] == row["Of"]
 
 
 @pytest.mark.stress
