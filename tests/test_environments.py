@@ -184,17 +184,6 @@ def test_a_build_that_fails_or_is_interrupted_is_not_used_and_can_be_repeated(
     assert tiny.state == "built"
 
 
-def test_a_failing_disk_is_no_traceback_and_only_one_builds_at_a_time(tiny, capfd):
-    def check(_):
-        assert cli.main(["env", "build", "tiny"]) == cli.main(["env", "remove", "tiny"]) == 2
-        assert capfd.readouterr().err.count("Another process") == 2
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(LabError, match=r"No space left.*labkit env remove tiny"):
-        environments.build("tiny", check)
-    assert tiny.state == "incomplete"
-
-
 def test_what_was_moved_or_damaged_is_not_built(tiny, tmp_path, monkeypatch, capfd):
     environments.build("tiny", lambda _: None)
     shutil.copytree(tmp_path, tmp_path / "clone", symlinks=True)
@@ -245,17 +234,15 @@ def test_a_build_for_cpus_is_looked_for_before_anything_is_installed(tiny, tmp_p
     exec(WHEEL, space)
     more = 'unlocked = ["tiny==1"]\nindex = "LABKIT_TINY"'
     tiny.write(more=more, lock=NO_PACKAGE)
-    for name, words in (("tiny-1", "LABKIT_TINY=ADDRESS labkit env build tiny"),
-                        ("tiny-1+cpu", "could not install its lock")):  # fmt: skip
-        space["build_wheel"](str(tmp_path), name=name)
-        with pytest.raises(LabError, match=words):
-            environments.build("tiny", lambda _: None)
+    space["build_wheel"](str(tmp_path), name="tiny-1")
+    with pytest.raises(LabError, match="LABKIT_TINY=ADDRESS labkit env build tiny"):
+        environments.build("tiny", lambda _: None)
+    space["build_wheel"](str(tmp_path), name="tiny-1+cpu")
     tiny.write(more=more)
     environments.build("tiny", lambda _: None)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_ctrl_c_and_a_closed_terminal_end_what_installs(tiny, number):
+def test_a_closed_terminal_ends_what_installs_as_ctrl_c_does(tiny):
     tiny.write(lock=NO_PACKAGE)
     program = (
         "import pathlib, sys; from labkit import cli, environments\n"
@@ -270,19 +257,13 @@ def test_ctrl_c_and_a_closed_terminal_end_what_installs(tiny, number):
         building = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env=env, **pipes)
         pip, _ = index.accept()
         pip.settimeout(60)
-        building.send_signal(number)
+        building.send_signal(signal.SIGHUP)
         assert b"Stopped." in building.communicate(timeout=300)[1]
         assert building.returncode == 130
         while pip.recv(4096):
             pass  # what it asked for, then its end
         pip.close()
     assert tiny.state == "incomplete"
-
-
-def test_an_unknown_environment_is_answered_with_those_that_exist(tiny):
-    with pytest.raises(LabError, match="tiny"):
-        labkit.cluster(environment="pytorch")
-    assert cli.main(["env", "remove", "pytorch"]) == 2
 
 
 def test_a_script_runs_as_python_would_run_it(two, built, tmp_path, capfd):

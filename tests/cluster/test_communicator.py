@@ -19,7 +19,7 @@ from hypothesis import strategies as some
 import labkit
 from labkit import collectives
 from labkit.cluster.transport import SocketTransport
-from labkit.collectives.communicator import Communicator, Request
+from labkit.collectives.communicator import Communicator
 from labkit.collectives.messages import ANY_SOURCE
 from labkit.kinds import LabError
 from tests.cluster.programs import exchange, sums
@@ -61,16 +61,6 @@ def test_a_send_waits_for_its_receiver_so_that_a_deadlock_ends_with_the_line_of_
     assert set(fault.errors) == {0, 1, 2, 3}
     with pytest.raises(LabError, match="Deadlock"):
         collectives.run(send_first, ranks=4)
-
-
-def test_a_rank_that_does_not_come_to_a_split_leaves_the_others_at_its_line(four):
-    def forgets(comm, buffer):
-        if comm.Get_rank() != 2:
-            comm.Split(0)
-
-    fault = fault_of(four, forgets, timeout=0.5)
-    assert set(fault.errors) == {0, 1, 3}
-    assert "`comm.Split(0)`" in str(fault)
 
 
 @pytest.mark.parametrize(
@@ -183,20 +173,6 @@ def test_any_messages_arrive_as_in_a_simulated_run(four, messages):
     assert runs(four, lambda comm, buffer: exchange(comm, messages)) == left
 
 
-@pytest.mark.stress
-def test_eight_ranks_exchange_100_megabytes_in_both_directions_at_once():
-    def both_ways(comm, buffer):
-        rank, size = comm.Get_rank(), comm.Get_size()
-        sent, left, right = np.full(12_500_000, float(rank)), *np.empty((2, 12_500_000))
-        requests = [comm.Irecv(left, (rank - 1) % size, 0), comm.Irecv(right, (rank + 1) % size, 1)]
-        requests += [comm.Isend(sent, (rank + 1) % size, 0), comm.Isend(sent, (rank - 1) % size, 1)]
-        Request.Waitall(requests)
-        return {*left} == {(rank - 1) % size} and {*right} == {(rank + 1) % size}
-
-    with labkit.cluster(ranks=8) as c:
-        assert runs(c, both_ways) == [True] * 8
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -248,13 +224,6 @@ def test_a_rank_that_mpi_has_ended_says_why(four):
     assert "Attempting to use an MPI routine" in str(fault)  # as MPI is not started
 
 
-def test_an_array_of_objects_is_refused(four):
-    def program(comm, buffer):
-        comm.Send(np.array([{}, 1]), dest=comm.Get_rank() ^ 1)
-
-    assert "Python objects" in str(fault_of(four, program))
-
-
 def test_a_datatype_that_is_not_the_arrays_is_named(four):
     MPI = pytest.importorskip("mpi4py.MPI")
 
@@ -282,19 +251,6 @@ def test_ranks_start_also_where_too_few_files_may_be_open_for_their_sockets():
     found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     assert found.stdout.startswith("66\n"), found
     assert "ulimit" in found.stdout
-
-
-@pytest.mark.stress
-def test_a_rank_may_wait_for_many_messages(four):
-    def program(comm, buffer):
-        rank, into = comm.Get_rank(), np.empty(1)
-        if rank == 0:
-            Request.Waitall([comm.Isend(np.array([float(i)]), dest=1) for i in range(30_000)])
-        for i in range(30_000 if rank == 1 else 0):
-            comm.Recv(into, source=0)
-            assert into[0] == i
-
-    runs(four, program)
 
 
 def test_messages_may_gather_before_the_receiver_reads_any():

@@ -86,12 +86,6 @@ def test_a_crash_in_a_library_says_where(four):
     assert "of crashes (`ctypes.string_at(0)`). A library crashed in it." in str(fault)
 
 
-def test_a_rank_can_be_killed_before_it_has_started(four):
-    handle = four.start(waits, show=False)
-    handle.kill(3)  # the one that is forked last
-    assert "Rank 3 was killed by signal 9 (SIGKILL)" in str(handle.finish().fault)
-
-
 def test_who_has_returned_is_named_and_who_waits_for_it_is_ended(four, monkeypatch):
     def waits_for_rank_3(rank):
         if rank < 3:
@@ -123,11 +117,6 @@ def test_waiting_for_words_that_never_come_has_an_end(four):
     handle = four.start(lambda rank: rank)
     with pytest.raises(LabError, match=r"ended, and rank 1 has not written 'never'"):
         handle.wait_for("never", rank=1)
-
-
-def test_on_a_busy_machine_ranks_have_more_time(four, monkeypatch):
-    monkeypatch.setattr("labkit.cluster.run.slowdown", lambda: 1e6)
-    assert four.run(lambda rank: max(range(10**7)), timeout=1e-4)
 
 
 def test_ranks_that_do_not_start_in_time_are_named():

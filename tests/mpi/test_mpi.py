@@ -77,9 +77,7 @@ def test_a_deadlock_and_an_error_end_all_ranks_and_name_their_lines(program, wor
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"ranks": 1000}, "At most 64"),
         ({"ranks": 2, "way": "up"}, "way"),
-        ({"ranks": 2, "timeout": "x"}, "timeout must be"),
         ({"ranks": 2, "times": threading.Lock()}, "cannot be sent"),
     ],
 )

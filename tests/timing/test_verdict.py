@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit import LabError
 from labkit.timing import compare, judge
 from labkit.timing.intervals import shift
 from labkit.timing.verdict import SAME_WITHIN
@@ -53,12 +52,6 @@ def test_default_is_cannot_tell_with_a_reason(values):
     assert verdict.reason
 
 
-@pytest.mark.parametrize("confidence", [-1, 0, 95])
-def test_a_confidence_that_means_nothing_is_refused(confidence):
-    with pytest.raises(LabError, match="confidence"):
-        judge("b", "a", [0.5] * 8, confidence=confidence)
-
-
 @pytest.mark.parametrize(("middle", "word"), [(0.02, "faster"), (-0.02, "slower"), (0.0, "same")])
 def test_the_rounds_that_it_names_would_tell(middle, word):
     """If the rounds to come are like those that were."""
@@ -93,15 +86,14 @@ def test_drift_cannot_fake_a_difference(world):
     assert judge("b", "a", [math.log(x / y) for x, y in zip(a, b, strict=True)]).word == "slower"
 
 
-@pytest.mark.parametrize("programs", [2, 5])
-def test_of_many_equal_programs_seldom_any_is_called_different(world, programs):
+def test_of_many_equal_programs_seldom_any_is_called_different(world):
     """The confidence holds for the comparison as a whole."""
     rng = random.Random(6)
 
     def call():
         world.seconds += math.exp(rng.gauss(0, 0.05))
 
-    works = {f"program {i}": call for i in range(programs)}
+    works = {f"program {i}": call for i in range(5)}
     wrong, trials = 0, 120
     for seed in range(trials):
         result = compare(works, rounds=12, warmup=0, seed=seed)
