@@ -172,20 +172,15 @@ def more(*case):
 WRONG = [
     (WORKER, worker(share=False), "the same 8 images"),
     (WORKER, worker(save="all"), "Both workers wrote"),
-    more(WORKER, worker(save="none"), "folder is empty"),
     more(WORKER, worker(save="early"), "before the training: save after"),
     (WORKER, worker(restore="chief"), "Every worker must restore"),
-    more(WORKER, worker(restore="none"), "began with new weights"),
     (WORKER, lambda s, m, d, g, f: 1 / 0, "On worker 0: It raised ZeroDivisionError"),
     (LEAD, chief(join=False), "coordinator.join()"),
     (LEAD, chief(count="assign"), "race condition"),
-    more(LEAD, chief(count="calls"), "when the function is traced"),
     more(LEAD, chief(times=2), "600 updates were made"),
     (LEAD, chief(count="schedule"), "no variable on the parameter server"),
     (LEAD, chief(schedule=False), "The chief made the steps by itself"),
-    more(LEAD, chief(scope=False), "outside coordinator.strategy.scope()"),
     (LEAD, chief(run=False), "strategy.run"),
-    more(LEAD, chief(apply=False), "have not changed"),
 ]
 
 
@@ -224,7 +219,6 @@ SLIPS = [
         "tf.reduce_mean(losses) / strategy.num_replicas_in_sync",
         "Divide its loss by global_batch, too",
     ),
-    more("14.worker_loop", SGD, "SGD(0.01)", "learning_rate = 0.01"),
     more(
         "14.worker_loop",
         "    if strategy.cluster_resolver.task_id == 0:\n",
@@ -233,13 +227,7 @@ SLIPS = [
         "every worker must make every step",
     ),
     ("15.schedule", SCHEDULE, f"{SCHEDULE}        coordinator.join()\n", "The chief waited 299"),
-    more("15.schedule", SCHEDULE, SCHEDULE.replace("))", ")).fetch()"), "The chief waited 299"),
     more("15.schedule", COUNT, "", "and you counted 0"),
-    more("15.schedule", f"{COUNT}\n", "\n", "and you counted 0"),
-    more("15.schedule", SGD, "SGD(0.1, momentum=0.9)", "momentum = 0.9"),
-    more("15.schedule", "reduce_mean", "reduce_sum", "by 16 times"),
-    more("15.schedule", "updates.numpy()", "steps", "and return it"),
-    more("15.schedule", SCHEDULE, f"{SCHEDULE}        _ % 10 or coordinator.join()\n", "waited 30"),
     more(
         "15.schedule",
         f"    for _ in range(steps):\n{SCHEDULE}",
@@ -250,10 +238,7 @@ SLIPS = [
     ("15.restart", ".skip(int(done.numpy()))", "", "the images begin anew"),
     more("15.restart", "if done.numpy() % 2 == 0 and", "if", "4 checkpoints were saved"),
     ("15.restart", ", optimizer=optimizer", "", "momentum begins anew"),
-    more("15.restart", "    checkpoint.restore(", "    print(", "began with the first step"),
     more("15.restart", "% 2 == 0", "% 10 == 0", "the folder is empty"),
-    more("15.restart", " and strategy.cluster_resolver.task_id == 0", "", "Both workers wrote"),
-    more("15.restart", "SGD(0.1, momentum=0.9)", "Adam(0.1)", "SGD(0.1, momentum=0.9)"),
     more("15.restart", ", momentum=0.9", "", "momentum of 0.9 is missing"),
     more(
         "15.restart",

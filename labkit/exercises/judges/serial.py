@@ -170,7 +170,8 @@ NO_UPDATE = "The weights have not changed: apply the gradients with the optimize
 FACTORS = {
     REPLICAS: f"The gradients are {REPLICAS} times too large: each replica takes the mean loss of "
     "its own share, and the gradients of the replicas are summed. Divide the summed loss by "
-    "global_batch, as tf.nn.compute_average_loss does.",
+    "global_batch, as tf.nn.compute_average_loss does. (If it is divided already: the optimizer "
+    "sums over the replicas, so leave out all_reduce, and apply it once in each step.)",
     1 / REPLICAS: f"The gradients are {REPLICAS} times too small: they are summed over the "
     "replicas, and were divided by their number once more. (A Keras loss that takes the mean "
     "divides by it already.)",
@@ -180,10 +181,9 @@ FACTORS = {
 }
 
 
-def check_weights(copies: Sequence[Sequence[Any]], doubled: str | None = None) -> None:
+def check_weights(copies: Sequence[Sequence[Any]]) -> None:
     """The copies of each variable must be equal, and those of the serial program."""
-    factors = FACTORS | ({REPLICAS: doubled} if doubled else {})
-    mistakes = {says: train(scaled(by))[0] for by, says in factors.items()}
+    mistakes = {says: train(scaled(by))[0] for by, says in FACTORS.items()}
     compare(equal_copies(copies), train()[0], mistakes)
 
 

@@ -47,7 +47,7 @@ def training_loop(my_train: Callable[..., Any]) -> None:
     model, losses = returned(result, made.models)
     shares = check_images(made.seen)
     with made.naming():
-        serial.check_weights(weight_copies(made.strategy, model), made.doubled())
+        serial.check_weights(weight_copies(made.strategy, model))
     made.check_backward()
     serial.check_losses(losses, shares)
 
@@ -379,7 +379,7 @@ def fitting(my_fit: Callable[..., Any]) -> None:
             "The model returns logits, and this loss expects probabilities: from_logits=True."
         )
     with made.naming():
-        serial.check_weights(weight_copies(made.strategy, model), made.doubled())
+        serial.check_weights(weight_copies(made.strategy, model))
 
 
 @judge

@@ -54,7 +54,6 @@ class Models:
         self.seen: list[tuple[int, tuple[int, ...], bool]] = []
         self._backward: list[int] = []  # passes: a list, because replicas are threads
         self.held = self.most_held = 0  # forward passes in training without their backward pass
-        self._applied = self._summed = 0  # calls in replicas, as TensorFlow traces them
         self._not_mirrored: list[Any] = []  # variables that a replica changes
 
     def make(self) -> Any:
@@ -66,18 +65,14 @@ class Models:
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Note optimizers that are applied, sums over replicas, variables that replicas change."""
+        """Note optimizers that are applied, and variables that replicas change."""
         import keras
 
         tf = import_tensorflow()
 
         def applied(optimizer: Any, *_: Any, **__: Any) -> None:
-            self._applied += 1
             if not any(optimizer is one for one in self.optimizers):
                 self.optimizers.append(optimizer)
-
-        def summed(_: Any, reduce_op: Any, value: Any, options: Any = None) -> None:
-            self._summed += any(len(one.shape) for one in tf.nest.flatten(value))  # no loss
 
         def assigned(variable: Any, *_: Any, **__: Any) -> None:
             made_inside = self.strategy.extended.variable_created_in_scope(variable)
@@ -89,25 +84,12 @@ class Models:
         with ExitStack() as patches:
             for of, name, note in (
                 (keras.optimizers.Optimizer, "apply", applied),
-                (tf.distribute.ReplicaContext, "all_reduce", summed),
                 (variables.ResourceVariable, "assign", assigned),
                 (variables.ResourceVariable, "assign_add", assigned),
             ):
                 noting = tf.autograph.experimental.do_not_convert(_noting(getattr(of, name), note))
                 patches.enter_context(mock.patch.object(of, name, noting))
             yield
-
-    def doubled(self) -> str | None:
-        """Why the gradients may be twice too large, if the loss is right."""
-        updates = max((int(one.iterations.numpy()) for one in self.optimizers), default=0)
-        if updates == 2 * STEPS:
-            return f"The optimizer made {updates} updates in {STEPS} steps: apply it once in each."
-        if self._summed > self._applied > 0:
-            return (
-                "The gradients are reduced over the replicas twice: by all_reduce, and summed "
-                "again by the optimizer. Leave out all_reduce, and divide the loss by global_batch."
-            )
-        return None
 
     @contextmanager
     def naming(self, name: str = "SGD", rate: float = RATE, but: str = "-") -> Iterator[None]:
