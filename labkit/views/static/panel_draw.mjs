@@ -318,7 +318,7 @@ export function stripsOf(store, metrics, cores, { open = new Set(), size = 1 } =
   const [full, map] = [({ kind, device }) => !kind && device.sort !== "core", ({ kind }) => kind === "heat"].map((one) => lanes.filter(one).length);
   const tall = full <= 4 ? 56 : full <= 9 && !rows ? 38 : 24;
   const cell = Math.max(5, Math.min(9, Math.floor(400 / map)));
-  const heightOf = ({ kind, device, reason }) => ({ training: 38, row: 38, heat: cell })[kind] ?? (device.sort === "core" ? 18 : reason ? 24 : tall);
+  const heightOf = ({ kind, device, reason }) => ({ training: 36, row: 36, heat: cell })[kind] ?? (device.sort === "core" ? 18 : reason ? 24 : tall);
   let height = 0;
   strips.forEach((strip, i) => {
     const core = strip.device?.sort === "core";
