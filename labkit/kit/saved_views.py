@@ -14,8 +14,13 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from labkit.views import explorer, panel_page, pipeline, player_page, traffic
+from labkit.views import explorer, panel_page, pipeline, player_page, traffic, updates_figure
 from labkit.views.embed import bundle, embedded, style
+
+VIEWS = (
+    panel_page.MODULES, pipeline.MODULES, player_page.MODULES, traffic.MODULES,
+    updates_figure.SERVER_MODULES,
+)  # fmt: skip
 
 
 def html(output: Mapping[str, Any]) -> str | None:
@@ -25,7 +30,8 @@ def html(output: Mapping[str, Any]) -> str | None:
         return None
     return embedded(
         saved["view"], modules(saved["code"]), saved["options"],
-        key=_key(saved), alt=_alt(output), png=base64.b64decode(output["data"]["image/png"]),
+        key=_key(saved), alt=output["metadata"]["image/png"]["alt"],
+        png=base64.b64decode(output["data"]["image/png"]),
     )  # fmt: skip
 
 
@@ -44,8 +50,8 @@ def placed(output: Mapping[str, Any], still: str) -> str | None:
 
 def modules(code: str) -> tuple[str, ...]:
     """All modules of a view, whose last one is called like this."""
-    known = {one.MODULES[-1]: one.MODULES for one in (panel_page, pipeline, player_page, traffic)}
-    return known.get(code) or explorer(code.removeprefix("explore_"))
+    others = (one for one in VIEWS if one[-1] == code)
+    return next(others, None) or explorer(code.removeprefix("explore_"))
 
 
 def script(saved: Mapping[str, Any]) -> str:
@@ -61,7 +67,3 @@ def script(saved: Mapping[str, Any]) -> str:
 
 def _key(saved: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(saved, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _alt(output: Mapping[str, Any]) -> str:
-    return str(output["metadata"]["image/png"]["alt"])

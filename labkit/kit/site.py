@@ -10,11 +10,9 @@ pages, search, themes. No page loads anything from elsewhere.
 import base64
 import hashlib
 import json
-import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -24,8 +22,14 @@ from labkit.kit import saved_views, site_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 STATIC = Path(__file__).resolve().parent / "site_static"
-LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
-SHOWN = ("text/html", "image/png")
+# What assistive technology misses in the pages of Sphinx and furo.
+NAMED = {
+    'class="caption" role="heading"': 'class="caption" role="heading" aria-level="2"',
+    '<aside class="sidebar-drawer"': '<aside aria-label="All pages" class="sidebar-drawer"',
+    '<aside class="toc-drawer': '<aside aria-label="This page" class="toc-drawer',
+    "<pre>": '<pre tabindex="0">',  # it can be scrolled
+    '<div id="search-results">': '<h1>Search</h1><div id="search-results">',
+}
 SETTINGS = {
     "project": "labkit",
     "html_title": "labkit",
@@ -35,17 +39,15 @@ SETTINGS = {
     "html_static_path": ["_static"],
     "html_css_files": ["site.css"],
     "html_copy_source": False,
-    "html_show_sphinx": False,
+    "html_show_search_summary": False,  # it would read pages, which a browser refuses from a disk
     "html_permalinks": False,
     "nb_execution_mode": "off",
-    "nb_merge_streams": True,
     "myst_enable_extensions": ["dollarmath"],
     "myst_heading_anchors": 4,
     "myst_heading_slug_func": "labkit.kit.site.anchor",
     "pygments_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
     "highlight_language": "none",
-    "language": "en",
     "suppress_warnings": ["misc.highlighting_failure"],  # a shell's script in a cell of Python
 }
 
@@ -75,29 +77,26 @@ def build(out: Path) -> Path:
         app.build(force_all=True)
         if app.statuscode:
             raise LabError("The site has errors: Sphinx names them above.")
+    for page in out.rglob("*.html"):
+        text = page.read_text("utf-8")
+        for found, named in NAMED.items():
+            text = text.replace(found, named)
+        page.write_text(text, "utf-8")
     return out
 
 
 def setup(app: Any) -> dict[str, bool]:
     """What Sphinx asks of an extension: formulas as MathML, without a script."""
+    from docutils.nodes import SkipNode
     from latex2mathml.converter import convert
 
-    def inline(writer: Any, node: Any) -> None:
-        writer.body.append(convert(node.astext()))
-        raise _skip()
+    def formula(writer: Any, node: Any) -> None:
+        display = "block" if node.tagname == "math_block" else "inline"
+        writer.body.append(convert(node.astext(), display=display))
+        raise SkipNode
 
-    def block(writer: Any, node: Any) -> None:
-        writer.body.append(f"<p>{convert(node.astext(), display='block')}</p>")
-        raise _skip()
-
-    app.add_html_math_renderer("mathml", (inline, None), (block, None))
+    app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
-
-
-def _skip() -> Exception:
-    from docutils.nodes import SkipNode
-
-    return SkipNode()  # type: ignore[no-any-return]
 
 
 def anchor(heading: str) -> str:
@@ -109,21 +108,21 @@ def _write_sources(source: Path) -> None:
     """What Sphinx reads: notebooks, the pages of docs/, and those that are generated."""
     shutil.copytree(STATIC, source / "_static")
     _write(source / "conf.py", f"globals().update({SETTINGS!r})")
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        notebook = json.loads(path.read_text("utf-8"))
-        placed: set[str] = set()
+    known = set(site_pages.written(ROOT))
+    for name in known:
+        text = (ROOT / name).read_text("utf-8")
+        if name.suffix == ".md":
+            _write(source / name, site_pages.relinked(text, name, known))
+            continue
+        notebook, placed = json.loads(text), set[str]()
         for cell in notebook["cells"]:
             if cell["cell_type"] == "markdown":
-                text = LINK.sub(lambda found: site_pages.link(found[0]), "".join(cell["source"]))
-                cell["source"] = text
+                cell["source"] = site_pages.relinked("".join(cell["source"]), name, known)
             for output in cell.get("outputs", []):
-                _as_html(output, source, placed)
-        _write(source / "notebooks" / path.name, json.dumps(notebook))
-    for path in sorted((ROOT / "docs").rglob("*.md")):
-        text = LINK.sub(lambda found: site_pages.link(found[0]), path.read_text("utf-8"))
-        _write(source / "docs" / path.relative_to(ROOT / "docs"), text)
-    for name, text in site_pages.pages(ROOT).items():
-        _write(source / f"{name}.md", text)
+                _as_html(output, source, placed, "../" * (len(name.parts) - 1))
+        _write(source / name, json.dumps(notebook))
+    for page, text in site_pages.pages(ROOT).items():
+        _write(source / f"{page}.md", text)
     _write(source / "recordings.md", _recordings(source))
 
 
@@ -133,46 +132,36 @@ def _recordings(source: Path) -> str:
 
     folder, placed, text = ROOT / "notebooks" / "recordings", set[str](), "# Recordings\n\n"
     for path in sorted(folder.glob("*.jsonl")):
-        data, metadata = labkit.replay(path)._repr_mimebundle_()
+        recording = labkit.replay(path)
+        data, metadata = recording._repr_mimebundle_()
         output = {"data": data, "metadata": metadata}
-        _as_html(output, source, placed)
-        html = output["data"]["text/html"].replace('="../', '="')
-        text += f"## {path.name}\n\n{data['text/plain'].splitlines()[0]}\n\n"
-        text += f"```{{raw}} html\n{html}\n```\n\n"
+        _as_html(output, source, placed, "")
+        text += f"## {path.name}\n\n{str(recording.kind).capitalize()}.\n\n"
+        text += f"```{{raw}} html\n{output['data']['text/html']}\n```\n\n"
     return text
 
 
-def _as_html(output: dict[str, Any], source: Path, placed: set[str]) -> None:
+def _as_html(output: dict[str, Any], source: Path, placed: set[str], up: str) -> None:
     """One piece of HTML in place of an output's formats; `placed` is the code this page has."""
     data = output.get("data", {})
     if "image/png" in data:
         meta = output["metadata"]["image/png"]
-        file = _stored(source, base64.b64decode("".join(data["image/png"])))
-        html = f'<img alt="{escape(meta["alt"])}" width="{meta["width"]}" src="{file}">'
-        html = saved_views.placed(output, html) or html
+        png = base64.b64decode("".join(data["image/png"]))
+        file = f"_static/pictures/{hashlib.sha256(png).hexdigest()[:16]}.png"
+        _write(source / file, png)
+        html = f'<img alt="{escape(meta["alt"])}" width="{meta["width"]}" src="{up}{file}">'
         if (saved := output["metadata"].get("labkit")) is not None:
-            html += code(saved, source, placed)
+            html = saved_views.placed(output, html) or html
+            if saved["code"] not in placed:  # once a page; the file is that of all pages
+                placed.add(saved["code"])
+                script = f"_static/view_{saved['code']}.js"
+                _write(source / script, saved_views.script(saved))
+                html += f'<script defer src="{up}{script}"></script>'
     elif "text/html" in data:
-        html = re.sub(r'(href="[\w.-]+)\.ipynb', r"\1.html", "".join(data["text/html"]))
+        html = site_pages.linked("".join(data["text/html"]))
     else:
         return
     output["data"], output["metadata"] = {"text/html": html}, {}
-
-
-def code(saved: Mapping[str, Any], source: Path, placed: set[str]) -> str:
-    """The script of a view, once a page: a file that the pages share."""
-    name = str(saved["code"])
-    if name in placed:
-        return ""
-    placed.add(name)
-    _write(source / "_static" / f"view_{name}.js", saved_views.script(saved))
-    return f'<script defer src="../_static/view_{name}.js"></script>'
-
-
-def _stored(source: Path, png: bytes) -> str:
-    name = f"_static/pictures/{hashlib.sha256(png).hexdigest()[:16]}.png"
-    _write(source / name, png)
-    return f"../{name}"
 
 
 def _write(path: Path, content: str | bytes) -> None:

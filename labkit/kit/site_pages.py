@@ -5,15 +5,16 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from labkit import known_hardware
-from labkit.kinds import LabError, bytes_text
+from labkit.kinds import LabError, bytes_text, seconds_text
 
+ABOUT_IT = ("CODE_OF_CONDUCT.md", "SUPPORT.md")
 LICENSE = "https://creativecommons.org/licenses/by/4.0/"
 PROFILE = "https://bioschemas.org/profiles/TrainingMaterial/1.0-RELEASE"
 ABOUT = (
@@ -28,29 +29,46 @@ LINE = 88  # letters of code that a page has room for
 SPECIAL = re.compile(r"([*_<>\[\]$#|])(?=[^`]*(?:`[^`]*`[^`]*)*$)")
 
 
-def link(target: str) -> str:
-    """Where a link of a notebook or of docs/ leads on the site."""
-    if "://" in target:
-        return target
-    if found := re.match(r"(?:\.\./)*programs(?:/([\w.]+))?$", target):
-        return f"/programs.md{f'#{found[1]}' if found[1] and '.' in found[1] else ''}"
-    if re.match(r"(\.\./)?(notebooks/)?recordings/", target):
-        return "/recordings.md"
-    return target
+def relinked(text: str, page: Path, known: Collection[Path]) -> str:
+    """Markdown of a page with links to what the site has; others become the words alone."""
+
+    def link(found: re.Match[str]) -> str:
+        words, target = found.groups()
+        path, *_ = target.partition("#")
+        to = Path(os.path.normpath(page.parent / path))
+        if "://" in target or not path or to in known:
+            return found[0]
+        if to.parent == Path("notebooks/programs") or to == Path("notebooks/programs"):
+            return f"[{words}](/programs.md{f'#{to.name}' if to.suffix else ''})"
+        if to.parent == Path("notebooks/recordings"):
+            return f"[{words}](/recordings.md)"
+        return words
+
+    return re.sub(r"(?<!!)\[([^\[\]]+)\]\(([^)\s]+)\)", link, text)
+
+
+def linked(html: str, folder: str = "") -> str:
+    """The links of a piece of HTML to notebooks, as those to pages; Sphinx sees only Markdown's."""
+    from docutils.nodes import make_id
+
+    def page(found: re.Match[str]) -> str:
+        return f'href="{folder}{found[1]}.html{f"#{make_id(found[2])}" if found[2] else ""}"'
+
+    return re.sub(r'href="([\w.-]+)\.ipynb(?:#([^"]*))?"', page, html)
+
+
+def written(root: Path) -> list[Path]:
+    """The files that are pages as they are: the lectures, and what lecturers need."""
+    found = [*root.glob("notebooks/*.ipynb"), *(root / "docs").rglob("*.md")]
+    found += [*(root / "docs").rglob("*.ipynb"), *(root / name for name in ABOUT_IT)]
+    return sorted(one.relative_to(root) for one in found)
 
 
 def pages(root: Path) -> dict[str, str]:
-    """The text of each page, by its name."""
-    docs = sorted(one.relative_to(root).with_suffix("") for one in (root / "docs").rglob("*.md"))
-    return {
-        "index": start(root, [one.as_posix() for one in docs]),
-        "programs": programs(root),
-        "library": library(root),
-        "hardware": hardware(),
-    }
-
-
-# ---- the start page
+    """The text of each generated page, by its name."""
+    docs = [one.with_suffix("").as_posix() for one in written(root) if one.parts[0] != "notebooks"]
+    made = {"index": start(root, docs), "programs": programs(root), "library": library(root)}
+    return {**made, "hardware": hardware()}
 
 
 def start(root: Path, docs: Iterable[str]) -> str:
@@ -60,16 +78,12 @@ def start(root: Path, docs: Iterable[str]) -> str:
 
     found = course(root / "notebooks")
     shown = replace(found, lectures=tuple(replace(one, tasks=0) for one in found.lectures))
-    html = re.sub(
-        r'href="([\w.-]+)\.ipynb',
-        r'href="notebooks/\1.html',
-        shown._repr_mimebundle_()["text/html"],
-    )
+    html = linked(shown._repr_mimebundle_()["text/html"], "notebooks/")
     parts: dict[str, list[str]] = {}
     for one in found.lectures:
         name = f"Part {one.part.replace(',', ' ·')}"
         parts.setdefault(name, []).append(f"{one.title} <notebooks/{Path(one.file).stem}>")
-    trees = {**parts, **MORE, "For lecturers": docs}
+    trees = {**parts, **MORE, "Guides": docs}
     order = "\n\n".join(
         f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{chr(10).join(names)}\n```"
         for caption, names in trees.items()
@@ -86,12 +100,14 @@ def start(root: Path, docs: Iterable[str]) -> str:
 def _metadata(lectures: Iterable[Any]) -> dict[str, Any]:
     """The course as a learning resource, for search engines (Bioschemas, TrainingMaterial)."""
 
-    def resource(name: str, minutes: int, **more: Any) -> dict[str, Any]:
+    def resource(name: str, minutes: int) -> dict[str, Any]:
         known = {"@type": "LearningResource", "name": name, "inLanguage": "en", "license": LICENSE}
-        return {**known, "timeRequired": f"PT{minutes}M", **more}
+        return {**known, "timeRequired": f"PT{minutes}M"}
 
-    each = [resource(one.title, one.minutes, url=f"notebooks/{Path(one.file).stem}.html")
-            for one in lectures]  # fmt: skip
+    each = [
+        {**resource(one.title, one.minutes), "url": f"notebooks/{Path(one.file).stem}.html"}
+        for one in lectures
+    ]
     return {
         "@context": "https://schema.org",
         "http://purl.org/dc/terms/conformsTo": {"@type": "CreativeWork", "@id": PROFILE},
@@ -104,18 +120,12 @@ def _metadata(lectures: Iterable[Any]) -> dict[str, Any]:
     }
 
 
-# ---- programs
-
-
 def programs(root: Path) -> str:
     """The programs to take home, in full."""
     text = "# Programs\n\nWhole programs without labkit, to take home: each runs by itself.\n\n"
     for path in sorted((root / "notebooks" / "programs").glob("*.py")):
         text += f"## {path.name}\n\n````python\n{path.read_text('utf-8').rstrip()}\n````\n\n"
     return text
-
-
-# ---- the library
 
 
 def library(root: Path) -> str:
@@ -183,9 +193,11 @@ def _entry(name: str, thing: Any, where: list[str]) -> str:
 def _signature(name: str, thing: Any) -> str:
     if isinstance(thing, property) or thing is LabError:
         return f"```python\n{name}\n```\n\n"
-    sign = inspect.signature(thing)
-    given = [one.replace(annotation=one.empty) for one in sign.parameters.values()]
-    given = [one for one in given if one.name not in ("self", "room") and one.name[0] != "_"]
+    given = [
+        one.replace(annotation=one.empty)
+        for one in inspect.signature(thing).parameters.values()
+        if one.name != "self" and not one.name.startswith("_")
+    ]
     call = f"{name}{inspect.Signature(given)}"
     if len(call) > LINE:
         call = f"{name}(\n    " + ",\n    ".join(map(str, given)) + "\n)"
@@ -194,35 +206,30 @@ def _signature(name: str, thing: Any) -> str:
 
 def _prose(thing: Any) -> str:
     """A docstring, its examples as code."""
-    blocks = re.split(r"\n\s*\n", inspect.getdoc(thing) or "")
-    text = ""
-    for block in blocks:
-        if block.lstrip().startswith(">>>"):
-            lines = re.sub(r"\s*# doctest:.*", "", inspect.cleandoc(block))
-            text += f"```pycon\n{lines}\n```\n\n"
-        else:
-            text += f"{SPECIAL.sub(chr(92) + chr(92) + '1', block)}\n\n"
-    return text
 
+    def block(text: str) -> str:
+        if not text.startswith(">>>"):
+            return SPECIAL.sub(r"\\\g<0>", text)
+        return "```pycon\n" + re.sub(r"\s*# doctest:.*", "", text) + "\n```"
 
-# ---- hardware
+    return "".join(f"{block(one)}\n\n" for one in re.split(r"\n\s*\n", inspect.getdoc(thing) or ""))
 
 
 def hardware() -> str:
     """The registry of known hardware, each number with its source."""
     gpus = [
-        [name, bytes_text(one.memory), f"{bytes_text(one.bandwidth)}/s",
-         f"{one.flops / 1e12:g} TFLOP/s", f"{one.links} × {one.link}", str(one.kind)]
+        (name, bytes_text(one.memory), f"{bytes_text(one.bandwidth)}/s",
+         f"{one.flops / 1e12:g} TFLOP/s", f"{one.links} × {one.link}", one.kind)
         for name, one in known_hardware.GPUS.items()
     ]  # fmt: skip
     links = [
-        [name, f"{bytes_text(one.bandwidth)}/s",
-         f"{one.latency * 1e6:.3g} µs" if one.latency else "", one.about, str(one.kind)]
+        (name, f"{bytes_text(one.bandwidth)}/s",
+         seconds_text(one.latency) if one.latency else "", one.about, one.kind)
         for name, one in known_hardware.LINKS.items()
     ]  # fmt: skip
     machines = [
-        [name, f"{one.gpus} × {one.gpu}" if one.gpu else f"{one.gpus} GPUs",
-         ", ".join(sorted({edge.link for edge in one.edges if edge.link})), str(one.kind)]
+        (name, f"{one.gpus} × {one.gpu or 'GPU'}",
+         ", ".join(sorted({edge.link for edge in one.edges if edge.link})), one.kind)
         for name, one in known_hardware.MACHINES.items()
     ]  # fmt: skip
     return (
@@ -234,6 +241,6 @@ def hardware() -> str:
     )
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def _table(head: list[str], rows: Iterable[tuple[object, ...]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(one)} |\n" for one in lines) + "\n"
+    return "".join(f"| {' | '.join(map(str, one))} |\n" for one in lines) + "\n"
