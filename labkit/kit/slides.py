@@ -136,10 +136,10 @@ def _program(cell: Any, code: str) -> tuple[str, str]:
     outputs = [_output(output) for output in cell["outputs"]]
     views = [output for output in outputs if "data-labkit" in output]
     shown, program = "".join(views or outputs), _pre(code.strip(), "code")
-    lines = [line for line in code.split("\n") if line.strip() and not line.startswith("import ")]
-    if views or len(lines) > (LINES // 4 if shown else LINES) or (shown and len(lines) == 1):
-        return shown, program
-    return program + shown, ""
+    lines = [line for line in code.split("\n") if line.strip()]
+    own = [line for line in lines if not line.startswith(("import ", "from "))]
+    alone = views or len(lines) > (LINES // 4 if shown else LINES) or (shown and len(own) == 1)
+    return (shown, program) if alone else (program + shown, "")
 
 
 def _output(output: Any) -> str:
