@@ -239,7 +239,7 @@ SLIPS = [
     more("15.restart", "if done.numpy() % 2 == 0 and", "if", "4 checkpoints were saved"),
     ("15.restart", ", optimizer=optimizer", "", "momentum begins anew"),
     more("15.restart", "% 2 == 0", "% 10 == 0", "the folder is empty"),
-    more("15.restart", ", momentum=0.9", "", "momentum of 0.9 is missing"),
+    more("15.restart", ", momentum=0.9", "", "SGD(0.1, momentum=0.9)"),
     more(
         "15.restart",
         "    checkpoint.restore(",
