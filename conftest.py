@@ -32,6 +32,12 @@ collect_ignore = ["notebooks/glossary.ipynb"]  # it has no code
 # In the order of their seconds, so that no process is left with a long file at the end.
 SLOWEST_FIRST = (
     "tests/browser/test_notebooks_in_lab.py",
+    "tests/kit/test_slides.py",
+    "tests/cluster/test_slurm.py",
+    "tests/kit/test_site.py",
+    "tests/kit/test_grade.py",
+    "tests/kit/test_nbgrader.py",
+    "tests/kit/test_jupyterhub.py",
     "notebooks/07b_precision_and_xla.ipynb",
     "tests/exercises/test_tasks.py",
     "tests/test_readme.py",
