@@ -136,7 +136,7 @@ def _recordings(source: Path) -> str:
         data, metadata = recording._repr_mimebundle_()
         output = {"data": data, "metadata": metadata}
         _as_html(output, source, placed, "")
-        text += f"## {path.name}\n\n{str(recording.kind).capitalize()}.\n\n"
+        text += f"## {path.name}\n\n**{recording.kind}**\n\n"
         text += f"```{{raw}} html\n{output['data']['text/html']}\n```\n\n"
     return text
 
