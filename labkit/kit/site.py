@@ -27,6 +27,7 @@ NAMED = {
     'class="caption" role="heading"': 'class="caption" role="heading" aria-level="2"',
     '<aside class="sidebar-drawer"': '<aside aria-label="All pages" class="sidebar-drawer"',
     '<aside class="toc-drawer': '<aside aria-label="This page" class="toc-drawer',
+    '<div class="math-wrapper': '<div tabindex="0" class="math-wrapper',
     "<pre>": '<pre tabindex="0">',  # it can be scrolled
     '<div id="search-results">': '<h1>Search</h1><div id="search-results">',
 }
