@@ -114,7 +114,7 @@ def _page(course: Course) -> str:
     ways = [
         f"<li><strong>{name}</strong>: {_linked(plan, files)}</li>" for name, plan in course.ways
     ]
-    left = next((one for one in course.lectures if one.solved < one.tasks), course.lectures[-1])
+    left = next((one for one in course.lectures if one.solved < one.tasks), course.lectures[0])
     ways.append(
         f'<li><strong>alone</strong>: your next lecture is <a href="{left.file}">'
         f"{escape(left.title)}</a></li>"

@@ -73,11 +73,11 @@ def pages(root: Path) -> dict[str, str]:
 
 def start(root: Path, docs: Iterable[str]) -> str:
     """What the course is, its map, and the order of all pages."""
-    os.environ["LABKIT_PICTURES"] = "still"  # nobody's progress, no machine
     from labkit.exercises.course import course
 
     found = course(root / "notebooks")
-    shown = replace(found, lectures=tuple(replace(one, tasks=0) for one in found.lectures))
+    nobodys = tuple(replace(one, solved=0, tasks=0) for one in found.lectures)
+    shown = replace(found, lectures=nobodys, machine="")
     html = linked(shown._repr_mimebundle_()["text/html"], "notebooks/")
     parts: dict[str, list[str]] = {}
     for one in found.lectures:

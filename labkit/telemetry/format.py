@@ -15,7 +15,7 @@ Sources are numbered in the order of their lines. Times are seconds since the re
 spans. `null` is a missing number. A reader skips lines that it does not know.
 
 >>> read_line('{"span":"epoch 3","start":10.2,"end":14.9,"images":60000}')
-Span(name='epoch 3', start=10.2, end=14.9, images=60000)
+Span(name='epoch 3', start=10.2, end=14.9, images=60000, loss=None, of='')
 """
 
 from __future__ import annotations
