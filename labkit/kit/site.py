@@ -19,6 +19,7 @@ from typing import Any
 
 from labkit.kinds import LabError, bytes_text
 from labkit.kit import saved_views, site_pages
+from labkit.views.embed import with_state
 
 ROOT = Path(__file__).resolve().parents[2]
 STATIC = Path(__file__).resolve().parent / "site_static"
@@ -135,7 +136,8 @@ def _recordings(source: Path) -> str:
     for path in sorted(folder.glob("*.jsonl")):
         recording = labkit.replay(path)
         data, metadata = recording._repr_mimebundle_()
-        output = {"data": data, "metadata": metadata}
+        data, metadata = with_state((data, metadata), data.pop("text/html"))
+        output: dict[str, Any] = {"data": data, "metadata": metadata}
         _as_html(output, source, placed, "")
         text += f"## {path.name}\n\n**{recording.kind}**\n\n"
         text += f"```{{raw}} html\n{output['data']['text/html']}\n```\n\n"

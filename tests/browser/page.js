@@ -100,7 +100,7 @@
   // Panels and players draw themselves in a tree of their own, in place of the still picture inside.
   const VIEWS = ".labkit-panel, .labkit-player, .labkit-pipeline, .labkit-traffic, .labkit-explorer, .labkit-server";
   const drawn = ({ shadowRoot }) => [...(shadowRoot?.querySelectorAll("canvas, svg") ?? [])]
-    .map((one) => one.getBoundingClientRect()).some(({ width, height }) => width > 200 && height > 40);
+    .map((one) => one.getBoundingClientRect()).some(({ width, height }) => width > 200 && height > 30);
 
   // Pictures of a notebook; JupyterLab's own icons are none.
   const figures = () => content().flatMap((area) => [...area.querySelectorAll("img")].filter(
