@@ -205,7 +205,8 @@ export class Panel {
     if (options.live) setTimeout(() => store.opened || reachKernel(options.address, (news) => store.receive(news)), 1000 * REACHED_AFTER);
     // Time goes on without news of the kernel: the end of what is shown, and "no samples for 5 s".
     if (options.live) setInterval(() => viewport.live && this.change(), TICK);
-    if (options.data) store.receive({ history: options.data }).catch((error) => { this.fault = `cannot be shown here (${error.message})`; host.dataset.state = `fault: ${error.message}`; this.change(); });
+    // Out of sight, too: a panel that took its height when it is reached would move the page.
+    if (options.data) store.receive({ history: options.data }).then(() => this.draw()).catch((error) => { this.fault = `cannot be shown here (${error.message})`; host.dataset.state = `fault: ${error.message}`; this.change(); });
   }
 
   // Several panels of a recording share a viewport: whichever draws moves it on.
