@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from labkit.collectives.formulas import (
     FORMULAS,
     Program,
     core_of,
-    distinct,
     find_program,
     ring_phases,
     ring_seconds,
@@ -162,68 +161,22 @@ def _meeting(gap: Callable[[float], float], low: float, high: float) -> float:
     return float(right)
 
 
-class Crossover(NamedTuple):
-    """A size from which on another program is the fastest."""
-
-    at: float
-    seconds: float
-    faster: str
-
-
 @dataclass(frozen=True, repr=False)
-class Costs:
-    """The seconds of each program at each size `along` the axis. Name it to see the picture.
+class BucketCosts:
+    """The seconds with and without overlap at each bucket size. Name it to see the picture."""
 
-    `fastest` is the fastest program at the smallest, `crossovers` where another becomes it.
-    """
-
-    of: Literal["buffer", "bucket"]
     along: tuple[float, ...]
     seconds: dict[str, tuple[float, ...]]
-    fastest: str
-    crossovers: tuple[Crossover, ...]
     title: str
     kind: Kind
 
     def __repr__(self) -> str:
-        words = [f"{one.faster} from {bytes_text(one.at)} on" for one in self.crossovers]
-        return f"{self.title}: {', '.join([f'{self.fastest} is the fastest', *words])}."
+        return f"{self.title}: with overlap is the fastest."
 
     def _repr_mimebundle_(self, **_: object) -> Any:
-        from labkit.views.cost_figure import costs
+        from labkit.views.cost_figure import bucket_sizes
 
-        return costs(self)._repr_mimebundle_()
-
-
-def compare_costs(
-    programs: Sequence[Program], ranks: int, nbytes: tuple[float, float], **links: Any
-) -> Costs:
-    """The costs of several programs on buffers of all sizes between two.
-
-    >>> fast = {"latency": 1e-6, "bandwidth": 100e9}
-    >>> compare_costs(["ring_all_reduce", "tree_all_reduce"], 64, (1e3, 1e9), **fast)
-    Cost for 64 ranks: tree_all_reduce is the fastest, ring_all_reduce from 1.14 MB on.
-    """
-    if np.ndim(nbytes) != 1 or len(nbytes) != 2 or not 0 < 2 * nbytes[0] <= nbytes[1]:
-        raise LabError(f"nbytes must be two sizes, such as (1e3, 1e9), got {nbytes!r}.")
-    names = distinct([find_program(one)[0] for one in programs])
-    priced = (_priced(one, ranks, **links) for one in programs)
-    prices = dict(zip(names, priced, strict=True))
-    sizes = _between(*nbytes)
-    seconds = {name: tuple(map(price.seconds, sizes)) for name, price in prices.items()}
-    fastest = [min(seconds, key=lambda name: seconds[name][i]) for i in range(POINTS)]
-    leader, crossovers = fastest[0], []
-    for i, name in enumerate(fastest):
-        if seconds[name][i] >= seconds[leader][i] * (1 - SAME):
-            continue
-        gap = _gap(prices[leader].seconds, prices[name].seconds)
-        at = min(_meeting(gap, sizes[i - 1], sizes[i]), sizes[i])
-        crossovers.append(Crossover(at, prices[name].seconds(at), name))
-        leader = name
-    fixed = counted(ranks, "rank")
-    kind = modelled(f"{fixed}, {next(iter(prices.values())).links}")
-    title = f"Cost for {fixed}"
-    return Costs("buffer", sizes, seconds, fastest[0], tuple(crossovers), title, kind)
+        return bucket_sizes(self)._repr_mimebundle_()
 
 
 def _between(smallest: float, largest: float) -> tuple[float, ...]:
@@ -306,7 +259,7 @@ def overlap(
 
 def compare_buckets(
     layers: Sequence[tuple[float, float]], ranks: int, latency: float, bandwidth: float
-) -> Costs:
+) -> BucketCosts:
     """The time of `overlap` by bucket size, from the smallest layer to all in one bucket.
 
     >>> compare_buckets([(1e-3, 4e6)] * 12, ranks=8, latency=100e-6, bandwidth=10e9)
@@ -322,4 +275,4 @@ def compare_buckets(
         "without overlap": tuple(backward + one for one in after),
     }
     title = f"Backward pass and all-reduces on {counted(ranks, 'rank')}"
-    return Costs("bucket", sizes, seconds, "with overlap", (), title, plans[0].kind)
+    return BucketCosts(sizes, seconds, title, plans[0].kind)

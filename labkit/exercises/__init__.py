@@ -84,7 +84,7 @@ def _is_open(found: Task, done: Attempts) -> bool:
 
 
 def _help(key: str, found: Task, state: str) -> Help:
-    """What the card of a task has below the verdict; a saved notebook has nobody's progress."""
+    """What the card of a task has below the verdict; a saved notebook shows no progress."""
     from labkit.views.live import shows_live
 
     saved = os.environ.get("LABKIT_PICTURES") == "still"

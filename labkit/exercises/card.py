@@ -1,7 +1,7 @@
 """The card of a task: a verdict, and below it hints and the solution, opened one by one.
 
 They are `details` of HTML: they open without a script and without the kernel, by keyboard, in a
-saved page and in a notebook that nobody trusts. Only copying and counting need a script.
+saved page and in a notebook that is not trusted. Only copying and counting need a script.
 """
 
 from __future__ import annotations

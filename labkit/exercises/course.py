@@ -74,7 +74,7 @@ class Course:
 
 
 def course(folder: str | Path = ".") -> Course:
-    """The lectures in a folder, with your progress; in a saved notebook with nobody's."""
+    """The lectures in a folder, with your progress; a saved notebook shows none."""
     saved = os.environ.get("LABKIT_PICTURES") == "still"
     progress = attempts.Progress() if saved else attempts.read(Path(folder, attempts.FILE.name))[0]
     known = exercises.tasks()

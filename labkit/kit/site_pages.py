@@ -76,8 +76,8 @@ def start(root: Path, docs: Iterable[str]) -> str:
     from labkit.exercises.course import course
 
     found = course(root / "notebooks")
-    nobodys = tuple(replace(one, solved=0, tasks=0) for one in found.lectures)
-    shown = replace(found, lectures=nobodys, machine="")
+    unsolved = tuple(replace(one, solved=0, tasks=0) for one in found.lectures)
+    shown = replace(found, lectures=unsolved, machine="")
     html = linked(shown._repr_mimebundle_()["text/html"], "notebooks/")
     parts: dict[str, list[str]] = {}
     for one in found.lectures:

@@ -128,7 +128,7 @@ class Recording:
         write_text(path, "".join(f"{text}\n" for text in self.lines()))
 
     def lines(self, *, users: bool = False) -> Iterator[str]:
-        """The lines of a file of it. Other users' names are nobody's business elsewhere."""
+        """The lines of a file of it. Login names of other users stay out of files."""
         import numpy as np
 
         yield line(self.header)

@@ -1,7 +1,7 @@
 """When each prediction was made: a file beside the notebooks, each entry with a hash of all before.
 
-Whoever changes an entry, or puts one in between, breaks the chain. It proves nothing against
-somebody who writes the whole file anew: a marker reads the times, too.
+Whoever changes an entry, or puts one in between, breaks the chain. Who writes
+the whole file anew is not found out by it: a marker reads the times, too.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Times of all-reduces: measured beside a model, modelled with crossovers, buckets over time."""
+"""Times of all-reduces: measured beside a model, and of gradients in buckets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 from labkit.kinds import bytes_text, percent_text, seconds_text
 from labkit.views.figure import (
     FAINT,
-    INK,
     Picture,
     figure,
     legend_below,
@@ -17,7 +16,6 @@ from labkit.views.figure import (
 from labkit.views.sketch import WIDTH, Sketch
 from labkit.views.timeline import RIGHT, Bar, Lanes, State, width_of
 
-AXES = {"buffer": "size of each rank's buffer", "bucket": "size of a bucket"}
 _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
@@ -95,45 +93,26 @@ def residuals(found: Any) -> Picture:
         return picture(chart, f"Measured over modelled time, {found.kind}: {each}.", found.kind)
 
 
-def costs(shown: Any) -> Picture:
-    """A line for each algorithm by size; both axes grow by factors."""
-    with style():
-        chart = figure(8, 4.6)
-        axes = chart.add_subplot(xlabel=AXES[shown.of], ylabel="time")
-        axes.set(xscale="log", yscale="log", title=shown.title)
-        for i, (name, seconds) in enumerate(shown.seconds.items()):
-            drawn = {**look(i).line, "markevery": (4 * i % 7, 8)}
-            axes.plot(shown.along, seconds, label=_short(name), **drawn)
-        for mark in shown.crossovers:
-            axes.axvline(mark.at, color=FAINT, linewidth=1, linestyle=":", zorder=0, marker="")
-            axes.plot(
-                [mark.at], [mark.seconds], "o", color="white", markeredgecolor=INK, markersize=9,
-                markeredgewidth=1.6, zorder=5,
-            )  # fmt: skip
-            axes.annotate(
-                f"{_short(mark.faster)}\nfrom {bytes_text(mark.at)} on",
-                (mark.at, mark.seconds),
-                xytext=(9, -12), textcoords="offset points", va="top", size=9, color=INK,
-            )  # fmt: skip
-        _label_axes(axes, shown)
-        legend_below(chart, axes)
-        return picture(chart, _alt(shown), shown.kind)
-
-
-def _label_axes(axes: Any, shown: Any) -> None:
+def bucket_sizes(shown: Any) -> Picture:
+    """The time with and without overlap by bucket size, which grows by factors."""
     from matplotlib.ticker import LogLocator
 
-    axes.minorticks_off()
-    narrow = shown.along[-1] < 1000 * shown.along[0]
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,), numticks=12))
-    axes.xaxis.set_major_formatter(lambda value, _: _round(bytes_text(value)))
-    axes.set_xlim(shown.along[0], shown.along[-1])
-    if shown.of == "bucket":
-        axes.set_yscale("linear")
+    with style():
+        chart = figure(8, 4.6)
+        axes = chart.add_subplot(xlabel="size of a bucket", ylabel="time")
+        axes.set(xscale="log", title=shown.title)
+        for i, (name, seconds) in enumerate(shown.seconds.items()):
+            drawn = {**look(i).line, "markevery": (4 * i % 7, 8)}
+            axes.plot(shown.along, seconds, label=name, **drawn)
+        axes.minorticks_off()
+        narrow = shown.along[-1] < 1000 * shown.along[0]
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,), numticks=12))
+        axes.xaxis.set_major_formatter(lambda value, _: _round(bytes_text(value)))
+        axes.set_xlim(shown.along[0], shown.along[-1])
         axes.set_ylim(bottom=0)
-    else:  # Below the lowest line is the space for the words at the marks.
-        axes.set_ylim(bottom=axes.get_ylim()[0] / 3)
-    axes.yaxis.set_major_formatter(lambda value, _: _round(seconds_text(value)))
+        axes.yaxis.set_major_formatter(lambda value, _: _round(seconds_text(value)))
+        legend_below(chart, axes)
+        return picture(chart, _alt(shown), shown.kind)
 
 
 def _round(text: str) -> str:
@@ -149,7 +128,7 @@ def _short(name: str) -> str:
 def _alt(shown: Any) -> str:
     first, last = bytes_text(shown.along[0]), bytes_text(shown.along[-1])
     ends = ", ".join(
-        f"{_short(name)} {seconds_text(times[0])} and {seconds_text(times[-1])}"
+        f"{name} {seconds_text(times[0])} and {seconds_text(times[-1])}"
         for name, times in shown.seconds.items()
     )
     return f"{shown!r} At {first} and {last}: {ends}."

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from labkit import collectives
 from labkit.collectives import (
     compare_buckets,
-    compare_costs,
     cost,
     crossover,
     formula,
@@ -65,13 +64,6 @@ def traced(name, ranks, options):
 def my_ring(comm, buffer):
     """A student's own program."""
     programs.ring_all_reduce(comm, buffer)
-
-
-def another_my_ring():
-    def my_ring(comm, buffer):
-        programs.tree_all_reduce(comm, buffer)
-
-    return my_ring
 
 
 def topologies(ranks):
@@ -238,22 +230,13 @@ def test_at_the_crossover_both_cost_the_same(ranks, first, second, links):
     assert f"{earlier} is faster below, {later} above" in repr(size)
 
 
-def test_a_comparison_names_the_fastest_and_where_it_changes():
-    names = ["ring_all_reduce", "tree_all_reduce"]
-    by_size = compare_costs(names, 64, (1e3, 1e9), **LINK)
-    assert (by_size.fastest, by_size.crossovers[0].faster) == tuple(reversed(names))
-    assert by_size.crossovers[0].at == pytest.approx(crossover(*names, 64, **LINK))
-    assert by_size.seconds["ring_all_reduce"][0] == cost("ring_all_reduce", 64, 1e3, **LINK)
-
-
 @pytest.mark.parametrize(
     ("mistake", "keyword"),
     [
         (lambda: formula(my_ring), "no formula for my_ring"),
         (lambda: cost("ring_all_reduce", 4, 1, pieces=2, **LINK), "pieces"),
         (lambda: cost(my_ring, 1024, 1, **LINK), "256"),
-        (lambda: compare_costs(["reduce"], 8, (1, 1e6), topology=ring(4, 1, 1)), "4 ranks"),
-        (lambda: compare_costs([my_ring, another_my_ring()], 4, (1, 1e6), **LINK), "'my_ring'"),
+        (lambda: cost("reduce", 8, 1e6, topology=ring(4, 1, 1)), "4 ranks"),
         (lambda: compare_buckets([], **WIRE), r"got \[\]"),
     ],
 )

@@ -55,7 +55,7 @@ def test_the_solution_is_in_the_page_only_after_an_attempt(shown):
     assert solution in text(shown(labkit.solution(NAME)))
 
 
-def test_a_saved_notebook_has_nobodys_progress(shown, monkeypatch):
+def test_a_saved_notebook_shows_no_progress(shown, monkeypatch):
     before = shown(labkit.check(NAME))
     labkit.check(NAME, 48)
     labkit.hint(NAME)

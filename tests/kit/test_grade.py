@@ -156,7 +156,7 @@ def test_moodles_identifier_and_the_class_lists_columns_are_in_the_tables(tmp_pa
     assert (row["Grade"], row["Maximum Grade"]) == ("0", str(MOST))
 
 
-def test_anonymous_tables_and_pages_name_nobody(tmp_path):
+def test_anonymous_tables_and_pages_name_no_student(tmp_path):
     hand_in(tmp_path / "in", "lovelace", {})
     grade.main(tmp_path / "in", anonymous=True)
     out = tmp_path / "in-graded"
@@ -199,7 +199,7 @@ def test_worked_solutions_have_all_points_also_those_that_start_ranks_over_links
 
 
 @pytest.mark.stress
-def test_200_submissions_of_a_notebook_take_less_than_10_minutes(tmp_path):
+def test_200_submissions_of_a_notebook_have_all_their_points(tmp_path):
     for number in range(200):
         hand_in(tmp_path / "in", f"student{number}")
     began = time.monotonic()
