@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,6 @@ from tests.browser import lab
 
 HERE = Path(__file__).parent
 IN_MAKE_TEST = {"00", "10"}  # notebooks: a quick one, and one with a player
-WITHOUT = (
-    "There is no Chromium here, so nothing was opened in JupyterLab: install chromium, or name one "
-    "in LABKIT_CHROMIUM."
-)
 
 
 def pytest_collection_modifyitems(items):
@@ -25,8 +20,4 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_runtest_setup(item):
-    if lab.chromium():
-        return
-    if os.environ.get("LABKIT_REQUIRE_BROWSER") == "1":
-        pytest.fail(WITHOUT)
-    pytest.skip(WITHOUT)
+    lab.needs_chromium()

@@ -22,6 +22,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 import psutil
+import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MAC_APP = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
@@ -54,6 +55,16 @@ def chromium() -> str | None:
     named = os.environ.get("LABKIT_CHROMIUM")
     found = map(shutil.which, [named] if named else [*NAMES, MAC_APP])
     return next((path for path in found if path), None)
+
+
+def needs_chromium() -> str:
+    """The browser; without one the test is skipped, or fails where LABKIT_REQUIRE_BROWSER=1."""
+    if found := chromium():
+        return found
+    why = "There is no Chromium here: install chromium, or name one in LABKIT_CHROMIUM."
+    if os.environ.get("LABKIT_REQUIRE_BROWSER") == "1":
+        pytest.fail(why)
+    pytest.skip(why)
 
 
 class Lab:

@@ -13,7 +13,6 @@ import pytest
 
 import labkit
 from labkit.kit.classroom import FILE
-from tests.browser import lab
 
 STUDENT = re.compile(r"every student:  labkit\.join\(\"http://[^/:]+(:\d+/\w+)\"\)")
 WHAT = "speed-up of 2 replicas"
@@ -162,21 +161,17 @@ def test_without_joining_nothing_is_sent_and_a_wrong_address_is_told(served, cap
             labkit.join(wrong)
 
 
-def test_the_page_draws_the_guesses_and_the_result(served):
-    if not lab.chromium():
-        pytest.skip("There is no Chromium here.")
-    from playwright.sync_api import expect, sync_playwright
+def test_the_page_draws_the_guesses_and_the_result(served, browser):
+    from playwright.sync_api import expect
 
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=lab.chromium(), args=["--no-sandbox"])
-        page = browser.new_page()
-        page.goto(served.lecturer)
-        expect(page.get_by_role("status")).to_have_text("No guess yet.")
-        for who, number in enumerate((1.2, 1.8, 1.9, 2.0, 2.0)):
-            post(served.student, guess(who, number))
-        expect(page.get_by_role("status")).to_have_text("5 guesses, half of them up to 1.9×.")
-        assert page.locator("rect").count() == 3
-        found = {"who": "me", "what": "speed-up", "unit": "×", "result": 0.84, "verb": "measured"}
-        post(served.lecturer, found)
-        expect(page.locator("svg")).to_contain_text("measured 0.84×")
-        browser.close()
+    page = browser.new_page()
+    page.goto(served.lecturer)
+    expect(page.get_by_role("status")).to_have_text("No guess yet.")
+    for who, number in enumerate((1.2, 1.8, 1.9, 2.0, 2.0)):
+        post(served.student, guess(who, number))
+    expect(page.get_by_role("status")).to_have_text("5 guesses, half of them up to 1.9×.")
+    assert page.locator("rect").count() == 3
+    found = {"who": "me", "what": "speed-up", "unit": "×", "result": 0.84, "verb": "measured"}
+    post(served.lecturer, found)
+    expect(page.locator("svg")).to_contain_text("measured 0.84×")
+    page.close()

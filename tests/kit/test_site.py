@@ -10,11 +10,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from labkit.kit import site
-from tests.browser.lab import chromium
 
 pytest.importorskip("myst_nb", reason="Sphinx is not installed here: make setup-site")
-if chromium() is None:
-    pytest.skip("there is no Chromium here", allow_module_level=True)
 
 ROOM = {"width": 1366, "height": 768}
 SERIOUS = ("serious", "critical")
@@ -23,16 +20,6 @@ SERIOUS = ("serious", "critical")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return site.build(tmp_path_factory.mktemp("built") / "site")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import lab
-
 pytest.importorskip("sphinx_revealjs", reason="make setup-site")
-pytest.importorskip("playwright.sync_api")
 
 from labkit.cli import main
 from labkit.kit.slides import page, slides
@@ -37,18 +34,6 @@ FAULTS = """() => {
     if (one.getBoundingClientRect().height < 200) found.push("small picture");
   return found;
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    if not lab.chromium():
-        pytest.skip("There is no Chromium here.")
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=lab.chromium(), args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture
