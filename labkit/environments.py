@@ -41,7 +41,6 @@ FOLDER = Path(__file__).resolve().parent.parent / "environments"
 DIVERSIONS = {"PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PYTHONPATH", "PYTHONHOME"}
 GIGABYTE = 1e9
 PERCENT = re.compile(r"^\s*\[ *(\d+)%\]")  # of make
-LOADED = ("Collecting ", "Processing ", "Requirement already satisfied: ")
 
 
 @dataclass(frozen=True)
@@ -370,19 +369,18 @@ def _install(chosen: Environment, python: str) -> None:
     install.append("install")
     lock = chosen.folder / "lock.txt"
     locked = ["--no-deps", "--require-hashes", "-r"]
-    total = len(re.findall(r"^[\w.-]+==", lock.read_text("utf-8"), re.MULTILINE))
+    packages = "==" in lock.read_text("utf-8")
     venv = [python, "-m", "venv", str(chosen.venv)]
-    with_pip = total or chosen.unlocked or chosen.compiled
+    with_pip = packages or chosen.unlocked or chosen.compiled
     _run(chosen, "make a virtual environment", venv if with_pip else [*venv, "--without-pip"])
     where = os.environ.get(chosen.index, "") if chosen.index else ""
     options = ["--index-url", where] if where else []
     if chosen.unlocked and sys.platform == "linux" and not gpus.read_gpus().gpus:
         _refuse_cuda(chosen, [*install, *options])
-    if total:
-        _run(chosen, "install its lock", [*install, *locked, str(lock)], total)
+    if packages:
+        _run(chosen, "install its lock", [*install, *locked, str(lock)])
     if chosen.unlocked:
-        command = [*install, *options, *chosen.unlocked]
-        _run(chosen, f"install {chosen.unlocked[0]}", command, 1)
+        _run(chosen, f"install {chosen.unlocked[0]}", [*install, *options, *chosen.unlocked])
     if chosen.compiled:
         _compile(chosen, install, [*locked, str(chosen.folder / chosen.compiled)])
 
@@ -424,14 +422,13 @@ def _run(
     chosen: Environment,
     purpose: str,
     command: list[str],
-    total: int = 0,
     variables: Mapping[str, str] | None = None,
 ) -> None:
     """Run a command into the log, and show how far it is."""
     env = {name: text for name, text in os.environ.items() if name not in DIVERSIONS}
     env |= {"PYTHONNOUSERSITE": "1", "PIP_PROGRESS_BAR": "off", **(variables or {})}
     env["PATH"] = os.pathsep.join([str(chosen.python.parent), env.get("PATH", "")])
-    log, last, line, loaded = chosen.venv / "labkit.log", deque[str](maxlen=6), ProgressLine(), 0
+    log, last, line = chosen.venv / "labkit.log", deque[str](maxlen=6), ProgressLine()
     began = time.monotonic()
     _say(f"  {purpose}")
     process = subprocess.Popen(
@@ -452,10 +449,8 @@ def _run(
             for text in process.stdout:
                 opened.write(text)
                 last.append(text)
-                loaded += text.startswith(LOADED)
-                done = f"{loaded} of {total} packages" if total else "at work"
-                if percent := PERCENT.match(text):
-                    done = f"{percent[1]} % compiled"
+                percent = PERCENT.match(text)
+                done = f"{percent[1]} % compiled" if percent else "at work"
                 line.show(f"  {purpose}: {done}, {time.monotonic() - began:.0f} s")
         code = process.wait()
     finally:

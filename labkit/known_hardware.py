@@ -188,10 +188,6 @@ def _machine(gpu: str, gpus: int, edges: list[Edge], where: str) -> KnownMachine
 
 MACHINES = {
     "DGX-1 V100": _machine("V100 32 GB", 8, _dgx_1(), "a DGX-1 (nvidia-smi topo, microway.com)"),
-    "DGX A100": _machine(
-        "A100 80 GB", 8, _switched("NVLink 3", 12, "PCIe 4 x16", "InfiniBand HDR"),
-        f"DGX A100, 6 NVSwitch chips as one, PCIe switches left out (NVIDIA; {_NETWORK})",
-    ),
     "DGX H100": _machine(
         "H100 SXM", 8, _switched("NVLink 4", 18, "PCIe 5 x16", "InfiniBand NDR"),
         f"DGX H100, 4 NVSwitch chips as one, PCIe switches left out ({_NETWORK})",

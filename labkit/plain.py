@@ -26,7 +26,7 @@ def read(path: str | Path, cls: type[T], what: str) -> T:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if (content["labkit"], content["type"]) != (FORMAT, _name(cls)):
             raise ValueError(f"{content['type']}, format {content['labkit']}")
-        found: T = _typed(cls, content["value"])
+        found: T = typed(cls, content["value"])
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as fault:
         raise LabError(
             f"{str(path)!r} cannot be read as {what}: it is not a file that this version of labkit "
@@ -63,19 +63,22 @@ def _name(cls: type) -> str:
     return f"{cls.__module__.split('.')[1]}.{cls.__name__}"  # with its room
 
 
-def _typed(hint: Any, value: Any) -> Any:
-    """What JSON made of a value, as the type that it had; TypeError if it cannot have been that."""
+def typed(hint: Any, value: Any) -> Any:
+    """What JSON made of a value, as the type that it had; TypeError if it cannot have been that.
+
+    Of a dataclass, what is missing has its default, and what it does not know is left out.
+    """
     kind, arguments = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         fields = typing.get_type_hints(hint)
-        return hint(**{name: _typed(fields[name], value[name]) for name in fields})
+        return hint(**{name: typed(fields[name], value[name]) for name in fields if name in value})
     if kind is dict:
-        return {key: _typed(arguments[1], item) for key, item in value.items()}
+        return {key: typed(arguments[1], item) for key, item in value.items()}
     if kind is tuple:
         types = itertools.repeat(arguments[0]) if arguments[-1] is Ellipsis else arguments
-        return tuple(map(_typed, types, value))
+        return tuple(map(typed, types, value))
     if type(None) in arguments:  # int | None
-        return None if value is None else _typed(arguments[0], value)
+        return None if value is None else typed(arguments[0], value)
     # A Literal has its values as arguments; JSON writes a whole float as 3.0, people write 3.
     allowed = (
         value in arguments if arguments else isinstance(value, (hint, *[int] * (hint is float)))

@@ -42,12 +42,6 @@ def test_hours_are_rounded_and_what_is_no_finite_number_is_unknown():
     assert (rate_text(math.inf), rate_text(123_456)) == ("unknown images/s", "123,000 images/s")
 
 
-def test_a_lab_error_is_shown_without_a_traceback():
-    assert LabError("n must be ≥ 1, got 0.")._render_traceback_() == [
-        "LabError: n must be ≥ 1, got 0."
-    ]
-
-
 def test_a_long_error_breaks_between_words():
     """JupyterLab would break it inside a word."""
     said = "a running TensorFlow cannot be split. " * 9
@@ -86,16 +80,11 @@ def test_what_is_written_is_read_again(tmp_path_factory, example):
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ("", ""),
-        ('"labkit": 1', '"labkit": 2'),
-        ('"here"', "7"),
-        ("}", ""),
-    ],
+    [('"labkit": 1', '"labkit": 2'), ('"here"', "7"), ("}", "")],
 )
 def test_a_file_that_cannot_be_used_is_explained(tmp_path, old, new):
     path = plain.write(tmp_path / "kind.json", measured("here"))
-    path.write_text(path.read_text().replace(old, new) if old else "")
+    path.write_text(path.read_text().replace(old, new))
     with pytest.raises(LabError, match="cut short"):
         plain.read(path, Kind, "a kind")
     with pytest.raises(LabError, match="as an example"):
@@ -124,22 +113,13 @@ def test_a_whole_number_is_an_integer_within_its_limits(value):
 
 
 @pytest.mark.parametrize(
-    ("value", "limits", "good"),
-    [
-        (0.5, {"above": 0, "below": 1}, True),
-        (0, {"above": 0}, False),
-        (1, {"below": 1}, False),
-        (math.inf, {}, False),
-        (math.nan, {"at_least": 0}, False),
-        ("1", {}, False),
-    ],
+    ("value", "limits"),
+    [(0, {"above": 0}), (1, {"below": 1}), (math.inf, {}), (-1, {"at_least": 0}), ("1", {})],
 )
-def test_a_number_is_finite_and_within_its_limits(value, limits, good):
-    if good:
-        assert number("rate", value, **limits) == value
-    else:
-        with pytest.raises(LabError, match="rate must be a finite number"):
-            number("rate", value, **limits)
+def test_a_number_is_finite_and_within_its_limits(value, limits):
+    assert number("rate", 0.5, above=0, below=1) == 0.5
+    with pytest.raises(LabError, match="rate must be a finite number"):
+        number("rate", value, **limits)
 
 
 def test_one_of_names_the_options():

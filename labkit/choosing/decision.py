@@ -128,20 +128,12 @@ def choose(
     one_of("convention", model.convention, CONVENTIONS)
     if model.shape is not None:
         _check_shape(model.shape)
-    if not machine.mtbf > 0:
-        raise LabError(f"mtbf must be seconds above 0, got {machine.mtbf!r}.")
-    given = {**vars(model), **vars(data), **vars(machine), "trials": trials, "enough": enough,
-             "worth": worth}  # fmt: skip
+    given = {**vars(model), **vars(data), **vars(machine), "trials": trials}
     for name in ("batch", "sites", "devices", "machines", "trials"):
         whole(name, given[name], at_least=1)
     for name in ("parameters", "examples", "epochs", "device_memory", "link", "network"):
         number(name, given[name], above=0)
-    for name in ("activation_bytes", "row_bytes", "example_bytes", "network_latency", "host_memory",
-                 "enough"):  # fmt: skip
-        number(name, given[name], at_least=0)
-    for name in ("slowest", "worth"):
-        number(name, given[name], above=0, at_most=1)
-    number("embeddings", model.embeddings, at_least=0, at_most=model.parameters)
+    number("slowest", machine.slowest, above=0, at_most=1)
     if model.step_seconds is not None:
         number("step_seconds", model.step_seconds, above=0)
     return _decided(Facts(model, data, machine, trials, enough, worth))

@@ -12,13 +12,12 @@ Stage 3 of ZeRO on 64 devices, 7.5 billion parameters (Rajbhandari et al. 2020, 
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from labkit.arguments import number, one_of, whole
-from labkit.kinds import Kind, LabError, bytes_text, count_text, modelled, percent_text
+from labkit.kinds import Kind, bytes_text, count_text, modelled, percent_text
 from labkit.memory.shape import Transformer
 from labkit.shown import ShownAsTable
 
@@ -156,9 +155,4 @@ def bars(footprints: Mapping[str, Footprint], device_memory: float | None = None
     """
     from labkit.views.bars import footprints as drawn
 
-    if not isinstance(footprints, Mapping) or not footprints:
-        raise LabError(
-            'bars takes footprints by name, such as bars({"my model": step}), '
-            f"got {reprlib.repr(footprints)}."
-        )
     return drawn(footprints, device_memory)

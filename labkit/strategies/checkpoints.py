@@ -63,14 +63,8 @@ def save(job: Job, folder: str | Path, step: int) -> Path:
     path, file = Path(folder) / FILE, io.BytesIO()
     values = {f"value_{n}": variable.numpy() for n, variable in enumerate(_variables(job))}
     np.savez(file, allow_pickle=False, step=step, training=_identity(job), **values)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        plain.atomic_write(path, file.getvalue())
-    except OSError as fault:
-        raise LabError(
-            f"The checkpoint after step {step} could not be written to {str(folder)!r}: "
-            f"{fault.strerror or fault}. Give a folder that you may write to, on a disk with room."
-        ) from fault
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plain.atomic_write(path, file.getvalue())
     return path
 
 

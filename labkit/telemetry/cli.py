@@ -78,8 +78,6 @@ def replay(file: Path, html: Path | None = None, *, show: bool = True) -> int:
 
     recording = read(file)
     target = html or Path(tempfile.mkdtemp(prefix="labkit-replay-")) / f"{file.stem}.html"
-    if target.resolve() == file.resolve():
-        raise LabError(f"{html} is the recording itself. Give another name for the page.")
     write_text(target, document(recording.html(), f"{file.name}: {recording.kind}"))
     # Last, because a reader may stop reading, as in `labkit replay FILE | head`.
     print(recording.table())

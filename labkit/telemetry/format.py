@@ -21,12 +21,12 @@ Span(name='epoch 3', start=10.2, end=14.9, images=60000, loss=None, of='')
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
-from labkit.telemetry.metrics import Device, Process, Processes, State, Why
+from labkit.plain import typed
+from labkit.telemetry.metrics import Device, Processes, State, Why
 
 FORMAT = 1
 
@@ -130,40 +130,17 @@ def read_line(text: str | bytes) -> Line | list[Any] | None:
         return content
     if not isinstance(content, dict):
         raise Damage("is not a line of a recording")
-    if content.get("labkit") == "recording":
-        if content.get("format") != FORMAT:
-            raise Damage(f"says format {content.get('format')!r}; this labkit reads {FORMAT}")
-        return Header(**_fields(Header, content))
-    for kind, (key, field) in _KINDS.items():
-        if key in content:
-            found: Line = kind(**_fields(kind, {**content, field: content[key]}))
-            return found
+    if content.get("state") not in (None, *get_args(Why)):
+        content["state"] = "note"  # a newer labkit may know more
+    try:
+        if content.get("labkit") == "recording":
+            if content.get("format") != FORMAT:
+                raise Damage(f"says format {content.get('format')!r}; this labkit reads {FORMAT}")
+            return typed(Header, content)  # type: ignore[no-any-return]
+        for kind, (key, field) in _KINDS.items():
+            if key in content:
+                found: Line = typed(kind, {**content, field: content[key]})
+                return found
+    except (TypeError, KeyError) as fault:
+        raise Damage(f"is not what it should be ({fault})") from fault
     return None
-
-
-def _fields(kind: Any, content: Any) -> dict[str, Any]:
-    """What an object is made from, each of its type; other keys are a newer labkit's."""
-    if not isinstance(content, dict):
-        raise Damage(f"gives {content!r} for a {kind.__name__.lower()}")
-    return {one.name: _checked(one, content.get(one.name)) for one in fields(kind)}
-
-
-def _checked(field: Field[Any], value: Any) -> Any:
-    match field.type:
-        case "tuple[Device, ...]" if isinstance(value, list):
-            return tuple(Device(**_fields(Device, one)) for one in value)
-        case "tuple[Process, ...]" if isinstance(value, list):
-            return tuple(Process(**_fields(Process, one)) for one in value)
-        case "tuple[str, ...]" if isinstance(value, list) and {str} >= set(map(type, value)):
-            return tuple(value)
-        case "Why":  # a newer labkit may know more
-            return value if value in get_args(Why) else "note"
-        case _ if value is None and field.default is not MISSING:
-            return field.default
-        case "int" | "float" | "float | None" if type(value) in (int, float) and math.isfinite(
-            value
-        ):
-            return value
-        case str(kind) if isinstance(value, str) and kind.startswith(("str", "Literal")):
-            return value
-    raise Damage(f"gives {value!r} for {field.name!r}")

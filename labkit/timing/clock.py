@@ -36,10 +36,9 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 def wait_for_devices() -> None:
-    """Return when the GPUs have finished the work in their queues.
+    """Return when the GPUs have finished the work in TensorFlow's queues, if it is loaded.
 
-    It imports nothing: a framework that the program has not loaded has no work in flight. On a
-    machine without accelerators it costs about a microsecond.
+    On a machine without accelerators it costs about a microsecond.
     """
     eager: Any = sys.modules.get("tensorflow.python.eager.context")
     # While another thread still imports TensorFlow, its modules have no parts.
@@ -47,10 +46,3 @@ def wait_for_devices() -> None:
     # To ask a runtime that was never started would start it, and devices could not be split then.
     if getattr(runtime, "_initialized", False) and runtime.num_gpus():
         sys.modules["tensorflow"].test.experimental.sync_devices()
-    torch = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
-    if cuda is not None and cuda.is_initialized():
-        for index in range(cuda.device_count()):
-            # A context on a GPU that the program does not use would take memory there.
-            if cuda.memory_allocated(index) or index == cuda.current_device():
-                cuda.synchronize(index)

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labkit.arguments import number, whole
-from labkit.kinds import LabError
 
 Vector = NDArray[np.floating[Any]]
 CLASSES, FEATURES = 10, 20
@@ -35,14 +34,6 @@ class Problem(Protocol):
 
     def loss(self, weights: Vector) -> float:
         """The loss on all data."""
-
-
-def checked_problem(problem: Problem) -> Problem:
-    """The problem itself, if it has the four names."""
-    missing = [n for n in ("name", "start", "gradient", "loss") if not hasattr(problem, n)]
-    if missing or isinstance(problem, type):
-        raise LabError(f"A problem such as labkit.updates.Quadratic() is needed, got {problem!r}.")
-    return problem
 
 
 @dataclass(frozen=True)

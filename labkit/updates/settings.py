@@ -77,11 +77,10 @@ def checked_settings(
     backups: int = 0,
     learning_rate: float = 0.1,
     seed: int = 0,
-    most_workers: int = 1000,
 ) -> Settings:
     """The keywords of `simulate` and `train`, checked; 100 updates if neither limit is given."""
     one_of("mode", mode, MODES)
-    workers = whole("workers", workers, at_least=1, at_most=most_workers)
+    workers = whole("workers", workers, at_least=1, at_most=1000)
     if (mode == "ssp") != (bound is not None):
         raise LabError(f"mode='ssp' and bound= belong together, got mode={mode!r}, bound={bound}.")
     backups = whole("backups", backups, at_most=workers - 1)

@@ -7,7 +7,7 @@ import numpy as np
 
 from labkit.arguments import number
 from labkit.kinds import LabError, modelled, seconds_text
-from labkit.updates.problems import Problem, Vector, checked_problem
+from labkit.updates.problems import Problem, Vector
 from labkit.updates.record import Gradient, Updates
 from labkit.updates.server import ParameterServer
 from labkit.updates.settings import checked_settings
@@ -50,8 +50,6 @@ def simulate(
     )  # fmt: skip
     network = number("network", network, at_least=0)
     apply = number("apply", apply, at_least=0)
-    if problem is not None:
-        checked_problem(problem)
     idle_from = 0.0
 
     def applied_at(arrived: float) -> float:

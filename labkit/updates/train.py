@@ -7,11 +7,11 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from labkit.kinds import Kind, measured
-from labkit.updates.problems import Problem, Softmax, checked_problem
+from labkit.updates.problems import Problem, Softmax
 from labkit.updates.record import Gradient, Updates
 from labkit.updates.server import ParameterServer
 from labkit.updates.settings import Settings, checked_settings
-from labkit.updates.worker_processes import MOST_WORKERS, Connections, run_with_workers
+from labkit.updates.worker_processes import Connections, run_with_workers
 
 
 def train(
@@ -42,9 +42,8 @@ def train(
     settings = checked_settings(
         workers=workers, mode=mode, updates=updates, seconds=seconds, compute=compute, slow=slow,
         jitter=jitter, bound=bound, backups=backups, learning_rate=learning_rate, seed=seed,
-        most_workers=MOST_WORKERS,
     )  # fmt: skip
-    problem = Softmax() if problem is None else checked_problem(problem)
+    problem = Softmax() if problem is None else problem
     count = "1 worker" if workers == 1 else f"{workers} workers"
     kind = measured(
         f"{machine_text()}; {count} and a server, each a process; "

@@ -18,7 +18,6 @@ import numpy as np
 from labkit.updates.problems import Problem
 from labkit.updates.settings import Settings
 
-MOST_WORKERS = 63  # with the server, as many ranks as a local cluster takes
 T = TypeVar("T")
 Connections = dict[int, "Connection[Any, Any]"]
 Serve = Callable[[Settings, Problem, Connections], T]

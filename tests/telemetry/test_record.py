@@ -110,7 +110,7 @@ def test_a_request_to_end_reaches_the_program_and_no_process_is_left(tmp_path):
     assert read(file).damage is None
 
 
-@pytest.mark.parametrize("fault", ["no sampler", "file removed", "disk full"])
+@pytest.mark.parametrize("fault", ["no sampler", "disk full"])
 def test_whatever_fails_in_the_watching_the_program_runs_as_it_would_alone(
     tmp_path, monkeypatch, capfd, fault
 ):
@@ -127,16 +127,10 @@ def test_whatever_fails_in_the_watching_the_program_runs_as_it_would_alone(
     popen, os_write, file = subprocess.Popen, os.write, tmp_path / "r.jsonl"
     monkeypatch.setattr(subprocess, "Popen", start)
     monkeypatch.setattr(os, "write", write)
-    program = f"import os; os.unlink({str(file)!r})\n" if fault == "file removed" else ""
-    program += PROGRAM.replace("0.4", "0.1")
-    assert record([sys.executable, "-c", program], file) == 3
+    assert record([sys.executable, "-c", PROGRAM.replace("0.4", "0.1")], file) == 3
     out, said = capfd.readouterr()
     assert out == "trained\n"
     assert "Traceback" not in said
-    if fault == "file removed":
-        assert said.count("spans are missing") == 1
-        assert "cannot be read" in said
-        return
     assert "epoch 2" in [span.name for span in read(file).spans]
     assert {"no sampler": "ended by itself", "disk full": "is not whole"}[fault] in said
 
@@ -153,7 +147,3 @@ def test_replay_prints_the_table_and_writes_a_page_that_needs_nothing_else(
     assert text.startswith("<!doctype html>")
     assert "recorded on" in text
     assert 'src="http' not in text
-    before = recorded[0].read_bytes()
-    with pytest.raises(LabError, match="the recording itself"):
-        replay(recorded[0], recorded[0])
-    assert recorded[0].read_bytes() == before

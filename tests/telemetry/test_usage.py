@@ -109,16 +109,6 @@ def test_what_is_missing_has_its_reason_and_is_never_zero(why, about):
     assert f"It is {why}." in str(found)
 
 
-def test_a_device_that_was_lost_for_a_while_has_no_mean_of_that_span():
-    def lost(t, _):
-        return steady(t, 0) if not 5 < t < 9 else (None,) * 4
-
-    row = one(sampled(lost, states=[State(5.0, "gpu0", "", "lost", "gone")]), 0.0, 20.0)
-    assert row.text("utilisation") == "lost"
-    assert row.joules == pytest.approx(4000)  # the hardware's counter went on meanwhile
-    assert one(sampled(lost), 10.0, 20.0).utilisation == pytest.approx(60)
-
-
 def test_several_devices_have_a_row_for_all():
     def two(t, device):
         return (80, 9e9, 300.0, 300.0 * t) if device else (20, 5e9, 100.0, 100.0 * t)

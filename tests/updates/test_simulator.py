@@ -135,15 +135,6 @@ def test_backup_workers_make_steps_short_and_drop_the_latest_gradients():
     assert len(run.used) == 3 * 20
 
 
-@settings(deadline=None, max_examples=20)
-@given(KEYWORDS, st.integers(1, 5), st.floats(1, 3))
-def test_no_synchronous_gradient_is_stale_whichever_is_dropped(keywords, backups, factor):
-    backups = min(backups, keywords["workers"] - 1)
-    run = simulate(mode="sync", backups=backups, slow={0: factor}, **keywords)
-    assert set(run.staleness) == {0}
-    assert len(run.used) == (run.workers - backups) * run.updates
-
-
 def test_exponential_times_act_like_momentum_on_average():
     """Mitliagkas and others, 2016: momentum 1 - 1/workers, and a step of a share 1/workers."""
     workers, step, seeds = 4, 0.2, 300

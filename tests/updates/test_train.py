@@ -1,8 +1,6 @@
 """Real and simulated training: what the record says is what happened to the weights."""
 
 import itertools
-import os
-import signal
 
 import numpy as np
 import pytest
@@ -78,45 +76,20 @@ def test_synchronous_training_ends_where_the_simulated_one_does():
     assert "2 workers and a server" in real.kind.source
 
 
-class Raising(Quadratic):
-    """Worker 1 fails at its third gradient."""
-
-    def gradient(self, weights, worker, workers, step):
-        if (worker, step) == (1, 2):
-            self.end()
-        return super().gradient(weights, worker, workers, step)
-
-    def end(self):
-        raise ValueError("the third gradient is one too many")
-
-
-class Dying(Raising):
-    def end(self):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.parametrize(
-    ("problem", "mode", "words"),
-    [
-        (Raising(), "sync", "the third gradient is one too many"),
-        (Dying(), "async", "SIGKILL"),
-    ],
-)
-def test_a_worker_that_fails_is_named(problem, mode, words):
-    with pytest.raises(LabError, match=f"Rank 2 .*{words}"):
-        train(problem, workers=2, mode=mode, updates=5000, compute=0.001)
-
-
-def test_it_ends_at_its_timeout():
-    with pytest.raises(LabError, match=r"0\.9|900"):
-        train(Quadratic(), workers=2, updates=100_000, compute=0.05, timeout=0.9)
-
-
 def test_a_time_without_an_update_is_refused():
     with pytest.raises(LabError, match=r"seconds=0\.01"):
         train(Quadratic(), workers=1, seconds=0.01, compute=0.2)
 
 
-def test_more_workers_than_processes_are_refused_at_once():
-    with pytest.raises(LabError, match="63, got 64"):
-        train(workers=64)
+class Raising(Quadratic):
+    """Worker 1 fails at its third gradient."""
+
+    def gradient(self, weights, worker, workers, step):
+        if (worker, step) == (1, 2):
+            raise ValueError("the third gradient is one too many")
+        return super().gradient(weights, worker, workers, step)
+
+
+def test_a_worker_that_fails_is_named():
+    with pytest.raises(LabError, match=r"Rank 2 .*the third gradient is one too many"):
+        train(Raising(), workers=2, mode="sync", updates=5000, compute=0.001)
