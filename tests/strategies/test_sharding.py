@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from labkit.kinds import LabError, measured
+from labkit.kinds import measured
 from labkit.strategies import sharding
 from labkit.strategies.sharding import Shard, Sharding
 
@@ -30,10 +28,3 @@ def test_images_that_no_worker_read_are_counted():
     shards = tuple(Shard("data", worker, ((0, 1),)) for worker in range(2))
     read = Sharding(2, 4, 4, 0, shards, measured("a test"))
     assert "0 to 2 times, 2 of them never" in read.verdict("data")
-
-
-@pytest.mark.parametrize("asked", [{"ranks": 1}, {"batch": 1}, {"files": -1}, {"images": "8"}])
-def test_an_impossible_sharding_is_refused(asked):
-    [name] = asked
-    with pytest.raises(LabError, match=f"{name} must be"):
-        sharding(**asked)

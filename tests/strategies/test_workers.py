@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import os
 import sys
 import types
 
@@ -43,23 +42,6 @@ def test_two_workers_train_one_model_and_find_tensorflow_loaded(two):
     assert second[:2] == (True, (1, 2, "worker 1 of 2 workers"))
     assert first[2] != second[2]  # workers drop different units
     assert first[3:] == second[3:]
-
-
-def test_a_worker_that_is_killed_is_the_cause_and_not_the_one_that_notices(two):
-    def dies(rank):
-        from labkit.strategies import workers
-        from labkit.strategies.practice import practice_job
-
-        job = practice_job(workers())
-        for number in range(10_000):
-            job.steps(1)
-            if rank == 1 and number == 20:
-                os.kill(os.getpid(), 9)
-
-    outcome = two.start(dies, show=False).finish(timeout=120)
-    assert str(outcome.fault).startswith("Rank 1 was killed by signal 9 (SIGKILL) after")
-    assert outcome.errors[0].what in ("raised", "stopped")
-    assert "of dies (`job.steps(1)`)" in str(outcome.fault)
 
 
 def test_a_notebooks_condition_on_tensors_is_understood(two):
