@@ -5,25 +5,28 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from labkit.arguments import number, one_of
 from labkit.cluster.engine import Engine, Job
 from labkit.cluster.environment import rank_environment, roles_of
 from labkit.cluster.in_rank import Script, modules_of
-from labkit.cluster.links import Network, Traffic
+from labkit.cluster.links import LinksPanel, Network, Traffic
 from labkit.cluster.local import LocalEngine
 from labkit.cluster.network import private_network_refused
 from labkit.cluster.output import Output, Recording, hash_of, record
-from labkit.cluster.panel import LinksPanel
 from labkit.cluster.run import RunHandle
 from labkit.cluster.slurm.engine import SlurmEngine
 from labkit.environments import Environment, built, find
 from labkit.kinds import LabError
 from labkit.shipping import FunctionSource, pack_program
 
+if TYPE_CHECKING:
+    from labkit.views.log import Log
+
 CLOSED = "Ranks exist only in a block: with labkit.cluster(ranks=4) as c: ..."
 NO_LINKS = "Links with a rate cannot be had here, and no time below is one over links"
+_said: set[str] = set()  # where recordings come from, once
 ENGINES: dict[str, Callable[..., Engine]] = {"local": LocalEngine, "slurm": SlurmEngine}
 
 
@@ -92,10 +95,13 @@ class Cluster:
             # Some libraries read theirs when they are imported, which is before the ranks exist.
             fixed = {} if self.environment is None else self.environment.variables
             self.engine.open(self.ranks, self._start, {**fixed, **self._variables})
-            why = self.engine.make_links(self.links)
-            if why:
-                print(f"{NO_LINKS}: {why}.")
-            self.has_links = self.links is not None and not why
+            if self.links is not None:
+                why = "under Slurm the links are those of the cluster's nodes"
+                if isinstance(self.engine, LocalEngine):
+                    why = self.engine.make_links(self.links)
+                self.has_links = not why
+                if why:
+                    print(f"{NO_LINKS}: {why}.")
         except BaseException:
             self.engine.close()
             raise
@@ -232,7 +238,7 @@ class Cluster:
             raise LabError(CLOSED)
         if inputs is not None and len(inputs) != self.ranks:
             raise LabError(f"Give an array for each of the {self.ranks} ranks, not {len(inputs)}.")
-        doors = self.engine.count() if self.has_links else []
+        doors = self._local.count() if self.has_links else []
         ranks = self.ranks if inputs is None else None
         try:
             return run_mpi(program, inputs, ranks=ranks, timeout=timeout, doors=doors, **options)
@@ -249,7 +255,7 @@ class Cluster:
                 "Traffic is counted in a run on hosts with links: with labkit.cluster(ranks=2, "
                 'link="200 Mbit/s") as c: c.run(program).'
             )
-        samples = self.engine.samples() if self.has_links else []
+        samples = self._local.samples if self.has_links else []
         if self.has_links and not samples:
             raise LabError("Nothing is counted yet: traffic() is that of the last run.")
         return Traffic.of(self.links, samples)
@@ -263,13 +269,24 @@ class Cluster:
             )
         self._panel = LinksPanel(self.links)
         if self.has_links:  # else a line says already that there are none
-            self.engine.watch(self._panel.add)
+            self._local.take = self._panel.add
             self._panel.show()
         return self._panel
+
+    @property
+    def _local(self) -> LocalEngine:
+        assert isinstance(self.engine, LocalEngine)  # where there are links
+        return self.engine
 
     def output(self, rank: int) -> str:
         """All that a rank wrote in the last run."""
         return self._output.text(rank)
+
+    def log(self) -> "Log":
+        """What the ranks wrote in the last run, a lane for each rank."""
+        from labkit.views.log import Log
+
+        return Log(self._output.lines())
 
     def _show_recorded(
         self, beside: Environment, script: Path, arguments: tuple[str, ...], show: bool
@@ -286,10 +303,12 @@ class Cluster:
                 f"{beside.how_to_build()} Nothing is recorded of {run!r} with ranks={self.ranks}"
                 f"{why}."
             )
-        print(
+        words = (
             f"The environment {beside.name} is {beside.state} (labkit env build {beside.name}). "
             f"The output is {found.kind}:"
         )
+        print("The output is recorded, as above:" if words in _said else words)
+        _said.add(words)
         self._output = Output(self.ranks, show)
         for line in found.lines:
             text = f"{line.text}\n".encode()

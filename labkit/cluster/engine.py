@@ -3,11 +3,9 @@
 An engine knows nothing of time limits, sentences or printing: `run` does that, for all engines.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
-
-from labkit.cluster.links import Network, Samples
 
 Stream = Literal["out", "err"]
 Signal = Literal["kill", "pause"]
@@ -70,9 +68,6 @@ class Engine(Protocol):
     def open(self, ranks: int, start: float, environment: Mapping[str, str | None]) -> None:
         """Get what all runs need (a warm process, an allocation), within `start` seconds."""
 
-    def make_links(self, links: Network | None) -> str:
-        """Join the hosts of the ranks by such links; why they cannot be had, or ""."""
-
     def addresses(self) -> Addresses:
         """The addresses of the next run."""
 
@@ -90,15 +85,6 @@ class Engine(Protocol):
 
     def stop(self) -> None:
         """End the run: all its processes are gone when this returns."""
-
-    def count(self) -> list[str]:
-        """Count what the links carry until `stop`; the doors by which processes enter the hosts."""
-
-    def samples(self) -> Samples:
-        """What the links have carried in the run that was stopped last."""
-
-    def watch(self, take: Callable[[float, dict[str, tuple[int, int]]], None]) -> None:
-        """Give `take` each sample of the links while runs go on: when, and bytes of each."""
 
     def close(self) -> None:
         """Give back what `open` got."""

@@ -3,8 +3,6 @@
 import linecache
 import re
 import signal
-import site
-import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,14 +40,7 @@ FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 THREAD = re.compile(r"\n\s*\n|(?=^(?:Current thread|Thread) 0x)", re.MULTILINE)
 ROOM = Path(__file__).parent
 MACHINERY = (str(ROOM), str(ROOM.parent / "shipping.py"))
-LIBRARIES = tuple(
-    {
-        *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        *site.getsitepackages(),
-        site.getusersitepackages(),
-    }
-)
-OTHER_LIBRARIES = re.compile(r"/(lib/python3\.\d+|site-packages|dist-packages)/")  # of any Python
+LIBRARIES = re.compile(r"/(lib/python3\.\d+|site-packages|dist-packages)/")  # of any Python
 
 # The first rank that failed, in the message of torchrun.
 TORCHRUN = re.compile(r"Root Cause.*? rank +: (\d+).*? exitcode +: (-?\d+)", re.DOTALL)
@@ -237,9 +228,8 @@ def _line(frames: Sequence[tuple[str, int, str]]) -> str:
 
 def _is_the_users(file: str) -> bool:
     generated = file.startswith("<frozen") or "__autograph_generated" in file
-    return not (generated or OTHER_LIBRARIES.search(file)) and not file.startswith(
-        ("<string>", str(ROOM.parent), *LIBRARIES)
-    )
+    ours = file.startswith(("<string>", str(ROOM.parent)))
+    return not (generated or ours or LIBRARIES.search(file))
 
 
 def _is_labkits(file: str) -> bool:

@@ -29,13 +29,11 @@ from labkit.cluster.channel import Channel
 from labkit.cluster.engine import Job
 from labkit.cluster.environment import set_threads
 from labkit.cluster.links import Network, Samples
-from labkit.cluster.network import enter_private_network, hold_port
-from labkit.cluster.switch import Switch
+from labkit.cluster.network import Switch, enter_private_network, hold_port
 
 FILES = resource.RLIMIT_NOFILE
 DEATH_OF_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 MOST_FILES = 4096  # 64 ranks have 2,016 pairs of sockets, half of them at one time
-OTHER_FILES = 100
 ENDING = 5.0  # seconds for killed processes to be gone
 SAMPLE = 0.1  # seconds between two samples of the links' counters
 SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP}
@@ -132,8 +130,7 @@ class _Server:
         files, self.channel.files = self.channel.files[:4], self.channel.files[4:]
         links = self.sockets.pop(rank, {})
         ranks = len(self.job.environment)
-        can_communicate = ranks**2 / 4 + OTHER_FILES <= resource.getrlimit(FILES)[0]
-        for other in range(rank + 1, ranks if can_communicate else 0):
+        for other in range(rank + 1, ranks):
             links[other], self.sockets.setdefault(other, {})[rank] = self.connected(rank, other)
         parent = os.getpid()
         gc.disable()
@@ -145,7 +142,7 @@ class _Server:
             _close(self.sockets.values())
             if self.switch is not None:
                 self.switch.move_into(self.switch.network.hosts[rank])
-            in_rank.connections = (rank, links) if can_communicate else None
+            in_rank.connections = rank, links
             held = self.job.addresses[rank] if self.network == "shared" else ""
             _be_rank(rank, self.environment, self.job, held, files, parent)
         gc.enable()
@@ -323,8 +320,12 @@ def _ended(leaders: Mapping[int, object]) -> tuple[int, int]:
 
 def _remove_semaphores(since: float) -> None:
     """Remove those of multiprocessing that killed programs left: no process has them open."""
-    found = Path("/dev/shm").glob("sem.mp-*")  # noqa: S108
-    mine = {status.st_ino: file for file in found if (status := _changed(file, since))}
+    mine = {}
+    for file in Path("/dev/shm").glob("sem.mp-*"):  # noqa: S108
+        with suppress(OSError):
+            status = file.stat()
+            if status.st_ctime > since and status.st_uid == os.getuid():
+                mine[status.st_ino] = file
     for maps in Path("/proc").glob("[0-9]*/maps") if mine else ():
         with suppress(OSError):
             for number in re.findall(rb" (\d+) +/dev/shm/", maps.read_bytes()):
@@ -332,13 +333,6 @@ def _remove_semaphores(since: float) -> None:
     for file in mine.values():
         with suppress(OSError):
             file.unlink()
-
-
-def _changed(file: Path, since: float) -> os.stat_result | None:
-    with suppress(OSError):
-        status = file.stat()
-        return status if status.st_ctime > since and status.st_uid == os.getuid() else None
-    return None
 
 
 def _signal_group(pid: int, number: int) -> None:

@@ -128,8 +128,7 @@ def communicator() -> Any:
         raise LabError(
             "labkit.cluster.communicator() is for a program that the ranks of this machine run: "
             "with labkit.cluster(ranks=4) as c: c.run(program). Under Slurm, and in a program "
-            "without labkit, take mpi4py's MPI.COMM_WORLD. Where only 1,024 files may be open "
-            "(ulimit -Hn), at most 60 ranks can communicate."
+            "without labkit, take mpi4py's MPI.COMM_WORLD."
         )
     from labkit.cluster.transport import SocketTransport
     from labkit.collectives.communicator import Communicator, lent_to_mpi4py
@@ -137,7 +136,7 @@ def communicator() -> Any:
     transport = SocketTransport(*connections)
     world = Communicator(transport, connections[0])
     names = {"COMM_WORLD": world, "Wtime": perf_counter, "Get_processor_name": node}
-    transport.null = _until_the_end.enter_context(lent_to_mpi4py(*_functions, **names))
+    _until_the_end.enter_context(lent_to_mpi4py(*_functions, **names))
     return world
 
 

@@ -1,4 +1,4 @@
-"""Hosts and the links between them: which rank is on which host, and the rate of each link.
+"""Hosts and the links between them: which rank is on which host, the rate of each link, its bytes.
 
 >>> two = Network.of(4, hosts=2, link="200 Mbit/s", links={"host 1": "50 Mbit/s"})
 >>> print(two)
@@ -7,19 +7,25 @@
 ('inside a host', 'between hosts', 6250000.0)
 """
 
+from __future__ import annotations
+
 import math
 import re
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labkit import plain
 from labkit.arguments import one_of, whole
 from labkit.kinds import Kind, LabError, bytes_text, measured, modelled, recorded, seconds_text
 from labkit.shown import ShownAsTable
+
+if TYPE_CHECKING:
+    from labkit.views.live import Bridge
 
 # When, and how many bytes had come from each host or rack until then, and had gone to it.
 Samples = list[tuple[float, dict[str, tuple[int, int]]]]
@@ -49,7 +55,7 @@ class Network:
         links: Mapping[str, str] | None = None,
         racks: int = 1,
         uplink: str | None = None,
-    ) -> "Network | None":
+    ) -> Network | None:
         """What the keywords of `labkit.cluster` describe; None: ranks without links."""
         if link is None:
             if hosts is not None or links or racks != 1 or uplink is not None:
@@ -61,8 +67,6 @@ class Network:
         whole("racks", racks, at_least=1, at_most=count)
         names = [f"host {host}" for host in range(count)]
         rates = dict.fromkeys(names, bits(link))
-        if not isinstance(links or {}, Mapping):
-            raise LabError('links gives hosts other rates: links={"host 1": "50 Mbit/s"}.')
         for name, rate in (links or {}).items():
             rates[one_of("A name in links", name, names)] = bits(rate)
         if (racks > 1) != (uplink is not None):
@@ -123,7 +127,7 @@ class Traffic(ShownAsTable):
     when: str = field(default_factory=lambda: time.strftime("%Y-%m-%d"))
 
     @staticmethod
-    def of(network: Network, samples: Samples) -> "Traffic":
+    def of(network: Network, samples: Samples) -> Traffic:
         """From samples; bytes are counted from the first."""
         start, first = samples[0] if samples else (0.0, {})
 
@@ -202,6 +206,62 @@ def replay(path: str | Path) -> Any:
     """The links of a run that was saved: `c.traffic().save(path)`."""
     found = plain.read(path, Traffic, "the traffic of a cluster's links")
     return replace(found, kind=recorded(found.kind.source, found.when)).player()
+
+
+class LinksPanel:
+    """What the links carry in all runs of a block, live while ranks run, and then to be played.
+
+    >>> with labkit.cluster(ranks=4, link="100 Mbit/s") as c:    # doctest: +SKIP
+    ...     c.panel()
+    ...     c.run(train)
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._samples: Samples = []
+        self._key = uuid.uuid4().hex
+        self._bridge: Bridge | None = None
+
+    @property
+    def traffic(self) -> Traffic:
+        """All that was counted until now: `.player()` and `.save(path)`."""
+        return Traffic.of(self.network, self._samples)
+
+    def show(self) -> None:
+        """In a notebook: a picture that moves while ranks run."""
+        from labkit.views.live import Bridge, publish, shows_live
+        from labkit.views.traffic import packed, page
+
+        data = {"text/plain": repr(self)}
+        if shows_live():
+            self._bridge = Bridge(self._key, lambda: packed(self.traffic))
+            empty = replace(self.traffic, kind=measured(f"this machine, {self.network}"))
+            data["text/html"] = page(empty, key=self._key, live=True)
+        publish((data, {}), self._key)
+
+    def add(self, when: float, counts: dict[str, tuple[int, int]]) -> None:
+        """A sample, as the fork server sends them."""
+        from labkit.views.traffic import row, source
+
+        self._samples.append((when, counts))
+        if self._bridge is not None:
+            (start, first), lines = self._samples[0], [] if self._samples[1:] else [source(counts)]
+            moved = [[now - then for now, then in zip(counts[name], first[name], strict=True)]
+                     for name in counts]  # fmt: skip
+            self._bridge.send(",".join([*lines, row(when - start, moved)]))
+
+    def close(self) -> None:
+        """Nothing more comes: what was counted stays, to be played."""
+        from labkit.views.live import publish
+
+        if self._bridge is not None:
+            self._bridge.close("the block has ended")
+        if self._samples:
+            shown = self.traffic.player()._repr_mimebundle_()
+            publish(shown if isinstance(shown, tuple) else (shown, {}), self._key, update=True)
+
+    def __repr__(self) -> str:
+        return f"Panel of {self.network}"
 
 
 def bits(rate: str) -> float:

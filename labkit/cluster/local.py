@@ -112,8 +112,10 @@ class LocalEngine:
         self._links: Network | None = None
         self._server: ForkServer | None = None
         self._run: _Run | None = None
-        self._samples: Samples = []  # of the last run
-        self._take: Callable[[float, dict[str, tuple[int, int]]], None] | None = None
+        self.samples: Samples = []
+        """What the links have carried in the run that was stopped last."""
+        self.take: Callable[[float, dict[str, tuple[int, int]]], None] | None = None
+        """It is given each sample of the links while runs go on: when, and bytes of each."""
         self._count = int(time.monotonic() * 1000)  # unique for one server
 
     def open(self, ranks: int, start: float, environment: Mapping[str, str | None]) -> None:
@@ -123,9 +125,9 @@ class LocalEngine:
         self._environment = {name: text for name, text in changed.items() if text is not None}
         self._ensure()
 
-    def make_links(self, links: Network | None) -> str:
-        """Hosts as network namespaces at a switch of the fork server."""
-        if links is not None and not self.private_network:
+    def make_links(self, links: Network) -> str:
+        """Put the ranks on hosts that are joined by such links; why they cannot be had, or ""."""
+        if not self.private_network:
             return "they need a private network, and these ranks share the machine's"
         why = self._ensure().make_links(links, self._start)
         self._links = None if why else links
@@ -168,7 +170,7 @@ class LocalEngine:
             for rank, changes in enumerate(job.environment)
         )
         job = replace(job, environment=tuple(environments))
-        server.send("run", run.number, common, job, self._take is not None)
+        server.send("run", run.number, common, job, self.take is not None)
         for rank in range(self._ranks):
             pipes, theirs = RankPipes.made(rank)
             run.ranks.append(pipes)
@@ -219,35 +221,27 @@ class LocalEngine:
         run, self._run = self._run, None
         if run is None:
             return
-        self._samples = []
+        self.samples = []
         try:
             if self._server is not None and not self._server.stop(run.number, STOPPING):
                 self._server.close(timeout=0.0)  # without it, no rank stays
             elif self._server is not None:
-                self._samples = self._server.samples
-                if self._take is not None and self._samples:
-                    self._take(*self._samples[-1])
+                self.samples = self._server.samples
+                if self.take is not None and self.samples:
+                    self.take(*self.samples[-1])
         finally:
             for pipes in run.ranks:
                 for file in list(pipes.files):
                     pipes.close(file)
 
     def count(self) -> list[str]:
-        """Count from now on what the links carry, for processes that enter by these doors."""
+        """Count what the links carry until `stop`, for processes that enter by these doors."""
         self.stop()
         server = self._ensure()
         self._count += 1
         self._run = _Run(self._count)
         server.send("count")
         return server.doors()
-
-    def samples(self) -> Samples:
-        """From the counters of the switch."""
-        return self._samples
-
-    def watch(self, take: Callable[[float, dict[str, tuple[int, int]]], None]) -> None:
-        """They come from the fork server, between the other events."""
-        self._take = take
 
     def close(self) -> None:
         """Let the server go; a notebook keeps it warm for the next cell."""
@@ -281,8 +275,8 @@ class LocalEngine:
     def _from_server(self, run: _Run, what: str, number: int, *rest: Any) -> list[Event]:
         if number != run.number:
             return []  # of a run that was stopped
-        if what == "sample" and self._take is not None:
-            self._take(*rest)
+        if what == "sample" and self.take is not None:
+            self.take(*rest)
             return []
         if what == "paused":
             return [Event(rest[0], "paused")]

@@ -22,7 +22,6 @@ import numpy as np
 from labkit.collectives import errors
 from labkit.collectives.messages import (
     LIBRARY_TAG,
-    PROC_NULL,
     Context,
     End,
     Mailboxes,
@@ -64,7 +63,6 @@ class SocketTransport:
         ranks = len(links) + 1
         self.rank = rank
         self.world = Context(tuple(range(ranks)), is_world=True)
-        self.null = PROC_NULL
         self._names = {self.world: bytes(16)}
         self._contexts = {bytes(16): self.world}  # also those that only other ranks know so far
         self._splits: dict[Context, int] = {}

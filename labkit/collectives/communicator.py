@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import linecache
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -49,7 +47,6 @@ class Transport(Protocol):
     """What carries messages between ranks, and lets a call wait for them."""
 
     world: Context
-    null: int  # a number that stands for PROC_NULL
 
     def enter(
         self, rank: int, name: str, context: Context | None = None, inside: OpenCall | None = None
@@ -368,7 +365,7 @@ class Communicator:
         self, call: OpenCall, buf: Any, peer: Any, tag: Any, sends: bool, late: bool
     ) -> End | None:
         """Post one end of a message; None for PROC_NULL."""
-        if peer in (PROC_NULL, self._run.null):
+        if peer == PROC_NULL:
             return None
         anyone, anything = not sends and peer == ANY_SOURCE, not sends and tag == ANY_TAG
         if not (anyone or (is_whole(peer) and 0 <= peer < self.size)):
@@ -415,33 +412,27 @@ class NoWorld:
         )
 
 
-# A lasting name for MPI.PROC_NULL, of a cell or module, of an import, of an argument.
-_ALIAS = re.compile(r"^(\w+|\s*def .*)\s*=\s*(\w+\.)?PROC_NULL\b|\bPROC_NULL\s+as\b", re.MULTILINE)
-
-
 @contextmanager
-def lent_to_mpi4py(*programs: Callable[..., Any], **more: Any) -> Iterator[int]:
+def lent_to_mpi4py(*programs: Callable[..., Any], **more: Any) -> Iterator[None]:
     """Until the end of the block, mpi4py's Request, Status and constants are those of this module.
 
-    So MPI.Request.Waitall takes the requests of these ranks, and -1 means PROC_NULL only where a
-    program says so, and not as rank - 1 of rank 0. Modules of one's own may have given them other
-    names (`comm = MPI.COMM_WORLD`), but for numbers: -1 may be anything. The block is given what
-    -1 means: PROC_NULL where the sources give that a name of their own.
+    So MPI.Request.Waitall takes the requests of these ranks, and rank - 1 of rank 0 is not
+    PROC_NULL, which is -1 in MPICH. Modules of one's own may have given them other names
+    (`comm = MPI.COMM_WORLD`), but for numbers: -1 may be anything.
     """
     functions = [part for one in programs for part in [function_of(one), *functions_of(one)]]
-    codes = [one.__code__ for one in functions if hasattr(one, "__code__")]
+    codes = (one.__code__ for one in functions if hasattr(one, "__code__"))
     named = {name for code in codes for name in names_in(code)}
     if any(name.startswith("mpi4py") or name in LENT for name in named):
         with suppress(ImportError):  # the program will raise it again
             importlib.import_module("mpi4py.MPI")
     if (mpi := sys.modules.get("mpi4py.MPI")) is None:
-        yield PROC_NULL
+        yield
         return
     spaces = [vars(mpi), *(getattr(one, "__globals__", {}) for one in functions)]
     spaces += _own_modules(len(sys.modules))
     ours = {name: globals()[name] for name in LENT} | more
     theirs = {name: getattr(mpi, name, None) for name in ours}
-    number = mpi.PROC_NULL
     ids = {id(value) for value in theirs.values()}
     lent = [
         (space, name, one)
@@ -451,14 +442,10 @@ def lent_to_mpi4py(*programs: Callable[..., Any], **more: Any) -> Iterator[int]:
         for one in ours
         if value is theirs[one] and (name == one or not isinstance(value, int))
     ]
-    files = {code.co_filename for code in codes}
-    files |= {file for file, entry in linecache.cache.items() if len(entry) == 4 and not entry[1]}
-    texts = ("".join(linecache.getlines(file)) for file in files)
-    alias = any("PROC_NULL" in text and _ALIAS.search(text) for text in texts)
     for space, name, one in lent:
         space[name] = ours[one]
     try:
-        yield number if alias else PROC_NULL
+        yield
     finally:
         for space, name, one in lent:
             space[name] = theirs[one]

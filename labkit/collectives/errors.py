@@ -147,19 +147,13 @@ def _wait(call: OpenCall, waiting: Sequence[OpenCall | None]) -> Wait:
 def _unlike_ends(chain: Sequence[Wait], mail: Mailboxes) -> str | None:
     for wanted in (end for one in chain for end in mail.wanted[one.call.rank]):
         for offered in mail.offered[wanted.rank]:
-            if wanted.peer not in (offered.rank, ANY_SOURCE):
-                continue
-            sent, into = offered.call.context, wanted.call.context
-            if sent is not into:
+            same = offered.call.context is wanted.call.context
+            if same and wanted.peer in (offered.rank, ANY_SOURCE):
                 return (
-                    f"Rank {offered.rank} sends to rank {wanted.rank} in {sent.words}, and rank "
-                    f"{wanted.rank} receives in {into.words}: use the same communicator for both."
+                    f"Rank {offered.rank} offers rank {wanted.rank} a message with tag "
+                    f"{offered.tag}, and rank {wanted.rank} takes only one with tag {wanted.tag}: "
+                    "give both the same tag."
                 )
-            return (
-                f"Rank {offered.rank} offers rank {wanted.rank} a message with tag "
-                f"{offered.tag}, and rank {wanted.rank} takes only one with tag {wanted.tag}: "
-                "give both the same tag."
-            )
     return None
 
 

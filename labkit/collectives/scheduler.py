@@ -13,7 +13,6 @@ import numpy as np
 
 from labkit.collectives import errors
 from labkit.collectives.messages import (
-    PROC_NULL,
     Context,
     End,
     Lines,
@@ -47,7 +46,6 @@ class Scheduler:
         self._last: list[OpenCall | None] = [None] * self.ranks  # of each rank, to return
         self._waiting: list[OpenCall | None] = [None] * self.ranks
         self._goes_on: list[Callable[[], bool]] = [lambda: True] * self.ranks
-        self.null = PROC_NULL  # a number that stands for it, too
         self._meetings = 0  # Barriers, Splits and other collectives that a rank has come to
         self._receiving: list[list[End]] = [[] for _ in buffers]  # Irecvs before their Wait
         self._poisoned: list[End] = []  # all Irecvs, by the number in their memory

@@ -104,7 +104,7 @@ def simulate(
     def work(rank: int) -> None:
         returned[rank] = program(Communicator(ranks, rank), buffers[rank], **options)
 
-    with lent_to_mpi4py(program, COMM_WORLD=NoWorld(ranks.lines)) as ranks.null:
+    with lent_to_mpi4py(program, COMM_WORLD=NoWorld(ranks.lines)):
         ranks.run(work, timeout)
     before, after = _read_only(inputs), _read_only(buffers)
     keywords = {**getattr(program, "keywords", {}), **options}  # those of a functools.partial too

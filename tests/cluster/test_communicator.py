@@ -7,8 +7,6 @@ import linecache
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -126,34 +124,6 @@ def test_a_message_that_its_receiver_cannot_hold_ends_the_run_with_both_ends(fou
     assert "Rank 0's Send to rank 1 holds 4 elements, and rank 1's" in str(fault_of(four, too_long))
 
 
-FORMS = ["from mpi4py import MPI", "from mpi4py.MPI import Request, Status, ANY_TAG, PROC_NULL"]
-
-
-@pytest.mark.parametrize("inside", [False, True], ids=["top of the cell", "in the function"])
-@pytest.mark.parametrize("form", FORMS)
-def test_a_program_may_name_mpi4pys_constants(four, form, inside):
-    pytest.importorskip("mpi4py.MPI")
-    prefix = "" if "Request" in form else "MPI."
-    text = f"""
-def program(comm, buffer):
-    {form if inside else "pass"}
-    comm.Send(buffer, {prefix}PROC_NULL)
-    into, status = buffer * 0, {prefix}Status()
-    other = comm.Get_rank() ^ 1
-    requests = [comm.Isend(buffer, other, 3), comm.Irecv(into, other, {prefix}ANY_TAG)]
-    {prefix}Request.Waitall(requests, [{prefix}Status(), status])
-    return [status.Get_source(), status.Get_tag(), into[0]]
-"""
-    there = {"__name__": "__main__"}
-    exec(text if inside else form + text, there)
-    wanted = [[rank ^ 1, 3, rank ^ 1] for rank in range(4)]
-
-    def start(rank, program):
-        return program(labkit.cluster.communicator(), np.full(2, float(rank)))
-
-    assert four.run(start, there["program"]) == wanted
-
-
 @settings(max_examples=15, deadline=None)
 @given(
     some.lists(
@@ -185,6 +155,10 @@ def program(rank):
 from mpi4py import MPI
 comm = MPI.COMM_WORLD
 def program(rank):
+    into, status, other = bytearray(1), MPI.Status(), comm.Get_rank() ^ 1
+    requests = [comm.Isend(b"a", other, 3), comm.Irecv(into, other, MPI.ANY_TAG)]
+    MPI.Request.Waitall(requests, [MPI.Status(), status])
+    assert (status.Get_source(), status.Get_tag()) == (other, 3)
     return comm.Get_size()
 """,
         """
@@ -222,35 +196,6 @@ def test_a_rank_that_mpi_has_ended_says_why(four):
     fault = fault_of(four, lambda comm, buffer: MPI.DOUBLE.Get_size())
     assert "exit status 1" in str(fault)
     assert "Attempting to use an MPI routine" in str(fault)  # as MPI is not started
-
-
-def test_a_datatype_that_is_not_the_arrays_is_named(four):
-    MPI = pytest.importorskip("mpi4py.MPI")
-
-    def program(comm, buffer):
-        comm.Send([buffer, MPI.INT], 0)
-
-    assert "float64 with the datatype int32" in str(fault_of(four, program, until=[0]))
-
-
-FEW_FILES = """
-import resource
-resource.setrlimit(resource.RLIMIT_NOFILE, (120, 120))
-import labkit
-with labkit.cluster(ranks=12) as c:
-    print(sum(c.run(lambda rank: rank)))
-    try:
-        c.run(lambda rank: labkit.cluster.communicator())
-    except labkit.LabError as fault:
-        print(fault)
-"""
-
-
-def test_ranks_start_also_where_too_few_files_may_be_open_for_their_sockets():
-    command = [sys.executable, "-c", FEW_FILES]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    assert found.stdout.startswith("66\n"), found
-    assert "ulimit" in found.stdout
 
 
 def test_messages_may_gather_before_the_receiver_reads_any():

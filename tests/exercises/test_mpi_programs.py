@@ -107,21 +107,6 @@ def test_a_wrong_program_is_told_what_is_wrong(task, body, told):
     refused(task, written(task, body), told)
 
 
-@pytest.mark.parametrize(
-    "top",
-    ["from mpi4py import MPI\nNONE = MPI.PROC_NULL", "from mpi4py.MPI import PROC_NULL as NONE"],
-)
-def test_proc_null_may_have_another_name(top):
-    ends = ["rank < have and rank + have < ranks", "have <= rank < 2 * have"]
-    body = TREE.format(
-        if_sends=f"comm.Send(buffer, rank + have if {ends[0]} else NONE)",
-        if_receives=f"comm.Recv(buffer, rank - have if {ends[1]} else NONE)",
-    )
-    assert (
-        tasks()["08.tree_broadcast"].check(written("08.tree_broadcast", body, top)).state == "right"
-    )
-
-
 MODULE = """
 from mpi4py.MPI import ANY_SOURCE as FROM_ANY, Request, Status as Envelope
 def exchange(comm, buffer):

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,6 @@ from typing import Any
 from labkit.centre import centre
 from labkit.cluster import tf_config
 from labkit.cluster.engine import Addresses, Event, Job, Signal, Stream
-from labkit.cluster.links import Network, Samples
 from labkit.cluster.slurm.batch import Resources
 from labkit.cluster.slurm.queue import (
     QueueState,
@@ -56,21 +55,6 @@ class SlurmEngine:
 
     name = "slurm"
     private_network = False
-
-    def make_links(self, links: Network | None) -> str:
-        """The nodes are joined by their own."""
-        return "" if links is None else "under Slurm the links are those of the cluster's nodes"
-
-    def count(self) -> list[str]:
-        """Nothing to count, and no doors."""
-        return []
-
-    def samples(self) -> Samples:
-        """None: the links of the nodes are not counted."""
-        return []
-
-    def watch(self, take: Callable[[float, dict[str, tuple[int, int]]], None]) -> None:
-        """None come."""
 
     def __init__(
         self,
