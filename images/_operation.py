@@ -9,9 +9,8 @@ import numpy as np
 
 from labkit.collectives import programs
 from labkit.collectives.trace import Trace, run
-from labkit.views.cells import draw_cells, draw_ranks, ink_on, rank_color, size_of_values
+from labkit.views.cells import chip_color, draw_cells, draw_ranks, ink_on, size_of_values
 from labkit.views.collective_figure import COUNTED
-from labkit.views.figure import tint
 from labkit.views.sketch import Box, Sketch
 
 RANKS = 4
@@ -76,8 +75,7 @@ def _counted(count: int, what: str) -> str:
 
 def rank_chip(board: Sketch, box: Box, rank: int) -> None:
     """A rank's number in its colour."""
-    fill = tint(rank_color(rank), 0.75)
-    board.box(box.x, box.y, box.width, box.height, fill=fill, corner=3)
+    board.box(box.x, box.y, box.width, box.height, fill=chip_color(rank), corner=3)
     board.text(
         *box.middle, str(rank), size=9.5, bold=True, align="center", inside=box, color=ink_on(rank)
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from labkit.views.figure import OKABE_ITO
 from labkit.views.sketch import Sketch
 
 FIRST, SHARED = 0, 2
@@ -30,5 +29,5 @@ def draw() -> Sketch:
     board.line(
         program.at(1, 0.7), (196, program.at(1, 0.7)[1]), (196, 236), (236, 236), dashed=True
     )
-    board.text(752, 236, "idle", bold=True, align="right", color=OKABE_ITO["vermillion"])
+    board.text(752, 236, "idle", bold=True, align="right")
     return board

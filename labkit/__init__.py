@@ -36,6 +36,7 @@ _NAMES = {
     "replay": "telemetry",
     "replicas": "hardware",
     "solution": "exercises",
+    "source": "shown",
     "student": "exercises",
 }
 _ROOMS = (

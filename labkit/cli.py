@@ -189,6 +189,8 @@ def _lab(extra: Sequence[str]) -> int:
         "--ServerApp.contents_manager_class=labkit.contents.Contents",
         "--HTMLExporter.preprocessors=labkit.contents.Offline",
         f"--LabApp.app_settings_dir={_SETTINGS}",
+        "--LabApp.custom_css=True",
+        f"--ServerApp.static_custom_path={Path(__file__).parent / 'views' / 'static'}",
         f"--LabApp.default_url=/lab/workspaces/{_WORKSPACE}/tree/notebooks/{_FIRST}",
     ]  # fmt: skip
     if hasattr(os, "geteuid") and os.geteuid() == 0:

@@ -1,6 +1,5 @@
 """Every picture of the course is up to date, legible, described in words, and small."""
 
-import itertools
 import re
 import sys
 from functools import cache
@@ -11,6 +10,7 @@ import pytest
 import labkit
 from labkit.kinds import LabError
 from labkit.views.sketch import WIDTH, Sketch
+from tests.views.legibility import check_apart, check_contrast, lines_of
 
 IMAGES = Path(__file__).parents[1] / "images"
 sys.path.insert(0, str(IMAGES))
@@ -27,22 +27,23 @@ def board(name):
 @every_picture
 def test_words_stay_apart_on_the_page_and_inside_their_boxes(name):
     drawn = board(name)
-    words = [word for word in drawn.words if word.text.strip()]
-    for text, size, area, box in words:
+    for text, size, area, box in drawn.words:
         top, bottom, right = area.y, area.y + area.height, area.x + area.width
-        if box is not None:
+        if box is not None and text.strip():
             assert box.x + 3 <= area.x <= right <= box.x + box.width - 3, text
             assert box.y - 1 <= top <= bottom <= box.y + box.height + 1, text
-        assert 20 <= area.x <= right <= WIDTH - 20, text
-        assert 10 <= top <= bottom <= drawn.height - 4, text
+        assert 20 <= area.x <= right <= WIDTH - 20 or not text.strip(), text
+        assert 10 <= top <= bottom <= drawn.height - 4 or not text.strip(), text
         assert size >= 8.5, text
-    for (one, _, first, _), (two, _, second, _) in itertools.combinations(words, 2):
-        beside = first.x + first.width <= second.x or second.x + second.width <= first.x
-        above = min(first.y + first.height - second.y, second.y + second.height - first.y)
-        assert beside or above <= 2, (one, two)
+    check_apart(lines_of(drawn), WIDTH, drawn.height)
     for box in drawn.boxes:
         assert 20 <= box.x <= box.x + box.width <= WIDTH - 20
         assert box.y + box.height <= drawn.height
+
+
+@every_picture
+def test_words_can_be_read_on_light_and_dark_pages(name):
+    check_contrast(lines_of(board(name)), (IMAGES / f"{name}.png").read_bytes())
 
 
 @every_picture

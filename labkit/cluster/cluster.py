@@ -22,7 +22,7 @@ from labkit.kinds import LabError
 from labkit.shipping import FunctionSource, pack_program
 
 if TYPE_CHECKING:
-    from labkit.views.log import Log
+    from labkit.views.table import Log
 
 CLOSED = "Ranks exist only in a block: with labkit.cluster(ranks=4) as c: ..."
 NO_LINKS = "Links with a rate cannot be had here, and no time below is one over links"
@@ -284,7 +284,7 @@ class Cluster:
 
     def log(self) -> "Log":
         """What the ranks wrote in the last run, a lane for each rank."""
-        from labkit.views.log import Log
+        from labkit.views.table import Log
 
         return Log(self._output.lines())
 

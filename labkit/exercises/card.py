@@ -13,16 +13,8 @@ from functools import cache
 from html import escape
 from typing import Any
 
-# By kinds of Pygments, in the colours of the page's editor; where it has none, bold is left.
-WORD = "color: var(--jp-mirror-editor-keyword-color); font-weight: 600"
-COLOURS = {
-    "Keyword": WORD,
-    "Operator.Word": WORD,
-    "String": "color: var(--jp-mirror-editor-string-color)",
-    "Number": "color: var(--jp-mirror-editor-number-color)",
-    "Name.Function": "color: var(--jp-mirror-editor-def-color)",
-    "Comment": "font-style: italic",  # JupyterLab's own colour is too dark in its dark theme
-}
+from labkit.shown import coloured
+
 FAINT = "font-size: 0.93em; margin: 0.3em 0"
 BUTTON = (
     "cursor: pointer; width: fit-content; padding: 1px 10px; border: 1px solid currentColor; "
@@ -101,17 +93,6 @@ def _solution(code: str, shown: str = "") -> str:
 
 def _broken(text: str) -> str:
     return escape(text).replace("\n", "<br>")
-
-
-def coloured(code: str) -> str:
-    """Python's source as HTML, in the colours of the page's editor."""
-    from pygments.lexers import PythonLexer
-
-    html = ""
-    for kind, text in PythonLexer(stripnl=False, ensurenl=False).get_tokens(code):
-        style = next((css for name, css in COLOURS.items() if name in str(kind)), "")
-        html += f'<span style="{style}">{escape(text)}</span>' if style else escape(text)
-    return html
 
 
 @cache

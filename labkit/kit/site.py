@@ -20,6 +20,7 @@ from typing import Any
 from labkit.kinds import LabError, bytes_text
 from labkit.kit import saved_views, site_pages
 from labkit.views.embed import with_state
+from labkit.views.figure import SHEET, picture_class
 
 ROOT = Path(__file__).resolve().parents[2]
 STATIC = Path(__file__).resolve().parent / "site_static"
@@ -39,7 +40,7 @@ SETTINGS = {
     "extensions": ["myst_nb", "labkit.kit.site"],
     "html_math_renderer": "mathml",
     "html_static_path": ["_static"],
-    "html_css_files": ["site.css"],
+    "html_css_files": ["site.css", SHEET.name],
     "html_copy_source": False,
     "html_show_search_summary": False,  # it would read pages, which a browser refuses from a disk
     "html_permalinks": False,
@@ -109,6 +110,7 @@ def anchor(heading: str) -> str:
 def _write_sources(source: Path) -> None:
     """What Sphinx reads: notebooks, the pages of docs/, and those that are generated."""
     shutil.copytree(STATIC, source / "_static")
+    shutil.copy(SHEET, source / "_static")
     _write(source / "conf.py", f"globals().update({SETTINGS!r})")
     known = set(site_pages.written(ROOT))
     for name in known:
@@ -152,7 +154,10 @@ def _as_html(output: dict[str, Any], source: Path, placed: set[str], up: str) ->
         png = base64.b64decode("".join(data["image/png"]))
         file = f"_static/pictures/{hashlib.sha256(png).hexdigest()[:16]}.png"
         _write(source / file, png)
-        html = f'<img alt="{escape(meta["alt"])}" width="{meta["width"]}" src="{up}{file}">'
+        html = (
+            f'<img{picture_class(output["metadata"])} alt="{escape(meta["alt"])}" '
+            f'width="{meta["width"]}" src="{up}{file}">'
+        )
         if (saved := output["metadata"].get("labkit")) is not None:
             html = saved_views.placed(output, html) or html
             if saved["code"] not in placed:  # once a page; the file is that of all pages

@@ -19,6 +19,7 @@ from labkit.kinds import LabError, bytes_text
 from labkit.kit import saved_views
 from labkit.plain import write_text
 from labkit.publish import chosen
+from labkit.views.figure import SHEET, picture_class
 
 try:
     import mistune
@@ -29,7 +30,7 @@ except ModuleNotFoundError as fault:
 
 HERE = Path(__file__).resolve().parent
 REVEAL = Path(str(distribution("sphinx-revealjs").locate_file("sphinx_revealjs/_static/revealjs")))
-STYLES = (REVEAL / "dist/reveal.css", HERE / "slides.css")
+STYLES = (REVEAL / "dist/reveal.css", HERE / "slides.css", SHEET)
 SCRIPTS = (REVEAL / "dist/reveal.js", REVEAL / "plugin/notes/notes.js", HERE / "slides.js")
 WORDS, LINES = 50, 25  # of a cell's paragraphs; of a program alone, a quarter above its output
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -151,7 +152,8 @@ def _output(output: Any) -> str:
         return f'<div class="output" data-prevent-swipe>{html}</div>'
     if "image/png" in data:
         source = f"data:image/png;base64,{data['image/png'].strip()}"
-        return f'<figure><img alt="{escape(plain)}" src="{source}"></figure>'
+        shown = picture_class(output["metadata"])
+        return f'<figure><img{shown} alt="{escape(plain)}" src="{source}"></figure>'
     return _pre(plain.rstrip(), "code" if plain.startswith("def ") else "text")
 
 

@@ -124,11 +124,18 @@ class Timings:
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from labkit.views.table import table
 
+        several = len(self.timed) > 1
         head, rows = self._cells()
-        if len(self.timed) > 1:
-            head.append("verdict")
-            rows = [[*row, self._word(name)] for row, name in zip(rows, self.names, strict=True)]
-        html = table(head, rows, self._caption(), "\n".join(self._sentences()))
+        html = table(head, rows, "" if several else self._caption(), "\n".join(self._sentences()))
+        if several:
+            from labkit.views.timing_figure import card
+
+            others = [name for name in self.names if name != self.baseline]
+            medians = {one: seconds_text(self.seconds(one).value) for one in self.names}
+            words = [f"{one} {medians[one]}, {self.baseline} {medians[self.baseline]}"
+                     for one in others]  # fmt: skip
+            verdicts = [self.verdict(one) for one in others]
+            html = card(verdicts, words, f"{self._caption()}; {self.kind}", html)
         return {"text/plain": repr(self), "text/html": html}
 
     def plot(self) -> Picture:

@@ -27,8 +27,13 @@ def rank_color(rank: int) -> str:
 
 
 def ink_on(rank: int) -> str:
-    """The colour of letters on the colour of a rank."""
+    """The colour of letters on the chip of a rank."""
     return "white" if rank_color(rank) == OKABE_ITO["black"] else INK
+
+
+def chip_color(rank: int) -> str:
+    """The colour of a rank behind its number, which must also be read on a dark page."""
+    return tint(rank_color(rank), 0.75 if ink_on(rank) == "white" else 0.4)
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def draw_ranks(board: Sketch, x: float, cells: Cells) -> None:
     for rank in range(cells.ranks):
         row = cells.box(rank, 0)
         chip = Box(x, row.y, 30, row.height)
-        board.rectangle(chip, tint(rank_color(rank), 0.75))
+        board.rectangle(chip, chip_color(rank))
         board.text(*chip.middle, str(rank), size=9.5, bold=True, align="center",
                    color=ink_on(rank))  # fmt: skip
     board.text(x + 15, cells.y - 12, "rank", size=8.5, faint=True, align="center")

@@ -7,20 +7,23 @@ from typing import Any
 
 from labkit.kinds import modelled
 from labkit.views.figure import Picture
-from labkit.views.sketch import Sketch
+from labkit.views.sketch import Box, Sketch
 
 # The upper left corner of each question, of the list that is compared, and of each end.
-LEFT, MIDDLE, RIGHT = 24, 297, 590
+A, B, C, D, E = 24, 154, 292, 426, 560
+FIRST, SECOND, THIRD = 74, 150, 240
 QUESTION_AT = {
-    "tied": (LEFT, 80), "enough": (LEFT, 180), "fits": (LEFT, 280), "worth": (LEFT, 380),
-    "site": (MIDDLE, 80), "short": (MIDDLE, 280), "pieces": (MIDDLE, 380), "stale": (MIDDLE, 480),
+    "tied": (A, FIRST), "enough": (B, FIRST), "fits": (C, FIRST), "worth": (D, FIRST),
+    "site": (A, SECOND), "short": (C, SECOND), "stale": (D, SECOND), "pieces": (C, THIRD),
 }  # fmt: skip
-FASTEST_AT, FASTEST = (LEFT, 480), "fastest"
+FASTEST_AT, FASTEST = (E, FIRST), "fastest"
 END_AT = {
-    ("enough", True): (MIDDLE, 190), ("short", True): (RIGHT, 290),
-    **{(key, answer): (RIGHT, QUESTION_AT[key][1] - 13 + 46 * (not answer))
-       for key in ("site", "pieces", "stale") for answer in (True, False)},
+    ("site", True): (A, THIRD), ("site", False): (A, 306),
+    ("enough", True): (B, 144), ("short", True): (B, 188),
+    ("pieces", True): (B, 247), ("pieces", False): (B, 306),
+    ("stale", True): (D, THIRD), ("stale", False): (D, 306),
 }  # fmt: skip
+WIDE, LETTERS, LINE = 110, 16, 16
 
 
 def decision_tree(
@@ -40,38 +43,54 @@ def tree_board(
     """The drawing of `decision_tree`."""
     board = Sketch(
         "When to use which",
-        690,
-        "Answer from the top. labkit.choosing.choose asks the same questions with your numbers.",
+        368,
+        "Answer from the left; numbers are lectures. choose(…) asks the same with your numbers.",
         kind=modelled("byte counts and link speeds"),
     )
     boxes: dict[Any, Any] = {}
     for key, at in QUESTION_AT.items():
-        text, heavy = "\n".join(textwrap.wrap(questions[key].text, 27)), key in answers
-        boxes[key] = board.box(
-            *at, 206, 62, text, size=9, corner=8, heavy=heavy, fill="#F6F7F8"
-        )  # fmt: skip
+        lines = textwrap.wrap(questions[key].text, LETTERS)
+        high = 52 if len(lines) < 4 else 66
+        boxes[key] = board.box(*at, WIDE, high, "\n".join(lines), size=8.5, corner=8,
+                               heavy=key in answers, fill="#F6F7F8")  # fmt: skip
     names = [choices[key] for key in compared]
     heavy = answers.get("worth", False)
     text = "\n".join(["The fastest of:", *(f"{one.name}, {one.lecture:02d}" for one in names)])
-    boxes[FASTEST] = board.box(*FASTEST_AT, 226, 186, text, series=2, heavy=heavy, size=8.5)
+    boxes[FASTEST] = board.box(*FASTEST_AT, 216, 190, text, series=2, heavy=heavy, size=8.5)
     for (key, answer), at in END_AT.items():
         end = choices[questions[key].yes if answer else questions[key].no]
-        text, heavy = f"{end.name}\nlecture {end.lecture:02d}", answers.get(key) is answer
+        lines = [*textwrap.wrap(end.name, LETTERS), f"lecture {end.lecture:02d}"]
+        heavy = answers.get(key) is answer
         boxes[key, answer] = board.box(
-            *at, 186, 42, text, series=2, heavy=heavy, bold=heavy, size=8.5
+            *at, WIDE, 6 + LINE * len(lines), "\n".join(lines), series=2, heavy=heavy, size=8.5
         )
     for key, question in questions.items():
         for answer, after in ((True, question.yes), (False, question.no)):
-            start, end = boxes[key], boxes.get((key, answer)) or boxes[after]
-            word: dict[str, Any] = {"words": "yes" if answer else "no", "size": 8.5}
-            heavy = word["bold"] = answers.get(key) is answer
-            if start.x == end.x:
-                board.arrow(start.bottom, (start.bottom[0], end.y), heavy=heavy)
-                board.text(start.bottom[0] + 8, (start.bottom[1] + end.y) / 2 - 2, **word)
-                continue
-            turn = start.right[0] + 36
-            level = abs(start.right[1] - end.left[1]) < 1
-            bends = () if level else ((turn, start.right[1]), (turn, end.left[1]))
-            board.arrow(start.right, *bends, end.left, heavy=heavy)
-            board.text(end.left[0] - 18, end.left[1] - 10, align="center", **word)
+            _answer(board, boxes[key], boxes.get((key, answer)) or boxes[after],
+                    "yes" if answer else "no", heavy=answers.get(key) is answer)  # fmt: skip
     return board
+
+
+def _answer(board: Sketch, start: Box, end: Box, word: str, *, heavy: bool) -> None:
+    """An arrow between two boxes, around those that are between them, with its word."""
+    middle, below = start.middle[1], end.y > start.y + start.height
+    points = [start.bottom, end.top]  # the next one below
+    at = start.bottom[0] + 17, (start.bottom[1] + end.y) / 2 - 1
+    if end.y <= middle <= end.y + end.height:  # beside it
+        points = [(start.x + start.width, middle), (end.x, middle)]
+        if end.x < start.x:
+            points = [(start.x, middle), (end.x + end.width, middle)]
+        at = (points[0][0] + points[1][0]) / 2, middle - 10
+    elif end.x == start.x and end.y - start.y > 120:
+        turn = start.right[0] + 10
+        points = [start.right, (turn, middle), (turn, end.right[1]), end.right]
+        at = turn - 11, end.y - 8
+    elif end.x < start.x and below:
+        points = [start.bottom, (start.bottom[0], end.right[1]), end.right]
+        at = (start.x + end.right[0]) / 2, end.right[1] - 10
+    elif end.x < start.x:
+        turn = (start.x + end.right[0]) / 2
+        points = [start.left, (turn, middle), (turn, end.right[1]), end.right]
+        at = turn, middle - 10
+    board.arrow(*points, heavy=heavy)
+    board.text(*at, word, size=8.5, bold=heavy, align="center")

@@ -78,7 +78,7 @@ class Player:
         return {"text/plain": self.alt, "text/html": self.html()}, {}
 
 
-Bundle = tuple[dict[str, str], dict[str, dict[str, object]]]
+Bundle = tuple[dict[str, str], dict[str, Any]]
 
 
 def with_state(bundle: Bundle, html: str) -> Bundle:
@@ -108,7 +108,10 @@ def embedded(
     still = f"<p>{escape(alt)}</p>"
     if png is not None:
         source = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
-        still = f'<img alt="{escape(alt)}" style="max-width:100%" src="{source}">'
+        still = (
+            f'<img class="labkit-picture" alt="{escape(alt)}" style="max-width:100%" '
+            f'src="{source}">'
+        )
     # Seen only where no script runs, as in a notebook that is not trusted yet.
     still += "<p>This is a still picture: run the cell to play it.</p>"
     # JSON that cannot end the script which it is in.

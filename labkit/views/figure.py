@@ -17,9 +17,9 @@ import io
 import os
 import struct
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -171,11 +171,9 @@ def mark_target(axes: Any, value: float, words: str) -> None:
                   color=FAINT)  # fmt: skip
 
 
-# JupyterLab breaks long printed lines inside words. Each lecture begins with a picture, which
-# brings this rule for the whole page.
-WRAP_AT_WORDS = (
-    "<style>.jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere }</style>"
-)
+# Each lecture begins with a picture, which brings these rules for the whole page: dark pages show
+# light drawings in dark, and long printed lines break between words.
+SHEET = Path(__file__).parent / "static" / "custom.css"
 
 
 @dataclass(frozen=True)
@@ -185,6 +183,8 @@ class Picture:
     png: bytes = field(repr=False)
     alt: str
     kind: Kind | None = None
+    photograph: bool = False
+    """Whether its colours are to be the same on a dark page."""
 
     def __post_init__(self) -> None:
         if not self.alt.strip():
@@ -202,20 +202,31 @@ class Picture:
         """Write the PNG to a file."""
         Path(path).write_bytes(self.png)
 
-    def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, str], dict[str, dict[str, object]]]:
+    def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, str], dict[str, Any]]:
         coded = base64.b64encode(self.png).decode("ascii")
         data = {"text/plain": self.alt, "image/png": coded}
         # JupyterLab 4.6 gives a PNG no alt attribute, so a live session is sent an <img> as well.
         # A saved notebook keeps the PNG alone: web pages such as GitHub's drop images inside HTML.
+        metadata: dict[str, Any] = {"image/png": {"width": self.width, "alt": self.alt}}
+        if not self.photograph:  # the class that JupyterLab gives to a saved picture
+            metadata["needs_background"] = "light"
         if os.environ.get("LABKIT_PICTURES") != "still":
+            rules, shown = SHEET.read_text(encoding="utf-8"), picture_class(metadata)
             data["text/html"] = (
-                f'{WRAP_AT_WORDS}<img width="{self.width}" alt="{escape(self.alt)}" '
+                f'<style>{rules}</style><img{shown} width="{self.width}" alt="{escape(self.alt)}" '
                 f'src="data:image/png;base64,{coded}">'
             )
-        return data, {"image/png": {"width": self.width, "alt": self.alt}}
+        return data, metadata
 
 
-def picture(drawn: Figure, alt: str, kind: Kind | None = None) -> Picture:
+def picture_class(metadata: Mapping[str, Any]) -> str:
+    """The class of the <img> for an output with this metadata: dark pages show it in dark."""
+    return ' class="labkit-picture"' if "needs_background" in metadata else ""
+
+
+def picture(
+    drawn: Figure, alt: str, kind: Kind | None = None, *, photograph: bool = False
+) -> Picture:
     """The figure as a `Picture`."""
     from PIL import Image
 
@@ -225,7 +236,8 @@ def picture(drawn: Figure, alt: str, kind: Kind | None = None) -> Picture:
     with style():
         # On white: on a dark page the words of a transparent figure would vanish.
         drawn.savefig(out, format="raw", dpi=dpi, facecolor="white")
-    return finished(Image.frombytes("RGBA", size, out.getvalue()).convert("RGB"), alt, kind)
+    whole = Image.frombytes("RGBA", size, out.getvalue()).convert("RGB")
+    return replace(finished(whole, alt, kind), photograph=photograph)
 
 
 def finished(drawn: Image, alt: str, kind: Kind | None = None, *, small: bool = False) -> Picture:

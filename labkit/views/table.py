@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import chain, repeat, zip_longest
+from typing import Any
 
 from labkit.kinds import WIDTH, wrapped
 
@@ -24,6 +25,10 @@ PROSE = "; white-space: normal; overflow-wrap: anywhere; min-width: 11em"
 SHORT_PROSE = "; white-space: normal; min-width: 5em"
 HEAD = "; vertical-align: bottom"  # it may break, so that a column is as wide as its numbers
 NOTE = "margin: 0.3em 0; max-width: 52em; font-size: 0.93em; line-height: 1.4"
+LEGEND = "Solid: printed by the program. Dashed: written to its error stream, also by libraries."
+LANE = "border: 0; border-left: 4px {} {}; text-align: left; vertical-align: top; padding: 0 0.6em"
+LONGEST = 200  # letters of a line of a log; libraries write longer ones
+WRITTEN = "font-family: monospace; white-space: pre-wrap; overflow-wrap: anywhere; max-width: 44em"
 NUMBER = re.compile(r"[^\w\s]?\s?\d.{0,23}")
 
 
@@ -116,3 +121,42 @@ def _numbers(rows: Sequence[Sequence[str]]) -> list[bool]:
     )
     mostly = [2 * len(list(filter(NUMBER.fullmatch, one))) >= max(len(one), 1) for one in columns]
     return [False, *mostly[1:]][: len(mostly)]
+
+
+@dataclass(frozen=True, repr=False)
+class Log:
+    """What ranks wrote, in the order in which it came, a lane for each rank.
+
+    Lines as `labkit.cluster` keeps them: seconds, rank, stream ("out" or "err") and text.
+    """
+
+    lines: Sequence[Any]
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{one.seconds:6.2f} s  {one}"[:LONGEST] for one in self.lines)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        ranks = sorted({one.rank for one in self.lines})
+        heads = "".join(f'<th style="text-align: left">rank {rank}</th>' for rank in ranks)
+        body = "".join(
+            f'<tr><td style="text-align: right; vertical-align: top">{one.seconds:.2f}&nbsp;s</td>'
+            f"{''.join(_cell(one, rank) for rank in ranks)}</tr>"
+            for one in self.lines
+        )
+        both = len({one.stream for one in self.lines}) > 1
+        html = (
+            '<div class="labkit"><div style="overflow-x: auto"><table style="line-height: 1.35">'
+            f"<thead><tr><th></th>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+            f"{f'<p>{LEGEND}</p>' if both else ''}</div>"
+        )
+        return {"text/plain": repr(self), "text/html": html}
+
+
+def _cell(line: Any, rank: int) -> str:
+    """Each lane has its colour in every row, so that it is a line from top to bottom."""
+    from labkit.views.cells import rank_color
+
+    dashed = line.rank == rank and line.stream == "err"
+    style = LANE.format("dashed" if dashed else "solid", rank_color(rank))
+    text = escape(line.text[:LONGEST]) if line.rank == rank else ""
+    return f'<td style="{style}; {WRITTEN}">{text}</td>'

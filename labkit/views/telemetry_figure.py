@@ -12,7 +12,7 @@ from labkit.kinds import bytes_text, seconds_text
 from labkit.views.figure import FAINT, INK, OKABE_ITO, Picture, picture, style, tint
 from labkit.views.figure import figure as sheet
 
-BLUE, ORANGE, RED = OKABE_ITO["blue"], "#A57200", OKABE_ITO["vermillion"]  # dark enough for words
+BLUE, ORANGE, RED = OKABE_ITO["blue"], "#966800", "#BF5400"  # dark enough for words
 # The fact of a device that is its 100 %, the words for the highest, the dashes (drawn, and in the
 # words beside the lane), the colour.
 LINES: dict[str, tuple[str, Any, str, str, str]] = {

@@ -1,13 +1,65 @@
-"""Timed samples as strips of dots: every sample, the median, its interval, the verdict in words."""
+"""Timings in a notebook: verdicts as a card, and every sample as a dot in a strip."""
 
+import math
 import textwrap
 from collections.abc import Sequence
+from html import escape
 from typing import Any, NamedTuple
 
 from labkit.kinds import Kind
-from labkit.views.figure import INK, Picture, figure, look, picture, style
+from labkit.views.figure import INK, OKABE_ITO, Picture, figure, look, picture, style
 
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+# A sign and a colour for each verdict; what is not decided has the colour of the page's letters.
+SIGNS = {
+    "faster": ("▲", OKABE_ITO["blue"]), "slower": ("▼", OKABE_ITO["vermillion"]),
+    "same": ("=", "currentColor"), "cannot tell": ("?", "currentColor"),
+}  # fmt: skip
+ROW = "border-left: 6px solid {}; padding-left: 0.8em; margin: 0.7em 0"
+BESIDE = "display: flex; flex-wrap: wrap; column-gap: 1.5em"
+LARGE = "font-size: 1.5em; font-weight: 600; min-width: 8em"
+SCALE = "position: relative; flex: 1; min-width: 14em; max-width: 30em; height: 2em"
+
+
+def card(verdicts: Sequence[Any], medians: Sequence[str], caption: str, table: str) -> str:
+    """Each verdict large, its interval on a line with the baseline's 1, the table folded below.
+
+    It has only what JupyterLab leaves in the HTML of a notebook that is not trusted.
+    """
+    found = [one.estimate for one in verdicts]
+    drawn = [one for one in found if 0 < one.low <= one.high < math.inf]
+    low = math.log(0.95 * min([one.low for one in drawn] + [0.8]))
+    high = math.log(1.05 * max([one.high for one in drawn] + [1.25]))
+
+    def mark(css: str, start: float, end: float, text: str = "") -> str:
+        left, right = (100 * (math.log(x) - low) / (high - low) for x in (start, end))
+        where = f"position: absolute; left: {left:.1f}%; width: {right - left:.1f}%"
+        return f'<div style="{where}; {css}">{text}</div>'
+
+    def scale(one: Any, color: str) -> str:
+        axis = mark("top: 1em; border-top: 1px solid currentColor", math.exp(low), math.exp(high))
+        axis += mark("top: 0.5em; height: 1em; border-left: 2px solid currentColor", 1, 1,
+                     "&nbsp;1")  # fmt: skip
+        if one not in drawn:
+            return axis
+        bar = mark(f"top: 0.85em; border-top: 5px solid {color}", one.low, one.high)
+        value = f"top: 0.5em; height: 1em; border-left: 5px solid {color}"
+        return axis + bar + mark(value, one.value, one.value)
+
+    html = f"<div>{escape(caption)}</div>"
+    for verdict, median in zip(verdicts, medians, strict=True):
+        sign, color = SIGNS[verdict.word]
+        times = f"{verdict.estimate}".partition(" (")[0]
+        html += (
+            f'<div style="{ROW.format(color)}"><div style="{BESIDE}">'
+            f'<div style="{LARGE}">{sign} {verdict.word}: {times}</div>'
+            f'<div style="{SCALE}">{scale(verdict.estimate, color)}</div></div>'
+            f"<div>{escape(f'{verdict}. Medians: {median}.')}</div></div>"
+        )
+    return (
+        f'<div class="labkit">{html}<details><summary style="cursor: pointer">All numbers</summary>'
+        f"{table}</details></div>"
+    )
 
 
 class Strip(NamedTuple):

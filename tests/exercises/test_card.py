@@ -9,7 +9,7 @@ import labkit
 from labkit.collectives import programs, run
 from labkit.collectives.check import where_wrong
 from labkit.exercises import attempts
-from labkit.exercises.card import coloured
+from labkit.shown import coloured
 from tests.collectives.wrong_programs import numbers, ring
 
 NAME = "01.adam_memory"

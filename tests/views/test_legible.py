@@ -1,0 +1,116 @@
+"""Of every kind of picture that labkit draws: words stay apart, and can be read on every page."""
+
+import base64
+import io
+from functools import partial
+
+import pytest
+from PIL import Image
+
+from labkit import collectives, updates
+from labkit.choosing import Data, Machine, Model, choose
+from labkit.cluster import queue_model
+from labkit.cluster.calibrate import Residual, Residuals
+from labkit.collectives import programs
+from labkit.collectives.bench import Bench, Timing
+from labkit.hardware import machine_topology
+from labkit.kinds import measured, modelled
+from labkit.known_hardware import MACHINES
+from labkit.memory import footprint
+from labkit.memory.step_memory import bars
+from labkit.pipelines import schedule
+from labkit.timing.estimate import Estimate
+from labkit.timing.results import Timed, Timings
+from labkit.training.history import Epoch, History
+from labkit.views import telemetry_figure
+from labkit.views.figure import SCALE
+from labkit.views.training_figure import curves
+from tests.views.legibility import check_apart, check_contrast, drawn
+from tests.views.panel_recordings import made
+
+HERE = measured("2 logical CPUs with one core each")
+SLOW = {"latency": 5e-6, "bandwidth": 50e6}
+
+
+def timings():
+    samples = {"one device": 0.1, "two replicas on two CPUs": 0.08, "your own loop": 0.0123}
+    timed = [
+        Timed(name, 9.0, tuple(value * (1 + 0.03 * (i % 5)) for i in range(12)), 64, 1)
+        for name, value in samples.items()
+    ]
+    return Timings(tuple(timed), "one device", None, "images", "Fashion-MNIST", HERE, ())
+
+
+def bench():
+    made = [
+        Timing(name, size, 10, tuple(1e-5 * (1 + i) + size / rate for i in range(5)), 0)
+        for name, rate in (("ring_all_reduce", 1e9), ("tree_all_reduce", 3e8), ("mpi", 2e9))
+        for size in (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+    ]
+    return Bench(4, tuple(made), "a library 1.2", 2, HERE)
+
+
+def residuals():
+    guess = Estimate(1.0, 0.9, 1.2, "s", 0.9, modelled("α-β"))
+    names = ("ring_all_reduce", "recursive_doubling_all_reduce", "tree_all_reduce")
+    cases = [Residual(n, 10**size, guess, 0.8 + size / 20) for n in names for size in (4, 5, 6, 7)]
+    return Residuals(tuple(cases), measured("two hosts"))
+
+
+def histories():
+    def history(batch, fast):
+        epochs = tuple(Epoch(fast + 0.1 * n, 0.8 / (n + 1), 0.7 + 0.03 * n) for n in range(5))
+        return History("dense", 101_770, "MNIST", 60_000, 2, batch, 10, 0.5, epochs, HERE)
+
+    return [history(32, 0.5), history(512, 0.06), history(4096, 0.3)]
+
+
+def chosen():
+    data = Data(1.28e6, example_bytes=602_112, batch=64, epochs=90)
+    model = Model(25.6e6, activation_bytes=90e6, step_seconds=0.1)
+    return choose(model, data, Machine(40e9, devices=8, link=235e9))
+
+
+def simulated(**options):
+    return updates.simulate(updates.problems.Quadratic(), workers=4, slow={3: 4.0}, updates=60, **options)
+
+
+def overlap():
+    return collectives.overlap([(1e-3, 4e6)] * 12, ranks=8, bucket=16e6, latency=1e-4,
+                               bandwidth=1e10)  # fmt: skip
+
+
+RING = partial(collectives.run, programs.ring_all_reduce)
+PIPES = {"stages": 4, "microbatches": 8}
+PICTURES = {
+    "timings": lambda: timings().plot(),
+    "bench": lambda: bench().figure(),
+    "residuals": lambda: residuals().figure(),
+    "overlap": overlap,
+    "curves": lambda: curves(histories(), target=0.8),
+    "decision": lambda: chosen().picture(),
+    "server": lambda: simulated().timeline(),
+    "staleness": lambda: simulated().histogram(),
+    "losses": lambda: updates.compare(simulated(mode="sync"), simulated(), target=0.1).picture(),
+    "queue": lambda: queue_model.queue(queue_model.crowd(3), devices=16),
+    "footprints": lambda: bars({"dense": footprint(101_770), "large": footprint(25_600_000)},
+                               device_memory=16e9),
+    "ring": lambda: RING(ranks=4).player().still(),
+    "many ranks": lambda: RING(ranks=17).player().still(),
+    "messages": lambda: RING(ranks=4).timeline(**SLOW),
+    "pipeline": lambda: schedule("1f1b", **PIPES).timeline(1.0, 2.0).figure(),
+    "panel": lambda: telemetry_figure.figure(made()),
+    "crowd": lambda: telemetry_figure.figure(made(64, seconds=10)),
+    **{name: partial(machine_topology.topology, name) for name in MACHINES},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_words_stay_apart_and_can_be_read(name, monkeypatch):
+    monkeypatch.setenv("LABKIT_PICTURES", "still")
+    with drawn(monkeypatch) as words:
+        png = base64.b64decode(PICTURES[name]()._repr_mimebundle_()[0]["image/png"])
+    width, height = (edge / SCALE for edge in Image.open(io.BytesIO(png)).size)
+    assert words
+    check_apart(words, width, height)
+    check_contrast(words, png)
