@@ -48,13 +48,6 @@ def test_each_citation_of_the_paper_is_in_its_bibliography():
     assert cited == set(re.findall(r"^@\w+\{(\w+),", read("paper.bib"), re.MULTILINE))
 
 
-def test_actions_are_pinned_by_their_major_version():
-    for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):
-        uses = re.findall(r"uses: \S+?@(\S+)", workflow.read_text("utf-8"))
-        assert uses
-        assert all(re.fullmatch(r"v\d+", version) for version in uses)
-
-
 def test_a_release_is_refused_while_something_is_not_committed(tmp_path):
     """The target's own first lines, in a repository with one new file."""
     shutil.copy(ROOT / "Makefile", tmp_path)

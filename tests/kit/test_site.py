@@ -165,7 +165,8 @@ def test_axe_finds_nothing_serious(folder, page, theme):
     for name in ("index", "search", "recordings", "notebooks/18_pipelines"):
         page.goto((folder / f"{name}.html").as_uri())
         views_are_drawn(page)
-        options = {"resultTypes": ["violations"], "preload": False}
+        rules = {"runOnly": ["color-contrast"]} if theme == "dark" else {}
+        options = {"resultTypes": ["violations"], "preload": False, **rules}
         for one in Axe().run(page, options=options).response["violations"]:
             nodes = [node["html"][:100] for node in one["nodes"][:3]]
             found += [(name, one["id"], nodes)] * (one["impact"] in SERIOUS)
