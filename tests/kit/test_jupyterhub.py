@@ -20,6 +20,8 @@ from tornado.websocket import websocket_connect
 
 from labkit.cluster.network import free_ports
 
+pytestmark = pytest.mark.stress  # a minute, most of it waiting for servers to start and to end
+
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv" / "hub"
 TOKEN = "0123456789abcdef" * 2
