@@ -24,7 +24,7 @@ NAMES = sorted(one.stem.removeprefix("explore_") for one in STATIC.glob("explore
 def code(name: str) -> str:
     """What draws an explorer: another code, another picture."""
     sheet = (STATIC / "explorer.css").read_text(encoding="utf-8")
-    return sha256(f"{bundle(explorer(name)[2:])}{sheet}".encode()).hexdigest()[:16]
+    return sha256(f"{bundle(explorer(name)[3:])}{sheet}".encode()).hexdigest()[:16]
 
 
 def main(names: list[str]) -> None:

@@ -55,7 +55,7 @@ def explore(name: str) -> Player:
 
 def explorer(name: str) -> tuple[str, ...]:
     """The modules of an explorer's page."""
-    return ("page", "ticks", "explorer", f"explore_{name}")
+    return ("page", "drawing", "ticks", "explorer", f"explore_{name}")
 
 
 def _loaded(folder: Path, name: str) -> Picture:

@@ -41,7 +41,7 @@ MOST_SAVED = 200_000  # bytes of a view that a saved notebook keeps
 IMPORT = re.compile(r"^import\s[^;]*;\n", re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class)\b)", re.MULTILINE)
 # Comments are for readers of the modules; in every notebook they would only be weight.
-COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
+COMMENT = re.compile(r"^[ \t]*//.*\n|[ \t]+// .*$", re.MULTILINE)
 
 
 class Fragment(str):

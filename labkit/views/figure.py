@@ -261,11 +261,13 @@ def finished(drawn: Image, alt: str, kind: Kind | None = None, *, small: bool = 
     words.add_itxt("Description", alt)
     out = io.BytesIO()
     level = 6 if small else 8  # half the time for 7 % more bytes
-    _with_few_colors(whole).save(out, format="PNG", compress_level=level, pnginfo=words)
+    _with_few_colors(whole, 64 if small else 256).save(
+        out, format="PNG", compress_level=level, pnginfo=words
+    )
     return Picture(out.getvalue(), alt, kind)
 
 
-def _with_few_colors(image: Image) -> Image:
+def _with_few_colors(image: Image, most: int = 256) -> Image:
     """With a palette, which makes the file of flat areas three to five times smaller."""
     from PIL import Image
 
@@ -280,7 +282,7 @@ def _with_few_colors(image: Image) -> Image:
     for _, (r, g, b) in found:
         apart.setdefault(((r + 8) >> 4, (g + 8) >> 4, (b + 8) >> 4), (r, g, b))
     palette = Image.new("P", (1, 1))
-    palette.putpalette([value for color in [*apart.values()][:256] for value in color])
+    palette.putpalette([value for color in [*apart.values()][:most] for value in color])
     return image.quantize(palette=palette, dither=Image.Dither.NONE)
 
 

@@ -10,7 +10,7 @@ from labkit.views.embed import Player, embedded, gzipped
 from labkit.views.figure import Picture
 from labkit.views.timeline import Bar, Lanes, State
 
-MODULES = ("page", "ticks", "controls", "schedules", "pipeline")
+MODULES = ("page", "drawing", "ticks", "controls", "schedules", "pipeline")
 KINDS = {"F": ("F: forward", 0), "B": ("B: backward", 1), "W": ("W: gradient of the weights", 2)}
 
 

@@ -12,7 +12,10 @@ from labkit.kinds import bytes_text, seconds_text
 from labkit.views.collective_figure import counted, still
 from labkit.views.embed import Player, embedded, gzipped
 
-MODULES = ("page", "controls", "player_data", "player_ring", "player_draw", "player")
+MODULES = (
+    "page", "drawing", "controls", "shapes", "player_data", "player_stage", "player_draw",
+    "player",
+)  # fmt: skip
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 ENDED, UNKNOWN = -1, -2  # in place of the index of a place
 

@@ -10,7 +10,7 @@ from labkit.views.embed import Player, embedded, gzipped
 from labkit.views.figure import Picture
 from labkit.views.sketch import Box, Sketch
 
-MODULES = ("page", "panel_data", "traffic")
+MODULES = ("page", "controls", "panel_data", "traffic")
 LEFT, TOP, PITCH = 24.0, 96.0, 74.0
 BOX, SWITCH = 130.0, 80.0
 THICKEST = 24.0

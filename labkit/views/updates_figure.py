@@ -23,7 +23,7 @@ from labkit.views.figure import (
 from labkit.views.sketch import WIDTH
 from labkit.views.timeline import Bar, Lanes, State, unit_of, width_of
 
-SERVER_MODULES = ("page", "controls", "parameter_server")
+SERVER_MODULES = ("page", "drawing", "controls", "parameter_server")
 LOOKS = 7  # workers that can be told apart
 HUGE = 1e100  # a loss that no axis shows
 STATES = {

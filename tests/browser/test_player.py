@@ -51,7 +51,7 @@ def test_it_plays_in_a_notebook_and_is_there_again_when_reopened(lab):
     lab.open("live.ipynb")
     assert lab.run_all(90)
     lab.page.wait_for_selector(".labkit-player[data-state=ready]")
-    lab.page.locator(".stage").click(position={"x": 200, "y": 60})
+    lab.page.locator(".pane").first.click(position={"x": 200, "y": 60})
     # Its keys are its own: "0 0" would ask to restart the kernel, an arrow go to the next cell.
     for key in ("0", "0", "ArrowRight"):
         lab.page.keyboard.press(key)
@@ -92,20 +92,20 @@ def test_on_paper_the_picture_is_in_its_column(lab, tmp_path):
     open_page(lab, tmp_path, "ring_all_reduce", 4)
     assert not lab.page.get_by_text("run the cell to play it").is_visible()
     lab.page.emulate_media(media="print")
-    places = lab.page.locator(".base").evaluate("""(one) => {
+    places = lab.page.locator(".base").evaluate_all("""(all) => all.map((one) => {
       const [inner, outer] = [one, one.parentElement].map((each) => each.getBoundingClientRect());
       const inside = inner.right <= outer.right && inner.bottom <= outer.bottom;
       return [getComputedStyle(one).position, inside];
-    }""")
+    })""")
     lab.page.emulate_media(media="screen")
-    assert places == ["static", True]
+    assert places == [["static", True]] * 2
 
 
 def test_it_can_be_played_and_read_with_the_keyboard_alone(lab, tmp_path):
     open_page(lab, tmp_path, "tree_all_reduce", 8)
     aloud = lab.page.locator(".player > [aria-live]")
     assert "14 messages in 6 steps" in lab.page.locator(".player").get_attribute("aria-label")
-    lab.page.locator(".stage").focus()
+    lab.page.locator(".pane").first.focus()
     lab.page.keyboard.press("End")
     step_is(lab, 6)
     lab.page.keyboard.press("Shift+ArrowRight")
@@ -124,22 +124,34 @@ def test_it_can_be_played_and_read_with_the_keyboard_alone(lab, tmp_path):
     assert lab.faults == []
 
 
-def test_a_ring_says_what_arrives_and_the_grid_is_a_choice(lab, tmp_path):
+def test_stage_and_grid_stand_beside_each_other_and_mark_the_same(lab, tmp_path):
     lab.page.set_viewport_size({"width": 1366, "height": 768})
     open_page(lab, tmp_path, "ring_all_reduce", 4)
-    stage, code = lab.page.locator(".stage"), lab.page.locator(".line:visible")
-    assert stage.bounding_box()["height"] >= 400
+    stage, grid = (lab.page.locator(f".pane.{one}") for one in ("stage", "grid"))
+    code, banner = lab.page.locator(".line:visible"), lab.page.locator(".banner")
+    box = stage.bounding_box()
+    assert box["height"] >= 400
+    assert grid.bounding_box()["x"] > box["x"] + box["width"]
     lab.page.locator(".forward").click()
     step_is(lab, 1)
     # Rank 0 receives rank 3's chunk 3: 4 + 16.
-    assert lab.page.locator(".middle").inner_text().split("\n")[-2:] == ["4 + 16 = 20", "on rank 0"]
+    assert banner.inner_text().split("\n")[-2:] == ["4 + 16 = 20", "on rank 0"]
     assert code.count() == 1
     lab.page.get_by_role("button", name="whole program").press("Enter")
     assert code.count() == 13
+    before = [one.locator(".moves").evaluate("(one) => one.toDataURL()") for one in (stage, grid)]
+    lab.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 10)  # rank 0
+    lab.page.locator(".detail", has_text="Rank 0 has sent 8 B of 48 B").wait_for()
+    after = [one.locator(".moves").evaluate("(one) => one.toDataURL()") for one in (stage, grid)]
+    assert all(one != other for one, other in zip(before, after, strict=True))
     lab.page.locator(".last").click()
-    lab.page.locator(".middle .sum", has_text="6 steps").wait_for()
-    lab.page.get_by_label("picture").select_option("grid")
-    lab.page.locator(".middle").wait_for(state="hidden")
+    lab.page.mouse.move(5, 5)
+    banner.locator(".sum", has_text="6 steps").wait_for()
+    lab.page.set_viewport_size({"width": 700, "height": 900})
+    lab.page.wait_for_function(
+        "([one, two]) => two.getBoundingClientRect().top > one.getBoundingClientRect().bottom",
+        arg=[stage.element_handle(), grid.element_handle()],
+    )
     assert lab.faults == []
 
 
@@ -151,10 +163,10 @@ def test_the_pointer_finds_the_cell_under_it_at_every_width(lab, tmp_path, width
     legend = lab.page.locator(".legend")
     legend.evaluate("(one) => { one.firstChild.kept = true; }")
     lab.page.locator(".last").click()
-    box = lab.page.locator(".stage").bounding_box()
+    box = lab.page.locator(".grid").bounding_box()
     lab.page.mouse.move(box["x"] + 90, box["y"] + 90)
     lab.page.locator(".detail", has_text="Rank 1, element 0: 4").wait_for()
-    lab.page.mouse.move(box["x"] + 20, box["y"] + 30)
+    lab.page.mouse.move(box["x"] + 20, box["y"] + 5)
     lab.page.locator(".detail.hint").wait_for()
     # Arranged once, not in every frame.
     assert legend.evaluate("(one) => one.firstChild.kept")
@@ -173,6 +185,6 @@ def test_its_words_are_readable_in_every_scheme_and_on_paper(lab, tmp_path):
         lab.page.emulate_media(media="print", color_scheme="dark", forced_colors="none")
         lab.page.locator(".player[data-theme=light]").wait_for()
         assert not lab.page.locator(".controls").is_visible()
-        assert lab.page.locator(".stage").is_visible()
+        assert lab.page.locator(".pane.stage").is_visible()
     finally:
         lab.page.emulate_media(media="screen", color_scheme="light", forced_colors="none")

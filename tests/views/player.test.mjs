@@ -1,8 +1,10 @@
 // The player without a page: run data, playback, geometry, sentences. Run by test_pages.py.
 import assert from "node:assert/strict";
 import test from "node:test";
+import { Playback } from "../../labkit/views/static/controls.mjs";
+import { shapeOf } from "../../labkit/views/static/shapes.mjs";
 import {
-  contributions, gridGeometry, pattern, Playback, RunData, stepText,
+  contributions, gridGeometry, movesOf, pattern, playbackOf, RunData, stepText,
 } from "../../labkit/views/static/player_data.mjs";
 
 const plain = (text) => text.replaceAll("\u00a0", " ");
@@ -74,58 +76,68 @@ test("contributions come to runs, doubles, and whether each is there once", () =
 
 // ---- playback
 
+const steps = (count, options) => new Playback([...Array(count + 1).keys()], () => 1 / 1.3, options);
+
 test("playing goes through every step, stops at the end, and begins again from there", () => {
-  const playback = new Playback(3);
-  playback.toggle(0);
-  const told = new Set();
+  const playback = steps(3);
+  playback.act("play", 0);
+  const seen = new Set();
   for (let now = 0; playback.moving && now < 60_000; now += 16) {
     playback.advance(now);
-    told.add(playback.told);
-    assert.ok(playback.phase >= 0 && playback.phase < 1);
+    seen.add(playback.step);
   }
-  assert.deepEqual([[...told], playback.step, playback.moving], [[0, 1, 2, 3], 3, false]);
-  playback.toggle(0);
-  assert.deepEqual([playback.step, playback.moving], [0, true]);
+  assert.deepEqual([[...seen], playback.shown, playback.moving], [[0, 1, 2, 3], 3, false]);
+  playback.act("play", 0);
+  assert.deepEqual([playback.step, playback.playing], [0, true]);
 });
 
 test("a frame's stamp before the click, or long after, does no harm", () => {
-  const playback = new Playback(3);
-  playback.toggle(1000);
+  const playback = steps(3);
+  playback.act("play", 1000);
   for (const now of [990, 90_000]) playback.advance(now);
-  assert.ok(playback.position >= 0 && playback.position < 0.3);
+  assert.ok(playback.time >= 0 && playback.time < 0.3);
 });
 
 test("one step on is seen on its way, and a second press goes on from there", () => {
-  const playback = new Playback(5);
-  playback.forward(0);
+  const playback = steps(5);
+  playback.act("forward", 0);
   playback.advance(200);
-  playback.forward(200);
-  assert.deepEqual([playback.position, playback.target], [1, 2]);
+  playback.act("forward", 200);
+  assert.deepEqual([playback.time, playback.target], [1, 2]);
   for (let now = 200; playback.moving; now += 100) playback.advance(now);
-  assert.equal(playback.position, 2);
+  assert.equal(playback.time, 2);
   playback.seek(99);
-  playback.forward(0);
-  assert.deepEqual([playback.position, playback.moving], [5, false]);
+  playback.act("forward", 0);
+  assert.deepEqual([playback.time, playback.moving], [5, false]);
+});
+
+test("moments may be at any times: a step back goes to the one before", () => {
+  const playback = new Playback([0, 1, 4, 6], () => 1);
+  playback.seek(4.5);
+  for (const time of [4, 1, 0, 0]) {
+    playback.act("back", 0);
+    assert.equal(playback.time, time);
+  }
 });
 
 test("with reduced motion there is nothing between the steps", () => {
-  const playback = new Playback(3, true);
-  playback.forward(0);
+  const playback = steps(3, { still: true });
+  playback.act("forward", 0);
   assert.deepEqual([playback.step, playback.moving], [1, false]);
-  playback.toggle(0);
+  playback.act("play", 0);
   for (let now = 0; playback.moving; now += 50) {
     playback.advance(now);
-    assert.equal(playback.phase, 0);
+    assert.equal(playback.shown, playback.step);
   }
   assert.equal(playback.step, 3);
 });
 
 test("a run without steps stays where it is; long runs begin faster", () => {
-  const playback = new Playback(0);
-  playback.toggle(0);
-  playback.forward(0);
-  assert.deepEqual([playback.position, playback.moving], [0, false]);
-  assert.deepEqual([14, 60, 126, 5000].map((steps) => new Playback(steps).speed), [1, 2, 4, 16]);
+  const playback = steps(0);
+  for (const name of ["play", "forward", "back"]) playback.act(name, 0);
+  assert.deepEqual([playback.time, playback.moving], [0, false]);
+  const speeds = [14, 60, 126, 5000].map((steps) => playbackOf({ steps, phaseOf: () => null }).speed);
+  assert.deepEqual(speeds, [1, 2, 4, 16]);
 });
 
 // ---- geometry
@@ -140,34 +152,67 @@ test("the pointer finds every cell where it is drawn, at every width", () => {
           assert.ok(x >= 0 && x + w <= width && y + h <= grid.height);
           for (const share of [0.01, 0.5, 0.99]) assert.deepEqual(grid.at(x + share * w, y + share * h), { rank, cell });
         }
-      assert.deepEqual([grid.at(-5, 30), grid.at(3, 30)], [null, null]);
+      assert.deepEqual([grid.at(-5, 20), grid.at(3, 20)], [null, { rank: 0, cell: null }]); // beside the cells is the rank
     }
 });
 
 test("each message moves as a strip of its cells, from row to row; without cells too", () => {
-  const [move, ...others] = gridGeometry(two(), 700).moves(2);
+  const [move, ...others] = movesOf(two(), gridGeometry(two(), 700), 2);
   assert.deepEqual([others.length, move.held.map((one) => one.counts)], [0, [[1, 1], [0, 1]]]);
   assert.ok(move.path.a.y > move.path.b.y && move.arrow.a.x > move.from.x + move.from.w);
   const data = two({ cells: [] });
-  assert.equal(gridGeometry(data, 700).moves(2).length, 1);
+  assert.equal(movesOf(data, gridGeometry(data, 700), 2).length, 1);
+});
+
+// ---- shapes
+
+const shape = (ranks, ...pairs) => shapeOf(ranks, pairs.map(([source, dest], step) => ({ source, dest, step })));
+const there = (...pairs) => [...pairs, ...pairs.map(([a, b]) => [b, a]).reverse()]; // and back
+const binomial = [[4, 0], [5, 1], [6, 2], [7, 3], [2, 0], [3, 1], [1, 0]];
+const ring = (n, by = 1) => Array.from({ length: n }, (_, r) => [r, (r + by + n) % n]);
+
+test("the shape is that of the messages", () => {
+  const cases = [
+    ["ring", shape(4, ...ring(4))], ["ring", shape(6, ...ring(6), ...ring(6, -1))],
+    ["tree", shape(8, ...there(...binomial))], ["tree", shape(8, ...binomial.map(([a, b]) => [b, a]).reverse())],
+    ["tree", shape(3, [0, 1], [0, 2])], ["star", shape(4, [1, 0], [2, 0], [3, 0])], ["star", shape(5, [2, 0], [2, 1], [2, 3], [2, 4])],
+    ["levels", shape(6, [1, 0], [2, 0], [4, 3], [5, 3], [3, 0], [0, 3], [0, 1], [0, 2], [3, 4], [3, 5])],
+    ["levels", shape(4, [0, 1], [1, 0], [2, 3], [3, 2], [0, 2], [2, 0], [1, 3], [3, 1], [0, 1], [1, 0], [2, 3], [3, 2])],
+    ["circle", shape(4, [0, 1], [1, 0], [2, 3], [3, 2], [0, 2], [2, 0], [1, 3], [3, 1])], // recursive doubling
+    ["circle", shape(4, [0, 1], [1, 2], [2, 3])], ["circle", shape(3, [0, 1])], ["circle", shape(2, [0, 1])],
+    ["circle", shape(4, [0, 1], [1, 2], [2, 0])], ["circle", shape(4, ...ring(4), ...ring(4, 2), ...ring(4, -1))],
+  ];
+  for (const [kind, found] of cases) assert.equal(found.kind, kind);
+  assert.deepEqual([shape(4, ...ring(4)), shape(4, ...ring(4, -1)), shape(4, ...ring(4), ...ring(4, -1))].map((one) => one.direction), [1, -1, 0]);
+  assert.deepEqual(cases.slice(2, 7).map(([, { root }]) => root), [0, 0, 0, 0, 2]);
+});
+
+test("every rank has a spot of its own, the root of a tree above all others, groups in rows or columns", () => {
+  const [tree, star, groups] = [shape(8, ...binomial), shape(4, [1, 0], [2, 0], [3, 0]), shape(6, [1, 0], [2, 0], [4, 3], [5, 3], [3, 0])];
+  for (const { spots } of [tree, star, groups]) {
+    assert.equal(new Set(spots.map(({ x, y }) => `${x.toFixed(3)} ${y.toFixed(3)}`)).size, spots.length);
+    for (const { x, y } of spots) assert.ok(x >= 0 && x <= 1 && y >= 0 && y <= 1);
+  }
+  assert.deepEqual(tree.spots.map(({ y }) => Math.round(3 * y)), [0, 1, 1, 2, 1, 2, 2, 3]);
+  assert.deepEqual(star.spots[0], { x: 0.5, y: 0.5 });
+  assert.deepEqual(groups.spots.map(({ y }) => y), [0, 0, 0, 1, 1, 1]);
 });
 
 // ---- sentences
 
 test("who sends to whom is said in few true words", () => {
-  const ring = (n, by) => sent(...Array.from({ length: n }, (_, r) => [r, (r + by + n) % n]));
   const cases = [
-    [ring(4, 1), 4, "Every rank sends to the next rank on the ring", 1],
-    [ring(4, 3), 4, "Every rank sends to the previous rank on the ring", -1],
-    [ring(4, 1), 4, "Every rank sends to the rank 1 higher, counted round"],
-    [ring(8, 6), 8, "Every rank sends to the rank 2 lower, counted round"],
+    [sent(...ring(4)), 4, "Every rank sends to the next rank on the ring", 1],
+    [sent(...ring(4, 3)), 4, "Every rank sends to the previous rank on the ring", -1],
+    [sent(...ring(4)), 4, "Every rank sends to the rank 1 higher, counted round"],
+    [sent(...ring(8, 6)), 8, "Every rank sends to the rank 2 lower, counted round"],
     [sent([4, 0], [5, 1], [6, 2], [7, 3]), 8, "Ranks 4–7 send to the rank 4 lower"],
     [sent([0, 2], [2, 0], [1, 3], [3, 1]), 6, "Ranks 0–3 exchange with the rank 2 away"],
     [sent([3, 1]), 4, "Rank 3 sends to rank 1"],
     [sent([1, 0], [2, 0], [3, 0]), 4, "Ranks 1–3 send to rank 0"],
     [sent([0, 1], [1, 3], [4, 5], [5, 0], [6, 2]), 8, "0 → 1, 1 → 3, 4 → 5, 5 → 0 and 1 more"],
   ];
-  for (const [messages, ranks, said, ring] of cases) assert.equal(pattern(messages, ranks, ring), said);
+  for (const [messages, ranks, said, direction] of cases) assert.equal(pattern(messages, ranks, { direction }), said);
   assert.equal(plain(stepText(two(), 2)), "Rank 1 sends to rank 0 (16 B).");
 });
 

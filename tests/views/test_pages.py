@@ -77,17 +77,18 @@ process.stdout.write(JSON.stringify([await Promise.all(recordings), await Promis
 """
 
 
-# How a run looks on the ring: what its middle says, and which boxes of ranks or words overlap.
-RING = f"""
+# How a run looks on the stage: what its banner says, and which boxes of ranks overlap.
+STAGE = f"""
 import {{ readFileSync }} from "node:fs";
 import {{ unpack }} from "{(STATIC / "page.mjs").as_uri()}";
-import {{ RunData }} from "{(STATIC / "player_data.mjs").as_uri()}";
-import {{ middleText, ringGeometry }} from "{(STATIC / "player_ring.mjs").as_uri()}";
+import {{ RunData, stepText }} from "{(STATIC / "player_data.mjs").as_uri()}";
+import {{ bannerText, stageGeometry }} from "{(STATIC / "player_stage.mjs").as_uri()}";
 const data = new RunData(await unpack(readFileSync(0, "utf8")));
+const {{ shape, phases }} = data;
 const steps = [...Array(data.steps + 1).keys()];
-const middle = steps.map((step) => Object.values(middleText(data, step, true, 1)).join(" | "));
-const faults = [340, 560, 900].flatMap((width) => {{
-  const {{ area, at, height }} = ringGeometry(data, width);
+const banner = steps.map((step) => Object.values(bannerText(data, step, true, null)).join(" | "));
+const faults = (shape ? [490, 680, 900] : []).flatMap((width) => {{
+  const {{ area, at, height }} = stageGeometry(data, width);
   const cells = [...Array(data.ranks * data.columns).keys()].map((i) =>
     [Math.floor(i / data.columns), i % data.columns]);
   const wrong = cells.filter(([rank, cell]) => {{
@@ -98,8 +99,8 @@ const faults = [340, 560, 900].flatMap((width) => {{
   }});
   return wrong.length || height < 400 ? [[width, height, wrong]] : [];
 }});
-const {{ direction, phases }} = data;
-process.stdout.write(JSON.stringify({{ direction, phases, middle, faults }}));
+const says = steps.map((step) => stepText(data, step));
+process.stdout.write(JSON.stringify({{ kind: shape?.kind ?? null, phases, banner, faults, says }}));
 """
 
 
@@ -126,37 +127,50 @@ def ran(name, ranks):
     return collectives.run(getattr(collectives.programs, name), ranks=ranks)
 
 
-def on_the_ring(trace):
+def on_stage(trace):
     packed = player_page.packed(trace, contributions(trace), trace.timed(**LINK))
-    return json.loads(node("--input-type=module", "-e", RING, said=packed))
+    return json.loads(node("--input-type=module", "-e", STAGE, said=packed))
 
 
 @needs_node
 def test_the_ring_says_what_arrives_and_counts_its_steps():
-    found = on_the_ring(ran("ring_all_reduce", 4))
-    assert (found["direction"], found["faults"]) == (1, [])
+    found = on_stage(ran("ring_all_reduce", 4))
     phases = [(one["name"], one["first"], one["last"]) for one in found["phases"]]
     assert phases == [("reduce-scatter", 1, 3), ("all-gather", 4, 6)]
-    # Rank 0's chunk 0 is 1, rank 1's is 5; the sum of all four is 1 + 5 + 9 + 13.
-    assert found["middle"][1] == "reduce-scatter | 1 of 3: adds | 5 + 1 = 6 | on rank 1"
-    assert found["middle"][4] == "all-gather | 1 of 3: copies | 32 overwrites 6 | on rank 1"
-    assert found["middle"][6].startswith("done | 3 to add + 3 to copy | 6 steps")
-
-
-@needs_node
-@pytest.mark.parametrize("ranks", [3, 8, 16])
-def test_every_rank_has_its_place_on_the_ring(ranks):
-    found = on_the_ring(ran("ring_all_reduce", ranks))
-    assert (found["direction"], found["faults"]) == (1, [])
+    # Rank 0's chunk 3 is 4, and rank 3 sends its own, 16.
+    assert found["banner"][1] == "reduce-scatter | 1 of 3: adds | 4 + 16 = 20 | on rank 0"
+    assert found["banner"][4] == "all-gather | 1 of 3: copies | 28 overwrites 1 | on rank 0"
+    assert found["banner"][6].startswith("done | 3 to add + 3 to copy | 6 steps | all 4 ranks")
 
 
 @needs_node
 @pytest.mark.parametrize(
-    ("name", "ranks"),
-    [("tree_all_reduce", 8), ("recursive_doubling_all_reduce", 4), ("ring_all_reduce", 17)],
-)
-def test_what_is_no_small_ring_is_not_drawn_as_one(name, ranks):
-    assert on_the_ring(ran(name, ranks))["direction"] == 0
+    ("name", "ranks", "kind", "phases"),
+    [
+        ("ring_all_reduce", 3, "ring", ["reduce-scatter", "all-gather"]),
+        ("all_gather", 16, "ring", ["all-gather"]),
+        ("broadcast", 8, "tree", ["broadcast"]),
+        ("tree_all_reduce", 16, "tree", ["reduce", "broadcast"]),
+        ("naive_all_reduce", 16, "star", ["reduce", "broadcast"]),
+        ("scatter", 4, "star", ["scatter"]),
+        ("hierarchical_all_reduce", 8, "levels", [
+            "reduce-scatter in groups", "reduce-scatter between groups",
+            "all-gather between groups", "all-gather in groups",
+        ]),
+        ("recursive_doubling_all_reduce", 8, "circle", [None]),
+        ("rabenseifner_all_reduce", 16, "circle", ["reduce-scatter", "all-gather"]),
+        ("all_to_all", 8, "circle", [None]),
+        ("double_binary_tree_all_reduce", 7, "circle", None),
+        ("ring_all_reduce", 17, None, []),
+        ("reduce", 1, None, []),
+    ],
+)  # fmt: skip
+def test_ranks_stand_as_their_messages_form_a_shape(name, ranks, kind, phases):
+    found = on_stage(ran(name, ranks))
+    assert (found["kind"], found["faults"]) == (kind, [])
+    if phases is not None:
+        assert [one["name"] for one in found["phases"]] == phases
+    assert kind in ("ring", None) or "ring" not in " ".join(found["says"] + found["banner"])
 
 
 @needs_node

@@ -1,5 +1,6 @@
 // What all explorers share: sliders and choices, and a plot that answers to them at once. Formulas and
 // drawing of each are in a module of its own.
+import { coloursOf, label } from "./drawing.mjs";
 import { element, penOf, redrawing, widthWith, write } from "./page.mjs";
 import { niceTicks } from "./ticks.mjs";
 
@@ -67,9 +68,7 @@ export function apart(heights, least = 15) {
 
 // Words, with the ground around them: they may stand on a line.
 export function say({ pen, colours }, text, x, y, align = "left", colour = "ink") {
-  Object.assign(pen, { fillStyle: colours[colour], strokeStyle: colours.ground, lineWidth: 3, lineJoin: "round", textAlign: align, textBaseline: "middle" });
-  pen.strokeText(text, x, y);
-  pen.fillText(text, x, y);
+  label(pen, colours, text, x, y, { align, colour: colours[colour], around: colours.ground });
 }
 
 // Two axes with their grid: `x` and `y` are { from, to, log, text, title }.
@@ -195,10 +194,9 @@ class Explored {
     const room = this.canvas.parentElement.clientWidth;
     const aside = room > 720 ? 236 : 0;
     const wide = Math.max(280, room - aside);
-    const style = getComputedStyle(this.section);
     const pen = penOf(this.canvas, wide, this.height);
-    pen.font = `12px ${style.fontFamily}`;
-    const colours = Object.fromEntries(COLOURS.map((name) => [name, style.getPropertyValue(`--lk-${name}`).trim()]));
+    const colours = coloursOf(this.section, COLOURS);
+    pen.font = `12px ${colours.family}`;
     const { says, at } = this.paint({ pen, colours, wide: widthWith(pen) }, this.values, wide);
     this.at = at;
     write(this.says, says);

@@ -1,15 +1,12 @@
 // A parameter server and its workers: each pull and push as a dot that carries the version of the weights.
-import { element, onKeys, penOf, redrawing, unpack, write } from "./page.mjs";
-import { actOfKey, barOfControls, showPlaying } from "./controls.mjs";
+import { element, penOf, redrawing, unpack, write } from "./page.mjs";
+import { barOfControls, onControls, Playback, showPlaying } from "./controls.mjs";
+import { coloursOf, curve, label } from "./drawing.mjs";
 
-const SPEEDS = [0.25, 0.5, 1, 2, 4];
 const UNITS = 0.8; // gradients of a usual worker in a second of yours
 const HEIGHT = 420;
 const FIELDS = ["worker", "read", "written", "requested", "pulled", "began", "ended", "arrived", "ready", "applied"];
-const COLOURS = {
-  light: { ink: "#1b1f23", faint: "#57606a", ground: "#fff", box: "#f3f4f6", edge: "#8c959f", pull: "#0072b2", push: "#a84e00", late: "#6e7781", line: "#d0d7de", text: "#fff" },
-  dark: { ink: "#e6edf3", faint: "#9aa4af", ground: "#111418", box: "#1f242b", edge: "#6e7781", pull: "#56b4e9", push: "#f2a35e", late: "#9aa4af", line: "#343c46", text: "#111418" },
-};
+const COLOURS = ["ink", "faint", "ground", "raised", "edge", "pull", "push", "late", "line", "on"];
 
 // ---- without a page
 
@@ -66,15 +63,6 @@ export function placesOf(workers, width, height = HEIGHT) {
 
 // ---- painting
 
-const words = (pen, text, x, y, { size = 12, bold = false, colour, align = "center", around = null }) => {
-  Object.assign(pen, { font: `${bold ? 600 : 400} ${size}px ${pen.family}`, fillStyle: colour, textAlign: align, textBaseline: "middle" });
-  if (around) {
-    Object.assign(pen, { strokeStyle: around, lineWidth: 5, lineJoin: "round" });
-    pen.strokeText(text, x, y);
-  }
-  pen.fillText(text, x, y);
-};
-
 const disc = (pen, x, y, r, colour) => {
   pen.fillStyle = colour;
   pen.beginPath();
@@ -82,30 +70,22 @@ const disc = (pen, x, y, r, colour) => {
   pen.fill();
 };
 
-function paintStage(canvas, scene, width, theme) {
+function paintStage(canvas, scene, width, colours) {
   const pen = penOf(canvas, width, HEIGHT);
-  pen.family = getComputedStyle(canvas).fontFamily;
-  const colours = COLOURS[theme];
   const { server, workers } = placesOf(scene.workers.length, width);
-  for (const { x, y } of workers) {
-    Object.assign(pen, { strokeStyle: colours.line, lineWidth: 2 });
-    pen.beginPath();
-    pen.moveTo(server.x, server.y);
-    pen.lineTo(x, y);
-    pen.stroke();
-  }
+  for (const worker of workers) curve(pen, { a: server, b: worker }, colours.line, { width: 2 });
   scene.workers.forEach(({ does, share, read }, i) => {
     const [w, h] = [128, 58];
     const [x, y] = [workers[i].x - w / 2, workers[i].y - h / 2];
     const idle = does === "waits";
-    pen.fillStyle = idle ? colours.ground : colours.box;
+    pen.fillStyle = idle ? colours.ground : colours.raised;
     pen.fillRect(x, y, w, h);
     pen.setLineDash(idle ? [4, 4] : []);
     Object.assign(pen, { strokeStyle: colours.edge, lineWidth: 1.2 });
     pen.strokeRect(x, y, w, h);
     pen.setLineDash([]);
-    words(pen, `worker ${i}`, x + w / 2, y + 15, { bold: true, size: 13, colour: colours.ink });
-    words(pen, does === "computes" ? `computes from v${read}` : does, x + w / 2, y + 33, { colour: colours.ink });
+    label(pen, colours, `worker ${i}`, x + w / 2, y + 15, { weight: 600, size: 13 });
+    label(pen, colours, does === "computes" ? `computes from v${read}` : does, x + w / 2, y + 33);
     if (does !== "computes") return;
     pen.fillStyle = colours.line;
     pen.fillRect(x + 8, y + h - 12, w - 16, 6);
@@ -113,8 +93,8 @@ function paintStage(canvas, scene, width, theme) {
     pen.fillRect(x + 8, y + h - 12, (w - 16) * share, 6);
   });
   disc(pen, server.x, server.y, server.r, colours.ink);
-  words(pen, "version", server.x, server.y - 18, { size: 12, colour: colours.ground });
-  words(pen, String(scene.version), server.x, server.y + 8, { size: 30, bold: true, colour: colours.ground });
+  label(pen, colours, "version", server.x, server.y - 18, { colour: colours.ground });
+  label(pen, colours, String(scene.version), server.x, server.y + 8, { size: 30, weight: 600, colour: colours.ground });
   for (const dot of scene.dots) paintDot(pen, dot, server, workers[dot.worker], colours);
 }
 
@@ -128,28 +108,27 @@ function paintDot(pen, { kind, share, version, behind, late }, server, worker, c
   const colour = late ? colours.late : colours[kind];
   if (kind === "push") for (let i = 0; i < Math.min(behind, 12); i += 1) disc(pen, x + dx * (18 + 7 * i), y + dy * (18 + 7 * i), 3, colour);
   disc(pen, x, y, 13, colour);
-  words(pen, `v${version}`, x, y + 0.5, { size: 11, bold: true, colour: colours.text });
+  label(pen, colours, `v${version}`, x, y + 0.5, { size: 11, weight: 600, colour: colours.on });
   const beside = late ? "too late" : kind === "push" && behind ? `${behind} behind` : "";
-  if (beside) words(pen, beside, x, y + (dy < 0 ? 22 : -22), { bold: true, colour });
+  if (beside) label(pen, colours, beside, x, y + (dy < 0 ? 22 : -22), { weight: 600, colour });
 }
 
 // The loss of all modes with this straggler, and a playhead.
-function paintLoss(canvas, runs, chosen, time, end, width, theme) {
+function paintLoss(canvas, runs, chosen, time, end, width, colours) {
   const pen = penOf(canvas, width, HEIGHT);
-  pen.family = getComputedStyle(canvas).fontFamily;
-  const { ink, faint, ground, line, push } = COLOURS[theme];
+  const { ink, faint, ground, line, push } = colours;
   const [left, right, top, bottom] = [40, width - 12, 26, HEIGHT - 34];
   const most = runs[0].losses[0][1];
   const x = (when) => left + ((right - left) * when) / end;
   const y = (loss) => bottom - (bottom - top) * Math.min(loss / most, 1.05);
-  words(pen, "loss", left, 11, { colour: faint, align: "left" });
-  words(pen, "time (a gradient takes 1)", right, HEIGHT - 8, { colour: faint, align: "right" });
+  label(pen, colours, "loss", left, 11, { colour: faint, align: "left" });
+  label(pen, colours, "time (a gradient takes 1)", right, HEIGHT - 8, { colour: faint, align: "right" });
   for (const loss of [0, most / 2, most]) {
     pen.fillStyle = line;
     pen.fillRect(left, Math.round(y(loss)), right - left, 1);
-    words(pen, loss.toFixed(2), left - 6, y(loss), { size: 11, colour: faint, align: "right" });
+    label(pen, colours, loss.toFixed(2), left - 6, y(loss), { size: 11, colour: faint, align: "right" });
   }
-  for (let tick = 0; tick <= end; tick += 10) words(pen, String(tick), x(tick), bottom + 12, { size: 11, colour: faint });
+  for (let tick = 0; tick <= end; tick += 10) label(pen, colours, String(tick), x(tick), bottom + 12, { size: 11, colour: faint });
   runs.forEach(({ losses, mode }, i) => {
     const own = mode === chosen;
     Object.assign(pen, { strokeStyle: own ? push : faint, lineWidth: own ? 3 : 1.2 });
@@ -166,7 +145,7 @@ function paintLoss(canvas, runs, chosen, time, end, width, theme) {
   // Names above the ends of their curves, none over another.
   const ends = runs.map(({ losses, mode }) => ({ mode, at: y(losses.at(-1)[1]) - 9 })).sort((a, b) => b.at - a.at);
   ends.forEach((one, i) => { if (i) one.at = Math.min(one.at, ends[i - 1].at - 15); });
-  for (const { mode, at } of ends) words(pen, mode, right, at, { bold: mode === chosen, colour: mode === chosen ? push : faint, align: "right", around: ground });
+  for (const { mode, at } of ends) label(pen, colours, mode, right, at, { weight: mode === chosen ? 600 : 400, colour: mode === chosen ? push : faint, align: "right", around: ground });
   pen.fillStyle = ink;
   pen.fillRect(Math.round(x(time)), top, 1.5, bottom - top);
 }
@@ -175,7 +154,7 @@ function paintLoss(canvas, runs, chosen, time, end, width, theme) {
 
 export class Server {
   constructor(host, root, options) {
-    Object.assign(this, { host, options, time: 0, playing: false, mode: "asynchronous", slow: null, began: null });
+    Object.assign(this, { host, options, mode: "asynchronous", slow: null });
     host.dataset.state = "opening";
     unpack(options.data).then((data) => {
       this.data = data;
@@ -191,7 +170,7 @@ export class Server {
     const choice = (name, values, words_) => element("label", {}, `${words_} `, element("select", {
       class: name, onchange: ({ target }) => this.choose({ [name]: name === "slow" ? Number(target.value) : target.value }),
     }, ...values.map((one) => element("option", { value: one, selected: one === this[name] }, name === "slow" ? `${one}×` : one))));
-    const bar = Object.assign(element("div"), { innerHTML: barOfControls(SPEEDS) });
+    const bar = Object.assign(element("div"), { innerHTML: barOfControls() });
     [this.stage, this.loss] = ["stage", "loss"].map((name) => element("canvas", { class: name, "aria-hidden": "true" }));
     this.says = element("p", { class: "says" });
     this.section = element("section", { class: "server", tabindex: "0", "aria-label": this.options.alt },
@@ -202,12 +181,10 @@ export class Server {
       element("footer", {}, element("i", { class: "pull" }), " pull, with the version of the weights ", element("i", { class: "push" }),
         " push, with the version that its gradient was computed from; its tail: versions made since then"));
     root.querySelector("slot").replaceWith(this.section);
-    [this.slider, this.play, this.speed] = [".slider", ".play", ".speed"].map((one) => bar.querySelector(one));
-    this.speed.value = 1;
+    [this.slider, this.play] = [".slider", ".play"].map((one) => bar.querySelector(one));
     Object.assign(this.slider, { max: this.data.end, step: 0.05 });
-    this.slider.addEventListener("input", () => this.go(Number(this.slider.value)));
-    bar.addEventListener("click", ({ target }) => this.act(target.closest("[data-act]")?.dataset.act));
-    onKeys(this.section, (event) => this.act(actOfKey(event)));
+    this.playback = new Playback([0], () => UNITS, { still: matchMedia("(prefers-reduced-motion: reduce)").matches });
+    onControls(this, this.section);
     this.choose({});
   }
 
@@ -215,48 +192,23 @@ export class Server {
     Object.assign(this, what);
     this.runs = this.data.runs.filter(({ slow }) => slow === this.slow);
     this.gradients = gradientsOf(this.runs.find(({ mode }) => mode === this.mode));
-    this.moments = momentsOf(this.gradients, this.data.end);
+    this.playback.moments = momentsOf(this.gradients, this.data.end);
     this.change?.();
-  }
-
-  go(time) {
-    this.time = Math.min(Math.max(time, 0), this.data.end);
-    this.playing = false;
-    this.change?.();
-  }
-
-  act(name) {
-    const { moments, time, data: { end } } = this;
-    const acts = {
-      first: () => this.go(0), last: () => this.go(end),
-      back: () => this.go(moments.findLast((one) => one < time - 1e-6) ?? 0), forward: () => this.go(moments.find((one) => one > time + 1e-6) ?? end),
-      play: () => {
-        if (!this.playing && time >= end) this.time = 0;
-        this.playing = !this.playing;
-        this.began = null;
-        this.change();
-      },
-    };
-    acts[name]?.();
-    return Boolean(acts[name]);
   }
 
   draw(now) {
-    const { end, workers } = this.data;
-    if (this.playing) {
-      this.time = Math.min(end, this.time + ((now - (this.began ?? now)) / 1000) * UNITS * Number(this.speed.value));
-      this.began = now;
-      this.playing = this.time < end;
-    }
-    const theme = this.section.dataset.theme;
-    const scene = sceneAt(this.gradients, workers, this.time);
+    const { playback, data: { end, workers } } = this;
+    playback.advance(now);
+    const time = playback.shown;
+    const colours = coloursOf(this.section, COLOURS);
+    const scene = sceneAt(this.gradients, workers, time);
     const [wide, narrow] = [this.stage, this.loss].map((one) => Math.floor(one.parentElement.clientWidth * (one === this.stage ? this.share("stage") : this.share("loss"))));
-    paintStage(this.stage, scene, wide, theme);
-    paintLoss(this.loss, this.runs, this.mode, this.time, end, narrow, theme);
-    write(this.says, sentenceOf(scene, this.time));
-    this.slider.value = this.time;
-    showPlaying(this.play, this.playing);
-    if (this.playing) this.change();
+    paintStage(this.stage, scene, wide, colours);
+    paintLoss(this.loss, this.runs, this.mode, time, end, narrow, colours);
+    write(this.says, sentenceOf(scene, time));
+    this.slider.value = time;
+    showPlaying(this.play, playback);
+    if (playback.moving) this.change();
   }
 
   // Side by side, or one below the other where there is no room.

@@ -1,11 +1,11 @@
 // The timeline of a pipeline under a moving playhead: what runs, what waits, what is held, what is sent.
-import { actOfKey, barOfControls, showPlaying } from "./controls.mjs";
-import { element, onKeys, penOf, redrawing, unpack, widthWith, write } from "./page.mjs";
+import { barOfControls, onControls, Playback, showPlaying } from "./controls.mjs";
+import { coloursOf, curve, label } from "./drawing.mjs";
+import { element, penOf, redrawing, unpack, widthWith, write } from "./page.mjs";
 import { measured, played, SCHEDULES, short } from "./schedules.mjs";
 import { niceTicks } from "./ticks.mjs";
 
 const SERIES = { F: "forward", B: "backward", W: "gradient of the weights" };
-const PACES = [0.25, 0.5, 1, 2, 4];
 const STEP_SECONDS = 0.35, LONGEST = 24; // of a step on average, and of the whole, at 1×
 const COLOURS = [
   "ink", "ground", "edge", "faint", "soft", "lane", "now", "held", "line-F", "line-B", ...["F", "B", "W"].flatMap((kind) => [kind, `on-${kind}`, `${kind}-soon`]),
@@ -45,6 +45,26 @@ export function sentence(data, time) {
   return `Time ${short(time)}${data.unit}: ${ranks.join("; ")}${data.rows.length > 8 ? "; …" : ""}.`;
 }
 
+// The piece that an arrow key leads to: along its rank, or the one of the next rank that is nearest in time.
+export function neighbour(rows, { rank, index }, key) {
+  const within = (number, size) => Math.min(Math.max(number, 0), size - 1);
+  const along = { ArrowLeft: -1, ArrowRight: 1 }[key];
+  if (along) return { rank, index: within(index + along, rows[rank].length) };
+  const to = within(rank + { ArrowUp: -1, ArrowDown: 1 }[key], rows.length);
+  const middle = ([, , , , start, end]) => start + end;
+  const off = (piece) => Math.abs(middle(piece) - middle(rows[rank][index]));
+  return { rank: to, index: rows[to].reduce((best, piece, i) => (off(piece) < off(rows[to][best]) ? i : best), 0) };
+}
+
+// "Rank 1, stage 1: F3, forward of micro-batch 3, from 4 to 5, after a wait of 1."
+export function pieceText({ rows, chunks, unit }, { rank, index }) {
+  const piece = rows[rank][index];
+  const [kind, m, , stage, start, end] = piece;
+  const wait = start - (rows[rank][index - 1]?.[5] ?? 0);
+  const waited = wait > 1e-9 * end ? `, after a wait of ${short(wait)}${unit}` : "";
+  return `Rank ${rank}, stage ${stage}: ${nameOf(piece, chunks)}, ${SERIES[kind]} of micro-batch ${m}, from ${short(start)} to ${short(end)}${unit}${waited}.`;
+}
+
 // From each F to the F of the next stage, and from each B to that of the stage before, on another rank.
 export function messagesOf(rows) {
   const found = new Map(rows.flatMap((row, rank) => row.map((piece) => [`${piece[0]}${piece[1]}.${piece[3]}`, { rank, piece }])));
@@ -79,7 +99,7 @@ export function countsOf(name, stages) {
 
 export class Pipeline {
   constructor(host, root, options) {
-    Object.assign(this, { host, time: 0, target: null, last: 0, follow: null });
+    Object.assign(this, { host, cursor: null });
     this.open(root, options).catch((error) => {
       host.dataset.state = `fault: ${error.message}`; // the picture inside stays
       throw error;
@@ -91,18 +111,19 @@ export class Pipeline {
     this.choice = { ...this.given.choice, chunks: Math.max(2, this.given.chunks) };
     this.still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const page = element("div");
-    page.innerHTML = barOfControls(PACES);
+    page.innerHTML = barOfControls();
     [this.slider, this.play, this.speed] = [".slider", ".play", ".speed"].map((name) => page.querySelector(name));
-    this.speed.value = 1;
-    this.canvas = element("canvas", { role: "img" });
+    this.canvas = element("canvas", { role: "application", tabindex: 0 });
     this.says = element("p", { class: "says", "aria-live": "polite" });
     [this.numbers, this.keys, this.kind] = [element("span"), element("span", { class: "keys" }), element("em")];
-    this.section = element("section", { class: "pipeline", tabindex: 0, role: "group", "aria-label": "A pipeline. Arrow keys go from piece to piece." },
+    this.section = element("section", { class: "pipeline", tabindex: 0, role: "group", "aria-label": "A pipeline. Arrow keys go on and back in time; in the timeline, from piece to piece." },
       element("header", {}, this.chooser(), this.numbers), page.firstElementChild, this.says, this.canvas, element("footer", {}, this.keys, this.kind));
     root.querySelector("slot").replaceWith(this.section);
     this.change = redrawing(this.host, this.section, (now) => this.draw(now));
     this.show(this.given);
-    this.listen();
+    onControls(this, this.section, { timeOf: (value) => this.playback.moments[value], own: (event) => this.press(event) });
+    this.canvas.addEventListener("pointermove", ({ offsetX, offsetY }) => this.point(this.place.at(offsetX, offsetY)));
+    this.canvas.addEventListener("pointerleave", () => this.point(null));
     this.host.dataset.state = "ready";
   }
 
@@ -137,91 +158,60 @@ export class Pipeline {
     const sizes = measured(data);
     const formula = choice.times && choice.name in SCHEDULES ? played(choice).formula : null;
     const most = Math.max(...sizes.peaks);
-    Object.assign(this, { data, sizes, times: stepTimes(data.rows), messages: messagesOf(data.rows), gaps: data.rows.map((row) => gapsOf(row, sizes)), most });
+    const times = stepTimes(data.rows);
+    const pace = () => sizes.total / Math.min(LONGEST, STEP_SECONDS * times.length);
+    this.playback = new Playback(times, pace, { speed: Number(this.speed.value), still: this.still });
+    Object.assign(this, { data, sizes, messages: messagesOf(data.rows), gaps: data.rows.map((row) => gapsOf(row, sizes)), most, cursor: null });
     const [bubble, shares] = bubbleText({ formula, unit: data.unit }, sizes).split(": ");
     const title = data === this.given ? data.title : `${choice.name}, ${choice.stages} stages × ${choice.microbatches} micro-batches`;
-    this.canvas.setAttribute("aria-label", `Timeline of ${title}: bubble ${bubble}, ${shares}`);
+    this.canvas.setAttribute("aria-label", `Timeline of ${title}: bubble ${bubble}, ${shares}. Arrow keys go from piece to piece.`);
     this.numbers.replaceChildren("bubble ", element("b", {}, bubble), `: ${shares}`);
     const keys = [...(data.weights ? "FBW" : "FB")].map((kind) => element("span", {}, element("i", { class: kind }, kind), ` ${SERIES[kind]}`));
     this.keys.replaceChildren(...keys, element("span", {}, element("i", { class: "bubble" }), " bubble"),
-      element("span", {}, "→ message"), element("span", {}, "Point at a piece to follow its micro-batch."));
+      element("span", {}, "→ message"), element("span", {}, "Point at a piece, or go to it with arrow keys, to follow its micro-batch."));
     this.says.style.minHeight = data.rows.length > 4 ? "36px" : "18px";
     write(this.kind, data.kind);
-    this.slider.max = this.times.length - 1;
-    this.seek(0);
-  }
-
-  listen() {
-    this.section.addEventListener("click", ({ target }) => this.act(target.closest("[data-act]")?.dataset.act));
-    this.slider.addEventListener("input", () => this.seek(this.times[this.slider.value]));
-    onKeys(this.section, (event) => actOfKey(event) && (this.act(actOfKey(event)), true));
-    const point = (x, y) => {
-      const found = this.place?.at(x, y) ?? null;
-      if (found?.[1] !== this.follow?.m) this.change();
-      this.follow = found && { m: found[1] };
-    };
-    this.canvas.addEventListener("pointermove", ({ offsetX, offsetY }) => point(offsetX, offsetY));
-    this.canvas.addEventListener("pointerleave", () => point(-1, -1));
-  }
-
-  get step() {
-    const { times, time } = this;
-    const after = times.findIndex((one) => one > time + 1e-9 * times.at(-1));
-    return after < 0 ? times.length - 1 : after - 1;
-  }
-
-  act(name) {
-    const { times, step, target } = this;
-    const from = target === null || target === times.at(-1) ? this.time : target; // a key that is held goes on
-    if (name === "play" && target === times.at(-1)) this.seek(this.time);
-    else if (name === "play") this.seek(step === times.length - 1 ? 0 : this.time, times.at(-1));
-    else if (name === "forward") this.seek(from, times.find((one) => one > from * (1 + 1e-9)) ?? from);
-    else if (name === "back") this.seek(times[Math.max(0, this.time > times[step] + 1e-9 ? step : step - 1)]);
-    else if (name === "first") this.seek(0);
-    else if (name === "last") this.seek(times.at(-1));
-  }
-
-  seek(time, target = null) {
-    Object.assign(this, { time, target, last: performance.now() });
+    this.slider.max = times.length - 1;
     this.change();
   }
 
-  advance(now) {
-    if (this.target === null) return;
-    const passed = Math.max(0, Math.min(now - this.last, 250)) / 1000;
-    this.last = now;
-    const end = this.times.at(-1);
-    const whole = Math.min(LONGEST, STEP_SECONDS * this.times.length);
-    this.time = Math.min(this.target, this.time + (passed * end * Number(this.speed.value)) / whole);
-    if (this.time === this.target) this.target = null;
+  point(cursor) {
+    const is = (one) => one && `${one.rank} ${one.index}`;
+    if (is(cursor) !== is(this.cursor)) this.change();
+    this.cursor = cursor;
+  }
+
+  // On the canvas, arrows lead from piece to piece.
+  press({ key, target }) {
+    if (key === "Escape" && this.cursor) this.point(null);
+    else if (target === this.canvas && key.startsWith("Arrow")) this.point(this.cursor ? neighbour(this.data.rows, this.cursor, key) : { rank: 0, index: 0 });
+    else return false;
+    return true;
   }
 
   draw(now) {
-    this.advance(now);
-    const { data, times, step } = this;
+    const { data, playback, cursor } = this;
+    playback.advance(now);
+    const { moments, step, playing } = playback;
     const onPaper = matchMedia("print").matches;
-    const time = onPaper ? times.at(-1) : this.still ? times[step] : this.time;
-    this.paint(time, onPaper);
-    showPlaying(this.play, this.target === times.at(-1));
-    if (this.told !== step || this.of !== data) {
-      write(this.says, sentence(data, times[step]));
-      this.slider.value = step;
-      this.slider.setAttribute("aria-valuetext", `time ${short(times[step])}`);
-    }
-    this.says.setAttribute("aria-live", this.target === times.at(-1) ? "off" : "polite");
-    Object.assign(this, { told: step, of: data });
+    this.paint(onPaper ? playback.end : playback.shown, onPaper);
+    showPlaying(this.play, playback);
+    write(this.says, cursor && !playing ? pieceText(data, cursor) : sentence(data, moments[step]));
+    this.slider.value = step;
+    this.slider.setAttribute("aria-valuetext", `time ${short(moments[step])}`);
+    this.says.setAttribute("aria-live", playing ? "off" : "polite");
     this.host.dataset.step = step;
-    if (this.target !== null && this.host.isConnected) this.change();
+    if (playback.moving && this.host.isConnected) this.change();
   }
 
   // What is left of the playhead is cut from a picture of the past, what is right of it from one of
   // the future; both are drawn once.
   paint(time, onPaper) {
-    const { data, sizes, follow, most } = this;
+    const { data, sizes, most, cursor } = this;
+    const picked = cursor && data.rows[cursor.rank][cursor.index];
     const width = Math.floor(this.section.getBoundingClientRect().width - 26);
-    const style = getComputedStyle(this.section);
-    const colours = Object.fromEntries(COLOURS.map((name) => [name, style.getPropertyValue(`--lk-${name}`).trim()]));
-    const scene = { width, colours, font: `12px ${style.fontFamily}`, follow: follow?.m };
+    const colours = coloursOf(this.section, COLOURS);
+    const scene = { width, colours, follow: picked?.[1] };
     const looks = JSON.stringify([scene, devicePixelRatio]);
     if (looks !== this.looks || this.pictured !== data) {
       this.place = layout(data, sizes, width);
@@ -234,27 +224,26 @@ export class Pipeline {
     const cut = (layer, from, to) => to > from && pen.drawImage(layer, from * ratio, 0, (to - from) * ratio, layer.height, from, 0, to - from, bottom + AXIS);
     cut(this.layers[0], 0, now);
     cut(this.layers[1], now, width);
-    this.drawMessages(pen, colours, time, true);
-    Object.assign(pen, { strokeStyle: colours.ink, lineWidth: 2, font: scene.font, textBaseline: "middle", textAlign: "right" });
+    this.drawMessages(pen, colours, time, scene.follow, true);
+    Object.assign(pen, { strokeStyle: colours.ink, lineWidth: 2 });
     ranksAt(data, time).forEach(({ held, running }, rank) => {
       if (running) pen.strokeRect(x(running[4]), top(rank, running[2]), x(running[5]) - x(running[4]) - 1, tall - 1);
       const [middle, long, now] = [top(rank) + (high - gap) / 2, RIGHT - 82, onPaper ? sizes.peaks[rank] : held];
       pen.fillStyle = colours.held;
       pen.fillRect(width - RIGHT + 14, middle - 6, (long * now) / most, 12);
-      pen.fillStyle = colours.ink;
-      pen.fillText(`${short(now)} of ${short(sizes.peaks[rank])}`, width, middle);
+      label(pen, colours, `${short(now)} of ${short(sizes.peaks[rank])}`, width, middle, { align: "right" });
     });
+    if (picked) Object.assign(pen, { strokeStyle: colours.now, lineWidth: 3 }).strokeRect(x(picked[4]), top(cursor.rank, picked[2]), x(picked[5]) - x(picked[4]) - 1, tall - 1);
     pen.fillStyle = colours.now;
     if (!onPaper) pen.fillRect(now - 1, 14, 2, bottom - 8);
   }
 
-  layer(past, { width, colours, font, follow }) {
+  layer(past, { width, colours, follow }) {
     const { data, sizes } = this;
     const { x, top, tall, high, gap, bottom, many } = this.place;
     const canvas = document.createElement("canvas");
     const pen = penOf(canvas, width, bottom + AXIS);
-    Object.assign(pen, { font, textBaseline: "middle" });
-    const words = (text, at, y, align = "left", ink = "faint") => Object.assign(pen, { fillStyle: colours[ink], textAlign: align }).fillText(text, at, y);
+    const words = (text, at, y, align = "left", ink = "faint") => label(pen, colours, text, at, y, { align, colour: colours[ink] });
     words("holds", width - RIGHT + 14, 8);
     words("at most", width, 8, "right");
     words(data.unit ? "seconds" : "time", 0, bottom + 14);
@@ -283,34 +272,22 @@ export class Pipeline {
         pen.globalAlpha = 1;
       }
     });
-    if (!many && follow === undefined) this.drawMessages(pen, colours, past ? Infinity : -1, false);
+    if (!many && follow === undefined) this.drawMessages(pen, colours, past ? Infinity : -1);
     return canvas;
   }
 
   // Thin and faint; strong while they are on the way, or where their micro-batch is pointed at.
-  drawMessages(pen, colours, time, strong) {
+  drawMessages(pen, colours, time, follow, strong = false) {
     const { x, top, tall } = this.place;
     for (const { kind, m, from, to } of this.messages) {
-      const isStrong = this.follow ? this.follow.m === m : from.piece[5] <= time && time < to.piece[5];
+      const isStrong = follow !== undefined ? follow === m : from.piece[5] <= time && time < to.piece[5];
       if (strong && !isStrong) continue;
       const down = to.rank > from.rank;
       const [x1, x2] = [x(from.piece[5]) - 1.5, x(to.piece[4]) + 0.5];
       const y1 = top(from.rank, from.piece[2]) + (down ? tall - 1 : 0);
       const y2 = top(to.rank, to.piece[2]) + (down ? 0 : tall - 1);
-      const colour = colours[`line-${kind}`];
-      Object.assign(pen, { strokeStyle: colour, fillStyle: colour, lineWidth: strong ? 2 : 1, globalAlpha: strong ? 1 : time > 0 ? 0.55 : 0.25 });
-      const turn = Math.atan2(y2 - y1, x2 - x1);
-      const size = strong ? 6 : 4;
-      const back = (angle) => [x2 - size * Math.cos(turn + angle), y2 - size * Math.sin(turn + angle)];
-      pen.beginPath();
-      pen.moveTo(x1, y1);
-      pen.lineTo(x2, y2);
-      pen.stroke();
-      pen.beginPath();
-      pen.moveTo(x2, y2);
-      pen.lineTo(...back(0.5));
-      pen.lineTo(...back(-0.5));
-      pen.fill();
+      pen.globalAlpha = strong ? 1 : time > 0 ? 0.55 : 0.25;
+      curve(pen, { a: { x: x1, y: y1 }, b: { x: x2, y: y2 } }, colours[`line-${kind}`], { width: strong ? 2 : 1, head: strong ? 6 : 4 });
     }
     pen.globalAlpha = 1;
   }
@@ -327,7 +304,8 @@ function layout(data, { total }, width) {
   const at = (px, py) => {
     const rank = Math.floor((py - 18) / high);
     const inside = ([, , chunk, , start, end]) => px >= x(start) && px < x(end) && py >= top(rank, chunk) && py < top(rank, chunk) + tall;
-    return data.rows[rank]?.find(inside) ?? null;
+    const index = data.rows[rank]?.findIndex(inside) ?? -1;
+    return index < 0 ? null : { rank, index };
   };
   return { many, high, gap, tall, x, top, at, bottom: high * data.rows.length + 18 };
 }

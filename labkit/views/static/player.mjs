@@ -1,24 +1,19 @@
 // The player's page: buttons, keys and pointer; redrawn only when something has changed.
-import { barOfControls, actOfKey, showPlaying } from "./controls.mjs";
-import { bytesText, element, onKeys, redrawing, secondsText, unpack, write } from "./page.mjs";
+import { barOfControls, onControls, showPlaying } from "./controls.mjs";
+import { bytesText, element, redrawing, secondsText, unpack, write } from "./page.mjs";
 import {
-  cellText, FEW, gridGeometry, LANDED, Playback, programLines, ranksText, RunData, SPEEDS, stepText,
+  boxOf, cellText, FEW, gridGeometry, LANDED, messageText, playbackOf, programLines, ranksText, RunData, stepText, travelled,
 } from "./player_data.mjs";
 import { drawBase, drawMoves, paletteOf } from "./player_draw.mjs";
-import { middleText, ringGeometry } from "./player_ring.mjs";
+import { bannerText, stageGeometry } from "./player_stage.mjs";
 
 // Words are text, to be read aloud, selected and printed; only ranks and messages are pixels.
 const PAGE = `<section class="player">
   <header class="name"><span class="title"></span><span class="about"></span></header>
-  ${barOfControls(SPEEDS, '<div class="phases" aria-hidden="true"></div>',
-    '<select class="view" aria-label="picture" title="picture"><option>ring</option><option>grid</option></select>')}
+  ${barOfControls('<div class="phases" aria-hidden="true"></div>')}
   <p class="says"></p>
   <div class="body">
-    <div>
-      <div class="stage" tabindex="0" role="group" aria-describedby="help">
-        <canvas class="base"></canvas><canvas class="moves"></canvas>
-        <div class="middle" aria-hidden="true"><b class="head"></b><span class="text"></span><b class="sum"></b><span class="of"></span></div>
-      </div>
+    <div class="main">
       <div class="legend" aria-hidden="true"></div>
       <p class="detail"></p>
     </div>
@@ -31,7 +26,7 @@ const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], Arrow
 
 export class Player {
   constructor(host, root, options) {
-    Object.assign(this, { host, began: performance.now(), width: 0, picked: null });
+    Object.assign(this, { host, began: performance.now(), picked: null });
     this.open(root, options).catch((error) => {
       host.dataset.state = `fault: ${error.message}`; // the picture inside stays
       throw error;
@@ -41,7 +36,7 @@ export class Player {
   async open(root, options) {
     this.data = new RunData(await unpack(options.data));
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    this.playback = new Playback(this.data.steps, still, (step) => (this.data.phaseOf(step)?.first ?? step) < step);
+    this.playback = playbackOf(this.data, still);
     this.wrong = options.wrong.map(([step, rank, cell]) => ({ step, rank, cell }));
     this.playback.seek(this.wrong[0]?.step ?? 0);
     const page = element("div");
@@ -50,6 +45,8 @@ export class Player {
     this.parts = Object.fromEntries([...page.querySelectorAll("[class]")].map((one) => [[...one.classList].at(-1), one]));
     this.parts.player.setAttribute("aria-label", options.alt);
     this.fillStatic();
+    this.panes = [...(this.data.shape ? [this.pane("stage", stageGeometry, this.parts.main)] : []),
+      this.pane("grid", gridGeometry, this.data.shape ? this.parts.side : this.parts.main)];
     this.change = redrawing(this.host, this.parts.player, (now) => this.draw(now));
     this.listen();
     this.host.dataset.state = "ready";
@@ -63,21 +60,33 @@ export class Player {
     write(parts.about, [`${data.ranks} rank${data.ranks === 1 ? "" : "s"}`, ...options].join(" · "));
     parts.slider.max = data.steps;
     for (const name of ["slider", "first", "back", "play", "forward", "last"]) parts[name].disabled = !data.steps;
-    parts.stage.setAttribute("aria-label", `${data.ranks} ranks with ${data.columns} cells each`);
     parts.fold.before(this.fillCode());
-    parts.view.hidden = !data.direction;
-    this.choose();
-    if (data.phases.length > 1) for (const { name, first, last } of data.phases)
-      parts.phases.append(element("span", { style: `flex:${last - first + 1}` }, name));
+    parts.player.dataset.shape = data.shape?.kind ?? "none"; // with a stage, of the program there are the current lines
+    this.fillPhases();
   }
 
-  // The ring has the whole width; of the program there are the current lines, until all are asked for.
-  choose() {
-    const { parts, data } = this;
-    this.ring = Boolean(data.direction) && parts.view.value === "ring";
-    parts.player.dataset.view = this.ring ? "ring" : "grid";
-    parts.middle.hidden = !this.ring;
-    this.width = 0; // so that all of it is arranged anew
+  // Above its steps, the name of each phase; what is between them has none.
+  fillPhases() {
+    const { phases, steps } = this.data;
+    if (phases.length < 2) return;
+    phases.forEach(({ name, kind, first, last }, i) => {
+      const gap = (phases[i + 1]?.first ?? steps + 1) - last - 1;
+      this.parts.phases.append(element("span", { style: `flex:${last - first + 1}`, title: name }, name ?? kind), element("i", { style: `flex:${gap}` }));
+    });
+  }
+
+  // The stage or the grid: what stands still and what moves, and what is under a point.
+  pane(name, geometryOf, parent) {
+    const { data } = this;
+    const [base, moves] = ["base", "moves"].map((one) => element("canvas", { class: one }));
+    const node = element("div", { class: `pane ${name}`, tabindex: "0", role: "group", "aria-describedby": "help",
+      "aria-label": `${name}: ${data.ranks} ranks with ${data.columns} cells each` }, base, moves);
+    if (name === "stage") {
+      this.banner = Object.fromEntries(["head", "text", "sum", "of"].map((one) => [one, element("span", { class: one })]));
+      node.append(element("div", { class: "banner", "aria-hidden": "true" }, ...Object.values(this.banner)));
+    }
+    parent.prepend(node);
+    return { node, base, moves, geometryOf };
   }
 
   fillCode() {
@@ -92,80 +101,74 @@ export class Player {
     const head = element("div", { class: "heads", "aria-hidden": "true" }, "ranks",
       element("span", { class: "chip busy" }, "communicating"), element("span", { class: "chip waiting" }, "waiting"));
     const about = "the program, with the line in which each rank is";
-    this.code = element("div", { class: "code", tabindex: "0", role: "group", "aria-label": about }, head,
+    this.code = element("div", { class: "scrolls code", tabindex: "0", role: "group", "aria-label": about }, head,
       ...this.lines.map((lines) => element("div", { class: "source" }, ...lines)));
     return this.code;
   }
 
   listen() {
     const { parts } = this;
-    parts.player.addEventListener("click", ({ target }) => this.act(target.closest("[data-act]")?.dataset.act));
-    parts.speed.addEventListener("change", () => {
-      this.playback.speed = Number(parts.speed.value);
-    });
-    parts.view.addEventListener("change", () => {
-      this.choose();
-      this.change();
-    });
-    parts.slider.addEventListener("input", () => {
-      this.playback.seek(Number(parts.slider.value));
-      this.change();
-    });
-    onKeys(parts.player, (event) => this.press(event));
+    onControls(this, parts.player, { own: (event) => this.press(event) });
+    parts.fold.addEventListener("click", () => parts.fold.setAttribute("aria-pressed", this.code.classList.toggle("whole")));
+    for (const pane of this.panes) this.listenTo(pane);
+  }
+
+  // What is pointed at in the stage is marked in the grid as well, and the other way round.
+  listenTo(pane) {
+    const { node } = pane;
     const pick = (found) => {
       this.picked = found;
       this.change();
     };
     const pickUnder = ({ clientX, clientY }) => {
-      const { left, top, width } = parts.stage.getBoundingClientRect();
-      const zoom = width / parts.stage.clientWidth; // on a slide that is full
-      pick(this.geometry?.at((clientX - left) / zoom, (clientY - top) / zoom) ?? null);
+      const { left, top, width } = node.getBoundingClientRect();
+      const zoom = width / node.clientWidth; // on a slide that is full
+      pick(this.under(pane, (clientX - left) / zoom, (clientY - top) / zoom));
     };
-    parts.stage.addEventListener("pointermove", pickUnder);
-    parts.stage.addEventListener("pointerdown", pickUnder); // a finger does not move
-    parts.stage.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && pick(null));
+    node.addEventListener("pointermove", pickUnder);
+    node.addEventListener("pointerdown", pickUnder); // a finger does not move
+    node.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && pick(null));
     // JupyterLab puts the focus on the cell that is clicked; keys are wanted here.
-    parts.stage.addEventListener("click", () => parts.stage.focus({ preventScroll: true }));
+    node.addEventListener("click", () => node.focus({ preventScroll: true }));
   }
 
-  // The same keys everywhere in the player, but for those that a control needs itself.
+  // A message on its way, or a cell, or a rank.
+  under({ geometry }, x, y) {
+    const phase = this.playback.shown - this.playback.step;
+    const share = travelled(phase);
+    const message = phase && phase < LANDED ? geometry.moving.findIndex((one) => {
+      const box = boxOf(one, share);
+      return x >= box.x && x <= box.x + box.w && y >= box.y && y <= box.y + box.h;
+    }) : -1;
+    return message < 0 ? geometry.at(x, y) : { message, step: this.told };
+  }
+
+  // With Shift, arrows select a cell; the program scrolls by its own.
   press({ key, shiftKey, target }) {
-    const { data } = this;
-    const act = key === "Escape" ? "escape" : actOfKey({ key, target });
-    if (!act || (target === this.code && ["ArrowUp", "ArrowDown"].includes(key))) return false;
-    if (shiftKey && ARROWS[key] && data.columns) {
-      const { rank, cell } = this.picked ?? { rank: 0, cell: -1 };
-      const [down, across] = this.picked ? ARROWS[key] : [0, 1];
+    const { data, picked } = this;
+    if (key === "Escape") this.picked = null;
+    else if (shiftKey && ARROWS[key] && data.columns) {
+      const { rank = 0, cell } = picked ?? {};
+      const [down, across] = picked ? ARROWS[key] : [0, 1];
       const turn = (index, size) => (index + size) % size;
-      this.picked = { rank: turn(rank + down, data.ranks), cell: turn(cell + across, data.columns) };
-      this.change();
-    } else this.act(act);
+      this.picked = { rank: turn(rank + down, data.ranks), cell: turn((cell ?? -1) + across, data.columns) };
+    } else return false;
+    this.change();
     return true;
   }
 
-  act(name) {
-    const { playback } = this;
-    const now = performance.now();
-    if (name === "play") playback.toggle(now);
-    else if (name === "forward") playback.forward(now);
-    else if (name === "back") playback.seek(playback.told - 1);
-    else if (name === "first") playback.seek(0);
-    else if (name === "last") playback.seek(playback.steps);
-    else if (name === "escape") this.picked = null;
-    else if (name === "fold") this.parts.fold.setAttribute("aria-pressed", this.code.classList.toggle("whole"));
-    else return;
-    this.change();
-  }
-
   // Where everything stands: once for a width.
-  arrange(width) {
-    const { parts, data } = this;
-    this.width = width;
-    if (width < 40) return;
-    this.geometry = this.ring ? ringGeometry(data, width) : gridGeometry(data, width);
+  arrange() {
+    const { panes, data, parts } = this;
+    const widths = panes.map(({ node }) => node.clientWidth);
+    if (`${widths}` === this.widths || Math.min(...widths) < 40) return;
+    this.widths = `${widths}`;
+    panes.forEach((pane, i) => {
+      pane.geometry = pane.geometryOf(data, widths[i]);
+      pane.node.style.height = `${pane.geometry.height}px`;
+    });
     this.fresh = true;
-    parts.stage.style.height = `${this.geometry.height}px`;
-    parts.side.style.setProperty("--lk-tall", `${Math.max(this.geometry.height + 40, 420)}px`);
+    parts.side.style.setProperty("--lk-tall", `${Math.max(panes[0].geometry.height + 40, 420)}px`);
     this.fillLegend();
   }
 
@@ -189,29 +192,35 @@ export class Player {
   draw(now) {
     const { parts, data, playback } = this;
     playback.advance(now);
-    const width = parts.stage.clientWidth;
-    if (width !== this.width) this.arrange(width);
-    const { geometry } = this;
-    if (!geometry) return;
+    this.arrange();
+    if (!this.widths) return;
     const palette = paletteOf(parts.player);
     const looks = JSON.stringify([palette, devicePixelRatio]);
     this.fresh ||= looks !== this.looks;
     this.looks = looks;
-    const { step, phase, told } = playback;
+    const { step } = playback;
+    const phase = playback.shown - step;
+    const told = phase ? step + 1 : step; // the step that the page explains: the one under way, or the last
     const shown = phase >= LANDED ? step + 1 : step;
+    if (this.picked?.step !== undefined && (!phase || this.picked.step !== told)) this.picked = null; // it has arrived
     const { picked, fresh } = this;
-    const scene = { data, geometry, palette, phase, fresh, picked, wrong: this.wrong };
-    if (fresh || shown !== this.shown) drawBase(parts.base, { ...scene, step: shown });
-    drawMoves(parts.moves, { ...scene, step });
+    for (const { geometry, base, moves } of this.panes) {
+      const scene = { data, geometry, palette, phase, fresh, picked, wrong: this.wrong };
+      if (fresh || shown !== this.shown) drawBase(base, { ...scene, step: shown });
+      drawMoves(moves, { ...scene, step });
+    }
     if (fresh || told !== this.told || shown !== this.shown) this.explain(told, shown);
-    if (this.ring) {
-      const middle = middleText(data, told, shown === told, picked?.rank ?? 0);
-      for (const name of ["head", "text", "sum", "of"]) write(parts[name], middle[name]);
+    const key = JSON.stringify([told, shown, picked]);
+    if (this.banner && key !== this.bannerKey) {
+      const words = bannerText(data, told, shown === told, picked);
+      for (const name in words) write(this.banner[name], words[name]);
+      this.bannerKey = key;
     }
     if (parts.speed.value !== String(playback.speed)) parts.speed.value = playback.speed;
-    showPlaying(parts.play, playback.target === playback.steps);
-    const words = picked && cellText(data, shown, picked.rank, picked.cell);
-    write(parts.detail, words ?? "Point at a cell, or select one with Shift and the arrow keys, to read what it holds.");
+    showPlaying(parts.play, playback);
+    const words = picked && (picked.step === undefined ? cellText(data, shown, picked.rank, picked.cell)
+      : messageText(data, data.messages[told][picked.message]));
+    write(parts.detail, words ?? "Point at a cell, a rank or a chunk, or select a cell with Shift and the arrow keys, to read what it holds.");
     parts.detail.classList.toggle("hint", !words);
     if (this.told !== undefined && !playback.moving)
       write(parts.aloud, words ?? parts.says.textContent);

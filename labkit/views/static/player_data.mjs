@@ -1,5 +1,7 @@
 // The player without a page: run data, playback, geometry and sentences as pure functions.
 import { bytesText, countText, GAP } from "./page.mjs";
+import { Playback, SPEEDS } from "./controls.mjs";
+import { shapeOf } from "./shapes.mjs";
 
 // ---- run data
 
@@ -29,48 +31,54 @@ export class RunData {
     }
     this.loads = this.messages.map((all) => all.reduce((sum, one) => sum + one.nbytes, 0));
     this.seen = null;
-    this.direction = this.findDirection();
-    this.phases = this.findPhases();
+    const staged = this.ranks > 1 && this.ranks <= MOST_ON_STAGE && this.columns && this.steps;
+    this.shape = staged ? shapeOf(this.ranks, this.messages.flat()) : null;
+    this.phases = this.shape ? this.findPhases() : [];
   }
 
-  // 1 or -1 where every message goes to the same neighbour on a ring of a few ranks, else 0.
-  findDirection() {
-    const { ranks, columns } = this;
-    const shifts = new Set(this.messages.flat().map(({ source, dest }) => (dest - source + ranks) % ranks));
-    if (ranks < 3 || ranks > MOST_ON_RING || !columns || shifts.size !== 1) return 0;
-    return shifts.has(1) ? 1 : shifts.has(ranks - 1) ? -1 : 0;
-  }
-
-  // Steps in which every rank does the same with what arrives: { name, kind, first, last }.
+  // Steps in which all that arrives has the same fate: { name, kind, first, last }. Some have no name.
   findPhases() {
     const found = [];
-    // Of many ranks this would take longer than all else until the first picture.
-    for (let step = 1; step <= this.steps && this.ranks <= MOST_ON_RING; step += 1) {
-      const kind = this.kindOf(step);
-      const goesOn = found.at(-1)?.kind === kind && found.at(-1).last === step - 1;
-      if (kind && goesOn) found.at(-1).last = step;
-      else if (kind) found.push({ name: PHASES[kind], kind, first: step, last: step });
+    for (let step = 1; step <= this.steps; step += 1) {
+      const fates = this.fatesOf(step);
+      const [kind] = fates;
+      if (!kind || fates.some((one) => one !== kind)) continue;
+      const [name, last] = [this.nameOf(step, kind), found.at(-1)];
+      if (last?.name === name && last.kind === kind && last.last === step - 1) last.last = step;
+      else found.push({ name, kind, first: step, last: step });
     }
     return found;
   }
 
-  // "adds" or "copies" where every rank sends a part of its cells, and all that arrive have the same fate.
-  kindOf(step) {
-    const messages = this.messages[step];
-    if (new Set(messages.map(({ source }) => source)).size < this.ranks) return null;
-    const before = this.cellsAt(step - 1);
-    const routes = messages.map((message) => ({ dest: message.dest, ...this.route(message) }));
+  // What the receiver does with each message of a step: "adds", "copies", or null where it is neither or not known.
+  fatesOf(step) {
+    const [before, routes] = [this.cellsAt(step - 1), this.messages[step].map((message) => this.route(message))];
     const after = this.cellsAt(step); // and not back again, which would cost every step so far
-    const kinds = new Set(routes.flatMap(({ dest, into, held }) => {
-      if (!into.length || into.length === this.columns || into.length !== held.length) return [null];
-      return into.map((cell, i) => {
+    return routes.map(({ into, held }, i) => {
+      const { dest } = this.messages[step][i];
+      const fates = new Set(into.map((cell, k) => {
         const [own, now] = [before, after].map((cells) => cells[dest * this.columns + cell]?.held);
-        if (!own || !now || !held[i]) return null;
-        if (now.ranks === own.ranks + held[i].ranks) return "adds";
-        return now === held[i] ? "copies" : null;
-      });
-    }));
-    return kinds.size === 1 ? [...kinds][0] : null;
+        if (!own || !now || !held[k] || now === own) return null;
+        if (now === held[k]) return "copies";
+        return now.counts.every((count, rank) => count === own.counts[rank] + held[k].counts[rank]) ? "adds" : null;
+      }));
+      return into.length === held.length && fates.size === 1 ? [...fates][0] : null;
+    });
+  }
+
+  // The collective that such a step is a part of.
+  nameOf(step, kind) {
+    const { messages: { [step]: messages }, shape: { root, group } } = this;
+    const whole = messages.every((one) => this.route(one).into.length === this.columns);
+    const toRoot = messages.every(({ dest }) => dest === root);
+    if (root !== undefined && whole) return kind === "adds" ? "reduce" : "broadcast";
+    if (root !== undefined && kind === "copies") return toRoot ? "gather" : "scatter";
+    const inside = group && messages.filter(({ source, dest }) => group(source) === group(dest)).length;
+    const where = !group || (inside && inside < messages.length) ? "" : inside ? " in groups" : " between groups";
+    const all = new Set(messages.map(({ source }) => source)).size === this.ranks;
+    const known = kind === "adds" || messages.every(({ from: sent, into }) => sent && into && sent[0] === into[0]);
+    if (all && !whole && known) return (kind === "adds" ? "reduce-scatter" : "all-gather") + where;
+    return where ? `${kind}${where}` : null;
   }
 
   phaseOf(step) {
@@ -168,68 +176,17 @@ export function runs(numbers) {
 
 // ---- playback
 
-export const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16];
-const PHASES = { adds: "reduce-scatter", copies: "all-gather" };
-const MOST_ON_RING = 16; // ranks; and of so few the phases are found
+const MOST_ON_STAGE = 16; // ranks; and of so few the phases are found
 const STEP_SECONDS = 1.3; // one step at 1×
 const FASTER = 1.6; // of a step that repeats the one before it
 const LONGEST = 45; // seconds for a whole run at the speed that it begins with
 
-// Which step is shown, and how far the next one has come. The time comes from outside.
-export class Playback {
-  constructor(steps, still = false, repeats = () => false) {
-    const fits = (speed) => speed >= 1 && (steps * STEP_SECONDS) / speed <= LONGEST;
-    const speed = SPEEDS.find(fits) ?? SPEEDS.at(-1);
-    // still: reduced motion, nothing is shown between two steps
-    Object.assign(this, { steps, still, speed, repeats, position: 0, target: null, last: 0 });
-  }
-
-  get moving() {
-    return this.target !== null;
-  }
-
-  get step() {
-    return Math.floor(this.position);
-  }
-
-  get phase() {
-    return this.still ? 0 : this.position - this.step;
-  }
-
-  // The step that the page explains: the one under way, else the one that was made last.
-  get told() {
-    return this.step + (this.phase > 0 ? 1 : 0);
-  }
-
-  toggle(now) {
-    if (this.moving) this.seek(this.still ? this.step : Math.round(this.position));
-    else this.play(this.steps, now, this.step % Math.max(this.steps, 1));
-  }
-
-  forward(now) {
-    if (this.still) this.seek(this.step + 1);
-    else this.play(this.told + 1, now, this.told);
-  }
-
-  seek(step) {
-    this.position = Math.min(Math.max(step, 0), this.steps);
-    this.target = null;
-  }
-
-  play(target, now, from) {
-    this.seek(from);
-    if (this.position < this.steps) Object.assign(this, { target, last: now });
-  }
-
-  advance(now) {
-    if (!this.moving) return;
-    // The stamp of a frame can lie before the click that started it, or long after (a hidden page).
-    const passed = Math.max(0, Math.min(now - this.last, 250)) / 1000;
-    this.last = now;
-    const pace = this.repeats(this.step + 1) ? this.speed * FASTER : this.speed;
-    this.position = Math.min(this.target, this.position + (passed * pace) / STEP_SECONDS);
-    if (this.position === this.target) this.target = null;
-  }
+// Step by step, each as long; a later step of a phase is faster.
+export function playbackOf(data, still = false) {
+  const { steps } = data;
+  const speed = SPEEDS.find((one) => one >= 1 && (steps * STEP_SECONDS) / one <= LONGEST) ?? SPEEDS.at(-1);
+  const pace = (step) => ((data.phaseOf(step)?.first ?? step) < step ? FASTER : 1) / STEP_SECONDS;
+  return new Playback([...Array(steps + 1).keys()], pace, { speed, still });
 }
 
 // From this phase of a step on the receivers show what they have made of the messages.
@@ -262,29 +219,25 @@ export function gridGeometry(data, width) {
   const area = (rank, cell) => ({ x: left + pitch * cell, y: HEADER + row * rank, w, h: size ? h - VALUE : h });
   const at = (x, y) => {
     const [rank, cell] = [Math.floor((y - HEADER) / row), Math.floor((x - left) / pitch)];
-    return rank >= 0 && rank < ranks && cell >= 0 && cell < columns ? { rank, cell } : null;
+    if (rank < 0 || rank >= ranks || cell >= columns || x < 0) return null;
+    return { rank, cell: x < left ? null : cell };
   };
   const right = left + pitch * Math.max(columns, 1);
   const every = row >= 12 ? 1 : 8; // so many ranks have one label
   const geometry = { width, height: HEADER + row * ranks + 2, row, every, pitch, gapX, left, right, size, area, at };
-  return { ...geometry, moves: (step) => gridMoves(data, geometry, step) };
+  const beside = (rank) => ({ ...area(rank, 0), x: left - 14, w: 8 });
+  return { ...geometry, beside, way: (message, ends) => bow(ends, geometry) };
 }
 
 // What moves in a step, a strip of cells for each message: { path, arrow, from, to, held }.
-function gridMoves(data, geometry, step) {
-  const { area, left } = geometry;
-  const strip = (rank, cells) => {
-    const [first, last] = [area(rank, cells[0]), area(rank, cells.at(-1))];
-    return { ...first, w: last.x + last.w - first.x };
-  };
-  const beside = (rank) => ({ ...area(rank, 0), x: left - 14, w: 8 });
+export function movesOf(data, { area, beside, way }, step) {
   return data.messages[step].map((message) => {
     const { source, dest } = message;
     const { from, into, held } = data.route(message);
     const ends = into.length
-      ? { from: strip(source, from), to: strip(dest, into), held }
+      ? { from: strip(area, source, from), to: strip(area, dest, into), held }
       : { from: beside(source), to: beside(dest), held: [null] };
-    return { ...ends, ...bow(ends, geometry) };
+    return { ...ends, ...way(message, ends) };
   });
 }
 
@@ -297,6 +250,19 @@ function bow({ from, to }, { row, pitch, gapX }) {
   const path = { a: { x: ax, y: ay }, bend: { x: (ax + bx) / 2 + aside, y: (ay + by) / 2 }, b: { x: bx, y: by } };
   const [a, b] = [{ x: from.x + from.w + 1, y: ay }, { x: to.x + to.w + 1, y: by }];
   return { path, arrow: { a, bend: { x: Math.max(a.x, b.x) + 2 * gapX + 6, y: (ay + by) / 2 }, b } };
+}
+
+// The box of some cells of a rank.
+export function strip(area, rank, cells) {
+  const [first, last] = [area(rank, cells[0]), area(rank, cells.at(-1))];
+  return { ...first, w: last.x + last.w - first.x };
+}
+
+// Where what moves is when it has come so far.
+export function boxOf({ path, from, to }, share) {
+  const { x, y } = pointAt(path, share);
+  const [w, h] = [from.w + (to.w - from.w) * share, Math.min(from.h, 26)];
+  return { x: x - w / 2, y: y - h / 2, w, h };
 }
 
 // A point of a curve a → bend → b.
@@ -325,7 +291,7 @@ function subject(ranks, all, verb) {
 }
 
 // Who sends to whom, in the shortest true words.
-export function pattern(messages, ranks, ring = 0) {
+export function pattern(messages, ranks, { direction = 0, group, size } = {}) {
   const only = (values) => (new Set(values).size === 1 ? values[0] : null);
   const sources = [...new Set(messages.map((one) => one.source))].sort((a, b) => a - b);
   const dests = [...new Set(messages.map((one) => one.dest))];
@@ -338,7 +304,9 @@ export function pattern(messages, ranks, ring = 0) {
     return `${subject(sources, ranks, "exchange")} with the rank ${apart} away`;
   const places = (by) => `to the rank ${Math.abs(by)} ${by > 0 ? "higher" : "lower"}`;
   const by = only(messages.map(({ source, dest }) => dest - source));
-  if (ring) return `${sends} to the ${ring > 0 ? "next" : "previous"} rank on the ring`;
+  if (direction) return `${sends} to the ${direction > 0 ? "next" : "previous"} rank on the ring`;
+  const isInside = group && messages.every(({ source, dest }) => group(source) === group(dest));
+  if (isInside && only(messages.map(({ source, dest }) => (dest - source + size) % size)) === 1) return `${sends} to the next rank of its group`;
   if (by) return `${sends} ${places(by)}`;
   const shift = only(messages.map(({ source, dest }) => (dest - source + ranks) % ranks));
   if (shift) return `${sends} ${places(shift <= ranks / 2 ? shift : shift - ranks)}, counted round`;
@@ -353,11 +321,11 @@ export function stepText(data, step) {
   if (!messages.length) return "No message moves.";
   const count = messages.length > 1 ? `${countText(messages.length)}${GAP}messages, ` : "";
   const phase = data.phaseOf(step);
-  const title = phase && phase.name[0].toUpperCase() + phase.name.slice(1);
-  const named = phase ? `${title} ${step - phase.first + 1} of ${phase.last - phase.first + 1}, ${phase.kind}: ` : "";
+  const title = phase?.name && phase.name[0].toUpperCase() + phase.name.slice(1);
+  const named = title ? `${title} ${step - phase.first + 1} of ${phase.last - phase.first + 1}, ${phase.kind}: ` : "";
   const waiting = data.waiting(step);
   const waits = waiting.length ? ` ${subject(waiting, data.ranks, "wait")}.` : "";
-  const sends = pattern(messages, data.ranks, data.direction);
+  const sends = pattern(messages, data.ranks, data.shape ?? {});
   return `${named}${named ? sends[0].toLowerCase() + sends.slice(1) : sends} (${count}${bytesText(data.loads[step])}).${waits}`;
 }
 
@@ -375,8 +343,15 @@ export function contributionsText(held) {
 }
 
 export function cellText(data, step, rank, cell) {
+  if (cell === null) return `Rank ${rank} has sent ${bytesText(data.sent[step][rank])} of ${bytesText(data.sent.at(-1)[rank])}.`;
   const found = data.cell(step, rank, cell);
   const [start, stop] = data.cells[cell];
   const where = `Rank ${rank}, element${stop - start === 1 ? "" : "s"} ${cellName(data.cells[cell])}`;
   return found ? `${where}: ${found.text}. ${contributionsText(found.held)}` : `${where}: not recorded.`;
+}
+
+export function messageText(data, message) {
+  const { from } = data.route(message);
+  const names = from.length && from.length < data.columns ? ` element${from.length > 1 ? "s" : ""} ${from.map((cell) => cellName(data.cells[cell])).join(", ")}` : "";
+  return `Rank ${message.source} sends${names || " its data"} to rank ${message.dest} (${bytesText(message.nbytes)}).`;
 }

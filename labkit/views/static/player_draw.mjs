@@ -1,19 +1,19 @@
 // Painting of the player: what each rank holds, and the messages of a step.
+import { coloursOf, curve, label } from "./drawing.mjs";
 import { bytesText, penOf, widthWith } from "./page.mjs";
-import { cellName, FEW, LANDED, pointAt, travelled } from "./player_data.mjs";
+import { boxOf, cellName, FEW, LANDED, movesOf, runs, strip, travelled } from "./player_data.mjs";
 
 // The colours of the style sheet. Whatever the theme, marks have a contrast of at least 3 with the
 // ground: in the light one the edge of a rank's colour is a darker one.
-export function paletteOf(node) {
-  const style = getComputedStyle(node);
-  const read = (name) => style.getPropertyValue(`--lk-${name}`).trim();
-  const names = ["ink", "faint", "soft", "ground", "lane", "focus", "warn", "whole", "link", "some", "most", "family"];
-  const palette = Object.fromEntries(names.map((name) => [name, read(name)]));
-  palette.ranks = Array.from({ length: FEW }, (_, rank) => {
-    const fill = read(`rank-${rank}`);
-    return { fill, edge: `color-mix(in srgb, ${fill} ${read("edge-share")}, black)`, ink: read(`on-${rank}`) || "black" };
+export function paletteOf(section) {
+  const one = (rank) => [`rank-${rank}`, `on-${rank}`];
+  const found = coloursOf(section, ["ink", "faint", "soft", "ground", "lane", "focus", "warn", "whole", "link", "some", "most", "edge-share",
+    ...[...Array(FEW).keys()].flatMap(one)]);
+  const ranks = [...Array(FEW).keys()].map((rank) => {
+    const [fill, ink] = one(rank).map((name) => found[name]);
+    return { fill, edge: `color-mix(in srgb, ${fill} ${found["edge-share"]}, black)`, ink: ink || "black" };
   });
-  return palette;
+  return { ...found, ranks };
 }
 
 // Of a cell on more ranks than have a colour of their own: from one contribution to all.
@@ -22,14 +22,6 @@ function shadeOf(held, ranks, palette) {
   if (held.whole) return palette.whole;
   const share = Math.round((100 * Math.max(held.ranks - 1, 0)) / ranks);
   return `color-mix(in srgb, ${palette.most} ${share}%, ${palette.some})`;
-}
-
-function label(pen, text, x, y, { size = 11, weight = 400, align = "center", colour, palette }) {
-  pen.font = `${weight} ${size}px ${palette.family}`;
-  pen.textAlign = align;
-  pen.textBaseline = "middle";
-  pen.fillStyle = colour ?? palette.ink;
-  pen.fillText(text, x, y);
 }
 
 function outline(pen, { x, y, w, h }, colour, width, out = 0) {
@@ -45,7 +37,7 @@ function drawHeld(pen, box, held, ranks, palette) {
   const wide = w / ranks;
   pen.fillStyle = palette.lane;
   pen.fillRect(x, y, w, h);
-  if (!held && w >= 14 && h >= 11) label(pen, "?", x + w / 2, y + h / 2, { palette });
+  if (!held && w >= 14 && h >= 11) label(pen, palette, "?", x + w / 2, y + h / 2);
   const { indices = [], runs = [], twice = [] } = held ?? {};
   if (ranks <= FEW) for (const rank of indices) {
     const times = held.counts[rank] > 1 && wide >= 16 ? `${held.counts[rank]}×` : rank;
@@ -69,31 +61,14 @@ function drawStripe(pen, { x, y, w, h }, rank, palette, text = rank) {
   pen.fillRect(x, y, w > 4 ? w - 0.75 : w, h);
   pen.fillStyle = fill;
   if (w > 3) pen.fillRect(x + 1, y + 1, w - 2.75, h - 2);
-  if (w >= 9 && h >= 11) label(pen, text, x + w / 2, y + h / 2 + 0.5, { size: 10, weight: 600, colour: ink, palette });
-}
-
-function curve(pen, { a, bend, b }, colour, { width, head = 0, dash = [] }) {
-  pen.strokeStyle = pen.fillStyle = colour;
-  pen.lineWidth = width;
-  pen.setLineDash(dash);
-  pen.beginPath();
-  pen.moveTo(a.x, a.y);
-  pen.quadraticCurveTo(bend.x, bend.y, b.x, b.y);
-  pen.stroke();
-  pen.setLineDash([]);
-  if (!head) return;
-  const back = Math.atan2(b.y - bend.y, b.x - bend.x);
-  pen.beginPath();
-  pen.moveTo(b.x, b.y);
-  for (const side of [-0.42, 0.42]) pen.lineTo(b.x - head * Math.cos(back + side), b.y - head * Math.sin(back + side));
-  pen.fill();
+  if (w >= 9 && h >= 11) label(pen, palette, text, x + w / 2, y + h / 2 + 0.5, { size: 10, weight: 600, colour: ink });
 }
 
 // What stands still during a step. Only the cells that have changed are painted, unless all is fresh.
 export function drawBase(canvas, scene) {
   const { data, geometry, step, fresh } = scene;
   const pen = fresh ? penOf(canvas, geometry.width, geometry.height) : canvas.getContext("2d");
-  if (fresh && geometry.curve) drawRing(pen, scene);
+  if (fresh && geometry.roads) drawRoads(pen, scene);
   else if (fresh) drawHeads(pen, scene);
   const cells = data.cellsAt(step);
   cells.forEach((found, slot) => {
@@ -101,37 +76,35 @@ export function drawBase(canvas, scene) {
     drawCell(pen, scene, Math.floor(slot / data.columns), slot % data.columns, found);
   });
   canvas.cells = cells;
-  if (!geometry.curve) drawSent(pen, scene);
+  if (!geometry.roads) drawSent(pen, scene);
 }
 
-function drawRing(pen, { data, geometry, palette }) {
-  const { x, y, rx, ry } = geometry.curve;
-  pen.strokeStyle = palette.lane;
-  pen.lineWidth = 6;
-  pen.beginPath();
-  pen.ellipse(x, y, rx, ry, 0, 0, 2 * Math.PI);
-  pen.stroke();
-  geometry.names.forEach((place, rank) => {
-    pen.clearRect(place.x - 36, place.y - 8, 72, 16);
-    label(pen, `rank ${rank}`, place.x, place.y, { size: 12, weight: 600, palette });
-    if (data.ranks <= FEW) drawStripe(pen, { x: place.x - 36, y: place.y - 6, w: 8, h: 12 }, rank, palette);
+function drawRoads(pen, { data, geometry, palette }) {
+  for (const box of geometry.groups) outline(pen, box, palette.soft, 1);
+  const width = geometry.roads.size <= data.ranks ? 6 : geometry.roads.size <= 2 * data.ranks ? 3 : 1;
+  for (const road of geometry.roads.values()) curve(pen, road, palette.lane, { width });
+  geometry.boxes.forEach(({ x, y, w, h }, rank) => {
+    pen.clearRect(x - w / 2, y - h / 2, w, h);
+    const top = y - h / 2 + 8;
+    label(pen, palette, `rank ${rank}`, x, top, { weight: 600 });
+    if (data.ranks <= FEW) drawStripe(pen, { x: x - 36, y: top - 6, w: 8, h: 12 }, rank, palette);
   });
 }
 
 function drawHeads(pen, { data, geometry, palette }) {
   const { row, pitch, left, right, every } = geometry;
-  const faint = { colour: palette.faint, palette };
-  label(pen, "elements", 0, 9, { ...faint, align: "left" });
-  label(pen, "sent", right + 8, 9, { ...faint, align: "left" });
+  const faint = { size: 11, colour: palette.faint };
+  label(pen, palette, "elements", 0, 9, { ...faint, align: "left" });
+  label(pen, palette, "sent", right + 8, 9, { ...faint, align: "left" });
   const names = data.cells.map(cellName);
   const apart = Math.ceil((Math.max(...names.map(widthWith(pen)), 6) + 8) / pitch);
   for (let cell = 0; cell < data.columns; cell += apart) {
     const { x, w } = geometry.area(0, cell);
-    label(pen, names[cell], x + w / 2, 9, faint);
+    label(pen, palette, names[cell], x + w / 2, 9, faint);
   }
   for (let rank = 0; rank < data.ranks; rank += every) {
     const { y, h } = geometry.area(rank, 0);
-    label(pen, `rank ${rank}`, left - 7, y + h / 2 + 0.5, { size: row >= 14 ? 12 : 10.5, align: "right", palette });
+    label(pen, palette, `rank ${rank}`, left - 7, y + h / 2 + 0.5, { size: row >= 14 ? 12 : 10.5, align: "right" });
     if (data.ranks <= FEW) drawStripe(pen, { x: 0, y, w: 6, h }, rank, palette);
   }
 }
@@ -144,7 +117,7 @@ function drawCell(pen, { data, geometry, palette }, rank, cell, found) {
   if (!geometry.size) return;
   const { whole, twice } = found?.held ?? {};
   const colour = twice?.length ? palette.warn : palette.ink;
-  label(pen, found?.text ?? "–", x + w / 2, y + h + 10, { size: geometry.size, weight: whole ? 600 : 400, colour, palette });
+  label(pen, palette, found?.text ?? "–", x + w / 2, y + h + 10, { size: geometry.size, weight: whole ? 600 : 400, colour });
 }
 
 // What each rank has sent so far.
@@ -153,7 +126,7 @@ function drawSent(pen, { data, geometry, step, palette }) {
   pen.clearRect(x, 18, geometry.width - x, geometry.height);
   for (let rank = 0; rank < data.ranks; rank += geometry.every) {
     const { y, h } = geometry.area(rank, 0);
-    label(pen, bytesText(data.sent[step][rank]), x, y + h / 2 + 0.5, { align: "left", palette });
+    label(pen, palette, bytesText(data.sent[step][rank]), x, y + h / 2 + 0.5, { size: 11, align: "left" });
   }
 }
 
@@ -163,29 +136,33 @@ export function drawMoves(canvas, scene) {
   const pen = penOf(canvas, geometry.width, geometry.height);
   const told = phase ? step + 1 : step;
   const thin = data.ranks > 24;
-  if (geometry.told !== told) Object.assign(geometry, { told, moving: geometry.moves(told) });
+  if (geometry.told !== told) Object.assign(geometry, { told, moving: movesOf(data, geometry, told) });
   for (const { arrow } of phase ? [] : geometry.moving) {
     if (!arrow) continue;
     if (!thin) curve(pen, arrow, palette.ground, { width: 4 });
     curve(pen, arrow, palette.link, { width: thin ? 0.8 : 1.6, head: thin ? 3.5 : 7 });
   }
   pen.globalAlpha = phase > LANDED ? Math.max(0, 1 - (phase - LANDED) / 0.12) : 1;
-  if (phase && pen.globalAlpha) for (const move of geometry.moving) drawMoving(pen, scene, move, travelled(phase), thin);
+  if (phase && pen.globalAlpha) geometry.moving.forEach((move, i) =>
+    drawMoving(pen, scene, move, travelled(phase), { thin, strong: picked?.message === i }));
   pen.globalAlpha = phase ? Math.max(0, (phase - LANDED) / (1 - LANDED)) : 1;
-  const news = told && pen.globalAlpha ? data.changes[told] : [];
-  for (const { rank, cell } of news) outline(pen, geometry.area(rank, cell), palette.focus, thin ? 1 : 2, thin ? 0 : 1.5);
+  const news = Map.groupBy(told && pen.globalAlpha ? data.changes[told] : [], ({ rank }) => rank);
+  for (const [rank, found] of news) for (const ends of runs(found.map(({ cell }) => cell)))
+    outline(pen, strip(geometry.area, rank, ends), palette.focus, thin ? 1 : 2, thin ? 0 : 1.5);
   pen.globalAlpha = 1;
   pen.setLineDash([6, 3]);
   for (const one of scene.wrong) if (one.step <= step) outline(pen, geometry.area(one.rank, one.cell), palette.warn, 3, thin ? 0 : 1.5);
   pen.setLineDash([]);
-  if (picked) outline(pen, geometry.area(picked.rank, picked.cell), palette.ink, 3, 2);
+  if (picked?.rank === undefined || !data.columns) return;
+  const whole = picked.cell === null ? [...data.cells.keys()] : [picked.cell];
+  outline(pen, strip(geometry.area, picked.rank, whole), palette.ink, 3, 2);
 }
 
-function drawMoving(pen, { data, palette }, { path, from, to, held }, share, thin) {
+function drawMoving(pen, { data, palette }, move, share, { thin, strong }) {
+  const { path, held } = move;
   if (!thin) curve(pen, path, palette.soft, { width: 1, dash: [3, 3] });
-  const { x, y } = pointAt(path, share);
-  const [w, h] = [from.w + (to.w - from.w) * share, Math.min(from.h, 26)];
-  const box = { x: x - w / 2, y: y - h / 2, w, h };
+  const box = boxOf(move, share);
+  const { w, h } = box;
   const each = w / held.length;
   held.forEach((one, i) => {
     const part = { ...box, x: box.x + each * i, w: each };
@@ -193,5 +170,5 @@ function drawMoving(pen, { data, palette }, { path, from, to, held }, share, thi
     pen.fillStyle = shadeOf(one, data.ranks, palette);
     if (each <= 7) pen.fillRect(part.x, part.y, each, h);
   });
-  outline(pen, box, palette.ink, thin ? 0.75 : 1.25, 0.5);
+  outline(pen, box, palette.ink, strong ? 3 : thin ? 0.75 : 1.25, strong ? 2 : 0.5);
 }

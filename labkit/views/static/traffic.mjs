@@ -1,12 +1,12 @@
 // Hosts and the links between them, with what each link carries: live, or from a recording.
-import { bytesText, element, GAP, onKeys, redrawing, write } from "./page.mjs";
+import { barOfControls, onControls, Playback, showPlaying } from "./controls.mjs";
+import { bytesText, element, GAP, redrawing, write } from "./page.mjs";
 import { firstFrom, storeOf } from "./panel_data.mjs";
 
 const SPAN = 0.3; // seconds over which a rate is taken: three samples
 const FULL = 0.7;
 const PITCH = 86, TOP = 8, BOX = 118, THICKEST = 20, WIDTH = 860;
 const MIDDLE = [26, 48], WORDS = [12, 70]; // of the two bands of a link, and of their numbers
-const KEYS = { " ": "play", ArrowRight: "on", ArrowUp: "on", ArrowLeft: "back", ArrowDown: "back", Home: "first", End: "last" };
 
 // ---- without a page
 
@@ -75,9 +75,9 @@ const svg = (name, attributes, ...children) => {
 
 export class Traffic {
   constructor(host, root, options) {
-    Object.assign(this, { host, options, store: storeOf(options.key), time: 0, following: options.live, timer: null });
+    Object.assign(this, { host, options, store: storeOf(options.key), playback: new Playback([0], () => 1) });
     this.build(root);
-    this.change = redrawing(host, this.section, () => this.draw());
+    this.change = redrawing(host, this.section, (now) => this.draw(now));
     this.store.listeners.add(() => this.change());
     const failed = (error) => { host.dataset.state = `fault: ${error.message}`; };
     if (options.data) this.store.receive({ history: options.data }).then(() => this.first(), failed);
@@ -85,8 +85,9 @@ export class Traffic {
 
   build(root) {
     const { options } = this;
-    this.play = element("button", { "aria-label": "play or pause (Space)", title: "play or pause (Space)", onclick: () => this.act("play") }, "▶");
-    this.slider = element("input", { type: "range", min: 0, max: 0, step: 0.1, value: 0, "aria-label": "time", oninput: ({ target }) => this.go(Number(target.value)) });
+    const bar = Object.assign(element("div"), { innerHTML: barOfControls() });
+    [this.play, this.slider] = [".play", ".slider"].map((name) => bar.querySelector(name));
+    this.slider.step = 0.1;
     this.says = element("p", { class: "says", "aria-live": options.live ? "off" : "polite" });
     const { boxes, bands, height } = layout(options);
     this.bands = new Map();
@@ -107,53 +108,32 @@ export class Traffic {
     }
     const ways = ["sent", "received"].map((way) => element("span", {}, element("i", { class: way }), ` ${way} by the host (thickness: share of the rate)`));
     this.section = element("section", { class: "traffic", tabindex: 0, role: "group", "aria-label": `${options.title}. Arrow keys move in time.` },
-      element("header", {}, element("b", {}, options.title)), element("div", { class: "controls" }, this.play, this.slider),
-      this.says, drawing, element("footer", {}, ...ways, element("em", {}, options.stamp)));
+      element("header", {}, element("b", {}, options.title)), bar, this.says, drawing, element("footer", {}, ...ways, element("em", {}, options.stamp)));
     root.querySelector("slot").replaceWith(this.section);
-    onKeys(this.section, ({ key, target }) => {
-      if (!KEYS[key] || (key === " " && target.localName === "button")) return false;
-      this.act(KEYS[key]);
-      return true;
-    });
+    onControls(this, this.section);
   }
-
-  get until() { return this.store.tables[0]?.times.at(-1) ?? 0; }
 
   first() {
     const [table] = this.store.tables;
-    if (table) this.go(busiest({ table, links: this.options.links }));
-  }
-
-  act(name) {
-    const playing = this.timer !== null || this.following;
-    clearInterval(this.timer);
-    Object.assign(this, { timer: null, following: false });
-    if (name === "play" && !playing) {
-      if (this.time >= this.until - 0.05) this.time = 0;
-      this.timer = setInterval(() => (this.time < this.until && this.host.isConnected ? this.move(0.1) : this.act("stop")), 100);
-    } else if (name === "last" && this.options.live && this.store.ended === null) this.following = true;
-    this.move({ on: 0.1, back: -0.1, first: -1e9, last: 1e9 }[name] ?? 0);
-  }
-
-  go(time) {
-    clearInterval(this.timer);
-    Object.assign(this, { timer: null, following: false, time });
-    this.move(0);
-  }
-
-  move(seconds) {
-    this.time = Math.min(Math.max(0, this.time + seconds), this.until);
+    if (!table) return;
+    this.playback.moments = [0, ...table.times];
+    this.playback.seek(busiest({ table, links: this.options.links }));
     this.change();
   }
 
-  draw() {
+  draw(now) {
     const [table] = this.store.tables;
     if (!table?.times.length) return write(this.says, this.options.live ? "No samples yet: the panel fills while ranks run." : "Nothing was counted.");
-    if (this.following) this.time = this.until;
-    Object.assign(this.slider, { max: this.until, value: this.time });
-    write(this.play, this.timer !== null || this.following ? "❚❚" : "▶");
-    const links = linksAt({ table, links: this.options.links }, this.time);
-    write(this.says, sentence(links, this.time));
+    const { playback } = this;
+    const follows = this.options.live && this.store.ended === null && playback.time === playback.end; // the newest sample
+    playback.moments = [0, ...table.times];
+    if (follows) playback.seek(playback.end);
+    playback.advance(now);
+    Object.assign(this.slider, { max: playback.end, value: playback.time });
+    showPlaying(this.play, playback);
+    if (playback.moving && this.host.isConnected) this.change();
+    const links = linksAt({ table, links: this.options.links }, playback.time);
+    write(this.says, sentence(links, playback.time));
     for (const { name, ...ways } of links)
       this.bands.get(name).forEach(({ band, words, middle }, way) => {
         const { bytes, speed, share } = way ? ways.received : ways.sent;
