@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -82,7 +82,8 @@ class Dataset:
                 axes.imshow(image, cmap="gray_r", vmin=0, vmax=255)
                 axes.set_title(label, fontsize=9, pad=2, loc="center", fontweight="normal")
             alt = f"{self.label}: the first {len(labels)} training images. Their labels: "
-            return figure.picture(chart, alt=f"{alt}{', '.join(labels)}.", photograph=True)
+            made = figure.picture(chart, alt=f"{alt}{', '.join(labels)}.")
+        return replace(made, photograph=True)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from labkit.views.table import table

@@ -19,7 +19,7 @@ import struct
 import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -220,13 +220,11 @@ class Picture:
 
 
 def picture_class(metadata: Mapping[str, Any]) -> str:
-    """The class of the <img> for an output with this metadata: dark pages show it in dark."""
+    """The class of an output's <img>: dark pages show it in dark."""
     return ' class="labkit-picture"' if "needs_background" in metadata else ""
 
 
-def picture(
-    drawn: Figure, alt: str, kind: Kind | None = None, *, photograph: bool = False
-) -> Picture:
+def picture(drawn: Figure, alt: str, kind: Kind | None = None) -> Picture:
     """The figure as a `Picture`."""
     from PIL import Image
 
@@ -236,8 +234,7 @@ def picture(
     with style():
         # On white: on a dark page the words of a transparent figure would vanish.
         drawn.savefig(out, format="raw", dpi=dpi, facecolor="white")
-    whole = Image.frombytes("RGBA", size, out.getvalue()).convert("RGB")
-    return replace(finished(whole, alt, kind), photograph=photograph)
+    return finished(Image.frombytes("RGBA", size, out.getvalue()).convert("RGB"), alt, kind)
 
 
 def finished(drawn: Image, alt: str, kind: Kind | None = None, *, small: bool = False) -> Picture:

@@ -25,10 +25,11 @@ PROSE = "; white-space: normal; overflow-wrap: anywhere; min-width: 11em"
 SHORT_PROSE = "; white-space: normal; min-width: 5em"
 HEAD = "; vertical-align: bottom"  # it may break, so that a column is as wide as its numbers
 NOTE = "margin: 0.3em 0; max-width: 52em; font-size: 0.93em; line-height: 1.4"
-LEGEND = "Solid: printed by the program. Dashed: written to its error stream, also by libraries."
-LANE = "border: 0; border-left: 4px {} {}; text-align: left; vertical-align: top; padding: 0 0.6em"
 LONGEST = 200  # letters of a line of a log; libraries write longer ones
-WRITTEN = "font-family: monospace; white-space: pre-wrap; overflow-wrap: anywhere; max-width: 44em"
+LANE = (
+    "border: 0; border-left: 4px {} {}; padding: 0 0.6em; text-align: left; max-width: 44em; "
+    "font-family: monospace; white-space: pre-wrap; overflow-wrap: anywhere; vertical-align: top"
+)
 NUMBER = re.compile(r"[^\w\s]?\s?\d.{0,23}")
 
 
@@ -125,9 +126,9 @@ def _numbers(rows: Sequence[Sequence[str]]) -> list[bool]:
 
 @dataclass(frozen=True, repr=False)
 class Log:
-    """What ranks wrote, in the order in which it came, a lane for each rank.
+    """What ranks wrote, with seconds, rank, stream and text, in the order in which it came.
 
-    Lines as `labkit.cluster` keeps them: seconds, rank, stream ("out" or "err") and text.
+    Each rank has a lane in its colour, dashed beside what came from its error stream.
     """
 
     lines: Sequence[Any]
@@ -136,27 +137,15 @@ class Log:
         return "\n".join(f"{one.seconds:6.2f} s  {one}"[:LONGEST] for one in self.lines)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        from labkit.views.cells import rank_color
+
         ranks = sorted({one.rank for one in self.lines})
-        heads = "".join(f'<th style="text-align: left">rank {rank}</th>' for rank in ranks)
-        body = "".join(
-            f'<tr><td style="text-align: right; vertical-align: top">{one.seconds:.2f}&nbsp;s</td>'
-            f"{''.join(_cell(one, rank) for rank in ranks)}</tr>"
-            for one in self.lines
-        )
-        both = len({one.stream for one in self.lines}) > 1
-        html = (
-            '<div class="labkit"><div style="overflow-x: auto"><table style="line-height: 1.35">'
-            f"<thead><tr><th></th>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
-            f"{f'<p>{LEGEND}</p>' if both else ''}</div>"
-        )
-        return {"text/plain": repr(self), "text/html": html}
-
-
-def _cell(line: Any, rank: int) -> str:
-    """Each lane has its colour in every row, so that it is a line from top to bottom."""
-    from labkit.views.cells import rank_color
-
-    dashed = line.rank == rank and line.stream == "err"
-    style = LANE.format("dashed" if dashed else "solid", rank_color(rank))
-    text = escape(line.text[:LONGEST]) if line.rank == rank else ""
-    return f'<td style="{style}; {WRITTEN}">{text}</td>'
+        rows = "".join(f'<th style="{LEFT}">rank {rank}</th>' for rank in ranks)
+        for one in self.lines:
+            rows += f"</tr><tr><td>{one.seconds:.2f}&nbsp;s</td>"
+            for rank in ranks:
+                text = escape(one.text[:LONGEST]) if rank == one.rank else ""
+                dash = "dashed" if text and one.stream == "err" else "solid"
+                rows += f'<td style="{LANE.format(dash, rank_color(rank))}">{text}</td>'
+        html = f'<div style="overflow-x: auto"><table><tr><th></th>{rows}</tr></table></div>'
+        return {"text/plain": repr(self), "text/html": f"{html}<p>Dashed: the error stream.</p>"}

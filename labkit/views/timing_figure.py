@@ -36,24 +36,21 @@ def card(verdicts: Sequence[Any], medians: Sequence[str], caption: str, table: s
         where = f"position: absolute; left: {left:.1f}%; width: {right - left:.1f}%"
         return f'<div style="{where}; {css}">{text}</div>'
 
-    def scale(one: Any, color: str) -> str:
-        axis = mark("top: 1em; border-top: 1px solid currentColor", math.exp(low), math.exp(high))
-        axis += mark("top: 0.5em; height: 1em; border-left: 2px solid currentColor", 1, 1,
-                     "&nbsp;1")  # fmt: skip
-        if one not in drawn:
-            return axis
-        bar = mark(f"top: 0.85em; border-top: 5px solid {color}", one.low, one.high)
-        value = f"top: 0.5em; height: 1em; border-left: 5px solid {color}"
-        return axis + bar + mark(value, one.value, one.value)
-
+    line = mark("top: 1em; border-top: 1px solid currentColor", math.exp(low), math.exp(high))
+    line += mark("top: 0.5em; height: 1em; border-left: 2px solid currentColor", 1, 1, "&nbsp;1")
     html = f"<div>{escape(caption)}</div>"
     for verdict, median in zip(verdicts, medians, strict=True):
-        sign, color = SIGNS[verdict.word]
-        times = f"{verdict.estimate}".partition(" (")[0]
+        one, (sign, color) = verdict.estimate, SIGNS[verdict.word]
+        bar = ""
+        if one in drawn:
+            bar = mark(f"top: 0.85em; border-top: 5px solid {color}", one.low, one.high)
+            bar += mark(
+                f"top: 0.5em; height: 1em; border-left: 5px solid {color}", *[one.value] * 2
+            )
         html += (
             f'<div style="{ROW.format(color)}"><div style="{BESIDE}">'
-            f'<div style="{LARGE}">{sign} {verdict.word}: {times}</div>'
-            f'<div style="{SCALE}">{scale(verdict.estimate, color)}</div></div>'
+            f'<div style="{LARGE}">{sign} {verdict.word}: {f"{one}".partition(" (")[0]}</div>'
+            f'<div style="{SCALE}">{line}{bar}</div></div>'
             f"<div>{escape(f'{verdict}. Medians: {median}.')}</div></div>"
         )
     return (
