@@ -6,7 +6,7 @@
 """
 
 from labkit.callable_room import make_callable
-from labkit.strategies import checkpoints, parameter_server
+from labkit.strategies import parameter_server
 
 # A module and a function share a name here: imported now, the function is what is found later.
 from labkit.strategies.drills import DrillRecord, drill

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import io
 import statistics
 import tempfile
 import time
@@ -13,17 +14,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import number
 from labkit.cluster import Cluster, Outcome, RunHandle
+from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import Kind, LabError, measured, percent_text, seconds_text
+from labkit.plain import atomic_write
 from labkit.shown import ShownAsTable
-from labkit.strategies import checkpoints
 from labkit.strategies.parameter_server import ROLES, Chief, join
 from labkit.strategies.practice import practice_job
 from labkit.strategies.tf_errors import short_error
 from labkit.strategies.workers import workers
+from labkit.training.job import Job
 
 if TYPE_CHECKING:
     from labkit.views.table import Table
@@ -304,9 +308,37 @@ def _train_together(
             time.sleep(slow)
 
     with _announced_errors():
-        first = checkpoints.train(job, folder, steps=STEPS, every=EVERY, after_step=after_step)
+        first = _steps_with_checkpoints(job, Path(folder), after_step)
     seconds = [after - before for before, after in pairwise(times)]
     return first, seconds, job.weights()
+
+
+def _steps_with_checkpoints(job: Job, folder: Path, after_step: Callable[[int], None]) -> int:
+    """Train up to step STEPS from the last checkpoint in the folder; its step, or 0.
+
+    A checkpoint holds all that the next step depends on. All workers read it, the chief writes it.
+    """
+    import numpy as np
+
+    tf, file, first = import_tensorflow(), folder / "checkpoint.npz", 0
+    variables = [*job.model.weights, *job.optimizer.variables()]
+    if file.exists():
+        with np.load(file) as saved:
+            first = int(saved["step"])
+            for number, variable in enumerate(variables):
+                variable.assign(saved[f"value_{number}"])
+    for step in range(first, STEPS):
+        epoch, place = divmod(step, job.steps_per_epoch)
+        job.run_steps(job.order(epoch), tf.constant(place), tf.constant(1))
+        job.synchronize()
+        if job.replicas.index == 0 and (step + 1) % EVERY == 0:
+            values = {f"value_{n}": variable.numpy() for n, variable in enumerate(variables)}
+            content = io.BytesIO()
+            np.savez(content, step=step + 1, **values)
+            folder.mkdir(exist_ok=True)
+            atomic_write(file, content.getvalue())  # whole, whenever a process is killed
+        after_step(step + 1)
+    return first
 
 
 def _train_with_server(rank: int) -> Any:
