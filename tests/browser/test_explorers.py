@@ -82,6 +82,14 @@ def test_a_pipeline_takes_another_schedule_and_plays_it(lab, tmp_path):
     lab.page.keyboard.press("ArrowLeft")
     lab.page.keyboard.press("ArrowRight")
     lab.page.locator(".says", has_text="rank 7 is done").wait_for()
+    # In the timeline the arrows lead from piece to piece, and each is read aloud.
+    lab.page.locator(".pipeline canvas").focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowRight"):
+        lab.page.keyboard.press(key)
+    says = lab.page.locator(".says[aria-live=polite]")
+    says.filter(has_text="Rank 1, stage 1: F1, forward of micro-batch 1, from 2 to 3.").wait_for()
+    lab.page.keyboard.press("Escape")
+    says.filter(has_text="rank 7 is done").wait_for()
     lab.page.keyboard.press("Home")
     lab.page.get_by_label("speed").select_option("4")
     lab.page.locator(".play").click()

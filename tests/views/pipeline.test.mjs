@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { bubbleText, countsOf, gapsOf, messagesOf, nameOf, ranksAt, sentence, stepTimes } from "../../labkit/views/static/pipeline.mjs";
+import { bubbleText, countsOf, gapsOf, messagesOf, nameOf, neighbour, pieceText, ranksAt, sentence, stepTimes } from "../../labkit/views/static/pipeline.mjs";
 import { niceTicks } from "../../labkit/views/static/ticks.mjs";
 import { measured, played } from "../../labkit/views/static/schedules.mjs";
 
@@ -30,6 +30,16 @@ test("a sentence says what each rank does", () => {
   assert.equal(sentence(data, 0), "Time 0: rank 0 computes F0; rank 1 waits to begin F0.");
   assert.equal(sentence(data, 6), "Time 6: rank 0 is done; rank 1 is done.");
   assert.equal(nameOf(["F", 3, 1], 2), "F3.1");
+});
+
+test("arrow keys lead along a rank, and to the nearest piece of the next one", () => {
+  let at = { rank: 0, index: 0 };
+  const went = ["ArrowUp", "ArrowLeft", "ArrowRight", "ArrowDown", "ArrowRight", "ArrowUp", "ArrowDown", "ArrowDown"].map((key) => {
+    at = neighbour(data.rows, at, key);
+    return nameOf(data.rows[at.rank][at.index], 1) + at.rank;
+  });
+  assert.deepEqual(went, ["F00", "F00", "F10", "F01", "F11", "F10", "F01", "F01"]);
+  assert.equal(pieceText(data, { rank: 0, index: 2 }), "Rank 0, stage 0: B0, backward of micro-batch 0, from 4 to 5, after a wait of 2.");
 });
 
 test("what waits for its W is still held", () => {

@@ -78,7 +78,7 @@ export class RunData {
     const all = new Set(messages.map(({ source }) => source)).size === this.ranks;
     const known = kind === "adds" || messages.every(({ from: sent, into }) => sent && into && sent[0] === into[0]);
     if (all && !whole && known) return (kind === "adds" ? "reduce-scatter" : "all-gather") + where;
-    return where ? `${kind}${where}` : null;
+    return where && whole ? (kind === "adds" ? "reduce" : "broadcast") + where : null;
   }
 
   phaseOf(step) {

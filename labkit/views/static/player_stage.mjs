@@ -50,12 +50,13 @@ function roadsOf({ ranks, shape, messages }, boxes, { width, height, top }) {
     const [a, b] = [boxes[source], boxes[dest]];
     const straight = middle(a, b);
     // A little to one side, so that two ways are seen; further where another rank is in between.
+    const lens = Math.min(0.1, 14 / Math.hypot(a.x - b.x, a.y - b.y));
     const leaving = (by) => ({ x: straight.x + by * (a.y - b.y), y: straight.y - by * (a.x - b.x) });
     // Of a ring, to where the two tangents meet; messages the other way round are inside.
     const onward = shape.direction || (dest - source + ranks) % ranks === 1;
     const out = onward ? Math.min(1 / Math.cos(Math.PI / ranks) ** 2, 2.8) : 0.7;
     const round = { x: width / 2 + out * (straight.x - width / 2), y: height / 2 + out * (straight.y - height / 2) };
-    const paths = (shape.kind === "ring" ? [round] : [0.1, 0.3, -0.3, 0.5, -0.5].map(leaving)).map((bend) => ({ a, bend, b }));
+    const paths = (shape.kind === "ring" ? [round] : [lens, 0.3, -0.3, 0.5, -0.5].map(leaving)).map((bend) => ({ a, bend, b }));
     const others = boxes.filter((one) => one !== a && one !== b);
     const isFree = (path) => pointAt(path, 0.5).y > top && [0.2, 0.35, 0.5, 0.65, 0.8].every((t) => others.every((one) => !isIn(one, pointAt(path, t))));
     roads.set(`${source} ${dest}`, paths.find(isFree) ?? paths[0]);
