@@ -33,14 +33,14 @@ def lecture_cell() -> str:
     return next(text for text in texts if "slurm_session(" in text)
 
 
-def requeued(slurm: PrivateSlurm, folder: Path) -> str:
+def requeued(slurm: PrivateSlurm, folder: Path, steps: int = 1000) -> str:
     """The lecture's plain program under its batch script: stopped by SIGTERM once, and requeued."""
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     for cell in cells:
         magic, _, text = "".join(cell["source"]).partition("\n")
         if magic.startswith("%%writefile") and "under_slurm" in magic:
             with (folder / magic.split()[-1]).open("a", encoding="utf-8") as file:
-                file.write(text + "\n\n")
+                file.write(text.replace("STEPS = 64, 1000", f"STEPS = 64, {steps}") + "\n\n")
     # A node of its own would need a port of its own: both nodes of this Slurm are one machine.
     variables = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     variables |= {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -56,7 +56,7 @@ def requeued(slurm: PrivateSlurm, folder: Path) -> str:
     slurm.ask("scancel", "--signal=TERM", job)
     wait_for(lambda: state("JobState=PENDING") and state("Restarts=1"), "the requeue", 300)
     # By itself it waits two minutes. A start in the same second is refused ("credential revoked").
-    slurm.ask("scontrol", "update", f"JobId={job}", "StartTime=now+5")
+    slurm.ask("scontrol", "update", f"JobId={job}", "StartTime=now+2")
     wait_for(lambda: state("JobState=COMPLETED"), "the end of the job", 300)
     return log.read_text()
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import labkit
-from labkit import LabError, cli, cluster
+from labkit import LabError, cluster
 from labkit.centre import Centre, centre
 from labkit.datasets import cache_folder
 from labkit.doctor import check_job
@@ -127,7 +127,7 @@ def test_ranks_of_slurm_run_behind_prologue_and_container(slurm, site, tmp_path,
         assert "--partition=alpha" in c.engine.script
 
 
-def test_doctor_tries_a_job_and_says_what_is_wrong(slurm, site, tmp_path, capsys):
+def test_doctor_tries_a_job_and_says_what_is_wrong(slurm, site, tmp_path):
     site(f'data = "{tmp_path}/nowhere"\nscratch = "{tmp_path}"')
     job = check_job()
     assert job.status == "fail"
@@ -137,5 +137,5 @@ def test_doctor_tries_a_job_and_says_what_is_wrong(slurm, site, tmp_path, capsys
     site(f'scratch = "{tmp_path}"\nprologue = ["module-is-missing load x"]')
     assert "this line has failed: module-is-missing load x" in check_job().do
     site('partition = "no-such"')
-    assert cli.main(["doctor", "--site"]) == 1
-    assert "The partitions are" in capsys.readouterr().out
+    with pytest.raises(LabError, match="The partitions are"):
+        check_job()

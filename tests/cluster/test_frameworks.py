@@ -12,7 +12,7 @@ import labkit
 from labkit import environments
 from tests.cluster.leftovers import MARK, gone, new_mark
 from tests.cluster.private_slurm import wait_for
-from tests.cluster.test_links import needs_links
+from tests.cluster.test_links import NO_LINKS
 
 SCRIPTS = Path(__file__).parent / "scripts"
 CHECKSUM = re.compile(r"rank \d of (\d): checksum (-?\d+\.\d{4})")  # torchrun may mix two lines
@@ -44,48 +44,35 @@ def serial(tmp_path_factory):
 
 
 TRAINING = [("torch", "ddp.py"), ("horovod", "horovod_tape.py")]
-EVERY = [*TRAINING, ("torch", "ddp.py fully_shard"), ("horovod", "horovod_keras.py")]
+LINKS = {} if NO_LINKS else {"hosts": 2, "link": "200 Mbit/s"}
 
 
-@needs_links
-@pytest.mark.parametrize(("name", "script"), TRAINING)
-def test_over_links_ranks_reach_the_same_weights(serial, name, script, tmp_path):
-    with cluster(name, 4, hosts=2, link="200 Mbit/s") as c:
-        outputs = c.run_script(SCRIPTS / script, tmp_path / "weights.npy", timeout=TIMEOUT)
-        sent = [c.traffic().bytes(f"host {host}")[0] for host in (0, 1)]
-    assert {CHECKSUM.search(text).groups()[0] for text in outputs} == {"4"}
-    weights = np.load(tmp_path / "weights.npy")
-    np.testing.assert_allclose(weights, serial(name, script), atol=1e-5)
-    assert min(sent) > weights.nbytes  # several steps, each with 1.5 times the bytes of the weights
-
-
-@pytest.mark.parametrize(("name", "script"), EVERY)
-def test_ranks_reach_the_weights_of_one_process(serial, name, script, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "script", "ranks", "links"),
+    [
+        *((*both, 4, LINKS) for both in TRAINING),
+        ("torch", "ddp.py fully_shard", 2, {}),
+        ("horovod", "horovod_keras.py", 2, {}),
+    ],
+)
+def test_ranks_reach_the_weights_of_one_process(serial, name, script, ranks, links, tmp_path):
     script, *more = script.split()
-    with cluster(name, 4) as c:
+    with cluster(name, ranks, **links) as c:
         outputs = c.run_script(SCRIPTS / script, tmp_path / "weights.npy", *more, timeout=TIMEOUT)
+        sent = [c.traffic().bytes(f"host {host}")[0] for host in (0, 1)] if links else []
     seen = [CHECKSUM.search(text).groups() for text in outputs]
     assert len(set(seen)) == 1, seen
-    assert seen[0][0] == "4"
-    np.testing.assert_allclose(np.load(tmp_path / "weights.npy"), serial(name, script), atol=1e-5)
+    assert seen[0][0] == str(ranks)
+    weights = np.load(tmp_path / "weights.npy")
+    np.testing.assert_allclose(weights, serial(name, script), atol=1e-5)
+    # Several steps, each with 1.5 times the bytes of the weights.
+    assert all(one > weights.nbytes for one in sent)
 
 
 LAUNCHERS = {
     "torch": ("torchrun", "--nproc-per-node"),
     "horovod": ("horovodrun", "--gloo", "--network-interface", "lo", "-np"),
 }
-
-
-@pytest.mark.parametrize(("name", "script"), TRAINING)
-def test_the_frameworks_own_launcher_runs_the_same_file_with_the_same_result(
-    serial, name, script, tmp_path
-):
-    python = ["python"] if name == "horovod" else []
-    arguments = [2, *python, SCRIPTS / script, tmp_path / "weights.npy"]
-    with cluster(name, 1) as c:  # one rank, which is the launcher, in the private network
-        (output,) = c.run_script(*LAUNCHERS[name], *arguments, timeout=TIMEOUT)
-    assert [ranks for ranks, _ in CHECKSUM.findall(output)] == ["2", "2"]
-    np.testing.assert_allclose(np.load(tmp_path / "weights.npy"), serial(name, script), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -105,12 +92,9 @@ def test_the_frameworks_own_launcher_names_a_killed_rank_too(name, arguments, na
     assert gone(mark)
 
 
-@pytest.mark.parametrize(("name", "script"), TRAINING)
-def test_under_slurm_ranks_of_two_nodes_reach_the_weights_of_one_process(
-    serial, name, script, slurm, tmp_path
-):
-    keywords = {"nodes": 2, "partition": "lab", "time": 5, "folder": tmp_path}
-    with cluster(name, 4, engine="slurm", **keywords) as c:
+def test_under_slurm_ranks_of_two_nodes_reach_the_weights_of_one_process(serial, slurm, tmp_path):
+    (name, script), folder = TRAINING[1], tmp_path
+    with cluster(name, 2, engine="slurm", nodes=2, partition="lab", time=5, folder=folder) as c:
         outputs = c.run_script(SCRIPTS / script, tmp_path / "weights.npy", timeout=TIMEOUT)
     assert len({CHECKSUM.search(text)[2] for text in outputs}) == 1
     np.testing.assert_allclose(np.load(tmp_path / "weights.npy"), serial(name, script), atol=1e-5)

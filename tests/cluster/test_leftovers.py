@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import labkit
-from labkit.cluster import fork_client, in_rank
+from labkit.cluster import fork_client, in_rank, local
 from tests.cluster.leftovers import MARK, gone, marked, new_mark
 from tests.cluster.private_slurm import wait_for
 
@@ -102,6 +102,7 @@ def test_an_interrupt_while_modules_are_imported_is_heeded(tmp_path, monkeypatch
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(in_rank, "HEAVY", ("slow_to_load",))
+    monkeypatch.setattr(local, "STOPPING", 0.3)  # it never answers
     mark = new_mark()
 
     def program(rank):
