@@ -148,13 +148,15 @@ def _output(output: Any) -> str:
     plain = "".join(output.get("text", data.get("text/plain", "")))
     if IDLE.search(plain):
         return ""
-    if html := saved_views.html(output) or data.get("text/html"):
+    html = saved_views.html(output) or data.get("text/html", "")
+    source = html.startswith("<pre")  # as large as it fits
+    if html and not source:
         return f'<div class="output" data-prevent-swipe>{html}</div>'
     if "image/png" in data:
-        source = f"data:image/png;base64,{data['image/png'].strip()}"
+        png = f"data:image/png;base64,{data['image/png'].strip()}"
         shown = picture_class(output["metadata"])
-        return f'<figure><img{shown} alt="{escape(plain)}" src="{source}"></figure>'
-    return _pre(plain.rstrip(), "code" if plain.startswith("def ") else "text")
+        return f'<figure><img{shown} alt="{escape(plain)}" src="{png}"></figure>'
+    return _pre(plain.rstrip(), "code" if source else "text")
 
 
 def _pre(text: str, kind: str) -> str:

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from PIL import Image
 
 from labkit.kit import site, site_pages
 from labkit.kit.release import NOTEBOOKS
@@ -110,6 +112,22 @@ def test_a_search_finds_the_page_and_its_link_opens_it(folder, page):
     page.keyboard.press("Enter")
     page.locator("#search-results").get_by_role("link", name="18 ·").first.click()
     page.wait_for_url("**/18_pipelines.html*")
+
+
+def test_a_picture_has_the_ground_of_the_page_and_paper_is_white(folder, page):
+    page.emulate_media(color_scheme="dark")
+    page.goto((folder / "notebooks/18_pipelines.html").as_uri())
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    dark = tuple(map(int, re.findall(r"\d+", ground)))
+    assert max(dark) < 40
+
+    def corner():
+        shot = page.locator("article img.labkit-picture").first.screenshot()
+        return Image.open(io.BytesIO(shot)).convert("RGB").getpixel((9, 9))
+
+    assert corner() == dark
+    page.emulate_media(color_scheme="dark", media="print")
+    assert corner() == (255, 255, 255)
 
 
 def test_the_views_follow_the_theme(folder, page):
