@@ -69,6 +69,28 @@ class Recipe:
         return environments.find("tiny").state
 
 
+@pytest.fixture(scope="module")
+def with_pip(tmp_path_factory):
+    """A virtual environment with pip, made once."""
+    folder = tmp_path_factory.mktemp("pip") / ".venv"
+    subprocess.run([sys._base_executable, "-m", "venv", folder], check=True, timeout=300)
+    return folder
+
+
+@pytest.fixture
+def pip_is_copied(with_pip, monkeypatch):
+    """Where a build makes a virtual environment with pip, it gets a copy."""
+    run = environments._run
+
+    def copied(chosen, purpose, command, **more):
+        if purpose == "make a virtual environment":
+            shutil.copytree(with_pip, chosen.venv, symlinks=True, dirs_exist_ok=True)
+        else:
+            run(chosen, purpose, command, **more)
+
+    monkeypatch.setattr(environments, "_run", copied)
+
+
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     monkeypatch.setattr(environments, "FOLDER", tmp_path)
@@ -147,19 +169,16 @@ def test_a_build_says_what_it_costs_and_checks_two_ranks_and_is_removed(tiny, ca
     [
         ({"more": 'commands = ["no-such-compiler"]'}, "no-such-compiler must be installed"),
         ({"python": "3.2"}, "needs Python 3.2"),
-        ({"more": "cuda = {}"}, ""),
     ],
 )
-def test_what_is_missing_is_said_before_anything_is_installed(tiny, recipe, words, monkeypatch):
+def test_what_is_missing_is_said_before_anything_is_installed(tiny, recipe, words):
     tiny.write(**recipe)
-    if not words:
-        monkeypatch.setattr(environments.shutil, "disk_usage", lambda _: SimpleNamespace(free=10.0))
-        words = "Make room"
     with pytest.raises(LabError, match=words):
         environments.build("tiny", lambda _: None)
     assert tiny.state == "not built"
 
 
+@pytest.mark.usefixtures("pip_is_copied")
 def test_a_build_that_fails_or_is_interrupted_is_not_used_and_can_be_repeated(
     tiny, monkeypatch, capfd
 ):
@@ -187,14 +206,14 @@ def test_a_build_that_fails_or_is_interrupted_is_not_used_and_can_be_repeated(
 def test_what_was_moved_or_damaged_is_not_built(tiny, tmp_path, monkeypatch, capfd):
     environments.build("tiny", lambda _: None)
     shutil.copytree(tmp_path, tmp_path / "clone", symlinks=True)
-    for text in ("", "[]", '{"labkit": 1}'):
-        (tiny.folder / ".venv" / "labkit.json").write_text(text)
-        assert cli.main(["env", "list"]) == 0
-        assert "tiny       incomplete" in capfd.readouterr().out
+    (tiny.folder / ".venv" / "labkit.json").write_text('{"labkit": 1}')
+    assert cli.main(["env", "list"]) == 0
+    assert "tiny       incomplete" in capfd.readouterr().out
     monkeypatch.setattr(environments, "FOLDER", tmp_path / "clone")
     assert tiny.state == "incomplete"
 
 
+@pytest.mark.usefixtures("pip_is_copied")
 def test_a_path_with_a_space_compiles_on_its_cores_and_an_interrupt_leaves_no_files(
     tiny, tmp_path, monkeypatch
 ):
@@ -225,6 +244,7 @@ def test_a_path_with_a_space_compiles_on_its_cores_and_an_interrupt_leaves_no_fi
     assert 1 <= int(flags.removeprefix("-j")) <= os.cpu_count()
 
 
+@pytest.mark.usefixtures("pip_is_copied")
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere all builds are for CPUs")
 def test_a_build_for_cpus_is_looked_for_before_anything_is_installed(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(environments.gpus, "read_gpus", lambda: SimpleNamespace(gpus=()))
@@ -293,8 +313,6 @@ def test_a_script_runs_as_python_would_run_it(two, built, tmp_path, capfd):
     ("text", "words"),
     [
         ("raise ValueError('too large')", "raised ValueError: too large, in line 3"),
-        ("sys.exit(3)", "raised SystemExit: 3, in line 3"),
-        ("os.kill(os.getpid(), 9)", r"killed by signal 9 \(SIGKILL\)"),
         ("1 +", "SyntaxError"),
     ],
 )
@@ -321,11 +339,9 @@ def test_a_recorded_run_is_shown_where_the_environment_is_not_built(
     monkeypatch.setenv("LABKIT_RECORD", "1")
     for arguments in (("--steps", 2), ("--steps", 3), ("--steps", 3)):
         outputs = two.run_script(file, *arguments)
-    launched = two.run_script("run_it", "train.py")
-    assert launched[1].startswith("1 train.py")
-    (tmp_path / "unrecorded.py").write_text(text)
+    assert two.run_script("run_it", "train.py")[1].startswith("1 train.py")
     monkeypatch.delenv("LABKIT_RECORD")
-    two.run_script("unrecorded.py")
+    two.run_script(file, "--steps", 4)
 
     recorded = tmp_path / "recordings" / "train.json"
     assert len(Recording.of(file).runs) == 2
@@ -348,13 +364,8 @@ def test_a_recorded_run_is_shown_where_the_environment_is_not_built(
             for other in ((file, "--steps", "2"), ("run_it", "train.py")):
                 with pytest.raises(LabError, match="it has been edited"):
                     c.run_script(*other)
-            for other in (("train.py", "--steps", 4), ("unrecorded.py",)):
-                with pytest.raises(LabError, match=r"labkit env build tiny.*Nothing is recorded"):
-                    c.run_script(*other)
-            with pytest.raises(LabError, match="no file"):
-                c.run_script("other.py")
-        with pytest.raises(LabError, match="in a block"):
-            c.run_script(file, "--steps", "2")
+            with pytest.raises(LabError, match=r"labkit env build tiny.*Nothing is recorded"):
+                c.run_script("train.py", "--steps", 4)
     finally:
         stamp.with_suffix(".hidden").rename(stamp)
 
@@ -391,9 +402,3 @@ def test_a_function_goes_to_another_python_version_as_its_source(two, built):
     finally:
         stamp.write_text(text)
     assert two.run(print) == [None, None]
-
-
-def test_a_script_needs_no_environment(tmp_path):
-    file = script(tmp_path, "import os, sys; print(os.environ['RANK'], sys.prefix)\n")
-    with labkit.cluster(ranks=1) as c:
-        assert c.run_script(file) == [f"0 {sys.prefix}\n"]

@@ -63,7 +63,6 @@ def package(install, name):
         ("", None, False, "cpu"),
         ("", None, True, "cuda"),
         ("", "cpu", True, "cpu"),
-        ("", "cuda", False, "cuda"),
     ],
 )
 def test_cuda_is_for_gpus_and_what_is_there_stays(install, monkeypatch, asked, present, gpu, build):

@@ -17,10 +17,9 @@ SPEC.loader.exec_module(vary)
 Row = vary.Row
 
 TESTS = """
-import os, threading
+import os
 def test_one(): assert os.environ.get("COLOUR") != "red"
 def test_two(): assert 1 + 1 == 2
-def test_three(): os.environ.get("HANGS") and threading.Event().wait()
 """
 
 
@@ -41,6 +40,7 @@ def results(file):
     return {row[0][2:]: row[2] for row in rows[1:]}
 
 
+@pytest.mark.stress
 def test_a_red_row_stops_no_other_and_each_keeps_its_result(checkout, monkeypatch):
     edit = "tests/exercises/test_some.py", r"1 \+ 1", "1 + 2"
     red, green = Row("a", "", {"COLOUR": "red"}), Row("b", "", burners=1)
@@ -48,20 +48,14 @@ def test_a_red_row_stops_no_other_and_each_keeps_its_result(checkout, monkeypatc
     monkeypatch.setattr(vary, "ROWS", rows)
     assert vary.main([]) == 1
     kept = results(vary.KEPT)
-    assert "2 passed, 1 failed" in kept["a"]
+    assert "1 passed, 1 failed" in kept["a"]
     assert "test_one" in kept["a"]
-    assert "3 passed, 0 failed" in kept["b"]
+    assert "2 passed, 0 failed" in kept["b"]
     assert "why" in kept["c"]
     assert "test_two" in kept["d"]
     assert (checkout / edit[0]).read_text() == TESTS
     vary.keep(red, "repaired", 1.0)
     assert results(vary.KEPT) == {**kept, "a": "repaired"}
-
-
-def test_a_row_that_hangs_is_ended(checkout, monkeypatch):
-    monkeypatch.setattr(vary, "ROWS", (Row("a", "", {"HANGS": "1"}),))
-    monkeypatch.setattr(vary, "LONGEST", 2)
-    assert vary.main([]) == 1
 
 
 def test_what_rows_change_is_there_to_be_changed(tmp_path):
