@@ -51,7 +51,7 @@ def card(verdicts: Sequence[Any], medians: Sequence[str], caption: str, table: s
             f'<div style="{ROW.format(color)}"><div style="{BESIDE}">'
             f'<div style="{LARGE}">{sign} {verdict.word}: {f"{one}".partition(" (")[0]}</div>'
             f'<div style="{SCALE}">{line}{bar}</div></div>'
-            f"<div>{escape(f'{verdict}. Medians: {median}.')}</div></div>"
+            f'<p style="margin: 0">{escape(f"{verdict}. Medians: {median}.")}</p></div>'
         )
     return (
         f'<div class="labkit">{html}<details><summary style="cursor: pointer">All numbers</summary>'
