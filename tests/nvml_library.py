@@ -48,17 +48,14 @@ _CALLED_AT = _CODE_AT + 4 * GPUS * len(CALLS)
 _SIZE = _CALLED_AT + 8 * GPUS * len(CALLS)
 
 
-def built(folder: Path, *, old: bool = False) -> Path:
-    """Compile the library into the folder, which LD_LIBRARY_PATH must then name.
-
-    `old`: without the functions that drivers of before 2020 do not have.
-    """
+def built(folder: Path) -> Path:
+    """Compile the library into the folder, which LD_LIBRARY_PATH must then name."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler (gcc), so the stand-in for NVIDIA's library cannot be built")
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / "libnvidia-ml.so.1"
-    flags = ["-O2", "-shared", "-fPIC", "-Wall", "-Werror", *(["-DOLD"] if old else [])]
+    flags = ["-O2", "-shared", "-fPIC", "-Wall", "-Werror"]
     command = [compiler, *flags, "-o", library, SOURCE, "-lm"]
     subprocess.run(command, check=True, timeout=300)
     return folder

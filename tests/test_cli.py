@@ -91,12 +91,6 @@ def test_jupyterlab_knows_the_settings_that_the_course_changes():
         assert set(values) <= set(schema["properties"])
 
 
-def test_lab_without_notebooks_says_what_to_do(course, monkeypatch, capsys):
-    monkeypatch.setattr(cli, "course_folder", lambda: None)
-    assert cli.main(["lab"]) == 2
-    assert str(course) in capsys.readouterr().err
-
-
 def test_lab_needs_a_folder_that_it_can_write_in(course, monkeypatch, capsys):
     home = course / "home"
     home.write_text("a file: not even root can make a folder in it")

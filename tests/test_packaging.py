@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
@@ -172,11 +171,3 @@ def test_no_file_of_the_repository_holds_anything_private():
         for what, pattern in PRIVATE.items():
             found += [f"{name}: {what}: {match[0]}" for match in re.finditer(pattern, text)]
     assert found == []
-
-
-@pytest.mark.parametrize("name", ["run", "other-pythons"])
-def test_ci_can_be_run_and_stops_at_the_first_fault(name):
-    script = ROOT / ".ci" / name
-    assert os.access(script, os.X_OK)
-    assert "set -euo pipefail" in script.read_text(encoding="utf-8").splitlines()
-    assert subprocess.run(["bash", "-n", script]).returncode == 0

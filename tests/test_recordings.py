@@ -35,10 +35,3 @@ def test_the_readme_says_where_and_when_it_was_recorded_and_by_what(path):
     assert year in row
     program = row.split("`")[1]
     assert (FOLDER / program).is_file()
-
-
-@every_file
-def test_no_recording_names_a_folder_of_the_machine_it_was_made_on(path):
-    text = path.read_text(encoding="utf-8")
-    for folder in ("/home/", "/Users/", "/root/", "/tmp/"):
-        assert folder not in text

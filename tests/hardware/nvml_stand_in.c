@@ -217,7 +217,6 @@ int nvmlDeviceGetMaxPcieLinkWidth(Device *device, unsigned *width) {
   *width = 16;
   return answer(device, ANYTHING);
 }
-#ifndef OLD /* a driver of before 2020 lacks all of the following */
 
 typedef struct { unsigned pid; unsigned long long memory; unsigned instance, compute; } Process;
 enum { TOO_SMALL = 7 };
@@ -277,4 +276,3 @@ int nvmlGpmMetricsGet(GpmGet *get) {
   return OK;
 }
 
-#endif
