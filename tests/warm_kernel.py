@@ -1,7 +1,8 @@
-"""Kernels of notebooks under test, each a fork of one process that has imported TensorFlow.
+"""Kernels of notebooks under test, and their fork servers: forks of one process with TensorFlow.
 
 Starting IPython and importing TensorFlow, Keras and matplotlib takes four seconds of CPU for each
-notebook; here it takes them once for each process of pytest. Linux; elsewhere, kernels start cold.
+notebook, and again for the fork server of its ranks; here it takes them once for each process of
+pytest. Linux; elsewhere, they start cold.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 IMPORTED = (
     "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot", "keras", "tensorflow",
-    "labkit.exercises", "labkit.training", "labkit.strategies",
+    "labkit.exercises", "labkit.training", "labkit.strategies", "labkit.cluster.fork_client",
 )  # fmt: skip
 INLINE = "module://matplotlib_inline.backend_inline"
 
@@ -33,28 +35,31 @@ def launch(command: list[str], *, cwd: str, env: dict[str, str], **options: Any)
 
     if sys.platform != "linux" or command[:3] != [sys.executable, "-m", "ipykernel_launcher"]:
         return launch_kernel(command, cwd=cwd, env=env, **options)
-    return Kernel(command[1:], cwd, env)
+    return Forked(_server()[0], words=command[1:], cwd=str(cwd), env=env)
 
 
-class Kernel:
-    """A forked kernel, with what jupyter_client uses of `subprocess.Popen`."""
+class Forked:
+    """A forked process, with what its users need of `subprocess.Popen`."""
 
     stdin = stdout = stderr = None
 
-    def __init__(self, words: list[str], cwd: str, env: dict[str, str]) -> None:
+    def __init__(self, server: socket.socket, files: Sequence[int] = (), **request: Any) -> None:
         self.returncode: int | None = None
-        self.pid = _ask(words=words, cwd=str(cwd), env=env)
+        self._server = server
+        self.pid = _ask(server, files, **request)
         self._ended = os.pidfd_open(self.pid)
 
     def poll(self, seconds: float | None = 0) -> int | None:
         """Its exit status, or None while it runs."""
         if self.returncode is None and select.select([self._ended], [], [], seconds)[0]:
             os.close(self._ended)
-            self.returncode = _ask(reap=self.pid)
+            self.returncode = _ask(self._server, reap=self.pid)
         return self.returncode
 
-    def wait(self) -> int | None:
-        return self.poll(None)
+    def wait(self, timeout: float | None = None) -> int | None:
+        if self.poll(timeout) is None:
+            raise subprocess.TimeoutExpired("forked", timeout or 0)
+        return self.returncode
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
@@ -65,6 +70,25 @@ class Kernel:
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
+
+
+class WarmSubprocess:
+    """In the place of `subprocess` in `fork_client`: fork servers of this Python start warm."""
+
+    def __init__(self, door: bytes) -> None:
+        self._door = door
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(subprocess, name)
+
+    def Popen(self, command: list[str], **options: Any) -> Any:
+        if command[:4] != [sys.executable, "-P", "-m", "labkit.cluster.fork_server"]:
+            return subprocess.Popen(command, **options)
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(self._door)
+        channel, _client, *words = command[4:]
+        files = int(channel), options["stdout"].fileno()
+        return Forked(server, files, words=words, env=options["env"])
 
 
 @functools.cache
@@ -78,9 +102,8 @@ def _server() -> tuple[socket.socket, object]:
         )  # fmt: skip
 
 
-def _ask(**request: Any) -> int:
-    server, _ = _server()
-    server.send(json.dumps(request).encode())
+def _ask(server: socket.socket, files: Sequence[int] = (), **request: Any) -> int:
+    socket.send_fds(server, [json.dumps(request).encode()], files)
     return int(server.recv(100))
 
 
@@ -91,30 +114,70 @@ def _main(number: int) -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a collection in a kernel would copy every page of these objects
-    _serve(socket.socket(fileno=number))
+    with socket.socket(socket.AF_UNIX) as door:  # at which kernels ask for fork servers
+        door.bind(f"\0labkit-warm-{os.getpid()}")
+        door.listen()
+        _serve(socket.socket(fileno=number), door)
 
 
-def _serve(its: socket.socket) -> NoReturn:
-    """Fork a kernel for each request, and reap it for another."""
+def _serve(pytest: socket.socket, door: socket.socket) -> NoReturn:
+    """Fork a process for each request, and reap it for another."""
+    asking = [pytest, door]
     while True:
-        asked = its.recv(2**20)
-        if not asked:
-            os._exit(0)  # to free all that was imported would take a second
-        request = json.loads(asked)
-        if "reap" in request:
-            code = os.waitstatus_to_exitcode(os.waitpid(request["reap"], 0)[1])
-            its.send(str(code).encode())
-        elif os.fork() == 0:
-            os.setsid()
-            its.send(str(os.getpid()).encode())  # not before: who asked takes it for a group
-            its.close()
-            _be_kernel(**request)
+        for one in select.select(asking, [], [])[0]:
+            if one is door:
+                asking.append(door.accept()[0])
+                continue
+            asked, files, _, _ = socket.recv_fds(one, 2**20, 2)
+            if asked:
+                _obey(one, json.loads(asked), files, asking)
+            elif one is pytest:
+                os._exit(0)  # to free all that was imported would take a second
+            else:
+                asking.remove(one)
+                one.close()
 
 
-def _be_kernel(words: list[str], cwd: str, env: dict[str, str]) -> NoReturn:
+def _obey(
+    its: socket.socket, request: dict[str, Any], files: list[int], asking: list[socket.socket]
+) -> None:
+    """Do what is asked. In the forked process this does not return."""
+    if "reap" in request:
+        code = os.waitstatus_to_exitcode(os.waitpid(request["reap"], 0)[1])
+        its.send(str(code).encode())
+    elif os.fork() == 0:
+        server, door = os.getpid(), asking[1].getsockname()
+        os.setsid()
+        its.send(str(server).encode())  # not before: who asked takes it for a group
+        for one in asking:
+            one.close()
+        if files:
+            _be_fork_server(*files, **request)
+        _be_kernel(door, **request)
+    for file in files:
+        os.close(file)
+
+
+def _be_fork_server(channel: int, log: int, words: list[str], env: dict[str, str]) -> NoReturn:
+    """Be the fork server of ranks: it ends with its client, or with the warm process."""
+    from labkit.cluster import fork_server
+
+    for number, file in enumerate((os.open(os.devnull, os.O_RDWR), log, log)):
+        os.dup2(file, number)
+    os.environ.clear()
+    os.environ.update(env)
+    gc.enable()
+    fork_server.main([str(channel), str(os.getppid()), *words])
+    sys.exit()
+
+
+def _be_kernel(door: bytes, words: list[str], cwd: str, env: dict[str, str]) -> NoReturn:
     """Be like a Python that has just started, with `-m` and these words on its command line."""
     import numpy as np
 
+    from labkit.cluster import fork_client
+
+    fork_client.subprocess = WarmSubprocess(door)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in range(3):

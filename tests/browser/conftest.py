@@ -9,7 +9,7 @@ import pytest
 from tests.browser import lab
 
 HERE = Path(__file__).parent
-IN_MAKE_TEST = {"00", "10"}  # notebooks: a quick one, and one with a player
+IN_MAKE_TEST = {"00"}  # the notebook: it has a panel, a player and explorers
 
 
 def pytest_collection_modifyitems(items):
