@@ -224,17 +224,12 @@ class SocketTransport:
 
     def _write(
         self, to: int, what: bytes, number: int, context: Context | None = None,
-        tag: int = 0, size: int = 0, text: str = "", send: End | None = None,
+        tag: int = 0, size: int = 0, text: str = "",
     ) -> None:  # fmt: skip
-        if to in self._gone:
-            return
-        name = self._names[context or self.world]
-        peer = self._peers[to]
-        if send is not None:
-            peer.data.append((send, _bytes_of(send.memory)))
-        else:
+        if to not in self._gone:
+            name, peer = self._names[context or self.world], self._peers[to]
             peer.headers.append(HEADER.pack(what, number, name, tag, size, text.encode()))
-        self._flush(peer)
+            self._flush(peer)
 
     def _flush(self, peer: Peer) -> None:
         """Write what the socket takes now."""
@@ -311,7 +306,9 @@ class SocketTransport:
                 self._take(*pair)
             self._changed.notify_all()  # a Probe may wait for it
         elif what == TAKE:
-            self._write(peer.rank, DATA, number, send=self._offered.pop(number))
+            send = self._offered.pop(number)
+            peer.data.append((send, _bytes_of(send.memory)))
+            self._flush(peer)
         elif what == DATA:  # a piece; its tag counts the bytes that follow in others
             send, receive = self._taken[peer.rank, number]
             if not tag:

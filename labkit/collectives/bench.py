@@ -29,7 +29,7 @@ import numpy as np
 
 from labkit.arguments import number, one_of, whole
 from labkit.collectives.bench_rank import MOST_RANKS, time_mpi
-from labkit.collectives.formulas import FORMULAS, distinct, find_program
+from labkit.collectives.formulas import FORMULAS, find_program
 from labkit.collectives.programs import ALL_REDUCES
 from labkit.collectives.trace import run_mpi
 from labkit.kinds import (
@@ -70,18 +70,19 @@ def measure(
     `program(comm, buffer)`. They are interleaved in one mpiexec.
     """
     own = {find_program(one)[0]: one for one in contenders if callable(one)}
+    names = [
+        find_program(one)[0] if callable(one) else one_of("contender", one, KNOWN)
+        for one in contenders
+    ]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise LabError(f"Two contenders are called {twice[0]!r}: give each its own name.")
     plan = {
         "ranks": whole("ranks", ranks, at_least=2, at_most=MOST_RANKS),
         # Whole elements of 4 bytes.
         "sizes": sorted({whole("sizes", n, at_least=4, at_most=4 << 30) // 4 * 4 for n in sizes}),
         "rounds": whole("rounds", rounds, at_least=1),
         "seconds_per_size": number("seconds_per_size", seconds_per_size, at_least=0),
-        "contenders": distinct(
-            [
-                find_program(one)[0] if callable(one) else one_of("contender", one, KNOWN)
-                for one in contenders
-            ]
-        ),
+        "contenders": names,
     }
     return time_in_ranks(time_mpi, plan, ranks, timeout, own=own)
 

@@ -83,8 +83,11 @@ def _priced(
     name, function = find_program(program)
     check_program(function, options)
     if name in FORMULAS and links == Topology(ranks, links.link):
+        # The reduction, for one, changes no cost.
         terms = FORMULAS[name].terms
-        messages, share = terms(ranks, **_accepted(terms, options))
+        known = inspect.signature(terms).parameters
+        accepted = {option: value for option, value in options.items() if option in known}
+        messages, share = terms(ranks, **accepted)
         start, per_byte = messages * links.link.latency, share / links.link.bandwidth
         return _Price(lambda nbytes: start + nbytes * per_byte, FORMULAS[name].text, text)
     if ring_phases(name, ranks, 0.0, **options) is not None:
@@ -102,12 +105,6 @@ def _priced(
         return play(record, links, modelled(text), nbytes / (8 * elements)).seconds
 
     return _Price(by_messages, f"{name}, run on small buffers, timed message by message", text)
-
-
-def _accepted(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The options that this function has; the reduction, for one, changes no cost."""
-    known = inspect.signature(function).parameters
-    return {name: value for name, value in options.items() if name in known}
 
 
 def _even_elements(ranks: int, options: dict[str, Any]) -> int:
@@ -177,11 +174,6 @@ class BucketCosts:
         from labkit.views.cost_figure import bucket_sizes
 
         return bucket_sizes(self)._repr_mimebundle_()
-
-
-def _between(smallest: float, largest: float) -> tuple[float, ...]:
-    """The sizes of a figure, each larger than the last by the same factor."""
-    return tuple(smallest * (largest / smallest) ** (i / (POINTS - 1)) for i in range(POINTS))
 
 
 class Bucket(NamedTuple):
@@ -266,7 +258,8 @@ def compare_buckets(
     Backward pass and all-reduces on 8 ranks: with overlap is the fastest.
     """
     every = [nbytes for _, nbytes in layers if nbytes] or [1.0]
-    sizes = _between(min(every), sum(every))
+    ratio = sum(every) / min(every)
+    sizes = tuple(min(every) * ratio ** (i / (POINTS - 1)) for i in range(POINTS))
     plans = [overlap(layers, ranks, size, latency, bandwidth) for size in sizes]
     backward = plans[0].backward[-1][1]
     after = [sum(one.end - one.start for one in plan.buckets) for plan in plans]

@@ -71,13 +71,6 @@ def find_program(program: Program) -> tuple[str, Callable[..., Any]]:
     return (f"your {name}" if ours else name), program
 
 
-def distinct(names: list[str]) -> list[str]:
-    """The names of programs that are compared: results are kept by them."""
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise LabError(f"Two programs are called {twice[0]!r}: give each its own name.")
-    return names
-
-
 def _levels(ranks: int) -> int:
     """How often a group must double to hold all ranks: log2 P, rounded up."""
     return (ranks - 1).bit_length()

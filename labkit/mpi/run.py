@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from labkit.kinds import LabError, bytes_text
+from labkit.kinds import LabError
 from labkit.mpi.gforker import clear, command_for
 from labkit.mpi.hosts import over_links
 from labkit.shipping import pack_program
@@ -25,8 +25,6 @@ MOST_PROCESSES = 64  # processes on one machine
 START = 60.0  # seconds that mpiexec may take to start the ranks
 DRAIN = 0.5  # seconds for mpiexec to pass on the last of the output
 REPORT = 2.0  # seconds that the other ranks have to say where they are, after the first did
-SHARED = Path("/dev/shm")  # noqa: S108 (where MPI's ranks share memory, not ours to choose)
-PER_RANK = 600_000  # bytes of it that MPICH takes for each rank (measured: 530,000)
 
 
 def mpiexec() -> str:
@@ -73,18 +71,6 @@ def environment() -> dict[str, str]:
         "OMPI_MCA_btl_tcp_if_include": loopback(),
         "OMPI_MCA_pml": "ob1",
     }
-
-
-def memory_advice(ranks: int) -> str:
-    """A sentence if there is too little shared memory for so many ranks, else nothing."""
-    needed = ranks * PER_RANK
-    if not SHARED.is_dir() or (free := shutil.disk_usage(SHARED).free) >= needed:
-        return ""
-    return (
-        f" {SHARED} has {bytes_text(free)} left, and {ranks} ranks share about "
-        f"{bytes_text(needed)} there. In a container, start it with a larger --shm-size; "
-        "or take fewer ranks."
-    )
 
 
 def run_processes(
@@ -143,8 +129,8 @@ def run_processes(
         output = (folder / "log").read_text(encoding="utf-8", errors="replace")
         if not all(path.exists() for path in results):
             raise LabError(
-                f"mpiexec ended, or was stopped, without a result from every rank."
-                f"{memory_advice(ranks)} Its output: {output.strip()[-600:] or 'none'}"
+                "mpiexec ended, or was stopped, without a result from every rank. "
+                f"Its output: {output.strip()[-600:] or 'none'}"
             )
         print(output, end="")
         return [pickle.loads(path.read_bytes()) for path in results]  # noqa: S301 (our own)

@@ -2,7 +2,6 @@
 
 import functools
 import sys
-import types
 from pathlib import Path
 
 import pytest
@@ -26,17 +25,6 @@ def test_a_program_may_be_a_closure_a_lambda_a_partial_or_a_method(four):
     assert four.run(lambda rank: rank * by) == [0, 3, 6, 9]
     assert four.run(Scaled(5).program) == [0, 5, 10, 15]
     assert four.run(functools.partial(times_factor, added=2)) == [2, 12, 22, 32]
-
-
-def test_a_program_of_a_notebook_sees_the_names_of_its_cells(four):
-    cell = types.ModuleType("__main__")
-    text = "class Pair:\n    two = 2\nbase = 7\ndef twice(x):\n    return Pair.two * x\n"
-    text += "def program(rank):\n    return twice(rank) + base\n"
-    exec(text, cell.__dict__)
-    assert four.run(cell.program) == [7, 9, 11, 13]
-    made_by_hand = types.FunctionType(times_factor.__code__, {"FACTOR": 3}, "program", (0,))
-    made_by_hand.__module__ = None
-    assert four.run(made_by_hand) == [0, 3, 6, 9]
 
 
 def test_roles_give_ranks_their_task_in_tf_config():

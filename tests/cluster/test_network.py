@@ -101,21 +101,6 @@ def test_a_held_port_is_kept_from_others_and_left_to_its_program():
         assert hold_port(f"127.0.0.1:{other.getsockname()[1]}") is None
 
 
-def test_ports_that_are_taken_between_two_runs_are_replaced():
-    def listens(rank):
-        from labkit.cluster import this_rank
-
-        host, _, port = this_rank().addresses[rank].rpartition(":")
-        with socket.create_server((host, int(port))):
-            return int(port)
-
-    with labkit.cluster(ranks=2, network="shared") as c:
-        first = c.run(listens)
-        with socket.create_server(("127.0.0.1", first[0])):
-            second = c.run(listens)
-        assert first[0] not in second
-
-
 def test_the_process_that_enters_a_private_network_has_one_thread():
     """The kernel refuses a user namespace to a process with more, such as those of NumPy's BLAS."""
     heavy = "import sys, labkit.cluster.fork_server; print({'numpy'} & {*sys.modules})"

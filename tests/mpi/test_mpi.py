@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -16,7 +15,7 @@ import pytest
 from labkit.collectives import run, run_mpi
 from labkit.kinds import LabError
 from labkit.mpi.gforker import command_for, memory_of
-from labkit.mpi.run import memory_advice, mpiexec
+from labkit.mpi.run import mpiexec
 
 MEMORY = Path("/dev/shm")
 GFORKER = Path(sys.executable).with_name("mpiexec.gforker")
@@ -110,11 +109,8 @@ def dies(comm, buffer, note):
 
 
 @real
-def test_ranks_that_die_leave_no_memory_and_too_little_of_it_is_named(monkeypatch, tmp_path):
-    assert memory_advice(2) == ""
-    usage = shutil.disk_usage(MEMORY)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=65_536))
-    with pytest.raises(LabError, match=r"without a result.*/dev/shm has 65.5 kB left.*--shm-size"):
+def test_ranks_that_die_leave_no_memory(tmp_path):
+    with pytest.raises(LabError, match="without a result"):
         run_mpi(dies, ranks=2, note=str(tmp_path / "launcher"))
     launcher = int((tmp_path / "launcher").read_text())
     assert not (MEMORY / memory_of(launcher)[1:]).exists()
