@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.kinds import LabError, measured
@@ -34,6 +34,7 @@ def test_each_part_is_what_its_removal_saves():
 rounds = st.lists(st.floats(0.1, 10), min_size=12, max_size=12)
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.tuples(rounds, rounds, rounds))
 def test_the_parts_add_up_to_the_measured_step(seconds):
     """Whatever was measured: also where a part is lost in noise or a step got faster with it."""

@@ -14,7 +14,7 @@ from labkit.views.sketch import WIDTH, Sketch
 BOWL = Quadratic((1.0, 0.2))
 ODD = {
     "twenty workers": {"workers": 20, "jitter": 0.5, "updates": 100},
-    "diverges": {"workers": 8, "learning_rate": 50.0, "updates": 2000},
+    "diverges": {"workers": 8, "learning_rate": 50.0, "updates": 300},
 }
 
 
