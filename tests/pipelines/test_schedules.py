@@ -23,7 +23,7 @@ def made(name, p, m, v=1):
 @pytest.mark.parametrize("name", NAMES)
 def test_bubbles_and_peaks_are_the_published_ones(name):
     chunks = range(1, 5) if name == "interleaved" else [1]
-    for p, count, v in product(range(1, 7), range(1, 14), chunks):
+    for p, count, v in product((1, 2, 3, 4, 6), (1, 2, 3, 4, 7, 13), chunks):
         s = made(name, p, count, v)
         m = s.microbatches
         assert s.peaks() == [oracles.peak(name, p, m, v, rank) for rank in range(p)]
