@@ -19,6 +19,7 @@ from labkit.kinds import LabError
 _FIRST = "00_start_here.ipynb"
 _WORKSPACE = "course"  # as JupyterLab calls what is open, and where
 _SETTINGS = Path(__file__).parent / "lab_settings"
+_RULES = Path(__file__).parent / "views" / "static"  # of custom.css
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -190,7 +191,7 @@ def _lab(extra: Sequence[str]) -> int:
         "--HTMLExporter.preprocessors=labkit.contents.Offline",
         f"--LabApp.app_settings_dir={_SETTINGS}",
         "--LabApp.custom_css=True",
-        f"--ServerApp.static_custom_path={Path(__file__).parent / 'views' / 'static'}",
+        f"--ServerApp.tornado_settings=static_custom_path={_RULES}",
         f"--LabApp.default_url=/lab/workspaces/{_WORKSPACE}/tree/notebooks/{_FIRST}",
     ]  # fmt: skip
     if hasattr(os, "geteuid") and os.geteuid() == 0:

@@ -13,7 +13,7 @@ UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 # A sign and a colour for each verdict; what is not decided has the colour of the page's letters.
 SIGNS = {
     "faster": ("▲", OKABE_ITO["blue"]), "slower": ("▼", OKABE_ITO["vermillion"]),
-    "same": ("=", "currentColor"), "cannot tell": ("?", "currentColor"),
+    "same": ("=", "#808080"), "cannot tell": ("?", "#808080"),
 }  # fmt: skip
 ROW = "border-left: 6px solid {}; padding-left: 0.8em; margin: 0.7em 0"
 BESIDE = "display: flex; flex-wrap: wrap; column-gap: 1.5em"
@@ -36,8 +36,8 @@ def card(verdicts: Sequence[Any], medians: Sequence[str], caption: str, table: s
         where = f"position: absolute; left: {left:.1f}%; width: {right - left:.1f}%"
         return f'<div style="{where}; {css}">{text}</div>'
 
-    line = mark("top: 1em; border-top: 1px solid currentColor", math.exp(low), math.exp(high))
-    line += mark("top: 0.5em; height: 1em; border-left: 2px solid currentColor", 1, 1, "&nbsp;1")
+    line = mark("top: 1em; border-top: 1px solid #808080", math.exp(low), math.exp(high))
+    line += mark("top: 0.5em; height: 1em; border-left: 2px solid #808080", 1, 1, "&nbsp;1")
     html = f"<div>{escape(caption)}</div>"
     for verdict, median in zip(verdicts, medians, strict=True):
         one, (sign, color) = verdict.estimate, SIGNS[verdict.word]
