@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +66,8 @@ class Task:
     """What the cell came with, where that is no `...` but something to fix."""
     environment: str = ""
     """The environment of another framework whose ranks the judge needs: `judges.frameworks`."""
+    slips: Mapping[Any, str] = field(default_factory=dict)
+    """Usual wrong numbers, words, or changes of the solution (old, new), and why each is wrong."""
 
     def check(self, answer: object) -> Outcome:
         """What the judge says to an answer; to a cell as it came: that nothing was written yet."""
@@ -77,13 +81,30 @@ class Task:
             return Outcome("elsewhere", f"{missing}\nQuestion: {self.question}")
         except (Exception, SystemExit) as fault:  # noqa: BLE001 (a kernel survives any answer)
             said = isinstance(fault, (LabError, AssertionError)) and str(fault)
-            text = f"{said or blanks.raised(fault, answer)}{blanks.where_left(answer)}"
-            text = f"{text}\nQuestion: {self.question}"
+            why = (f" {text}" for slip, text in self.slips.items() if _is(answer, slip))
+            text = f"{said or blanks.raised(fault, answer)}{next(why, '')}"
+            text = f"{text}{blanks.where_left(answer)}\nQuestion: {self.question}"
             return Outcome("wrong", text, trace=getattr(fault, "trace", None))
 
     def is_given(self, answer: object) -> bool:
         """Whether the answer is what the cell came with."""
         return blanks.source(answer).strip() == self.given.strip() != ""
+
+
+def _is(answer: Any, slip: Any) -> bool:
+    if isinstance(slip, str):
+        return isinstance(answer, str) and letters(answer) == letters(slip)
+    try:
+        return math.isclose(answer, slip, rel_tol=0.01)
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def letters(text: str) -> str:
+    """A word in which case, spaces, "the" and a prefix such as MPI_ do not matter."""
+    name = text.strip(" .").rpartition(".")[2].casefold()
+    name = re.sub(r"^(an? |the |mpi[ _])+", "", name)
+    return "".join(filter(str.isalnum, name)).removesuffix("strategy")
 
 
 @dataclass(frozen=True)

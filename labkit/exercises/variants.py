@@ -60,7 +60,8 @@ def personal(name: str, task: Task, key: str | None = None) -> Task:
         judge=number(variant.answer(**numbers), unit, within=within),
         hints=tuple(map(with_them, task.hints)),
         solution=with_them(task.solution),
-        why="" if re.search(r"\d", task.why) else task.why,  # it tells of the lecture's numbers
+        slips={},  # they are of the lecture's numbers
+        why="" if re.search(r"\d", task.why) else task.why,
     )
 
 

@@ -29,14 +29,11 @@ def test_the_report_of_the_worked_example_is_consistent():
     [
         ({"verdict": "faster"}, "faster"),
         ({"efficiency": 0.577}, "efficiency"),
-        ({"rounds": 1}, "rounds"),
         ({"measured": (0.5, 0.6, 0.7)}, "low"),
         ({"explanation": "I do not know why it is slower."}, "number"),
-        ({"explanation": "The moon was full for 40 % of that cold night"}, "computation"),
         ({"difference": "I did not compare the two results."}, "accuracy"),
         ({"predicted": "1.6×"}, "predicted"),
         ({"measured_at": "later"}, "time.time()"),
-        ({"efficiency": 29}, "0.288"),
     ],
 )
 def test_a_report_that_contradicts_itself_is_refused(other, named):
@@ -60,8 +57,6 @@ def test_a_report_in_another_style_is_accepted(other):
 RULE = "def my_rule(compute, nbytes, ranks, latency, bandwidth):\n    return "
 TIME = "2 * (ranks - 1) * latency + 2 * (ranks - 1) / ranks * nbytes / bandwidth"
 START = "def my_start(devices, limit, free, hours, spare):\n    return "
-BATCH = "def my_batch(parameters, per_parameter, example, memory):\n    return "
-DEVICES = "def my_devices(waits, runs):\n    return "
 THRESHOLD = """
 def my_threshold(decide, low, high):
     grid = np.geomspace(low, high, 6000)
@@ -70,27 +65,6 @@ def my_threshold(decide, low, high):
         at += step * (at + step < 6000 and decide(grid[min(at + step, 5999)]) == first)
     return grid[at]
 """
-LEFT = "memory * 9 // 10 - parameters * per_parameter"
-
-
-@pytest.mark.parametrize(
-    ("task", "code", "named"),
-    [
-        *(("27.pays", RULE + code, named) for code, named in (
-            (f"compute / (compute + {TIME})", "True or False"),
-            (f"compute < {TIME}", "half"),
-            ("compute >= 2 * (ranks - 1) / ranks * nbytes / bandwidth", "messages"),
-            ("compute >= 2 * (ranks - 1) * latency + 2 * nbytes / bandwidth", "(n - 1) / n"),
-            ("compute >= 2 * ranks * latency + 2 * (ranks - 1) / ranks * nbytes / bandwidth",
-             "messages"),
-        )),
-        ("17.my_start", START + "devices <= free", "delay the large job"),
-        ("17.my_start", START + "devices <= free and limit <= hours", "only spare devices"),
-        ("27.largest_batch", BATCH + f"({LEFT}) // example", "0 if no example"),
-    ],
-)  # fmt: skip
-def test_a_wrong_function_is_told_its_mistake(task, code, named):
-    refused(task, value(code + "\n"), named)
 
 
 @pytest.mark.parametrize(
@@ -98,10 +72,7 @@ def test_a_wrong_function_is_told_its_mistake(task, code, named):
     [
         ("27.threshold", THRESHOLD),
         ("27.pays", RULE + f"not compute < {TIME}"),
-        ("17.my_start", START + "(devices <= free and limit <= hours) or devices <= spare"),
         ("17.my_start", START + "devices <= (free if limit <= hours else spare)"),
-        ("27.largest_batch", BATCH + f"int(max({LEFT}, 0) / example)"),
-        ("17.my_devices", DEVICES + "sorted(waits, key=lambda n: waits[n] + runs[n])[0]"),
     ],
 )
 def test_a_right_function_in_another_style_is_accepted(task, code):
@@ -121,11 +92,8 @@ def names(decide, low, high):
 
 
 def test_another_precision_needs_a_sentence_instead_of_equal_weights():
-    for words in (
-        "With 16 bits weights differ; accuracy 0.913 and 0.912 over 5 seeds.",
-        "float16 rounds: accuracy 0.881 against 0.883 over three seeds.",
-    ):
-        assert TASKS["27.report"].check(example() | {"difference": words})
+    words = "With 16 bits weights differ; accuracy 0.913 and 0.912 over 5 seeds."
+    assert TASKS["27.report"].check(example() | {"difference": words})
 
 
 def test_what_a_report_lacks_is_named():

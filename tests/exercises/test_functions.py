@@ -12,11 +12,10 @@ from labkit import collectives, memory
 from labkit.choosing import large_systems
 from labkit.exercises import check, tasks
 from labkit.exercises.judges import answers
-from labkit.exercises.judges.answers import same_as
+from labkit.exercises.judges.answers import function_task
 from labkit.exercises.judges.server_loop import run_with_processes
-from labkit.exercises.task import Wrong
 from labkit.kinds import LabError
-from tests.exercises.cells import refused, value
+from tests.exercises.cells import changed, refused, value
 
 WORKERS = {"worker": ["node1:23450", "node2:23450", "node3:23450"]}
 
@@ -29,12 +28,6 @@ def _lab_error(delay):
     raise LabError("Something of the user's world.")
 
 
-def _one_each(environ):
-    from labkit.cluster.tf_config import from_hosts, hosts_of
-
-    return from_hosts(list(hosts_of(environ["SLURM_JOB_NODELIST"])), index=0).content()
-
-
 def _ports_of_ranks(environ):
     from labkit.cluster.tf_config import hosts_of
 
@@ -42,10 +35,6 @@ def _ports_of_ranks(environ):
     machines = [host for host in hosts for _ in range(tasks // len(hosts))]
     workers = [f"{host}:{23450 + rank}" for rank, host in enumerate(machines)]
     return _config({"worker": workers}, type="worker", index=int(environ["SLURM_PROCID"]))
-
-
-def _whole_arrays(ranks, nbytes, latency, bandwidth):
-    return 2 * (ranks - 1) * (latency + nbytes / bandwidth)
 
 
 def _not_above(sizes, limit):
@@ -64,20 +53,13 @@ def _config(cluster=WORKERS, **task):
 @pytest.mark.parametrize(
     ("task", "answer", "told"),
     [
-        ("10.my_cost", _whole_arrays, ["it returned 0.12005; right is 0.02005. A step sends one"]),
         ("11.my_buckets", _not_above, ["right is [[3, 3, 3], [3, 3]]"]),
         ("13.my_step", _calls_exit, ["SystemExit at line", "raise SystemExit"]),
         ("13.my_step", _lab_error, ["Something of the user's world."]),
         ("13.my_step", lambda delay: 1 / (delay + 1), ["oscillates"]),
         ("14.second_of_three", _config(type="worker", index=2), ["it is that of worker 2"]),
         ("14.my_share", lambda rank, ranks, images: range(images), ["is given to 3 ranks"]),
-        (
-            "14.my_share",
-            lambda rank, ranks, images: range(0 if rank else images),
-            ["one rank has 0 images"],
-        ),
         ("14.count_primes", "return 0 if rank else 2262", ["rank has done most"]),
-        ("16.my_config", _one_each, ["it names 2 tasks"]),
         ("16.my_config", _ports_of_ranks, ["node02:23452, and should be node02:23450"]),
     ],
 )
@@ -136,67 +118,43 @@ def test_arrays_of_numpy_are_lists_of_numbers():
     assert check("14.my_share", shares)
 
 
-def server(*, wrong):
-    """The server of the lecture with one fault."""
-
-    def my_server(inbox, weights, rate):
-        version, staleness, kept = 0, [], []
-        for message in inbox:
-            if message.kind == "pull":
-                if wrong != "answers nobody":
-                    message.reply(weights, 0 if wrong == "counts nothing" else version)
-            elif wrong == "waits for two":
-                kept.append(message.gradient)
-                version += 1
-                if len(kept) == 2:
-                    weights, kept = weights - rate * sum(kept) / 2, []
-            else:
-                weights = weights - rate * message.gradient
-                version += 1
-                staleness.append(version - message.version - (wrong != "one too stale"))
-        staleness = None if wrong == "keeps no list" else staleness
-        return weights, staleness
-
-    return my_server
-
-
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("old", "new", "told"),
     [
-        ("answers nobody", "worker 0 asked for version 0 of the weights and got no answer"),
-        ("counts nothing", "version 1 of the weights and received version 0"),
-        ("waits for two", "got [4, 4]; the gradients, applied one by one, make"),
-        ("one too stale", "the staleness is [0, 0, 0, 0, 0, 0, 0, 0, 0]; yours is [1"),
-        ("keeps no list", "None: return weights and a list"),
+        ("message.reply(weights, version)", "pass", "version 0 of the weights and got no answer"),
+        ("(weights, version)", "(weights, 0)", "version 1 of the weights and received version 0"),
+        ("version += 1\n", "version += 1\n            message.reply(weights, version)\n",
+         "Only a pull is answered"),
+        ("weights = weights - rate *", "kept =", "got [4, 4]; the gradients, applied one by one"),
+        ("version - message", "version + 1 - message", "the staleness is [0, 0, 0, 0"),
     ],
-)
-def test_a_faulty_server_is_told_what_its_workers_saw(wrong, told):
-    refused("12.my_server", server(wrong=wrong), told)
+)  # fmt: skip
+def test_a_faulty_server_is_told_what_its_workers_saw(old, new, told):
+    refused("12.my_server", changed("12.my_server", old, new), told)
 
 
-def test_a_server_that_works_in_place_is_right():
+def test_a_server_may_return_a_list_of_both():
     def my_server(inbox, weights, rate):
-        version, staleness = 0, []
+        staleness = []
         for message in inbox:
-            if message.kind == "pull":
-                message.reply(weights, version)
-            else:
+            if message.kind == "push":
+                staleness.append(np.int64(len(staleness) - message.version))
                 weights -= rate * message.gradient
-                staleness.append(version - message.version)
-                version += 1
-        return weights, staleness
+            else:
+                message.reply(weights.tolist(), len(staleness))
+        return [weights, np.array(staleness)]
 
     assert check("12.my_server", my_server)
 
 
 def test_a_right_server_serves_processes():
-    text = run_with_processes(server(wrong=""), workers=2, updates=30, compute=0.001)
+    text = run_with_processes(changed("12.my_server", "", ""), workers=2, updates=30, compute=0.001)
     assert "2 workers and your server: 30 pushes" in text
     assert "measured on" in text
 
 
 def test_what_a_function_does_to_its_arguments_does_not_reach_the_next_answer():
-    judge = same_as(sum, ([1.0, 2.0],), ([3.0],))
+    judge = function_task("?", [([1.0, 2.0],), ([3.0],)], (), "total = sum", "").judge
 
     def empties(times):
         found = sum(times)
@@ -205,21 +163,11 @@ def test_what_a_function_does_to_its_arguments_does_not_reach_the_next_answer():
 
     judge(empties)
     judge(sum)
-    with pytest.raises(Wrong, match=r"\[1.0, 2.0\] it returned 0"):
-        judge(lambda times: 0 if times.clear() is None else 1)
-    judge(sum)
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        ([1, 2, 3, 6], "5 is not in"),
-        ("12356", "in a list"),
-        ([1, 2, 3, 4, 5, 6], "4 is no defect"),
-    ],
-)
-def test_what_makes_a_comparison_invalid_is_a_list_and_the_first_wrong_one_is_named(answer, words):
-    refused("05.defects", answer, words)
+def test_what_makes_a_comparison_invalid_is_a_list_and_the_first_wrong_one_is_named():
+    refused("05.defects", [1, 2, 3, 6], "5 is not in")
+    refused("05.defects", [1, 2, 3, 4, 5, 6], "4 is no defect")
     assert check("05.defects", [6, 5, 3, 2, 1])
 
 

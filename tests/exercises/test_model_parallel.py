@@ -271,12 +271,12 @@ WRONG = {
         (column(nothing), "rank 0's dx", "rank 1 is missing"),
         (column(rank_0_only), "rank 1's dx", "rank 0 is missing"),
         (column(mean), "rank 0's dx", "each contribution counts 0.5 times"),
-        (column(sum_dw=all_reduce), "rank 0's dw", "no sum over ranks"),
+        (column(sum_dw=all_reduce), "rank 0's dw", "no communication"),
     ],
     "19.gated_mlp": [
         (gated(sum_dx=nothing), "rank 0's dx", "rank 1 is missing"),
         (gated(apart=True), "It is correct", "320 B are enough"),
-        (gated(gate=False), "rank 0's dx", "relu passes a gradient only where"),
+        (gated(gate=False), "rank 0's dx", "relu passes a gradient only"),
     ],
     "19.attention_heads": [
         (
@@ -306,7 +306,7 @@ WRONG = {
     "20.groups": [
         (lambda *given: colors(*given)[::-1], "rank 0's tensor group is 0 and 4"),
         (lambda rank, t, s: (rank, t), "rank 0", "return colors for tensor, pipeline, data"),
-        (lambda *given: [one + 0.5 for one in colors(*given)], "color is 0.5", "//"),
+        (lambda *given: [one + 0.5 for one in colors(*given)], "divide with //"),
         (
             changed("20.groups", "stage * tensor + part", "stage * stages + part"),
             "tensor=3, stages=2: rank 2's data group is 2, 3, 8 and 9, and must be 2 and 8",
@@ -325,12 +325,12 @@ WRONG = {
         (hybrid(lambda targets, data: 6), "On 2 ranks, rank 0's dw1", "contribution counts 2.5"),
         (
             changed("20.hybrid_step", "(data, dw", "(tensor, dw"),
-            "sum over the data group, not the tensor group",
+            "over the data group",
         ),
-        (hybrid(sum_weights=nothing), "rank 0's dw1", "sum over the data group"),
+        (hybrid(sum_weights=nothing), "rank 0's dw1", "over the data group"),
         (hybrid(first=1), "rank 0's dw1", "micro-batch 0", "is missing"),
-        (hybrid(sum_part=nothing), "rank 0's dw1", "part is a sum over the tensor group"),
-        (hybrid(sum_dx=nothing), "On 8 ranks, rank 0's dw1", "Backward, part is a sum"),
+        (hybrid(sum_part=nothing), "rank 0's dw1", "summed over the tensor group"),
+        (hybrid(sum_dx=nothing), "On 8 ranks, rank 0's dw1"),
         (lambda t, p, d, *given: hybrid()(d, p, t, *given), "On 2 ranks, rank 0's dw"),
         (hybrid(ahead=lambda stage, last, count: 1), "correct", "rank 0", "1 micro-batches before"),
         (hybrid(late=True), "It is correct", "rank 2 sends nothing before it has received all"),

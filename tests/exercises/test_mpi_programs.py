@@ -100,7 +100,7 @@ def test_a_program_is_right_in_any_style(task, body):
             "status is empty"),
         ("08.first_come", STATUS + STAR.format(TAGGED,
             f"part = chunks[0].copy(); comm.Recv(part, status=status); {WHERE}[:] = part"),
-            "receive with tag=7"),
+            "tag=7), and put each"),
     ],
 )  # fmt: skip
 def test_a_wrong_program_is_told_what_is_wrong(task, body, told):

@@ -16,20 +16,34 @@ import pytest
 from labkit import environments, exercises, memory, updates
 from labkit.collectives import crossover
 from labkit.exercises import Task, attempts, check, tasks
-from labkit.exercises.judges import frameworks
+from labkit.exercises.judges import frameworks, over_links
 from labkit.exercises.judges.answers import number, word
 from labkit.kinds import LabError
 from tests.cluster.test_links import NO_LINKS
-from tests.exercises.cells import ASKED, NOTEBOOKS, value
+from tests.exercises.cells import ASKED, NOTEBOOKS, changed, refused, value
 from tests.test_environments import HERE, Recipe
 
 pytestmark = pytest.mark.usefixtures("four")
 TASKS = tasks()
 NUMBERS = [name for name, task in TASKS.items() if re.search('(^|\n)answer = [^"]', task.solution)]
-WRITTEN = [one for one in ASKED if re.search("^def ", one.source, re.MULTILINE)]
+SLIPS = [(name, slip) for name, task in TASKS.items() for slip in task.slips]
+# Judges with processes tell errors of their own (test_cluster_loops, and the task of `tiny` below).
+WRITTEN = [
+    one
+    for one in ASKED
+    if re.search("^def ", one.source, re.MULTILINE)
+    and not TASKS[one.task].environment
+    and one.task not in ("14.worker_loop", "15.schedule", "15.restart")
+]
 # Lines of the solution that another one, given below it in a comment, replaces.
 REPLACED = {"09.fix_the_deadlock": 1, "09.all_reduce_from_two": 2, "13.my_step": 1}
 OTHERWISE = re.compile(r"^ +# Or\b.*:\n((?: +#     .*\n)+)", re.MULTILINE)
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(over_links, "ELEMENTS", 60_001)
+    monkeypatch.setattr(over_links, "ROUNDS", 3)
 
 
 @cache
@@ -80,6 +94,12 @@ def test_another_answer_is_not_and_the_verdict_keeps_the_answer_to_itself(name):
         assert outcome.state == "wrong"
         assert task.question in outcome.text
         assert task.why not in outcome.text
+
+
+@pytest.mark.parametrize(("name", "slip"), SLIPS)
+def test_a_usual_mistake_is_told(name, slip):
+    wrong = changed(name, *slip) if isinstance(slip, tuple) else slip
+    refused(name, wrong, TASKS[name].slips[slip])
 
 
 @pytest.mark.parametrize("name", TASKS)

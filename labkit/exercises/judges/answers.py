@@ -6,20 +6,18 @@ labkit.exercises.task.Wrong: You gave bytes; the question asks for MB.
 """
 
 import copy
-import functools
 import inspect
 import math
-import re
 import reprlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from labkit.exercises.blanks import raised
-from labkit.exercises.task import Wrong
+from labkit.exercises.task import Task, Wrong, letters
 from labkit.kinds import LabError
 from labkit.time_limit import TimeLimit, ended_within, time_limit
 
@@ -30,15 +28,12 @@ UNITS: tuple[dict[str, float], ...] = (
     {"a share of 1": 1, "%": 0.01},
     {"J": 1, "Wh": 3600, "kWh": 3.6e6},
 )
-NO_SLIPS: Mapping[Any, Any] = {}
 TIME_LIMIT = 10.0  # seconds; a function of an exercise is done in milliseconds
 GRACE = 3.0  # seconds for what was interrupted to end
 
 
-def number(
-    truth: float, unit: str = "", *, within: float = 1e-6, slips: Mapping[float, str] = NO_SLIPS
-) -> Callable[[Any], None]:
-    """A number; within=0.02 lets 2 % pass. `slips` are wrong numbers, each with its reason."""
+def number(truth: float, unit: str = "", *, within: float = 1e-6) -> Callable[[Any], None]:
+    """A number; within=0.02 lets 2 % pass."""
 
     def judge(answer: Any) -> None:
         try:
@@ -55,26 +50,19 @@ def number(
         for other, size in sizes.items():
             if math.isclose(given * size, truth * sizes[unit], rel_tol=within):
                 raise Wrong(f"You gave {other}; the question asks for {unit}.")
-        near = (f" {why}" for slip, why in slips.items() if math.isclose(given, slip, rel_tol=0.01))
-        raise Wrong(f"{given:g} is too {'large' if given > truth else 'small'}.{next(near, '')}")
+        raise Wrong(f"{given:g} is too {'large' if given > truth else 'small'}.")
 
     return judge
 
 
-def word(*truths: str, slips: Mapping[str, str] = NO_SLIPS) -> Callable[[Any], None]:
+def word(*truths: str) -> Callable[[Any], None]:
     """One of these words: case, spaces, "the" and a prefix such as MPI_ do not matter."""
-
-    def letters(text: str) -> str:
-        name = text.strip(" .").rpartition(".")[2].casefold()
-        name = re.sub(r"^(an? |the |mpi[ _])+", "", name)
-        return "".join(filter(str.isalnum, name)).removesuffix("strategy")
 
     def judge(answer: Any) -> None:
         if not isinstance(answer, str):
             raise Wrong(f'{reprlib.repr(answer)} is not a word in quotes. Write answer = "...".')
         if letters(answer) not in map(letters, truths):
-            why = next((slips[one] for one in slips if letters(one) == letters(answer)), "")
-            raise Wrong(f"{reprlib.repr(answer)} is not it. {why}".rstrip())
+            raise Wrong(f"{reprlib.repr(answer)} is not it.")
 
     return judge
 
@@ -139,27 +127,6 @@ def stopped(seconds: float) -> Iterator[None]:
         done.set()
 
 
-def same_as(
-    right: Callable[..., float],
-    *cases: tuple[Any, ...],
-    slips: Mapping[str, Callable[..., float]] = NO_SLIPS,
-) -> Callable[[Any], None]:
-    """A function that must return what `right` does in these cases; `slips` are wrong ones."""
-    same = functools.partial(math.isclose, rel_tol=1e-6, abs_tol=1e-9)
-
-    def examine(mine: Callable[..., Any]) -> None:
-        for case in cases:
-            # Copies: what a function does to its arguments must not reach the next answer.
-            (found,) = numbers_in([mine(*copy.deepcopy(case))], "a number")
-            if not same(found, truth := right(*case)):
-                given = ", ".join(map(reprlib.repr, case))
-                why = (f" {text}" for text, slip in slips.items() if same(found, slip(*case)))
-                text = f"Called with {given} it returned {found:g}; right is {truth:g}."
-                raise Wrong(f"{text}{next(why, '')}")
-
-    return function(examine)
-
-
 def numbers_in(result: Any, what: str) -> list[float]:
     """The numbers of a list, an array or a range."""
     try:
@@ -168,28 +135,38 @@ def numbers_in(result: Any, what: str) -> list[float]:
         raise Wrong(f"It returned {reprlib.repr(result)}: return {what}.") from None
 
 
-def as_solved(
-    source: str, *cases: tuple[Any, ...], slips: Iterable[tuple[str, str, str]] = ()
-) -> Callable[[Any], None]:
+def function_task(
+    question: str,
+    cases: Iterable[tuple[Any, ...]],
+    hints: tuple[str, ...],
+    solution: str,
+    why: str,
+    *,
+    slips: Iterable[tuple[str, str, str]] = (),
+    difficulty: int = 1,
+) -> Task:
     """A function that must return what the worked solution does: numbers, words, lists of them.
 
-    A slip is a mistake in the solution, (what is there, what is wrong, why): who returns the same
-    is told why.
+    It is called with each case. A slip is a mistake in the solution, (what is there, what is
+    wrong, why): who returns the same is told why.
     """
-    right = solved(source)
-    wrong = [(solved(source.replace(old, new)), why) for old, new, why in slips if old in source]
+    right, called_with = solved(solution), list(cases)
+    wrong = [(solved(solution.replace(old, new)), reason) for old, new, reason in slips]
 
     def examine(mine: Callable[..., Any]) -> None:
-        for case in cases:
+        suspects = wrong
+        for case in called_with:
+            # Copies: what a function does to its arguments must not reach the next answer.
             found, truth = plain(mine(*copy.deepcopy(case))), plain(right(*case))
+            suspects = [one for one in suspects if _same(found, plain(one[0](*case)))]
             if not _same(found, truth):
                 named = zip(inspect.signature(right).parameters, case, strict=True)
                 given = ", ".join(f"{k}={reprlib.repr(v)}" for k, v in named if not callable(v))
                 text = f"Called with {given} it returned {found!r:.150}; right is {truth!r:.150}."
-                why = (f" {why}" for slip, why in wrong if _same(found, plain(slip(*case))))
-                raise Wrong(f"{text}{next(why, '')}")
+                raise Wrong(" ".join([text, *(reason for _, reason in suspects[:1])]))
 
-    return function(examine)
+    told = {(old, new): reason for old, new, reason in slips}
+    return Task(question, function(examine), hints, solution, why, difficulty, slips=told)
 
 
 def solved(source: str) -> Callable[..., Any]:

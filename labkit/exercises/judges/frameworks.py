@@ -20,13 +20,9 @@ RANKS, BATCH = 2, 16
 MISTAKES: tuple[tuple[str, Any, str], ...] = (
     ("scale", RANKS, "Every update is twice as large as it must be: take the mean over the ranks, "
      "not the sum, and the learning rate without the number of ranks."),
-    ("scale", BATCH // RANKS, "The loss is the sum over a rank's examples: take their mean."),
-    ("scale", 0, "The weights are those of the start: no step was made."),
-    ("scale", -1, "The step goes the wrong way: the loss grows."),
     ("same", True, "All ranks take the same examples: each needs its own share."),
     ("back", 0, "The first layer is not trained: its half needs a backward pass and a step."),
     ("keep", True, "The gradients of earlier steps are added: call zero_grad in each step."),
-    ("loss", "twice", "The loss applies a softmax itself: give it the logits, without a softmax."),
     ("loss", "bare", "The loss takes logits for probabilities: it needs from_logits=True."),
 )  # fmt: skip
 
@@ -35,15 +31,13 @@ TIMEOUT = 60.0  # seconds for their program
 
 
 def error(logits: NDArray[Any], labels: Any, loss: str = "") -> NDArray[Any]:
-    """The gradient of the mean cross-entropy by the logits; or of the wrong losses above."""
-    hot, share = np.eye(logits.shape[1])[labels], _softmax(logits)
-    wrong: NDArray[Any] = share - hot
+    """The gradient of the mean cross-entropy by the logits; or of the wrong loss above."""
+    hot = np.eye(logits.shape[1])[labels]
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    wrong: NDArray[Any] = powers / powers.sum(axis=1, keepdims=True) - hot
     if loss == "bare":  # as Keras does it
         known = logits.clip(1e-7, 1 - 1e-7)
         wrong = (known == logits) * (1 / known.sum(axis=1, keepdims=True) - hot / known)
-    elif loss == "twice":
-        outer = _softmax(share) - hot
-        wrong = share * (outer - (outer * share).sum(axis=1, keepdims=True))
     return wrong / len(logits)
 
 
@@ -55,12 +49,6 @@ def mistake(weights: Mapping[str, Any], serial: Callable[..., Mapping[str, Any]]
             if all(np.allclose(one, wrong[layer], atol=1e-3) for layer, one in weights.items()):
                 return f" {says}"
     return " Look at the optimizer, its rate, the loss, and which examples a rank takes."
-
-
-def _softmax(logits: NDArray[Any]) -> NDArray[Any]:
-    powers: NDArray[Any] = np.exp(logits - logits.max(axis=1, keepdims=True))
-    powers /= powers.sum(axis=1, keepdims=True)
-    return powers
 
 
 def run(environment: str, program: Callable[..., Any], *args: Any, ranks: int = 2) -> list[Any]:

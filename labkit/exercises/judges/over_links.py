@@ -82,16 +82,18 @@ def ratio(slower: Measured, faster: Measured) -> Estimate:
 def all_reduce_over_links(
     beside: str,
     *,
+    at: str,
+    most: float,
+    too_much: str,
     least: float,
     too_slow: str,
-    too_much: Callable[[Measured, int], str],
     **cluster: Any,
 ) -> Callable[[Any], Any]:
     """The judge of an all-reduce on four hosts, measured beside one of labkit's.
 
-    That must take at least `least` times as long, measured, or on a busy machine by the model of
-    these links; else `too_slow` says why. `too_much` says what a link carried without need; it is
-    given the bytes of an array.
+    The link of no "host" or "rack" may carry more than so many arrays in one direction, else
+    `too_much` says why. The other program must take at least `least` times as long, measured, or
+    on a busy machine by the model of these links; else `too_slow` says why.
     """
     prove = program("all_reduce", ranks=(4,), may_call=(*BLOCKS, "all_reduce"), shown=4)
 
@@ -110,8 +112,11 @@ def all_reduce_over_links(
             if not np.array_equal(result, sum(arrays)):
                 text = f"Over links, rank {rank} does not hold the sum of {ELEMENTS:,} elements."
                 raise Wrong(text, picture)
-        if fault := too_much(yours, arrays[0].nbytes):
-            raise Wrong(f"The sum is right. But {fault}", picture)
+        name, count = _fullest(yours.traffic, at)
+        if count > most * HEADERS * arrays[0].nbytes:
+            times = f"{count / arrays[0].nbytes:.2f} arrays with headers in one direction"
+            text = f"the link of {name} carried {bytes_text(count)}, {times}; {most:g} are enough"
+            raise Wrong(f"The sum is right. But {text}. {too_much}", picture)
         gain = ratio(other, yours)
         mine, its = (seconds_text(median(one.seconds)) for one in (yours, other))
         times = f"it takes {mine} and {beside} {its}, measured: {gain}"
@@ -140,16 +145,10 @@ def _modelled_ratio(trace: Any, beside: str, cluster: Mapping[str, Any]) -> floa
     return float(other.cost(topology=links)) / float(trace.cost(topology=links))
 
 
-def fullest(found: Measured, kind: str) -> tuple[str, int]:
+def _fullest(traffic: Traffic, kind: str) -> tuple[str, int]:
     """The "host" or "rack" whose link carried most in one direction, and these bytes."""
-    traffic = found.traffic
     names = [name for name in traffic.sent if name.startswith(kind)]
     return max(((name, max(traffic.bytes(name))) for name in names), key=itemgetter(1))
-
-
-def in_arrays(count: float, nbytes: float) -> str:
-    """Bytes in words, and in arrays."""
-    return f"{bytes_text(count)} in one direction, {count / nbytes:.2f} arrays with headers"
 
 
 def _timed(rank: int, program: Callable[..., Any], arguments: Sequence[Any]) -> tuple[Any, float]:

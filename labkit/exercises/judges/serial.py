@@ -9,8 +9,9 @@ True
 """
 
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ Gradients = list[Any]
 # From the gradients of the parts of a step, each of the loss summed over the part and divided by
 # BATCH, it makes what is subtracted from the weights.
 Rule = Callable[[list[Gradients]], Gradients]
+Mistakes = Iterable[tuple[str, Sequence[Any]]]  # a sentence, and the weights that it leads to
 
 
 @cache
@@ -98,31 +100,34 @@ def train(
     return weights, np.array(losses)
 
 
-def train_with_adam(
-    restarts: Sequence[int] = (), *, weights_kept: bool = True, state_kept: bool = True
-) -> list[Any]:
-    """The weights after one pass with Adam; at a restart weights or Adam's state begin anew."""
-    images, labels = make_data()
-    weights = [one.astype(float) for one in first_weights()]
-    state = [(np.zeros_like(one), np.zeros_like(one)) for one in weights]
-    count = 0
-    for step, (part,) in enumerate(whole_batches()):
-        if step in restarts and not weights_kept:
-            weights = [one.astype(float) for one in first_weights()]
-        if step in restarts and not state_kept:
-            count, state = 0, [(0 * first, 0 * second) for first, second in state]
-        gradients, _ = _gradients(weights, images[list(part)], labels[list(part)])
-        count += 1
-        rate = ADAM_RATE * (1 - 0.999**count) ** 0.5 / (1 - 0.9**count)
-        state = [
-            (0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2)
-            for (first, second), gradient in zip(state, gradients, strict=True)
-        ]
-        weights = [
-            one - rate * first / (second**0.5 + 1e-7)
-            for one, (first, second) in zip(weights, state, strict=True)
-        ]
-    return weights
+def momentum(kept: float, forgets: int = -1) -> Rule:
+    """What SGD with momentum subtracts; before one step the momentum is forgotten."""
+    step, state = count(), [np.zeros_like(one) for one in first_weights()]
+
+    def rule(parts: list[Gradients]) -> Gradients:
+        keep = kept * (next(step) != forgets)
+        state[:] = [keep * old + new for old, new in zip(state, total(parts), strict=True)]
+        return list(state)
+
+    return rule
+
+
+def adam(forgets: Sequence[int] = ()) -> Rule:
+    """What Adam subtracts, divided by RATE; before some steps its state is forgotten."""
+    steps, done, first, second = count(), 0, [], []
+
+    def rule(parts: list[Gradients]) -> Gradients:
+        nonlocal done, first, second
+        gradients = total(parts)
+        if next(steps) in (0, *forgets):
+            done, first, second = 0, [0.0] * len(gradients), [0.0] * len(gradients)
+        done += 1
+        first = [0.9 * old + 0.1 * new for old, new in zip(first, gradients, strict=True)]
+        second = [0.999 * old + 0.001 * new**2 for old, new in zip(second, gradients, strict=True)]
+        rate = ADAM_RATE * (1 - 0.999**done) ** 0.5 / (1 - 0.9**done) / RATE
+        return [rate * m / (v**0.5 + 1e-7) for m, v in zip(first, second, strict=True)]
+
+    return rule
 
 
 PROGRAM = (
@@ -133,7 +138,7 @@ PROGRAM = (
 def compare(
     weights: Sequence[Any],
     right: Sequence[Any],
-    mistakes: Mapping[str, Sequence[Any]],
+    mistakes: Mistakes,
     program: str = PROGRAM,
     close: float = CLOSE,
 ) -> None:
@@ -144,7 +149,7 @@ def compare(
 
     if (apart := distance(right)) <= close:
         return
-    for says, wrong in mistakes.items():
+    for says, wrong in mistakes:
         if distance(wrong) <= close * max(1.0, *(float(abs(one).max()) for one in wrong)):
             raise Wrong(says)
     if any(np.array_equal(*pair) for pair in zip(weights, first_weights(), strict=True)):
@@ -166,7 +171,6 @@ def equal_copies(copies: Sequence[Sequence[Any]]) -> list[Any]:
     return [each[0] for each in copies]
 
 
-NO_UPDATE = "The weights have not changed: apply the gradients with the optimizer."
 FACTORS = {
     REPLICAS: f"The gradients are {REPLICAS} times too large: each replica takes the mean loss of "
     "its own share, and the gradients of the replicas are summed. Divide the summed loss by "
@@ -176,14 +180,12 @@ FACTORS = {
     "replicas, and were divided by their number once more. (A Keras loss that takes the mean "
     "divides by it already.)",
     BATCH: "The loss is a sum, not a mean: divide it by global_batch.",
-    -1: "The weights went up the gradient: the optimizer subtracts for you.",
-    0: NO_UPDATE,
 }
 
 
 def check_weights(copies: Sequence[Sequence[Any]]) -> None:
     """The copies of each variable must be equal, and those of the serial program."""
-    mistakes = {says: train(scaled(by))[0] for by, says in FACTORS.items()}
+    mistakes = ((says, train(scaled(by))[0]) for by, says in FACTORS.items())
     compare(equal_copies(copies), train()[0], mistakes)
 
 
@@ -236,17 +238,10 @@ def check_losses(losses: Any, shares: Sequence[dict[int, Any]]) -> None:
                 "These are the losses of one replica's share. Reduce them over the replicas: "
                 "strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)."
             )
-    for factor, says in {
-        REPLICAS: "The mean of each replica is summed: divide the sum by their number.",
-        1 / REPLICAS: "Each replica's part is divided by global_batch (or, in a Keras loss, by the "
-        "number of replicas) already, so the parts are summed, not averaged.",
-        BATCH: "They are sums: divide them by global_batch.",
-    }.items():
-        if is_(factor * right):
-            raise Wrong(f"The losses are {factor:g} times those of the serial program. {says}")
     raise Wrong(
         f"The first loss is {found[0]:.4f}; in the serial program it is {right[0]:.4f}. "
-        "Return the mean loss over the global batch, before the update of the step."
+        "Return the mean loss over the global batch, before the update of the step: the sum over "
+        "the replicas of what each has divided by global_batch."
     )
 
 

@@ -205,11 +205,8 @@ def examine_two_servers(my_training: Callable[..., Any]) -> Any:
     # What a server's link carries in one direction: its half, in each step and for each worker.
     half = STEPS * (RANKS - SERVERS) * weights.nbytes / 2
     carried = [[one / half for one in found.traffic.bytes(f"host {at}")] for at in range(SERVERS)]
-    fault = _too_many_bytes(carried)
-    if not fault and (fault := _wrong_halves(found.results, weights)):
-        fault = _too_few_bytes(carried, 1) or fault
-    # Workers may add up their gradients on the way: then one pulls and pushes for all.
-    if fault := fault or _too_few_bytes(carried, 1 / (RANKS - SERVERS)):
+    fault = _too_many_bytes(carried) or _wrong_halves(found.results, weights)
+    if fault := fault or _too_few_bytes(carried):
         raise Wrong(fault, picture)
     return picture
 
@@ -241,20 +238,19 @@ def _too_many_bytes(carried: list[list[float]]) -> str:
             f"The link of host {idle[0]} is idle: server {1 - idle[0]} does everything. Let each "
             "server hold one half of the weights, and update it."
         )
-    ways = {"sends": "", "receives": "of each gradient "}
-    each = [(at, way, carried[at][n]) for at in range(SERVERS) for n, way in enumerate(ways)]
-    for server, way, times in each:
-        if times > HEADERS:
+    for server, both in enumerate(carried):
+        if max(both) > HEADERS:
             return (
-                f"Server {server} {way} {times:.1f} times the bytes of its half. Send only this "
-                f"half {ways[way]}once in a step, as float32."
+                f"Server {server} sends {both[0]:.1f} and receives {both[1]:.1f} times the bytes "
+                "of its half. Send this half and its gradients only, once in a step, as float32."
             )
     return ""
 
 
-def _too_few_bytes(carried: list[list[float]], enough: float) -> str:
+def _too_few_bytes(carried: list[list[float]]) -> str:
+    """Workers may add up their gradients on the way: then one pulls and pushes for all."""
     for server, both in enumerate(carried):
-        if min(both) < enough:
+        if min(both) < 1 / (RANKS - SERVERS):
             return (
                 f"Server {server} sends {both[0]:.2f} and receives {both[1]:.2f} of the bytes of "
                 "its half. In each step every worker pulls this half, and pushes this half of its "
@@ -269,25 +265,16 @@ def _wrong_halves(results: list[Any], weights: Any) -> str:
         if half.shape != right.shape or half.dtype.kind != "f":
             return f"Rank {server} must return its half, {len(right)} weights, at the end."
 
-    def is_(rule: Callable[[Any, list[Any]], Any]) -> bool:
+    def ends(rule: Callable[[list[Any]], Any]) -> bool:
         serial = weights
         for _ in range(STEPS):
-            serial = rule(serial, [partial(_gradient, rank) for rank in range(SERVERS, RANKS)])
+            gradients = [_gradient(rank, serial) for rank in range(SERVERS, RANKS)]
+            serial = serial - np.float32(RATE) * rule(gradients)
         return bool(np.allclose(np.concatenate(halves), serial, rtol=1e-4, atol=1e-4))
 
-    def step(weights: Any, change: Any) -> Any:
-        return weights - np.float32(RATE) * change
-
-    if is_(lambda now, workers: step(now, sum(each(now) for each in workers))):
+    if ends(sum):
         return ""
-    slips: dict[str, Callable[[Any, list[Any]], Any]] = {
-        "It subtracts the mean of the gradients, and not their sum.": lambda now, workers: step(
-            now, np.mean([each(now) for each in workers], axis=0)
-        ),
-        "Each gradient is computed from the first weights: pull new ones in each step.": (
-            lambda now, workers: step(now, sum(each(weights) for each in workers))
-        ),
-    }
-    usual = "In each step they subtract 0.1 × the sum of all gradients of the pulled weights."
-    why = next((text for text, rule in slips.items() if is_(rule)), usual)
+    why = "In each step they subtract 0.1 × the sum of all gradients of the pulled weights."
+    if ends(lambda gradients: sum(gradients) / len(gradients)):
+        why = "They subtract the mean of the gradients, and not their sum."
     return f"The bytes are right, and the weights are not those of the serial program. {why}"

@@ -6,7 +6,6 @@ program, and the link must carry a gradient once a step, not once for each micro
 
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,20 @@ CLOSE = 0.005  # of the whole change: half precision may be sent
 AT_MOST = 0.45  # of the bytes of a program that sends after each micro-batch
 
 Parts = list[list[tuple[Any, Any]]]  # by step and micro-batch
+Sums = list[list[Any]]  # of gradients, by worker and micro-batch
+# Of the gradients of a step and the numbers of images, what a wrong program subtracts.
+MISTAKES: dict[str, Callable[[Sums, list[list[int]]], Any]] = {
+    "It averages the two workers' means, and worker 1 has fewer images. Divide the sum of all "
+    "gradients by global_batch: then each image has the same weight.": (
+        lambda sums, sizes: sum(sum(g) / sum(n) for g, n in zip(sums, sizes, strict=True)) / 2
+    ),
+    "Only the last micro-batch of each worker is in the sum.": (
+        lambda sums, _: sum(each[-1] for each in sums) / GLOBAL_BATCH
+    ),
+    "Divide the sum by global_batch.": lambda sums, _: sum(map(sum, sums)),
+    "all_reduce gives the sum over both workers, and global_batch counts the images of both: "
+    "divide by global_batch alone.": lambda sums, _: sum(map(sum, sums)) / GLOBAL_BATCH / 2,
+}
 
 
 @judged
@@ -32,9 +45,20 @@ def accumulated(my_steps: Any) -> None:
     data = [_batches(worker) for worker in range(WORKERS)]
     programs = {"yours": partial(_train, my_steps), "often": partial(_train, _often)}
     runs = over_links(programs, data, rounds=1, link="200 Mbit/s")
-    for worker, (result, calls, reduces) in enumerate(runs["yours"].results):
-        _check_calls(worker, calls, reduces)
-        _check_updates(worker, result, [weights for _, weights in calls])
+    for worker, (result, largest, reduces) in enumerate(runs["yours"].results):
+        if largest > SIZE:
+            raise Wrong(
+                f"It called gradient with {largest} images at once. The memory of a worker has "
+                f"room for one micro-batch, {SIZE} images: call gradient for each, and add up what "
+                "it returns."
+            )
+        if reduces < STEPS:
+            raise Wrong(
+                f"In {STEPS} steps worker {worker} called all_reduce {reduces} times. Each step "
+                "needs the gradients of both workers: without them a worker trains on its own "
+                "images alone."
+            )
+        _check_weights(worker, result, data)
     sent, often = (run.traffic.bytes("host 0")[0] for run in runs.values())
     if sent > AT_MOST * often:
         raise Wrong(
@@ -72,22 +96,12 @@ def _gradient(weights: Any, images: Any, labels: Any) -> Any:
     return images.T @ shares
 
 
-Call = tuple[list[int], Any]  # the numbers of the images, and the weights
-
-
-def _train(my_steps: Callable[..., Any], comm: Any, steps: Parts) -> tuple[Any, list[Call], int]:
-    """On a worker: what it returns, its calls of gradient, and the number of those of all_reduce.
-
-    Equal weights of two calls in a row are one array.
-    """
-    known = {x.tobytes(): n for n, x in enumerate(x for s in steps for part in s for x in part[0])}
-    calls: list[Call] = []
-    reduces = 0
+def _train(my_steps: Callable[..., Any], comm: Any, steps: Parts) -> tuple[Any, int, int]:
+    """On a worker: its weights, most images in a call of gradient, and the calls of all_reduce."""
+    sizes, reduces = [0], 0
 
     def gradient(weights: Any, images: Any, labels: Any) -> Any:
-        used = calls[-1][1] if calls and np.array_equal(calls[-1][1], weights) else weights.copy()
-        rows = np.asarray(images, np.float32)
-        calls.append(([known.get(image.tobytes(), -1) for image in rows], used))
+        sizes.append(len(images))
         return _gradient(weights, images, labels)
 
     def all_reduce(array: Any) -> Any:
@@ -97,7 +111,7 @@ def _train(my_steps: Callable[..., Any], comm: Any, steps: Parts) -> tuple[Any, 
         ring_all_reduce(comm, total)
         return total
 
-    return my_steps(_weights(), steps, gradient, all_reduce, GLOBAL_BATCH), calls, reduces
+    return my_steps(_weights(), steps, gradient, all_reduce, GLOBAL_BATCH), max(sizes), reduces
 
 
 def _often(weights: Any, steps: Parts, gradient: Any, all_reduce: Any, global_batch: int) -> Any:
@@ -108,92 +122,22 @@ def _often(weights: Any, steps: Parts, gradient: Any, all_reduce: Any, global_ba
     return weights
 
 
-def _check_calls(worker: int, calls: list[Call], reduces: int) -> None:
-    each = PARTS * SIZE - (3 if worker == 1 else 0)  # images of a step
-    most = max((len(images) for images, _ in calls), default=0)
-    if most > SIZE:
-        raise Wrong(
-            f"It called gradient with {most} images at once. The memory of a worker has room for "
-            f"one micro-batch, {SIZE} images: call gradient for each, and add up what it returns."
+def _check_weights(worker: int, result: Any, data: list[Parts]) -> None:
+    def is_(rule: Callable[[Sums, list[list[int]]], Any]) -> bool:
+        """Whether a program that subtracts RATE × what this makes ends with these weights."""
+        weights = _weights()
+        for parts in zip(*data, strict=True):
+            sums = [[_gradient(weights, *part) for part in own] for own in parts]
+            weights = weights - RATE * rule(sums, [[len(n) for _, n in own] for own in parts])
+        far = np.linalg.norm(np.asarray(result, np.float32) - weights)
+        return bool(far <= CLOSE * np.linalg.norm(weights - _weights()))
+
+    if np.shape(result) != (PIXELS, CLASSES):
+        raise Wrong(f"It returned {type(result).__name__}: return the weights.")
+    if not is_(lambda sums, _: sum(map(sum, sums)) / GLOBAL_BATCH):
+        usual = (
+            f"Each step subtracts {RATE} × (sum of all its gradients) / global_batch, once, from "
+            "the weights with which all of them were computed: begin each step with a new sum."
         )
-    trained = [image for images, _ in calls for image in images]
-    if len({*trained} - {-1}) < STEPS * each:
-        raise Wrong(
-            f"Worker {worker} computed the gradients of {len({*trained} - {-1})} of its "
-            f"{STEPS * each} images. All micro-batches of all steps belong to the training."
-        )
-    if len(trained) > STEPS * each:
-        raise Wrong(f"Worker {worker} computed the gradients of some images more than once.")
-    if reduces < STEPS:
-        raise Wrong(
-            f"In {STEPS} steps worker {worker} called all_reduce {reduces} times. Each step needs "
-            "the gradients of both workers: without them a worker trains on its own images alone."
-        )
-    order = [image // each for image in trained]
-    if order != sorted(order):
-        raise Wrong("Take the steps in the order of the list.")
-    for (images, weights), (others, later) in pairwise(calls):
-        if images[0] // each == others[0] // each and weights is not later:
-            raise Wrong(
-                "It changes the weights between two micro-batches of a step, so later gradients "
-                "are those of other weights. Update once, at the end of a step."
-            )
-
-
-def _check_updates(worker: int, result: Any, used: list[Any]) -> None:
-    """The change of the weights in each step, by the weights with which gradient was called."""
-    try:
-        final = np.asarray(result, np.float32).reshape(PIXELS, CLASSES)
-    except (TypeError, ValueError):
-        raise Wrong(f"It returned {type(result).__name__}: return the weights.") from None
-    per_step = len(used) // STEPS
-    steps = zip(*(_batches(worker) for worker in range(WORKERS)), strict=True)
-    for n, (parts, (before, after)) in enumerate(
-        zip(steps, pairwise([*used[::per_step], final]), strict=True)
-    ):
-        change = after - before
-        sums = [[_gradient(before, *part) for part in own] for own in parts]
-        right = -RATE * sum(map(sum, sums)) / GLOBAL_BATCH
-        if np.linalg.norm(change - right) <= CLOSE * np.linalg.norm(right):
-            continue
-        if n == 0:
-            sizes = [[len(labels) for _, labels in own] for own in parts]
-            _name(change, right, before, sums, sizes)
-        first = ", and that of step 1 is right" * (n > 0)
-        raise Wrong(
-            f"On worker {worker} the update of step {n + 1} is wrong{first}. "
-            f"It must be -{RATE} × (sum of all gradients of the step) / global_batch: begin each "
-            "step with a new sum, and return the weights after the last update."
-        )
-
-
-def _name(change: Any, right: Any, before: Any, sums: Any, sizes: Any) -> None:
-    """The mistake that leads to this change, if it is a usual one."""
-    if not change.any():
-        raise Wrong("Step 2 computes its gradients with the weights of step 1: update them first.")
-    own = [sum(g) / sum(n) for g, n in zip(sums, sizes, strict=True)]
-    each = [g / n for gs, ns in zip(sums, sizes, strict=True) for g, n in zip(gs, ns, strict=True)]
-    mean = "Divide the sum of all gradients by global_batch: then each image has the same weight."
-    directions = {
-        "": right,
-        f"It averages the two workers' means, and worker 1 has fewer images. {mean}": sum(own),
-        f"It averages the means of micro-batches, and the last one is smaller. {mean}": sum(each),
-        "Only the last micro-batch of each worker is in the sum.": sums[0][-1] + sums[1][-1],
-    }
-    if np.allclose(change - before, right, atol=1e-4):
-        raise Wrong("all_reduce has summed the weights of both workers: they are doubled.")
-    for why, direction in directions.items():
-        factor = float((change * direction).sum() / (direction**2).sum())
-        if np.linalg.norm(change - factor * direction) <= CLOSE * np.linalg.norm(change):
-            hints = [text for times, text in FACTORS.items() if abs(factor / times - 1) < 0.01]
-            text = f"The first update is {factor:.3g} times as large as it must be. "
-            raise Wrong(why or text + " ".join(hints))
-
-
-FACTORS = {
-    GLOBAL_BATCH: "Divide the sum by global_batch.",
-    1 / WORKERS: "all_reduce gives the sum over both workers, and global_batch counts the images "
-    "of both: divide by global_batch alone.",
-    WORKERS: "global_batch counts the images of both workers: divide by it.",
-    -1: "Subtract the gradient.",
-}
+        why = next((why for why, rule in MISTAKES.items() if is_(rule)), usual)
+        raise Wrong(f"Worker {worker}'s weights are not those of the serial program. {why}")

@@ -1,6 +1,6 @@
 """The tasks of lecture 04: scaling."""
 
-from labkit.exercises.judges.answers import number, same_as
+from labkit.exercises.judges.answers import function_task, number
 from labkit.exercises.judges.slow_link import accumulated
 from labkit.exercises.judges.training_loops import distributed_accuracy, fitting
 from labkit.exercises.task import Task
@@ -8,63 +8,53 @@ from labkit.exercises.task import Task
 TASKS = {
     "04.batch_per_replica": Task(
         "Strong scaling: a global batch of 256, 8 replicas. How many images does each get a step?",
-        number(32, "images", slips={2048: "The global batch stays 256."}),
+        number(32, "images"),
         ("The strategy cuts the global batch into equal slices.",),
         "answer = 256 / 8",
         "256 images shared by 8 replicas.",
+        slips={2048: "The global batch stays 256."},
     ),
     "04.steps_weak": Task(
         "Weak scaling: 4 replicas with 50 images each. How many steps has an epoch of 60,000?",
-        number(300, "steps", slips={1200: "The global batch is 4 × 50."}),
+        number(300, "steps"),
         ("First the global batch: all replicas together.", "An epoch is all images / that batch."),
         """
 global_batch = 4 * 50
 answer = 60_000 / global_batch
 """,
         "A global batch of 200, so a quarter of the steps that one device would need.",
+        slips={1200: "The global batch is 4 × 50."},
     ),
     "04.gradient_bytes": Task(
         "The dense model has 101,770 float32 parameters. One replica contributes its gradients to "
         "the all-reduce of every step. An epoch has 600 steps. How many MB does it contribute?",
-        number(
-            244.248,
-            "MB",
-            within=0.01,
-            slips={0.40708: "That is one step.", 61.062: "Each has 4 bytes."},
-        ),
+        number(244.248, "MB", within=0.01),
         ("One float32 is 4 bytes; first the bytes of one step.", "Then those of all 600 steps."),
         """
 one_step = 101_770 * 4  # bytes
 answer = 600 * one_step / 1e6
 """,
         "407,080 bytes a step. The batch does not matter, only the number of steps.",
+        slips={0.40708: "That is one step.", 61.062: "Each has 4 bytes."},
     ),
     "04.efficiency": Task(
         "Four replicas train 2.8 times as many images a second as one. Efficiency, in per cent?",
-        number(70, "%", within=0.001, slips={280: "That is the speed-up."}),
+        number(70, "%", within=0.001),
         ("Speed-up divided by the number of devices.",),
         "answer = 100 * 2.8 / 4",
         "Three tenths of what was paid for went into communication and overhead.",
+        slips={280: "That is the speed-up."},
     ),
-    "04.my_efficiency": Task(
+    "04.my_efficiency": function_task(
         "Write my_efficiency(one, several, devices, weak): the efficiency as a share of 1. one and "
         "several are the seconds of an epoch on one device and on that many devices. With "
         "weak=True the epoch on several devices has devices times as many images.",
-        same_as(
-            lambda one, several, devices, weak: one / several / (1 if weak else devices),
+        [
             (10.0, 5.0, 2, False),
             (10.0, 4.0, 4, False),
             (10.0, 10.0, 8, True),
             (10.0, 12.5, 2, True),
-            slips={
-                "That is the speed-up.": lambda one, n, d, weak: one / n * (d if weak else 1),
-                "A weak epoch has more images.": lambda one, n, d, weak: one / n / d,
-                "A strong epoch has the same images.": lambda one, n, d, weak: one / n,
-                "The speed-up is one / several.": lambda one, n, d, weak: (
-                    n / one / (1 if weak else d)
-                ),
-            },
-        ),
+        ],
         (
             "The speed-up is the ratio of the throughputs.",
             "With weak scaling the throughput on several devices is devices × images / several.",
@@ -76,29 +66,17 @@ def my_efficiency(one, several, devices, weak):
     return speed_up / devices
 """,
         "Strong scaling: the time should fall. Weak scaling: the time should stay the same.",
+        slips=[
+            (" / devices", "", "That is the speed-up."),
+            ("devices if weak else 1", "1", "A weak epoch has more images."),
+        ],
         difficulty=2,
     ),
-    "04.my_rate": Task(
+    "04.my_rate": function_task(
         "Write my_rate(step, batch, warm_up_steps) by the linear scaling rule. A batch of 256 has "
         "the rate 0.1. In the warm-up the rate grows in equal parts: step 0 has the first part, "
         "and step warm_up_steps - 1 and all later steps have the whole rate.",
-        same_as(
-            lambda step, batch, warm_up: 0.1 * batch / 256 * min(1.0, (step + 1) / warm_up),
-            (2, 4096, 5),
-            (0, 256, 5),
-            (4, 256, 5),
-            (99, 8192, 10),
-            (2, 1024, 4),
-            slips={
-                "There is no warm-up.": lambda step, batch, n: batch / 2560,
-                "Step 0 has the first part.": lambda s, batch, n: batch / 2560 * min(1, s / n),
-                "Step warm_up_steps - 1 has the whole rate.": lambda s, b, n: (
-                    b / 2560 * min(1, (s + 1) / (n + 1))
-                ),
-                "The warm-up has an end.": lambda step, batch, n: batch / 2560 * (step + 1) / n,
-                "k times the batch, k times the rate.": lambda s, _, n: 0.1 * min(1, (s + 1) / n),
-            },
-        ),
+        [(2, 4096, 5), (0, 256, 5), (4, 256, 5), (99, 8192, 10), (2, 1024, 4)],
         (
             "First the whole rate: k times the batch, k times the rate.",
             "min(1, …) ends the warm-up.",
@@ -109,6 +87,15 @@ def my_rate(step, batch, warm_up_steps):
     return whole * min(1, (step + 1) / warm_up_steps)
 """,
         "A batch of 8192 has a rate of 3.2, as in the paper of Goyal et al.",
+        slips=[
+            ("(step + 1)", "step", "Step 0 has the first part."),
+            (
+                "min(1, (step + 1) / warm_up_steps)",
+                "(step + 1) / warm_up_steps",
+                "The warm-up has an end.",
+            ),
+            ("batch / 256", "1", "k times the batch, k times the rate."),
+        ],
         difficulty=2,
     ),
     "04.my_fit": Task(

@@ -8,15 +8,7 @@ TASKS = {
     "07.warm_up": Task(
         "WarmUp(peak=0.4, warm_up_steps=10, steps=100): what is the rate of the step with number 4 "
         "(the first step has number 0)?",
-        number(
-            0.2,
-            slips={
-                0.16: "Count step + 1: the first step has number 0.",
-                0.02: "Divide by the steps of the warm-up.",
-                0.04: "That is the rate of the first step.",
-                0.4: "It is the peak.",
-            },
-        ),
+        number(0.2),
         (
             "During the warm-up the rate is peak · (step + 1) / warm_up_steps.",
             "Step number 4 is the fifth step.",
@@ -26,17 +18,19 @@ peak, warm_up_steps, step = 0.4, 10, 4
 answer = peak * (step + 1) / warm_up_steps
 """,
         "Step number 4 is the fifth of ten steps, so half of the peak.",
+        slips={0.16: "The first step has number 0: step + 1.", 0.02: "Divide by warm_up_steps."},
     ),
     "07.micro_batches": Task(
         "A global batch of 256, 2 replicas, and each device has memory for 32 images. How many "
         "micro-batches does each replica need in a step?",
-        number(4, "micro-batches", slips={8: "Each replica has a half of the global batch."}),
+        number(4, "micro-batches"),
         ("First the images of one replica in one step.", "How often do 32 images fit into them?"),
         """
 one_replica = 256 / 2
 answer = one_replica / 32
 """,
         "128 images for each replica, 32 at a time. The update happens once, after the fourth.",
+        slips={8: "Each replica has a half of the global batch."},
     ),
     "07.accumulate": Task(
         "Write my_train(make_model, dataset, batch, micro_batches): one pass with plain SGD, "
@@ -114,18 +108,12 @@ def my_train(strategy, make_model, dataset, global_batch, clip_norm):
     "07.underflow": Task(
         "The smallest positive float16 is 2⁻²⁴. A gradient of 2⁻³⁰ must not become 0. What is the "
         "smallest power of two by which you must multiply the loss?",
-        number(
-            64,
-            slips={
-                6: "That is the exponent.",
-                1 / 64: "The loss must grow.",
-                32: "With it the gradient is 2⁻²⁵.",
-            },
-        ),
+        number(64),
         ("The gradient is multiplied by the same factor as the loss.", "2⁻³⁰ × factor ≥ 2⁻²⁴."),
         "answer = 2**-24 / 2**-30  # 2**6",
         "2⁶ = 64. LossScaleOptimizer begins with 2¹⁵ = 32,768.",
         difficulty=2,
+        slips={6: "That is the exponent.", 32: "With it the gradient is 2⁻²⁵."},
     ),
     "07.resume": Task(
         "Write my_train(make_model, dataset, batch, folder, after_step): one pass with "

@@ -66,48 +66,27 @@ def my_all_gather(comm, buffer):
     "09.all_gather_bytes": Task(
         "The weights of a model take 800 MB. Each of 8 ranks holds an eighth of them, and a ring "
         "gathers all of them everywhere. How many MB does each rank send?",
-        number(
-            *(700, "MB"),
-            slips={
-                800: "A ring of n ranks has n - 1 steps.",
-                100: "That is one chunk: a rank sends one in each step.",
-                5600: "That is what all ranks send together.",
-                1400: "That is an all-reduce, which goes round the ring twice.",
-            },
-        ),
+        number(700, "MB"),
         ("How large is a chunk?", "The ring has n - 1 steps; each rank sends a chunk in each."),
         """
 chunk = 800 / 8
 answer = (8 - 1) * chunk
 """,
         "Seven chunks of 100 MB each. Sharded optimizers pay this before every forward pass.",
+        slips={800: "A ring of n ranks has n - 1 steps.", 100: "It sends a chunk in each step."},
     ),
     "09.all_to_all_messages": Task(
         "16 ranks, each with a chunk for each other rank. In the all-to-all of this lecture every "
         "chunk goes directly to its owner. How many messages is that?",
-        number(
-            *(240, "messages"),
-            slips={
-                256: "No rank sends to itself.",
-                120: "Between two ranks there are two messages, one each way.",
-                15: "That is what one rank sends.",
-            },
-        ),
+        number(240, "messages"),
         ("How many messages does one rank send?", "All 16 ranks send as many."),
         "answer = 16 * (16 - 1)",
         "240. Bruck's algorithm sends fewer and longer messages, and more bytes in all.",
+        slips={120: "Between two ranks pass two, one each way.", 256: "None to itself."},
     ),
     "09.barrier_steps": Task(
         "How many steps does the barrier by doubling need on 100 ranks?",
-        number(
-            *(7, "steps"),
-            slips={
-                99: "That is a ring. Here the distance doubles in each step.",
-                6: "After 6 steps a rank has heard of 64 ranks.",
-                6.644: "There is no part of a step: round up.",
-                14: "All ranks double at once, so nothing has to be sent back.",
-            },
-        ),
+        number(7, "steps"),
         (
             "After k steps a rank has received, also through others, the messages of 2**k ranks.",
             "Which is the smallest k with 2**k ≥ 100?",
@@ -118,6 +97,7 @@ from math import ceil, log2
 answer = ceil(log2(100))
 """,
         "2 to the 6 is 64, which is not enough; 2 to the 7 is 128.",
+        slips={6: "Then a rank has heard of 64 ranks.", 99: "The distance doubles in each step."},
     ),
     "09.all_reduce_from_two": Task(
         "Write my_all_reduce(comm, buffer), every array the sum of all, with two other programs "
@@ -140,9 +120,7 @@ def my_all_reduce(comm, buffer):
     ),
     "09.right_by_luck": Task(
         "On how many of the numbers of ranks from 2 to 16 does neighbour_sum give the true sum?",
-        number(
-            4, slips={15: "Its numbers may be right by luck: ask check.", 3: "2 ranks count, too."}
-        ),
+        number(4),
         (
             "Let a loop run neighbour_sum on each number of ranks and count the right results.",
             "collectives.run(neighbour_sum, ranks=n).check('all_reduce') is true or false.",
@@ -165,20 +143,15 @@ answer = sum(bool(run.check("all_reduce")) for run in runs)
 """,
         "On 2, 4, 8 and 16: a test with powers of two only does not find the mistake.",
         difficulty=2,
+        slips={15: "Its numbers may be right by luck: ask check.", 3: "2 ranks count, too."},
     ),
     "09.which_collective": Task(
         "Each replica has the loss of its own images. One rank prints the mean loss of all; the "
         "others do not need it. Which collective puts the sum on that rank alone?",
-        word(
-            *("reduce", "reduction"),
-            slips={
-                "allreduce": "It leaves the sum on every rank.",
-                "broadcast": "It adds nothing up.",
-                "allgather": "It adds nothing up.",
-            },
-        ),
+        word("reduce", "reduction"),
         ("Every rank contributes a number; only one rank needs the sum.",),
         'answer = "reduce"  # all contribute, one rank gets the sum',
         "An all-reduce also brings the others a number that they do not use.",
+        slips={"allreduce": "It leaves the sum on every rank.", "broadcast": "It adds nothing up."},
     ),
 }

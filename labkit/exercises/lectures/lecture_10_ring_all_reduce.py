@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from labkit.exercises.judges.answers import number, same_as
-from labkit.exercises.judges.over_links import (
-    HEADERS,
-    Measured,
-    all_reduce_over_links,
-    fullest,
-    in_arrays,
-)
+from labkit.exercises.judges.answers import function_task, number
+from labkit.exercises.judges.over_links import all_reduce_over_links
 from labkit.exercises.judges.program import more_bytes_than_a_ring, program
 from labkit.exercises.task import Task
-from labkit.kinds import bytes_text
 
 if TYPE_CHECKING:
     from labkit.collectives import Trace
@@ -31,34 +24,11 @@ def _more_than_a_ring(trace: Trace) -> Iterator[str]:
     yield from more_bytes_than_a_ring(trace)
 
 
-def _too_much_on_a_link(found: Measured, nbytes: int) -> str:
-    name, most = fullest(found, "host")
-    if most <= HEADERS * 1.5 * nbytes:
-        return ""
-    least = min(max(found.traffic.bytes(f"host {host}")) for host in range(4))
-    rest = "and so did each other one. Send chunks, not whole arrays"
-    if most > 1.5 * least:
-        rest = f"and another one only {bytes_text(least)}: distribute the traffic"
-    return f"the link of {name} carried {in_arrays(most, nbytes)}, {rest}. 1.5 arrays are enough."
-
-
-def _steps(steps: float, nbytes: float, latency: float, bandwidth: float) -> float:
-    return steps * (latency + nbytes / bandwidth)
-
-
 TASKS = {
     "10.naive_bytes": Task(
         "16 replicas, 1 GB of gradients each, added up on rank 0 and sent back. How many GB does "
         "rank 0 receive and send together?",
-        number(
-            *(30, "GB"),
-            slips={
-                15: "Rank 0 receives arrays and sends as many.",
-                32: "Rank 0 sends nothing to itself.",
-                31: "As many arrays go out as come in.",
-                1.875: "That is a ring. Here all arrays go through rank 0.",
-            },
-        ),
+        number(30, "GB"),
         ("How many arrays come in?", "As many go out."),
         """
 received = 15 * 1
@@ -66,16 +36,18 @@ sent = 15 * 1
 answer = received + sent
 """,
         "With 32 replicas it is 62 GB: traffic at rank 0 grows linearly with the number of ranks.",
+        slips={15: "Rank 0 receives arrays and sends as many.", 32: "None to itself."},
     ),
     "10.owner": Task(
         "A ring of 6 ranks, after its first five steps: which chunk is finished on rank 4?",
-        number(5, slips={4: "Rank 4 began with that chunk."}),
+        number(5),
         (
             "On 4 ranks rank 0 ended with chunk 1, and rank 1 with chunk 2.",
             "Rank r ends with the chunk that it received last from the left.",
         ),
         "answer = (4 + 1) % 6  # rank r ends with chunk r + 1",
         "Rank r ends with chunk r + 1: the last chunk that it received from the left.",
+        slips={4: "Rank 4 began with that chunk."},
     ),
     "10.ring": Task(
         "Write my_ring(comm, buffer), every array the sum of all, on any number of ranks. A rank "
@@ -112,48 +84,26 @@ def my_ring(comm, buffer):
     ),
     "10.ring_bytes": Task(
         "1 GB of gradients, a ring of 100 ranks. How many GB does each rank send?",
-        number(
-            *(1.98, "GB"),
-            within=0.001,
-            slips={
-                0.99: "A ring has two halves.",
-                2: "In each half a rank sends n - 1 chunks, not n.",
-                198: "That is the number of chunks; each has an n-th of the bytes.",
-            },
-        ),
+        number(1.98, "GB", within=0.001),
         ("A rank sends 2 (n - 1) messages.", "Each message is an n-th of the array."),
         """
 messages, chunk = 2 * (100 - 1), 1 / 100
 answer = messages * chunk
 """,
         "With 8 ranks it is 1.75 GB, and with a thousand it is still less than 2 GB.",
+        slips={2: "In each half a rank sends n - 1 chunks, not n.", 0.99: "A ring has two halves."},
     ),
     "10.ring_steps": Task(
         "How many steps has a ring all-reduce on 100 ranks?",
-        number(
-            *(198, "steps"),
-            slips={
-                99: "A ring has two halves.",
-                200: "A half has n - 1 steps.",
-                14: "That is a tree.",
-            },
-        ),
+        number(198, "steps"),
         ("Each half sends a chunk round the ring, to n - 1 other ranks.",),
         "answer = 2 * (100 - 1)",
         "Bytes hardly grow with the ranks; steps do. Each step costs a latency.",
+        slips={99: "A ring has two halves.", 200: "A half has n - 1 steps.", 14: "That is a tree."},
     ),
     "10.bus_bandwidth": Task(
         "Eight A100 all-reduced 17.18 GB (16 GiB) in 128.0 ms. How many GB/s of bus bandwidth?",
-        number(
-            *(234.9, "GB/s"),
-            within=0.01,
-            slips={
-                134.2: "That is bytes over seconds, the algorithm bandwidth.",
-                117.4: "An all-reduce has two halves: the factor is 2 (n - 1) / n.",
-                268.4: "The factor is 2 (n - 1) / n, not 2.",
-                218.8: "16 GiB are 17.18 GB.",
-            },
-        ),
+        number(234.9, "GB/s", within=0.01),
         (
             "Bytes over seconds is the algorithm bandwidth.",
             "Each rank sends 2 (n - 1) / n times the bytes of its array.",
@@ -164,23 +114,12 @@ answer = algorithm_bandwidth * 2 * (8 - 1) / 8
 """,
         "78 % of the 300 GB/s that the data sheet gives for one direction.",
         difficulty=2,
+        slips={134.2: "That is the algorithm bandwidth.", 117.4: "An all-reduce has two halves."},
     ),
-    "10.my_cost": Task(
+    "10.my_cost": function_task(
         "Write my_cost(ranks, nbytes, latency, bandwidth): the seconds of a ring all-reduce of "
         "nbytes in the model of this lecture. Additions take no time.",
-        same_as(
-            lambda n, s, a, b: _steps(2 * (n - 1), s / n, a, b),
-            (6, 120e6, 5e-6, 10e9),
-            (2, 1e3, 1e-6, 1e9),
-            (100, 0, 1e-6, 1e9),
-            (1, 1e6, 1e-6, 1e9),
-            slips={
-                "A step sends one chunk.": lambda n, s, a, b: _steps(2 * (n - 1), s, a, b),
-                "A ring has two halves.": lambda n, s, a, b: _steps(n - 1, s / n, a, b),
-                "A half has n - 1 steps.": lambda n, s, a, b: _steps(2 * n, s / n, a, b),
-                "Each step has a latency.": lambda n, s, a, b: a + _steps(2 * (n - 1), s / n, 0, b),
-            },
-        ),
+        [(6, 120e6, 5e-6, 10e9), (2, 1e3, 1e-6, 1e9), (100, 0, 1e-6, 1e9), (1, 1e6, 1e-6, 1e9)],
         ("How many steps are there, in both halves?", "In each step a rank sends one chunk."),
         """
 def my_cost(ranks, nbytes, latency, bandwidth):
@@ -188,6 +127,11 @@ def my_cost(ranks, nbytes, latency, bandwidth):
     return steps * (latency + chunk / bandwidth)
 """,
         "Latency grows with the number of ranks; the bytes of a rank stay below two arrays.",
+        slips=[
+            ("nbytes / ranks", "nbytes", "A step sends one chunk."),
+            ("2 * (ranks - 1)", "ranks - 1", "A ring has two halves."),
+            ("2 * (ranks - 1)", "2 * ranks", "A half has n - 1 steps."),
+        ],
         difficulty=2,
     ),
     "10.over_links": Task(
@@ -199,7 +143,9 @@ def my_cost(ranks, nbytes, latency, bandwidth):
             least=1.8,
             too_slow="The links carry little enough, but not at once: in each step all four hosts "
             "must send and receive, as with Sendrecv.",
-            too_much=_too_much_on_a_link,
+            at="host",
+            most=1.5,
+            too_much="Send chunks, not whole arrays, and distribute the traffic over all links.",
             link="100 Mbit/s",
         ),
         (

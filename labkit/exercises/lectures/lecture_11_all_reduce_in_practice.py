@@ -6,14 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from labkit.exercises.judges.answers import as_solved, number
-from labkit.exercises.judges.over_links import (
-    HEADERS,
-    Measured,
-    all_reduce_over_links,
-    fullest,
-    in_arrays,
-)
+from labkit.exercises.judges.answers import function_task, number
+from labkit.exercises.judges.over_links import all_reduce_over_links
 from labkit.exercises.judges.program import long_if_packed, more_bytes_than_a_ring, program
 from labkit.exercises.task import Task
 from labkit.kinds import seconds_text
@@ -36,42 +30,11 @@ def _more_than_both(trace: Trace) -> Iterator[str]:
         )
 
 
-def _too_much_on_an_uplink(found: Measured, nbytes: int) -> str:
-    name, most = fullest(found, "rack")
-    if most <= HEADERS * nbytes:
-        return ""
-    why = "Sum inside each rack first: then only one array, the sum of the rack, has to leave it"
-    if most > HEADERS * 1.5 * nbytes:
-        why = (
-            "Two whole arrays or more leave a rack: sum inside it first, and let each of its ranks "
-        )
-        why += "send only its half of that sum"
-    return f"the uplink of {name} carried {in_arrays(most, nbytes)}. {why}."
-
-
-BUCKETS = """
-def my_buckets(sizes, limit):
-    buckets, bucket = [], []
-    for size in sizes:
-        bucket.append(size)
-        if sum(bucket) >= limit:
-            buckets.append(bucket)
-            bucket = []
-    return buckets + [bucket] if bucket else buckets
-"""
 TASKS = {
     "11.slow_link": Task(
         "A ring of 16 ranks reduces a very large array. One link becomes four times slower: how "
         "many times longer does the all-reduce take?",
-        number(
-            *(4, "times"),
-            within=0.05,
-            slips={
-                1.1875: "That is the mean of the links.",
-                1: "Every chunk crosses the slow link.",
-                0.25: "It takes longer, not shorter.",
-            },
-        ),
+        number(4, "times", within=0.05),
         ("Each chunk has to cross that link.", "Is there another way round it?"),
         """
 steps, chunk, bandwidth = 2 * (16 - 1), 1.0, 1.0
@@ -81,18 +44,11 @@ answer = slow / fast
 """,
         "The slowest link sets the pace: every chunk crosses it, and the other 15 links idle.",
         difficulty=2,
+        slips={1.1875: "That is the mean of the links.", 1: "Every chunk crosses the slow link."},
     ),
     "11.crossover": Task(
         "256 ranks, α = 2 µs, B = 50 GB/s. From how many MB on does a ring beat a binomial tree?",
-        number(
-            *(3.527, "MB"),
-            within=0.02,
-            slips={
-                8.356: "A tree goes up and down: it has 2 log2(n) steps.",
-                1.593: "A ring has two halves, of n - 1 steps each.",
-                3.641: "The steps of the tree have a latency, too.",
-            },
-        ),
+        number(3.527, "MB", within=0.02),
         (
             "A ring needs 2 (n - 1) steps of S / n bytes, a tree up and down 2 log2(n) steps of S "
             "bytes.",
@@ -110,6 +66,7 @@ answer = more_steps / more_arrays * latency * bandwidth / 1e6
 """,
         "Below it the all-reduce is latency-bound, above it bandwidth-bound.",
         difficulty=2,
+        slips={8.356: "A tree goes up and down: 2 log2(n) steps.", 1.593: "A ring has two halves."},
     ),
     "11.both_targets": Task(
         "Write my_all_reduce(comm, buffer) for 2, 4 and 8 ranks. On 8 ranks, with 64 float64 each, "
@@ -153,33 +110,20 @@ def my_all_reduce(comm, buffer):
     "11.buckets": Task(
         "A network has 161 gradient tensors. Each all-reduce costs 50 µs before its first byte "
         "moves. How many ms does it save to send them in 4 buckets?",
-        number(
-            *(7.85, "ms"),
-            within=0.01,
-            slips={
-                8.05: "Four all-reduces are left, and each costs 50 µs.",
-                0.2: "That is what the four buckets still cost.",
-            },
-        ),
+        number(7.85, "ms", within=0.01),
         ("The bytes are the same. How many all-reduces are saved?", "50 µs are 0.050 ms."),
         """
 saved = 161 - 4  # all-reduces
 answer = saved * 0.050
 """,
         "Most tensors are small: in buckets the bytes are the same, at fewer latencies.",
+        slips={8.05: "Four all-reduces are left.", 0.2: "That is what the four still cost."},
     ),
     "11.exposed": Task(
         "A backward pass of 100 ms fills ten equal buckets, one after the other at an even pace. "
         "The all-reduce of a bucket takes 8 ms and overlaps with the backward pass. How many ms "
         "after the backward pass is the last one done?",
-        number(
-            *(8, "ms"),
-            slips={
-                80: "All but the last overlap with the backward pass.",
-                0: "The last bucket is full at 100 ms.",
-                72: "That is what overlaps.",
-            },
-        ),
+        number(8, "ms"),
         ("A bucket is full every 10 ms. Is the link ever behind?", "When is the last one full?"),
         """
 link_is_free = 0
@@ -190,30 +134,39 @@ answer = link_is_free - 100
 """,
         "72 of 80 ms are hidden by the overlap. Only the last bucket is exposed.",
         difficulty=2,
+        slips={80: "All but the last bucket overlap.", 0: "The last bucket is full at 100 ms."},
     ),
-    "11.my_buckets": Task(
+    "11.my_buckets": function_task(
         "Write my_buckets(sizes, limit): put gradients, given by their sizes in the order in which "
         "the backward pass makes them, into buckets. A bucket is closed as soon as it holds limit "
         "or more; the last one may hold less. Return a list of lists of sizes.",
-        as_solved(
-            BUCKETS,
+        [
             ([4, 4, 4, 4], 8),
             ([10, 1, 1, 1, 1], 3),
             ([1, 2, 3], 100),
             ([5], 5),
             ([3, 3, 3, 3, 3], 7),
-            slips=(
-                (">= limit", "> limit", "A bucket that holds exactly limit is closed."),
-                ("buckets + [bucket] if bucket else buckets", "buckets", "The last may hold less."),
-                (" if bucket else buckets", "", "There is an empty bucket."),
-            ),
-        ),
+        ],
         (
             "Go through the sizes and keep one open bucket.",
             "Close it when its sum is at least the limit. What is open at the end?",
         ),
-        BUCKETS,
+        """
+def my_buckets(sizes, limit):
+    buckets, bucket = [], []
+    for size in sizes:
+        bucket.append(size)
+        if sum(bucket) >= limit:
+            buckets.append(bucket)
+            bucket = []
+    return buckets + [bucket] if bucket else buckets
+""",
         "All ranks follow the same rule, so they send the same buckets in the same order.",
+        slips=[
+            (">= limit", "> limit", "A bucket that holds exactly limit is closed."),
+            ("buckets + [bucket] if bucket else buckets", "buckets", "The last may hold less."),
+            (" if bucket else buckets", "", "There is an empty bucket."),
+        ],
         difficulty=2,
     ),
     "11.two_levels": Task(
@@ -226,7 +179,10 @@ answer = link_is_free - 100
             least=1.0,
             too_slow="The uplinks carry little enough, but not both directions at once: let the "
             "racks exchange their sums with Sendrecv.",
-            too_much=_too_much_on_an_uplink,
+            at="rack",
+            most=1.0,
+            too_much="Sum inside each rack first, and let each of its ranks send only its half of "
+            "that sum.",
             link="100 Mbit/s",
             racks=2,
             uplink="20 Mbit/s",

@@ -2,10 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable
-from math import ceil, prod
 from typing import Any
 
-from labkit.exercises.judges.answers import function, judged, number, numbers_in, same_as
+from labkit.exercises.judges.answers import function, function_task, judged, number, numbers_in
 from labkit.exercises.judges.cluster_loops import cluster_config, worker_loop
 from labkit.exercises.task import Task, Wrong
 
@@ -38,10 +37,6 @@ def _count_primes(my_count: Any) -> None:
             raise Wrong(f"{counts}: {total:g} together, too {'few' if total < PRIMES else 'many'}.")
         if max(found) > 0.6 * PRIMES:
             raise Wrong(f"{counts}: one rank has done most of the work.")
-
-
-def _steps(images: int, global_batch: int, drop_remainder: bool) -> int:
-    return (int if drop_remainder else ceil)(images / global_batch)
 
 
 TASKS = {
@@ -97,18 +92,19 @@ def my_share(rank, ranks, images):
     ),
     "14.global_batch": Task(
         "Three machines with four GPUs each, 64 images a replica. What is the global batch?",
-        number(768, "images", slips={192: "Count the replicas, not the machines."}),
+        number(768, "images"),
         ("How many replicas are in sync? Not as many as there are workers.",),
         """
 replicas = 3 * 4
 answer = replicas * 64
 """,
         "12 replicas in 3 workers: strategy.num_replicas_in_sync counts replicas.",
+        slips={192: "Count the replicas, not the machines."},
     ),
     "14.images_read": Task(
         "60,000 images, 4 workers, sharded by data. How many images does each worker read in an "
         "epoch, from the beginning of its input pipeline?",
-        number(60_000, "images", slips={15_000: "These it keeps; what does it read?"}),
+        number(60_000, "images"),
         (
             "Sharding by data happens at the end of the input pipeline, not at its files.",
             "What does a worker do with the images of the other workers?",
@@ -120,6 +116,7 @@ answer = kept + dropped
 """,
         "It keeps 15,000 and drops 45,000. By file it would open only its own.",
         difficulty=2,
+        slips={15_000: "These it keeps; what does it read?"},
     ),
     "14.files": Task(
         "10 equal files, 4 workers, sharded by file. How many does the busiest worker read?",
@@ -191,12 +188,11 @@ answer = min(-(-size // 250) for size in sizes)
         "Three workers have 25,001 images and would make a 101st step, but the fourth has 25,000.",
         difficulty=2,
     ),
-    "14.my_steps": Task(
+    "14.my_steps": function_task(
         "Write my_steps(images, batch, replicas, workers, drop_remainder): how many steps one "
         "epoch of a finite dataset of global batches has. Each of the replicas of each of the "
         "workers gets batch images.",
-        same_as(
-            lambda images, *sizes: _steps(images, prod(sizes[:-1]), sizes[-1]),
+        [
             (60_000, 32, 1, 1, True),
             (60_000, 64, 2, 4, True),
             (60_000, 64, 2, 4, False),
@@ -204,23 +200,7 @@ answer = min(-(-size // 250) for size in sizes)
             (1_281, 32, 4, 2, False),
             (100, 64, 2, 2, True),
             (100, 64, 2, 2, False),
-            slips={
-                "batch is that of one replica; a step takes batch × replicas × workers.": (
-                    lambda images, batch, replicas, workers, drop: _steps(images, batch, drop)
-                ),
-                "The batches are global: the images are not divided among the workers first.": (
-                    lambda images, batch, replicas, workers, drop: _steps(
-                        images // workers, batch * replicas, drop
-                    )
-                ),
-                "drop_remainder=True rounds down, False rounds up.": (
-                    lambda images, *sizes: _steps(images, prod(sizes[:-1]), not sizes[-1])
-                ),
-                "The last batch is smaller only if there is a remainder.": (
-                    lambda images, *sizes: images // prod(sizes[:-1]) + 1
-                ),
-            },
-        ),
+        ],
         (
             "The global batch is batch × replicas × workers.",
             "drop_remainder=True rounds down, False rounds up.",
@@ -232,6 +212,19 @@ def my_steps(images, batch, replicas, workers, drop_remainder):
     return full if drop_remainder or rest == 0 else full + 1
 """,
         "Rounded down or up: the remainder is dropped, or is one more and smaller step.",
+        slips=[
+            (
+                "batch * replicas * workers",
+                "batch",
+                "batch is that of one replica; a step takes batch × replicas × workers.",
+            ),
+            (
+                "drop_remainder or",
+                "not drop_remainder or",
+                "drop_remainder=True rounds down, False rounds up.",
+            ),
+            (" or rest == 0", "", "The last batch is smaller only if there is a remainder."),
+        ],
         difficulty=2,
     ),
 }

@@ -9,7 +9,7 @@ TASKS = {
     "15.lost_update": Task(
         "A counter on the server holds 5. Two workers read it, each adds 1 to what it read, each "
         "writes its result. What does the counter hold?",
-        number(6, slips={7: "Both have read 5, and both write 6: one update is lost."}),
+        number(6),
         ("Both workers have read the same number.", "What does each of them write?"),
         """
 counter = 5
@@ -20,6 +20,7 @@ counter = second + 1
 answer = counter
 """,
         "A race condition: an unsynchronised read-modify-write loses updates.",
+        slips={7: "Both have read 5, and both write 6: one update is lost."},
     ),
     "15.parameter_server": Task(
         "Machine a is the chief, b, c and d are workers, e is the parameter server; all listen on "
@@ -140,16 +141,7 @@ def my_worker(strategy, make_model, dataset, global_batch, folder):
         "A model of 400 MB, 8 workers, 4 parameter servers that share the weights evenly. Each "
         "worker makes one step: it fetches all weights and sends all gradients. How many MB pass "
         "through each server?",
-        number(
-            1600,
-            "MB",
-            slips={
-                6400: "All four servers together carry this.",
-                800: "A worker fetches the weights and sends gradients: each way counts.",
-                3200: "A quarter of the weights is on each of four servers.",
-                400: "Eight workers use each server, and each way counts.",
-            },
-        ),
+        number(1600, "MB"),
         (
             "First all bytes: each of 8 workers moves the model twice.",
             "Each server has a quarter of the weights, and so a quarter of the bytes.",
@@ -160,6 +152,7 @@ answer = 8 * one_worker / 4
 """,
         "With one server it would be 6.4 GB: its traffic grows with the number of workers.",
         difficulty=2,
+        slips={6400: "All four servers together carry this.", 800: "Each way counts."},
     ),
     "15.two_servers": Task(
         "Write my_training(comm, weights, gradient, steps). Ranks 0 and 1 are servers, each of one "
@@ -228,47 +221,31 @@ def my_training(comm, weights, gradient, steps):
     "15.failures": Task(
         "A machine fails once in 1,095 days, on average. Your training runs on 500 of them, and "
         "one failure stops it. How many hours does it run between two failures, on average?",
-        number(
-            52.56,
-            "hours",
-            within=0.01,
-            slips={26280: "This is for one machine. 500 machines fail 500 times as often."},
-        ),
+        number(52.56, "hours", within=0.01),
         ("500 machines fail 500 times as often as one.", "A day has 24 hours."),
         """
 days = 1095 / 500
 answer = days * 24
 """,
         "Every two days. On a large cluster restarts are normal: the program must support them.",
+        slips={26280: "This is for one machine. 500 machines fail 500 times as often."},
     ),
     "15.lost_work": Task(
         "A step takes 0.2 s, a checkpoint is written after every 100 steps, and a worker is killed "
         "right after step 374. How many seconds of training are done again?",
-        number(
-            14.8,
-            "s",
-            within=0.01,
-            slips={
-                74.8: "The training does not begin anew: it goes on from the last checkpoint.",
-                74: "This is the number of steps.",
-            },
-        ),
+        number(14.8, "s", within=0.01),
         ("After which step was the last checkpoint written?", "How many steps came after it?"),
         """
 last_checkpoint = 374 // 100 * 100
 answer = (374 - last_checkpoint) * 0.2
 """,
         "Steps 301 to 374. On average half of the interval is lost.",
+        slips={74.8: "It goes on from the last checkpoint.", 74: "That is the number of steps."},
     ),
     "15.checkpoint_interval": Task(
         "Writing a checkpoint takes 6 s. On average 6 hours pass between two failures. After how "
         "many seconds of training should the next checkpoint be written?",
-        number(
-            509.1,
-            "s",
-            within=0.02,
-            slips={360: "There is a 2 under the root.", 259200: "Take the square root."},
-        ),
+        number(509.1, "s", within=0.02),
         (
             "The square root of 2 × seconds to write × seconds between failures.",
             "6 hours are 21,600 seconds.",
@@ -280,5 +257,6 @@ answer = sqrt(2 * 6 * (6 * 3600))
 """,
         "About eight and a half minutes; then writing and doing again cost about 1.2 % each.",
         difficulty=2,
+        slips={360: "There is a 2 under the root.", 259200: "Take the square root."},
     ),
 }

@@ -1,6 +1,5 @@
 """The tasks of lecture 16: on a cluster."""
 
-import reprlib
 from collections.abc import Callable
 from typing import Any
 
@@ -31,12 +30,8 @@ python train.py
 
 def _hosts(answer: Any) -> None:
     hosts = ["node01", "node02", "node03", "node07", "gpu5"]
-    if not isinstance(answer, list | tuple):
-        raise Wrong(f"{reprlib.repr(answer)} is not a list. Write my_hosts = ['node01', ...].")
-    if strange := [host for host in answer if host not in hosts]:
-        raise Wrong(f"{strange[0]!r} is not in {NODES}.")
-    if list(answer) != hosts:
-        raise Wrong(f"There are {len(hosts)} machines, in the order of Slurm's list.")
+    if answer != hosts:
+        raise Wrong(f"There are {len(hosts)} machines: write a list, in the order of Slurm's.")
 
 
 def _examine_config(my_config: Callable[..., Any]) -> None:
@@ -50,13 +45,10 @@ def _examine_config(my_config: Callable[..., Any]) -> None:
         }  # fmt: skip
         case = f"For task {task} of {len(hosts)} on {nodes}"
         given = tf_config.check(my_config(environ) or {})
-        placed = [address.rpartition(":")[0] for address in given.addresses]
-        if len(placed) != len(hosts):
-            raise Wrong(f"{case} it names {len(placed)} tasks.")
+        if len(given.addresses) != len(hosts):
+            raise Wrong(f"{case} it names {len(given.addresses)} tasks.")
         if given.task != f"worker {task}":
             raise Wrong(f"{case} it says that this is {given.task}.")
-        if placed != hosts:
-            raise Wrong(f"{case} the workers are on {', '.join(placed)}. Slurm assigns in blocks.")
         right = [f"{host}:{23450 + hosts[:rank].count(host)}" for rank, host in enumerate(hosts)]
         for found, address in zip(given.addresses, right, strict=True):
             if found != address:

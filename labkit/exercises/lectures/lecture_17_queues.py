@@ -2,17 +2,9 @@
 
 from itertools import product
 
-from labkit.exercises.judges.answers import as_solved, number
+from labkit.exercises.judges.answers import function_task, number
 from labkit.exercises.task import Task
 
-DEVICES = """
-def my_devices(waits, runs):
-    return min(runs, key=lambda devices: waits[devices] + runs[devices])
-"""
-START = """
-def my_start(devices, limit, free, hours, spare):
-    return devices <= free and (limit <= hours or devices <= spare)
-"""
 # devices, limit, free, hours, spare
 CASES = [
     (devices, limit, free, hours, spare)
@@ -22,49 +14,40 @@ CASES = [
 TASKS = {
     "17.gpu_hours": Task(
         "2 nodes with 4 GPUs each for 3.5 hours. How many GPU hours are charged?",
-        number(28, "GPU hours", slips={7: "Each node has 4 GPUs.", 14: "There are two nodes."}),
+        number(28, "GPU hours"),
         ("An allocation is charged, whether you use it or not.",),
         "answer = 2 * 4 * 3.5",
         "Also if TF_CONFIG was not set, and eight processes trained the same model eight times.",
+        slips={7: "Each node has 4 GPUs.", 14: "There are two nodes."},
     ),
     "17.done_after": Task(
         "On one GPU a training runs 8 hours and need not wait. Four GPUs wait 3 hours and run at "
         "an efficiency of 90 %. After how many hours are you done with four?",
-        number(5.222, "hours", within=0.01, slips={
-            5.0: "At 90 % four GPUs are as good as 3.6.", 2.222: "They wait before they run.",
-            4.8: "A lower efficiency takes longer: divide by 0.9.",
-        }),
+        number(5.222, "hours", within=0.01),
         ("Waiting plus running.", "Four at 90 % are as good as how many?"),
         """
 running = 8 / (4 * 0.9)
 answer = 3 + running
 """,
         "Sooner than one GPU by almost three hours, for 8.9 GPU hours instead of 8.",
+        slips={5.0: "At 90 % four GPUs are as good as 3.6.", 2.222: "They wait before they run."},
     ),
     "17.longest_wait": Task(
         "The same training. From how many hours of waiting on is one GPU the better choice?",
-        number(5.778, "hours", within=0.01, slips={
-            6.0: "At 90 % four GPUs are as good as 3.6.", 2.222: "That is how long four run.",
-            2.778: "That is what four save after waiting 3 hours.",
-        }),
+        number(5.778, "hours", within=0.01),
         ("Which wait is as long as the time that four GPUs save?",),
         """
 running = 8 / (4 * 0.9)
 answer = 8 - running
 """,
         "5.8 hours. A longer wait in the queue costs more than the devices save.",
+        slips={6.0: "At 90 % four GPUs are as good as 3.6.", 2.222: "That is how long four run."},
     ),
     "17.soonest": Task(
         "Of 8 devices A holds 4 until hour 8, and B, first in the queue, wants all 8 for 12 hours. "
         "You come at hour 1, with a training of 24 device hours at an efficiency of 100 %. "
         "With how many devices (1, 2, 3, 4, 6 or 8) are you done first?",
-        number(4, "devices", slips={
-            8: "B is before you: it needs all 8 from hour 8 to 20.",
-            6: "6 are not free before B has ended, at hour 20.",
-            3: "24 / 3 hours end at hour 9: that would delay B.",
-            2: "24 / 2 hours end at hour 13: that would delay B.",
-            1: "24 hours end at hour 25: that would delay B.",
-        }),
+        number(4, "devices"),
         (
             "4 devices are free until hour 8, when B begins. A job that ends before may be "
             "backfilled.",
@@ -82,48 +65,49 @@ answer = min((1, 2, 3, 4, 6, 8), key=done)
 """,
         "Backfilling: on four free devices you end before B can begin; on three you would not.",
         difficulty=3,
+        slips={8: "B, before you, needs all 8 from hour 8 to 20.", 6: "B has them until hour 20."},
     ),
-    "17.my_start": Task(
+    "17.my_start": function_task(
         "Write my_start(devices, limit, free, hours, spare): may a small job start now? It "
         "requests devices for at most limit hours, and `free` devices are free. The large job that "
         "is first in the queue can begin in `hours` hours, and leaves `spare` of the devices that "
         "are free now. Return True or False.",
-        as_solved(
-            START,
-            *CASES,
-            slips=(
-                (" or devices <= spare", "", "It may also take only spare devices."),
-                ("limit <= hours or ", "", "It may also end before the large job begins."),
-                (" and (limit <= hours or devices <= spare)", "", "It would delay the large job."),
-                ("devices <= free and ", "", "It needs devices that are free."),
-                ("limit <= hours", "limit < hours", "It may end when the large job begins."),
-            ),
-        ),
+        CASES,
         (
             "It may not delay the large job.",
             "Either it ends before the large job begins, or it takes devices that are spare.",
         ),
-        START,
+        """
+def my_start(devices, limit, free, hours, spare):
+    return devices <= free and (limit <= hours or devices <= spare)
+""",
         "This is backfilling. It uses the limit of a job, not the time that the job will take.",
+        slips=[
+            (" or devices <= spare", "", "It may also take only spare devices."),
+            ("limit <= hours or ", "", "It may also end before the large job begins."),
+            (" and (limit <= hours or devices <= spare)", "", "It would delay the large job."),
+        ],
         difficulty=2,
     ),
-    "17.my_devices": Task(
+    "17.my_devices": function_task(
         "Write my_devices(waits, runs): with how many devices you are done first. Both are "
         "dictionaries by the number of devices: hours in the queue, and hours of the training.",
-        as_solved(
-            DEVICES,
+        [
             ({1: 2.0, 2: 1.5, 4: 1.0, 8: 9.0}, {1: 12.0, 2: 7.0, 4: 7.6, 8: 3.0}),
             ({1: 0.5, 2: 1.0, 4: 6.0}, {1: 12.0, 2: 6.5, 4: 3.5}),
             ({1: 0, 8: 1}, {1: 8, 8: 1}),
             ({4: 3, 1: 0}, {4: 2.3, 1: 5}),
             ({1: 0.5, 2: 1.0, 4: 6.0}, {4: 3.5, 2: 6.5, 1: 12.0}),
-            slips=(
-                ("waits[devices] + ", "", "That runs fastest; add the wait."),
-                (" + runs[devices]", "", "That waits least; add the run."),
-            ),
-        ),
+        ],
         ("From submission to the last step: add both.", "min takes a key."),
-        DEVICES,
+        """
+def my_devices(waits, runs):
+    return min(runs, key=lambda devices: waits[devices] + runs[devices])
+""",
         "The number that runs fastest need not be it.",
+        slips=[
+            ("waits[devices] + ", "", "That runs fastest; add the wait."),
+            (" + runs[devices]", "", "That waits least; add the run."),
+        ],
     ),
-}  # fmt: skip
+}

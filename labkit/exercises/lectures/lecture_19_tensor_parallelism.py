@@ -5,13 +5,39 @@ from labkit.exercises.judges.answers import number
 from labkit.exercises.judges.model_parallel import on_ranks
 from labkit.exercises.task import Task
 
-COLUMN = """
+TASKS = {
+    "19.column_parallel": Task(
+        "Write my_column(comm, x, w, dy) for a linear layer whose matrix is cut into blocks of "
+        "columns. w and dy are this rank's columns; x is the same on all ranks. Return y (this "
+        "rank's columns), dx (the same on all ranks) and dw (of this rank's columns).",
+        on_ranks(model_parallel.column_parallel),
+        (
+            "Write the serial layer first: y = x @ w, dx = dy @ w.T, dw = x.T @ dy. Which of the "
+            "three products runs over columns that other ranks hold?",
+            "dy @ w.T is a sum over all columns. Each rank computes the part of its own columns.",
+            "total = np.array(part); programs.ring_all_reduce(comm, total) sums in place.",
+        ),
+        """
 def my_column(comm, x, w, dy):
     dx = dy @ w.T  # the part of this rank's columns
     programs.ring_all_reduce(comm, dx)
     return x @ w, dx, x.T @ dy
-"""
-GATED = """
+""",
+        "Forward needs no communication, backward one all-reduce: every rank used the same x.",
+    ),
+    "19.gated_mlp": Task(
+        "The MLP of many language models has a gate: y = (relu(x @ gate) * (x @ up)) @ down. Write "
+        "my_gated(comm, x, gate, up, down, dy). gate and up are this rank's columns, down its "
+        "rows; x and dy are the same on all ranks. Return y and dx, with two all-reduces.",
+        on_ranks(model_parallel.gated_mlp),
+        (
+            "Forward: the product with the gate is computed element by element, so each rank "
+            "needs only its own columns.",
+            "Serial backward: d_active = dy @ down.T. With a = x @ gate and b = x @ up, the "
+            "gradient of a is d_active * b * (a > 0), and that of b is d_active * relu(a).",
+            "x is used twice, so dx is the sum of two products. Add them, then all-reduce.",
+        ),
+        """
 def my_gated(comm, x, gate, up, down, dy):
     a, b = x @ gate, x @ up
     active = np.maximum(a, 0)
@@ -21,69 +47,7 @@ def my_gated(comm, x, gate, up, down, dy):
     dx = (d_active * b * (a > 0)) @ gate.T + (d_active * active) @ up.T
     programs.ring_all_reduce(comm, dx)
     return y, dx
-"""
-LAYER = """
-def my_layer(comm, x, block):
-    rank, ranks = comm.Get_rank(), comm.Get_size()
-    whole = np.empty((ranks * len(x), x.shape[1]))
-    np.split(whole, ranks)[rank][:] = x
-    programs.all_gather(comm, whole)
-    part = block(whole)
-    programs.reduce_scatter(comm, part)
-    return x + np.split(part, ranks)[rank]
-"""
-OWN = "Each rank has what it needs for these columns: no sum over ranks."
-CHUNK = "reduce_scatter leaves the finished chunk r on rank r."
-HIDDEN = "    active = np.maximum(a, 0)\n"
-SUMMED = "    for one in (a, b):\n        programs.ring_all_reduce(comm, one)\n" + HIDDEN
-PRODUCT = "The gradient of a factor has the other factor in it: b for relu(a), relu(a) for b."
-D_SUMMED = "down.T\n    programs.ring_all_reduce(comm, d_active)\n"
-TASKS = {
-    "19.column_parallel": Task(
-        "Write my_column(comm, x, w, dy) for a linear layer whose matrix is cut into blocks of "
-        "columns. w and dy are this rank's columns; x is the same on all ranks. Return y (this "
-        "rank's columns), dx (the same on all ranks) and dw (of this rank's columns).",
-        on_ranks(
-            model_parallel.column_parallel,
-            solution=COLUMN,
-            slips=(
-                ("return x @ w", "return (programs.ring_all_reduce(comm, y := x @ w), y)[1]", OWN),
-                (", x.T @ dy", ", (programs.ring_all_reduce(comm, dw := x.T @ dy), dw)[1]", OWN),
-            ),
-        ),
-        (
-            "Write the serial layer first: y = x @ w, dx = dy @ w.T, dw = x.T @ dy. Which of the "
-            "three products runs over columns that other ranks hold?",
-            "dy @ w.T is a sum over all columns. Each rank computes the part of its own columns.",
-            "total = np.array(part); programs.ring_all_reduce(comm, total) sums in place.",
-        ),
-        COLUMN,
-        "Forward needs no communication, backward one all-reduce: every rank used the same x.",
-    ),
-    "19.gated_mlp": Task(
-        "The MLP of many language models has a gate: y = (relu(x @ gate) * (x @ up)) @ down. Write "
-        "my_gated(comm, x, gate, up, down, dy). gate and up are this rank's columns, down its "
-        "rows; x and dy are the same on all ranks. Return y and dx, with two all-reduces.",
-        on_ranks(
-            model_parallel.gated_mlp,
-            solution=GATED,
-            slips=(
-                (" * (a > 0)", "", "relu passes a gradient only where a > 0."),
-                (" + (d_active * active) @ up.T", "", "x is used by up, too."),
-                (HIDDEN, SUMMED, "a and b are columns of this rank: they are no parts of a sum."),
-                ("(a > 0)", "(b > 0)", "relu is of the gate: its gradient passes where a > 0."),
-                ("d_active * b *", "d_active * active *", PRODUCT),
-                ("down.T\n", D_SUMMED, "d_active is of this rank's columns: no sum over ranks."),
-            ),
-        ),
-        (
-            "Forward: the product with the gate is computed element by element, so each rank "
-            "needs only its own columns.",
-            "Serial backward: d_active = dy @ down.T. With a = x @ gate and b = x @ up, the "
-            "gradient of a is d_active * b * (a > 0), and that of b is d_active * relu(a).",
-            "x is used twice, so dx is the sum of two products. Add them, then all-reduce.",
-        ),
-        GATED,
+""",
         "Any number of matrices by columns needs one all-reduce backward: sum on the rank first. "
         "The MLP of Llama has this form, with another activation.",
         difficulty=2,
@@ -111,16 +75,7 @@ def my_shard(comm, qkv, heads):
         "A transformer layer of GPT-3: hidden size 12,288, sequence 2,048, micro-batch 1, 2 bytes "
         "per element, on 8 ranks with ring all-reduces. How many MB does each rank send for this "
         "layer in one step?",
-        number(
-            352.32,
-            "MB",
-            within=0.01,
-            slips={
-                88.08: "That is one all-reduce of the layer's.",
-                176.16: "That is two all-reduces, the forward pass, or one byte an element.",
-                201.33: "A ring sends each half of the all-reduce: 2 (t - 1) / t arrays.",
-            },
-        ),
+        number(352.32, "MB", within=0.01),
         (
             "An all-reduce sums b · s · h elements, and the layer has four of them.",
             "In a ring all-reduce each rank sends 2 (t - 1) / t times the array.",
@@ -132,17 +87,14 @@ answer = 2 * elements / 1e6  # 2 bytes each
 """,
         "352 MB, and GPT-3 has 96 such layers: 34 GB in each step, which no link between machines "
         "carries in time.",
+        slips={176.16: "That is two all-reduces.", 201.33: "A ring sends 2 (t - 1) / t arrays."},
     ),
     "19.sequence_parallel": Task(
         "Write my_layer(comm, x, block) with sequence parallelism. x holds this rank's positions, "
         "in the order of the ranks. block(whole) takes all positions and gives this rank's part "
         "of a sum. Return this rank's positions of x + sum, with no more bytes than one "
         "all-reduce.",
-        on_ranks(
-            model_parallel.sequence_parallel,
-            solution=LAYER,
-            slips=(("np.split(part, ranks)[rank]", "np.split(part, ranks)[0]", CHUNK),),
-        ),
+        on_ranks(model_parallel.sequence_parallel),
         (
             "Before the block: an all-gather of the positions. After it: each rank needs only its "
             "own positions of the sum.",
@@ -151,7 +103,16 @@ answer = 2 * elements / 1e6  # 2 bytes each
             "programs.reduce_scatter(comm, part) leaves the sum of chunk r on rank r; the other "
             "chunks are not finished.",
         ),
-        LAYER,
+        """
+def my_layer(comm, x, block):
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    whole = np.empty((ranks * len(x), x.shape[1]))
+    np.split(whole, ranks)[rank][:] = x
+    programs.all_gather(comm, whole)
+    part = block(whole)
+    programs.reduce_scatter(comm, part)
+    return x + np.split(part, ranks)[rank]
+""",
         "An all-gather and a reduce-scatter are the two halves of an all-reduce: equal bytes, and "
         "between the blocks each rank keeps 1/t of the positions.",
         difficulty=3,

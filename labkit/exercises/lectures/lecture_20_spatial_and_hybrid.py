@@ -6,48 +6,16 @@ from labkit.exercises.judges.model_parallel import on_ranks
 from labkit.exercises.task import Task
 
 OWNER = "A row has one owner: its gradient is complete with the neighbours' part."
-STEP = """
-def my_step(tensor, pipeline, data, micro_batches, targets, w1, w2):
-    stage, last = pipeline.Get_rank(), pipeline.Get_size() - 1
-    examples = targets.shape[0] * targets.shape[1] * data.Get_size()
-    dw1, dw2, kept = np.zeros_like(w1), np.zeros_like(w2), []
-    for x in micro_batches:
-        if stage > 0:
-            x = np.empty_like(x)
-            pipeline.Recv(x, source=stage - 1)
-        hidden = np.maximum(x @ w1, 0)
-        part = hidden @ w2
-        programs.ring_all_reduce(tensor, part)
-        kept.append((x, hidden, x + part))
-        if stage < last:
-            pipeline.Send(x + part, dest=stage + 1)
-    for (x, hidden, y), target in zip(kept, targets):
-        dy = (y - target) / examples
-        if stage < last:
-            pipeline.Recv(dy, source=stage + 1)
-        d_hidden = (dy @ w2.T) * (hidden > 0)
-        dw1 += x.T @ d_hidden
-        dw2 += hidden.T @ dy
-        part = d_hidden @ w1.T
-        programs.ring_all_reduce(tensor, part)
-        if stage > 0:
-            pipeline.Send(dy + part, dest=stage - 1)
-    programs.ring_all_reduce(data, dw1)
-    programs.ring_all_reduce(data, dw2)
-    return dw1, dw2
-"""
-FORWARD = "        programs.ring_all_reduce(tensor, part)\n        kept"
-BACKWARD = "        programs.ring_all_reduce(tensor, part)\n        if"
-COLUMNS = "Each rank's dw is of its own columns: sum over the data group, not the tensor group."
 TASKS = {
     "20.what_is_summed": Task(
         "In the backward pass of spatial parallelism, which gradients need an all-reduce over all "
         'ranks: those of the "kernels", of the "rows", or "both"? One word.',
-        word("kernels", "kernel", slips={"both": OWNER, "rows": OWNER, "image": OWNER}),
+        word("kernels", "kernel"),
         ("Which array has every rank used as a whole, and of which has it only a part?",),
         'answer = "kernels"  # all ranks use the same kernels, each row has one owner',
         "The gradient of a row is finished after the neighbours' part is added. A kernel was used "
         "at all positions, so its gradient is a sum over all ranks.",
+        slips={"both": OWNER, "rows": OWNER, "image": OWNER},
     ),
     "20.halo": Task(
         "Write my_halo(comm, rows, width). rows, of shape (n, w, c), are this rank's rows of an "
@@ -113,15 +81,7 @@ def my_halo_backward(comm, d_padded, width):
     "20.halo_bytes": Task(
         "An image of 8,192 × 8,192 positions with 16 channels of 2 bytes is divided by rows on 8 "
         "ranks. How many kB does rank 3 send before a convolution with a 3 × 3 kernel?",
-        number(
-            524.288,
-            "kB",
-            within=0.01,
-            slips={
-                262.144: "It sends a row to each of two neighbours.",
-                512: "That is in KiB; a kB has 1,000 bytes.",
-            },
-        ),
+        number(524.288, "kB", within=0.01),
         ("How many rows does a rank in the middle send?", "A row has 8,192 · 16 numbers."),
         """
 rows = 2  # one to the rank above, one to the rank below
@@ -129,6 +89,7 @@ answer = rows * 8192 * 16 * 2 / 1000
 """,
         "The rank holds 268 MB of this image and sends 0.2 % of it. On 64 ranks each holds an "
         "eighth of that, and sends the same.",
+        slips={262.144: "It sends to each of two neighbours.", 512: "That is in KiB."},
     ),
     "20.groups": Task(
         "Write my_colors(rank, tensor, stages): the colors with which a rank calls comm.Split for "
@@ -159,15 +120,6 @@ def my_colors(rank, tensor, stages):
         on_ranks(
             model_parallel.hybrid_step,
             *((1, 1, 2), (1, 2, 1), (2, 1, 1), (2, 2, 2), (1, 3, 2)),
-            solution=STEP,
-            slips=(
-                (" * (hidden > 0)", "", "relu passes a gradient only where hidden > 0."),
-                ("Send(dy + part", "Send(part", "dy passes the layer, too: send dy + part."),
-                ("Send(x + part", "Send(part", "A stage adds its input: send x + part."),
-                (FORWARD, "        kept", "Forward, part is a sum over the tensor group."),
-                (BACKWARD, "        if", "Backward, part is a sum over the tensor group."),
-                ("(data, dw", "(tensor, dw", COLUMNS),
-            ),
         ),
         (
             "One loop for the forward passes, which keeps x and hidden of each micro-batch; "
@@ -176,7 +128,36 @@ def my_colors(rank, tensor, stages):
             "The weights are updated once: all-reduce their gradients over the data group after "
             "both loops.",
         ),
-        STEP,
+        """
+def my_step(tensor, pipeline, data, micro_batches, targets, w1, w2):
+    stage, last = pipeline.Get_rank(), pipeline.Get_size() - 1
+    examples = targets.shape[0] * targets.shape[1] * data.Get_size()
+    dw1, dw2, kept = np.zeros_like(w1), np.zeros_like(w2), []
+    for x in micro_batches:
+        if stage > 0:
+            x = np.empty_like(x)
+            pipeline.Recv(x, source=stage - 1)
+        hidden = np.maximum(x @ w1, 0)
+        part = hidden @ w2
+        programs.ring_all_reduce(tensor, part)
+        kept.append((x, hidden, x + part))
+        if stage < last:
+            pipeline.Send(x + part, dest=stage + 1)
+    for (x, hidden, y), target in zip(kept, targets):
+        dy = (y - target) / examples
+        if stage < last:
+            pipeline.Recv(dy, source=stage + 1)
+        d_hidden = (dy @ w2.T) * (hidden > 0)
+        dw1 += x.T @ d_hidden
+        dw2 += hidden.T @ dy
+        part = d_hidden @ w1.T
+        programs.ring_all_reduce(tensor, part)
+        if stage > 0:
+            pipeline.Send(dy + part, dest=stage - 1)
+    programs.ring_all_reduce(data, dw1)
+    programs.ring_all_reduce(data, dw2)
+    return dw1, dw2
+""",
         "Three kinds of communication in one step, each in its own group: sums of activations, "
         "activations between stages, sums of gradients.",
         difficulty=3,

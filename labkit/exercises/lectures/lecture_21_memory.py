@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from labkit.collectives.records import listed
-from labkit.exercises.judges.answers import as_solved, function, number
+from labkit.exercises.judges.answers import function, function_task, number
 from labkit.exercises.judges.model_parallel import on_ranks, zero_1, zero_3
 from labkit.exercises.task import Task, Wrong
 from labkit.kinds import LabError, bytes_text
@@ -18,18 +18,6 @@ _MODELS = (
 )
 
 
-ACTIVATIONS = """
-def my_activations(h, a, s, b, t):
-    whole = 2 + 1 + 2 + 1 + 4
-    divided = 2 + 2 + 2 + 2 + 8 + 8
-    scores = 2 + 1 + 2
-    return s * b * h * (whole + divided / t) + scores * a * s**2 * b / t
-"""
-MFU = """
-def my_mfu(parameters, layers, hidden, sequence, tokens_per_second, gpus, peak):
-    per_token = 6 * parameters + 12 * layers * hidden * sequence
-    return per_token * tokens_per_second / (gpus * peak)
-"""
 _KEYS = ("tensor", "pipeline", "data", "zero", "sequence_parallel", "recompute")
 
 
@@ -70,12 +58,7 @@ TASKS = {
     "21.zero_2": Task(
         "7.5 billion parameters in mixed precision with Adam (2, 2 and 12 bytes per parameter), "
         "ZeRO-2 on 16 devices. How many GB of state does each device hold?",
-        number(
-            21.5625,
-            "GB",
-            within=0.002,
-            slips={35.625: "That is stage 1.", 7.5: "That is stage 3.", 120: "That is stage 0."},
-        ),
+        number(21.5625, "GB", within=0.002),
         ("Which of the three parts are sharded at stage 2?", "2 + (2 + 12) / 16 bytes each."),
         """
 weights = 2 * 7.5
@@ -83,6 +66,7 @@ sharded = (2 + 12) * 7.5 / 16
 answer = weights + sharded
 """,
         "Only the weights are whole: 15 GB, and 6.6 GB of everything else.",
+        slips={35.625: "That is stage 1.", 7.5: "That is stage 3.", 120: "That is stage 0."},
     ),
     "21.zero_1": Task(
         "Write my_step(comm, weights, gradient, optimizer): one step of ZeRO-1. Every rank has all "
@@ -136,27 +120,31 @@ def my_step(comm, parts, gradient_of, optimizers):
         "At any time one layer is whole. In real training the forward pass gathers it once more.",
         difficulty=3,
     ),
-    "21.activations": Task(
+    "21.activations": function_task(
         "Write my_activations(h, a, s, b, t): the bytes that one layer keeps on each of t "
         "tensor-parallel ranks, without sequence parallelism and without recomputation.",
-        as_solved(
-            ACTIVATIONS,
+        [
             *((6144, 64, 2048, 4, 1), (6144, 64, 2048, 4, 8), (12288, 96, 2048, 1, 8)),
             (4096, 32, 8192, 2, 2),
-            slips=(
-                ("(whole + divided / t)", "(whole + divided) / t", "That is sequence parallelism."),
-                ("b / t", "b", "t divides the rows of size as²b, too."),
-                (BYTES, "2 * s * b * h", "That is full recomputation."),
-                ("2 + 1 + 2 + 1 + 4", "2 + 2 + 2 + 2 + 4", "A mask has one byte each."),
-            ),
-        ),
+        ],
         (
             "Add up the rows of the table of section 4: first those that t divides, then the "
             "others.",
             "In units of sbh, 24 are divided and 10 are not. What of size as²b is kept?",
         ),
-        ACTIVATIONS,
+        """
+def my_activations(h, a, s, b, t):
+    whole = 2 + 1 + 2 + 1 + 4
+    divided = 2 + 2 + 2 + 2 + 8 + 8
+    scores = 2 + 1 + 2
+    return s * b * h * (whole + divided / t) + scores * a * s**2 * b / t
+""",
         "sbh (10 + 24/t + 5as/(ht)). Sequence parallelism divides the 10 as well.",
+        slips=[
+            ("(whole + divided / t)", "(whole + divided) / t", "That is sequence parallelism."),
+            ("b / t", "b", "t divides the rows of size as²b, too."),
+            (BYTES, "2 * s * b * h", "That is full recomputation."),
+        ],
         difficulty=2,
     ),
     "21.plan": Task(
@@ -190,35 +178,32 @@ def my_plan(model, gpus, device_memory):
         "several micro-batches, ZeRO-2 and ZeRO-3 send for each of them.",
         difficulty=3,
     ),
-    "21.my_mfu": Task(
+    "21.my_mfu": function_task(
         "Write my_mfu(parameters, layers, hidden, sequence, tokens_per_second, gpus, peak): the "
         "share of the peak FLOP/s that a training uses. A token costs 6 FLOPs per parameter, and "
         "12 × layers × hidden × sequence for attention.",
-        as_solved(
-            MFU,
+        [
             (22e9, 48, 6144, 2048, 7447.0, 8, 312e12),
             (175e9, 96, 12288, 2048, 9532.0, 64, 312e12),
             (1e9, 24, 2048, 4096, 40_000.0, 1, 989e12),
-            slips=(
-                (" + 12 * layers * hidden * sequence", "", "The FLOPs of attention are missing."),
-                ("6 * p", "8 * p", "Recomputed FLOPs do not count: 6 for each parameter."),
-                ("6 * p", "2 * p", "The backward pass has 4 of the 6 FLOPs."),
-                ("/ (gpus * peak)", "/ peak", "Each of the GPUs has that peak."),
-            ),
-        ),
+        ],
         ("How many FLOPs does a token cost? How many tokens are there in a second?",),
-        MFU,
+        """
+def my_mfu(parameters, layers, hidden, sequence, tokens_per_second, gpus, peak):
+    per_token = 6 * parameters + 12 * layers * hidden * sequence
+    return per_token * tokens_per_second / (gpus * peak)
+""",
         "Only FLOPs that the model needs count: what is recomputed does not.",
+        slips=[
+            (" + 12 * layers * hidden * sequence", "", "The FLOPs of attention are missing."),
+            ("6 * p", "8 * p", "Recomputed FLOPs do not count: 6 for each parameter."),
+            ("6 * p", "2 * p", "The backward pass has 4 of the 6 FLOPs."),
+        ],
     ),
     "21.days": Task(
         "70 billion parameters, 1.4 trillion tokens, 1,024 GPUs at 400 TFLOP/s each, with full "
         "recomputation (8 FLOPs per parameter and token). How many days of training?",
-        number(
-            22.15,
-            "days",
-            within=0.01,
-            slips={16.61: "Recomputation makes it 8 FLOPs, not 6.", 22_685: "That is one GPU."},
-        ),
+        number(22.15, "days", within=0.01),
         ("8 × tokens × parameters FLOPs.", "A day has 86,400 seconds."),
         """
 flops = 8 * 1.4e12 * 70e9
@@ -226,5 +211,6 @@ seconds = flops / (1024 * 400e12)
 answer = seconds / 86_400
 """,
         "Without recomputation 16.6 days at the same FLOP/s: 6 FLOPs instead of 8.",
+        slips={16.61: "Recomputation makes it 8 FLOPs, not 6.", 22_685: "That is one GPU."},
     ),
 }

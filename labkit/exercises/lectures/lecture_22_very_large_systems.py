@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import ceil
 from typing import TYPE_CHECKING
 
-from labkit.exercises.judges.answers import as_solved, number
+from labkit.exercises.judges.answers import function_task, number
 from labkit.exercises.judges.program import BLOCKS, program
 from labkit.exercises.task import Task
 from labkit.kinds import bytes_text
@@ -38,7 +38,29 @@ def _out_of_nodes(trace: Trace) -> Iterator[str]:
         )
 
 
-STEP = """
+LAYERS = [(2.0, 30.0), (1.5, 15.0), (3.25, 52.0), (0.75, 5.0), (1.0, 6.0)]
+TASKS = {
+    "22.buckets_overlap": function_task(
+        "Write my_step(layers, limit, start, rate): the seconds until the backward pass is over "
+        "and all gradients are summed. layers holds (seconds, bytes) in the order of the backward "
+        "pass. A bucket is closed as soon as it holds limit bytes or more, and at the end. Its "
+        "all-reduce takes start + bytes / rate, and begins when the bucket is closed and the one "
+        "before it is done.",
+        [
+            (LAYERS, 42, 0.4, 8.0),
+            (LAYERS, 0, 0.5, 20.0),
+            (LAYERS, 1000, 0.5, 20.0),
+            (LAYERS, 45, 0.4, 8.0),
+            (LAYERS, 30, 0.1, 1e6),
+            ([(1.0, 8.0)], 4, 0.0, 2.0),
+        ],
+        (
+            "Keep two clocks: now, the end of the layer that was computed last, and free, the time "
+            "at which the link is free.",
+            "A closed bucket: free = max(now, free) + start + held / rate. The last bucket is "
+            "closed at the end of the backward pass.",
+        ),
+        """
 def my_step(layers, limit, start, rate):
     now = free = held = 0
     for i, (seconds, nbytes) in enumerate(layers):
@@ -48,85 +70,26 @@ def my_step(layers, limit, start, rate):
             free = max(now, free) + start + held / rate
             held = 0
     return free
-"""
-SLOWEST = """
-def my_slowest(times, ranks):
-    n, mean = len(times), 0
-    for k, time in enumerate(sorted(times), start=1):
-        mean += time * ((k / n) ** ranks - ((k - 1) / n) ** ranks)
-    return mean
-"""
-YOUNG = """
-from math import sqrt
-
-def my_interval(hours, devices, write):
-    mtbf = 3600 * hours / devices
-    return sqrt(2 * mtbf * write)
-"""
-GOODPUT = """
-def my_goodput(interval, write, restart, gaps):
-    finished = 0
-    for gap in gaps:
-        finished += max(gap - restart, 0) // (interval + write)
-    return finished * interval / sum(gaps)
-"""
-ROOT = "sqrt(2 * mtbf * write)"
-FITS, KEPT = "max(gap - restart, 0) // (interval + write)", "finished * interval / sum(gaps)"
-POOLED = "sum(max(gap - restart, 0) for gap in gaps) // (interval + write)"
-SHARES = "Divide the sums: a long gap counts more than a short one."
-LAYERS = [(2.0, 30.0), (1.5, 15.0), (3.25, 52.0), (0.75, 5.0), (1.0, 6.0)]
-TASKS = {
-    "22.buckets_overlap": Task(
-        "Write my_step(layers, limit, start, rate): the seconds until the backward pass is over "
-        "and all gradients are summed. layers holds (seconds, bytes) in the order of the backward "
-        "pass. A bucket is closed as soon as it holds limit bytes or more, and at the end. Its "
-        "all-reduce takes start + bytes / rate, and begins when the bucket is closed and the one "
-        "before it is done.",
-        as_solved(
-            STEP,
-            (LAYERS, 42, 0.4, 8.0),
-            (LAYERS, 0, 0.5, 20.0),
-            (LAYERS, 1000, 0.5, 20.0),
-            (LAYERS, 45, 0.4, 8.0),
-            (LAYERS, 30, 0.1, 1e6),
-            ([(1.0, 8.0)], 4, 0.0, 2.0),
-            slips=(
-                ("max(now, free)", "now", "A bucket waits until the one before it is done."),
-                (" or i == len(layers) - 1", "", "The last bucket is not sent."),
-                ("held >= limit", "held > limit", "A bucket that holds limit bytes is closed."),
-                ("held >= limit", "True", "Several layers share a bucket until it holds limit."),
-                ("+ start ", "", "Each all-reduce takes start, too."),
-                ("return free", "return free - now", "That is the exposed part alone."),
-            ),
-        ),
-        (
-            "Keep two clocks: now, the end of the layer that was computed last, and free, the time "
-            "at which the link is free.",
-            "A closed bucket: free = max(now, free) + start + held / rate. The last bucket is "
-            "closed at the end of the backward pass.",
-        ),
-        STEP,
+""",
         "What is after the backward pass is the exposed communication: free - now.",
+        slips=[
+            ("max(now, free)", "now", "A bucket waits until the one before it is done."),
+            (" or i == len(layers) - 1", "", "The last bucket is not sent."),
+            ("held >= limit", "held > limit", "A bucket that holds limit bytes is closed."),
+        ],
         difficulty=2,
     ),
     "22.exposed": Task(
         "A backward pass takes 30 ms. All buckets together need 45 ms on the link, the first one "
         "is full after 5 ms, and the link is busy from then on. How many ms are exposed?",
-        number(
-            20,
-            "ms",
-            slips={
-                15: "The link begins after 5 ms.",
-                50: "30 of them are hidden.",
-                45: "A part is hidden.",
-            },
-        ),
+        number(20, "ms"),
         ("When does the link finish, counted from the start of the backward pass?",),
         """
 link_is_done = 5 + 45
 answer = link_is_done - 30
 """,
         "The link is the bottleneck: at best 45 ms + the time until the first bucket is full.",
+        slips={15: "The link begins after 5 ms.", 50: "30 of them are hidden."},
     ),
     "22.hierarchical": Task(
         "Write my_two_levels(comm, buffer), every array the sum of all, for nodes of four "
@@ -159,25 +122,16 @@ def my_two_levels(comm, buffer):
         "Each rank has its own quarter on the slow links, and all network cards work at once.",
         difficulty=3,
     ),
-    "22.straggler": Task(
+    "22.straggler": function_task(
         "Write my_slowest(times, ranks): the mean time of a step in which so many ranks wait for "
         "the slowest of them. Each rank's time is one of times, drawn independently.",
-        as_solved(
-            SLOWEST,
+        [
             ([1.0, 2.0], 1),
             ([1.0, 2.0], 2),
             ([1.0] * 99 + [3.0], 64),
             ([3.0, 1.0, 2.0, 2.0], 5),
             ([0.5], 1000),
-            slips=(
-                ("return mean", "return sum(times) / n", "That is the mean of one rank."),
-                ("return mean", "return max(times)", "That is the slowest: it may not occur."),
-                (" - ((k - 1) / n) ** ranks", "", "Subtract the steps that end before the k-th."),
-                ("sorted(times)", "times", "Sort the times."),
-                ("start=1", "start=0", "All n times are done: k goes from 1 to n."),
-                ("** ranks", "* ranks", "Ranks are independent: probabilities are multiplied."),
-            ),
-        ),
+        ],
         (
             "All ranks are done after the k-th of the n sorted times with probability "
             "(k / n) ** ranks.",
@@ -185,91 +139,94 @@ def my_two_levels(comm, buffer):
             "((k - 1) / n) ** ranks.",
             "The mean is the sum of each time multiplied by its probability.",
         ),
-        SLOWEST,
+        """
+def my_slowest(times, ranks):
+    n, mean = len(times), 0
+    for k, time in enumerate(sorted(times), start=1):
+        mean += time * ((k / n) ** ranks - ((k - 1) / n) ** ranks)
+    return mean
+""",
         "The mean over all n ** ranks combinations, without trying them.",
+        slips=[
+            ("return mean", "return sum(times) / n", "That is the mean of one rank."),
+            ("return mean", "return max(times)", "That is the slowest: it may not occur."),
+            (" - ((k - 1) / n) ** ranks", "", "Subtract the steps that end before the k-th."),
+        ],
         difficulty=2,
     ),
     "22.slow_steps": Task(
         "Each of 1,000 ranks is slow in one of 1,000 steps, at random. In how many per cent of the "
         "steps does at least one rank make all others wait?",
-        number(
-            63.2,
-            "%",
-            within=0.005,
-            slips={
-                36.8: "In these no rank is slow.",
-                100: "Some steps have two slow ranks.",
-                0.1: "That is one rank.",
-            },
-        ),
+        number(63.2, "%", within=0.005),
         ("With which probability is no rank slow?", "0.999 to the power of 1,000."),
         "answer = 100 * (1 - 0.999**1000)",
         "What is rare on one device is the usual case on many.",
+        slips={100: "Some steps have two slow ranks.", 36.8: "In these no rank is slow."},
     ),
     "22.gpu_hours": Task(
         "A training on 16,384 GPUs was interrupted unexpectedly 419 times in 54 days. If each GPU "
         "contributes equally, how many thousand hours pass between two interruptions of one GPU?",
-        number(
-            50.68,
-            within=0.01,
-            slips={50_677: "That is in hours.", 3.093: "That is the job's, in hours."},
-        ),
+        number(50.68, within=0.01),
         ("How many hours has the job between two of them?", "One GPU has 16,384 times as many."),
         """
 job = 54 * 24 / 419  # hours between two interruptions
 answer = job * 16_384 / 1000
 """,
         "5.8 years for a GPU, and about 3 hours for the job.",
+        slips={3.093: "That is the job's, in hours.", 50_677: "That is in hours."},
     ),
-    "22.young": Task(
+    "22.young": function_task(
         "Write my_interval(hours, devices, write): after how many seconds of training the next "
         "checkpoint should be written (Young). A device fails every so many hours on average, any "
         "failure stops the job, and a checkpoint takes write seconds.",
-        as_solved(
-            YOUNG,
-            *((50_000, 16_384, 60), (50_000, 1, 60), (1000, 10, 6), (876, 4, 0)),
-            slips=(
-                (" / devices", "", "N devices fail N times as often as one."),
-                ("3600 * ", "", "Take the hours in seconds, and return seconds."),
-                ("sqrt(2", "sqrt(1", "The 2 of Young's formula is missing."),
-                ("return sqrt", "return ", "Take the square root."),
-                (ROOT, f"{ROOT} - write", "That is Daly's: Young subtracts nothing."),
-            ),
-        ),
+        [(50_000, 16_384, 60), (50_000, 1, 60), (1000, 10, 6), (876, 4, 0)],
         (
             "N devices fail N times as often as one.",
             "√(2 · MTBF of the job · write), all in seconds.",
         ),
-        YOUNG,
+        """
+from math import sqrt
+
+def my_interval(hours, devices, write):
+    mtbf = 3600 * hours / devices
+    return sqrt(2 * mtbf * write)
+""",
         "With four times the devices, save twice as often.",
+        slips=[
+            (" / devices", "", "N devices fail N times as often as one."),
+            ("3600 * ", "", "Take the hours in seconds, and return seconds."),
+            ("sqrt(2", "sqrt(1", "The 2 of Young's formula is missing."),
+        ],
     ),
-    "22.my_goodput": Task(
+    "22.my_goodput": function_task(
         "Write my_goodput(interval, write, restart, gaps): the share of the time that was training "
         "which counts. gaps are the seconds from each failure to the next. After a failure come "
         "restart seconds, then interval seconds of training and write seconds for a checkpoint, in "
         "turns; what no finished checkpoint holds is lost.",
-        as_solved(
-            GOODPUT,
+        [
             (100, 10, 30, [10.0, 536.0, 263.0, 549.0, 804.0, 129.0, 642.0, 660.0, 18.0]),
             (100, 10, 30, [530.0, 20.0, 139.0, 1000.0]),
             (100, 0, 0, [100.0, 99.0]),
             (100, 10, 30, [475.0, 600.0]),
             (50, 5, 500, [300.0, 100.0]),
-            slips=(
-                ("//", "/", "Training that no finished checkpoint holds is lost."),
-                ("gap - restart", "gap", "A restart comes after each failure."),
-                ("interval + write", "interval", "Each checkpoint takes write seconds, too."),
-                ("max(gap - restart, 0)", "(gap - restart)", "A short gap has 0 training."),
-                (KEPT, f"sum({FITS} * interval / gap for gap in gaps) / len(gaps)", SHARES),
-                (KEPT, f"{POOLED} * interval / sum(gaps)", "Each failure loses work: gap by gap."),
-            ),
-        ),
+        ],
         (
             "How many whole pairs of interval and write fit into a gap, after the restart?",
             "A gap may be shorter than the restart: then nothing fits. Divide by the sum of gaps.",
         ),
-        GOODPUT,
+        """
+def my_goodput(interval, write, restart, gaps):
+    finished = 0
+    for gap in gaps:
+        finished += max(gap - restart, 0) // (interval + write)
+    return finished * interval / sum(gaps)
+""",
         "With many gaps, drawn at random, it comes near the closed form.",
+        slips=[
+            ("//", "/", "Training that no finished checkpoint holds is lost."),
+            ("gap - restart", "gap", "A restart comes after each failure."),
+            ("interval + write", "interval", "Each checkpoint takes write seconds, too."),
+        ],
         difficulty=2,
     ),
 }

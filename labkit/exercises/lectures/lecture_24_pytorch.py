@@ -4,35 +4,11 @@ import random
 from itertools import product
 
 from labkit.exercises.judges import torch_training as trained
-from labkit.exercises.judges.answers import as_solved, number
+from labkit.exercises.judges.answers import function_task, number
 from labkit.exercises.task import Task
 
 MIB = 2**20
-
-BUCKETS = """
-def my_buckets(parameters, first, cap):
-    buckets, size = [[]], 0
-    for name, nbytes in reversed(parameters):
-        buckets[-1].append(name)
-        size += nbytes
-        if size >= (first if len(buckets) == 1 else cap):
-            buckets.append([])
-            size = 0
-    return [bucket for bucket in buckets if bucket]
-"""
-
-SAMPLER = """
-import math
-
-def my_indices(length, ranks, rank, seed, epoch, permutation, drop_last):
-    order = list(permutation(length, seed + epoch))
-    if drop_last:
-        order = order[: length // ranks * ranks]
-    else:
-        padded = math.ceil(length / ranks) * ranks
-        order = (order * math.ceil(padded / length))[:padded]
-    return order[rank::ranks]
-"""
+NEIGHBOURS = "These are neighbours: take every element from rank on, in steps of ranks."
 
 
 def _permutation(length: int, seed: int) -> list[int]:
@@ -43,92 +19,88 @@ LINEAR = [
     (f"{n}.{part}", size) for n in range(12) for part, size in (("weight", 4 * MIB), ("bias", 4096))
 ]
 SMALL = [(f"layer{n}", 4 * size) for n, size in enumerate((1000, 5, 3000, 100, 262_144, 9))]
-_buckets = as_solved(
-    BUCKETS,
-    *((SMALL, 1000, 5000), (LINEAR, MIB, 25 * MIB), (LINEAR, 4 * MIB, 4 * MIB), (SMALL, 36, 10**9)),
-    slips=(
-        ("reversed(parameters)", "parameters", "The last parameter's gradient is ready first."),
-        ("(first if len(buckets) == 1 else cap)", "cap", "Bucket 0 has the limit first."),
-        ("(first if len(buckets) == 1 else cap)", "first", "Only bucket 0 has the limit first."),
-        ("size >= ", "size > ", "A bucket that holds exactly its limit is closed."),
-        ("if bucket]", "]", "An empty list is no bucket."),
-    ),
-)  # fmt: skip
-_sampler = as_solved(
-    SAMPLER,
-    *(
-        (length, ranks, rank, 7, epoch, _permutation, drop_last)
-        for (length, ranks), drop_last, epoch in product(
-            ((23, 4), (12, 3), (10, 4), (2, 5), (103, 8)), (False, True), (0, 1)
-        )
-        for rank in range(ranks)
-    ),
-    slips=(
-        ("seed + epoch", "seed", "The order must change with the epoch."),
-        ("order[: length // ranks * ranks]", "order[length % ranks :]",
-         "Cut the end of the list, not its beginning."),
-        ("math.ceil(length / ranks) * ranks", "(length // ranks + 1) * ranks",
-         "A length that is a multiple of ranks is not padded."),
-        ("[rank::ranks]", "[rank * len(order) // ranks :][: len(order) // ranks]",
-         "These are neighbours: take every element from rank on, in steps of ranks."),
-        ("(order * math.ceil(padded / length))[:padded]", "order",
-         "Without drop_last it is padded until all ranks have as many."),
-    ),
-)  # fmt: skip
-
-
+SHARDS = [
+    (length, ranks, rank, 7, epoch, _permutation, drop_last)
+    for (length, ranks), drop_last, epoch in product(
+        ((23, 4), (12, 3), (10, 4), (2, 5), (103, 8)), (False, True), (0, 1)
+    )
+    for rank in range(ranks)
+]
 TASKS = {
     "24.sent": Task(
         "A model has 14 GB of weights (7 billion parameters in bfloat16), and its gradients have "
         "as many bytes. How many GB does each of 8 ranks send in a step of FSDP2, with the "
         "weights gathered twice?",
-        number(
-            36.75,
-            "GB",
-            within=0.001,
-            slips={
-                24.5: "That is DDP.",
-                28: "The weights are gathered twice, and each rank sends 7/8.",
-                12.25: "That is one all-gather of three collectives.",
-                5.25: "Each keeps 1/8 and sends 7/8.",
-            },
-        ),
+        number(36.75, "GB", within=0.001),
         (
             "Each of the all-gathers and the reduce-scatter sends (N - 1) / N of the bytes.",
             "Two all-gathers and one reduce-scatter.",
         ),
         "answer = 3 * 14 * 7 / 8",
         "DDP sends 2 (N - 1) / N: 24.5 GB, and keeps eight times as much.",
+        slips={24.5: "That is DDP.", 28: "Each rank sends 7/8."},
     ),
-    "24.buckets": Task(
+    "24.buckets": function_task(
         "Write my_buckets(parameters, first, cap): the names in each of DDP's buckets, as a list "
         "of lists. parameters is a list of (name, bytes) in the order of model.parameters(). A "
         "bucket is closed as soon as it holds its limit or more: first for bucket 0, cap for "
         "all others. The last one may hold less.",
-        _buckets,
+        [
+            *((SMALL, 1000, 5000), (LINEAR, MIB, 25 * MIB)),
+            *((LINEAR, 4 * MIB, 4 * MIB), (SMALL, 36, 10**9)),
+        ],
         (
             "The last parameter comes first: reversed(parameters).",
             "The limit is `first` while there is one bucket, and `cap` from then on.",
             "Return no empty bucket when the last parameter closes one.",
         ),
-        BUCKETS,
+        """
+def my_buckets(parameters, first, cap):
+    buckets, size = [[]], 0
+    for name, nbytes in reversed(parameters):
+        buckets[-1].append(name)
+        size += nbytes
+        if size >= (first if len(buckets) == 1 else cap):
+            buckets.append([])
+            size = 0
+    return [bucket for bucket in buckets if bucket]
+""",
         "Torch 2.13 has printed the same buckets above.",
+        slips=[
+            ("reversed(parameters)", "parameters", "The last parameter's gradient is ready first."),
+            ("(first if len(buckets) == 1 else cap)", "cap", "Bucket 0 has the limit first."),
+        ],
         difficulty=2,
     ),
-    "24.sampler": Task(
+    "24.sampler": function_task(
         "Write my_indices(length, ranks, rank, seed, epoch, permutation, drop_last): the list of "
         "indices that DistributedSampler gives to a rank. permutation(length, seed) is a shuffled "
         "list, and the sampler's seed for it is seed + epoch. Without drop_last the list is padded "
         "from its own beginning until its length is a multiple of ranks, with drop_last it is cut. "
         "Rank r takes every element from r on, in steps of ranks.",
-        _sampler,
+        SHARDS,
         (
             "Padding: order * 2 is twice the list, of which you need the first n elements.",
             "n = math.ceil(length / ranks) * ranks, or length // ranks * ranks with drop_last.",
             "With fewer examples than ranks the list is repeated more than once.",
         ),
-        SAMPLER,
+        """
+import math
+
+def my_indices(length, ranks, rank, seed, epoch, permutation, drop_last):
+    order = list(permutation(length, seed + epoch))
+    if drop_last:
+        order = order[: length // ranks * ranks]
+    else:
+        padded = math.ceil(length / ranks) * ranks
+        order = (order * math.ceil(padded / length))[:padded]
+    return order[rank::ranks]
+""",
         "All ranks compute the same permutation, and send nothing for it.",
+        slips=[
+            ("seed + epoch", "seed", "The order must change with the epoch."),
+            ("[rank::ranks]", "[rank * len(order) // ranks :][: len(order) // ranks]", NEIGHBOURS),
+        ],
         difficulty=2,
     ),
     "24.ddp": Task(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.exercises.judges.answers import as_solved, function, number
+from labkit.exercises.judges.answers import function, function_task, number
 from labkit.exercises.judges.model_parallel import PACKED, Case, Piece, is_packed, on_ranks
 from labkit.exercises.task import Task, Wrong
 from labkit.kinds import bytes_text
@@ -98,8 +98,6 @@ def _shards(array: Any, spec: Spec, ranks: int) -> list[Any]:
 
 def _retired(answer: Any) -> None:
     known = {_letters(name): name for name in FINISHED | RELEASED}
-    if not isinstance(answer, set | frozenset | list | tuple):
-        raise Wrong('Write a set of names: retired = {"Alpa", ...}.')
     given = {_letters(name): str(name) for name in answer}
     if unknown := sorted(name for one, name in given.items() if one not in known):
         raise Wrong(f"{unknown[0]!r} is not one of the twelve names in `projects`.")
@@ -110,22 +108,6 @@ def _retired(answer: Any) -> None:
         raise Wrong(f"All of these are right, and {len(FINISHED) - len(given)} more are missing.")
 
 
-GROUPS = """
-def my_groups(rank, tensor, data, pipeline):
-    t = rank % tensor
-    d = rank // tensor % data
-    p = rank // (tensor * data)
-
-    def number(t, d, p):
-        return t + tensor * (d + data * p)
-
-    groups = (
-        [number(i, d, p) for i in range(tensor)],
-        [number(t, i, p) for i in range(data)],
-        [number(t, d, i) for i in range(pipeline)],
-    )
-    return groups
-"""
 TASKS = {
     "26.retired": Task(
         "Which of the twelve projects have no release after 2023? Write a set of names.",
@@ -202,53 +184,58 @@ def my_matmul(comm, a, b, a_spec, b_spec, c_spec):
     "26.warm_up": Task(
         "Megatron-Core, 1F1B without interleaving, 8 stages, 16 micro-batches: how large is "
         "num_warmup_microbatches on stage 5, counted from 0?",
-        number(2, slips={3: "That is PyTorch's.", 7: "Stage 0's."}),
+        number(2),
         ("total_stages - current_stage - 1, and at most the number of micro-batches.",),
         "answer = min(8 - 5 - 1, 16)",
         "Your 1F1B of lecture 18 calls it ahead. PyTorch's Schedule1F1B counts one more, "
         "warmup_chunks = 3, and takes that one out of its steady phase: the order is the same.",
+        slips={3: "That is PyTorch's.", 7: "Stage 0's."},
     ),
     "26.nccl_sends": Task(
         "NCCL's ring all-reduce on 8 GPUs: how many chunks does a GPU send in one round of the "
         "loop in runRing?",
-        number(14, slips={7: "That is its first part."}),
+        number(14),
         ("The first part has k - 1 sends.", "The second part has as many."),
         "answer = 2 * (8 - 1)",
         "2 (k - 1), as in your ring of lecture 10.",
+        slips={7: "That is its first part."},
     ),
-    "26.groups": Task(
+    "26.groups": function_task(
         "Write my_groups(rank, tensor, data, pipeline): the ranks of this rank's tensor, data and "
         "pipeline group, as three sorted lists, in the order of Megatron-Core (tp-dp-pp).",
-        as_solved(
-            GROUPS,
-            *(
-                (rank, tensor, data, pipeline)
-                for tensor, data, pipeline in ((2, 2, 4), (4, 2, 1), (1, 3, 2), (2, 3, 4))
-                for rank in range(tensor * data * pipeline)
-            ),
-            slips=(
-                ("        [number(t, i, p) for i in range(data)],\n", "", "Return three lists."),
-            ),
-        ),
+        [
+            (rank, tensor, data, pipeline)
+            for tensor, data, pipeline in ((2, 2, 4), (4, 2, 1), (1, 3, 2), (2, 3, 4))
+            for rank in range(tensor * data * pipeline)
+        ],
         (
             "rank = t + tensor * (d + data * p). Compute t, d and p from rank with % and //.",
             "Ranks of one tensor group differ in t only: they are neighbours.",
             "Ranks of one pipeline group are tensor * data apart.",
         ),
-        GROUPS,
+        """
+def my_groups(rank, tensor, data, pipeline):
+    t = rank % tensor
+    d = rank // tensor % data
+    p = rank // (tensor * data)
+
+    def number(t, d, p):
+        return t + tensor * (d + data * p)
+
+    groups = (
+        [number(i, d, p) for i in range(tensor)],
+        [number(t, i, p) for i in range(data)],
+        [number(t, d, i) for i in range(pipeline)],
+    )
+    return groups
+""",
         "torchtitan and DeepSpeed number the ranks in the same order.",
+        slips=[("        [number(t, i, p) for i in range(data)],\n", "", "Return three lists.")],
         difficulty=2,
     ),
     "26.accumulation": Task(
         "Which gradient_accumulation_steps makes the configuration fit?",
-        number(
-            16,
-            slips={
-                2: "Not 64 GPUs: 8 replicas.",
-                128: "Divide by the 8 replicas, too.",
-                8: "There are 8 replicas, not 16: tensor parts and stages both divide the GPUs.",
-            },
-        ),
+        number(16),
         (
             "64 GPUs are divided by 4 parts and 2 stages first. How many replicas are left?",
             "512 = 4 × accumulation × 8.",
@@ -256,5 +243,6 @@ def my_matmul(comm, a, b, a_spec, b_spec, c_spec):
         "answer = 512 / 4 / (64 / (4 * 2))",
         "The documentation multiplies with the number of GPUs; the program multiplies with the "
         "data-parallel size. Without model parallelism both are equal.",
+        slips={2: "Not 64 GPUs: 8 replicas.", 128: "Divide by the 8 replicas, too."},
     ),
 }

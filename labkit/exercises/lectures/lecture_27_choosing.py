@@ -7,14 +7,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from labkit.exercises.judges.answers import as_solved, function, number, numbers_in
+from labkit.exercises.judges.answers import function, function_task, number, numbers_in
 from labkit.exercises.task import Task, Unanswered, Wrong
-from labkit.kinds import LabError, bytes_text, seconds_text
-
-if TYPE_CHECKING:
-    from labkit.choosing import Machine
+from labkit.kinds import LabError, bytes_text
 
 # A shape, machines, devices of each, their memory: the smallest groups that fit have 1, 8, 8 and
 # 32 devices; in the second 4 would fit into all of the memory, not into nine tenths.
@@ -35,36 +32,7 @@ _RULES = (
 _ANSWERS = (("one", "other"), (False, True), (True, False), (7, 3))
 REPORT = ("question", "devices", "predicted", "predicted_at", "measured", "measured_at", "rounds",
           "efficiency", "difference", "verdict", "inside", "explanation")  # fmt: skip
-# What an explanation of a time is about, and a number with its unit.
-_CAUSE = re.compile(
-    "comput|communic|reduc|input|launch|memor|wait|latenc|bandwidth|overhead|core|kernel|cache|"
-    "synchron|bubble|transfer|load|gradient|straggl|network|idle|fixed|optimi|precision|forward|"
-    "backward|decod|disk|python", re.IGNORECASE,
-)  # fmt: skip
 _QUANTITY = re.compile(r"\d\s*(%|×|x\b|[nµm]?s\b|min|h\b|[kMG]?B\b|per ?cent|\w*sec|times|images)")
-# Words of grammar: a list of words has none, and a sentence has others beside them.
-_GRAMMAR = re.compile(
-    "against|al(l|so)|an?d?|are|as|at|be|because|both|by|can|do(es)?|each|every|for|from|ha[sv]e?|"
-    "how|i[fns]|into|its?|less|more|most|my|no|not|of|on(ly)?|or|over|per|so|than|th(at|e|is)|to|"
-    "twice|under|was|were|wh(at|en|ile|y)|with|will|would|could|should|may|but|after|before|"
-    "between|here|(take|need|cost|make|wait|train|run|grow)s?"
-)
-
-
-def _examine_rule(my_rule: Callable[..., Any]) -> None:
-    for compute, nbytes, ranks, latency, bandwidth in _RULES:
-        messages, sent = 2 * (ranks - 1), 2 * (ranks - 1) / ranks * nbytes
-        reduce = messages * latency + sent / bandwidth
-        found = my_rule(compute, nbytes, ranks, latency, bandwidth)
-        if str(found) not in ("True", "False"):
-            raise Wrong(f"It returned {found!r:.80}: return True or False.")
-        if bool(found) != (compute >= reduce):
-            raise Wrong(
-                f"my_rule({compute:g}, {nbytes:g}, {ranks}, {latency:g}, {bandwidth:g}) returned "
-                f"{found}. The all-reduce takes {seconds_text(reduce)}: {messages} messages, and "
-                f"2 (n - 1) / n of the bytes, {bytes_text(sent)}. Computing takes "
-                f"{seconds_text(compute)}: {'less' if compute < reduce else 'more'} than half."
-            )
 
 
 def _examine_threshold(my_threshold: Callable[..., Any]) -> None:
@@ -86,45 +54,41 @@ def _examine_threshold(my_threshold: Callable[..., Any]) -> None:
 
 
 def _examine_layout(my_layout: Callable[..., Any]) -> None:
-    from labkit.choosing import Machine
-
     for shape, machines, per_machine, device in _LAYOUTS:
         model = {**shape, "sequence": 2048, "vocabulary": 51200}
         layout = my_layout(dict(model), machines, per_machine, device)
-        if fault := _layout_fault(layout, model, Machine(device, per_machine, machines)):
+        if fault := _layout_fault(layout, model, machines, per_machine, device):
             where = f"{shape['layers']} layers on {machines} × {per_machine} devices"
             raise Wrong(f"For {where}: {fault}")
 
 
-def _layout_fault(layout: Any, model: dict[str, Any], machine: Machine) -> str:
+def _layout_fault(
+    layout: Any, model: dict[str, Any], machines: int, per_machine: int, device: float
+) -> str:
     from labkit import choosing, memory
 
-    try:
-        groups = [[[int(rank) for rank in group] for group in stages] for stages in layout]
-    except (TypeError, ValueError):
-        return "return layout[replica][stage], lists of ranks."
-    ranks = machine.machines * machine.devices
-    if sorted(r for stages in groups for group in stages for r in group) != list(range(ranks)):
+    ranks, groups = machines * per_machine, [group for stages in layout for group in stages]
+    if sorted(rank for group in groups for rank in group) != list(range(ranks)):
         return f"each of the ranks 0 to {ranks - 1} must occur once."
-    sizes = {(len(stages), len(group)) for stages in groups for group in stages}
-    if len(sizes) > 1:
-        return "all replicas need as many stages, all groups as many ranks."
-    for group in (one for stages in groups for one in stages):
-        if len({rank // machine.devices for rank in group}) > 1:
+    for group in groups:
+        if len({rank // per_machine for rank in group}) > 1:
             return f"the tensor group {group} is in more than one machine."
-    ((pipeline, tensor),) = sizes
-    parts: dict[str, Any] = {"tensor": tensor, "pipeline": pipeline, "data": len(groups)}
+    sizes: dict[str, Any] = {
+        "tensor": len(groups[0]),
+        "pipeline": len(layout[0]),
+        "data": len(layout),
+    }
     try:
         step = memory.fullest(memory.transformer(
-            **model, **parts, zero=1, sequence_parallel=True, recompute="selective"
+            **model, **sizes, zero=1, sequence_parallel=True, recompute="selective"
         ))  # fmt: skip
     except LabError as fault:
         return str(fault)
-    if step.total > (usable := 0.9 * machine.device_memory):
-        held = ", ".join(f"{name} {count}" for name, count in parts.items())
+    if step.total > (usable := 0.9 * device):
+        held = ", ".join(f"{name} {count}" for name, count in sizes.items())
         return f"{held}: {bytes_text(step.total)} do not fit into {bytes_text(usable)}."
-    best = choosing.divide(model, machine).model
-    fewer = best is not None and len(groups) < best.data
+    best = choosing.divide(model, choosing.Machine(device, per_machine, machines)).model
+    fewer = best is not None and len(layout) < best.data
     return "it fits, but a division with more replicas does, too." if fewer else ""
 
 
@@ -140,16 +104,12 @@ def _check_report(report: Any) -> None:
         raise Wrong("\n".join(faults))
 
 
-def _numbers(report: Mapping[str, Any], *names: str) -> Iterator[float]:
-    for name in names:
-        given = getattr(report[name], "guess", report[name])  # a labkit.predict, too
-        try:
-            found = math.nan if isinstance(given, (str, bool)) else float(given)
-        except (TypeError, ValueError):
-            found = math.nan
-        if not math.isfinite(found):
-            raise Wrong(f"{name} must be a number, not {report[name]!r}.")
-        yield found
+def _number(report: Mapping[str, Any], name: str) -> float:
+    given = getattr(report[name], "guess", report[name])  # a labkit.predict, too
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        raise Wrong(f"{name} must be a number, not {report[name]!r}.") from None
 
 
 def _moment(report: Mapping[str, Any], name: str) -> float:
@@ -158,19 +118,8 @@ def _moment(report: Mapping[str, Any], name: str) -> float:
     with suppress(ValueError):
         return datetime.fromisoformat(given).timestamp()
     with suppress(ValueError):
-        if 1e9 < (seconds := float(given)) < math.inf:  # since 2001
-            return seconds
+        return float(given)
     raise Wrong(f"{name} must be a time.time() or a moment as 2026-11-24 14:05, not {given!r}.")
-
-
-def _empty(text: Any) -> str:
-    """What a sentence lacks; "" if nothing."""
-    words = re.findall(r"[^\W\d_]{2,}", str(text).casefold())
-    if len({*words}) < 5 or len({*words}) < len(words) / 2:
-        return "must be a sentence of at least five different words"
-    if not 1 < len([*filter(_GRAMMAR.fullmatch, {*words})]) <= len({*words}) - 3:
-        return "must be a sentence in English, not a list of words"
-    return ""
 
 
 def _interval(report: Mapping[str, Any]) -> tuple[float, float, float]:
@@ -193,13 +142,12 @@ def _report_faults(report: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
 
     value, low, high = _interval(report)
     names = "predicted", "devices", "rounds", "efficiency"
-    predicted, devices, rounds, efficiency = _numbers(report, *names)
+    predicted, devices, rounds, efficiency = (_number(report, name) for name in names)
     band = 1 + SAME_WITHIN
     word = "faster" if low > band else "slower" if high < 1 / band else "cannot tell"
     word = "same" if 1 / band < low and high < band else word
     ideal = value / max(devices, 1)
     least = least_rounds(CONFIDENCE)
-    yield not predicted > 0, "predicted must be a speed-up above 0."
     if isinstance(report["predicted"], Prediction):  # the capstone's own; its file has the times
         yield bool(late := report["predicted"].fault()), late
     yield (
@@ -207,26 +155,19 @@ def _report_faults(report: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
         "The prediction is not older than the measurement: it was not predicted. Predict again, "
         "then measure again.",
     )
-    yield devices < 1 or devices % 1 > 0, "devices must be a whole number, 1 or more."
     yield not rounds >= least, f"{rounds:g} rounds are too few for an interval: {least} or more."
-    yield rounds % 1 > 0, "rounds must be a whole number."
     yield (
         not math.isclose(efficiency, ideal, rel_tol=0.02),
         f"efficiency is speed-up / devices, {ideal:.3g} here, not {efficiency:g}.",
     )
-    explained = ["explanation"]
-    if isinstance(report["difference"], str):  # another batch or precision: no equal weights
-        text = report["difference"]
-        explained.append("difference")
+    if isinstance(text := report["difference"], str):  # another precision: no equal weights
         yield (
-            len(re.findall(r"\d+(?:\.\d+)?", text)) < 2
-            or not re.search("accura|loss", text, re.IGNORECASE),
+            len(re.findall(r"\d+(?:\.\d+)?", text)) < 2 or not re.search("accura|loss", text),
             "difference, as a sentence, needs the accuracy (or the loss) of both programs.",
         )
     else:
-        (difference,) = _numbers(report, "difference")
         yield (
-            not 0 <= difference <= 1e-5,
+            not 0 <= _number(report, "difference") <= 1e-5,
             "difference must be from 0 to 1e-5. If the results cannot be equal, write a sentence: "
             "why, and the accuracy of both.",
         )
@@ -240,31 +181,26 @@ def _report_faults(report: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
         f"inside must be True or False: {predicted:g} is{' not' * (not inside)} in the interval "
         f"from {low:g} to {high:g}.",
     )
-    for name in ("question", *explained):
-        yield bool(fault := _empty(report[name])), f"{name} {fault}."
+    for name in ("question", "explanation"):
+        different = {*re.findall(r"\w{2,}", str(report[name]).casefold())}
+        yield len(different) < 5, f"{name} must be a sentence of at least five different words."
     yield not str(report["question"]).strip().endswith("?"), "question must end with a ?."
-    text = str(report["explanation"])
-    yield bool(re.search("no idea|n[o']t know", text)), "explanation says that you do not know."
-    yield not _QUANTITY.search(text), "explanation needs a number with its unit, such as 31 %."
     yield (
-        not _CAUSE.search(text),
-        "explanation must name what takes the time: computation, communication, input, …",
+        not _QUANTITY.search(str(report["explanation"])),
+        "explanation needs a number with its unit, such as 31 %.",
     )
 
 
-LARGEST_BATCH = """
-def my_largest_batch(parameters, per_parameter, example, memory):
-    left = memory * 9 // 10 - parameters * per_parameter
-    return max(0, left // example)
-"""
 TASKS = {
-    "27.pays": Task(
+    "27.pays": function_task(
         "Write my_rule(compute, nbytes, ranks, latency, bandwidth): True if a device computes for "
         "at least half of the step. The step is compute seconds and then a ring all-reduce of "
         "nbytes of gradients, without overlap.",
-        function(_examine_rule),
-        ("2 (n - 1) messages, and 2 (n - 1) / n of the bytes.",
-         "Half of the step: compute ≥ all-reduce."),
+        _RULES,
+        (
+            "2 (n - 1) messages, and 2 (n - 1) / n of the bytes.",
+            "Half of the step: compute ≥ all-reduce.",
+        ),
         """
 def my_rule(compute, nbytes, ranks, latency, bandwidth):
     steps = 2 * (ranks - 1)
@@ -273,54 +209,61 @@ def my_rule(compute, nbytes, ranks, latency, bandwidth):
 """,
         "A long step or few bytes: data parallelism pays. The number of ranks hardly matters for "
         "the bytes, but it does for the latency.",
+        slips=[
+            (">=", "<", "It must be True where computing takes at least half."),
+            ("steps * latency + ", "", "Each of the 2 (n - 1) messages has a latency."),
+            ("steps / ranks", "2", "A rank sends 2 (n - 1) / n of the bytes."),
+        ],
     ),
-    "27.largest_batch": Task(
+    "27.largest_batch": function_task(
         "Write my_largest_batch(parameters, per_parameter, example, memory): the largest batch of "
         "a device. per_parameter are the bytes of state of each parameter, example the bytes of "
         "each example with its activations. Nine tenths of the memory are usable. All are whole "
         "numbers; return 0 if no example fits.",
-        as_solved(
-            LARGEST_BATCH,
-            (25_600_000, 16, 90_602_112, 16_000_000_000), (101_770, 16, 4_200, 16_000_000_000),
-            (7_500_000_000, 16, 2_000_000_000, 80_000_000_000), (10, 1, 10, 100), (10, 1, 80, 100),
-            (10, 1, 81, 100),
-            slips=(
-                ("memory * 9 // 10", "memory", "A tenth of the memory is not usable."),
-                (" - parameters * per_parameter", "", "The state takes memory, too."),
-                ("max(0, left // example)", "left // example", "Return 0 if no example fits."),
-                ("left // example", "left / example", "Round down: no part of an example fits."),
-            ),
-        ),
+        [
+            *((25_600_000, 16, 90_602_112, 16_000_000_000), (101_770, 16, 4_200, 16_000_000_000)),
+            *((10, 1, 10, 100), (10, 1, 80, 100), (10, 1, 81, 100), (50, 2, 10, 100)),
+        ],
         ("What is left for examples, after the state?", "// rounds down; max(0, …) ends at 0."),
-        LARGEST_BATCH,
+        """
+def my_largest_batch(parameters, per_parameter, example, memory):
+    left = memory * 9 // 10 - parameters * per_parameter
+    return max(0, left // example)
+""",
         "A batch that fits may learn worse: a larger one needs another learning rate (lecture 04).",
+        slips=[
+            ("memory * 9 // 10", "memory", "A tenth of the memory is not usable."),
+            (" - parameters * per_parameter", "", "The state takes memory, too."),
+            ("max(0, left // example)", "left // example", "Return 0 if no example fits."),
+        ],
     ),
     "27.bytes_per_parameter": Task(
         "6.74 billion parameters, sharded over four devices of 24 GB (nine tenths usable). One "
         "example has 0.54 GB of activations on each. At most how many bytes of state per "
         "parameter fit?",
-        number(12.5, "", within=0.005, slips={
-            13.92: "Nine tenths of the memory are usable.", 14.24: "Nine tenths are usable.",
-            12.82: "The activations of one example need room, too.",
-            3.12: "Four devices share the state.", 16: "Compute how many fit.",
-        }),
-        ("How many bytes are left on a device for its quarter of the state?",
-         "(21.6 - 0.54) GB × 4 / 6.74 billion."),
+        number(12.5, "", within=0.005),
+        (
+            "How many bytes are left on a device for its quarter of the state?",
+            "(21.6 - 0.54) GB × 4 / 6.74 billion.",
+        ),
         """
 left = 0.9 * 24e9 - 0.54e9
 answer = 4 * left / 6.74e9
 """,
         "16 do not fit; 12 do, with 16-bit weights and no float32 copy. That is why the format of "
         "numbers is the first thing to ask for.",
+        slips={13.92: "Nine tenths are usable.", 3.12: "Four devices share the state."},
     ),
     "27.threshold": Task(
         "Write my_threshold(decide, low, high): decide(x) gives one answer for all x below an "
         "unknown limit, and another from there on. Find the limit between low and high (both > 0) "
         "to 1 %, with at most 200 calls of decide.",
         function(_examine_threshold),
-        ("Compare decide(middle) with decide(low): in which half is the limit?",
-         "Repeat while high / low > 1.001. From 1e-9 to 1e3, the arithmetic mean needs more turns "
-         "than the geometric mean, (low * high) ** 0.5."),
+        (
+            "Compare decide(middle) with decide(low): in which half is the limit?",
+            "Repeat while high / low > 1.001. From 1e-9 to 1e3, the arithmetic mean needs more "
+            "turns than the geometric mean, (low * high) ** 0.5.",
+        ),
         """
 def my_threshold(decide, low, high):
     first = decide(low)
@@ -342,11 +285,13 @@ def my_threshold(decide, low, high):
         "tensor group leaves its machine; every rank occurs once; each stage fits into 0.9 of the "
         "memory. Of all that fit, take a division with as many replicas as possible.",
         function(_examine_layout, seconds=60),
-        ("memory.fullest(memory.transformer(**model, tensor=…, pipeline=…, data=…, zero=1, "
-         'sequence_parallel=True, recompute="selective")).total is what the fullest device holds.',
-         "Try tensor × pipeline = 1, 2, 3, … with tensor dividing per_machine and the heads, and "
-         "pipeline dividing the layers.",
-         "Number the ranks of a tensor group first, then the stages, then the replicas."),
+        (
+            "memory.fullest(memory.transformer(**model, tensor=…, pipeline=…, data=…, zero=1, "
+            'sequence_parallel=True, recompute="selective")).total: what the fullest device holds.',
+            "Try tensor × pipeline = 1, 2, 3, … with tensor dividing per_machine and the heads, "
+            "and pipeline dividing the layers.",
+            "Number the ranks of a tensor group first, then the stages, then the replicas.",
+        ),
         """
 from labkit import memory
 
@@ -376,8 +321,10 @@ def my_layout(model, machines, per_machine, device_memory):
         "True or False; difference is that of the weights, or a sentence if they cannot be equal. "
         "predicted_at and measured_at are the moments, of time.time() or as 2026-11-24 14:05.",
         _check_report,
-        ("A verdict needs an interval that does not contain 1.",
-         "efficiency is the speed-up divided by the devices."),
+        (
+            "A verdict needs an interval that does not contain 1.",
+            "efficiency is the speed-up divided by the devices.",
+        ),
         """
 report = {
     "question": "Do two replicas train the dense model faster than one?",
@@ -391,4 +338,4 @@ report = {
         "explanation right, a reader must judge.",
         difficulty=2,
     ),
-}  # fmt: skip
+}
