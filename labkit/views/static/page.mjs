@@ -8,7 +8,7 @@ export async function unpack(text) {
   return JSON.parse(await new Response(stream).text());
 }
 
-// A view in each element that waits for it, over the picture or the sentence inside.
+// A view in each element that waits for it, over the picture or the sentence inside, which stays where `open` fails.
 export function mount(View, name, options, css, tries = 100) {
   const waits = ({ dataset }) => dataset.labkit === options.key && !dataset.state;
   const hosts = [...document.querySelectorAll(`.labkit-${name}`)].filter(waits);
@@ -18,7 +18,11 @@ export function mount(View, name, options, css, tries = 100) {
     host.setAttribute("data-lm-suppress-shortcuts", "true");
     const root = host.attachShadow({ mode: "open" });
     root.append(element("style", {}, css), element("slot"));
-    new View(host, root, options);
+    const view = new View(host, root, options);
+    view.open?.(root, options).then(() => { host.dataset.state = "ready"; }, (error) => {
+      host.dataset.state = `fault: ${error.message}`;
+      throw error;
+    });
   }
   // JupyterLab may run a script before its output is in the page.
   if (!hosts.length && tries) requestAnimationFrame(() => mount(View, name, options, css, tries - 1));

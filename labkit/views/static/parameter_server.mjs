@@ -154,15 +154,14 @@ function paintLoss(canvas, runs, chosen, time, end, width, colours) {
 
 export class Server {
   constructor(host, root, options) {
-    Object.assign(this, { host, options, mode: "asynchronous", slow: null });
-    host.dataset.state = "opening";
-    unpack(options.data).then((data) => {
-      this.data = data;
-      this.slow = [...new Set(data.runs.map((one) => one.slow))].at(-2) ?? data.runs[0].slow;
-      this.build(root);
-      this.change = redrawing(host, this.section, (now) => this.draw(now));
-      host.dataset.state = "open";
-    }).catch((error) => { host.dataset.state = `fault: ${error.message}`; });
+    Object.assign(this, { host, options, mode: "asynchronous" });
+  }
+
+  async open(root, options) {
+    this.data = await unpack(options.data);
+    this.slow = [...new Set(this.data.runs.map((one) => one.slow))].at(-2) ?? this.data.runs[0].slow;
+    this.build(root);
+    this.change = redrawing(this.host, this.section, (now) => this.draw(now));
   }
 
   build(root) {
@@ -202,18 +201,13 @@ export class Server {
     const time = playback.shown;
     const colours = coloursOf(this.section, COLOURS);
     const scene = sceneAt(this.gradients, workers, time);
-    const [wide, narrow] = [this.stage, this.loss].map((one) => Math.floor(one.parentElement.clientWidth * (one === this.stage ? this.share("stage") : this.share("loss"))));
-    paintStage(this.stage, scene, wide, colours);
-    paintLoss(this.loss, this.runs, this.mode, time, end, narrow, colours);
+    // Side by side, or one below the other where there is no room.
+    const [room, shares] = [this.stage.parentElement.clientWidth, this.section.clientWidth < 760 ? [1, 1] : [0.6, 0.38]];
+    paintStage(this.stage, scene, Math.floor(room * shares[0]), colours);
+    paintLoss(this.loss, this.runs, this.mode, time, end, Math.floor(room * shares[1]), colours);
     write(this.says, sentenceOf(scene, time));
     this.slider.value = time;
     showPlaying(this.play, playback);
     if (playback.moving) this.change();
-  }
-
-  // Side by side, or one below the other where there is no room.
-  share(name) {
-    if (this.section.clientWidth < 760) return 1;
-    return name === "stage" ? 0.6 : 0.38;
   }
 }

@@ -98,12 +98,8 @@ export function countsOf(name, stages) {
 // ---- the page
 
 export class Pipeline {
-  constructor(host, root, options) {
+  constructor(host) {
     Object.assign(this, { host, cursor: null });
-    this.open(root, options).catch((error) => {
-      host.dataset.state = `fault: ${error.message}`; // the picture inside stays
-      throw error;
-    });
   }
 
   async open(root, options) {
@@ -124,7 +120,6 @@ export class Pipeline {
     onControls(this, this.section, { timeOf: (value) => this.playback.moments[value], own: (event) => this.press(event) });
     this.canvas.addEventListener("pointermove", ({ offsetX, offsetY }) => this.point(this.place.at(offsetX, offsetY)));
     this.canvas.addEventListener("pointerleave", () => this.point(null));
-    this.host.dataset.state = "ready";
   }
 
   // The title; where the times are known for any schedule, as choices.

@@ -25,12 +25,8 @@ const PAGE = `<section class="player">
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
 export class Player {
-  constructor(host, root, options) {
+  constructor(host) {
     Object.assign(this, { host, began: performance.now(), picked: null });
-    this.open(root, options).catch((error) => {
-      host.dataset.state = `fault: ${error.message}`; // the picture inside stays
-      throw error;
-    });
   }
 
   async open(root, options) {
@@ -49,7 +45,6 @@ export class Player {
       this.pane("grid", gridGeometry, this.data.shape ? this.parts.side : this.parts.main)];
     this.change = redrawing(this.host, this.parts.player, (now) => this.draw(now));
     this.listen();
-    this.host.dataset.state = "ready";
   }
 
   fillStatic() {
