@@ -52,6 +52,7 @@ def test_the_closed_form_is_what_simulated_failures_give(interval, write, restar
     expected = goodput(interval, mtbf=2 * HOUR, **costs)
     assert abs(shares.mean() - expected.training) < 4 * shares.std() / math.sqrt(len(shares)) + 5e-4
     assert expected.training + expected.writing + expected.failures == pytest.approx(1)
+    assert goodput(1e9, mtbf=1.0, write=1).training == pytest.approx(0)
 
 
 def test_a_simulation_event_by_event_agrees():

@@ -99,9 +99,6 @@ CLIPPED = """    gradients = tf.distribute.get_replica_context().all_reduce("sum
 LOGITS, SOFTMAX = "keras.layers.Dense(10)", "keras.layers.Dense(10, activation='softmax')"
 FROM_LOGITS = "keras.losses.CategoricalCrossentropy(from_logits=True)"
 
-ADDED = (
-    "m = keras.Sequential()\nm.add(keras.layers.Dense(8, 'relu'))\nm.add(keras.layers.Dense(10))\n"
-)
 FUNCTIONAL = "x = keras.Input((9,))\ny = keras.layers.Dense(8, 'sigmoid')(x)\ny = keras.layers.Dense(10)(y)\n"
 
 WRONG = [
