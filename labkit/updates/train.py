@@ -1,7 +1,6 @@
 """Real training with many workers: the server and each worker are processes."""
 
 import time
-from collections.abc import Mapping
 from functools import partial
 from multiprocessing.connection import wait
 from typing import Any
@@ -18,31 +17,20 @@ def train(
     problem: Problem | None = None,
     *,
     workers: int = 3,
-    mode: str = "async",
-    updates: int | None = None,
-    seconds: float | None = None,
     compute: float = 0.01,
-    slow: Mapping[int, float] | None = None,
-    jitter: float = 0.0,
-    bound: int | None = None,
-    backups: int = 0,
-    learning_rate: float = 0.1,
-    seed: int = 0,
     timeout: float = 60.0,
+    **more: Any,
 ) -> Updates:
     """Train with one process that holds the weights and one for each worker.
 
     >>> train(workers=3, mode="async", slow={2: 4.0})       # doctest: +SKIP
 
-    The keywords are those of `simulate`. A gradient takes at least `compute` seconds (times the
-    factor in `slow`): the worker sleeps for what computing does not need.
+    More keywords are those of `simulate`, without `network` and `apply`. A gradient takes at least
+    `compute` seconds (times the factor in `slow`): the worker sleeps for what it does not need.
     """
     from labkit.hardware import machine_text
 
-    settings = checked_settings(
-        workers=workers, mode=mode, updates=updates, seconds=seconds, compute=compute, slow=slow,
-        jitter=jitter, bound=bound, backups=backups, learning_rate=learning_rate, seed=seed,
-    )  # fmt: skip
+    settings = checked_settings(workers=workers, compute=compute, **more)
     problem = Softmax() if problem is None else problem
     count = "1 worker" if workers == 1 else f"{workers} workers"
     kind = measured(
