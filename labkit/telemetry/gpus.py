@@ -72,9 +72,6 @@ class Gpus:
         self._kept: list[Kept] = []
         self._states: list[State | Processes] = []
         self._faults: dict[tuple[str, str], Why] = {}  # those that began while sampling
-        self._failing = False  # a call of the last sample has failed
-        self._slow: list[Numbers] = []  # what `_text` was made for
-        self._text: Callable[..., str]
 
     def open(self) -> tuple[tuple[Device, ...], tuple[State, ...]]:
         """The devices and what they do not tell. No driver at all is a note."""
@@ -117,17 +114,7 @@ class Gpus:
     def take(self) -> tuple[list[tuple[float, str]], tuple[State | Processes, ...]]:
         """The rows since the last time (`values_text`), and what became known."""
         kept, self._kept = self._kept, []
-        rows = []
-        for one in kept:
-            items = self._layout.unpack(one.content)
-            failing = any(one.codes) or any(map(items.__getitem__, self._layout.codes))
-            if failing or self._failing:
-                self._failing = failing
-                rows.append((one.time, values_text(self._without_faults(one, items))))
-                continue
-            if one.slow is not self._slow:
-                self._slow, self._text = one.slow, self._layout.text(one.slow)
-            rows.append((one.time, self._text(*items)))
+        rows = [(one.time, values_text(self._numbers(one))) for one in kept]
         if self._clock() >= self._processes_due:
             self._list_processes()
         states, self._states = tuple(self._states), []
@@ -152,9 +139,9 @@ class Gpus:
                 self._processes[gpu.device.key] = found
                 self._states.append(Processes(now, gpu.device.key, found))
 
-    def _without_faults(self, one: Kept, items: tuple[Any, ...]) -> list[Numbers]:
-        """A call has failed, now or before: what it would give is missing, and nothing else."""
-        table = [values.copy() for values in one.slow]
+    def _numbers(self, one: Kept) -> list[Numbers]:
+        """Of each GPU; where a call has failed, what it would give is missing, and nothing else."""
+        items, table = self._layout.unpack(one.content), [values.copy() for values in one.slow]
         for gpu, values, readings in zip(self._gpus, table, self._layout.readings, strict=True):
             answers: Found = {}
             for column, item, milli, call, place in readings:
@@ -206,16 +193,7 @@ class Layout:
                 form += call.form
                 items += len(struct.unpack(f"<{call.form}", call.content))
         self.unpack = struct.Struct(form).unpack
-        self.codes = [code for one in self.readings for *_, code in one if code is not None]
         self.calls = [call.into(self.memory, start) for call, start in places]
-
-    def text(self, slow: list[Numbers]) -> Callable[..., str]:
-        """What makes `values_text` of unpacked items: a tenth of the work of making the numbers."""
-        table = [["null" if value is None else repr(value) for value in one] for one in slow]
-        for values, readings in zip(table, self.readings, strict=True):
-            for column, item, milli, _, _ in readings:
-                values[column] = f"{{{item}}}{'e-3' * milli}"
-        return ",".join(f"[{','.join(values)}]" for values in table).format
 
 
 class Gpu:
