@@ -190,66 +190,12 @@ def data_groups_inside(rank, hosts):
     return place // 2, place % 2 + 2 * hosts[rank]
 
 
-class Stage:
-    """One rank's stage of the hybrid step: forward and backward of one micro-batch."""
-
-    def __init__(self, tensor, pipeline, w1, w2, sum_part, sum_dx):
-        self.pipeline, self.w1, self.w2 = pipeline, w1, w2
-        self.sum_part, self.sum_dx = partial(sum_part, tensor), partial(sum_dx, tensor)
-        self.stage, self.last = pipeline.Get_rank(), pipeline.Get_size() - 1
-        self.sends = []
-
-    def receive(self, array, before):
-        """An array of this shape from the stage before, or after; the first and last has it."""
-        if self.stage != (0 if before else self.last):
-            array = np.empty_like(array)
-            self.pipeline.Recv(array, source=self.stage + (-1 if before else 1))
-        return array
-
-    def forward(self, x):
-        hidden = np.maximum(x @ self.w1, 0)
-        y = x + self.sum_part(hidden @ self.w2)
-        if self.stage < self.last:
-            self.sends.append(self.pipeline.Isend(y, dest=self.stage + 1))
-        return x, hidden, y
-
-    def backward(self, x, hidden, dy):
-        d_hidden = (dy @ self.w2.T) * (hidden > 0)
-        dx = dy + self.sum_dx(d_hidden @ self.w1.T)
-        if self.stage:
-            self.sends.append(self.pipeline.Isend(dx, dest=self.stage - 1))
-        return x.T @ d_hidden, hidden.T @ dy
-
-
-def hybrid(
-    examples=lambda targets, data: targets[..., 0].size * data.Get_size(),
-    sum_weights=all_reduce,
-    sum_part=all_reduce,
-    sum_dx=all_reduce,
-    first=0,
-    ahead=lambda stage, last, count: count,
-    late=False,
-):
-    """`ahead` micro-batches forward before the first backward; `late`: received before any."""
-
-    def program(tensor, pipeline, data, micro_batches, targets, w1, w2):
-        stage = Stage(tensor, pipeline, w1, w2, sum_part, sum_dx)
-        kept, found, scale = [], [], examples(targets, data)
-        inputs = (stage.receive(x, before=True) for x in micro_batches)
-        inputs = iter(list(inputs) if late else inputs)
-        fill = ahead(stage.stage, stage.last, len(targets))
-        kept = [stage.forward(x) for _, x in zip(range(fill), inputs, strict=False)]
-        for number, target in enumerate(targets):
-            x, hidden, y = kept[number]
-            dy = stage.receive((y - target) / scale, before=False)
-            found.append(stage.backward(x, hidden, dy))
-            kept += [stage.forward(x) for _, x in zip(range(1), inputs, strict=False)]
-        for send in stage.sends:
-            send.Wait()
-        return [sum_weights(data, sum(each)) for each in zip(*found[first:], strict=True)]
-
-    return program
-
+STEP = partial(changed, "20.hybrid_step")
+REDUCED = "        programs.ring_all_reduce(tensor, part)\n"
+RECEIVED = "            pipeline.Recv(x, source=stage - 1)\n"
+BACKWARD = "    for (x, hidden, y), target in zip(kept, targets):\n"
+AT_ONCE = "        (x, hidden, y), target = kept[-1], targets[len(kept) - 1]\n"
+AVERAGED = "    programs.ring_all_reduce(data, dw1)\n    programs.ring_all_reduce(data, dw2)\n"
 
 RIGHT = {
     "19.column_parallel": [column(by_hand), column(lambda comm, array: comm.allreduce(array))],
@@ -260,11 +206,6 @@ RIGHT = {
     "20.halo_backward": [halo_backward()],
     "20.groups": [colors, lambda rank, t, s: [99 - one for one in colors(rank, t, s)]],
     "20.on_which_link": [lambda rank, hosts: (7 - hosts[rank], 9 + neighbours(rank, hosts))],
-    "20.hybrid_step": [
-        hybrid(),
-        hybrid(sum_weights=by_hand, sum_part=by_hand),
-        hybrid(ahead=lambda stage, last, count: last - stage + 1),  # 1F1B
-    ],
 }
 WRONG = {
     "19.column_parallel": [
@@ -322,18 +263,27 @@ WRONG = {
         ),
     ],
     "20.hybrid_step": [
-        (hybrid(lambda targets, data: 6), "On 2 ranks, rank 0's dw1", "contribution counts 2.5"),
         (
-            changed("20.hybrid_step", "(data, dw", "(tensor, dw"),
-            "over the data group",
+            STEP("targets.shape[0] * ", ""),
+            "On 2 ranks, rank 0's dw1",
+            "contribution counts 3 times",
         ),
-        (hybrid(sum_weights=nothing), "rank 0's dw1", "over the data group"),
-        (hybrid(first=1), "rank 0's dw1", "micro-batch 0", "is missing"),
-        (hybrid(sum_part=nothing), "rank 0's dw1", "summed over the tensor group"),
-        (hybrid(sum_dx=nothing), "On 8 ranks, rank 0's dw1"),
-        (lambda t, p, d, *given: hybrid()(d, p, t, *given), "On 2 ranks, rank 0's dw"),
-        (hybrid(ahead=lambda stage, last, count: 1), "correct", "rank 0", "1 micro-batches before"),
-        (hybrid(late=True), "It is correct", "rank 2 sends nothing before it has received all"),
+        (STEP("(data, dw", "(tensor, dw"), "over the data group"),
+        (STEP(AVERAGED, ""), "rank 0's dw1", "over the data group"),
+        (STEP("dw1 += x", "dw1 = x"), "rank 0's dw1", "micro-batch 0", "is missing"),
+        (STEP(f"{REDUCED}        kept", "        kept"), "rank 0's dw1", "over the tensor group"),
+        (STEP(f"{REDUCED}        if", "        if"), "On 8 ranks, rank 0's dw1"),
+        (STEP("(tensor, pipeline, data,", "(data, pipeline, tensor,"), "On 2 ranks, rank 0's dw"),
+        (STEP(BACKWARD, AT_ONCE), "It is correct", "rank 0", "1 micro-batches before"),
+        (
+            STEP(
+                RECEIVED,
+                f"{RECEIVED}        kept.append(x)\n    received, kept = kept, []\n"
+                "    for x in received:\n",
+            ),
+            "It is correct",
+            "rank 2 sends nothing before it has received all",
+        ),
     ],
 }
 
