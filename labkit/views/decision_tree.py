@@ -33,12 +33,12 @@ def decision_tree(
     """The questions and the choices; the path of these answers is drawn heavy."""
     text = (f"{questions[key].text} {'Yes' if yes else 'No'}" for key, yes in answers.items())
     alt = f"The path through the decision tree: {'; '.join(text)}: {choice}."
-    return tree_board(questions, choices, compared, answers, choice).picture(alt)
+    return tree_board(questions, choices, compared, answers).picture(alt)
 
 
 def tree_board(
     questions: Mapping[str, Any], choices: Mapping[str, Any], compared: Sequence[str],
-    answers: Mapping[str, bool] = MappingProxyType({}), choice: str = "",
+    answers: Mapping[str, bool] = MappingProxyType({}),
 ) -> Sketch:  # fmt: skip
     """The drawing of `decision_tree`."""
     board = Sketch(
@@ -73,24 +73,23 @@ def tree_board(
 
 def _answer(board: Sketch, start: Box, end: Box, word: str, *, heavy: bool) -> None:
     """An arrow between two boxes, around those that are between them, with its word."""
-    middle, below = start.middle[1], end.y > start.y + start.height
-    points = [start.bottom, end.top]  # the next one below
-    at = start.bottom[0] + 17, (start.bottom[1] + end.y) / 2 - 1
+    middle, left = start.middle[1], end.x < start.x
+    begin, stop = (start.x, end.right[0]) if left else (start.right[0], end.x)
+    turn = (begin + stop) / 2
     if end.y <= middle <= end.y + end.height:  # beside it
-        points = [(start.x + start.width, middle), (end.x, middle)]
-        if end.x < start.x:
-            points = [(start.x, middle), (end.x + end.width, middle)]
-        at = (points[0][0] + points[1][0]) / 2, middle - 10
-    elif end.x == start.x and end.y - start.y > 120:
+        points, at = [(begin, middle), (stop, middle)], (turn, middle - 10)
+    elif left and end.y > start.bottom[1]:
+        points = [start.bottom, (start.bottom[0], end.right[1]), end.right]
+        at = turn, end.right[1] - 10
+    elif left:
+        points = [start.left, (turn, middle), (turn, end.right[1]), end.right]
+        at = turn, middle - 10
+    elif end.y - start.y > 120:  # past the one below
         turn = start.right[0] + 10
         points = [start.right, (turn, middle), (turn, end.right[1]), end.right]
         at = turn - 11, end.y - 8
-    elif end.x < start.x and below:
-        points = [start.bottom, (start.bottom[0], end.right[1]), end.right]
-        at = (start.x + end.right[0]) / 2, end.right[1] - 10
-    elif end.x < start.x:
-        turn = (start.x + end.right[0]) / 2
-        points = [start.left, (turn, middle), (turn, end.right[1]), end.right]
-        at = turn, middle - 10
+    else:
+        points = [start.bottom, end.top]
+        at = start.bottom[0] + 17, (start.bottom[1] + end.y) / 2 - 1
     board.arrow(*points, heavy=heavy)
     board.text(*at, word, size=8.5, bold=heavy, align="center")

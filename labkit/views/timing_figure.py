@@ -10,7 +10,7 @@ from labkit.kinds import Kind
 from labkit.views.figure import INK, OKABE_ITO, Picture, figure, look, picture, style
 
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-# A sign and a colour for each verdict; what is not decided has the colour of the page's letters.
+# A sign and a colour for each verdict.
 SIGNS = {
     "faster": ("▲", OKABE_ITO["blue"]), "slower": ("▼", OKABE_ITO["vermillion"]),
     "same": ("=", "#808080"), "cannot tell": ("?", "#808080"),
@@ -43,10 +43,9 @@ def card(verdicts: Sequence[Any], medians: Sequence[str], caption: str, table: s
         one, (sign, color) = verdict.estimate, SIGNS[verdict.word]
         bar = ""
         if one in drawn:
-            bar = mark(f"top: 0.85em; border-top: 5px solid {color}", one.low, one.high)
-            bar += mark(
-                f"top: 0.5em; height: 1em; border-left: 5px solid {color}", *[one.value] * 2
-            )
+            thick, value = f"5px solid {color}", one.value
+            bar = mark(f"top: 0.85em; border-top: {thick}", one.low, one.high)
+            bar += mark(f"top: 0.5em; height: 1em; border-left: {thick}", value, value)
         html += (
             f'<div style="{ROW.format(color)}"><div style="{BESIDE}">'
             f'<div style="{LARGE}">{sign} {verdict.word}: {f"{one}".partition(" (")[0]}</div>'

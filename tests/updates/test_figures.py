@@ -1,6 +1,5 @@
 """Comparisons and pictures: they show the record, and say so in words."""
 
-import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,7 +8,7 @@ import pytest
 from labkit.kinds import LabError, measured
 from labkit.updates import Quadratic, compare, simulate
 from labkit.views import updates_figure
-from labkit.views.sketch import WIDTH, Sketch
+from labkit.views.sketch import Sketch
 
 BOWL = Quadratic((1.0, 0.2))
 ODD = {
@@ -101,15 +100,6 @@ def test_a_timeline_names_versions_read_and_made(drawn):
     assert "in which 3 versions" in simulate(workers=2, mode="sync").timeline(until=3.0).alt
     with pytest.raises(LabError, match=r"until .*got 0"):
         run.timeline(until=0)
-
-
-def test_no_words_of_a_timeline_overlap(drawn):
-    simulate(workers=9, jitter=0.5, network=0.05, updates=200).timeline()
-    placed = [word.area for word in drawn[0].words]
-    for one, two in itertools.combinations(placed, 2):
-        beside = one.x + one.width <= two.x or two.x + two.width <= one.x
-        assert beside or one.y + one.height <= two.y + 1 or two.y + two.height <= one.y + 1
-    assert all(20 <= one.x <= one.x + one.width <= WIDTH - 4 for one in placed)
 
 
 def test_a_histogram_has_every_gradient_in_it_and_its_mean(drawn):

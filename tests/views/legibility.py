@@ -76,7 +76,8 @@ def check_contrast(lines, png):
         left, top, right, bottom = (round(SCALE * edge) for edge in one[1:5])
         behind = image.crop((left - 8, top - 8, right + 8, bottom + 8))
         ink = tuple(round(255 * part) for part in one.color)
-        ground = max((count, color) for count, color in behind.getcolors(1 << 20) if color != ink)[1]
+        grounds = [(n, color) for n, color in behind.getcolors(1 << 20) if color != ink]
+        ground = max(grounds)[1]
         for page in (*LIGHT, *DARK):
             found = contrast(seen(one.color, page), seen(np.array(ground) / 255, page))
             assert found >= ENOUGH, (one.text, page, round(found, 2))

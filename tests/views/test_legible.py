@@ -72,7 +72,9 @@ def chosen():
 
 
 def simulated(**options):
-    return updates.simulate(updates.problems.Quadratic(), workers=4, slow={3: 4.0}, updates=60, **options)
+    return updates.simulate(
+        updates.problems.Quadratic(), workers=4, slow={3: 4.0}, updates=60, **options
+    )
 
 
 def overlap():
@@ -89,7 +91,7 @@ PICTURES = {
     "overlap": overlap,
     "curves": lambda: curves(histories(), target=0.8),
     "decision": lambda: chosen().picture(),
-    "server": lambda: simulated().timeline(),
+    "server": lambda: updates.simulate(workers=9, jitter=0.5, network=0.05, updates=200).timeline(),
     "staleness": lambda: simulated().histogram(),
     "losses": lambda: updates.compare(simulated(mode="sync"), simulated(), target=0.1).picture(),
     "queue": lambda: queue_model.queue(queue_model.crowd(3), devices=16),
