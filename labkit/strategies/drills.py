@@ -60,8 +60,6 @@ class DrillRecord(ShownAsTable):
     went_on: bool
     """Whether the training reached its end all the same."""
     result: str
-    numbers: dict[str, float]
-    """What the result's sentences are made from."""
     timeline: tuple[DrillEvent, ...]
     kind: Kind
 
@@ -168,16 +166,13 @@ class _Scene:
             self.note(seconds, rank, text)
         return min(errors.values())[0] - self.at if errors else None
 
-    def record(
-        self, noticed: float | None, went_on: bool, result: str, **numbers: float
-    ) -> DrillRecord:
+    def record(self, noticed: float | None, went_on: bool, result: str) -> DrillRecord:
         return DrillRecord(
             fault=self.fault,
             strategy=self.strategy,
             noticed=noticed,
             went_on=went_on,
             result=result,
-            numbers=numbers,
             timeline=tuple(sorted(dict.fromkeys(self.events), key=lambda event: event.seconds)),
             kind=measured(f"{len(self.names)} processes of this machine"),
         )
@@ -234,9 +229,7 @@ def _restart(scene: _Scene, timeout: float) -> DrillRecord:
         f"Steps {first + 1} to {FATAL} were done twice, and the weights after step {STEPS} are "
         f"{same} of a training that was not interrupted."
     )
-    return scene.record(
-        noticed, first > 0 and apart <= 1e-6, result, first_step=first, difference=apart
-    )
+    return scene.record(noticed, first > 0 and apart <= 1e-6, result)
 
 
 def _slow_together(scene: _Scene, timeout: float) -> DrillRecord:
@@ -253,7 +246,7 @@ def _slow_together(scene: _Scene, timeout: float) -> DrillRecord:
         "though only worker 1 was slowed down: a synchronous step takes as long as its slowest "
         "worker, the straggler."
     )
-    return scene.record(None, True, result, step_before=before, step_after=after)
+    return scene.record(None, True, result)
 
 
 def _kill_with_server(scene: _Scene, timeout: float) -> DrillRecord:

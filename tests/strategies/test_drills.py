@@ -34,8 +34,8 @@ def test_the_time_until_a_killed_worker_is_noticed_is_that_of_tensorflow_alone(r
 def test_a_training_continues_from_its_checkpoint_and_ends_where_it_would_have(restart):
     record, _ = restart
     assert record.went_on
-    assert record.numbers == {"first_step": 20, "difference": 0}
     assert f"Steps 21 to {FATAL} were done twice" in record.result
+    assert "are exactly those of a training that was not interrupted" in record.result
     assert events(record, f"step {STEPS} is done")
 
 
