@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from labkit.cluster.output import OutputLine
 from labkit.kinds import WIDTH, wrapped
-from labkit.views.table import table, text_table
+from labkit.views.table import Log, table, text_table
 
 HEAD = ("what", "time", "note")
 REASON = "Cheap kernels run for less time than the framework needs to start them, so speed drops."
@@ -57,3 +58,14 @@ def test_wrapping_changes_only_spaces_at_line_ends(words):
     text = " ".join(words)
     assert wrapped(text, 30).split() == text.split()
     assert all(len(line) <= 30 for line in wrapped(text, 30).split("\n"))
+
+
+def test_a_log_has_a_lane_for_each_rank_and_tells_the_error_stream():
+    lines = [OutputLine(0.5, 0, "out", "a < b"), OutputLine(1.25, 3, "err", "x" * 1000)]
+    html = Log(lines)._repr_mimebundle_()["text/html"]
+    first, second = html.split("</tr><tr>")[1:]
+    assert re.findall("solid|dashed", first) == ["solid", "solid"]
+    assert re.findall("solid|dashed", second) == ["solid", "dashed"]
+    assert "a &lt; b" in first
+    assert len(second) < 1500
+    assert repr(Log(lines)).startswith("  0.50 s  rank 0: a < b\n")
