@@ -12,6 +12,7 @@ import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from labkit.cluster.slurm.engine import SlurmEngine
 from labkit.cluster.slurm.queue import slurm_version, why_no_slurm
 from labkit.kinds import Kind, measured, seconds_text
 from labkit.plain import read
+from labkit.shown import Source
 
 RECORDING = Path(__file__).with_name("recordings") / "slurm_session.json"
 
@@ -46,23 +48,36 @@ class SlurmSession:
     note: str = ""
 
     def __repr__(self) -> str:
-        states = "\n".join(f"{seconds:6.2f} s  {words}" for seconds, words in self.queue)
-        lines = "\n".join(f"{line.seconds:6.2f} s  {line}" for line in self.lines)
-        results = "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(self.results))
-        sections = (
-            ("The program", self.program.rstrip()),
-            ("The batch script", self.script.rstrip()),
-            ("The queue", states),
-            ("What the ranks wrote", lines),
-            ("What they returned", results),
-        )
         parts = [self.note] if self.note else []
-        parts += [f"{title}\n{textwrap.indent(text, '    ')}" for title, text in sections]
-        times = (
+        shown = self._shown().items()
+        parts += [f"{title}\n{textwrap.indent(repr(text), '    ')}" for title, text in shown]
+        return "\n\n".join([*parts, self._times()])
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        html = f"<p>{escape(self.note)}</p>"
+        for title, text in self._shown().items():
+            html += f"<p><b>{title}</b></p>{text._repr_mimebundle_()['text/html']}"
+        html = f'<div class="labkit">{html}<p>{escape(self._times())}</p></div>'
+        return {"text/plain": repr(self), "text/html": html}
+
+    def _shown(self) -> dict[str, Any]:
+        from labkit.views.table import Log, Table
+
+        states = [(f"{seconds:.2f} s", words) for seconds, words in self.queue]
+        results = "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(self.results))
+        return {
+            "The program": Source(self.program.rstrip()),
+            "The batch script": Source(self.script.rstrip()),
+            "The queue": Table((), states, prose=True),
+            "What the ranks wrote": Log(self.lines),
+            "What they returned": Source(results),
+        }
+
+    def _times(self) -> str:
+        return (
             f"{seconds_text(self.queue[-1][0])} in the queue, {seconds_text(self.ready)} until all "
             f"ranks had started, {seconds_text(self.seconds)} running; {self.kind}"
         )
-        return "\n\n".join([*parts, times])
 
 
 def slurm_session(
