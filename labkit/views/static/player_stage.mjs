@@ -38,7 +38,7 @@ export function stageGeometry(data, width) {
   };
   const roads = roadsOf(data, boxes, room);
   const geometry = { width, height, size, area, at, boxes, roads, groups: groupsOf(data, boxes) };
-  return { ...geometry, beside: (rank) => area(rank, 0), way: (message, ends) => wayOf(message, ends, geometry) };
+  return { ...geometry, beside: (rank) => ({ ...area(rank, 0), x: boxes[rank].x - 4, w: 8 }), way: (message, ends) => wayOf(message, ends, geometry) };
 }
 
 const isIn = (box, { x, y }, more = 4) => Math.abs(x - box.x) <= box.w / 2 + more && Math.abs(y - box.y) <= box.h / 2 + more;
@@ -121,6 +121,7 @@ function arrival(data, step, picked) {
   const index = picked?.message ?? messages.findIndex(({ dest }) => dest === (picked?.rank ?? 0));
   const message = messages[index] ?? (picked ? null : messages[0]);
   if (!message) return { of: picked ? `nothing arrives on rank ${picked.rank}` : "" };
+  if (!message.nbytes) return { of: "an empty message" };
   const { source, dest } = message;
   const { from, into } = data.route(message);
   const nth = Math.max(into.indexOf(picked?.cell), 0);
