@@ -185,18 +185,22 @@ def in_a_kernel() -> bool:
     return kernel is not None and bool(kernel.ZMQInteractiveShell.initialized())
 
 
-def take_warm(network: str, environment: Mapping[str, str], python: str) -> ForkServer | None:
-    """A warm server for such a network, environment and Python."""
-    server = _warm.pop(_key(network, environment, python), None)
+def key_of(network: str, environment: Mapping[str, str], python: str) -> tuple[Any, ...]:
+    """Servers with the same key can stand for one another."""
+    read = sorted(item for item in environment.items() if item[0].startswith(READ_AT_IMPORT))
+    return os.getpid(), network, python, tuple(read)
+
+
+def take_warm(key: tuple[Any, ...]) -> ForkServer | None:
+    """A warm server with this key."""
+    server = _warm.pop(key, None)
     if server is not None and not server.stop():
         server.close()
         return None
     return server
 
 
-def keep_warm(
-    network: str, environment: Mapping[str, str], python: str, server: ForkServer
-) -> None:
+def keep_warm(key: tuple[Any, ...], server: ForkServer) -> None:
     """Keep a server for the next block, for ten minutes."""
     shutdown()
     try:
@@ -204,7 +208,7 @@ def keep_warm(
     except LabError:
         server.close()
     else:
-        _warm[_key(network, environment, python)] = server
+        _warm[key] = server
 
 
 def shutdown() -> None:
@@ -212,11 +216,6 @@ def shutdown() -> None:
     while _warm:
         _, server = _warm.popitem()
         server.close()
-
-
-def _key(network: str, environment: Mapping[str, str], python: str) -> tuple[Any, ...]:
-    read = sorted(item for item in environment.items() if item[0].startswith(READ_AT_IMPORT))
-    return os.getpid(), network, python, tuple(read)
 
 
 def _python_path(environment: Mapping[str, str]) -> str:

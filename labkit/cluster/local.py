@@ -123,6 +123,7 @@ class LocalEngine:
         self._ranks, self._start = ranks, start
         changed = {**os.environ, **environment}
         self._environment = {name: text for name, text in changed.items() if text is not None}
+        self._key = fork_client.key_of(self.network, self._environment, self.python)
         self._ensure()
 
     def make_links(self, links: Network) -> str:
@@ -250,7 +251,7 @@ class LocalEngine:
         finally:
             server, self._server = self._server, None
             if server is not None and self.keep_warm and server.running:
-                fork_client.keep_warm(self.network, self._environment, self.python, server)
+                fork_client.keep_warm(self._key, server)
             elif server is not None:
                 server.close()
 
@@ -259,8 +260,7 @@ class LocalEngine:
             self._server.close()
             self._server = None
         if self._server is None:
-            known = self.network, self._environment, self.python
-            self._server = fork_client.take_warm(*known) or ForkServer(
+            self._server = fork_client.take_warm(self._key) or ForkServer(
                 self.network, {**self._environment, **ONE_THREAD}, self._start, self.python
             )
             if why := self._server.make_links(self._links, self._start):

@@ -55,15 +55,11 @@ def train(tmp_path):
     return path
 
 
-def test_without_a_file_nothing_is_asked_for(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert centre() == Centre()
-
-
 def test_the_file_is_found_above_the_folder_of_the_notebook(tmp_path, monkeypatch):
     (tmp_path / "notebooks").mkdir()
-    (tmp_path / "labkit-site.toml").write_text('partition = "alpha"')
     monkeypatch.chdir(tmp_path / "notebooks")
+    assert centre() == Centre()
+    (tmp_path / "labkit-site.toml").write_text('partition = "alpha"')
     assert centre().partition == "alpha"
 
 

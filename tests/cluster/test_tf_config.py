@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from labkit.cluster import tf_config
 from labkit.cluster.slurm.rank import environment_of_batch_rank
@@ -85,33 +83,22 @@ def test_the_step_says_which_tasks_take_part():
     assert [address.partition(":")[0] for address in uneven.addresses] == hosts[:3]
 
 
-@settings(deadline=None, max_examples=40)
-@given(
-    job=st.integers(1, 4_294_901_760),
-    step=st.integers(0, 50),
-    each=st.integers(1, 64),
-    data=st.data(),
-)
-def test_two_steps_of_a_job_share_no_port_also_not_that_of_the_master(job, step, each, data):
+def test_steps_of_a_job_share_no_port_also_not_that_of_the_master():
     """16 tasks a node once had the MASTER_PORT of one step among the ports of the next."""
-
-    def ports(step, rank):
-        variables = {
-            **SLURM, "SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step),
-            "SLURM_STEP_TASKS_PER_NODE": f"{each}(x2)", "SLURM_PROCID": str(rank),
-            "SLURM_NODEID": str(rank // each), "SLURM_LOCALID": str(rank % each),
-        }  # fmt: skip
-        found = environment_of_batch_rank(variables)
+    for job in (1, 77, 4_294_901_760):
+        steps = [set(tf_config.step_ports(job, step)) for step in range(50)]
+        assert len(set.union(*steps)) == sum(map(len, steps))
+        assert all(1024 < port < 32768 for ports in steps for port in ports)
+    for rank in (0, 63, 64, 127):
+        node, local = divmod(rank, 64)
+        here = {"SLURM_PROCID": rank, "SLURM_NODEID": node, "SLURM_LOCALID": local}
+        found = environment_of_batch_rank(
+            {**SLURM, "SLURM_STEP_TASKS_PER_NODE": "64(x2)", **{k: str(v) for k, v in here.items()}}
+        )
         addresses = tf_config.check(found["TF_CONFIG"]).addresses
-        assert len(set(addresses)) == 2 * each
-        return {*addresses, f"{found['MASTER_ADDR']}:{found['MASTER_PORT']}"}
-
-    ranks = st.integers(0, 2 * each - 1)
-    mine = ports(step, data.draw(ranks))
-    assert mine == ports(step, data.draw(ranks))
-    assert len(mine) == 2 * each + 1
-    assert mine & ports(step + 1, data.draw(ranks)) == set()
-    assert all(1024 < int(address.rpartition(":")[2]) < 32768 for address in mine)
+        every = {*addresses, f"{found['MASTER_ADDR']}:{found['MASTER_PORT']}"}
+        assert len(every) == 129
+        assert {int(one.rpartition(":")[2]) for one in every} <= {*tf_config.step_ports(77, 0)}
 
 
 @pytest.mark.parametrize(
