@@ -43,7 +43,7 @@ class Source:
         return self.text
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        html = f'<pre style="overflow-x: auto">{coloured(self.text)}</pre>'
+        html = f'<pre tabindex="0" style="overflow-x: auto">{coloured(self.text)}</pre>'
         return {"text/plain": self.text, "text/html": html}
 
 

@@ -31,6 +31,7 @@ NAMED = {
     '<aside class="toc-drawer': '<aside aria-label="This page" class="toc-drawer',
     '<div class="math-wrapper': '<div tabindex="0" class="math-wrapper',
     "<pre>": '<pre tabindex="0">',  # it can be scrolled
+    '<pre style="overflow': '<pre tabindex="0" style="overflow',
     '<div id="search-results">': '<h1>Search</h1><div id="search-results">',
 }
 SETTINGS = {
