@@ -87,7 +87,7 @@ def _solution(code: str, shown: str = "") -> str:
     """Code with colours, and a button that copies it."""
     return (
         f'<details{shown} ontoggle="{COPY}"><summary style="{BUTTON}">Solution</summary>'
-        f'<pre style="overflow-x: auto">{coloured(code)}</pre></details>'
+        f'<pre tabindex="0" style="overflow-x: auto">{coloured(code)}</pre></details>'
     )
 
 
