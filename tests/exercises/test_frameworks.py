@@ -98,10 +98,6 @@ def no_sum(comm, a, b, *specs):
     return a @ b if a.shape[1] == len(b) else a @ gathered(comm, b, 0)
 
 
-def contraction_only(a, b, c):
-    return "all-reduce" if a[1] and b[0] else "none"
-
-
 @pytest.mark.parametrize(
     ("task", "answer", "says"),
     [
@@ -109,7 +105,6 @@ def contraction_only(a, b, c):
         ("partitioner", everything_gathered, "Each rank has what its piece of C needs"),
         ("partitioner", all_reduced, "C is wanted in shards"),
         ("partitioner", no_sum, "is missing"),
-        ("collective", contraction_only, "C is wanted in shards"),
         ("retired", {"Alpa", "JAX"}, "JAX has a release"),
         ("retired", ["Alpa"], "5 more"),
     ],

@@ -52,8 +52,6 @@ def _examine_plan(my_plan: Callable[..., Any]) -> None:
 
 
 BYTES = "s * b * h * (whole + divided / t) + scores * a * s**2 * b / t"
-WHOLE = BYTES.replace(" / t", "")
-RATE = "per_token * tokens_per_second / (gpus * peak)"
 TASKS = {
     "21.zero_2": Task(
         "7.5 billion parameters in mixed precision with Adam (2, 2 and 12 bytes per parameter), "
