@@ -33,7 +33,6 @@ collect_ignore = ["notebooks/glossary.ipynb"]  # it has no code
 SLOWEST_FIRST = (
     "tests/browser/test_notebooks_in_lab.py",
     "tests/kit/test_slides.py",
-    "tests/cluster/test_slurm.py",
     "tests/kit/test_site.py",
     "tests/kit/test_grade.py",
     "tests/kit/test_nbgrader.py",

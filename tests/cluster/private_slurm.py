@@ -135,7 +135,9 @@ class PrivateSlurm:
         log = self.folder / f"{name}{len(self._daemons)}.log"
         with log.open("wb") as said:
             daemon = subprocess.Popen(
-                [program, *options], stdin=subprocess.DEVNULL, stdout=said, start_new_session=True,
+                # When pytest is killed, as Ctrl-C does with the processes of xdist, it ends, too.
+                ["setpriv", "--pdeathsig", "TERM", program, *options],
+                stdin=subprocess.DEVNULL, stdout=said, start_new_session=True,
                 stderr=subprocess.STDOUT, env={**os.environ, **self.environment, "PATH": SEARCH},
             )  # fmt: skip
         self._daemons.append(daemon)
