@@ -370,11 +370,6 @@ def test_a_recorded_run_is_shown_where_the_environment_is_not_built(
         stamp.with_suffix(".hidden").rename(stamp)
 
 
-def test_a_script_that_does_not_end_is_stopped_with_its_line(two, tmp_path):
-    with pytest.raises(LabError, match=r"train.py had not ended after 1 s.*in line 2 of <module>"):
-        two.run_script(script(tmp_path, "import threading\nthreading.Event().wait()\n"), timeout=1)
-
-
 def exits_on_rank_1(rank, code):
     if rank:
         sys.exit(code)

@@ -55,23 +55,6 @@ def test_the_closed_form_is_what_simulated_failures_give(interval, write, restar
     assert goodput(1e9, mtbf=1.0, write=1).training == pytest.approx(0)
 
 
-def test_a_simulation_event_by_event_agrees():
-    """Another implementation: second by second of one job, with its state."""
-    interval, write, restart, mean = 50, 4, 11, 300.0
-    dice = np.random.default_rng(1)
-    left, state, done, total = restart, "restart", 0, 400_000
-    for fails in dice.random(total) < 1 / mean:
-        if fails:
-            left, state = restart, "restart"
-            continue
-        left -= 1
-        if left == 0:
-            done += interval * (state == "write")
-            state, left = ("write", write) if state == "train" else ("train", interval)
-    expected = goodput(interval, mtbf=mean, write=write, restart=restart).training
-    assert done / total == pytest.approx(expected, rel=0.03)
-
-
 @pytest.mark.parametrize(
     ("mistake", "keyword"),
     [

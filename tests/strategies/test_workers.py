@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import linecache
 import sys
-import types
 
 import pytest
 
@@ -42,27 +40,6 @@ def test_two_workers_train_one_model_and_find_tensorflow_loaded(two):
     assert second[:2] == (True, (1, 2, "worker 1 of 2 workers"))
     assert first[2] != second[2]  # workers drop different units
     assert first[3:] == second[3:]
-
-
-def test_a_notebooks_condition_on_tensors_is_understood(two):
-    text = """
-def program(rank):
-    import tensorflow as tf
-
-    @tf.function
-    def limited(x):
-        if x > 0:
-            return x
-        else:
-            return -x
-
-    return float(limited(tf.constant(rank - 1.0)))
-"""
-    # AutoGraph reads the source of the cell, which no file holds.
-    linecache.cache["cell_7.py"] = (len(text), None, text.splitlines(keepends=True), "cell_7.py")
-    cell = types.ModuleType("__main__")
-    exec(compile(text, "cell_7.py", "exec"), cell.__dict__)
-    assert two.run(cell.program, timeout=120) == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("config", ["", "not JSON"])
