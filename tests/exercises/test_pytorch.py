@@ -104,6 +104,7 @@ def test_the_judge_knows_the_buckets_of_torchs_ddp():
         ("ddp", "cross_entropy(replica(", "cross_entropy(model(", "different weights"),
         ("ddp", "        optimizer.zero_grad()\n", "", "call zero_grad"),
         ("ddp", "DistributedDataParallel(model)", MEAN_WITHOUT_BROADCAST, "broadcast"),
+        ("ddp", "y[rank::ranks])", "y[rank::ranks], reduction='sum')", "take their mean"),
         ("ddp", "[rank::ranks]", "[::ranks]", "the same examples"),
         ("fully_shard", "isinstance(layer, torch.nn.Linear)", "False", "each Linear"),
         ("split", "h.backward(gradient)", "pass", "first layer is not trained"),

@@ -26,6 +26,7 @@ from tests.test_environments import HERE, Recipe
 pytestmark = pytest.mark.usefixtures("four")
 TASKS = tasks()
 NUMBERS = [name for name, task in TASKS.items() if re.search('(^|\n)answer = [^"]', task.solution)]
+DIFFERENT = {(task.judge, task.solution): name for name, task in TASKS.items()}.values()
 SLIPS = [(name, slip) for name, task in TASKS.items() for slip in task.slips]
 # Judges with processes tell errors of their own (test_cluster_loops, and the task of `tiny` below).
 WRITTEN = [
@@ -72,7 +73,7 @@ def test_the_tasks_of_a_notebook_are_in_the_file_of_its_name():
         assert list(module.TASKS) == [name for name in TASKS if name[:2] == path.stem[:2]]
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", DIFFERENT)
 def test_the_worked_solution_is_accepted_also_where_a_blank_is_left(name):
     outcome = TASKS[name].check(value(with_line(TASKS[name].solution.strip(), "...")))
     needed = os.environ.get("LABKIT_REQUIRE_ENVIRONMENTS") == "1"

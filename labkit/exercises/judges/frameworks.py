@@ -20,6 +20,7 @@ RANKS, BATCH = 2, 16
 MISTAKES: tuple[tuple[str, Any, str], ...] = (
     ("scale", RANKS, "Every update is twice as large as it must be: take the mean over the ranks, "
      "not the sum, and the learning rate without the number of ranks."),
+    ("scale", BATCH // RANKS, "The loss is the sum over a rank's examples: take their mean."),
     ("same", True, "All ranks take the same examples: each needs its own share."),
     ("back", 0, "The first layer is not trained: its half needs a backward pass and a step."),
     ("keep", True, "The gradients of earlier steps are added: call zero_grad in each step."),
