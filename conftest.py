@@ -36,7 +36,6 @@ SLOWEST_FIRST = (
     "tests/kit/test_site.py",
     "tests/kit/test_grade.py",
     "tests/kit/test_nbgrader.py",
-    "tests/kit/test_jupyterhub.py",
     "notebooks/07b_precision_and_xla.ipynb",
     "tests/exercises/test_tasks.py",
     "tests/test_readme.py",

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gc
 
+import hypothesis
 import pytest
 import wrapt
 
 import labkit
 from labkit.exercises import attempts
+
+hypothesis.settings.register_profile("labkit", deadline=None)  # a slow machine is slow, never red
+hypothesis.settings.load_profile("labkit")
 
 
 @wrapt.when_imported("tensorflow")

@@ -259,7 +259,7 @@ FACTS = {
 
 
 def every_fact(test):
-    return settings(deadline=None, max_examples=25)(given(**FACTS)(test))
+    return settings(max_examples=25)(given(**FACTS)(test))
 
 
 @every_fact

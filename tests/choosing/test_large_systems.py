@@ -18,7 +18,7 @@ from labkit.kinds import LabError
 HOUR = 3600.0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=5), st.integers(1, 4))
 def test_the_slowest_is_the_mean_over_every_combination(times, ranks):
     grids = np.meshgrid(*[times] * ranks)

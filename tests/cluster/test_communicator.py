@@ -126,7 +126,7 @@ def test_a_message_that_its_receiver_cannot_hold_ends_the_run_with_both_ends(fou
     assert "Rank 0's Send to rank 1 holds 4 elements, and rank 1's" in str(fault_of(four, too_long))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     some.lists(
         some.tuples(*[some.integers(0, 3)] * 2, some.integers(0, 2), some.integers(0, 9)),

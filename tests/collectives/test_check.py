@@ -27,7 +27,7 @@ def first_fault(*arguments, **keywords):
     return str(verdict).splitlines()[1]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.sampled_from(sorted(set(programs.MEANING.items()) - {("barrier", "barrier")})),
     st.integers(1, 7),
@@ -46,7 +46,7 @@ def test_every_program_keeps_its_promise(program, ranks, size, dtype, op):
     assert verdict.op == (op if reduces else None)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data(), st.integers(2, 5), st.sampled_from(["float64", "int64", "float32"]))
 def test_missing_and_double_contributions_are_named_with_rank_and_chunk(data, ranks, dtype):
     count = st.sampled_from([1, 1, 1, 1, 0, 2, 3])

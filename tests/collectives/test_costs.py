@@ -94,7 +94,7 @@ def test_a_cost_is_that_of_the_clock(name, options):
             assert seconds == pytest.approx(expected, rel=1e-9), (ranks, kind)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_rounds_are_exact_against_the_clock_on_any_mix_of_faults(data):
     ranks = data.draw(st.integers(2, 9))
@@ -238,7 +238,7 @@ def test_layers_without_parameters_send_nothing():
     assert compare_buckets(layers, **WIRE).along == compare_buckets(LAYERS, **WIRE).along
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     layers=st.lists(st.tuples(st.floats(1e-5, 1e-2), st.floats(1e3, 1e8)), min_size=1, max_size=9),
     bucket=st.floats(0, 1e8),

@@ -26,7 +26,7 @@ def run(name, inputs, **options):
 
 
 @each_program
-@settings(max_examples=6, deadline=None, phases=QUICK)
+@settings(max_examples=6, phases=QUICK)
 @given(data=st.data())
 def test_a_program_does_what_numpy_does(name, data):
     meaning = programs.MEANING[name]

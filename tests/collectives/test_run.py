@@ -153,7 +153,7 @@ def test_calls_and_messages_say_what_went_where():
     assert trace.calls[message.received_by].name == "Recv"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_exchange_arrives_whole_and_its_states_lead_to_the_end(data):
     ranks = data.draw(st.integers(1, 7))

@@ -109,7 +109,7 @@ def runnable(draw):
     return pipelines.Schedule(rows, paths=paths)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(runnable(), st.lists(st.floats(0.1, 3), min_size=12, max_size=12), st.floats(0, 1))
 def test_any_schedule_on_any_placement_takes_its_longest_path(s, times, hop):
     rows, p, parts = s.rows, s.stages, len(s.paths[0]) / s.stages

@@ -203,7 +203,7 @@ faults = st.tuples(
 )  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(plan=st.lists(st.tuples(faults, st.sampled_from((0.1, 1.0)), st.integers(1, 4)), max_size=8))
 def test_any_sequence_of_faults(eight, plan):
     eight.control.heal()

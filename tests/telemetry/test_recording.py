@@ -139,9 +139,7 @@ def test_a_title_is_what_was_given_or_the_span_around_all_or_the_devices(title, 
     assert recording(made).title == shown
 
 
-quiet = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+quiet = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 WHOLE = ("\n".join(lines_of()) + "\n").encode()

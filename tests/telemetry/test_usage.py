@@ -67,7 +67,7 @@ edges = st.tuples(st.floats(0.5, 17), st.floats(2.0, 10)).filter(lambda e: sum(e
 WAVES = sampled(lambda t, _: ((t * 7) % 100, 1e9, 100 + t * 5, 100 * t + 2.5 * t * t))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(edges)
 def test_energy_by_the_counter_is_the_integral_of_power(edge):
     start, end = edge[0], sum(edge)

@@ -79,7 +79,7 @@ def test_what_is_not_finite_has_no_interval():
 numbers = st.lists(st.floats(-1, 1).map(lambda x: round(x, 6)), min_size=1, max_size=30)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(numbers, st.floats(-5, 5), st.sampled_from([0.9, 0.95, 0.99]))
 def test_interval_moves_and_turns_with_the_data(values, by, confidence):
     found = shift(values, confidence)

@@ -34,7 +34,7 @@ def test_each_part_is_what_its_removal_saves():
 rounds = st.lists(st.floats(0.1, 10), min_size=12, max_size=12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.tuples(rounds, rounds, rounds))
 def test_the_parts_add_up_to_the_measured_step(seconds):
     """Whatever was measured: also where a part is lost in noise or a step got faster with it."""

@@ -42,7 +42,7 @@ def tick_by_tick(times, updates, bound):
     return out[:updates]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(
     st.lists(st.integers(1, 7), min_size=1, max_size=5),
     st.integers(1, 80),
@@ -75,7 +75,7 @@ def test_synchronous_workers_do_what_one_device_does_with_the_global_batch():
     assert run.losses[-1].loss == pytest.approx(problem.loss(weights))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(KEYWORDS, st.integers(1, 9))
 def test_every_update_makes_the_gradients_of_all_other_workers_staler_by_one(keywords, factor):
     run = simulate(mode="async", slow={0: factor}, **keywords)
@@ -87,7 +87,7 @@ def test_every_update_makes_the_gradients_of_all_other_workers_staler_by_one(key
     assert sum(run.staleness_counts(0).values()) == sum(one.worker == 0 for one in run.used)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(KEYWORDS, st.integers(0, 3), st.integers(1, 9))
 def test_no_worker_gets_weights_beyond_the_bound(keywords, bound, factor):
     run = simulate(mode="ssp", bound=bound, slow={0: factor}, **keywords)
@@ -104,7 +104,7 @@ def test_the_bound_on_staleness_is_reached():
     assert run.max_staleness == staleness_bound(2, 1)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(KEYWORDS, MODES, st.integers(1, 9))
 def test_the_share_of_time_computing_and_waiting_is_at_most_one(keywords, mode, factor):
     run = simulate(mode=mode[0], slow={0: factor}, **keywords, **mode[1])

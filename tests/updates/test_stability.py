@@ -26,7 +26,7 @@ def test_the_formula_is_where_the_largest_root_leaves_the_unit_circle(delay):
     assert abs(roots(1.001 * limit, delay)).max() > 1
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 6), st.floats(0.05, 0.9), st.booleans())
 def test_simulated_training_converges_below_the_limit_and_diverges_above(delay, share, above):
     factor = 1.1 + share if above else share
