@@ -34,8 +34,8 @@ def test_a_wrong_answer_is_refused_with_what_is_wrong(task, old, new, words):
 
 @pytest.mark.parametrize(
     ("program", "arguments"),
-    [("23_mnist_keras.py", ["--epochs", 1, "--images", 4000]),
-     ("23_cifar100_tape.py", ["--updates", 40])],
+    [("23_mnist_keras.py", ["--epochs", 1, "--images", 1000]),
+     ("23_cifar100_tape.py", ["--updates", 8])],
 )  # fmt: skip
 def test_the_corrected_programs_leave_equal_weights_on_all_ranks(program, arguments):
     with cluster("horovod", 2) as c:
