@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -20,8 +21,12 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def samplers(pid=None):
-    mine = psutil.Process(pid).children(recursive=True)
-    return [child for child in mine if "labkit.telemetry.sampler" in " ".join(child.cmdline())]
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has ended since, or is a zombie of another test
+            if "labkit.telemetry.sampler" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 @pytest.fixture
