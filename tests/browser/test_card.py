@@ -46,7 +46,7 @@ def opened(tmp_path_factory):
         lab.close_notebook()
 
 
-def test_hints_and_solution_open_by_keyboard_while_the_kernel_is_busy(opened):
+def test_hints_open_by_keyboard_while_the_kernel_is_busy_and_are_counted_once_it_is_free(opened):
     page = opened.page
     solution = page.locator("details", has_text="Solution").last
     hint = page.locator('details[data-task="01.adam_memory"][data-hint="1"]').last
@@ -59,6 +59,12 @@ def test_hints_and_solution_open_by_keyboard_while_the_kernel_is_busy(opened):
     page.keyboard.press("Enter")
     solution.locator("pre").wait_for(state="visible")
     assert not page.evaluate("() => labkitPage.kernelIsIdle()")
+    # The kernel hears of it once it is free.
+    page.evaluate("() => jupyterapp.commands.execute('notebook:interrupt-kernel')")
+    page.wait_for_function("() => labkitPage.kernelIsIdle()")
+    kept = json.loads((opened.folder / "labkit-progress.json").read_text())["value"]["tasks"]
+    assert kept["01.adam_memory"] == {"tries": 1, "solved": False, "hints": 1}
+    assert opened.faults == []
 
 
 def test_a_wrong_program_opens_at_the_first_wrong_step(opened):
@@ -66,12 +72,3 @@ def test_a_wrong_program_opens_at_the_first_wrong_step(opened):
     assert player.get_attribute("data-step") == "4"
     assert "Step 4 of 6" in player.locator(".says").text_content()
     assert player.locator(".legend").text_content().endswith("wrong from here on")
-
-
-def test_a_hint_that_was_opened_is_counted_once_the_kernel_is_free(opened):
-    interrupt = "() => jupyterapp.commands.execute('notebook:interrupt-kernel')"
-    opened.page.evaluate(interrupt)
-    opened.page.wait_for_function("() => labkitPage.kernelIsIdle()")
-    kept = json.loads((opened.folder / "labkit-progress.json").read_text())["value"]["tasks"]
-    assert kept["01.adam_memory"] == {"tries": 1, "solved": False, "hints": 1}
-    assert opened.faults == []
