@@ -23,7 +23,8 @@ function around(count) {
   });
 }
 
-// All neighbours talk, and nobody else. The direction is 1 or -1 where all messages go the same way round, else 0.
+// Each rank has messages with its two neighbours, and with no other rank. The direction is 1 or -1 where all messages
+// go the same way round, else 0.
 function ring(ranks, messages, pairs) {
   const shifts = new Set(messages.map(({ source, dest }) => (dest - source + ranks) % ranks));
   if (ranks < 3 || pairs < ranks || [...shifts].some((one) => one !== 1 && one !== ranks - 1)) return null;
