@@ -30,7 +30,7 @@ def main(folder: Path, parent: int) -> None:
         buffer = pickle.loads((folder / f"input{rank}").read_bytes())  # noqa: S301 (our own)
         comm.Barrier()  # the timeout is the program's, not the start's
         with (folder / f"report{rank}").open("w") as report:
-            faulthandler.dump_traceback_later(timeout, file=report)
+            faulthandler.dump_traceback_later(timeout, repeat=True, file=report)
             with exit_is_return():
                 program(comm, buffer, **options)
             faulthandler.cancel_dump_traceback_later()

@@ -25,6 +25,7 @@ MOST_PROCESSES = 64  # processes on one machine
 START = 60.0  # seconds that mpiexec may take to start the ranks
 DRAIN = 0.5  # seconds for mpiexec to pass on the last of the output
 REPORT = 2.0  # seconds that the other ranks have to say where they are, after the first did
+EARLY = "the start of the program"  # on a busy machine a rank may not have come further yet
 
 
 def mpiexec() -> str:
@@ -109,7 +110,7 @@ def run_processes(
                 if all(path.exists() for path in results):
                     # mpiexec may take seconds more to end, but has soon passed on what was printed.
                     until = min(until, time.monotonic() + DRAIN)
-                if all(at):
+                if all(at) and EARLY not in at:
                     break
                 if any(at):
                     until = min(until, time.monotonic() + REPORT)
@@ -150,11 +151,11 @@ def _stop(process: subprocess.Popen[Any]) -> None:
 
 
 def _position(folder: Path, rank: int) -> str:
-    """Where the rank was at the timeout: the innermost line outside MPI and labkit's own."""
+    """Where the rank was when it last said so: the innermost line outside MPI and labkit's own."""
     report = folder / f"report{rank}"
     text = report.read_text(encoding="utf-8") if report.exists() else ""
-    frames = re.findall(r'File "(.*)", line (\d+) in (\S+)', text)
+    frames = re.findall(r'File "(.*)", line (\d+) in (\S+)', text.rpartition("Timeout (")[2])
     for file, line, function in frames:
         if Path(file).name not in ("gforker.py", "rank.py", "shipping.py", "threading.py"):
             return f"line {line} of {function}"
-    return "the start of the program" if frames else ""
+    return EARLY if frames else ""
