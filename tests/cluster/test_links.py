@@ -57,15 +57,15 @@ def test_what_is_no_network_is_refused(wrong):
 def test_traffic_is_the_difference_of_the_counters_and_shows_the_use_of_each_link():
     network = Network.of(2, "8 Mbit/s")
     samples = [
-        (5.0 + 0.1 * tick, {"host 0": (10 + 50_000 * tick, 7), "host 1": (0, 0)})
+        (5.0 + 0.1 * tick, {"host 0": (10 + 10_000 * tick, 7), "host 1": (0, 0)})
         for tick in range(11)
     ]
     traffic = Traffic.of(network, samples)
-    assert traffic.bytes("host 0") == (500_000, 0)
-    assert traffic.use("host 0") == (pytest.approx(0.5), 0)
+    assert traffic.bytes("host 0") == (100_000, 0)
+    assert traffic.use("host 0") == (pytest.approx(0.1), 0)
     start = [(4.0, {"host 0": (0, 7), "host 1": (0, 0)})]  # a second in which ranks start
-    assert Traffic.of(network, start + samples).use("host 0")[0] == pytest.approx(0.5, rel=1e-3)
-    assert "50 %" in repr(traffic)
+    assert Traffic.of(network, start + samples).use("host 0")[0] == pytest.approx(0.1, rel=1e-3)
+    assert "10 %" in repr(traffic)
     assert "measured" in repr(traffic)
 
 
