@@ -1,9 +1,7 @@
-"""Known hardware as data: GPUs, links and machines, each with its source and the day it was read.
+"""Known hardware as data: GPUs and links, each with its source and the day it was read.
 
 >>> GPUS["A100 80 GB"].flops, GPUS["A100 80 GB"].link_bandwidth
 (312000000000000.0, 300000000000.0)
->>> MACHINES["DGX H100"].gpus, MACHINES["DGX H100"].edges[1]
-(8, Edge(a='GPU 0', b='NVSwitch', link='NVLink 4', count=18))
 
 All numbers are recorded; what is computed from them is modelled. Memory is in bytes as data sheets
 print it (80 GB are 80e9), bandwidth in bytes per second and one direction, FLOP/s are dense and
@@ -123,81 +121,6 @@ GPUS = {
     "MI300X": _gpu(192, 5300, 1300, 7, "Infinity Fabric"),
     "TPU v5e": _gpu(16, 820, 197, 4, "TPU v5e, one axis"),
 }
-
-
-@dataclass(frozen=True)
-class Edge:
-    """`count` links between two nodes; `link` is a name in LINKS, or "" where none is recorded."""
-
-    a: str
-    b: str
-    link: str
-    count: int = 1
-
-
-@dataclass(frozen=True)
-class KnownMachine:
-    """Named nodes ("GPU 0", "CPU 1", "NVSwitch", "PCIe switch 0", "network card 3") and edges."""
-
-    gpu: str  # a name in GPUS, or "" where the source names none
-    gpus: int
-    edges: tuple[Edge, ...]
-    kind: Kind
-
-    @property
-    def nodes(self) -> list[str]:
-        """All nodes by name."""
-        return sorted({end for edge in self.edges for end in (edge.a, edge.b)})
-
-
-def _switched(nvlink: str, links: int, pcie: str, network: str) -> list[Edge]:
-    """Eight GPUs on an NVSwitch, a network card of its own for each, four to a processor."""
-    edges = [Edge("CPU 0", "CPU 1", "")]
-    for r in range(8):
-        gpu, card, processor = f"GPU {r}", f"network card {r}", f"CPU {r // 4}"
-        edges += [Edge(gpu, "NVSwitch", nvlink, links), Edge(card, "network", network)]
-        edges += [Edge(gpu, processor, pcie), Edge(processor, card, pcie)]
-    return edges
-
-
-def _dgx_1() -> list[Edge]:
-    """The hybrid cube mesh: two squares with diagonals, joined corner by corner."""
-    square = {(0, 1): 1, (0, 2): 1, (0, 3): 2, (1, 2): 2, (1, 3): 1, (2, 3): 2}
-    links = square | {(a + 4, b + 4): count for (a, b), count in square.items()}
-    links |= {(0, 4): 2, (1, 5): 2, (2, 6): 1, (3, 7): 1}
-    edges = [Edge(f"GPU {a}", f"GPU {b}", "NVLink 2", count) for (a, b), count in links.items()]
-    for r in range(4):
-        edges += [
-            Edge(end, f"PCIe switch {r}", "PCIe 3 x16")
-            for end in (f"GPU {2 * r}", f"GPU {2 * r + 1}", f"network card {r}", f"CPU {r // 2}")
-        ]
-        edges += [Edge(f"network card {r}", "network", "InfiniBand EDR")]
-    return [*edges, Edge("CPU 0", "CPU 1", "")]
-
-
-def _tpu_host() -> list[Edge]:
-    """4 × 2 chips: chip r is linked to r + 1 in its row and to r + 2 in the next."""
-    pairs = [(r, r + 1) for r in range(0, 8, 2)] + [(r, r + 2) for r in range(6)]
-    edges = [Edge(f"TPU {a}", f"TPU {b}", "TPU v5e, one axis") for a, b in pairs]
-    return [*edges, *(Edge(f"TPU {r}", "CPU 0", "TPU v5e to host") for r in range(8))]
-
-
-def _machine(gpu: str, gpus: int, edges: list[Edge], where: str) -> KnownMachine:
-    return KnownMachine(gpu, gpus, tuple(edges), recorded(where, READ))
-
-
-MACHINES = {
-    "DGX-1 V100": _machine("V100 32 GB", 8, _dgx_1(), "a DGX-1 (nvidia-smi topo, microway.com)"),
-    "DGX H100": _machine(
-        "H100 SXM", 8, _switched("NVLink 4", 18, "PCIe 5 x16", "InfiniBand NDR"),
-        f"DGX H100, 4 NVSwitch chips as one, PCIe switches left out ({_NETWORK})",
-    ),
-    "PCIe server, 4 GPUs": _machine(
-        "", 4, [Edge(end, "PCIe switch 0", "PCIe 3 x16") for end in
-                ("GPU 0", "GPU 1", "GPU 2", "GPU 3", "CPU 0")], f"a 4-way GPU server ({_D2L})",
-    ),
-    "TPU v5e host": _machine("TPU v5e", 8, _tpu_host(), f"{_TPU}: 4 × 2 chips, none wraps around"),
-}  # fmt: skip
 
 
 class Protocol(NamedTuple):

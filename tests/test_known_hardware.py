@@ -2,10 +2,10 @@
 
 import pytest
 
-from labkit.known_hardware import BROADCASTS, GPUS, H100_NODES, LINKS, MACHINES, NCCL_RING
+from labkit.known_hardware import BROADCASTS, GPUS, H100_NODES, LINKS, NCCL_RING
 
 
-@pytest.mark.parametrize("registry", [GPUS, LINKS, MACHINES, NCCL_RING])
+@pytest.mark.parametrize("registry", [GPUS, LINKS, NCCL_RING])
 def test_every_entry_is_recorded_with_a_source_and_a_day(registry):
     for one in (*registry.values(), *BROADCASTS, *H100_NODES):
         assert one.kind.name == "recorded"
@@ -20,41 +20,6 @@ def test_every_entry_is_recorded_with_a_source_and_a_day(registry):
 )  # fmt: skip
 def test_the_links_of_a_gpu_add_up_to_what_was_printed(gpu, gigabytes):
     assert GPUS[gpu].link_bandwidth == gigabytes * 1e9
-
-
-@pytest.mark.parametrize("name", MACHINES)
-def test_a_machine_is_connected_and_names_known_parts(name):
-    machine = MACHINES[name]
-    assert machine.gpu in {*GPUS, ""}
-    assert {edge.link for edge in machine.edges} <= {*LINKS, ""}
-    reached, waiting = set(), [machine.nodes[0]]
-    while waiting:
-        node = waiting.pop()
-        reached.add(node)
-        ends = [{e.a, e.b} - {node} for e in machine.edges if node in (e.a, e.b)]
-        waiting += [*set().union(*ends) - reached]
-    assert reached == set(machine.nodes)
-    assert sum(node.startswith(("GPU", "TPU")) for node in machine.nodes) == machine.gpus
-
-
-@pytest.mark.parametrize(("name", "links"), [("DGX-1 V100", 6), ("DGX H100", 18)])
-def test_each_gpu_of_a_machine_uses_all_its_nvlinks(name, links):
-    machine = MACHINES[name]
-    assert links == GPUS[machine.gpu].links
-    for gpu in range(8):
-        ends = [
-            e for e in machine.edges if e.link.startswith("NVLink") and f"GPU {gpu}" in (e.a, e.b)
-        ]
-        assert sum(edge.count for edge in ends) == links
-
-
-def test_the_cube_mesh_of_dgx_1_is_what_nvidia_smi_prints():
-    """The rows of GPU 0 and GPU 5 of `nvidia-smi topo -m`: NV1, NV2, or no link."""
-    counts = {}
-    for edge in MACHINES["DGX-1 V100"].edges:
-        counts[edge.a, edge.b] = counts[edge.b, edge.a] = edge.count
-    rows = [[counts.get((f"GPU {a}", f"GPU {b}"), 0) for b in range(8)] for a in (0, 5)]
-    assert rows == [[0, 1, 1, 2, 2, 0, 0, 0], [0, 2, 0, 0, 1, 0, 2, 1]]
 
 
 # Derived from src/graph/tuning.cc of 2026-06, ring on one node over NVLink, microseconds.

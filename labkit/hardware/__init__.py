@@ -2,13 +2,11 @@
 
 >>> import labkit
 >>> labkit.hardware()                  # doctest: +SKIP
->>> labkit.hardware.topology()         # doctest: +SKIP
 >>> two = labkit.replicas(2)           # doctest: +SKIP
 >>> strategy = two.strategy()          # doctest: +SKIP
 """
 
 from labkit.callable_room import make_callable
-from labkit.hardware.machine_topology import topology
 from labkit.hardware.replica_set import Replicas, replicas
 from labkit.hardware.survey import Hardware, machine_text, survey
 

@@ -227,17 +227,11 @@ def hardware() -> str:
          seconds_text(one.latency) if one.latency else "", one.about, one.kind)
         for name, one in known_hardware.LINKS.items()
     ]  # fmt: skip
-    machines = [
-        (name, f"{one.gpus} × {one.gpu or 'GPU'}",
-         ", ".join(sorted({edge.link for edge in one.edges if edge.link})), one.kind)
-        for name, one in known_hardware.MACHINES.items()
-    ]  # fmt: skip
     return (
         "# Known hardware\n\nPublished numbers, each with its source and the day it was read. "
         "FLOP/s are dense and 16-bit with float32 sums; bandwidth is of one direction.\n\n"
         f"## GPUs\n\n{_table(['GPU', 'memory', 'of its memory', '16-bit', 'links', 'kind'], gpus)}"
         f"## Links\n\n{_table(['link', 'bandwidth', 'latency', 'what', 'kind'], links)}"
-        f"## Machines\n\n{_table(['machine', 'devices', 'links', 'kind'], machines)}"
     )
 
 

@@ -77,7 +77,7 @@ static int scene(const char *name) {
 }
 
 static int gpus(void) {
-  if (scene("eight") || scene("mesh")) return 8;
+  if (scene("eight")) return 8;
   return 2;
 }
 
@@ -137,27 +137,6 @@ int nvmlDeviceGetPciInfo_v3(Device *device, Pci *pci) {
   pci->bus = 0x80 - device->number;
   return OK;
 }
-int nvmlDeviceGetNvLinkState(Device *device, unsigned link, unsigned *active) {
-  if (lost(device)) return LOST;
-  if (scene("eight")) {
-    if (link >= 18) return INVALID;
-    *active = 1;
-    return OK;
-  }
-  if (scene("mesh")) {
-    if (link >= 4) return INVALID;
-    *active = link != 3; /* one link of each GPU is down */
-    return OK;
-  }
-  return UNSUPPORTED;
-}
-int nvmlDeviceGetNvLinkRemotePciInfo_v2(Device *device, unsigned link, Pci *pci) {
-  memset(pci, 0, sizeof *pci);
-  if (scene("eight")) { pci->bus = 0xc0; return OK; } /* a switch */
-  /* Two links to the neighbour in the pair, one to the GPU two further on. */
-  pci->bus = 0x80 - (link < 2 ? device->number ^ 1 : device->number ^ 2);
-  return OK;
-}
 
 /* What is read again and again. */
 
@@ -208,14 +187,6 @@ int nvmlDeviceGetClockInfo(Device *device, int type, unsigned *megahertz) {
   int fault = answer(device, CLOCK);
   if (!fault) *megahertz = 1800 - 60 * wave(device->number, 8);
   return fault;
-}
-int nvmlDeviceGetMaxPcieLinkGeneration(Device *device, unsigned *generation) {
-  *generation = 5;
-  return answer(device, ANYTHING);
-}
-int nvmlDeviceGetMaxPcieLinkWidth(Device *device, unsigned *width) {
-  *width = 16;
-  return answer(device, ANYTHING);
 }
 
 typedef struct { unsigned pid; unsigned long long memory; unsigned instance, compute; } Process;

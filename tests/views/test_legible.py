@@ -13,9 +13,7 @@ from labkit.cluster import queue_model
 from labkit.cluster.calibrate import Residual, Residuals
 from labkit.collectives import programs
 from labkit.collectives.bench import Bench, Timing
-from labkit.hardware import machine_topology
 from labkit.kinds import measured, modelled
-from labkit.known_hardware import MACHINES
 from labkit.memory import footprint
 from labkit.memory.step_memory import bars
 from labkit.pipelines import schedule
@@ -103,7 +101,6 @@ PICTURES = {
     "pipeline": lambda: schedule("1f1b", **PIPES).timeline(1.0, 2.0).figure(),
     "panel": lambda: telemetry_figure.figure(made()),
     "crowd": lambda: telemetry_figure.figure(made(64, seconds=10)),
-    **{name: partial(machine_topology.topology, name) for name in MACHINES},
 }  # fmt: skip
 
 
