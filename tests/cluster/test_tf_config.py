@@ -95,6 +95,7 @@ def test_steps_of_a_job_share_no_port_also_not_that_of_the_master():
         found = environment_of_batch_rank(
             {**SLURM, "SLURM_STEP_TASKS_PER_NODE": "64(x2)", **{k: str(v) for k, v in here.items()}}
         )
+        assert found["LOCAL_WORLD_SIZE"] == "64"
         addresses = tf_config.check(found["TF_CONFIG"]).addresses
         every = {*addresses, f"{found['MASTER_ADDR']}:{found['MASTER_PORT']}"}
         assert len(every) == 129

@@ -5,9 +5,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from labkit.collectives import programs
+from labkit.collectives import programs, run
 from labkit.collectives.messages import PROC_NULL
 from labkit.exercises import check
+from labkit.exercises.judges.model_parallel import sends_before
 from tests.exercises.cells import changed, refused
 
 
@@ -301,3 +302,11 @@ def test_a_right_program_in_another_style_is_accepted(task):
 def test_a_wrong_program_is_refused_with_its_rank_and_piece(task):
     for answer, *words in WRONG[task]:
         refused(task, answer, *words)
+
+
+def test_what_a_sendrecv_sends_is_sent_before_it_receives():
+    def exchange(comm, x):
+        other = 1 - comm.Get_rank()
+        comm.Sendrecv(x.copy(), other, recvbuf=x, source=other)
+
+    assert sends_before(run(exchange, ranks=2), 0, 1) == [1]

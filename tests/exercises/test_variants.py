@@ -60,5 +60,6 @@ def test_check_asks_with_the_numbers_of_the_key_that_was_said(monkeypatch):
     labkit.student("Ada ")
     mine = personal("01.adam_memory", TASKS["01.adam_memory"], "ada")
     assert mine.question in check("01.adam_memory").text
+    assert not mine.slips  # of the lecture's numbers
     with pytest.raises(labkit.LabError):
         labkit.student("")
