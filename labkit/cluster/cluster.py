@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self
@@ -222,28 +222,6 @@ class Cluster:
             run.stop()
             raise
         return run
-
-    def run_mpi(
-        self,
-        program: Callable[..., Any],
-        inputs: Sequence[Any] | None = None,
-        *,
-        timeout: float = 60.0,
-        **options: Any,
-    ) -> list[Any]:
-        """What `collectives.run_mpi` does, with each rank in its host: MPI uses the links."""
-        from labkit.collectives.trace import run_mpi
-
-        if not self._is_open:
-            raise LabError(CLOSED)
-        if inputs is not None and len(inputs) != self.ranks:
-            raise LabError(f"Give an array for each of the {self.ranks} ranks, not {len(inputs)}.")
-        doors = self._local.count() if self.has_links else []
-        ranks = self.ranks if inputs is None else None
-        try:
-            return run_mpi(program, inputs, ranks=ranks, timeout=timeout, doors=doors, **options)
-        finally:
-            self.engine.stop()
 
     def traffic(self) -> Traffic:
         """What each link carried in the last run, measured by the kernel's counters.

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from labkit.arguments import one_of, whole
 from labkit.cluster.engine import Addresses
-from labkit.cluster.links import Network
+from labkit.cluster.links import INTERFACE, Network
 from labkit.kinds import LabError
-from labkit.mpi.hosts import INTERFACE
 from labkit.mpi.run import loopback
 
 ROLES = ("chief", "worker", "ps")

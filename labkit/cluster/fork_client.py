@@ -43,7 +43,6 @@ class ForkServer:
         ours, its = socketpair()
         self.channel = Channel(ours)
         self.links: Network | None = None
-        self._hosts: list[int] = []  # the server's open files of them
         self.samples: Samples = []
         """What the links have carried in the last run: when, and bytes from and to each."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
@@ -137,15 +136,7 @@ class ForkServer:
                 self.channel.close()
         why = answer[1] if answer else f"they were not made within {timeout:g} s"
         self.links = None if why else links
-        self._hosts = answer[2] if answer else []
         return str(why)
-
-    def doors(self) -> list[str]:
-        """By which other processes enter the user namespace, and the host of each rank."""
-        here = f"/proc/{self._process.pid}"
-        same = Path("/proc/self/ns/user").readlink() == Path(here, "ns/user").readlink()
-        hosts = () if self.links is None else self.links.hosts
-        return ["" if same else f"{here}/ns/user", *(f"{here}/fd/{self._hosts[h]}" for h in hosts)]
 
     def close(self, timeout: float = LEAVING) -> None:
         """Let it go: it ends all that it started, and itself; it is killed if that takes longer."""

@@ -102,20 +102,14 @@ class _Server:
             self.switch = None if network is None else Switch(network)
         except OSError as fault:
             why = str(fault)
-        hosts = [] if self.switch is None else self.switch.hosts
-        self.send("network", why, hosts)
-
-    def do_count(self) -> None:
-        """Note from now on what the links carry, until `stop`."""
-        self.samples.clear()
-        self.counting, self.streaming = True, False
-        self.sample(now=True)
+        self.send("network", why)
 
     def do_run(self, run: int, environment: dict[str, str], job: Job, streams: bool) -> None:
         """A new run; what follows belongs to it. Import what its ranks will need."""
         self.run, self.environment, self.job = run, environment, job
-        self.do_count()
-        self.streaming = streams
+        self.samples.clear()
+        self.counting, self.streaming = True, streams
+        self.sample(now=True)
         before = len(sys.modules)
         gc.disable()  # it would take a fifth of the seconds of an import
         in_rank.preload(("cloudpickle", *job.modules))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # When, and how many bytes had come from each host or rack until then, and had gone to it.
 Samples = list[tuple[float, dict[str, tuple[int, int]]]]
+INTERFACE = "eth0"  # of each host
 UNITS = {"kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9}
 NOT_COUNTED = "nothing is counted where links with a rate cannot be had"
 CLASSES = ("inside a host", "between hosts", "between racks")

@@ -235,15 +235,6 @@ class LocalEngine:
                 for file in list(pipes.files):
                     pipes.close(file)
 
-    def count(self) -> list[str]:
-        """Count what the links carry until `stop`, for processes that enter by these doors."""
-        self.stop()
-        server = self._ensure()
-        self._count += 1
-        self._run = _Run(self._count)
-        server.send("count")
-        return server.doors()
-
     def close(self) -> None:
         """Let the server go; a notebook keeps it warm for the next cell."""
         try:

@@ -28,11 +28,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Self
 
-from labkit.cluster.links import Network
-from labkit.mpi.hosts import INTERFACE, NEW_NETWORK, NEW_USER, enter
+from labkit.cluster.links import INTERFACE, Network
 
 HOST = "127.0.0.1"
 PORTS = range(20_001, 30_000)  # below those that systems give to outgoing connections
+NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000  # CLONE_NEWUSER, CLONE_NEWNET
 DUMPABLE = 4  # PR_SET_DUMPABLE
 SET_FLAGS, IS_UP = 0x8914, 1
 REFUSED = (
@@ -189,11 +189,11 @@ class Switch:
     @contextmanager
     def inside(self, host: int) -> Iterator[None]:
         """Be in a host, in a block of this thread. Sockets made there belong to the host."""
-        enter(self.hosts[host])
+        _enter(self.hosts[host])
         try:
             yield
         finally:
-            enter(self.home)
+            _enter(self.home)
 
     def connect(self, first: int, second: int) -> tuple[socket.socket, socket.socket]:
         """The two ends of a TCP connection between two hosts, or of a local one inside a host."""
@@ -229,7 +229,7 @@ class Switch:
 
     def move_into(self, host: int) -> None:
         """In a rank: be in a host for good, and keep no file of the others."""
-        enter(self.hosts[host])
+        _enter(self.hosts[host])
         # Horovod asks for the address of the host's name where HOROVOD_GLOO_IFACE should decide.
         _unshare(NEW_NAME)
         socket.sethostname(self.network.addresses[host])
@@ -254,7 +254,14 @@ class Switch:
         try:
             return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         finally:
-            enter(self.home)
+            _enter(self.home)
+
+
+def _enter(namespace: int) -> None:
+    """Move this thread into the network of an open file."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.setns(namespace, NEW_NETWORK) != 0:
+        raise OSError(ctypes.get_errno(), "a namespace cannot be entered")
 
 
 def _unshare(kind: int) -> None:

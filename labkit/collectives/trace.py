@@ -70,18 +70,16 @@ def run_mpi(
     *,
     ranks: int | None = None,
     timeout: float = 60.0,
-    doors: Sequence[str] = (),
     **options: Any,
 ) -> list[Array]:
     """What `run` does, in a process per rank: the buffers that `program(comm, buffer)` leaves.
 
     `comm` is mpi4py's COMM_WORLD. A program that does not end is stopped after `timeout` seconds.
-    `labkit.cluster(ranks=4, link="100 Mbit/s")` has the same method, over its links.
     """
     check_program(program, options)
     number("timeout", timeout, above=0, at_most=1e6)
     buffers = _make_buffers(inputs, ranks, MOST_PROCESSES)
-    return run_processes(program, buffers, options, timeout, _raised, doors)
+    return run_processes(program, buffers, options, timeout, _raised)
 
 
 def _raised(rank: int, fault: BaseException, program: Callable[..., Any]) -> str:

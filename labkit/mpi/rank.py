@@ -9,12 +9,10 @@ import sys
 from pathlib import Path
 
 from labkit.mpi.gforker import exit_with_parent
-from labkit.mpi.hosts import enter_own
 
 
 def main(folder: Path, parent: int) -> None:
     """Read this rank's buffer, run the program, write the buffer; or write what went wrong."""
-    enter_own()
     exit_with_parent(parent, folder)
     from mpi4py import MPI
 

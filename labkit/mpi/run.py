@@ -17,7 +17,6 @@ from typing import Any
 
 from labkit.kinds import LabError
 from labkit.mpi.gforker import clear, command_for
-from labkit.mpi.hosts import over_links
 from labkit.shipping import pack_program
 from labkit.time_limit import slowdown
 
@@ -80,13 +79,12 @@ def run_processes(
     options: dict[str, Any],
     timeout: float,
     describe: Callable[[int, BaseException, Callable[..., Any]], str],
-    doors: Sequence[str] = (),
 ) -> list[Any]:
     """What `program(comm, buffer, **options)` leaves in each rank's buffer.
 
     `comm` is mpi4py's COMM_WORLD. Programs that do not end are stopped after `timeout` seconds,
     on a busy machine later; `describe(rank, exception, program)` is the sentence for one that
-    raises. `doors`: of the hosts of a cluster with links, where the ranks shall be.
+    raises.
     """
     ranks, slower = len(buffers), slowdown()
     job = pack_program(program, (options, slower * timeout, describe))
@@ -101,7 +99,7 @@ def run_processes(
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                env=environment() | (over_links(doors) if doors else {}), start_new_session=True,
+                env=environment(), start_new_session=True,
             )  # fmt: skip
         try:
             until = time.monotonic() + slower * (timeout + START)

@@ -171,23 +171,6 @@ def test_what_was_calibrated_predicts_other_ranks_and_another_rate():
 
 
 @needs_links
-def test_mpi_sends_over_the_links_and_uses_no_shared_memory_between_hosts():
-    pytest.importorskip("mpi4py")
-    size = 200_000
-
-    def program(comm, buffer):
-        comm.Bcast(buffer, root=0)
-
-    inputs = [np.full(size, rank, np.uint8) for rank in range(3)]
-    with labkit.cluster(ranks=3, link="200 Mbit/s") as c:
-        results = c.run_mpi(program, inputs)
-        traffic = c.traffic()
-    assert all(not result.any() for result in results)
-    for host in (1, 2):
-        assert size < traffic.bytes(f"host {host}")[1] < 1.5 * size
-
-
-@needs_links
 def test_an_uplink_carries_what_leaves_a_rack():
     with labkit.cluster(ranks=4, link="100 Mbit/s", racks=2, uplink="20 Mbit/s") as c:
         c.run(stream, 100_000)
@@ -222,11 +205,11 @@ def test_traffic_is_that_of_the_last_run_of_its_cluster():
     with labkit.cluster(ranks=3, link="100 Mbit/s", keep_warm=True) as c:
         c.run(number)
     assert set(c.traffic().sent) == {"host 0", "host 1", "host 2"}
-    with labkit.cluster(ranks=2, link="100 Mbit/s") as c:
-        with pytest.raises(LabError, match="Nothing is counted yet"):
-            c.traffic()
-        with pytest.raises(LabError, match="each of the 2 ranks"):
-            c.run_mpi(programs.ring_all_reduce, [np.zeros(3)] * 3)
+    with (
+        labkit.cluster(ranks=2, link="100 Mbit/s") as c,
+        pytest.raises(LabError, match="Nothing is counted yet"),
+    ):
+        c.traffic()
     labkit.cluster.shutdown()
 
 
