@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import gc
 
+import cloudpickle
 import hypothesis
 import pytest
 import wrapt
 
 import labkit
+import tests
 from labkit.exercises import attempts
 
 hypothesis.settings.register_profile("labkit", deadline=None)  # a slow machine is slow, never red
 hypothesis.settings.load_profile("labkit")
+
+# Ranks get the functions of a test themselves, as those of a cell. By name, each rank of each run
+# would import the test and all that it imports, for up to 0.6 s.
+cloudpickle.register_pickle_by_value(tests)
 
 
 @wrapt.when_imported("tensorflow")
