@@ -125,7 +125,7 @@ def crossover(first: Program, second: Program, ranks: int, **links: Any) -> Byte
     size, below, above = _meeting(gap, SMALLEST, LARGEST), gap(SMALLEST), gap(LARGEST)
     a, b = find_program(first)[0], find_program(second)[0]
     if math.isfinite(size):
-        small, large = (a, b) if (below or -above) < 0 else (b, a)
+        small, large = (a, b) if below < 0 else (b, a)
         return Bytes(size, modelled(f"{small} is faster below, {large} above"))
     winner = {-1: a, 0: "neither", 1: b}[int(np.sign(below or above))]
     return Bytes(size, modelled(f"{winner} is faster at any size"))

@@ -37,7 +37,6 @@ START = """(async () => {
   script.start(OPTIONS);
   script.remove();
 })();"""
-MOST_SAVED = 200_000  # bytes of a view that a saved notebook keeps
 IMPORT = re.compile(r"^import\s[^;]*;\n", re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class)\b)", re.MULTILINE)
 # Comments are for readers of the modules; in every notebook they would only be weight.
@@ -86,7 +85,7 @@ def with_state(bundle: Bundle, html: str) -> Bundle:
 
     `labkit.kit.saved_views` makes the view of it again, for the site and the slides.
     """
-    if isinstance(html, Fragment) and len(json.dumps(html.state)) <= MOST_SAVED:
+    if isinstance(html, Fragment):
         bundle[1]["labkit"] = html.state
     return bundle
 

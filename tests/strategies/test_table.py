@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import labkit
+from labkit.cluster import Outcome
+from labkit.cluster.failures import RankError
 from labkit.strategies.table import CASES, SAME, Case, run_case
-from labkit.strategies.tf_errors import short_error
+from labkit.strategies.tf_errors import explain, short_error
 
 
 def row_of(train, timeout=300, **more):
@@ -130,3 +132,9 @@ def test_the_table_reads_as_text_and_html(table):
 )
 def test_an_error_is_one_short_sentence_of_what_was_reported(kind, text, sentence):
     assert short_error(kind, text) == sentence
+
+
+def test_of_several_errors_the_first_is_told():
+    lost = RankError(0, "raised", "", kind="UnavailableError", message="Closed.", seconds=2.0)
+    cause = RankError(1, "raised", "", kind="ValueError", message="Bad.", seconds=1.0)
+    assert explain(Outcome({}, {0: lost, 1: cause}, (), 3.0), 60.0) == "ValueError: Bad."

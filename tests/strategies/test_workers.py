@@ -13,7 +13,7 @@ from labkit.strategies import workers
 
 @pytest.fixture(scope="module")
 def two():
-    with labkit.cluster(ranks=2, start=180) as ranks:
+    with labkit.cluster(roles={"chief": 1, "worker": 1}, start=180) as ranks:
         yield ranks
 
 

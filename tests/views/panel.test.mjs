@@ -58,7 +58,7 @@ function packedPast(seconds) {
 test("a page opened anew has the past and all that comes meanwhile; an older past takes nothing away", async () => {
   const store = new Store();
   const past = store.receive({ history: packedPast(1.3) });
-  store.receive({ lines: JSON.stringify([[0, 2.5, [51, null]], { span: "a", start: 0, end: 2 }, { span: "b", start: 2 }]) });
+  store.receive({ lines: JSON.stringify([[0, 2.5, [51, null]], { span: "a", start: 0, end: 2 }, { span: "b", start: 2 }, { span: "a", start: 0, end: 9 }]) });
   assert.equal(store.until, 0);
   await past;
   await store.receive({ history: packedPast(2) });

@@ -65,6 +65,7 @@ def test_a_notebook_and_a_file_get_the_png_its_words_and_its_width(shown, tmp_pa
     assert data["text/plain"] == repr(shown) == "Three lines."
     assert base64.b64decode(data["image/png"]) == shown.png
     assert metadata["image/png"] == {"width": 400, "alt": "Three lines."}
+    assert 'alt="&lt;&quot;"' in Picture(shown.png, '<"')._repr_mimebundle_()[0]["text/html"]
     shown.save(tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes() == shown.png
 

@@ -169,6 +169,9 @@ def pause_after(waited: float) -> float:
     """Seconds until the next question to the queue, after so many of waiting.
 
     All users' questions go to one controller: `sbatch --wait` asks every 32 s, this more seldom.
+
+    >>> pause_after(0), pause_after(10), pause_after(3600)
+    (0.2, 1.5, 60.0)
     """
     return min(max(0.2, 0.15 * waited), 60.0)
 
