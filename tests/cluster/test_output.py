@@ -1,6 +1,7 @@
 """What ranks write: line by line, with their rank, as it comes, and never too much of it."""
 
 import os
+import socket
 import subprocess
 import sys
 from itertools import pairwise
@@ -9,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.cluster import output
+from labkit.cluster.channel import Channel
+from labkit.cluster.local import RankPipes
 from labkit.cluster.output import Output
 
 
@@ -56,6 +59,22 @@ def test_a_flood_is_kept_in_part_and_not_shown(capsys):
     shown.take(0, "out", b"one more\n", 2.0)
     assert shown.text(0).startswith("(1 earlier lines are not kept)\n")
     assert shown.lines()[-1].text == "still here"
+
+
+def test_what_was_written_before_a_result_comes_before_it():
+    pipes, (out, *others, channel, stack) = RankPipes.made(0)
+    with socket.socket(fileno=channel) as end:
+        os.write(out, b"my last words")
+        Channel(end).send("returned", b"")
+        events = pipes.read(pipes.channel.fileno())
+        for file in [*pipes.files]:
+            pipes.close(file)
+    for file in (out, *others, stack):
+        os.close(file)
+    assert [(one.what, one.value) for one in events] == [
+        ("out", b"my last words"),
+        ("returned", b""),
+    ]
 
 
 def test_what_a_library_or_a_child_writes_is_of_the_rank_also_its_last_words(four, capfd):

@@ -77,9 +77,9 @@ def test_coloured_source_keeps_its_text_and_what_is_no_python_stays_plain():
     assert re.search(r"keyword[^>]+>return<.*string[^>]+>&quot;", coloured('return "a"'))
 
 
-def wrong_places(program, **options):
+def wrong_places(program, collective="all_reduce", **options):
     trace = run(program, numbers(4), **options)
-    return where_wrong(trace.check("all_reduce").faults, trace.contributions(), trace.steps)
+    return where_wrong(trace.check(collective).faults, trace.contributions(), trace.steps)
 
 
 @pytest.mark.parametrize("mistake", ["twice", "replace"])
@@ -92,3 +92,13 @@ def test_a_sum_that_lacks_something_is_wrong_at_the_end_and_a_right_program_nowh
     found = wrong_places(programs.reduce)
     assert {(step, rank) for step, rank, _ in found} == {(2, rank) for rank in (1, 2, 3)}
     assert wrong_places(ring) == []
+
+
+def test_what_never_came_is_wrong_at_the_end():
+    def one_message(comm, buffer):
+        if comm.rank == 0:
+            comm.Send(buffer, dest=1)
+        elif comm.rank == 1:
+            comm.Recv(buffer, source=0)
+
+    assert {place[:2] for place in wrong_places(one_message, "broadcast")} == {(1, 2), (1, 3)}
