@@ -68,6 +68,8 @@ def test_a_straggler_is_late_or_slow():
     assert timed(trace, topology=late).finished == (7, 7)
     slow = topology.straggler(links, 0, factor=3)
     assert timed(trace, topology=slow).finished == (6, 6)
+    in_turn = topology.late_starts(topology.fully_connected(4, **LINK), [0.0, 1.0, 0.5, 0.0])
+    assert timed(ran(into_one, 4), topology=in_turn).finished == (6, 6, 4, 2)
 
 
 @pytest.mark.parametrize(

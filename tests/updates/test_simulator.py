@@ -118,6 +118,9 @@ def test_a_synchronous_step_takes_as_long_as_its_slowest_worker():
     assert run.seconds == 10 * (0.5 + 4.0 + 0.5 + 0.25)
     assert set(run.staleness) == {0}
     assert run.waiting == pytest.approx(3 * 3.0 / (4 * 5.25))
+    # Worker 0 waits for its second weights from 1 s to 3 s.
+    run = simulate(workers=2, mode="ssp", bound=0, slow={1: 3.0}, updates=4)
+    assert run.waiting == pytest.approx(2 / (4 + 6))
     # Equal workers: all gradients arrive at once, and the server handles them one by one.
     assert simulate(workers=4, mode="sync", updates=10, apply=0.25).seconds == 10 * (1 + 4 * 0.25)
 
