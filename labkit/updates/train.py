@@ -2,7 +2,6 @@
 
 import time
 from functools import partial
-from multiprocessing.connection import wait
 from typing import Any
 
 from labkit.kinds import Kind, measured
@@ -10,7 +9,7 @@ from labkit.updates.problems import Problem, Softmax
 from labkit.updates.record import Gradient, Updates
 from labkit.updates.server import ParameterServer
 from labkit.updates.settings import Settings, checked_settings
-from labkit.updates.worker_processes import Connections, run_with_workers
+from labkit.updates.worker_processes import next_gradient, run_with_workers
 
 
 def train(
@@ -40,9 +39,8 @@ def train(
     return run_with_workers(partial(_serve, kind), settings, problem, timeout)
 
 
-def _serve(kind: Kind, settings: Settings, problem: Problem, connections: Connections) -> Updates:
+def _serve(kind: Kind, settings: Settings, problem: Problem, comm: Any) -> Updates:
     server = ParameterServer(settings, problem, lambda arrived: now())
-    who = {connection: worker for worker, connection in connections.items()}
     pulls: dict[int, tuple[int, None, float, float]] = {}
     start = time.monotonic()
 
@@ -51,19 +49,15 @@ def _serve(kind: Kind, settings: Settings, problem: Problem, connections: Connec
 
     def send(worker: int, requested: float) -> None:
         pulls[worker] = (server.version, None, requested, now())
-        connections[worker].send(server.weights)
+        comm.send(server.weights, dest=worker + 1)
 
-    def receive(connection: Any) -> None:
-        began, ended, gradient = connection.recv()
-        worker, arrived = who[connection], now()
+    for worker in range(settings.workers):
+        send(worker, now())
+    while True:
+        worker, (began, ended, gradient) = next_gradient(comm)
+        arrived = now()
+        if settings.is_over(server.version, arrived):
+            return server.run(kind)
         times = (began - start, ended - start, arrived, arrived, arrived)
         for other, requested in server.push(Gradient(worker, *pulls[worker], *times), gradient):
             send(other, requested)
-
-    for worker in connections:
-        send(worker, now())
-    while not settings.is_over(server.version, now()):
-        for connection in wait(list(who)):
-            if not settings.is_over(server.version, now()):
-                receive(connection)
-    return server.run(kind)

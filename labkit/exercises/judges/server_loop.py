@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from itertools import cycle
-from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
@@ -127,22 +126,22 @@ def examine_server(server: Callable[..., Any]) -> None:
 
 
 class Connected:
-    """The same with workers at the other end of connections."""
+    """The same with workers on other ranks."""
 
     most_held = 0
 
-    def __init__(self, connections: dict[int, Any]) -> None:
-        self.connections = connections
+    def __init__(self, comm: Any) -> None:
+        self.comm = comm
 
     def begin(self, worker: int, weights: Any) -> None:
         """Let one worker compute a gradient of these weights."""
-        self.connections[worker].send(weights)
+        self.comm.send(weights, dest=worker + 1)
 
     def next_done(self) -> tuple[int, Any]:
         """The next worker that is done, and its gradient."""
-        ready = wait(list(self.connections.values()))[0]
-        worker = next(one for one, other in self.connections.items() if other is ready)
-        _began, _ended, gradient = self.connections[worker].recv()
+        from labkit.updates.worker_processes import next_gradient
+
+        worker, (_began, _ended, gradient) = next_gradient(self.comm)
         return worker, gradient
 
 
@@ -175,9 +174,8 @@ def run_with_processes(
     )
 
 
-def _serve(server: Callable[..., Any], settings: Any, problem: Any, connections: Any) -> Any:
-    team, start = Connected(connections), problem.start()
-    return serve(server, team, settings.workers, start, 1.0, settings.updates)
+def _serve(server: Callable[..., Any], settings: Any, problem: Any, comm: Any) -> Any:
+    return serve(server, Connected(comm), settings.workers, problem.start(), 1.0, settings.updates)
 
 
 def _equal(given: Any, weights: Any) -> bool:
