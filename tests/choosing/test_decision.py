@@ -229,6 +229,10 @@ def test_uneven_batches_use_all_speeds_and_a_lockstep_the_slowest():
     assert pipeline.high == pytest.approx(4 * 0.5 / (1 + 3 / 256))
 
 
+def test_recomputation_makes_a_step_a_third_longer():
+    assert Facts(UNET, IMAGES, A100S).shortened.model.step_seconds == pytest.approx(4.0 * 4 / 3)
+
+
 def test_micro_batches_are_as_equal_as_they_can_be():
     """A batch of 8 of which 7 examples fit is two of 4."""
     found = way("accumulate", RESNET, replace(PHOTOS, batch=8), Machine(1.16e9))

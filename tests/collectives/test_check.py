@@ -144,6 +144,13 @@ def test_a_copy_says_whose_elements_are_there_instead():
     wrong_root = verdict_on(programs.broadcast, "broadcast", check={"root": 2}, ranks=3)
     assert re.search("rank 0's .*rank 2's elements 0–5", wrong_root.faults[1].text)
 
+    def turned(comm, buffer):
+        programs.broadcast(comm, buffer)
+        buffer[:] = np.roll(buffer, 2)
+
+    found = first_fault(turned, "broadcast", ranks=3)
+    assert re.search("rank 0's elements 4–5.*rank 0's elements 0–1", found)
+
 
 def test_a_program_that_fails_on_other_numbers_is_not_right():
     def picky(comm, buffer):
