@@ -139,8 +139,8 @@ class Timeline:
 
     @property
     def total(self) -> float:
-        """From the first start to the last end."""
-        return max(row[-1] for row in self.ends) - min(row[0] for row in self.starts)
+        """From the first start, at 0, to the last end."""
+        return max(row[-1] for row in self.ends)
 
     @property
     def step(self) -> float:

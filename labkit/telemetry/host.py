@@ -107,7 +107,6 @@ class Host:
         self._slow["process_memory"] = lambda: (
             resident(statm) if statm else machine.process_memory(pid)
         )
-        self._memory_due = -math.inf
 
     def _values(self, kept: Kept) -> str:
         now = Kept(kept.time, {**kept.content, "times": self._parse(kept.content["times"])})
