@@ -25,6 +25,7 @@ def test_the_tightest_limit_of_all_parent_groups_holds(tree):
     root = tree(
         {
             **PROC,
+            "sys/fs/cgroup/cpu.max": "400000 100000\n",
             "sys/fs/cgroup/a/cpu.max": "150000 100000\n",
             "sys/fs/cgroup/a/cpu.stat": "usage_usec 7\n",
             "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",

@@ -26,6 +26,18 @@ MOST = sum(tasks()[name].difficulty for name in TASKS)
 SOLVED = {name: tasks()[name].solution.strip() for name in TASKS}
 
 
+# It says that all is right, as a sandbox would but for the token, and ends its process.
+FORGES = f"""
+import os, sys
+frame = sys._getframe()
+while "send" not in frame.f_locals:
+    frame = frame.f_back
+for name in {TASKS}:
+    frame.f_locals["send"](["guessed", name, "right", ""])
+answer = os._exit(0)
+"""
+
+
 def hand_in(folder, student, answers=SOLVED, change=lambda notebook: None):
     """The released notebook with these answers, in the folder of a student."""
     notebook = released(course())
@@ -58,7 +70,7 @@ def graded(tmp_path_factory):
     right = f"answer = {tasks()[BYTES].solution.strip().partition('= ')[2].partition('  #')[0]}"
     hand_in(folder, "files", SOLVED | {BYTES: f"import tempfile\ntempfile.mkdtemp()\n{right}"})
     hand_in(folder, "none", {})
-    hand_in(folder, "exits", SOLVED | {BYTES: "import os\nanswer = os._exit(0)"})
+    hand_in(folder, "exits", SOLVED | {BYTES: FORGES})
     hand_in(folder, "loops", SOLVED | {BYTES: "while True:\n    pass\nanswer = 4"})
     hand_in(folder, "bomb", SOLVED | {BYTES: "import os\nwhile True:\n    os.fork()\nanswer = 4"})
     hand_in(folder, "eats", SOLVED | {BYTES: "answer = [bytearray(2**26) for _ in range(10_000)]"})
