@@ -94,6 +94,8 @@ def test_200_clients_at_once_are_counted_and_a_killed_class_goes_on_without_a_lo
     assert (served.student, served.lecturer) == addresses
     assert served.shown() == before
     assert post(served.student, guess("late", 9)) == 200
+    served.kill()
+    served.start()
     assert served.shown()[0]["guesses"][-1] == 9
 
 

@@ -18,10 +18,11 @@ class Lines:
     """What a client has handed on."""
 
     def __init__(self):
-        self.all = []
+        self.all, self.sizes = [], []
 
     def take(self, text):
         self.all += map(json.loads, text.split("\n"))
+        self.sizes.append(text.count("\n"))
 
     def times(self):
         """Of the rows of the host."""
@@ -80,6 +81,14 @@ def test_a_call_that_holds_pythons_lock_loses_no_sample(started):
     ctypes.PyDLL(None).usleep(1_000_000)  # PyDLL, unlike CDLL, keeps the lock
     assert client.flush(20)
     assert len([at for at in lines.times() if begun < at < begun + 1.0]) >= 8
+
+
+def test_samples_that_a_page_shows_come_in_batches_of_half_a_second(started):
+    client, lines = started(every=0.05)
+    client.show()
+    begun = len(lines.sizes) + 1  # one is under way
+    until(lambda: len(lines.sizes) > begun + 1)
+    assert min(lines.sizes[begun:]) < 20  # 50 in batches of 2.5 s
 
 
 def test_a_sampler_that_dies_is_told_for_each_source(started):

@@ -110,7 +110,7 @@ def test_a_request_to_end_reaches_the_program_and_no_process_is_left(tmp_path):
     assert read(file).damage is None
 
 
-@pytest.mark.parametrize("fault", ["no sampler", "disk full"])
+@pytest.mark.parametrize("fault", ["no sampler", "disk full", "file removed"])
 def test_whatever_fails_in_the_watching_the_program_runs_as_it_would_alone(
     tmp_path, monkeypatch, capfd, fault
 ):
@@ -125,14 +125,16 @@ def test_whatever_fails_in_the_watching_the_program_runs_as_it_would_alone(
         return os_write(file, content)
 
     popen, os_write, file = subprocess.Popen, os.write, tmp_path / "r.jsonl"
+    removes = f"import os\nos.remove({str(file)!r})" if fault == "file removed" else ""
     monkeypatch.setattr(subprocess, "Popen", start)
     monkeypatch.setattr(os, "write", write)
-    assert record([sys.executable, "-c", PROGRAM.replace("0.4", "0.1")], file) == 3
+    assert record([sys.executable, "-c", removes + PROGRAM.replace("0.4", "0.1")], file) == 3
     out, said = capfd.readouterr()
     assert out == "trained\n"
     assert "Traceback" not in said
-    assert "epoch 2" in [span.name for span in read(file).spans]
-    assert {"no sampler": "ended by itself", "disk full": "is not whole"}[fault] in said
+    assert removes or "epoch 2" in [span.name for span in read(file).spans]
+    told = {"no sampler": "ended by itself", "disk full": "is not whole"}
+    assert told.get(fault, "cannot be read") in said
 
 
 def test_replay_prints_the_table_and_writes_a_page_that_needs_nothing_else(
