@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -214,6 +215,8 @@ class Lecture(nbval_plugin.IPyNbFile):  # type: ignore[misc]
 def pytest_configure(config: pytest.Config) -> None:
     """Give nbval its guards, from whatever folder and with whatever options it is called."""
     option = config.option
+    if getattr(option, "numprocesses", None) and sys.platform == "linux":
+        warm_kernel.start()  # one for all processes of pytest
     if option.nbval_kernel_name is None:
         option.nbval_current_env = True
     if option.nbval_sanitize_with is None:

@@ -1,7 +1,4 @@
-"""Scripts as a user would start them, each in a fork of one process that has loaded TensorFlow.
-
-Loading it takes seconds of CPU for every script; here it takes them once.
-"""
+"""Scripts as a user would start them, each in a fork of the process that has loaded TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,41 +8,30 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-RUNNER = """
-import os, runpy, sys
-import keras, tensorflow
-for number, script in enumerate(sys.argv[1:]):
-    if os.fork() == 0:
-        for descriptor, stream in ((1, "out"), (2, "err")):
-            os.dup2(os.open(f"{number}.{stream}", os.O_CREAT | os.O_WRONLY), descriptor)
-        sys.argv[:] = [script]
-        runpy.run_path(script, run_name="__main__")
-        sys.exit()
-    with open(f"{number}.code", "w") as file:
-        file.write(str(os.waitstatus_to_exitcode(os.wait()[1])))
-"""
-
-SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}  # as labkit sets them
+from tests.warm_kernel import Forked
 
 
 class Ended(NamedTuple):
     """What a script has left."""
 
-    code: int
+    code: int | None
     out: str
     err: str
 
 
-def run(scripts: list[Path], folder: Path, **environment: str) -> dict[str, Ended]:
-    """Each script's end by the stem of its file. They run in this folder, one after the other."""
-    subprocess.run(
-        [sys.executable, "-c", RUNNER, *map(str, scripts)],
-        cwd=folder, env={**os.environ, **SETTINGS, **environment}, check=True, timeout=900,
-    )  # fmt: skip
-    return {
-        script.stem: Ended(
-            int((folder / f"{number}.code").read_text()),
-            *((folder / f"{number}.{stream}").read_text() for stream in ("out", "err")),
-        )
-        for number, script in enumerate(scripts)
-    }
+def run(script: Path, **environment: str) -> Ended:
+    """Run a script in its folder."""
+    env, folder = {**os.environ, **environment}, str(script.parent)
+    out, err = (script.with_suffix(f".{stream}") for stream in ("out", "err"))
+    with out.open("wb") as its_out, err.open("wb") as its_err:
+        if sys.platform == "linux":
+            files = its_out.fileno(), its_err.fileno()
+            process = Forked("script", files, script=str(script), cwd=folder, env=env)
+        else:
+            command = [sys.executable, script]
+            process = subprocess.Popen(command, cwd=folder, env=env, stdout=its_out, stderr=its_err)
+        try:
+            code = process.wait(900)
+        finally:
+            process.kill()
+    return Ended(code, out.read_text(), err.read_text())

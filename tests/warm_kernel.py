@@ -1,8 +1,7 @@
-"""Kernels of notebooks under test, and their fork servers: forks of one process with TensorFlow.
+"""Kernels, fork servers of ranks, and programs under test: forks of one process with TensorFlow.
 
 Starting IPython and importing TensorFlow, Keras and matplotlib takes four seconds of CPU for each
-notebook, and again for the fork server of its ranks; here it takes them once for each process of
-pytest. Linux; elsewhere, they start cold.
+of them; here it takes them once for all processes of pytest. Linux; elsewhere, they start cold.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ IMPORTED = (
     "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot", "keras", "tensorflow",
     "labkit.exercises", "labkit.training", "labkit.strategies", "labkit.cluster.fork_client",
 )  # fmt: skip
+DOOR = "LABKIT_WARM"  # the variable with the name of its socket
 INLINE = "module://matplotlib_inline.backend_inline"
 
 
@@ -35,7 +35,7 @@ def launch(command: list[str], *, cwd: str, env: dict[str, str], **options: Any)
 
     if sys.platform != "linux" or command[:3] != [sys.executable, "-m", "ipykernel_launcher"]:
         return launch_kernel(command, cwd=cwd, env=env, **options)
-    return Forked(_server()[0], words=command[1:], cwd=str(cwd), env=env)
+    return Forked("kernel", words=command[1:], cwd=str(cwd), env=env)
 
 
 class Forked:
@@ -43,17 +43,16 @@ class Forked:
 
     stdin = stdout = stderr = None
 
-    def __init__(self, server: socket.socket, files: Sequence[int] = (), **request: Any) -> None:
+    def __init__(self, what: str, files: Sequence[int] = (), **request: Any) -> None:
         self.returncode: int | None = None
-        self._server = server
-        self.pid = _ask(server, files, **request)
+        self.pid = _ask(files, be=what, **request)
         self._ended = os.pidfd_open(self.pid)
 
     def poll(self, seconds: float | None = 0) -> int | None:
         """Its exit status, or None while it runs."""
         if self.returncode is None and select.select([self._ended], [], [], seconds)[0]:
             os.close(self._ended)
-            self.returncode = _ask(self._server, reap=self.pid)
+            self.returncode = _ask(reap=self.pid)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int | None:
@@ -75,63 +74,80 @@ class Forked:
 class WarmSubprocess:
     """In the place of `subprocess` in `fork_client`: fork servers of this Python start warm."""
 
-    def __init__(self, door: bytes) -> None:
-        self._door = door
-
     def __getattr__(self, name: str) -> Any:
         return getattr(subprocess, name)
 
     def Popen(self, command: list[str], **options: Any) -> Any:
-        if command[:4] != [sys.executable, "-P", "-m", "labkit.cluster.fork_server"]:
+        mine = [sys.executable, "-P", "-m", "labkit.cluster.fork_server"]
+        if sys.platform != "linux" or command[:4] != mine:
             return subprocess.Popen(command, **options)
-        server = socket.socket(socket.AF_UNIX)
-        server.connect(self._door)
         channel, _client, *words = command[4:]
-        files = int(channel), options["stdout"].fileno()
-        return Forked(server, files, words=words, env=options["env"])
+        files = int(channel), *2 * [options["stdout"].fileno()]
+        return Forked("fork_server", files, words=words, env=options["env"])
 
 
 @functools.cache
-def _server() -> tuple[socket.socket, object]:
-    """The process that forks kernels, and our end of its socket: it ends when this closes."""
-    ours, its = socket.socketpair()
-    with its:
-        return ours, subprocess.Popen(
-            [sys.executable, "-P", __file__, str(its.fileno())], pass_fds=[its.fileno()],
+def start() -> object:
+    """Start the warm process, unless there is one; this process and all that it starts find it.
+
+    It imports when it is asked, and ends when the socket that this returns is closed.
+    """
+    if DOOR in os.environ:
+        return None
+    door, (ours, its) = socket.socket(socket.AF_UNIX), socket.socketpair()
+    os.environ[DOOR] = f"labkit-warm-{os.getpid()}"
+    with door, its:
+        door.bind(f"\0{os.environ[DOOR]}")
+        door.listen()
+        files = its.fileno(), door.fileno()
+        subprocess.Popen(
+            [sys.executable, "-P", __file__, *map(str, files)], pass_fds=files,
             start_new_session=True, env={**os.environ, "MPLBACKEND": INLINE},
         )  # fmt: skip
+    return ours
 
 
-def _ask(server: socket.socket, files: Sequence[int] = (), **request: Any) -> int:
+@functools.cache
+def _server() -> socket.socket:
+    """A connection of this process to the warm process."""
+    start()
+    server = socket.socket(socket.AF_UNIX)
+    server.connect(f"\0{os.environ[DOOR]}")
+    return server
+
+
+def _ask(files: Sequence[int] = (), **request: Any) -> int:
+    server = _server()
     socket.send_fds(server, [json.dumps(request).encode()], files)
     return int(server.recv(100))
 
 
-def _main(number: int) -> None:
+def _main(starter: int, door: int) -> None:
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # a kernel ends with it; read at import
+    _serve(socket.socket(fileno=starter), socket.socket(fileno=door))
+
+
+@functools.cache
+def _import() -> None:
     gc.disable()  # it would take a fifth of the seconds of the imports
     for name in IMPORTED:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a collection in a kernel would copy every page of these objects
-    with socket.socket(socket.AF_UNIX) as door:  # at which kernels ask for fork servers
-        door.bind(f"\0labkit-warm-{os.getpid()}")
-        door.listen()
-        _serve(socket.socket(fileno=number), door)
 
 
-def _serve(pytest: socket.socket, door: socket.socket) -> NoReturn:
+def _serve(starter: socket.socket, door: socket.socket) -> NoReturn:
     """Fork a process for each request, and reap it for another."""
-    asking = [pytest, door]
+    asking = [starter, door]
     while True:
         for one in select.select(asking, [], [])[0]:
             if one is door:
                 asking.append(door.accept()[0])
                 continue
-            asked, files, _, _ = socket.recv_fds(one, 2**20, 2)
+            asked, files, _, _ = socket.recv_fds(one, 2**20, 3)
             if asked:
                 _obey(one, json.loads(asked), files, asking)
-            elif one is pytest:
+            elif one is starter:
                 os._exit(0)  # to free all that was imported would take a second
             else:
                 asking.remove(one)
@@ -145,53 +161,68 @@ def _obey(
     if "reap" in request:
         code = os.waitstatus_to_exitcode(os.waitpid(request["reap"], 0)[1])
         its.send(str(code).encode())
-    elif os.fork() == 0:
-        server, door = os.getpid(), asking[1].getsockname()
+        return
+    _import()
+    if os.fork() == 0:
         os.setsid()
-        its.send(str(server).encode())  # not before: who asked takes it for a group
+        its.send(str(os.getpid()).encode())  # not before: who asked takes it for a group
         for one in asking:
             one.close()
-        if files:
-            _be_fork_server(*files, **request)
-        _be_kernel(door, **request)
+        *rest, out, err = files or (os.open(os.devnull, os.O_RDWR),) * 2
+        for number, file in enumerate((os.open(os.devnull, os.O_RDWR), out, err)):
+            os.dup2(file, number)
+        variables = {**request.pop("env"), DOOR: os.environ[DOOR]}
+        os.environ.clear()
+        os.environ.update(variables)
+        time.tzset()
+        gc.enable()
+        BE[request.pop("be")](*rest, **request)
+        sys.exit()
     for file in files:
         os.close(file)
 
 
-def _be_fork_server(channel: int, log: int, words: list[str], env: dict[str, str]) -> NoReturn:
+def _be_fork_server(channel: int, words: list[str]) -> None:
     """Be the fork server of ranks: it ends with its client, or with the warm process."""
     from labkit.cluster import fork_server
 
-    for number, file in enumerate((os.open(os.devnull, os.O_RDWR), log, log)):
-        os.dup2(file, number)
-    os.environ.clear()
-    os.environ.update(env)
-    gc.enable()
     fork_server.main([str(channel), str(os.getppid()), *words])
-    sys.exit()
 
 
-def _be_kernel(door: bytes, words: list[str], cwd: str, env: dict[str, str]) -> NoReturn:
+def _be_kernel(words: list[str], cwd: str) -> None:
     """Be like a Python that has just started, with `-m` and these words on its command line."""
-    import numpy as np
-
-    from labkit.cluster import fork_client
-
-    fork_client.subprocess = WarmSubprocess(door)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for number in range(3):
-        os.dup2(nowhere, number)
-    os.chdir(cwd)
-    os.environ.clear()
-    os.environ.update({**env, "JPY_PARENT_PID": str(os.getppid())})
-    time.tzset()
-    np.random.seed()  # noqa: NPY002 (all are copies of one process)
-    gc.enable()
+    os.environ["JPY_PARENT_PID"] = str(os.getppid())
+    _be_fresh(cwd)
     sys.argv[:] = words[1:]
     runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-    sys.exit()
 
+
+def _be_script(script: str, cwd: str) -> None:
+    """Be like a Python that was started with this file, which finds modules beside it first."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "labkit"]:
+        del sys.modules[name]
+    keras = sys.modules["keras.src.backend.config"]
+    keras._KERAS_DIR = os.environ.get("KERAS_HOME", keras.keras_home())
+    _be_fresh(cwd)
+    sys.argv[:] = [script]
+    sys.path.insert(0, cwd)
+    runpy.run_path(script, run_name="__main__")
+
+
+def _be_fresh(cwd: str) -> None:
+    import numpy as np
+    import wrapt
+
+    @wrapt.when_imported("labkit.cluster.fork_client")
+    def warm(module: Any) -> None:
+        module.subprocess = WarmSubprocess()
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(cwd)
+    np.random.seed()  # noqa: NPY002 (all are copies of one process)
+
+
+BE = {"kernel": _be_kernel, "fork_server": _be_fork_server, "script": _be_script}
 
 if __name__ == "__main__":
-    _main(int(sys.argv[1]))
+    _main(*map(int, sys.argv[1:]))

@@ -1,19 +1,23 @@
 """Replicas with the real TensorFlow, in a process of its own: what it was first asked for stays for
-a process's life. Starting TensorFlow takes seconds, so there is one such life."""
+a process's life."""
 
-import os
-import subprocess
 import sys
 import textwrap
+
+import pytest
+
+import labkit
+from labkit.kinds import LabError
+from tests import forked
 
 PARTS = (
     # Strategies over logical CPUs: the sums are right, also for groups of several sizes.
     """
-    import sys, threading
+    import logging, threading
     import labkit
     from labkit.hardware.devices import import_tensorflow
 
-    sys.ps1 = ">>> "  # as in a notebook, where TensorFlow turns its log to INFO
+    logging.getLogger("tensorflow").setLevel(logging.INFO)  # as TensorFlow does in a notebook
     two, four = labkit.replicas(2), labkit.replicas(4)
     one = labkit.replicas(devices=[two.devices[0]])
     many = labkit.hardware().cores.usable > 1
@@ -90,26 +94,16 @@ PARTS = (
 )
 
 
-def run(tmp_path, program, *folders):
-    # A file and not -c: TensorFlow reads the source of the functions that it compiles.
-    path = tmp_path / "story.py"
-    path.write_text(program)
-    paths = {"CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": os.pathsep.join([*folders, *sys.path])}
-    return subprocess.run(
-        [sys.executable, path], env={**os.environ, **paths},
-        capture_output=True, text=True, timeout=240,
-    )  # fmt: skip
-
-
 def test_strategies_on_logical_cpus(tmp_path):
-    done = run(tmp_path, "".join(map(textwrap.dedent, PARTS)))
-    assert done.returncode == 0, done.stdout + done.stderr
+    story = tmp_path / "story.py"
+    story.write_text("".join(map(textwrap.dedent, PARTS)))
+    done = forked.run(story, CUDA_VISIBLE_DEVICES="-1")
+    assert done.code == 0, done.out + done.err
     for noise in ("INFO", "MirroredStrategy"):
-        assert noise not in done.stdout + done.stderr
+        assert noise not in done.out + done.err
 
 
-def test_without_tensorflow_the_message_says_how_to_get_it(tmp_path):
-    (tmp_path / "tensorflow.py").write_text("raise ImportError('no TensorFlow for this test')")
-    done = run(tmp_path, "import labkit\nlabkit.replicas(2)", str(tmp_path))
-    assert "LabError: TensorFlow cannot be loaded here (no TensorFlow for this test)" in done.stderr
-    assert "make lab" in done.stderr
+def test_without_tensorflow_the_message_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(LabError, match=r"TensorFlow cannot be loaded here.*make lab"):
+        labkit.replicas(2)
