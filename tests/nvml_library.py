@@ -36,7 +36,7 @@ GPUS = 8
 # In the order of nvml_stand_in.c.
 CALLS = (
     "anything", "fields", "memory", "utilisation", "power", "energy", "temperature", "clock",
-    "gpm", "field energy", "field power", "gpm sm",
+    "gpm", "field power", "gpm sm",
 )  # fmt: skip
 # The columns of the source.
 METRICS = (
@@ -101,7 +101,8 @@ for line in sys.stdin:
     now = float(now)
     if what == "open":
         gpus = Gpus(clock=lambda: now)
-    pickle.dump(getattr(gpus, what)(), sys.stdout.buffer)
+    what, *edge = what.split(":")
+    pickle.dump(getattr(gpus, what)(*edge), sys.stdout.buffer)
     sys.stdout.buffer.flush()
 """
 
@@ -132,11 +133,11 @@ class Apart:
         """The devices and the first states."""
         return self._ask("open")
 
-    def sample(self, later: float = 0.1) -> None:
+    def sample(self, later: float = 0.1, *, edge: bool = False) -> None:
         """The next sample, so many seconds later."""
         self.now += later
         self.control.at(self.now)
-        self._ask("sample")
+        self._ask("sample:edge" if edge else "sample")
 
     def take(self) -> Any:
         """The rows of all samples since the last time, and the states."""

@@ -3,7 +3,7 @@
 Which call gives which metric is found out once, in `open`. At every sample a few calls per GPU
 write into one flat buffer, which is copied and kept; `take` unpacks the copies of a batch later,
 because a process that wakes ten times a second finds the processor's caches cold. What changes
-slowly is read once a second.
+slowly is read once a second, the counter of energy at the edges of spans.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from labkit.telemetry.nvml import (
     Found,
     Gpm,
     asked,
+    at_edges,
     every_sample,
     once_a_second,
 )
@@ -34,6 +35,7 @@ NAMES = (
 )  # fmt: skip
 COLUMN = {name: column for column, name in enumerate(NAMES)}
 SLOW = 0.95  # seconds between two samples of what changes slowly (a tick may come a little early)
+ENERGY = 5.0  # seconds between two reads of the counter of energy, apart from the edges of spans
 PROCESSES = 10.0  # seconds between two lists of the processes: the driver looks at each of them
 
 # NVML's codes.
@@ -47,7 +49,7 @@ class Kept(NamedTuple):
     """One sample that is not unpacked yet."""
 
     time: float
-    slow: list[Numbers]  # of each GPU, the latest values of what changes slowly
+    slow: list[Numbers]  # of each GPU, what is not read at every sample
     content: bytes
     codes: list[int]  # what the calls returned
 
@@ -87,8 +89,8 @@ class Gpus:
             says = "The NVIDIA driver works, but shows no GPU here."
             return (), (State(now, self.name, "", "note", says),)
         self._layout = Layout(self._gpus)
-        self._slow_due = now + SLOW
-        self._latest = [gpu.slow_values for gpu in self._gpus]
+        self._slow_due, self._energy_due = now + SLOW, now
+        self._latest = [gpu.first for gpu in self._gpus]
         states = [
             State(now, gpu.device.key, metric, *reason(nvml, gpu.device.label, metric, fault))
             for gpu in self._gpus
@@ -97,15 +99,19 @@ class Gpus:
         return tuple(gpu.device for gpu in self._gpus), tuple(states)
 
     def sample(self, edge: bool = False) -> None:
-        """Sample now, and keep it for `take`. `edge` makes no difference to a GPU."""
+        """Sample now, and keep it for `take`; at the edge of a span, the energy, too."""
         now = self._clock()
         if now >= self._slow_due:
             self._slow_due = now + SLOW
-            for gpu in self._gpus:
-                self._tell(now, gpu, gpu.read_slow())
-            self._latest = [gpu.slow_values for gpu in self._gpus]
+            self._latest = [self._read(gpu, gpu.slow, now) for gpu in self._gpus]
+        slow = self._latest
+        if edge or now >= self._energy_due:
+            self._energy_due = now + ENERGY
+            slow = [values.copy() for values in slow]
+            for gpu, values in zip(self._gpus, slow, strict=True):
+                values[COLUMN["energy"]] = self._read(gpu, gpu.counters, now)[COLUMN["energy"]]
         codes = [call() for call in self._layout.calls]
-        self._kept.append(Kept(now, self._latest, bytes(self._layout.memory), codes))
+        self._kept.append(Kept(now, slow, bytes(self._layout.memory), codes))
 
     def follow(self, pid: int) -> None:
         """From now on process `pid` and its children are the program that is watched."""
@@ -156,6 +162,22 @@ class Gpus:
                 answers[""] = None
             self._tell(one.time, gpu, answers)
         return table
+
+    def _read(self, gpu: Gpu, readers: Sequence[Call | Gpm], now: float) -> Numbers:
+        """A new row with the answers: samples that were kept have the old one."""
+        numbers: Numbers = [None] * len(NAMES)
+        for reader in readers:
+            answers = reader.read()
+            for metric, answer in answers.items():
+                numbers[COLUMN[metric]] = None if isinstance(answer, Fault) else answer
+            # That a GPU is lost is told by the calls of every sample.
+            told = {
+                metric: answer
+                for metric, answer in answers.items()
+                if metric not in gpu.missing and not (isinstance(answer, Fault) and answer in LOST)
+            }
+            self._tell(now, gpu, told)
+        return numbers
 
     def _tell(self, now: float, gpu: Gpu, answers: Found) -> None:
         """Say of each metric when it fails, and when it can be read again; once each."""
@@ -217,21 +239,23 @@ class Gpu:
         )
         self.calls: list[tuple[Call, list[str]]] = []
         self.missing: dict[str, Fault] = {}
-        self.slow_values: Numbers = [None] * len(NAMES)
-        self._slow: list[Call | Gpm] = []
+        self.first: Numbers = [None] * len(NAMES)  # of what changes slowly
+        self.slow: list[Call | Gpm] = []
+        self.counters: list[Call] = []
         if isinstance(handle, Fault):
             self.missing = {"": handle}
             return
         fast, slow = every_sample(nvml, handle), once_a_second(nvml, handle)
+        counters = at_edges(nvml, handle)
         gives: dict[str, Call | Gpm] = {}  # of the calls for one metric the first that answers
-        for reader in (*fast, *slow):
+        for reader in (*fast, *slow, *counters):
             for metric, answer in reader.read().items():
                 if isinstance(answer, Fault):
                     self.missing.setdefault(metric, answer)
                 else:
                     gives.setdefault(metric, reader)
                     if reader in slow:
-                        self.slow_values[COLUMN[metric]] = answer
+                        self.first[COLUMN[metric]] = answer
         if not gives:
             self.missing = {"": next(iter(self.missing.values()))}
             return
@@ -239,22 +263,8 @@ class Gpu:
         for call in fast:
             if metrics := [metric for metric in call.values if gives.get(metric) is call]:
                 self.calls.append((call, metrics))
-        self._slow = [one for one in slow if one in gives.values()]
-
-    def read_slow(self) -> Found:
-        """Read what changes slowly into new `slow_values`: samples that were kept have the old."""
-        answers: Found = {}
-        for reader in self._slow:
-            answers |= reader.read()
-        self.slow_values = [None] * len(NAMES)
-        for metric, answer in answers.items():
-            self.slow_values[COLUMN[metric]] = None if isinstance(answer, Fault) else answer
-        # That a GPU is lost is told by the calls of every sample.
-        return {
-            metric: answer
-            for metric, answer in answers.items()
-            if metric not in self.missing and not (isinstance(answer, Fault) and answer in LOST)
-        }
+        self.slow = [one for one in slow if one in gives.values()]
+        self.counters = [one for one in counters if one in gives.values()]
 
 
 def user_of(pid: int, watched: int) -> str:

@@ -104,6 +104,8 @@ class Sampler:
                     edge, flushes = self._requests()
                 if edge:
                     time.sleep(max(0.0, sampled + CLOSE - time.monotonic()))
+        for _, source in opened:
+            source.sample(edge=True)
         self._take(opened)
         now = round(time.monotonic() - self._began, 4)
         self._lines += [line(Cost(round(time.process_time(), 4), now)), line(End(now))]

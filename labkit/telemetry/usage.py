@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     Edges = tuple[Numbers, Numbers, Numbers]  # start and end of each span, and its last sample
 
 TOO_SHORT, NOT_SEEN = "too short to measure", "not seen"
-# Of ten updates of a counter in a span, one that falls just outside is a tenth of the result.
-_UPDATES = 10
+# A counter of energy is updated at least every 0.1 s. Of ten updates in a span, one that falls just
+# outside is a tenth of the result.
+_UPDATES, _UPDATE = 10, 0.1
 _COVERED = 0.9  # of a span, at least, for a mean or a sum over it
 
 
@@ -73,7 +74,8 @@ def use(
     for device in devices:
         source = next(one for one in series if device in one.devices)
         means.append(_means(*source.busy(device.key, every), edges))
-        joules.append(_joules(*source.column(device.key, "energy"), edges))
+        counter, power = (source.column(device.key, name) for name in ("energy", "power"))
+        joules.append(_joules(*counter, *power, edges))
         about = [one for one in states if one.device in (device.key, source.source)]
         rows = _rows(spans, device.label, source, [device.key], edges, means[-1], joules[-1])
         found.append([replace(row, missing=_missing(row, source, about, every)) for row in rows])
@@ -155,25 +157,43 @@ def _peaks(source: Series, keys: list[str], metric: str, edges: Edges) -> Number
     return np.where(first < last, highest, np.nan)
 
 
-def _joules(times: Numbers, counter: Numbers, edges: Edges) -> Numbers:
-    """By the hardware's own counter, where it was updated often enough."""
+def _joules(
+    times: Numbers, counter: Numbers, sampled: Numbers, watts: Numbers, edges: Edges
+) -> Numbers:
+    """By the hardware's own counter, where a span is long enough for it.
+
+    The counter is read rarely and tells the sum; when the energy was used, the power tells. So all
+    moments are moved to an axis on which the power is constant. Without power, it is time itself.
+    """
     import numpy as np
 
     starts, ends, _ = edges
     if len(times) < 2:
         return np.full(len(starts), np.nan)
+    enough = ends - starts >= _UPDATES * _UPDATE
+    steps = np.diff(sampled) * (watts[1:] + watts[:-1]) / 2
+    if steps.sum() > 0:
+        mean = steps.sum() / (sampled[-1] - sampled[0])
+        axis = np.append(0, np.cumsum(steps)) / mean
+
+        def moved(at: Numbers) -> Numbers:
+            beyond = np.minimum(at - sampled[0], 0) + np.maximum(at - sampled[-1], 0)
+            on_axis: Numbers = np.interp(at, sampled, axis) + beyond
+            return on_axis
+
+        times, starts, ends = moved(times), moved(starts), moved(ends)
     first = np.maximum(np.searchsorted(times, starts, "right") - 1, 0)
     last = np.clip(np.searchsorted(times, ends), first, len(times) - 1)
     updates, restarts = (
         np.cumsum(np.append(0, changed)) for changed in (np.diff(counter) > 0, np.diff(counter) < 0)
     )
     seen = np.minimum(ends, times[-1]) - np.maximum(starts, times[0])
-    enough = (updates[last] - updates[first] >= _UPDATES) & (seen >= _COVERED * (ends - starts))
+    enough &= (updates[last] > updates[first]) & (seen >= _COVERED * (ends - starts))
     # A counter that begins anew is not the sum of what was used.
     enough &= restarts[last] == restarts[first]
     # What lies outside of the first and the last sample is taken to be like the rest.
     longer: Numbers = np.divide(ends - starts, seen, np.full(len(ends), np.nan), where=enough)
-    return _grown(times, counter, edges) * longer
+    return _grown(times, counter, (starts, ends, ends)) * longer
 
 
 def _missing(row: SpanUse, source: Series, states: Sequence[State], every: float) -> dict[str, str]:
@@ -191,7 +211,8 @@ def _missing(row: SpanUse, source: Series, states: Sequence[State], every: float
         faults = [why for about in abouts if (why := newest.get(about, "fine")) != "fine"]
         if not faults and len(source.times) > 1 and not len(source.column(row.device, metric)[0]):
             faults = ["not supported"]
-        seen = NOT_SEEN if row.seconds >= _UPDATES * every else TOO_SHORT
+        shortest = _UPDATES * (_UPDATE if name == "joules" else every)
+        seen = NOT_SEEN if row.seconds >= shortest else TOO_SHORT
         reasons[name] = (*faults, seen)[0]
     return reasons
 
@@ -201,7 +222,7 @@ def notes(rows: Sequence[SpanUse], states: Sequence[State]) -> list[str]:
     reasons = {why for row in rows for why in row.missing.values()}
     keys = {row.device for row in rows}
     metrics = {"", *(metric for metric, _ in _COLUMNS.values())}
-    short = "Too short to measure: fewer updates of the counter than make a mean."
+    short = "Too short to measure: fewer updates than make a mean."
     return [short] * (TOO_SHORT in reasons) + [
         one.says
         for one in states

@@ -1,4 +1,4 @@
-"""Make modelled_one_gpu.jsonl and modelled_eight_gpus.jsonl: from a formula, not from a machine.
+"""Make modelled_eight_gpus.jsonl: from a formula, not from a machine.
 
 The job: synchronous data-parallel training on H100s (80 GB, 700 W), 2,500 images/s on each. The
 formula follows known behaviour:
@@ -7,7 +7,6 @@ formula follows known behaviour:
 - A GPU that becomes too hot lowers its clock until its temperature holds. Its power falls faster
   than its clock, because the voltage falls with it.
 - A synchronous step takes as long as its slowest GPU.
-- A GPU that waits for images is idle, and its utilisation shows it.
 
 python notebooks/recordings/modelled_gpus.py
 """
@@ -29,8 +28,8 @@ METRICS = ("utilisation", "memory", "power", "temperature", "clock", "energy")
 FOLDER = Path(__file__).parent
 
 
-def train(gpus, images, what, *, cooling, disk_until=0.0):
-    """A recording. `cooling(gpu, time)` is in kelvin per watt; images come from a disk at first."""
+def train(gpus, images, what, *, cooling):
+    """A recording. `cooling(gpu, time)` is in kelvin per watt."""
     noise = np.random.default_rng(7)
     times = np.arange(0.0, SECONDS, EVERY)
     values = np.full((len(times), gpus, len(METRICS)), np.nan)
@@ -38,13 +37,10 @@ def train(gpus, images, what, *, cooling, disk_until=0.0):
     spans, seen, began = [], 0.0, 2.0
     for row, time in enumerate(times):
         step = COMPUTE * CLOCK / clock + 1 - COMPUTE  # of each GPU, 1 at full clock
-        step = np.maximum(step, 2.2 if time < disk_until else 1.0)
         busy = COMPUTE * CLOCK / clock / step.max()  # share of the step in which it computes
         own = IDLE + (FULL - IDLE) * (clock / CLOCK) ** 2.4
-        idle = IDLE if time < disk_until else WAITING  # without images no kernel runs at all
-        power = busy * own + (1 - busy) * np.minimum(idle, own) + 6 * noise.standard_normal(gpus)
-        used = 100 * busy / COMPUTE if time < disk_until else np.full(gpus, 99.0)
-        used = np.clip(used + noise.integers(-3, 3, gpus), 0, 100)
+        power = busy * own + (1 - busy) * np.minimum(WAITING, own) + 6 * noise.standard_normal(gpus)
+        used = np.clip(99.0 + noise.integers(-3, 3, gpus), 0, 100)
         if time < 2:  # building the model
             used, power = np.zeros(gpus), IDLE + 3 * noise.standard_normal(gpus)
         else:
@@ -86,5 +82,3 @@ def one_fan_slows(gpu, time):
 if __name__ == "__main__":
     eight = train(8, 180_000, "Training on eight GPUs", cooling=one_fan_slows)
     eight.save(FOLDER / "modelled_eight_gpus.jsonl")
-    one = train(1, 30_000, "Training on one GPU", cooling=normal, disk_until=28.4)
-    one.save(FOLDER / "modelled_one_gpu.jsonl")

@@ -27,7 +27,7 @@ typedef struct { unsigned long long total, free, used; } Memory;
 static Device whole[8];
 
 /* What a test can reach into. The order is that of tests/nvml_library.py. */
-enum { ANYTHING, FIELDS, MEMORY, UTILISATION, POWER, ENERGY, TEMPERATURE, CLOCK, GPM, FIELD_ENERGY,
+enum { ANYTHING, FIELDS, MEMORY, UTILISATION, POWER, ENERGY, TEMPERATURE, CLOCK, GPM,
        FIELD_POWER, GPM_SM, CALLS };
 typedef struct {
   double clock;            /* the time; NaN: the machine's */
@@ -210,10 +210,6 @@ int nvmlDeviceGetFieldValues(Device *device, int count, Field *fields) {
     field->type = 3; /* unsigned long long */
     field->code = OK;
     switch (field->field) {
-      case 83: /* mJ */
-        field->code = told(FIELD_ENERGY, number);
-        found = 1000 * joules(number);
-        break;
       case 186: /* mW */
         field->code = told(FIELD_POWER, number);
         found = 1000 * watts(number);

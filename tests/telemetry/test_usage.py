@@ -64,7 +64,11 @@ def test_the_mean_is_over_time_and_not_over_samples():
 
 
 edges = st.tuples(st.floats(0.5, 17), st.floats(2.0, 10)).filter(lambda e: sum(e) < 19.5)
-WAVES = sampled(lambda t, _: ((t * 7) % 100, 1e9, 100 + t * 5, 100 * t + 2.5 * t * t))
+WAVES, RARELY = (  # the counter is read at each sample, or at few, as on a GPU
+    sampled(lambda t, _, few=few: ((t * 7) % 100, 1e9, 100 + t * 5,
+                                   None if few and t % 5 > 1e-6 else 100 * t + 2.5 * t * t))
+    for few in (False, True)
+)  # fmt: skip
 
 
 @settings(max_examples=30)
@@ -73,15 +77,13 @@ def test_energy_by_the_counter_is_the_integral_of_power(edge):
     start, end = edge[0], sum(edge)
     expected = 100 * (end - start) + 2.5 * (end**2 - start**2)
     assert one(WAVES, start, end).joules == pytest.approx(expected, rel=0.01)
+    assert one(RARELY, start, end).joules == pytest.approx(expected, rel=0.01)
 
 
 def test_a_span_of_few_updates_of_the_counter_is_too_short_for_joules():
     found = sampled(steady)
     assert one(found, 5.0, 5.8).missing["joules"] == "too short to measure"
     assert one(found, 5.0, 6.2).joules == pytest.approx(240)
-    slow = sampled(lambda t, _: (60, 1e9, None, 200.0 * int(t + 1e-9)), seconds=60)
-    assert one(slow, 5.0, 12.0).joules is None
-    assert one(slow, 5.0, 45.0).joules == pytest.approx(8000, rel=0.06)
 
 
 @pytest.mark.parametrize(

@@ -285,6 +285,10 @@ test("throughput and loss are those of the innermost spans with images; joules t
   assert.deepEqual([1, 3].map((time) => trainingText(training, time)), [["150 images/s", "loss 0.500"], ["150 images/s", "loss 0.250"]]);
   assert.equal(plain(joulesText(store, 3)), "600 J so far");
   assert.equal(joulesText(machine(), 0), "");
+  const rarely = new Store();
+  rarely.take({ source: "gpus", metrics: ["power", "energy"], devices: [{ key: "gpu0", sort: "gpu", of: "" }] });
+  for (const [at, read] of [[0, 1000], [1, null], [2, 1200], [3, null]]) rarely.take([0, at, [150, read]]);
+  assert.deepEqual([1, 2, 3].map((at) => plain(joulesText(rarely, at))), ["150 J so far", "200 J so far", "350 J so far"]);
 });
 
 test("who else uses a GPU is said from the moment on", () => {

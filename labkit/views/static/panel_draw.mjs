@@ -87,9 +87,16 @@ export function outliers(store, time) {
 // What all GPUs, or else the processor, have used from the beginning up to a moment, by the hardware's counters.
 export function joulesText(store, time) {
   const gpus = store.devices().some(({ sort }) => sort === "gpu");
-  const counters = store.devices().filter(({ sort }) => sort === (gpus ? "gpu" : "cpu")).map((one) => store.column(one, "energy"));
+  const counted = store.devices().filter(({ sort }) => sort === (gpus ? "gpu" : "cpu"));
+  const counters = counted.map((one) => store.column(one, "energy"));
   if (!counters.length || store.devices().some(({ of }) => of) || !counters.every((one) => one?.given)) return "";
-  const joules = counters.reduce((sum, { table, values }) => sum + (table.at({ values }, time) ?? NaN) - values.find((one) => one === one), 0);
+  // A counter is read rarely; since then, the power of now.
+  const used = counted.map((device, i) => {
+    const { table, values } = counters[i], power = store.column(device, "power");
+    const last = table.times.findLastIndex((at, row) => at <= time + table.every / 2 && values[row] === values[row]);
+    return (values[last] ?? NaN) - values.find((one) => one === one) + ((power && table.at(power, time)) ?? 0) * Math.max(0, time - table.times[last]);
+  });
+  const joules = used.reduce((sum, one) => sum + one, 0);
   if (!(joules >= 0)) return "";
   const [factor, unit] = [[1e6, "MJ"], [1e3, "kJ"], [1, "J"]].find(([one]) => joules >= one) ?? [1, "J"];
   return `${(joules / factor).toPrecision(joules / factor >= 999.5 ? 4 : 3)}${GAP}${unit} so far`;
