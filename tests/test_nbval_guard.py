@@ -50,6 +50,7 @@ NOTEBOOKS = {
         cell("print(1)", count=None),
     ],
     "exits": [cell(START_A_CHILD), cell("import os; os._exit(3)"), cell("print(1)", "1\n")],
+    "killed": [cell("import os; os.kill(os.getpid(), 9)"), cell("print(1)", "1\n")],
     "endless": [cell(START_A_CHILD), cell("while True: pass")],
     "empty": [],
 }
@@ -114,10 +115,11 @@ def test_a_notebook_that_cannot_run_fails_with_its_reason(ran, name, reason):
     assert reason in said
 
 
-def test_a_kernel_that_exits_fails_the_cell_that_did_it(ran):
-    before, at, after = outcome(ran, "exits")
-    assert before is None
-    assert "exit status 3" in at
+@pytest.mark.parametrize(("name", "words"), [("exits", "exit status 3"), ("killed", "SIGKILL")])
+def test_a_kernel_that_ends_fails_the_cell_that_did_it(ran, name, words):
+    *before, at, after = outcome(ran, name)
+    assert before in ([], [None])
+    assert words in at
     assert after is not None
 
 

@@ -242,6 +242,7 @@ CHANGED = [
 @pytest.mark.parametrize(("task", "train", "style"), RIGHT, ids=[style for *_, style in RIGHT])
 def test_a_correct_loop_passes_in_any_style(task, train, style):
     tasks()[task].judge(train)
+    assert tf.config.experimental.tensor_float_32_execution_enabled()  # again
 
 
 @pytest.mark.parametrize(("task", "train", "words"), WRONG, ids=[words for *_, words in WRONG])
