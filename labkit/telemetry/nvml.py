@@ -133,7 +133,8 @@ class Gpm:
         allocate = bound(nvml, "nvmlGpmSampleAlloc")
         self._handle, self._compared = handle, False
         self._samples = [ctypes.c_void_p(), ctypes.c_void_p()]
-        self._unready = max(allocate(ctypes.byref(sample)) for sample in self._samples)
+        for sample in self._samples:
+            allocate(ctypes.byref(sample))  # where it fails, a read does, too
         self._buffer = ctypes.create_string_buffer(ctypes.sizeof(nvml.c_nvmlGpmMetricsGet_t))
         struct.pack_into("<II", self._buffer, 0, 1, 1)  # version, count
         struct.pack_into("<I", self._buffer, 24, self._SM_UTIL)
@@ -141,7 +142,7 @@ class Gpm:
     def read(self) -> Found:
         """Between the last read and now; the first read gives no number yet."""
         older, newer = self._samples
-        code = self._unready or self._sample(self._handle, newer)
+        code = self._sample(self._handle, newer)
         if not code:
             self._samples.reverse()
             if not self._compared:

@@ -151,13 +151,18 @@ def test_a_broken_driver_is_one_sentence(driver, scene, why, words):
     assert words in state.says
 
 
-def test_a_metric_that_may_not_be_read_is_refused(gpus):
-    gpus.control.fault("utilisation", REFUSED, gpu=2)
+@pytest.mark.parametrize(
+    ("code", "why", "words"),
+    [
+        (REFUSED, "refused", "no permission to read the utilisation of GPU 2"),
+        (NO_FUNCTION, "not supported", "GPU 2 does not report its utilisation"),  # an old driver
+    ],
+)
+def test_why_a_metric_cannot_be_read_is_said(gpus, code, why, words):
+    gpus.control.fault("utilisation", code, gpu=2)
     _, states = gpus.open()
-    assert told(states) == {
-        ("gpu2", metric, "refused") for metric in ("utilisation", "memory_activity")
-    }
-    assert "no permission to read the utilisation of GPU 2" in states[0].says
+    assert told(states) == {("gpu2", metric, why) for metric in ("utilisation", "memory_activity")}
+    assert words in states[0].says
 
 
 def test_a_gpu_that_is_lost_does_not_take_the_others_along(gpus):
