@@ -10,16 +10,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from labkit.cluster.cluster import Cluster
 from labkit.cluster.in_rank import communicator
-from labkit.cluster.links import CLASSES, Network, bits, rate_words
+from labkit.cluster.links import CLASSES, Network, bits
 from labkit.collectives.costs import cost
-from labkit.collectives.formulas import Program, find_program
-from labkit.kinds import Kind, LabError, bytes_text, measured, modelled, seconds_text
+from labkit.collectives.formulas import Program
+from labkit.kinds import Kind, LabError, measured, modelled
 from labkit.shown import ShownAsTable
 from labkit.timing.estimate import Estimate
 
@@ -72,24 +72,6 @@ class Calibration(ShownAsTable):
             modelled(f"α-β model with latency and bandwidth {self.kind}"),
         )
 
-    def residuals(
-        self, cluster: Cluster, programs: Sequence[str], nbytes: Sequence[float]
-    ) -> "Residuals":
-        """Run all-reduces of `labkit.collectives` on a cluster, which may have other ranks and
-        another rate; what they took beside what was predicted.
-        """
-        if not cluster.has_links or cluster.links is None:
-            raise LabError("Residuals need measured times: these ranks have no links with a rate.")
-        found, link = [], rate_words(cluster.links.rates[:1])
-        for name in programs:
-            for size in nbytes:
-                elements = max(1, int(size / 4) // cluster.ranks) * cluster.ranks
-                guess = self.predict(name, 4.0 * elements, cluster.ranks, link)
-                ends = cluster.run(_all_reduce, name, elements, show=False)
-                took = [max(each) for each in zip(*ends, strict=True)]
-                found.append(Residual(name, 4 * elements, guess, median(took)))
-        return Residuals(tuple(found), measured(f"this machine, {cluster.links}"))
-
     def table(self) -> Any:
         """Latency and bandwidth by class."""
         from labkit.views.table import Table
@@ -97,49 +79,6 @@ class Calibration(ShownAsTable):
         rows = [[name, str(self.latency[name]), str(self.bandwidth[name])] for name in self.latency]
         footer = f"The latency is that of an idle link up to that of one in full use; {self.kind}."
         return Table(["links", "latency", "bandwidth"], rows, "Calibrated links", footer)
-
-
-class Residual(NamedTuple):
-    """One case."""
-
-    program: str
-    nbytes: int
-    predicted: Estimate
-    seconds: float
-    """Measured: the median of the slowest rank."""
-
-    @property
-    def ratio(self) -> float:
-        """Measured over predicted."""
-        return self.seconds / self.predicted.value
-
-
-@dataclass(frozen=True, repr=False)
-class Residuals(ShownAsTable):
-    """What programs took over links, beside what a calibration predicted."""
-
-    cases: tuple[Residual, ...]
-    kind: Kind
-
-    def figure(self) -> Any:
-        """Measured over predicted time by size, with the interval of each prediction."""
-        from labkit.views.cost_figure import residuals
-
-        return residuals(self)
-
-    def table(self) -> Any:
-        """A row for each case."""
-        from labkit.views.table import Table
-
-        rows = [
-            [one.program.removesuffix("_all_reduce"), bytes_text(one.nbytes),
-             seconds_text(one.seconds), str(one.predicted), f"{one.ratio:.2f}×"]
-            for one in self.cases
-        ]  # fmt: skip
-        inside = sum(one.predicted.low <= one.seconds <= one.predicted.high for one in self.cases)
-        footer = f"{inside} of {len(rows)} lie in the interval. Times {self.kind}."
-        head = ["all-reduce", "buffer", "measured", "modelled", "ratio"]
-        return Table(head, rows, "Measured and modelled", footer)
 
 
 def calibrate(cluster: Cluster) -> Calibration:
@@ -190,18 +129,6 @@ def _assumed(network: Network) -> Calibration:
     speed = 0.93 * network.rates[0] / 8
     bandwidth = Estimate(speed, 0.98 * speed, 1.01 * speed, "B/s", CONFIDENCE, kind)
     return Calibration(network, {CLASSES[1]: latency}, {CLASSES[1]: bandwidth}, kind)
-
-
-def _all_reduce(rank: int, name: str, elements: int) -> list[float]:
-    """Seconds of an all-reduce on a rank, in each round."""
-    comm, found = communicator(), []
-    for _ in range(3):
-        buffer = np.full(elements, rank, np.float32)
-        comm.Barrier()
-        began = time.perf_counter()
-        find_program(name)[1](comm, buffer)
-        found.append(time.perf_counter() - began)
-    return found
 
 
 def _exchange(

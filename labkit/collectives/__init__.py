@@ -7,6 +7,6 @@
 """
 
 from labkit.collectives import bench, programs, topology
-from labkit.collectives.costs import compare_buckets, cost, crossover, overlap
+from labkit.collectives.costs import cost, crossover, overlap
 from labkit.collectives.formulas import formula
 from labkit.collectives.trace import Trace, compare, run, run_mpi

@@ -36,7 +36,6 @@ from labkit.collectives.topology import Topology
 from labkit.collectives.trace import MOST_RANKS, check_program, simulate
 from labkit.kinds import Kind, LabError, Seconds, bytes_text, modelled, seconds_text
 
-POINTS = 49  # sizes of a figure
 SMALLEST, LARGEST = 1.0, 1e15  # sizes between which a crossover is searched
 SAME = 1e-9  # costs that differ by a smaller share are the same
 
@@ -158,24 +157,6 @@ def _meeting(gap: Callable[[float], float], low: float, high: float) -> float:
     return float(right)
 
 
-@dataclass(frozen=True, repr=False)
-class BucketCosts:
-    """The seconds with and without overlap at each bucket size. Name it to see the picture."""
-
-    along: tuple[float, ...]
-    seconds: dict[str, tuple[float, ...]]
-    title: str
-    kind: Kind
-
-    def __repr__(self) -> str:
-        return f"{self.title}: with overlap is the fastest."
-
-    def _repr_mimebundle_(self, **_: object) -> Any:
-        from labkit.views.cost_figure import bucket_sizes
-
-        return bucket_sizes(self)._repr_mimebundle_()
-
-
 class Bucket(NamedTuple):
     """Gradients that travel together: layers as they come out of the backward pass, from 0."""
 
@@ -247,25 +228,3 @@ def overlap(
     kind = modelled(f"ring on {ranks} ranks, {link}; the backward pass is not slowed by it")
     backward = tuple(zip([0.0, *ends[:-1]], ends, strict=True))
     return Overlap(backward, tuple(buckets), max(free, ends[-1]), kind)
-
-
-def compare_buckets(
-    layers: Sequence[tuple[float, float]], ranks: int, latency: float, bandwidth: float
-) -> BucketCosts:
-    """The time of `overlap` by bucket size, from the smallest layer to all in one bucket.
-
-    >>> compare_buckets([(1e-3, 4e6)] * 12, ranks=8, latency=100e-6, bandwidth=10e9)
-    Backward pass and all-reduces on 8 ranks: with overlap is the fastest.
-    """
-    every = [nbytes for _, nbytes in layers if nbytes] or [1.0]
-    ratio = sum(every) / min(every)
-    sizes = tuple(min(every) * ratio ** (i / (POINTS - 1)) for i in range(POINTS))
-    plans = [overlap(layers, ranks, size, latency, bandwidth) for size in sizes]
-    backward = plans[0].backward[-1][1]
-    after = [sum(one.end - one.start for one in plan.buckets) for plan in plans]
-    seconds = {
-        "with overlap": tuple(plan.seconds for plan in plans),
-        "without overlap": tuple(backward + one for one in after),
-    }
-    title = f"Backward pass and all-reduces on {counted(ranks, 'rank')}"
-    return BucketCosts(sizes, seconds, title, plans[0].kind)

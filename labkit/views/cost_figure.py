@@ -61,77 +61,10 @@ def times(bench: Any, fits: Mapping[str, Any]) -> Picture:
         return picture(chart, alt, bench.kind)
 
 
-def residuals(found: Any) -> Picture:
-    """A dot for each case: measured over predicted; the bar is the interval of the prediction."""
-    names = list(dict.fromkeys(one.program for one in found.cases))
-    each = "; ".join(
-        f"{_short(c.program)} {bytes_text(c.nbytes)} {c.ratio:.2f}" for c in found.cases
-    )
-    with style():
-        chart = figure(8, 3.8)
-        axes = chart.add_subplot(xlabel="bytes in each rank's buffer", ylabel="measured / modelled")
-        for index, name in enumerate(names):
-            like, cases = look(index), [one for one in found.cases if one.program == name]
-            x = [one.nbytes * 1.06 ** (index - len(names) / 2) for one in cases]
-            for at, one in zip(x, cases, strict=True):
-                ends = [one.predicted.low, one.predicted.high]
-                scaled = [end / one.predicted.value for end in ends]
-                axes.plot([at, at], scaled, "-", color=like.color, linewidth=5, alpha=0.35)
-            ratios = [one.ratio for one in cases]
-            axes.plot(
-                x, ratios, like.marker, color=like.color, markersize=7, linestyle="none",
-                label=_short(name),
-            )  # fmt: skip
-        axes.axhline(1, color=FAINT, linewidth=0.8, marker="none")
-        low, high = axes.get_ylim()
-        axes.set(xscale="log", ylim=(min(low, 0.7), max(high, 1.5)))
-        axes.set_title("Dots measured, bars the 90 % interval of the prediction")
-        axes.minorticks_off()
-        axes.xaxis.set_major_formatter(lambda value, _: _round(bytes_text(value)))
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}×")
-        legend_below(chart, axes)
-        return picture(chart, f"Measured over modelled time, {found.kind}: {each}.", found.kind)
-
-
-def bucket_sizes(shown: Any) -> Picture:
-    """The time with and without overlap by bucket size, which grows by factors."""
-    from matplotlib.ticker import LogLocator
-
-    with style():
-        chart = figure(8, 4.6)
-        axes = chart.add_subplot(xlabel="size of a bucket", ylabel="time")
-        axes.set(xscale="log", title=shown.title)
-        for i, (name, seconds) in enumerate(shown.seconds.items()):
-            drawn = {**look(i).line, "markevery": (4 * i % 7, 8)}
-            axes.plot(shown.along, seconds, label=name, **drawn)
-        axes.minorticks_off()
-        narrow = shown.along[-1] < 1000 * shown.along[0]
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,), numticks=12))
-        axes.xaxis.set_major_formatter(lambda value, _: _round(bytes_text(value)))
-        axes.set_xlim(shown.along[0], shown.along[-1])
-        axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(lambda value, _: _round(seconds_text(value)))
-        legend_below(chart, axes)
-        return picture(chart, _alt(shown), shown.kind)
-
-
 def _round(text: str) -> str:
     """Ticks are round numbers: "1.00 µs" is "1 µs"."""
     number, _, unit = text.partition(" ")
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
-
-
-def _short(name: str) -> str:
-    return name.replace("_all_reduce", "").replace("_", " ")
-
-
-def _alt(shown: Any) -> str:
-    first, last = bytes_text(shown.along[0]), bytes_text(shown.along[-1])
-    ends = ", ".join(
-        f"{name} {seconds_text(times[0])} and {seconds_text(times[-1])}"
-        for name, times in shown.seconds.items()
-    )
-    return f"{shown!r} At {first} and {last}: {ends}."
 
 
 def buckets(plan: Any) -> Picture:

@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 
 import labkit
-from labkit.cluster.calibrate import Residual, Residuals
 from labkit.cluster.links import Network, Traffic
 from labkit.cluster.network import private_network_refused
 from labkit.collectives import programs
-from labkit.kinds import LabError, measured, modelled
-from labkit.timing.estimate import Estimate
+from labkit.kinds import LabError
 
 SHARED = "the session shares the machine's" if os.environ.get("LABKIT_NETWORK") == "shared" else ""
 NO_LINKS = SHARED or private_network_refused()
@@ -67,14 +65,6 @@ def test_traffic_is_the_difference_of_the_counters_and_shows_the_use_of_each_lin
     assert Traffic.of(network, start + samples).use("host 0")[0] == pytest.approx(0.1, rel=1e-3)
     assert "10 %" in repr(traffic)
     assert "measured" in repr(traffic)
-
-
-def test_residuals_say_how_many_predictions_hold():
-    guess = Estimate(1.0, 0.9, 1.2, "s", 0.9, modelled("α-β"))
-    cases = [Residual("ring_all_reduce", 10**6, guess, seconds) for seconds in (1.1, 1.3)]
-    found = Residuals(tuple(cases), measured("two hosts"))
-    assert "1 of 2 lie in the interval" in repr(found)
-    assert "1.30" in found.figure().alt
 
 
 def test_without_links_the_same_cell_runs_and_says_so(capsys):
@@ -163,11 +153,19 @@ def test_what_was_calibrated_predicts_other_ranks_and_another_rate():
     """Only a lower bound holds on a busy machine: no link is faster than its rate."""
     with labkit.cluster(ranks=2, link="100 Mbit/s") as c:
         links = labkit.calibrate(c)
+    predicted = links.predict("ring_all_reduce", 300_000, ranks=3, link="50 Mbit/s")
+
+    def seconds(rank):
+        comm, buffer = labkit.cluster.communicator(), np.zeros(75_000, np.float32)
+        comm.Barrier()
+        start = time.perf_counter()
+        programs.ring_all_reduce(comm, buffer)
+        return time.perf_counter() - start
+
     with labkit.cluster(ranks=3, link="50 Mbit/s") as c:
-        (case,) = links.residuals(c, ["ring_all_reduce"], [300_000]).cases
-    assert case.nbytes == 300_000
-    assert case.predicted.low > 2 * 2 / 3 * 300_000 / (50e6 / 8)
-    assert case.ratio > 0.8
+        took = max(c.run(seconds))
+    assert predicted.low > 2 * 2 / 3 * 300_000 / (50e6 / 8)
+    assert took > 0.8 * predicted.value
 
 
 @needs_links

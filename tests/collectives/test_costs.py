@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from labkit import collectives
 from labkit.collectives import (
-    compare_buckets,
     cost,
     crossover,
     formula,
@@ -201,7 +200,7 @@ def test_at_the_crossover_both_cost_the_same(ranks, first, second, links):
         (lambda: formula(my_ring), "no formula for my_ring"),
         (lambda: cost("ring_all_reduce", 4, 1, pieces=2, **LINK), "pieces"),
         (lambda: cost(my_ring, 1024, 1, **LINK), "256"),
-        (lambda: compare_buckets([], **WIRE), r"got \[\]"),
+        (lambda: overlap([], bucket=0, **WIRE), r"got \[\]"),
     ],
 )
 def test_a_mistake_is_one_sentence(mistake, keyword):
@@ -235,7 +234,6 @@ def test_layers_without_parameters_send_nothing():
     assert [one.first for one in plan.buckets] == [0, *range(2, 24, 2)]
     assert [one.last for one in plan.buckets] == [*range(1, 25, 2)]
     assert overlap([*layers, *[dropout] * 99], bucket=0, **WIRE).seconds == pytest.approx(0.124)
-    assert compare_buckets(layers, **WIRE).along == compare_buckets(LAYERS, **WIRE).along
 
 
 @settings(max_examples=30)
@@ -249,12 +247,3 @@ def test_a_step_is_never_shorter_than_its_parts_nor_longer_than_their_sum(layers
     sending = sum(one.end - one.start for one in plan.buckets)
     assert max(backward, sending) - 1e-12 <= plan.seconds <= backward + sending + 1e-12
     assert sum(one.nbytes for one in plan.buckets) == pytest.approx(sum(b for _, b in layers))
-
-
-def test_time_by_bucket_size_lies_between_one_layer_and_all():
-    shown = compare_buckets(LAYERS, **WIRE)
-    assert (shown.along[0], shown.along[-1]) == pytest.approx((4e6, 48e6))
-    overlapped, alone = shown.seconds["with overlap"], shown.seconds["without overlap"]
-    assert min(overlapped) == pytest.approx(16.6e-3)
-    assert all(one <= other + 1e-12 for one, other in zip(overlapped, alone, strict=True))
-    assert overlapped[-1] == pytest.approx(alone[-1])

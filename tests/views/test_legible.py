@@ -10,14 +10,12 @@ from PIL import Image
 from labkit import collectives, updates
 from labkit.choosing import Data, Machine, Model, choose
 from labkit.cluster import queue_model
-from labkit.cluster.calibrate import Residual, Residuals
 from labkit.collectives import programs
 from labkit.collectives.bench import Bench, Timing
-from labkit.kinds import measured, modelled
+from labkit.kinds import measured
 from labkit.memory import footprint
 from labkit.memory.step_memory import bars
 from labkit.pipelines import schedule
-from labkit.timing.estimate import Estimate
 from labkit.timing.results import Timed, Timings
 from labkit.training.history import Epoch, History
 from labkit.views import telemetry_figure
@@ -46,13 +44,6 @@ def bench():
         for size in (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
     ]
     return Bench(4, tuple(made), "a library 1.2", 2, HERE)
-
-
-def residuals():
-    guess = Estimate(1.0, 0.9, 1.2, "s", 0.9, modelled("α-β"))
-    names = ("ring_all_reduce", "recursive_doubling_all_reduce", "tree_all_reduce")
-    cases = [Residual(n, 10**size, guess, 0.8 + size / 20) for n in names for size in (4, 5, 6, 7)]
-    return Residuals(tuple(cases), measured("two hosts"))
 
 
 def histories():
@@ -85,7 +76,6 @@ PIPES = {"stages": 4, "microbatches": 8}
 PICTURES = {
     "timings": lambda: timings().plot(),
     "bench": lambda: bench().figure(),
-    "residuals": lambda: residuals().figure(),
     "overlap": overlap,
     "curves": lambda: curves(histories(), target=0.8),
     "decision": lambda: chosen().picture(),
