@@ -28,7 +28,7 @@ from labkit.kinds import LabError
 
 # What takes seconds to import and starts no threads when imported.
 HEAVY = ("numpy", "tensorflow", "keras", "torch")
-DEEP = ("torch.", "horovod.")  # and these as they are written: `import torch.distributed as dist`
+DEEP = ("torch.", "horovod.", "labkit.")  # and these as they are written
 How = Literal["returned", "raised"]
 
 

@@ -7,7 +7,7 @@ import linecache
 import os
 import re
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import NamedTuple
 
 import nbformat
@@ -56,7 +56,7 @@ def value(source):
 
 
 # labkit's programs, as if a student had written them.
-own = SimpleNamespace(__name__="own")
+own = ModuleType("own")
 exec(compile(inspect.getsource(programs), "own.py", "exec"), vars(own))
 
 

@@ -101,7 +101,7 @@ def _one_after_the_other(comm, buffer):
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     monkeypatch.setattr(judges, "ELEMENTS", 60_001)
-    monkeypatch.setattr(judges, "ROUNDS", 3)
+    monkeypatch.setattr(judges, "ROUNDS", 1)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ OTHERWISE = re.compile(r"^ +# Or\b.*:\n((?: +#     .*\n)+)", re.MULTILINE)
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     monkeypatch.setattr(over_links, "ELEMENTS", 60_001)
-    monkeypatch.setattr(over_links, "ROUNDS", 3)
+    monkeypatch.setattr(over_links, "ROUNDS", 1)
 
 
 @cache

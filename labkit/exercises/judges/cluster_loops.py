@@ -58,7 +58,7 @@ BEGAN_ANEW = (
     "Started again, it began with the first step: all work was lost. Save after every second step, "
     "and restore tf.train.latest_checkpoint(folder) before the loop."
 )
-UPDATES = 300
+UPDATES = 100  # a count that two workers overwrite loses a quarter of them
 cpu_only = {"CUDA_VISIBLE_DEVICES": ""}  # the question is what is computed, not how fast
 
 
