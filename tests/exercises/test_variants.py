@@ -44,11 +44,6 @@ def test_the_texts_of_a_task_have_everything_that_its_variant_replaces():
         assert [old for old in variant.texts if old not in text] == [], name
 
 
-def test_eight_lectures_and_more_have_tasks_with_numbers_of_ones_own():
-    assert len({name[:2] for name in VARIANTS}) >= 8
-    assert len(VARIANTS) >= 15
-
-
 def test_without_a_key_a_task_is_the_lectures(monkeypatch):
     monkeypatch.delenv(variants.VARIABLE, raising=False)
     assert personal("01.adam_memory", TASKS["01.adam_memory"]) is TASKS["01.adam_memory"]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.kinds import LabError
-from labkit.memory import CONVENTIONS, bars, footprint
+from labkit.memory import bars, footprint
 
 STATE = ("weights", "gradients", "optimizer")
 
@@ -62,13 +62,6 @@ def test_stage_3_holds_the_layer_that_it_gathered_where_the_layers_are_known():
     assert footprint(**whole, layers=30).total == footprint(**whole).total + layer
     one = {**whole, "data": 1}
     assert footprint(**one, layers=30).total == footprint(**one).total  # it gathers nothing
-
-
-@given(st.integers(0, 10**12), st.integers(1, 10_000), st.sampled_from(sorted(CONVENTIONS)))
-def test_the_state_grows_with_parameters_and_not_with_the_batch(parameters, batch, convention):
-    one = footprint(parameters, batch=batch, activation_bytes=7, convention=convention)
-    assert one.state == parameters * sum(CONVENTIONS[convention])
-    assert one.total - one.state == 7 * batch
 
 
 @given(st.integers(1, 10**12), st.integers(1, 1000))

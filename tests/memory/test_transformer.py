@@ -79,28 +79,15 @@ def test_parameters_are_those_of_a_model_that_is_built_by_hand(layers, h, tensor
     assert found.parameters == pytest.approx(formula)
 
 
-@pytest.mark.parametrize("pipeline", [1, 8])
-def test_the_first_stage_of_1f1b_keeps_all_layers_worth_of_activations(pipeline):
-    layer = activations_per_layer(hidden=12288, heads=96, sequence=2048, micro_batch=1, tensor=8)
-    every = stages(model("175B", pipeline=pipeline, microbatches=None))
-    held = [one["activations"] / (layer * 96 / pipeline) for one in every.values()]
-    assert held == list(range(pipeline, 0, -1))
-
-
-@pytest.mark.parametrize(("pipeline", "chunks"), [(8, 3), (4, 2)])
-def test_interleaving_keeps_the_published_factor_more(pipeline, chunks):
-    plain_, interleaved = (
-        model("175B", pipeline=pipeline, chunks=v, microbatches=None)["activations"]
-        for v in (1, chunks)
-    )
-    assert interleaved / plain_ == pytest.approx(1 + (pipeline - 1) / (pipeline * chunks))
-
-
-@pytest.mark.parametrize(("name", "chunks", "size"), [("1f1b", 1, 3), ("interleaved", 2, 4)])
-def test_few_micro_batches_are_held_as_the_schedule_holds_them(name, chunks, size):
+@pytest.mark.parametrize(
+    ("name", "chunks", "size"),
+    [("1f1b", 1, 3), ("1f1b", 1, 16), ("interleaved", 2, 4), ("interleaved", 2, 16)],
+)
+def test_a_stage_keeps_the_activations_that_its_schedule_holds(name, chunks, size):
+    layer = activations_per_layer(hidden=6144, heads=64, sequence=2048, micro_batch=4)
     every = stages(model("22B", tensor=1, pipeline=4, chunks=chunks, microbatches=size)).values()
     held = schedule(name, stages=4, microbatches=size, chunks=chunks).peaks()
-    assert [one.model.in_flight for one in every] == [chunks * one for one in held]
+    assert [one["activations"] for one in every] == [48 / 4 * layer * one for one in held]
 
 
 def test_stages_hold_the_model_and_both_ends_of_it():

@@ -46,11 +46,6 @@ def test_bubbles_and_peaks_are_the_published_ones(name):
                 assert t.total == pytest.approx(ideal + (p - 1) * forward)
 
 
-def test_zb_h1_waits_longer_than_its_formula_where_w_is_longer_than_f():
-    t = made("zb-h1", 4, 8).timeline(1.0, 1.0, weight=3.0)
-    assert t.bubble > oracles.bubble("zb-h1", 4, 8, 1, 1.0, 1.0, 3.0)
-
-
 @pytest.mark.parametrize("p", [2, 3, 8])
 def test_what_zero_bubble_keeps_is_what_its_paper_says(p):
     b, w = 5.0, 2.0
@@ -130,18 +125,6 @@ def test_any_schedule_on_any_placement_takes_its_longest_path(s, times, hop):
         assert t.peak_activations[rank] == pytest.approx(held / parts)
 
 
-def test_zb_v_turns_at_the_last_rank_without_a_message_and_dualpipe_begins_at_both_ends():
-    down, up = ([(rank, chunk) for rank in range(3)] for chunk in (0, 1))
-    row = [("F", 0, 0), ("F", 0, 1), ("B", 0, 1), ("B", 0, 0)]
-    v = pipelines.Schedule([row] * 3, paths=[down + up[::-1]]).timeline(2.0, 4.0, hop=0.5)
-    assert (v.ends[0][1], v.total) == (6 * 1.0 + 4 * 0.5, 6 * 3.0 + 8 * 0.5)
-    first = [("F", 0, 0), ("F", 1, 1), ("B", 1, 1), ("B", 0, 0)]
-    last = [("F", 1, 1), ("F", 0, 0), ("B", 0, 0), ("B", 1, 1)]
-    dual = pipelines.Schedule([first, first, last], paths=[down, up[::-1]]).timeline(1.0, 2.0)
-    assert [row[0] for row in dual.starts] == [0.0, 1.0, 0.0]
-    assert dual.peak_activations == [2, 2, 2]  # stages of the size of a rank's, two copies of each
-
-
 GOOD = pipelines.schedule("1f1b", stages=3, microbatches=4).rows
 
 
@@ -205,12 +188,6 @@ def test_an_own_schedule_is_a_copy_and_may_be_a_changed_one():
     rows[0].clear()
     assert own.rows[0][:4] == [("F", 0), ("F", 1), ("F", 2), ("F", 3)]
     assert own.timeline().peak_activations == [4, 2, 1]
-
-
-def test_unequal_stages_count_as_bubble():
-    t = made("gpipe", 2, 10).timeline(forward=[1, 3], backward=[2, 6])
-    assert t.total == pytest.approx(1 + 10 * 9 + 2)
-    assert t.bubble == pytest.approx(t.total - 10 * (3 + 9) / 2)
 
 
 def test_64_stages_and_1024_micro_batches_are_still_exact():

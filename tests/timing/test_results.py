@@ -32,11 +32,6 @@ def test_speedup_is_paired_by_round():
     assert (found.value, found.low, found.high) == pytest.approx((1.25, 1.25, 1.25))
 
 
-def test_efficiency_under_strong_scaling():
-    assert STRONG.efficiency("two replicas").value == pytest.approx(0.625)
-    assert STRONG.efficiency("one device").value == 1.0
-
-
 def test_weak_scaling_counts_the_work():
     """Twice the images in 1.25 times the time: 1.6 times the throughput, 80 % efficiency."""
     weak = timings(two_replicas=([1.25 * t for t in ONE], 128.0), scaling="weak")

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from labkit.kinds import LabError
 from labkit.updates import Quadratic, Softmax
 
 
@@ -25,19 +24,3 @@ def test_workers_together_take_every_example_once_an_epoch(batch, workers):
     steps = 24 // (batch * workers)
     taken = [problem.rows(w, workers, step) for step in range(steps) for w in range(workers)]
     assert sorted(np.concatenate(taken)) == list(range(24))
-
-
-def test_softmax_learns_its_clouds():
-    problem = Softmax()
-    weights = problem.start()
-    assert problem.loss(weights) == pytest.approx(np.log(10))
-    for step in range(100):
-        weights = weights - 0.3 * problem.gradient(weights, worker=0, workers=1, step=step)
-    assert problem.loss(weights) < 0.3
-
-
-def test_wrong_arguments_are_named():
-    with pytest.raises(LabError, match=r"curvature .*got -2"):
-        Quadratic((1.0, -2.0))
-    with pytest.raises(LabError, match=r"batch .*got 41"):
-        Softmax(points=40, batch=41)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.updates import Quadratic, Softmax, delayed, simulate, stability_limit
+from labkit.updates import Quadratic, Softmax, simulate, stability_limit
 
 DELAYS = [0, 1, 2, 3, 5, 8, 16]
 
@@ -42,10 +42,6 @@ def test_the_largest_curvature_decides():
         bowl = Quadratic(curvatures=(10.0, 0.1))
         run = simulate(bowl, workers=4, updates=3000, learning_rate=factor * limit)
         assert (run.losses[-1].loss < run.losses[0].loss) is converges
-
-
-def test_delayed_descent_starts_with_the_only_version_there_is():
-    assert delayed(0.5, delay=2, updates=4) == [1.0, 0.5, 0.0, -0.5, -0.75]
 
 
 def _diverges(rate, seed):

@@ -233,7 +233,7 @@ def check_losses(losses: Any, shares: Sequence[dict[int, Any]]) -> None:
         return
     for replica in shares[0]:
         part = np.array([each.ravel()[list(share[replica])].sum() for share in shares]) / BATCH
-        if is_(part) or is_(part * REPLICAS):
+        if is_(part):
             raise Wrong(
                 "These are the losses of one replica's share. Reduce them over the replicas: "
                 "strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)."
