@@ -1,7 +1,7 @@
 """What a student has not written yet, the `...` of a cell, and what an answer raised.
 
->>> is_untouched({...}, ""), is_untouched({1, ...}, "")
-(True, False)
+>>> is_untouched({...}, ""), is_untouched({1, ...}, ""), is_untouched([], "")
+(True, False, False)
 """
 
 import ast

@@ -40,6 +40,7 @@ def test_a_script_starts_the_function_on_every_rank(train):
     assert "srun --kill-on-bad-exit=1 --label --cpus-per-task=4 \\" in lines
     assert lines[-1].endswith(f"labkit.cli slurm run {train}:train")
     assert subprocess.run(["bash", "-n"], input=script.text, text=True).returncode == 0
+    assert "per-node" not in cluster.batch_script(train, ranks=3, nodes=2).text
 
 
 def test_a_script_never_overwrites_what_was_edited(train, tmp_path, capsys):
@@ -88,11 +89,13 @@ def test_the_recording_is_of_the_lectures_program_and_names_no_folder():
     assert not re.search("/(home|Users|root|tmp|work)/", text)
 
 
-def test_only_a_job_that_never_starts_is_hopeless():
+def test_only_a_job_that_never_starts_is_hopeless(monkeypatch):
     for reason in ("Resources", "PartitionTimeLimit", "NewReason"):
         state = QueueState("1", "PENDING", reason)
         assert bool(state.hopeless) == (reason == "PartitionTimeLimit")
     assert "NewReason" in str(state)
+    monkeypatch.setattr(queue, "run_slurm", lambda *_: "PENDING|Priority||N/A")
+    assert "begin" not in str(queue.state_of("1"))
 
 
 def test_the_environment_of_an_outer_job_is_not_passed_on(monkeypatch):
