@@ -176,8 +176,8 @@ def fit_link(
 
     A microsecond matters at 1 kB as ten milliseconds do at 16 MB.
 
-    >>> fit_link(2, 1, [1000, 100_000], [3e-6, 102e-6])
-    (1e-06, 1000000000.0)
+    >>> fit_link(2, 1, [1000, 100_000], [3e-6, 102e-6]), fit_link(2, 1, [1000, 2000], [4e-6, 3e-6])
+    ((1e-06, 1000000000.0), (1.68e-06, inf))
     """
     parts = np.array([np.full(len(nbytes), messages), share * np.asarray(nbytes, float)])
     parts /= seconds
