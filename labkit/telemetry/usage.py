@@ -139,7 +139,7 @@ def _means(times: Numbers, busy: Numbers, covered: Numbers, edges: Edges) -> Num
     inside = np.searchsorted(times, last, "right") - np.searchsorted(times, starts)
     enough = (inside > 1) & (known > 0) & (known >= _COVERED * (ends - starts))
     share: Numbers = np.divide(_grown(times, busy, edges), known, nothing, where=enough)
-    return np.minimum(100 * share, 100.0)
+    return 100 * share
 
 
 def _peaks(source: Series, keys: list[str], metric: str, edges: Edges) -> Numbers:

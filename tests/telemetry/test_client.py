@@ -101,9 +101,11 @@ def test_a_sampler_that_dies_is_told_for_each_source(started):
     assert not client.flush(20)  # at once: nothing will answer
 
 
-def test_a_sampler_that_hangs_does_not_hold_up_the_stop(started):
+def test_a_sampler_that_hangs_does_not_hold_up_the_program_and_the_stop(started):
     client, _ = started()
     os.kill(client.pid, signal.SIGSTOP)
+    for _ in range(10_000):  # more than a pipe takes
+        client.sample()
     client.stop(timeout=0.2)
     assert is_gone(client.pid)
     assert not client.alive

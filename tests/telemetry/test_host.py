@@ -95,10 +95,10 @@ def test_a_sample_soon_after_another_spoils_no_utilisation(machine):
     machine.later(host, 0.005)  # adds nothing
     machine.cores(all_cores(3, 7))
     machine.later(host, 0.005, edge=True)
-    machine.cores(all_cores(12, 7))
+    machine.cores(all_cores(12, 17))
     machine.later(host)
     shares = column(host.take()[0], "utilisation")
-    assert shares == [None, pytest.approx(100 * 2 / 9, abs=0.01), None, 100.0]
+    assert shares == [None, pytest.approx(100 * 2 / 9, abs=0.01), None, 50.0]
 
 
 def test_the_memory_at_the_edge_of_a_span_is_that_of_the_moment(machine):
