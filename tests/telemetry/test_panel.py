@@ -14,6 +14,7 @@ from jupyter_client.manager import start_new_kernel
 
 import labkit
 from labkit import LabError
+from labkit.telemetry.client import SamplerClient
 from tests.telemetry.recorders import until
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +72,18 @@ def test_an_exception_in_the_block_stops_the_panel_and_leaves_nothing_behind():
         panel.span("late")
     with pytest.raises(LabError, match="Start another"), panel:
         pass
+
+
+def test_an_interrupt_while_it_starts_leaves_no_sampler(monkeypatch):
+    def interrupted(client, _):
+        begun.append(client)
+        raise KeyboardInterrupt
+
+    begun = []
+    monkeypatch.setattr(SamplerClient, "flush", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        labkit.panel()
+    assert not begun[0].alive
 
 
 def test_a_mistake_in_a_new_panel_does_not_stop_the_one_that_runs(panel):
