@@ -1,5 +1,15 @@
-"""One warm fork server with TensorFlow for all judges that start processes."""
+"""One warm fork server for all judges that start processes."""
 
-from tests.strategies.conftest import warm
+from __future__ import annotations
 
-__all__ = ["warm"]
+import pytest
+
+from labkit.cluster import fork_client
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    """It is kept for the next test, as in a kernel. Without TensorFlow its ranks start sooner."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fork_client, "in_a_kernel", lambda: True)
+        yield

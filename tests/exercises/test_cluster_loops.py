@@ -5,10 +5,14 @@ What the weights, images and losses of a worker tell is what they tell in test_t
 
 import pytest
 
+from labkit.exercises import tasks
 from tests.exercises.cells import changed, refused
+from tests.exercises.test_tasks import CLUSTER_LOOPS
+from tests.strategies.conftest import warm
 
+__all__ = ["warm"]  # here ranks need TensorFlow
 pytestmark = pytest.mark.usefixtures("four")
-WORKER, LEAD, RESTART = "14.worker_loop", "15.schedule", "15.restart"
+WORKER, LEAD, RESTART = CLUSTER_LOOPS
 DISTRIBUTED = "strategy.experimental_distribute_dataset(dataset.batch(global_batch))"
 EACH_ALL = "strategy.distribute_datasets_from_function(lambda _: dataset.batch(global_batch // 2))"
 PER_WORKER = "coordinator.create_per_worker_dataset(make_dataset)"
@@ -34,6 +38,12 @@ WRONG = [
     (RESTART, ".skip(int(done.numpy()))", "", "the images begin anew"),
     (RESTART, ", optimizer=optimizer", "", "momentum begins anew"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("task", CLUSTER_LOOPS)
+def test_the_worked_solution_is_accepted(task):
+    outcome = tasks()[task].check(changed(task, "", ""))
+    assert outcome, str(outcome)
 
 
 @pytest.mark.parametrize(("task", "old", "new", "words"), WRONG)
