@@ -36,14 +36,6 @@ def test_simulated_training_converges_below_the_limit_and_diverges_above(delay, 
     assert (not last < 1) if above else last < 0.05
 
 
-def test_the_largest_curvature_decides():
-    limit = stability_limit(3) / 10.0
-    for factor, converges in ((0.97, True), (1.03, False)):
-        bowl = Quadratic(curvatures=(10.0, 0.1))
-        run = simulate(bowl, workers=4, updates=3000, learning_rate=factor * limit)
-        assert (run.losses[-1].loss < run.losses[0].loss) is converges
-
-
 def _diverges(rate, seed):
     keywords = {"workers": 4, "jitter": 0.3, "learning_rate": rate, "updates": 2000}
     run = simulate(Quadratic(), seed=seed, **keywords)
