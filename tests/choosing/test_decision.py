@@ -227,6 +227,7 @@ def test_uneven_batches_use_all_speeds_and_a_lockstep_the_slowest():
     assert way("mirrored", RESNET, PHOTOS, machine).high == pytest.approx(3)
     pipeline = way("pipeline", RESNET, PHOTOS, machine)
     assert pipeline.high == pytest.approx(4 * 0.5 / (1 + 3 / 256))
+    assert "uneven" not in pipeline.how
 
 
 def test_recomputation_makes_a_step_a_third_longer():

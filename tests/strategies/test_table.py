@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from unittest import mock
 
@@ -92,6 +93,8 @@ def test_training_gives_the_result_of_one_device_wherever_it_is_placed_or_says_w
     for number, row in enumerate([row for row in table.rows if row.why], 1):
         for text in table._repr_mimebundle_().values():
             assert f"({number}) {row.strategy} ({row.placed})" in text
+    apart = dataclasses.replace(table.rows[0], difference=3e-8)
+    assert " 3e-08 " in repr(dataclasses.replace(table, rows=(apart,)))
 
 
 @pytest.mark.parametrize(
