@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from labkit.arguments import one_of
 from labkit.kinds import Kind, LabError, seconds_text
 from labkit.timing.estimate import Estimate, percent, quantity_text, span_text
 from labkit.timing.verdict import CONFIDENCE, SAME_WITHIN, Verdict, judge
-
-if TYPE_CHECKING:
-    from labkit.views.figure import Picture
 
 Scaling = Literal["strong", "weak"]
 
@@ -137,19 +134,6 @@ class Timings:
             verdicts = [self.verdict(one) for one in others]
             html = card(verdicts, words, f"{self._caption()}; {self.kind}", html)
         return {"text/plain": repr(self), "text/html": html}
-
-    def plot(self) -> Picture:
-        """Every sample as a dot, medians and quartiles, and the verdicts in words."""
-        from labkit.views import timing_figure
-
-        strips = []
-        for one in self.timed:
-            seconds = self.seconds(one.name)
-            words = str(seconds)
-            if one.name != self.baseline:
-                words += f"\n{self._word(one.name)}, {self.speedup(one.name)}"
-            strips.append(timing_figure.Strip(one.name, one.samples, seconds, words))
-        return timing_figure.samples(strips, self._caption(), self._sentences()[:-1], self.kind)
 
     def _of(self, name: str | None) -> Timed:
         others = [one for one in self.names if one != self.baseline] or list(self.names)

@@ -16,7 +16,6 @@ from labkit.kinds import measured
 from labkit.memory import footprint
 from labkit.memory.step_memory import bars
 from labkit.pipelines import schedule
-from labkit.timing.results import Timed, Timings
 from labkit.training.history import Epoch, History
 from labkit.views import telemetry_figure
 from labkit.views.figure import SCALE
@@ -26,15 +25,6 @@ from tests.views.panel_recordings import made
 
 HERE = measured("2 logical CPUs with one core each")
 SLOW = {"latency": 5e-6, "bandwidth": 50e6}
-
-
-def timings():
-    samples = {"one device": 0.1, "two replicas on two CPUs": 0.08, "your own loop": 0.0123}
-    timed = [
-        Timed(name, 9.0, tuple(value * (1 + 0.03 * (i % 5)) for i in range(12)), 64, 1)
-        for name, value in samples.items()
-    ]
-    return Timings(tuple(timed), "one device", None, "images", "Fashion-MNIST", HERE, ())
 
 
 def bench():
@@ -74,7 +64,6 @@ def overlap():
 RING = partial(collectives.run, programs.ring_all_reduce)
 PIPES = {"stages": 4, "microbatches": 8}
 PICTURES = {
-    "timings": lambda: timings().plot(),
     "bench": lambda: bench().figure(),
     "overlap": overlap,
     "curves": lambda: curves(histories(), target=0.8),
