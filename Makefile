@@ -61,7 +61,7 @@ setup-test: ## only install what `make test` needs
 	@$(INSTALL) test
 
 .PHONY: test
-test: check ## everything that must hold
+test: setup-test ## everything that must hold
 	@$(PYTEST) -m "not browser and not stress" $(ARGS)
 
 .PHONY: check

@@ -8,6 +8,7 @@ a failure, and every process of a kernel ends with it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -79,6 +80,7 @@ SLOWEST_FIRST = (
     "tests/hardware/test_tensorflow.py",
     "tests/datasets/test_datasets.py",
     "tests/cluster/test_engines.py",
+    "tests/test_checks.py",
     "tests/test_doctor.py",
     "tests/test_images.py",
     "tests/collectives/test_errors.py",
@@ -95,6 +97,8 @@ NBVAL_DEFAULT_SECONDS = 2000
 # kernel and rank that is started here: then tests of Ctrl-C would wait in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+gc.disable()  # until all tests are collected: what is imported for them is never garbage
 
 # Under test fewer rounds are measured, in every process that is started here, too.
 os.environ.setdefault("LABKIT_ROUNDS", "1")
@@ -229,6 +233,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the slowest files to the front; all others keep their order."""
     places = {ROOT / name: place for place, name in enumerate(SLOWEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, among what the tests themselves make."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

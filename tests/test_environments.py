@@ -50,6 +50,22 @@ def build_wheel(folder, *_, name="tiny-1"):
     return wheel.filename.rpartition("/")[2]
 """  # of a package: builds itself without setuptools
 NO_PACKAGE = f"no-such-package==1 --hash=sha256:{'0' * 64}\n"
+# Where a build makes a virtual environment with pip, it gets the pip that is here.
+OUR_PIP = """
+import pathlib, pip
+from labkit import environments
+
+run = environments._run
+
+def with_our_pip(chosen, purpose, command, **more):
+    first = purpose == "make a virtual environment"
+    run(chosen, purpose, [*command, *["--without-pip"] * first], **more)
+    if first:
+        [packages] = chosen.venv.glob("lib/python*/site-packages")
+        (packages / "pip").symlink_to(pathlib.Path(pip.__file__).parent)
+
+environments._run = with_our_pip
+"""
 CHECK = "import os; print('checked', os.environ['WHO'], os.environ['SAME'])\n"
 HERE = "{}.{}".format(*sys.version_info)
 
@@ -69,26 +85,11 @@ class Recipe:
         return environments.find("tiny").state
 
 
-@pytest.fixture(scope="module")
-def with_pip(tmp_path_factory):
-    """A virtual environment with pip, made once."""
-    folder = tmp_path_factory.mktemp("pip") / ".venv"
-    subprocess.run([sys._base_executable, "-m", "venv", folder], check=True, timeout=300)
-    return folder
-
-
 @pytest.fixture
-def pip_is_copied(with_pip, monkeypatch):
-    """Where a build makes a virtual environment with pip, it gets a copy."""
-    run = environments._run
-
-    def copied(chosen, purpose, command, **more):
-        if purpose == "make a virtual environment":
-            shutil.copytree(with_pip, chosen.venv, symlinks=True, dirs_exist_ok=True)
-        else:
-            run(chosen, purpose, command, **more)
-
-    monkeypatch.setattr(environments, "_run", copied)
+def pip_is_ours(monkeypatch):
+    pytest.importorskip("pip")
+    monkeypatch.setattr(environments, "_run", environments._run)
+    exec(OUR_PIP, {})
 
 
 @pytest.fixture
@@ -178,7 +179,7 @@ def test_what_is_missing_is_said_before_anything_is_installed(tiny, recipe, word
     assert tiny.state == "not built"
 
 
-@pytest.mark.usefixtures("pip_is_copied")
+@pytest.mark.usefixtures("pip_is_ours")
 def test_a_build_that_fails_or_is_interrupted_is_not_used_and_can_be_repeated(
     tiny, monkeypatch, capfd
 ):
@@ -213,7 +214,7 @@ def test_what_was_moved_or_damaged_is_not_built(tiny, tmp_path, monkeypatch, cap
     assert tiny.state == "incomplete"
 
 
-@pytest.mark.usefixtures("pip_is_copied")
+@pytest.mark.usefixtures("pip_is_ours")
 def test_a_path_with_a_space_compiles_on_its_cores_and_an_interrupt_leaves_no_files(
     tiny, tmp_path, monkeypatch
 ):
@@ -244,7 +245,7 @@ def test_a_path_with_a_space_compiles_on_its_cores_and_an_interrupt_leaves_no_fi
     assert 1 <= int(flags.removeprefix("-j")) <= os.cpu_count()
 
 
-@pytest.mark.usefixtures("pip_is_copied")
+@pytest.mark.usefixtures("pip_is_ours")
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere all builds are for CPUs")
 def test_a_build_for_cpus_is_looked_for_before_anything_is_installed(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(environments.gpus, "read_gpus", lambda: SimpleNamespace(gpus=()))
@@ -262,10 +263,11 @@ def test_a_build_for_cpus_is_looked_for_before_anything_is_installed(tiny, tmp_p
     environments.build("tiny", lambda _: None)
 
 
+@pytest.mark.usefixtures("pip_is_ours")
 def test_a_closed_terminal_ends_what_installs_as_ctrl_c_does(tiny):
     tiny.write(lock=NO_PACKAGE)
     program = (
-        "import pathlib, sys; from labkit import cli, environments\n"
+        f"{OUR_PIP}import sys; from labkit import cli\n"
         f"environments.FOLDER = pathlib.Path({str(tiny.folder.parent)!r})\n"
         "sys.exit(cli.main(['env', 'build', 'tiny']))\n"
     )

@@ -9,7 +9,7 @@ import pytest
 from labkit.cluster.network import private_network_refused
 from labkit.exercises import tasks, variants
 from labkit.kinds import LabError
-from labkit.kit import grade
+from labkit.kit import grade, sandbox
 from labkit.kit.release import NOTEBOOKS, questions, released
 from labkit.publish import chosen
 
@@ -71,8 +71,14 @@ def graded(tmp_path_factory):
     hand_in(folder, "files", SOLVED | {BYTES: f"import tempfile\ntempfile.mkdtemp()\n{right}"})
     hand_in(folder, "none", {})
     hand_in(folder, "exits", SOLVED | {BYTES: FORGES})
-    hand_in(folder, "loops", SOLVED | {BYTES: "while True:\n    pass\nanswer = 4"})
-    hand_in(folder, "bomb", SOLVED | {BYTES: "import os\nwhile True:\n    os.fork()\nanswer = 4"})
+    hand_in(
+        folder, "loops", SOLVED | {BYTES: "import threading\nanswer = threading.Event().wait()"}
+    )
+    hand_in(
+        folder,
+        "bomb",
+        SOLVED | {BYTES: "import os, signal\nwhile os.fork():\n    pass\nanswer = signal.pause()"},
+    )
     hand_in(folder, "eats", SOLVED | {BYTES: "answer = [bytearray(2**26) for _ in range(10_000)]"})
     hand_in(folder, "broken", SOLVED | {BYTES: "answer = (1"})
     hand_in(folder, "patches", {BYTES: "import labkit\nlabkit.exercises.task.Task.check = "
@@ -88,7 +94,9 @@ def graded(tmp_path_factory):
     (folder / "damaged").mkdir()
     (folder / "damaged" / f"{LECTURE}.ipynb").write_text("{")
     (folder / "missing").mkdir()
-    grade.main(folder, seconds=5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sandbox, "MEMORY", 2**28)
+        grade.main(folder, seconds=2)
     return folder
 
 
@@ -116,7 +124,7 @@ def test_each_student_has_the_points_of_the_right_answers(graded, student, lost)
 
 @pytest.mark.parametrize(
     ("student", "words"),
-    [("exits", "ended by itself"), ("loops", "not done after 5 s"), ("bomb", "Its process "),
+    [("exits", "ended by itself"), ("loops", "not done after 2 s"), ("bomb", "Its process "),
      ("broken", "SyntaxError"), ("patches", "changed labkit"), ("talks", "unreachable"),
      ("tampers", "was changed"), ("deletes", "was deleted"), ("damaged", "cannot be read"),
      ("missing", "not handed in"), ("eats", "emory"), ("writes", "Error")],
