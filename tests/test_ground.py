@@ -37,8 +37,8 @@ def test_a_size_keeps_three_digits(count):
 
 
 def test_hours_are_rounded_and_what_is_no_finite_number_is_unknown():
-    assert (seconds_text(math.nan), seconds_text(8627.6)) == ("unknown time", "2 h 24 min")
-    assert (bytes_text(math.nan), bytes_text(-math.inf)) == ("unknown B", "-∞ B")
+    assert (seconds_text(8627.6), seconds_text(0.9997)) == ("2 h 24 min", "1.00 s")
+    assert (seconds_text(math.nan), bytes_text(-math.inf)) == ("unknown time", "-∞ B")
     assert (rate_text(math.inf), rate_text(123_456)) == ("unknown images/s", "123,000 images/s")
 
 

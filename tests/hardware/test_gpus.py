@@ -52,6 +52,7 @@ def test_a_lost_gpu_is_named_and_the_other_stays(read):
     [
         (None, [True, True]),
         ("-1", [False, False]),
+        ("", [False, False]),
         (" 1 ", [False, True]),
         ("GPU-0", [True, False]),
     ],

@@ -68,7 +68,9 @@ def graded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("class") / "week1"
     hand_in(folder, "ada")
     right = f"answer = {tasks()[BYTES].solution.strip().partition('= ')[2].partition('  #')[0]}"
-    hand_in(folder, "files", SOLVED | {BYTES: f"import tempfile\ntempfile.mkdtemp()\n{right}"})
+    hand_in(
+        folder, "files", SOLVED | {BYTES: f"import tempfile\ntempfile.mkdtemp()  # <b>\n{right}"}
+    )
     hand_in(folder, "none", {})
     hand_in(folder, "exits", SOLVED | {BYTES: FORGES})
     hand_in(
@@ -127,7 +129,7 @@ def test_each_student_has_the_points_of_the_right_answers(graded, student, lost)
     [("exits", "ended by itself"), ("loops", "not done after 2 s"), ("bomb", "Its process "),
      ("broken", "SyntaxError"), ("patches", "changed labkit"), ("talks", "unreachable"),
      ("tampers", "was changed"), ("deletes", "was deleted"), ("damaged", "cannot be read"),
-     ("missing", "not handed in"), ("eats", "emory"), ("writes", "Error")],
+     ("missing", "not handed in"), ("eats", "emory"), ("writes", "Error"), ("files", "# &lt;b")],
 )  # fmt: skip
 def test_the_page_of_a_student_says_what_happened(graded, student, words):
     if student in ("talks", "writes", "bomb", "eats") and (why := private_network_refused()):
