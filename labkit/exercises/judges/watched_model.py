@@ -18,11 +18,11 @@ from labkit.hardware.devices import import_tensorflow
 
 # Two minutes, because TensorFlow traces for some judges.
 judge = partial(function, seconds=120.0)
-MOST = BATCH * STEPS + 24  # calls of the model: more are an endless loop
+MOST = 3 * BATCH * STEPS  # images that the model gets: more are an endless loop
 Seen = Sequence[tuple[int, tuple[int, ...], bool]]  # replica, images, training
 
 
-ENDLESS = f"The model was called {MOST} times, and there are {STEPS} batches: the loop has no end."
+ENDLESS = f"The model got {MOST} images, and one pass has {BATCH * STEPS}: the loop has no end."
 # What a student should know beside a sentence with these words.
 TENSORFLOW_SAYS = {
     "PerReplica": "A PerReplica holds a value for each replica. Only a function that strategy.run "
@@ -47,6 +47,7 @@ class Models:
         self.models: list[Any] = []
         self.optimizers: list[Any] = []
         self.seen: list[tuple[int, tuple[int, ...], bool]] = []
+        self.taken = 0  # images
         self.held = self.most_held = 0  # forward passes in training without their backward pass
 
     def make(self) -> Any:
@@ -100,10 +101,11 @@ class Models:
     def _noted(self, replica: Any, numbers: Any, training: Any) -> Any:
         import numpy as np
 
-        if len(self.seen) >= MOST:
+        if self.taken >= MOST:
             raise RuntimeError(ENDLESS)
         numbers = np.rint(numbers.numpy() * BATCH * STEPS).astype(int)
         self.seen.append((int(replica), tuple(numbers.tolist()), bool(training)))
+        self.taken += len(numbers)
         self.held += bool(training)
         self.most_held = max(self.most_held, self.held)
         return np.int32(0)
@@ -202,7 +204,7 @@ def exact(made: Models) -> Iterator[None]:
             yield
     except Wrong as fault:
         made.check_scope()  # TensorFlow's own sentence on this says little
-        if len(made.seen) >= MOST:
+        if made.taken >= MOST:
             raise Wrong(ENDLESS) from None
         for words, says in TENSORFLOW_SAYS.items():
             if words in str(fault):
