@@ -78,7 +78,7 @@ def check_contrast(lines, png):
         left, top, right, bottom = (round(SCALE * edge) for edge in one[1:5])
         behind = image.crop((left - 8, top - 8, right + 8, bottom + 8))
         ink = tuple(round(255 * part) for part in one.color)
-        grounds = [(n, color) for n, color in behind.getcolors(1 << 20) if color != ink]
+        grounds = [(n, color) for n, color in behind.getcolors(1 << 12) if color != ink]
         found, page = least_contrast(one.color, max(grounds)[1])
         assert found >= ENOUGH, (one.text, page, round(found, 2))
 
