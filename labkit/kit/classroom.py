@@ -78,16 +78,8 @@ class Classroom:
     def shown(self) -> list[dict[str, Any]]:
         """What the page draws: no number says whose it is."""
         with self._lock:
-            return [
-                {
-                    "what": one.what,
-                    "unit": one.unit,
-                    "guesses": sorted(one.guesses.values()),
-                    "result": one.result,
-                    "verb": one.verb,
-                }
-                for one in self.questions.values()
-            ]
+            every = self.questions.values()
+            return [{**vars(one), "guesses": sorted(one.guesses.values())} for one in every]
 
     def _keep(self, line: dict[str, Any]) -> None:
         os.write(self._file, (json.dumps(line, ensure_ascii=False) + "\n").encode())
