@@ -13,7 +13,7 @@ import secrets
 from labkit.kinds import LabError
 
 SECONDS = 1.0  # the longest that a cell waits for the class
-ADDRESS = re.compile(r"http://([^/:]+):(\d+)/((lecturer-)?\w+)")
+ADDRESS = re.compile(r"http://[^/:]+:\d+/(lecturer-)?\w+")
 _who = secrets.token_hex(8)  # drawn by each kernel, so that a changed guess replaces the old one
 
 
@@ -39,7 +39,7 @@ def send(
     message: dict[str, object] = {"who": _who, "what": what, "unit": unit}
     if found and guess is not None:
         message["guess"] = guess
-    elif found and found[4] and math.isfinite(result):
+    elif found and found[1] and math.isfinite(result):
         message |= {"result": result, "verb": verb}
     else:
         return
@@ -51,15 +51,10 @@ def send(
 
 def _post(address: str, message: dict[str, object]) -> None:
     import http.client
+    import urllib.request
 
-    host, port, path = ADDRESS.fullmatch(address).group(1, 2, 3)  # type: ignore[union-attr]
-    line = http.client.HTTPConnection(host, int(port), timeout=SECONDS)  # no proxy between
+    straight = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy between
     try:
-        line.request("POST", f"/{path}", json.dumps(message))
-        answer = line.getresponse()
-        if answer.status >= 300:
-            raise OSError(f"{answer.status} {answer.reason}")
-    except http.client.HTTPException as fault:
-        raise OSError(str(fault)) from None
-    finally:
-        line.close()
+        straight.open(address, json.dumps(message).encode(), SECONDS).close()
+    except (OSError, http.client.HTTPException) as fault:
+        raise OSError(str(getattr(fault, "reason", fault))) from None
