@@ -7,6 +7,7 @@ import linecache
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from pathlib import Path
 from textwrap import dedent
 from traceback import extract_tb
@@ -78,19 +79,31 @@ class Lines:
         """`line 7`; with its file, or with its function, as cells of a notebook have no names."""
         if file == self._file:
             return f"line {line}"
-        return f"line {line} of {Path(file).name if Path(file).exists() else function}"
+        return f"line {line} of {_name(file) or function}"
 
     def _index(self, code: CodeType) -> int | None:
         if id(code) not in self._known:
             # inspect.getsourcelines would look through all modules, each time.
             index, first = None, code.co_firstlineno
             linecache.checkcache(code.co_filename)
-            if lines := inspect.getblock(linecache.getlines(code.co_filename)[first - 1 :]):
+            if text := _block(tuple(linecache.getlines(code.co_filename)[first - 1 :])):
                 index = len(self.sources)
                 name = code.co_qualname.rpartition("<locals>.")[2]
-                self.sources.append(ProgramFunction(name, first, dedent("".join(lines))))
+                self.sources.append(ProgramFunction(name, first, text))
             self._known[id(code)] = code, index
         return self._known[id(code)][1]
+
+
+@cache
+def _name(file: str) -> str:
+    """Of a file; a cell has none."""
+    return Path(file).name if Path(file).exists() else ""
+
+
+@lru_cache
+def _block(lines: Sequence[str]) -> str:
+    """The function that begins in the first of these lines."""
+    return dedent("".join(inspect.getblock(lines)))
 
 
 def function_of(program: Any) -> Any:
