@@ -174,7 +174,7 @@ def _frames_of_program(text: str) -> Iterator[list[tuple[str, int, str]]]:
     """Of each thread with the program: file, line and function of its calls, innermost first."""
     for thread in THREAD.split(text):
         frames = [(file, int(line), name) for file, line, name in FRAME.findall(thread)]
-        if any(name in ("call_program", "load_program") for _, _, name in frames):
+        if any(name == "call_program" for _, _, name in frames):
             yield frames
 
 

@@ -174,7 +174,6 @@ def random_runs(record: Record, op: str | None) -> list[Record]:
             drawn = random.integers(0, max(spread, 2), size)
             if dtype.kind != "u":  # of both signs; of a maximum below 0, so that no 0 may get in
                 drawn = drawn - spread // 2 if op != "max" else drawn - spread - 1
-            drawn = drawn + 1 if op == "min" else drawn  # and of a minimum above it
             given.append(drawn[: buffer.size].astype(dtype))
         probes.append(run_again(record, given))
     return probes

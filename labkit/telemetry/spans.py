@@ -161,8 +161,8 @@ def _request(shell: Any) -> Any:
 def cell_name(source: str, prompt: int) -> str:
     """The number of a cell and its first line that is not an import or a comment.
 
-    >>> cell_name("import labkit; job.train(epochs=3)", 7)
-    '[7] import labkit; job.train(epochs=3)'
+    >>> cell_name("import labkit; job.train(epochs=3, batch_size=64)", 7)
+    '[7] import labkit; job.train(epochs=3, batc…'
     """
     lines = [line.strip() for line in source.splitlines() if line.strip()]
     code = [line for line in lines if not line.startswith(("#", "import ", "from ", "%"))]

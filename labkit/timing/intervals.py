@@ -59,10 +59,10 @@ def least_rounds(confidence: float) -> int:
 
     Even if all have one sign: two of 2ⁿ patterns do, and that share must be small enough.
 
-    >>> least_rounds(0.95), least_rounds(0.98)
-    (6, 7)
+    >>> least_rounds(0.95), least_rounds(0.98), least_rounds(1 - 1 / 8)
+    (6, 7, 4)
     """
-    return math.ceil(1 - math.log2(1 - confidence) - 1e-9)
+    return math.ceil(1 - math.log2(1 - confidence))
 
 
 def weights(count: int) -> tuple[int, ...]:

@@ -100,14 +100,15 @@ def test_right_numbers_that_are_written_into_the_program_are_no_reduction():
 
 
 @pytest.mark.parametrize(
-    ("combine", "op", "dtype"),
+    ("combine", "op", "dtype", "words"),
     [
-        (lambda parts: np.sum(np.abs(parts), axis=0), "sum", float),
-        (lambda parts: np.min([np.zeros_like(parts[0]), *parts], axis=0), "min", float),
-        (lambda parts: np.sum(parts, axis=0) + 1, "sum", int),
+        (lambda parts: np.sum(np.abs(parts), axis=0), "sum", float, ""),
+        (lambda parts: np.min([np.zeros_like(parts[0]), *parts], axis=0), "min", float, ""),
+        (lambda parts: np.sum(parts, axis=0) + 1, "sum", int, ""),
+        (lambda parts: parts[0] + 2 * parts[1], "sum", int, "rank 2's contribution is missing; "),
     ],
 )
-def test_a_reduction_that_is_right_for_some_numbers_only_is_refused(combine, op, dtype):
+def test_a_reduction_that_is_right_for_some_numbers_only_is_refused(combine, op, dtype, words):
     def gather(comm, buffer):
         parts = np.empty((comm.size, buffer.size), buffer.dtype)
         parts[comm.rank] = buffer
@@ -116,7 +117,9 @@ def test_a_reduction_that_is_right_for_some_numbers_only_is_refused(combine, op,
                 comm.Sendrecv(buffer, dest=other, recvbuf=parts[other], source=other)
         buffer[:] = combine(list(parts))
 
-    assert not verdict_on(gather, ranks=3, dtype=dtype, check={"op": op})
+    verdict = verdict_on(gather, ranks=3, dtype=dtype, check={"op": op})
+    assert not verdict
+    assert words in str(verdict)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")

@@ -80,6 +80,7 @@ def test_other_rounds_within_the_bytes_are_accepted(answer):
         (rounds_with(*FLOAT64), ["8 bytes", "float32"]),
         (examples_are_sent, ["3,200 examples", "must stay"]),
         (rounds_with((MEAN, "np.sum(answers, axis=0)")), ["4 times the mean"]),
+        (rounds_with((MEAN, f"{MEAN} * np.float32(np.nan)")), ["The loss is nan"]),
     ],
 )
 def test_rounds_that_send_or_reach_the_wrong_amount_are_refused_by_name(answer, words):

@@ -213,6 +213,7 @@ WRONG = {
         (column(nothing), "rank 0's dx", "rank 1 is missing"),
         (column(rank_0_only), "rank 1's dx", "rank 0 is missing"),
         (column(mean), "rank 0's dx", "each contribution counts 0.5 times"),
+        (column(lambda comm, array: array * np.nan), "rank 0's dx"),
         (column(sum_dw=all_reduce), "rank 0's dw", "no communication"),
     ],
     "19.gated_mlp": [

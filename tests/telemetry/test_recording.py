@@ -121,7 +121,8 @@ def test_a_gap_is_neither_busy_nor_idle():
 
 def test_a_span_that_has_ended_stays_as_it_is_when_its_beginning_comes_late():
     ended = Span("epoch 1", 0.2, 1.4, 60_000)
-    made = recorder(line(ended), line(dataclasses.replace(ended, end=None)))
+    begun = dataclasses.replace(ended, end=None)
+    made = recorder(*map(line, (begun, ended, begun)))
     assert (recording(made).spans, recording(made).seconds) == ((ended,), 1.4)
 
 

@@ -76,6 +76,7 @@ def test_few_rounds_are_shown_and_cannot_tell(world, monkeypatch, rounds):
     result = compare(works, items=1, devices={"a": 1, "b": 2, "c": 2}, scaling="strong")
     run = measure(works["a"], items=1)
     assert result.rounds == len(run.samples()) == rounds
+    assert world.calls.count("b") == 1 + min(rounds, 2) + rounds
     assert result.verdict("b").word == "cannot tell"
     assert result.speedup("b").value == pytest.approx(0.5)
     assert result.efficiency("b").value == pytest.approx(0.25)

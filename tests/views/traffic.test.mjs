@@ -7,7 +7,7 @@ import { busiest, layout, linksAt, rateText, sentence } from "../../labkit/views
 const store = new Store();
 const lines = [{ source: "links", metrics: ["sent", "received"], devices: [{ key: "host 0" }, { key: "host 1" }] }];
 for (let tick = 0; tick <= 10; tick += 1) {
-  const moved = Math.max(0, tick - 5) * 100_000;
+  const moved = 7_000 + Math.max(0, tick - 5) * 100_000;
   lines.push([0, tick / 10, [moved, 0], [0, moved]]);
 }
 lines.forEach((line) => store.take(line));
