@@ -259,7 +259,7 @@ def _checked_task(task: Any, cluster: Mapping[str, tuple[str, ...]]) -> tuple[st
         )
     role = one_of("The type of the task in TF_CONFIG", task["type"], ROLES)
     index = whole("The task's index", task["index"])
-    if role == "evaluator":
+    if role == "evaluator" and role not in cluster:
         return role, index  # it only reads checkpoints: the others need not reach it
     if index not in range(count := len(cluster.get(role, ()))):
         have = f"{role} 0 to {role} {count - 1}" if count > 1 else f"{count} {role}"

@@ -48,6 +48,7 @@ def test_it_is_read_from_a_dictionary_from_text_and_from_the_environment(monkeyp
         ({"task": TWO["task"]}, "needs a cluster"),
         (changed(task={"type": "worker", "index": 2}), "worker 0 to worker 1"),
         (changed(task={"type": "chief", "index": 0}), "has 0 chief"),
+        ({"cluster": {"evaluator": []}, "task": {"type": "evaluator", "index": 0}}, "0 evaluator"),
         (changed(task={"type": "Worker", "index": 0}), "'Worker'"),
         (changed(cluster={"worker": ["a:1"], "ps": ["b:1"]}), "need a chief"),
         (workers("a:1", "a:1"), "twice"),
