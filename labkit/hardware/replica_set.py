@@ -84,7 +84,7 @@ class Replicas:
         return {"text/plain": str(self), "text/html": html}
 
 
-def replicas(n: int | None = None, devices: str | Sequence[str] | None = None) -> Replicas:
+def replicas(n: int | None = None, devices: Sequence[str] | None = None) -> Replicas:
     """The devices to train on, the best kind that this machine has.
 
     >>> replicas(2, devices="cpu")                        # doctest: +SKIP
@@ -93,22 +93,14 @@ def replicas(n: int | None = None, devices: str | Sequence[str] | None = None) -
     Two, if neither says how many. Real GPUs come first; else one GPU is split into logical ones;
     else the CPU is. Call it before anything else uses TensorFlow: a running one cannot be split.
     """
-    if devices is None or devices in ("cpu", "gpu"):
+    if devices is None or devices == "cpu":
         count = whole("n", 2 if n is None else n, at_least=1, at_most=1000)
-        kind, numbers = devices, list(range(count))
-    else:
-        kind, numbers = _named(devices)
-        if n not in (None, len(numbers)):
-            raise LabError(f"You asked for {n} replicas on {len(numbers)} devices: leave out n.")
-    gpus = tf_devices.logical_gpus() if kind != "cpu" else []
-    if kind == "gpu" and not gpus:
-        raise LabError(
-            f"TensorFlow has no GPU here, and you asked for devices={devices!r}. "
-            '`labkit doctor` checks the driver; devices="cpu" takes CPUs.'
-        )
-    if not gpus:
-        return _on_cpus(numbers)
-    return _on_gpus(len(numbers), gpus) if kind == devices else _on_chosen(numbers, gpus)
+        gpus = [] if devices else tf_devices.logical_gpus()
+        return _on_gpus(count, gpus) if gpus else _on_cpus(list(range(count)))
+    kind, numbers = _named(devices)
+    if n not in (None, len(numbers)):
+        raise LabError(f"You asked for {n} replicas on {len(numbers)} devices: leave out n.")
+    return _on_cpus(numbers) if kind == "cpu" else _on_chosen(numbers, tf_devices.logical_gpus())
 
 
 def _named(devices: Any) -> tuple[str, list[int]]:
@@ -160,7 +152,8 @@ def _on_gpus(count: int, gpus: list[LogicalGpu]) -> Replicas:
 
 def _on_chosen(numbers: list[int], gpus: list[LogicalGpu]) -> Replicas:
     if max(numbers) >= len(gpus):
-        known = f"gpu:0 to gpu:{len(gpus) - 1}" if len(gpus) > 1 else "gpu:0"
+        known = ", ".join(f"gpu:{number}" for number in range(len(gpus)))
+        known = known or "no GPU here: `labkit doctor` checks the driver"
         raise LabError(f"You asked for gpu:{max(numbers)}. TensorFlow has {known}.")
     tf_devices.use_memory_growth()
     count, chosen = len(numbers), [gpus[number] for number in numbers]
