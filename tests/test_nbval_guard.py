@@ -51,7 +51,7 @@ NOTEBOOKS = {
     ],
     "exits": [cell(START_A_CHILD), cell("import os; os._exit(3)"), cell("print(1)", "1\n")],
     "killed": [cell("import os; os.kill(os.getpid(), 9)"), cell("print(1)", "1\n")],
-    "endless": [cell(START_A_CHILD), cell("while True: pass")],
+    "endless": [cell(START_A_CHILD), cell("import threading; threading.Event().wait()")],
     "empty": [],
 }
 

@@ -46,6 +46,15 @@ FOLDERS = {
     "JUPYTERLAB_SETTINGS_DIR": "settings",
     "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
 }
+WARM_SERVER = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from jupyter_client.provisioning import local_provisioner
+from jupyterlab.labapp import main
+from tests import warm_kernel
+local_provisioner.launch_kernel = warm_kernel.launch
+sys.exit(main())
+"""
 STARTING_SECONDS = 600
 PAGE = (Path(__file__).parent / "page.js").read_text(encoding="utf-8")
 
@@ -99,7 +108,7 @@ class Lab:
         environment = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"}
         environment |= {name: str(self._private / sub) for name, sub in FOLDERS.items()}
         environment |= {"LABKIT_PROGRESS": "off", "JUPYTER_PREFER_ENV_PATH": "1"}
-        command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
+        command = [sys.executable, "-c", WARM_SERVER, "--no-browser", "--allow-root"]
         command += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
         command += ["--ServerApp.port_retries=0", f"--ServerApp.root_dir={self.folder}"]
         command += [f"--IdentityProvider.token={self.token}", "--ServerApp.terminals_enabled=False"]
