@@ -9,7 +9,7 @@ from typing import Literal
 from labkit.arguments import one_of
 from labkit.kinds import Kind, LabError, seconds_text
 from labkit.timing.estimate import Estimate, percent, quantity_text, span_text
-from labkit.timing.verdict import CONFIDENCE, SAME_WITHIN, Verdict, judge
+from labkit.timing.verdict import CONFIDENCE, Verdict, judge
 
 Scaling = Literal["strong", "weak"]
 
@@ -144,12 +144,6 @@ class Timings:
     def _each(self) -> float:
         """The confidence of each comparison with the baseline (Bonferroni)."""
         return 1 - (1 - CONFIDENCE) / (len(self.timed) - 1)
-
-    def _word(self, name: str) -> str:
-        if name == self.baseline:
-            return "baseline"
-        word = self.verdict(name).word
-        return f"same within {percent(SAME_WITHIN)}" if word == "same" else word
 
     def _caption(self) -> str:
         plural = "" if self.rounds == 1 else "s"
