@@ -6,6 +6,7 @@ from contextlib import suppress
 import nbformat
 import numpy as np
 import pytest
+from jupyter_client.provisioning import local_provisioner
 from nbclient import NotebookClient
 
 from labkit import collectives, memory
@@ -15,6 +16,7 @@ from labkit.exercises.judges import answers
 from labkit.exercises.judges.answers import function_task
 from labkit.exercises.judges.server_loop import run_with_processes
 from labkit.kinds import LabError
+from tests import warm_kernel
 from tests.exercises.cells import changed, refused, value
 
 WORKERS = {"worker": ["node1:23450", "node2:23450", "node3:23450"]}
@@ -93,7 +95,8 @@ def test_a_function_that_does_not_end_is_stopped_and_what_runs_next_is_not(never
     assert sum(range(100_000)) == 4_999_950_000
 
 
-def test_the_kernel_outlives_exceptions_and_waiting_for_ever(tmp_path):
+def test_the_kernel_outlives_exceptions_and_waiting_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(local_provisioner, "launch_kernel", warm_kernel.launch)
     name = "13.my_step"
     cells = [
         "import time, labkit\nfrom labkit.exercises.judges import answers",

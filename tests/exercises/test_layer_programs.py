@@ -11,6 +11,9 @@ import labkit
 from labkit import LabError, collectives
 from labkit.collectives import messages
 from tests.exercises.cells import cells_of
+from tests.strategies.conftest import warm
+
+__all__ = ["warm"]  # its ranks need TensorFlow
 
 
 @pytest.fixture(scope="module")
