@@ -83,24 +83,28 @@ import {{ readFileSync }} from "node:fs";
 import {{ unpack }} from "{(STATIC / "page.mjs").as_uri()}";
 import {{ RunData, stepText }} from "{(STATIC / "player_data.mjs").as_uri()}";
 import {{ bannerText, stageGeometry }} from "{(STATIC / "player_stage.mjs").as_uri()}";
-const data = new RunData(await unpack(readFileSync(0, "utf8")));
-const {{ shape, phases }} = data;
-const steps = [...Array(data.steps + 1).keys()];
-const banner = steps.map((step) => Object.values(bannerText(data, step, true, null)).join(" | "));
-const faults = (shape ? [490, 680, 900] : []).flatMap((width) => {{
-  const {{ area, at, height }} = stageGeometry(data, width);
-  const cells = [...Array(data.ranks * data.columns).keys()].map((i) =>
-    [Math.floor(i / data.columns), i % data.columns]);
-  const wrong = cells.filter(([rank, cell]) => {{
-    const {{ x, y, w, h }} = area(rank, cell);
-    const found = at(x + w / 2, y + h / 2);
-    const inside = x >= 0 && y >= 0 && x + w <= width && y + h <= height;
-    return !inside || found?.rank !== rank || found.cell !== cell;
+async function stage(text) {{
+  const data = new RunData(await unpack(text));
+  const {{ shape, phases }} = data;
+  const steps = [...Array(data.steps + 1).keys()];
+  const banner = steps.map((step) => Object.values(bannerText(data, step, true, null)).join(" | "));
+  const faults = (shape ? [490, 680, 900] : []).flatMap((width) => {{
+    const {{ area, at, height }} = stageGeometry(data, width);
+    const cells = [...Array(data.ranks * data.columns).keys()].map((i) =>
+      [Math.floor(i / data.columns), i % data.columns]);
+    const wrong = cells.filter(([rank, cell]) => {{
+      const {{ x, y, w, h }} = area(rank, cell);
+      const found = at(x + w / 2, y + h / 2);
+      const inside = x >= 0 && y >= 0 && x + w <= width && y + h <= height;
+      return !inside || found?.rank !== rank || found.cell !== cell;
+    }});
+    return wrong.length || height < 400 ? [[width, height, wrong]] : [];
   }});
-  return wrong.length || height < 400 ? [[width, height, wrong]] : [];
-}});
-const says = steps.map((step) => stepText(data, step));
-process.stdout.write(JSON.stringify({{ kind: shape?.kind ?? null, phases, banner, faults, says }}));
+  const says = steps.map((step) => stepText(data, step));
+  return {{ kind: shape?.kind ?? null, phases, banner, faults, says }};
+}}
+const runs = JSON.parse(readFileSync(0, "utf8")).map(stage);
+process.stdout.write(JSON.stringify(await Promise.all(runs)));
 """
 
 
@@ -127,14 +131,14 @@ def ran(name, ranks):
     return collectives.run(getattr(collectives.programs, name), ranks=ranks)
 
 
-def on_stage(trace):
-    packed = player_page.packed(trace, contributions(trace), trace.timed(**LINK))
-    return json.loads(node("--input-type=module", "-e", STAGE, said=packed))
+def on_stage(*traces):
+    runs = [player_page.packed(one, contributions(one), one.timed(**LINK)) for one in traces]
+    return json.loads(node("--input-type=module", "-e", STAGE, said=json.dumps(runs)))
 
 
 @needs_node
 def test_the_ring_says_what_arrives_and_counts_its_steps():
-    found = on_stage(ran("ring_all_reduce", 4))
+    (found,) = on_stage(ran("ring_all_reduce", 4))
     phases = [(one["name"], one["first"], one["last"]) for one in found["phases"]]
     assert phases == [("reduce-scatter", 1, 3), ("all-gather", 4, 6)]
     # Rank 0's chunk 3 is 4, and rank 3 sends its own, 16.
@@ -143,34 +147,34 @@ def test_the_ring_says_what_arrives_and_counts_its_steps():
     assert found["banner"][6].startswith("done | 3 to add + 3 to copy | 6 steps | all 4 ranks")
 
 
+SHAPES = [
+    ("ring_all_reduce", 3, "ring", ["reduce-scatter", "all-gather"]),
+    ("all_gather", 16, "ring", ["all-gather"]),
+    ("broadcast", 8, "tree", ["broadcast"]),
+    ("tree_all_reduce", 16, "tree", ["reduce", "broadcast"]),
+    ("naive_all_reduce", 16, "star", ["reduce", "broadcast"]),
+    ("scatter", 4, "star", ["scatter"]),
+    ("hierarchical_all_reduce", 8, "levels", [
+        "reduce-scatter in groups", "reduce-scatter between groups",
+        "all-gather between groups", "all-gather in groups",
+    ]),
+    ("recursive_doubling_all_reduce", 8, "circle", [None]),
+    ("rabenseifner_all_reduce", 16, "circle", ["reduce-scatter", "all-gather"]),
+    ("all_to_all", 8, "circle", [None]),
+    ("double_binary_tree_all_reduce", 7, "circle", None),
+    ("ring_all_reduce", 17, None, []),
+    ("reduce", 1, None, []),
+]  # fmt: skip
+
+
 @needs_node
-@pytest.mark.parametrize(
-    ("name", "ranks", "kind", "phases"),
-    [
-        ("ring_all_reduce", 3, "ring", ["reduce-scatter", "all-gather"]),
-        ("all_gather", 16, "ring", ["all-gather"]),
-        ("broadcast", 8, "tree", ["broadcast"]),
-        ("tree_all_reduce", 16, "tree", ["reduce", "broadcast"]),
-        ("naive_all_reduce", 16, "star", ["reduce", "broadcast"]),
-        ("scatter", 4, "star", ["scatter"]),
-        ("hierarchical_all_reduce", 8, "levels", [
-            "reduce-scatter in groups", "reduce-scatter between groups",
-            "all-gather between groups", "all-gather in groups",
-        ]),
-        ("recursive_doubling_all_reduce", 8, "circle", [None]),
-        ("rabenseifner_all_reduce", 16, "circle", ["reduce-scatter", "all-gather"]),
-        ("all_to_all", 8, "circle", [None]),
-        ("double_binary_tree_all_reduce", 7, "circle", None),
-        ("ring_all_reduce", 17, None, []),
-        ("reduce", 1, None, []),
-    ],
-)  # fmt: skip
-def test_ranks_stand_as_their_messages_form_a_shape(name, ranks, kind, phases):
-    found = on_stage(ran(name, ranks))
-    assert (found["kind"], found["faults"]) == (kind, [])
-    if phases is not None:
-        assert [one["name"] for one in found["phases"]] == phases
-    assert kind in ("ring", None) or "ring" not in " ".join(found["says"] + found["banner"])
+def test_ranks_stand_as_their_messages_form_a_shape():
+    stages = on_stage(*(ran(name, ranks) for name, ranks, *_ in SHAPES))
+    for (name, ranks, kind, phases), found in zip(SHAPES, stages, strict=True):
+        assert (found["kind"], found["faults"]) == (kind, []), (name, ranks)
+        if phases is not None:
+            assert [one["name"] for one in found["phases"]] == phases
+        assert kind in ("ring", None) or "ring" not in " ".join(found["says"] + found["banner"])
 
 
 @needs_node
