@@ -17,8 +17,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 IMPORTED = (
@@ -26,6 +28,7 @@ IMPORTED = (
     "labkit.exercises", "labkit.training", "labkit.strategies", "labkit.cluster.fork_client",
 )  # fmt: skip
 DOOR = "LABKIT_WARM"  # the variable with the name of its socket
+SHIM = str(Path(__file__).with_name("warm_script.py"))
 INLINE = "module://matplotlib_inline.backend_inline"
 
 
@@ -197,21 +200,38 @@ def _be_kernel(words: list[str], cwd: str) -> None:
     runpy.run_module(words[1], run_name="__main__", alter_sys=True)
 
 
-def _be_script(script: str, cwd: str) -> None:
+def _be_script(script: str, cwd: str, arguments: Sequence[str] = (), owner: int = 0) -> None:
     """Be like a Python that was started with this file, which finds modules beside it first."""
+    if owner:
+        threading.Thread(target=_end_with, args=(os.pidfd_open(owner),), daemon=True).start()
     for name in [name for name in sys.modules if name.partition(".")[0] == "labkit"]:
         del sys.modules[name]
     keras = sys.modules["keras.src.backend.config"]
     keras._KERAS_DIR = os.environ.get("KERAS_HOME", keras.keras_home())
     _be_fresh(cwd)
-    sys.argv[:] = [script]
-    sys.path.insert(0, cwd)
+    sys.argv[:] = [script, *arguments]
+    sys.path.insert(0, str(Path(cwd, script).parent))
     runpy.run_path(script, run_name="__main__")
+
+
+def _end_with(owner: int) -> NoReturn:
+    select.select([owner], [], [])
+    os._exit(1)
 
 
 def _be_fresh(cwd: str) -> None:
     import numpy as np
     import wrapt
+
+    start_cold = subprocess.Popen.__init__
+
+    def start(self: Any, command: Any, *options: Any, **more: Any) -> None:
+        python, *words = command if isinstance(command, list) else [command]
+        if python == sys.executable and str(*words[:1]).endswith(".py"):
+            command = [python, "-I", "-S", SHIM, *words]
+        start_cold(self, command, *options, **more)
+
+    subprocess.Popen.__init__ = start  # type: ignore[method-assign,assignment]
 
     @wrapt.when_imported("labkit.cluster.fork_client")
     def warm(module: Any) -> None:
