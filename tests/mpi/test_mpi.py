@@ -64,14 +64,14 @@ def fails_on_one(comm, buffer):
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        (waits_for_ever, "after 0.5 s.*rank 0 was in line {1} of wai.*rank 1 was in line {1} of w"),
+        (waits_for_ever, "after 0.1 s.*rank 0 was in line {1} of wai.*rank 1 was in line {1} of w"),
         (fails_on_one, "Rank 1 raised IndexError.*line {1}: buffer.99. = 0"),
     ],
 )
 def test_a_deadlock_and_an_error_end_all_ranks_and_name_their_lines(program, words):
     line = program.__code__.co_firstlineno
     with pytest.raises(LabError, match=words.format(line + 1, line + 2)):
-        run_mpi(program, ranks=3, timeout=0.5)
+        run_mpi(program, ranks=3, timeout=0.1)
 
 
 @pytest.mark.parametrize(
