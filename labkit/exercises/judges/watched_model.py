@@ -18,7 +18,7 @@ from labkit.hardware.devices import import_tensorflow
 
 # Two minutes, because TensorFlow traces for some judges.
 judge = partial(function, seconds=120.0)
-MOST = 3 * BATCH * STEPS  # images that the model gets: more are an endless loop
+MOST = 4 * BATCH * STEPS  # images that the model gets: more are an endless loop
 Seen = Sequence[tuple[int, tuple[int, ...], bool]]  # replica, images, training
 
 
