@@ -39,13 +39,12 @@ def test_words_stay_words_and_prose_stands_to_the_left():
 def test_the_text_has_the_same_sides_and_is_wrapped():
     text = text_table(HEAD, ROWS, REASON + " " + REASON)
     lines = text.splitlines()
-    ends = [
-        lines[at].index(cell) + len(cell) for at, cell in enumerate(("time", "2.0 s", "12.5 s"))
-    ]
+    ends = [lines[at].index(one) + len(one) for at, one in enumerate(("time", "2.0 s", "12.5 s"))]
     assert len(set(ends)) == 1
     assert lines[1].startswith("one device  ")
     assert lines[3].index("drops.") >= lines[0].index("note")  # under its column
     assert max(map(len, lines)) <= WIDTH
+    assert text_table((), [[2 * REASON, "fine"]]).endswith(".  fine")  # no room to wrap it
 
 
 @pytest.mark.parametrize("head", [HEAD, ()])
