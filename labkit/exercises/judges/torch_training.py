@@ -84,7 +84,7 @@ def in_rank(rank: int, module: str, name: str, mine: Callable[..., Any]) -> Any:
     """Imports all that it uses, so that its source is enough for another version of Python."""
     import importlib
 
-    # Named here: so they are imported once, before the ranks are forked. An optimizer uses the first.
+    # Named here: imported once, before the ranks are forked. An optimizer uses the first.
     import torch._dynamo
     import torch.distributed.fsdp
 
