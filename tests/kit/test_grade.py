@@ -127,7 +127,8 @@ def test_each_student_has_the_points_of_the_right_answers(graded, student, lost)
 @pytest.mark.parametrize(
     ("student", "words"),
     [("exits", "ended by itself"), ("loops", "not done after 2 s"),
-     ("bomb", "more than 64 processes"), ("broken", "SyntaxError"), ("patches", "changed labkit"), ("talks", "unreachable"),
+     ("bomb", "more than 64 processes"), ("broken", "SyntaxError"),
+     ("patches", "changed labkit"), ("talks", "unreachable"),
      ("tampers", "was changed"), ("deletes", "was deleted"), ("damaged", "cannot be read"),
      ("missing", "not handed in"), ("eats", "emory"), ("writes", "Error"), ("files", "# &lt;b")],
 )  # fmt: skip
