@@ -54,8 +54,8 @@ SLOWEST_FIRST = (
     "tests/exercises/test_horovod.py",
     "notebooks/25_federated_learning.ipynb",
     "notebooks/25b_federated_with_flower.ipynb",
-    "tests/exercises/test_training_loops.py",
     "tests/exercises/test_cluster_loops.py",
+    "tests/exercises/test_training_loops.py",
     "tests/pipelines/test_training.py",
     "notebooks/05_what_went_wrong.ipynb",
     "tests/strategies/test_table.py",
@@ -107,6 +107,9 @@ os.environ.setdefault("LABKIT_ROUNDS", "1")
 # third of the CPU seconds of a lecture, in seven million page faults. Processes under test keep it.
 for name, size in (("MMAP_THRESHOLD", 2**25), ("TRIM_THRESHOLD", 2**29), ("TOP_PAD", 2**26)):
     os.environ.setdefault(f"MALLOC_{name}_", str(size))
+
+# NumPy's threads of three processes of pytest would wait for one another.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Where Linux refuses ranks a network of their own (in many containers), tests share the machine's.
 if private_network_refused():
