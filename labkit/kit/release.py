@@ -150,8 +150,9 @@ def main(out: Path, names: Sequence[str] = (), *, personal: bool = False) -> int
         folder = out / "source" / path.stem
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / path.name, text.rstrip("\n") + "\n")
+        needed = f"{text} recordings" if "run_script(" in text else text  # of its programs
         for beside in path.parent.iterdir():
-            if beside.suffix not in (".ipynb", ".json") and beside.name in text:
+            if beside.suffix not in (".ipynb", ".json") and beside.name in needed:
                 if beside.is_dir():
                     shutil.copytree(beside, folder / beside.name, dirs_exist_ok=True)
                 else:

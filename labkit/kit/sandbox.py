@@ -51,15 +51,17 @@ class Sandbox:
 
     def exceeded(self) -> str:
         """Which limit it has exceeded; "" if none."""
-        if time.monotonic() - self.heard > self.seconds * slowdown():
-            return f"was not done after {self.seconds:g} s"
         if len(inside := self._inside()) > PROCESSES:
             return f"started more than {PROCESSES} processes"
         ours, total = _own_memory(psutil.Process()), 0  # a fork shares ours until it changes it
         for one in inside:
             with suppress(psutil.Error):
                 total += max(0, _own_memory(one) - ours)
-        return f"took more than {MEMORY / 2**30:g} GiB of memory" if total > MEMORY else ""
+        if total > MEMORY:
+            return f"took more than {MEMORY / 2**30:g} GiB of memory"
+        if time.monotonic() - self.heard > self.seconds * slowdown():
+            return f"was not done after {self.seconds:g} s"
+        return ""
 
     def end(self) -> None:
         """Kill all that runs in it: with the first process of a namespace ends every other."""

@@ -82,7 +82,9 @@ def test_a_course_of_nbgrader_is_written_with_the_files_that_notebooks_use(tmp_p
     assert main(["release", str(tmp_path), "01", "24", "--personal"]) == 0
     assert "01_why_distribute.ipynb: 8 tasks" in capsys.readouterr().out
     assert (tmp_path / "nbgrader_config.py").exists()
-    assert (tmp_path / "source" / "24_pytorch" / "programs" / "24_ddp.py").exists()
+    folder = tmp_path / "source" / "24_pytorch"
+    assert (folder / "programs" / "24_ddp.py").exists()
+    assert (folder / "recordings" / "24_one.json").exists()
     written = nbformat.read(
         tmp_path / "source" / "01_why_distribute" / "01_why_distribute.ipynb", as_version=4
     )
