@@ -6,7 +6,7 @@ call itself. The layouts are those of NVML's header, which does not change them.
 
 Each class reads one or more metrics: `read()` gives for each a number, None (nothing yet) or a
 `Fault`. On an H100 (driver 580, recorded 2026-11-26) the numbers of a sample took 0.2 ms of CPU,
-and the counter of the energy alone 3 to 5 ms, at times 16. So the counter is read at the edges of
+and the counter of the energy alone 3 to 6 ms. So the counter is read at the edges of
 spans, and otherwise rarely. Nor is anything else used that makes the driver wait: the PCIe
 throughput takes 20 ms.
 """
