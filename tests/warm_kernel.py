@@ -194,8 +194,11 @@ def _be_fork_server(channel: int, words: list[str]) -> None:
 
 def _be_kernel(words: list[str], cwd: str) -> None:
     """Be like a Python that has just started, with `-m` and these words on its command line."""
+    from labkit.exercises import attempts
+
     os.environ["JPY_PARENT_PID"] = str(os.getppid())
     _be_fresh(cwd)
+    attempts.FILE = Path(cwd, attempts.FILE.name)  # as if it were imported in this folder
     sys.argv[:] = words[1:]
     runpy.run_module(words[1], run_name="__main__", alter_sys=True)
 
