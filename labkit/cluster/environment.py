@@ -76,20 +76,21 @@ def local_variables(ranks: int, rank: int, links: Network | None = None) -> dict
     found["MPI4PY_RC_INITIALIZE"] = "0"
     cores = str(max(1, _usable_cores() // ranks))
     found |= {name: cores for name in THREADS if name not in os.environ}
-    if names := _gpus():
-        found["CUDA_VISIBLE_DEVICES"] = share_of_gpus(names, rank, ranks)
-        # Ranks that share a GPU must not each take all of its memory.
-        found["TF_FORCE_GPU_ALLOW_GROWTH"] = os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    if names := gpus():
+        # NCCL would send between GPUs of one machine directly, past every link.
+        found["CUDA_VISIBLE_DEVICES"] = "" if links else share_of_gpus(names, rank, ranks)
     return found
 
 
 def share_of_gpus(names: Sequence[str], rank: int, ranks: int) -> str:
-    """CUDA_VISIBLE_DEVICES of a rank: GPUs are distributed in turn.
+    """CUDA_VISIBLE_DEVICES of a rank: GPUs are distributed in turn, or all ranks are on CPUs.
 
-    >>> share_of_gpus("ABCD", 1, 2), share_of_gpus("AB", 2, 3)
-    ('B,D', 'A')
+    NCCL refuses two ranks on one GPU.
+
+    >>> share_of_gpus("ABCD", 1, 2), share_of_gpus("AB", 0, 3)
+    ('B,D', '')
     """
-    return ",".join(names[rank::ranks] or [names[rank % len(names)]])
+    return ",".join(names[rank::ranks]) if ranks <= len(names) else ""
 
 
 def set_threads() -> None:
@@ -125,7 +126,7 @@ def _usable_cores() -> int:
 
 
 @cache
-def _gpus() -> tuple[str, ...]:
+def gpus() -> tuple[str, ...]:
     """The GPUs that programs may use; () where one of them cannot be named."""
     from labkit.hardware.gpus import read_gpus
 

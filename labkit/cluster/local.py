@@ -16,7 +16,7 @@ from labkit.arguments import one_of
 from labkit.cluster import fork_client
 from labkit.cluster.channel import Channel
 from labkit.cluster.engine import Addresses, Event, Job, Signal
-from labkit.cluster.environment import local_variables
+from labkit.cluster.environment import gpus, local_variables
 from labkit.cluster.fork_client import MARK, ForkServer
 from labkit.cluster.links import Network, Samples
 from labkit.cluster.network import HOST, PORTS, free_ports
@@ -137,10 +137,12 @@ class LocalEngine:
     def describe(self) -> str:
         """Where the ranks run."""
         if self._links is not None:
-            return f"on this machine, as {self._links}"
-        return (
-            f"on this machine, in {'a private' if self.private_network else 'its shared'} network"
-        )
+            words = f"on this machine, as {self._links}"
+        else:
+            network = "a private" if self.private_network else "its shared"
+            words = f"on this machine, in {network} network"
+        short = gpus() and (self._links is not None or len(gpus()) < self._ranks)
+        return f"{words}, on CPUs (it has {len(gpus())} GPUs)" if short else words
 
     def addresses(self) -> Addresses:
         """In a private network no other program can take a port; else free ones are chosen."""

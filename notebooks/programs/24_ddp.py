@@ -40,12 +40,13 @@ model = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
 if "RANK" not in os.environ:  # started without a launcher: a group of one process
     os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-if torch.cuda.is_available():
-    device, backend = torch.device("cuda", int(os.environ["LOCAL_RANK"])), "nccl"
+if gpus := torch.cuda.device_count():  # all of the machine's, or only those of this rank
+    device, backend = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % gpus), "nccl"
     torch.cuda.set_device(device)
 else:
     device, backend = torch.device("cpu"), "gloo"
-dist.init_process_group(backend, timeout=dt.timedelta(seconds=60))
+own_gpu = device if gpus else None
+dist.init_process_group(backend, timeout=dt.timedelta(seconds=60), device_id=own_gpu)
 rank, ranks = dist.get_rank(), dist.get_world_size()
 
 # --- 3. What DDP needs: a share of the examples, and a replica of the model.
@@ -59,7 +60,7 @@ if args.snapshot and args.snapshot.exists():
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     done = state["done"]
-replica = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+replica = DistributedDataParallel(model, device_ids=[own_gpu] if gpus else None)
 print(f"rank {rank} of {ranks} on {device}: {done} epochs are done", flush=True)
 
 # --- 4. The loop of every PyTorch program.

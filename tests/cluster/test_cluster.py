@@ -74,14 +74,13 @@ def test_threads_are_those_of_this_run_and_not_of_an_earlier_one(monkeypatch):
 
 def test_cores_and_gpus_are_shared_among_the_ranks(monkeypatch):
     monkeypatch.setattr(environment, "_usable_cores", lambda: 7)
-    monkeypatch.setattr(environment, "_gpus", lambda: ("A",))
+    monkeypatch.setattr(environment, "gpus", lambda: ("A",))
     monkeypatch.setenv("OMP_NUM_THREADS", "5")  # the user's own stays
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
     first, second = (local_variables(2, rank) for rank in range(2))
-    assert first["CUDA_VISIBLE_DEVICES"] == second["CUDA_VISIBLE_DEVICES"] == "A"
-    assert first["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+    assert first["CUDA_VISIBLE_DEVICES"] == second["CUDA_VISIBLE_DEVICES"] == ""
     assert (first.get("OMP_NUM_THREADS"), first["TF_NUM_INTRAOP_THREADS"]) == (None, "3")
-    monkeypatch.setattr(environment, "_gpus", lambda: ("A", "B", "C", "D"))
+    monkeypatch.setattr(environment, "gpus", lambda: ("A", "B", "C", "D"))
     assert local_variables(2, 1)["CUDA_VISIBLE_DEVICES"] == "B,D"
     for system, loopback in (("linux", "lo"), ("darwin", "lo0")):
         monkeypatch.setattr(sys, "platform", system)

@@ -5,6 +5,7 @@ What the calls mean is the contract in tests/collectives/test_communicator.py.
 
 import linecache
 import os
+import re
 import signal
 import socket
 import threading
@@ -197,7 +198,7 @@ def test_a_rank_that_mpi_has_ended_says_why(four):
     MPI = pytest.importorskip("mpi4py.MPI")
     fault = fault_of(four, lambda comm, buffer: MPI.DOUBLE.Get_size())
     assert "exit status 1" in str(fault)
-    assert "Attempting to use an MPI routine" in str(fault)  # as MPI is not started
+    assert re.search("MPI_INIT|MPI routine", str(fault))  # each MPI says in its way: not started
 
 
 def test_messages_may_gather_before_the_receiver_reads_any():

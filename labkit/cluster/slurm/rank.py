@@ -152,8 +152,9 @@ def variables_of_node(environ: Mapping[str, str]) -> dict[str, str]:
     local, together = int(environ["SLURM_LOCALID"]), tf_config.counts_of(counts)
     ranks = together[int(environ["SLURM_NODEID"])]
     found = {"LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(ranks)}
-    if gpus := environ.get("CUDA_VISIBLE_DEVICES", ""):
-        found["CUDA_VISIBLE_DEVICES"] = share_of_gpus(gpus.split(","), local, ranks)
+    gpus = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if len(gpus) >= ranks > 1:  # with --gpus-per-task each rank sees its own already
+        found["CUDA_VISIBLE_DEVICES"] = share_of_gpus(gpus, local, ranks)
     if cores := environ.get("SLURM_CPUS_PER_TASK"):
         found |= {name: cores for name in THREADS if name not in environ}
     return found
