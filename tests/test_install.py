@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -72,13 +73,17 @@ def test_cuda_is_for_gpus_and_what_is_there_stays(install, monkeypatch, asked, p
     assert install.tensorflow_build(asked, present) == build
 
 
-LAB = ["install pip", "install lab.txt", "install labkit", "compile"]
+LAB = ["install pip", *3 * ["install packages"], "install labkit", "compile"]
 
 
-def test_what_is_finished_is_not_done_again(main):
+def test_what_is_finished_is_not_done_again(main, install):
     assert main("lab") == (0, ["make a virtual environment", *LAB])
     assert main("lab") == (0, [])
-    assert main("test")[1] == [*LAB[:2], "install test.txt", *LAB[2:]]
+    assert main("test") == (0, LAB)
+    halves = [(install.VENV / name).read_text("utf-8") for name in ("half.txt", "other-half.txt")]
+    one, other = ({*re.findall("^[a-z0-9-]+(?===)", half, re.MULTILINE)} for half in halves)
+    assert {"tensorflow-cpu", "jupyterlab", "ruff", "pytest"} < one | other  # of both locks
+    assert not one & other  # no two pips install the same
     assert main("test") == main("lab") == (0, [])
 
 

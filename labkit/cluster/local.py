@@ -142,7 +142,8 @@ class LocalEngine:
             network = "a private" if self.private_network else "its shared"
             words = f"on this machine, in {network} network"
         short = gpus() and (self._links is not None or len(gpus()) < self._ranks)
-        return f"{words}, on CPUs (it has {len(gpus())} GPUs)" if short else words
+        many = "s" * (len(gpus()) != 1)
+        return f"{words}, on CPUs (it has {len(gpus())} GPU{many})" if short else words
 
     def addresses(self) -> Addresses:
         """In a private network no other program can take a port; else free ones are chosen."""
