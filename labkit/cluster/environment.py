@@ -77,20 +77,11 @@ def local_variables(ranks: int, rank: int, links: Network | None = None) -> dict
     cores = str(max(1, _usable_cores() // ranks))
     found |= {name: cores for name in THREADS if name not in os.environ}
     if names := gpus():
-        # NCCL would send between GPUs of one machine directly, past every link.
-        found["CUDA_VISIBLE_DEVICES"] = "" if links else share_of_gpus(names, rank, ranks)
+        # One each, so that a worker is one replica on every machine; NCCL refuses two ranks on one
+        # GPU, and would send between GPUs of one machine directly, past every link.
+        one_each = links is None and ranks <= len(names)
+        found["CUDA_VISIBLE_DEVICES"] = names[rank] if one_each else ""
     return found
-
-
-def share_of_gpus(names: Sequence[str], rank: int, ranks: int) -> str:
-    """CUDA_VISIBLE_DEVICES of a rank: GPUs are distributed in turn, or all ranks are on CPUs.
-
-    NCCL refuses two ranks on one GPU.
-
-    >>> share_of_gpus("ABCD", 1, 2), share_of_gpus("AB", 0, 3)
-    ('B,D', '')
-    """
-    return ",".join(names[rank::ranks]) if ranks <= len(names) else ""
 
 
 def set_threads() -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 from labkit.cluster import in_rank, tf_config
 from labkit.cluster.engine import Addresses, Job
-from labkit.cluster.environment import THREADS, rank_environment, share_of_gpus
+from labkit.cluster.environment import THREADS, rank_environment
 from labkit.cluster.network import hold_port
 from labkit.kinds import LabError
 
@@ -154,7 +154,7 @@ def variables_of_node(environ: Mapping[str, str]) -> dict[str, str]:
     found = {"LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(ranks)}
     gpus = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if len(gpus) >= ranks > 1:  # with --gpus-per-task each rank sees its own already
-        found["CUDA_VISIBLE_DEVICES"] = share_of_gpus(gpus, local, ranks)
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[local::ranks])
     if cores := environ.get("SLURM_CPUS_PER_TASK"):
         found |= {name: cores for name in THREADS if name not in environ}
     return found
