@@ -14,9 +14,11 @@ __version__ = "1.0.0"
 
 # TensorFlow reads these once, when it is loaded, and a notebook may load it right after labkit.
 # oneDNN's kernels add numbers in another order, which makes equal programs differ in the last
-# digits; without the log level every notebook begins with lines in red.
+# digits; without the log level every notebook begins with lines in red. Without growth it takes all
+# memory of every GPU at its first operation, and a kernel leaves none to ranks and other notebooks.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 # Public names that live in a room; a room itself is found by its name.
 _NAMES = {

@@ -76,25 +76,13 @@ def split(kind: str, pieces: int, megabytes: int | None = None) -> bool:
     devices = config.get_visible_devices(kind)
     piece = config.LogicalDeviceConfiguration(memory_limit=megabytes)
     with suppress(RuntimeError):
-        # Growth and limits exclude each other, and an earlier request may have set growth.
+        # Growth and limits exclude each other, and a program may have set growth.
         for gpu in devices if kind == "GPU" else ():
             if not config.get_logical_device_configuration(gpu):
                 config.experimental.set_memory_growth(gpu, False)
         config.set_logical_device_configuration(devices[0], [piece] * pieces)
         return True
     return False
-
-
-def use_memory_growth() -> None:
-    """Let TensorFlow take GPU memory as it needs it, so that two notebooks can share a GPU."""
-    config = import_tensorflow().config
-    gpus = config.get_visible_devices("GPU")
-    # TensorFlow wants the same setting for all GPUs, and a split GPU cannot grow.
-    if any(config.get_logical_device_configuration(gpu) for gpu in gpus):
-        return
-    with suppress(RuntimeError):  # initialised: it keeps the memory that it has taken
-        for gpu in gpus:
-            config.experimental.set_memory_growth(gpu, True)
 
 
 def one_core_each(count: int, cores: int) -> bool:

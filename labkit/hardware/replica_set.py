@@ -155,7 +155,6 @@ def _on_chosen(numbers: list[int], gpus: list[LogicalGpu]) -> Replicas:
         known = ", ".join(f"gpu:{number}" for number in range(len(gpus)))
         known = known or "no GPU here: `labkit doctor` checks the driver"
         raise LabError(f"You asked for gpu:{max(numbers)}. TensorFlow has {known}.")
-    tf_devices.use_memory_growth()
     count, chosen = len(numbers), [gpus[number] for number in numbers]
     models = ", ".join(dict.fromkeys(gpu.name for gpu in chosen))
     placement: Placement = "gpus"

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from labkit.arguments import number
 from labkit.cluster import tf_config
 from labkit.hardware import survey
-from labkit.hardware.devices import import_tensorflow, logical_gpus, use_memory_growth
+from labkit.hardware.devices import import_tensorflow, logical_gpus
 from labkit.kinds import LabError
 
 
@@ -67,7 +67,6 @@ def _joined(timeout: float | None) -> Workers:
     processes = chiefs + len(config.cluster.get("worker", ()))
     index = config.index + (chiefs if config.role == "worker" else 0)
     distribute = import_tensorflow().distribute
-    use_memory_growth()  # workers may share a GPU, and the first would take all of its memory
     how = distribute.experimental.CommunicationImplementation
     options = distribute.experimental.CommunicationOptions(
         timeout_seconds=timeout, implementation=how.RING if _share_a_gpu() else how.AUTO
