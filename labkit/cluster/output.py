@@ -24,6 +24,11 @@ SHOWN = 100_000  # characters of a rank on the page
 KEPT = 10_000  # lines of a rank: the latest ones
 PAUSE = 0.2  # seconds: print writes a line in pieces
 LONGEST = 1 << 16  # a longer line is cut
+# What TensorFlow's CUDA build writes as an error in ranks that get no GPU, and its first line.
+NO_GPU = (
+    "Failed call to cuInit: CUDA_ERROR_NO_DEVICE",
+    "log messages before absl::InitializeLog()",
+)
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,8 @@ class Output:
         return "".join(f"{line}\n" for line in (*lines, *(line.text for line in kept.lines)))
 
     def _add(self, kept: _RankOutput, line: OutputLine) -> None:
+        if line.stream == "err" and any(words in line.text for words in NO_GPU):
+            return
         kept.count += 1
         kept.lines.append(line)
         if self.show and kept.shown <= SHOWN:
