@@ -23,7 +23,7 @@ LEAVING = 8.0  # seconds for a fork server to end by itself, having ended all el
 WARM_SECONDS = 600.0
 MARK = "LABKIT_FORK_SERVER"  # in the environment of all that a fork server starts
 # Libraries read these when they are imported, which the fork server does for all runs to come.
-READ_AT_IMPORT = ("TF_", "KERAS_", "CUDA", "XLA_", "NVIDIA_", "LD_", "PYTHON", "MKL_", "JAX_")
+READ_AT_IMPORT = ("TF_", "KERAS_", "XLA_", "NVIDIA_", "LD_", "PYTHON", "MKL_", "JAX_")
 SHARED = (
     "The ranks can have no private network here: {why}. TensorFlow's servers accept everybody who "
     "can reach them, without a password, and let them read and write your files; in the shared "

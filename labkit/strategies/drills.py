@@ -24,7 +24,7 @@ from labkit.kinds import Kind, LabError, measured, percent_text, seconds_text
 from labkit.plain import atomic_write
 from labkit.shown import ShownAsTable
 from labkit.strategies.parameter_server import ROLES, Chief, join
-from labkit.strategies.practice import practice_job
+from labkit.strategies.practice import CPU_ONLY, practice_job
 from labkit.strategies.tf_errors import short_error
 from labkit.strategies.workers import workers
 from labkit.training.job import Job
@@ -124,7 +124,7 @@ class _Scene:
         """When the signal was sent."""
 
     def ranks(self) -> Cluster:
-        return Cluster(roles={"worker": 2} if self.together else ROLES)
+        return Cluster(roles={"worker": 2} if self.together else ROLES, variables=CPU_ONLY)
 
     def start(self, ranks: Cluster, program: Callable[..., Any], *arguments: Any) -> RunHandle:
         """Start a run in which every rank may fail: none is stopped because of another.

@@ -19,7 +19,7 @@ from labkit.arguments import number, whole
 from labkit.cluster import Cluster, tf_config
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import Kind, LabError, measured, rate_text, seconds_text
-from labkit.strategies.practice import BATCH, RATE, SEED, STEPS, practice_data
+from labkit.strategies.practice import BATCH, CPU_ONLY, RATE, SEED, STEPS, practice_data
 from labkit.training.inputs import epoch_order, scale_images
 from labkit.training.models import dense
 from labkit.training.optimizers import Optimizer
@@ -127,7 +127,7 @@ def train(
     for worker, seconds in delays.items():
         whole("each worker in delays", worker, at_most=workers - 1)
         number("each delay", seconds, at_least=0, at_most=60)
-    with Cluster(roles={**ROLES, "worker": workers}) as c:
+    with Cluster(roles={**ROLES, "worker": workers}, variables=CPU_ONLY) as c:
         outcome = c.start(_train, count, delays, until={0}, show=False).finish(timeout)
     outcome.raise_errors()
     run: ParameterServerRun = outcome.results[0]

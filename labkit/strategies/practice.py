@@ -13,6 +13,7 @@ from labkit.training.inputs import epoch_order
 from labkit.training.job import Job
 
 STEPS, BATCH, RATE, SEED = 20, 120, 0.1, 0  # 120 divides evenly among 2, 3 and 4
+CPU_ONLY = {"CUDA_VISIBLE_DEVICES": ""}  # the question is what is computed, not how fast
 
 
 @cache

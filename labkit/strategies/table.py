@@ -20,6 +20,7 @@ from labkit.shown import ShownAsTable
 from labkit.strategies.parameter_server import ROLES, Chief, join
 from labkit.strategies.practice import (
     BATCH,
+    CPU_ONLY,
     RATE,
     SEED,
     STEPS,
@@ -147,7 +148,7 @@ def run_case(
 ) -> tuple[Row, Weights | None]:
     """One row, and the weights that it ended with."""
     until = {0} if "ps" in case.roles else None
-    with Cluster(roles=case.roles, keep_warm=True) as c:
+    with Cluster(roles=case.roles, keep_warm=True, variables=CPU_ONLY) as c:
         run = c.start(_on_rank, case.place, case.train, until=until, show=False)
         outcome = run.finish(timeout)
     why, difference, copies = explain(outcome, timeout), None, list(outcome.results.values())
