@@ -135,12 +135,19 @@ def pieces() -> tuple[Any, Any, Any]:
     return tf.function(forward), tf.function(backward), tf.function(weight_gradient)
 
 
+def _tensorflow() -> Any:
+    """Without TF32, its default on GPUs: ranks may be on CPUs, and round as float32 does."""
+    import tensorflow as tf
+
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    return tf
+
+
 class Layer:
     """A dense layer of one stage, with or without ReLU: numpy arrays in and out."""
 
     def __init__(self, weights: Array, *, relu: bool) -> None:
-        import tensorflow as tf
-
+        tf = _tensorflow()
         self.weights = w = tf.Variable(weights)
         self.gradient = tf.Variable(tf.zeros_like(w))
         forward, backward, weight_gradient = pieces()
@@ -186,8 +193,7 @@ def initial_weights(schedule: Schedule) -> list[Array]:
 
 def serial_weights(schedule: Schedule, *, steps: int = 20, rate: float = 0.5) -> list[Array]:
     """What one device makes of `initial_weights`: the whole batch at once, and a GradientTape."""
-    import tensorflow as tf
-
+    tf = _tensorflow()
     parts = [[tf.Variable(one) for one in part] for part in initial_weights(schedule)]
     *hidden, last = [part[chunk] for chunk in range(schedule.chunks) for part in parts]
     inputs, targets = (one.reshape(-1, WIDTH) for one in _data(schedule))
