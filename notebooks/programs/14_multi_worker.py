@@ -120,6 +120,7 @@ def start_workers(count, folder, epochs):
         config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
         environment["no_grpc_proxy"] = "127.0.0.1"  # this machine is not behind a proxy
+        environment["CUDA_VISIBLE_DEVICES"] = ""  # NCCL refuses two workers on one GPU
         command = [sys.executable, __file__, folder, str(epochs)]
         workers.append(subprocess.Popen(command, env=environment))
     try:

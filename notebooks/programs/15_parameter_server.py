@@ -126,6 +126,7 @@ def start_all():
         config = {"cluster": cluster, "task": {"type": role, "index": index}}
         environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
         environment["no_grpc_proxy"] = "127.0.0.1"  # this machine is not behind a proxy
+        environment["CUDA_VISIBLE_DEVICES"] = ""  # four tasks would share each GPU
         command = [sys.executable, *sys.argv]
         processes.append(subprocess.Popen(command, env=environment))
     try:
