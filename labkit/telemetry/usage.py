@@ -78,7 +78,10 @@ def use(
         joules.append(_joules(*counter, *power, edges))
         about = [one for one in states if one.device in (device.key, source.source)]
         rows = _rows(spans, device.label, source, [device.key], edges, means[-1], joules[-1])
-        found.append([replace(row, missing=_missing(row, source, about, every)) for row in rows])
+        metrics = {metric for metric, _ in _COLUMNS.values()} if len(source.times) > 1 else set()
+        never = {one for one in metrics if not len(source.column(device.key, one)[0])}
+        whys = [_missing(row, source.source, about, every, never) for row in rows]
+        found.append([replace(row, missing=why) for row, why in zip(rows, whys, strict=True)])
     if len(devices) > 1:
         # What is missing of one device is missing of all together: NaN makes a sum NaN.
         keys, mean, total = [one.key for one in devices], np.mean(means, 0), np.sum(joules, 0)
@@ -196,8 +199,13 @@ def _joules(
     return _grown(times, counter, (starts, ends, ends)) * longer
 
 
-def _missing(row: SpanUse, source: Series, states: Sequence[State], every: float) -> dict[str, str]:
-    """Of each number that there is not, why: what its newest state says, or what is there of it."""
+def _missing(
+    row: SpanUse, source: str, states: Sequence[State], every: float, never: set[str]
+) -> dict[str, str]:
+    """Of each number that there is not, why: what its newest state says, or what is there of it.
+
+    `never` are the metrics that the device has no sample of.
+    """
     end, reasons = row.span.start + row.seconds, {}
     for name in (name for name in _COLUMNS if getattr(row, name) is None):
         metric = _COLUMNS[name][0]
@@ -207,9 +215,9 @@ def _missing(row: SpanUse, source: Series, states: Sequence[State], every: float
             if state.time <= end and state.why != "note"
         }
         # A state of the metric tells more than one of the device, and that more than of its source.
-        abouts = ((row.device, metric), (row.device, ""), (source.source, ""))
+        abouts = ((row.device, metric), (row.device, ""), (source, ""))
         faults = [why for about in abouts if (why := newest.get(about, "fine")) != "fine"]
-        if not faults and len(source.times) > 1 and not len(source.column(row.device, metric)[0]):
+        if not faults and metric in never:
             faults = ["not supported"]
         shortest = _UPDATES * (_UPDATE if name == "joules" else every)
         seen = NOT_SEEN if row.seconds >= shortest else TOO_SHORT
