@@ -76,7 +76,7 @@ def needs_chromium() -> str:
     pytest.skip(why)
 
 
-# jupyter_server answers this with 500 where a kernel of the list is just being started, and JupyterLab
+# jupyter_server answers this with 500 where a kernel of the list is just being started; JupyterLab
 # asks again.
 LIST = "/api/kernels?"
 
