@@ -82,6 +82,7 @@ def test_cores_and_gpus_are_shared_among_the_ranks(monkeypatch):
     assert (first.get("OMP_NUM_THREADS"), first["TF_NUM_INTRAOP_THREADS"]) == (None, "3")
     monkeypatch.setattr(environment, "gpus", lambda: ("A", "B", "C", "D"))
     assert local_variables(2, 1)["CUDA_VISIBLE_DEVICES"] == "B"
+    assert "CUDA_VISIBLE_DEVICES" not in local_variables(1, 0)
     for system, loopback in (("linux", "lo"), ("darwin", "lo0")):
         monkeypatch.setattr(sys, "platform", system)
         assert local_variables(2, 1)["GLOO_SOCKET_IFNAME"] == loopback
