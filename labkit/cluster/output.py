@@ -47,10 +47,10 @@ class OutputLine:
 @dataclass
 class _RankOutput:
     partial: dict[Stream, bytes] = field(default_factory=dict)
+    written: dict[Stream, float] = field(default_factory=dict)  # seconds of the latest bytes
     lines: deque[OutputLine] = field(default_factory=lambda: deque(maxlen=KEPT))
     count: int = 0
     shown: int = 0
-    seconds: float = 0.0  # when it last wrote
 
 
 class Output:
@@ -63,7 +63,7 @@ class Output:
     def take(self, rank: int, stream: Stream, data: bytes, seconds: float) -> None:
         """Bytes as they came."""
         kept = self._ranks[rank]
-        kept.seconds = seconds
+        kept.written[stream] = seconds
         *whole, rest = (kept.partial.pop(stream, b"") + data).split(b"\n")
         while len(rest) > LONGEST:
             whole.append(rest[:LONGEST])
@@ -89,10 +89,10 @@ class Output:
     def find(self, text: str, rank: int | None, now: float) -> OutputLine | None:
         """The first line of a rank, or of any, with this text; also one that is not continued."""
         begun = (
-            _line(kept.seconds, number, stream, data)
+            _line(kept.written[stream], number, stream, data)
             for number, kept in enumerate(self._ranks)
             for stream, data in kept.partial.items()
-            if now > kept.seconds + PAUSE
+            if now > kept.written[stream] + PAUSE
         )
         every = (*self.lines(), *begun)
         return next((x for x in every if text in x.text and rank in (None, x.rank)), None)

@@ -116,11 +116,14 @@ class RunHandle:
         until = time.monotonic() + slowdown() * timeout
         while True:
             line = self.output.find(text, rank, self.seconds)
+            over = line is None and self._is_over()
+            if over:
+                self.finish().raise_errors()
+                line = self.output.find(text, rank, self.seconds)  # what was begun is a line now
             if line is not None:
                 return line
             who = "no rank has" if rank is None else f"rank {rank} has not"
-            if self._is_over():
-                self.finish().raise_errors()
+            if over:
                 raise LabError(f"The program ended, and {who} written {text!r}.")
             if time.monotonic() >= until:
                 raise LabError(

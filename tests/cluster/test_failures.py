@@ -120,6 +120,8 @@ def test_waiting_for_words_that_never_come_has_an_end(four):
     handle = four.start(lambda rank: rank)
     with pytest.raises(LabError, match=r"ended, and rank 1 has not written 'never'"):
         handle.wait_for("never", rank=1)
+    handle = four.start(lambda rank: print("ready", end=""), show=False)
+    assert handle.wait_for("ready", rank=3).text == "ready"
 
 
 def test_ranks_that_do_not_start_in_time_are_named():

@@ -37,8 +37,9 @@ def test_a_line_is_found_before_its_end_has_come():
     kept.take(1, "out", b"step 1\n12 % of", 1.0)
     assert kept.find("12 %", rank=1, now=1.0) is None
     assert kept.find("12 %", rank=0, now=9.0) is None
+    kept.take(1, "err", b"a warning\n", 8.9)  # which does not continue it
     assert kept.find("12 %", rank=None, now=9.0).rank == 1
-    assert len(kept.lines()) == 1
+    assert len(kept.lines()) == 2
 
 
 def test_a_progress_bar_counts_as_its_last_state_and_an_endless_line_is_cut():
