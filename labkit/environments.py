@@ -271,6 +271,8 @@ def _alone(chosen: Environment) -> Iterator[None]:
             raise LabError(
                 f"Another process builds or removes {chosen.name} at this moment. Wait for its end."
             ) from None
+        except OSError:  # some network file systems know no locks
+            pass
         for number in both:
             signal.signal(number, stop)
         yield
@@ -284,7 +286,12 @@ def remove(name: str) -> bool:
     """Remove what was built; False if there was nothing."""
     chosen = find(name)
     with _alone(chosen):
-        return _remove(chosen)
+        try:
+            return _remove(chosen)
+        except OSError as fault:
+            raise LabError(
+                f"{name} could not be removed: {fault}. Perhaps a program still runs in it."
+            ) from fault
 
 
 def _remove(chosen: Environment) -> bool:

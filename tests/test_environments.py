@@ -1,5 +1,6 @@
 """Environments beside the course, with one that has no packages: listed, built, used, removed."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -202,6 +204,28 @@ def test_a_build_that_fails_or_is_interrupted_is_not_used_and_can_be_repeated(
     assert tiny.state == "incomplete"
     environments.build("tiny", lambda _: None)
     assert tiny.state == "built"
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "words"),
+    [
+        ("shutil.rmtree", errno.ENOSPC, "No space left"),
+        ("fcntl.flock", errno.EWOULDBLOCK, "Another process"),
+        ("fcntl.flock", errno.ENOSYS, None),  # a file system that knows no locks will do
+    ],
+)
+def test_a_full_disk_and_another_build_are_told(tiny, monkeypatch, function, code, words):
+    def fails(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    (tiny.folder / ".venv").mkdir()
+    monkeypatch.setattr(function, fails)
+    for use in (
+        lambda: environments.build("tiny", lambda _: None),
+        lambda: environments.remove("tiny"),
+    ):
+        with pytest.raises(LabError, match=words) if words else nullcontext():
+            use()
 
 
 def test_what_was_moved_or_damaged_is_not_built(tiny, tmp_path, monkeypatch, capfd):
