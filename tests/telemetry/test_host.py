@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -148,3 +149,15 @@ def test_this_machine_gives_true_numbers_by_its_files_and_by_psutil(tmp_path, fi
     assert own == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
     used = psutil.virtual_memory()
     assert column(rows, "memory")[0] == pytest.approx(used.total - used.available, rel=0.3)
+
+
+def test_of_a_process_that_has_ended_no_memory_is_told():
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as program:
+        host = Host(program.pid)
+        host.open()
+    host.sample(edge=True)
+    ended = Host(program.pid)
+    ended.open()
+    ended.sample(edge=True)
+    for one in (host, ended):
+        assert column(one.take()[0], "process_memory") == [None]
