@@ -301,12 +301,12 @@ def _train_together(
             time.sleep(slow)
 
     with _announced_errors():
-        first = _steps_with_checkpoints(job, Path(folder), after_step)
+        first = steps_with_checkpoints(job, Path(folder), after_step)
     seconds = [after - before for before, after in pairwise(times)]
     return first, seconds, job.weights()
 
 
-def _steps_with_checkpoints(job: Job, folder: Path, after_step: Callable[[int], None]) -> int:
+def steps_with_checkpoints(job: Job, folder: Path, after_step: Callable[[int], None]) -> int:
     """Train up to step STEPS from the last checkpoint in the folder; its step, or 0.
 
     A checkpoint holds all that the next step depends on. All workers read it, the chief writes it.

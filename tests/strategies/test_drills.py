@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import labkit
 from labkit.cluster.local import LocalEngine
 from labkit.kinds import LabError
 from labkit.strategies.drills import FATAL, STEPS, drill
@@ -37,6 +38,24 @@ def test_a_training_continues_from_its_checkpoint_and_ends_where_it_would_have(r
     assert f"Steps 21 to {FATAL} were done twice" in record.result
     assert "are exactly those of a training that was not interrupted" in record.result
     assert events(record, f"step {STEPS} is done")
+
+
+def test_only_the_chief_writes_the_checkpoint(tmp_path):
+    def train(rank, folder):
+        """A job without variables, which does nothing in a step."""
+        from pathlib import Path
+        from types import SimpleNamespace
+        from unittest.mock import Mock
+
+        from labkit.strategies.drills import steps_with_checkpoints
+
+        job = Mock(steps_per_epoch=STEPS, replicas=SimpleNamespace(index=rank))
+        job.model = job.optimizer = SimpleNamespace(weights=[], variables=list)
+        steps_with_checkpoints(job, Path(folder, str(rank)), lambda step: None)
+        return Path(folder, str(rank)).exists()
+
+    with labkit.cluster(ranks=2) as c:
+        assert c.run(train, str(tmp_path)) == [True, False]
 
 
 def test_a_hanging_worker_is_noticed_when_the_timeout_is_over():
