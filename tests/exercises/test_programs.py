@@ -13,6 +13,12 @@ from tests.collectives.wrong_programs import ring
 from tests.exercises.cells import changed, own, refused, value
 
 
+@pytest.mark.parametrize("collective", program.BLOCKS)
+def test_every_collective_can_be_a_task_of_its_own(collective):
+    """On sizes that it can be done on: an all-to-all needs a chunk for each rank."""
+    assert program.program(collective)(getattr(own, collective)).ranks == 8
+
+
 def _everywhere(comm, buffer):
     own.broadcast(comm, buffer)
     other = comm.Get_rank() ^ 1
