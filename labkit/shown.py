@@ -34,7 +34,7 @@ class ShownAsTable:
 
 
 @dataclass(frozen=True, repr=False)
-class Source:
+class SourceCode:
     """Python's source. Name it in a cell to read it in colours."""
 
     text: str
@@ -47,13 +47,13 @@ class Source:
         return {"text/plain": self.text, "text/html": html}
 
 
-def source(*things: str | Callable[..., Any]) -> Source:
+def source(*things: str | Callable[..., Any]) -> SourceCode:
     """The source of functions and classes, or of pieces of a program, one below the other.
 
     >>> labkit.source(labkit.training.training_step)        # doctest: +SKIP
     """
     texts = (one if isinstance(one, str) else inspect.getsource(one) for one in things)
-    return Source("\n\n\n".join(one.strip("\n") for one in texts))
+    return SourceCode("\n\n\n".join(one.strip("\n") for one in texts))
 
 
 def coloured(code: str) -> str:

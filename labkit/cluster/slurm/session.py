@@ -22,7 +22,7 @@ from labkit.cluster.slurm.engine import SlurmEngine
 from labkit.cluster.slurm.queue import slurm_version, why_no_slurm
 from labkit.kinds import Kind, measured, seconds_text
 from labkit.plain import read
-from labkit.shown import Source
+from labkit.shown import SourceCode
 
 RECORDING = Path(__file__).with_name("recordings") / "slurm_session.json"
 
@@ -66,11 +66,11 @@ class SlurmSession:
         states = [(f"{seconds:.2f} s", words) for seconds, words in self.queue]
         results = "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(self.results))
         return {
-            "The program": Source(self.program.rstrip()),
-            "The batch script": Source(self.script.rstrip()),
+            "The program": SourceCode(self.program.rstrip()),
+            "The batch script": SourceCode(self.script.rstrip()),
             "The queue": Table((), states, prose=True),
             "What the ranks wrote": Log(self.lines),
-            "What they returned": Source(results),
+            "What they returned": SourceCode(results),
         }
 
     def _times(self) -> str:
