@@ -318,4 +318,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGTERM, signal.SIGHUP):  # then, too, what a row has started ends
+        signal.signal(number, signal.default_int_handler)
     sys.exit(main())
