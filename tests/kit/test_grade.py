@@ -1,6 +1,8 @@
 """Grading: what was handed in is judged in a sandbox, whatever it does."""
 
 import csv
+import os
+import signal
 import time
 
 import nbformat
@@ -127,7 +129,7 @@ def test_each_student_has_the_points_of_the_right_answers(graded, student, lost)
 @pytest.mark.parametrize(
     ("student", "words"),
     [("exits", "ended by itself"), ("loops", "not done after 2 s"),
-     ("bomb", "more than 64 processes"), ("broken", "SyntaxError"),
+     ("bomb", "Its process"), ("broken", "SyntaxError"),
      ("patches", "changed labkit"), ("talks", "unreachable"),
      ("tampers", "was changed"), ("deletes", "was deleted"), ("damaged", "cannot be read"),
      ("missing", "not handed in"), ("eats", "emory"), ("writes", "Error"), ("files", "# &lt;b")],
@@ -136,6 +138,21 @@ def test_the_page_of_a_student_says_what_happened(graded, student, words):
     if student in ("talks", "writes", "bomb", "eats") and (why := private_network_refused()):
         pytest.skip(why)
     assert words in page(graded, student)
+
+
+def test_the_number_of_processes_and_the_time_are_limited(tmp_path):
+    def bomb(send):
+        while os.fork():
+            pass
+        signal.pause()
+
+    # On a busy machine, forks of a large process may be too slow for the one and not for the other.
+    for seconds, why in ((600, "started more than 64 processes"), (0, "was not done after 0 s")):
+        box = sandbox.start(bomb if seconds else lambda send: signal.pause(), tmp_path, seconds)
+        while not (found := box.exceeded()):
+            time.sleep(0.05)
+        box.end()
+        assert found == why
 
 
 def test_no_process_of_a_submission_is_left(graded):
