@@ -209,11 +209,6 @@ def overlap(
     >>> overlap([(1e-3, 4e6)] * 12, ranks=8, bucket=16e6, latency=100e-6, bandwidth=10e9)
     Overlap(16.6 ms, 3 buckets, 4.60 ms after the backward pass)
     """
-    for seconds, nbytes in layers:
-        number("seconds of a layer", seconds, at_least=0)
-        number("bytes of a layer", nbytes, at_least=0)
-    if bucket != math.inf:
-        number("bucket", bucket, at_least=0)
     last = max((layer for layer, (_, nbytes) in enumerate(layers) if nbytes), default=None)
     if last is None:
         raise LabError(f"layers must be pairs of (seconds, bytes of gradient), got {layers!r}.")

@@ -201,9 +201,6 @@ def test_at_the_crossover_both_cost_the_same(ranks, first, second, links):
         (lambda: cost("ring_all_reduce", 4, 1, pieces=2, **LINK), "pieces"),
         (lambda: cost(my_ring, 1024, 1, **LINK), "256"),
         (lambda: overlap([], bucket=0, **WIRE), r"got \[\]"),
-        (lambda: overlap([(1e-3, -4e6)], bucket=0, **WIRE), r"bytes .* got -4000000"),
-        (lambda: overlap([(-1e-3, 4e6)], bucket=0, **WIRE), r"seconds .* got -0.001"),
-        (lambda: overlap(LAYERS, bucket=math.nan, **WIRE), r"bucket .* got nan"),
     ],
 )
 def test_a_mistake_is_one_sentence(mistake, keyword):
