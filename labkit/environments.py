@@ -286,12 +286,7 @@ def remove(name: str) -> bool:
     """Remove what was built; False if there was nothing."""
     chosen = find(name)
     with _alone(chosen):
-        try:
-            return _remove(chosen)
-        except OSError as fault:
-            raise LabError(
-                f"{name} could not be removed: {fault}. Perhaps a program still runs in it."
-            ) from fault
+        return _remove(chosen)
 
 
 def _remove(chosen: Environment) -> bool:

@@ -76,13 +76,16 @@ def local_variables(ranks: int, rank: int, links: Network | None = None) -> dict
     found["MPI4PY_RC_INITIALIZE"] = "0"
     cores = str(max(1, _usable_cores() // ranks))
     found |= {name: cores for name in THREADS if name not in os.environ}
-    if (names := gpus()) and (ranks > 1 or links):
-        # One each, so that a worker is one replica on every machine; NCCL refuses two ranks on one
-        # GPU, and would send between GPUs of one machine directly, past every link. A single rank
-        # may be a launcher, which wants all.
-        one_each = links is None and ranks <= len(names)
-        found["CUDA_VISIBLE_DEVICES"] = names[rank] if one_each else ""
+    if gpus() and (ranks > 1 or links):
+        # One each, so that a worker is one replica on every machine. A single rank may be a
+        # launcher, which wants all.
+        found["CUDA_VISIBLE_DEVICES"] = "" if on_cpus(ranks, links) else gpus()[rank]
     return found
+
+
+def on_cpus(ranks: int, links: Network | None) -> bool:
+    """Whether ranks get no GPU: NCCL refuses two ranks on one, and would send past the links."""
+    return links is not None or ranks > len(gpus())
 
 
 def set_threads() -> None:

@@ -16,7 +16,7 @@ from labkit.arguments import one_of
 from labkit.cluster import fork_client
 from labkit.cluster.channel import Channel
 from labkit.cluster.engine import Addresses, Event, Job, Signal
-from labkit.cluster.environment import gpus, local_variables
+from labkit.cluster.environment import gpus, local_variables, on_cpus
 from labkit.cluster.fork_client import MARK, ForkServer
 from labkit.cluster.links import Network, Samples
 from labkit.cluster.network import HOST, PORTS, free_ports
@@ -141,9 +141,9 @@ class LocalEngine:
         else:
             network = "a private" if self.private_network else "its shared"
             words = f"on this machine, in {network} network"
-        short = gpus() and (self._links is not None or len(gpus()) < self._ranks)
-        many = "s" * (len(gpus()) != 1)
-        return f"{words}, on CPUs (it has {len(gpus())} GPU{many})" if short else words
+        if gpus() and on_cpus(self._ranks, self._links):
+            words += f", on CPUs (it has {len(gpus())} GPU{'s' * (len(gpus()) > 1)})"
+        return words
 
     def addresses(self) -> Addresses:
         """In a private network no other program can take a port; else free ones are chosen."""
