@@ -16,6 +16,7 @@ from labkit.pipelines.rows import round_robin
 from labkit.pipelines.timeline import Schedule
 
 WIDTH, EXAMPLES = 16, 4  # of a layer, and in a micro-batch
+CPU = "CPU:0"
 Array: TypeAlias = Any
 
 
@@ -115,6 +116,8 @@ class Step:
 def pieces() -> tuple[Any, Any, Any]:
     """F, B and W of a dense layer by hand: a GradientTape would compute B and W in one piece.
 
+    They run on the CPU: a GPU multiplies in TF32, and the rank beside may have none.
+
     `weights` is a Variable. A plain tensor that a tf.function finds in an object is a constant to
     it, and every step would compute with the weights of the first.
     """
@@ -132,24 +135,25 @@ def pieces() -> tuple[Any, Any, Any]:
         bias = tf.reduce_sum(deltas, axis=0, keepdims=True)
         gradient.assign_add(tf.concat([tf.transpose(x) @ deltas, bias], axis=0))
 
-    return tf.function(forward), tf.function(backward), tf.function(weight_gradient)
+    def on_cpu(piece: Any) -> Any:
+        def placed(*arguments: Any) -> Any:
+            with tf.device(CPU):
+                return piece(*arguments)
 
+        return tf.function(placed)
 
-def _tensorflow() -> Any:
-    """Without TF32, its default on GPUs: ranks may be on CPUs, and round as float32 does."""
-    import tensorflow as tf
-
-    tf.config.experimental.enable_tensor_float_32_execution(False)
-    return tf
+    return on_cpu(forward), on_cpu(backward), on_cpu(weight_gradient)
 
 
 class Layer:
     """A dense layer of one stage, with or without ReLU: numpy arrays in and out."""
 
     def __init__(self, weights: Array, *, relu: bool) -> None:
-        tf = _tensorflow()
-        self.weights = w = tf.Variable(weights)
-        self.gradient = tf.Variable(tf.zeros_like(w))
+        import tensorflow as tf
+
+        with tf.device(CPU):
+            self.weights = w = tf.Variable(weights)
+            self.gradient = tf.Variable(tf.zeros_like(w))
         forward, backward, weight_gradient = pieces()
         self.forward = lambda x: forward(w, relu, x).numpy()
         self.backward = lambda y, dy: [one.numpy() for one in backward(w, relu, y, dy)]
@@ -193,20 +197,22 @@ def initial_weights(schedule: Schedule) -> list[Array]:
 
 def serial_weights(schedule: Schedule, *, steps: int = 20, rate: float = 0.5) -> list[Array]:
     """What one device makes of `initial_weights`: the whole batch at once, and a GradientTape."""
-    tf = _tensorflow()
-    parts = [[tf.Variable(one) for one in part] for part in initial_weights(schedule)]
-    *hidden, last = [part[chunk] for chunk in range(schedule.chunks) for part in parts]
-    inputs, targets = (one.reshape(-1, WIDTH) for one in _data(schedule))
-    for _ in range(steps):
-        with tf.GradientTape() as tape:
-            x = inputs
-            for one in hidden:
-                x = tf.nn.relu(x @ one[:-1] + one[-1])
-            loss = tf.reduce_mean((x @ last[:-1] + last[-1] - targets) ** 2)
-        weights = [*hidden, last]
-        for one, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
-            one.assign_sub(rate * gradient)
-    return [tf.stack(part).numpy() for part in parts]
+    import tensorflow as tf
+
+    with tf.device(CPU):
+        parts = [[tf.Variable(one) for one in part] for part in initial_weights(schedule)]
+        *hidden, last = [part[chunk] for chunk in range(schedule.chunks) for part in parts]
+        inputs, targets = (one.reshape(-1, WIDTH) for one in _data(schedule))
+        for _ in range(steps):
+            with tf.GradientTape() as tape:
+                x = inputs
+                for one in hidden:
+                    x = tf.nn.relu(x @ one[:-1] + one[-1])
+                loss = tf.reduce_mean((x @ last[:-1] + last[-1] - targets) ** 2)
+            weights = [*hidden, last]
+            for one, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+                one.assign_sub(rate * gradient)
+        return [tf.stack(part).numpy() for part in parts]
 
 
 def rehearse(
