@@ -113,10 +113,14 @@ def _rows(
 
 
 def _with_rates(row: SpanUse) -> SpanUse:
-    """Images belong to the span, not to one device: they stand in its last row."""
-    images, seconds, joules = row.span.images, row.seconds, row.joules
+    """Images belong to the span, not to one device: they stand in its last row.
+
+    GPUs that did nothing (TensorFlow's build for CPUs beside them) have no images per joule.
+    """
+    images, seconds = row.span.images, row.seconds
     if images is None or row.span.end is None:
         return row
+    joules = None if row.peak_utilisation == 0 else row.joules
     per_second, per_joule = (images / per if per else None for per in (seconds, joules))
     return replace(row, images_per_second=per_second, images_per_joule=per_joule)
 

@@ -57,6 +57,12 @@ def test_a_steady_load_gives_exact_numbers():
     assert row.missing == {}
 
 
+def test_a_gpu_that_did_nothing_has_no_images_per_joule():
+    row = one(sampled(lambda t, device: (0, *steady(t, device)[1:])), 3.0, 13.0, images=60_000)
+    assert (row.utilisation, row.images_per_joule) == (0, None)
+    assert row.joules == pytest.approx(2000)
+
+
 def test_the_mean_is_over_time_and_not_over_samples():
     made = recorder(cpu("utilisation"))
     take(made, *([0, t / 100, [100]] for t in range(501)))  # many while busy
