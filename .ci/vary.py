@@ -50,9 +50,13 @@ OTHER_SEED = ("labkit/datasets/synthetic.py", r"rng\((\(?)CLASSES", r"rng(\g<1>1
 CHECKSUM = ("labkit/datasets/published.py", '"[0-9a-f]{64}"')
 BURN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(10**6))"
 # In every Python process; clocks that measure time are left alone, as a system leaves them.
-CLOCK = """import time
+# Jupyter's client waits for a kernel by this clock, and would give up at a jump.
+CLOCK = """import sys, time
 now, now_ns = time.time, time.time_ns
-def jump(): return 3600 * (int(time.monotonic() / 5) % 3 - 1)
+def jump():
+    asked_by = sys._getframe(2).f_globals.get("__name__", "")
+    waits = asked_by == "jupyter_client.client"
+    return 0 if waits else 3600 * (int(time.monotonic() / 5) % 3 - 1)
 time.time = lambda: now() + jump()
 time.time_ns = lambda: now_ns() + jump() * 10**9
 """
