@@ -116,8 +116,6 @@ class Step:
 def pieces() -> tuple[Any, Any, Any]:
     """F, B and W of a dense layer by hand: a GradientTape would compute B and W in one piece.
 
-    They run on the CPU: a GPU multiplies in TF32, and the rank beside may have none.
-
     `weights` is a Variable. A plain tensor that a tf.function finds in an object is a constant to
     it, and every step would compute with the weights of the first.
     """
@@ -135,18 +133,14 @@ def pieces() -> tuple[Any, Any, Any]:
         bias = tf.reduce_sum(deltas, axis=0, keepdims=True)
         gradient.assign_add(tf.concat([tf.transpose(x) @ deltas, bias], axis=0))
 
-    def on_cpu(piece: Any) -> Any:
-        def placed(*arguments: Any) -> Any:
-            with tf.device(CPU):
-                return piece(*arguments)
-
-        return tf.function(placed)
-
-    return on_cpu(forward), on_cpu(backward), on_cpu(weight_gradient)
+    return tf.function(forward), tf.function(backward), tf.function(weight_gradient)
 
 
 class Layer:
-    """A dense layer of one stage, with or without ReLU: numpy arrays in and out."""
+    """A dense layer of one stage, with or without ReLU: numpy arrays in and out.
+
+    It computes on the CPU: a GPU multiplies in TF32, and the rank beside may have none.
+    """
 
     def __init__(self, weights: Array, *, relu: bool) -> None:
         import tensorflow as tf
@@ -155,9 +149,14 @@ class Layer:
             self.weights = w = tf.Variable(weights)
             self.gradient = tf.Variable(tf.zeros_like(w))
         forward, backward, weight_gradient = pieces()
-        self.forward = lambda x: forward(w, relu, x).numpy()
-        self.backward = lambda y, dy: [one.numpy() for one in backward(w, relu, y, dy)]
-        self.weight_gradient = lambda x, deltas: weight_gradient(self.gradient, x, deltas)
+
+        def on_cpu(piece: Any, *arguments: Any) -> Any:
+            with tf.device(CPU):
+                return piece(*arguments)
+
+        self.forward = lambda x: on_cpu(forward, w, relu, x).numpy()
+        self.backward = lambda y, dy: [one.numpy() for one in on_cpu(backward, w, relu, y, dy)]
+        self.weight_gradient = lambda x, deltas: on_cpu(weight_gradient, self.gradient, x, deltas)
 
     def update(self, rate: float) -> None:
         """One step of gradient descent."""
