@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 IMPORTED = (
-    "ipykernel.kernelapp", "ipykernel.ipkernel", "pynvml",
-    "matplotlib.pyplot", "keras", "tensorflow", "labkit.exercises", "labkit.training",
-    "labkit.strategies", "labkit.cluster.fork_client",
+    "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot", "keras", "tensorflow",
+    "labkit.exercises", "labkit.training", "labkit.strategies", "labkit.cluster.fork_client",
 )  # fmt: skip
 DOOR = "LABKIT_WARM"  # the variable with the name of its socket
 SHIM = str(Path(__file__).with_name("warm_script.py"))
