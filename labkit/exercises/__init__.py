@@ -1,36 +1,29 @@
 """Questions in the notebooks that are answered in a cell and judged at once.
 
->>> print(tasks()["01.bytes_per_step"].check(4_799_528))
+>>> print(tasks()["10.bytes_per_step"].check(4_799_528))
 ✓ Right. One gradient per parameter, four bytes each. The batch size does not matter.
 """
 
 import os
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
+from typing import Any
 
 from labkit import environments
-from labkit.exercises import attempts, lectures
+from labkit.exercises import attempts
 from labkit.exercises.attempts import Attempts, Progress, Summary
-from labkit.exercises.card import Help, listen
+from labkit.exercises.card import Help, checking
+from labkit.exercises.lecture_tasks import personal, student, tasks
 from labkit.exercises.task import Outcome, Task, Unanswered, Wrong
-from labkit.exercises.variants import personal, student
+from labkit.exercises.text import load
 from labkit.kinds import LabError
-
-
-def tasks() -> dict[str, Task]:
-    """All tasks by name: it begins with the two digits of a lecture, or with self."""
-    modules = (
-        import_module(one.name) for one in iter_modules(lectures.__path__, f"{lectures.__name__}.")
-    )
-    return {name: task for module in modules for name, task in module.TASKS.items()}
 
 
 def check(task: str | Task, answer: object = ...) -> Outcome:
     """Judge an answer to a task, a lecture's by its name or one of your own; note the attempt."""
     key, called, found = _find(task)
-    outcome = found.check(answer)
+    with checking(getattr(found.judge, "seconds", None)):
+        outcome = found.check(answer)
     not_built = outcome.state == "elsewhere" and found.environment  # its solution is open at once
     if outcome.state == "open" or found.is_given(answer) or not_built:
         return replace(outcome, below=_help(key, found, outcome.state))
@@ -85,15 +78,14 @@ def _is_open(found: Task, done: Attempts) -> bool:
 
 def _help(key: str, found: Task, state: str) -> Help:
     """What the card of a task has below the verdict; a saved notebook shows no progress."""
-    from labkit.views.live import shows_live
+    from labkit.views.live import listen, shows_live
 
     saved = os.environ.get("LABKIT_PICTURES") == "still"
     done = Progress() if saved else attempts.current()[0]
-    lecture = key.partition(".")[0]
-    here = [name for name in tasks() if name.startswith(f"{lecture}.")]
+    lecture, here = _asked_with(key)
     solved = sum(name in done.tasks and done.tasks[name].solved for name in here)
     place = f"Task {here.index(key) + 1} of {len(here)}" if here else "A task"
-    place += f" in lecture {lecture}" * lecture.isdigit() + f", {solved} solved" * (solved > 0)
+    place += f" in lecture {lecture}" * lecture[:1].isdigit() + f", {solved} solved" * (solved > 0)
     place += "." if state == "open" else f". Difficulty {found.difficulty} of 3."
     mine = done.tasks.get(key, Attempts())
     opened = not saved and _is_open(found, mine)  # else it depends on what is built here
@@ -102,17 +94,29 @@ def _help(key: str, found: Task, state: str) -> Help:
     return Help(key, place, found.hints, mine.hints, solution, kernel)
 
 
-def _hint_was_opened(key: str, hint: int) -> None:
-    attempts.change(key, lambda old: replace(old, hints=max(old.hints, hint)))
+def _asked_with(key: str) -> tuple[str, list[str]]:
+    """The number of a lecture, and its tasks as its notebook asks them; else those of a name."""
+    lecture = key.partition(".")[0]
+    for notebook in sorted(attempts.FILE.parent.glob("*.ipynb")):
+        if notebook.name.startswith(lecture if lecture.isdigit() else "check_yourself"):
+            names = attempts.asked_in(notebook)
+            if key in names:
+                return notebook.stem.partition("_")[0], names
+    return lecture, [name for name in tasks() if name.startswith(f"{lecture}.")]
+
+
+def _hint_was_opened(told: dict[str, Any]) -> None:
+    hint = int(told["hint"])
+    attempts.change(str(told["task"]), lambda old: replace(old, hints=max(old.hints, hint)))
 
 
 def _find(task: str | Task) -> tuple[str, str, Task]:
     """Under which name progress is kept, what stands in a call of the student's, and the task."""
     if isinstance(task, Task):
-        return f"own.{task.question}", "task", task
+        return f"own.{task.name or task.question}", "task", task
     known = tasks()
     if task in known:
-        return task, f'"{task}"', personal(task, known[task])
+        return task, f'"{task}"', personal(task)
     same = [one for one in known if one.partition(".")[0] == str(task).partition(".")[0]]
     names = f"This lecture has: {', '.join(same)}." if same else "The first is 00.kind."
     raise LabError(f"There is no task {task!r}. {names}")

@@ -1,16 +1,14 @@
 """What a student has tried and solved: a file beside the notebooks, and a table by lecture.
 
->>> Progress({"01.adam_memory": Attempts(tries=2, solved=True)}).tasks["01.adam_memory"].tries
+>>> Progress({"10.adam_memory": Attempts(tries=2, solved=True)}).tasks["10.adam_memory"].tries
 2
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -18,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from labkit import plain
 from labkit.arguments import whole
+from labkit.exercises.lecture_tasks import texts
+from labkit.exercises.old_names import moved, now
 from labkit.kinds import LabError
 from labkit.shown import ShownAsTable
 
@@ -42,6 +42,8 @@ class Progress:
     """All tasks that were tried, or of which a hint was shown, by name."""
 
     tasks: dict[str, Attempts] = field(default_factory=dict)
+    numbering: int = 1
+    """1: the lectures in one row; 2: by part."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,36 +64,46 @@ class Summary(ShownAsTable):
 
 
 def read(file: Path) -> tuple[Progress, str]:
-    """The progress in a file; of a damaged one what was done with it."""
-    if not file.exists():
-        return Progress(), ""
+    """The progress in a file; of a damaged one what was done with it. What hides it is raised."""
     try:
         found = plain.read(file, Progress, "progress")
         for one in found.tasks.values():
             whole("a number in it", one.tries + one.solved + one.hints)
-    except (LabError, TypeError):
+    except (LabError, TypeError) as fault:
+        if isinstance(fault.__cause__, FileNotFoundError | NotADirectoryError):
+            return Progress(), ""
+        if isinstance(fault.__cause__, OSError):
+            raise
         names = (file.with_name(f"{file.stem}-damaged-{n}.json") for n in count(1))
         kept = next(name for name in names if not name.exists())
         with suppress(OSError):
             file.replace(kept)
         return Progress(), f"{file.name} was damaged: it is now {kept.name}, and a new one begins."
-    return found, ""
+    today = now if found.numbering == 1 else moved
+    renamed = {today(name, texts()): done for name, done in found.tasks.items()}
+    return Progress(renamed, numbering=2), ""
 
 
+_HIDDEN = Progress()  # of a file that cannot be read for a while
 _unwritten: dict[Path, Progress] = {}  # until the kernel ends, where a file cannot be written
 
 
 def current() -> tuple[Progress, str]:
     """The progress of this kernel's folder, also where it cannot be written."""
-    return (_unwritten[FILE], "") if FILE in _unwritten else read(FILE)
+    try:
+        return (_unwritten[FILE], "") if FILE in _unwritten else read(FILE)
+    except LabError as fault:
+        return _HIDDEN, f"Your progress is not kept: {fault}"
 
 
 def change(task: str, by: Callable[[Attempts], Attempts]) -> tuple[Attempts, str]:
     """Write what has become of a task; returns it, and what the student should know."""
-    with _alone(FILE.parent):
+    with plain.alone(FILE.parent):
         progress, note = current()
         after = by(progress.tasks.get(task, Attempts()))
-        changed = Progress({**progress.tasks, task: after})
+        if progress is _HIDDEN:
+            return after, note
+        changed = Progress({**progress.tasks, task: after}, numbering=2)
         try:
             plain.write(FILE, changed)
             _unwritten.pop(FILE, None)
@@ -101,18 +113,10 @@ def change(task: str, by: Callable[[Attempts], Attempts]) -> tuple[Attempts, str
     return after, note
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One kernel at a time reads and then writes: of two at once one would lose its change."""
-    descriptor = -1
-    with suppress(OSError):  # some network file systems know no locks
-        descriptor = os.open(folder, os.O_RDONLY)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)
+def asked_in(notebook: Path) -> list[str]:
+    """The tasks of a notebook, in the order in which it asks them."""
+    text = notebook.read_text("utf-8", "replace")
+    return list(dict.fromkeys(re.findall(r'check\(\\"([\w.]+)\\"', text)))
 
 
 def summary(names: Iterable[str], file: Path) -> Summary:
@@ -121,7 +125,7 @@ def summary(names: Iterable[str], file: Path) -> Summary:
     lectures = {
         name: notebook.stem
         for notebook in sorted(file.parent.glob("*.ipynb"))
-        for name in re.findall(r'check\(\\"([\w.]+)\\"', notebook.read_text(encoding="utf-8"))
+        for name in asked_in(notebook)
     }
     rows: dict[str, list[int]] = {}
     own = [name for name in progress.tasks if name.startswith("own.")]

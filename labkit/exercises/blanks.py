@@ -19,10 +19,14 @@ def source(answer: object) -> str:
         return ""
 
 
-def is_untouched(answer: object, solution: str) -> bool:
-    """Whether nothing was written: `...` alone, or lines beside it that the cell came with.
+# What a cell may come with beside its `...`, and what is no answer yet.
+FRAME = re.compile(r"return [a-z_]+$|import |from |rank\b.* = .*[Gg]et_rank\(")
 
-    These stand in the solution, too. An answer that has all lines of the solution is one.
+
+def is_untouched(answer: object, solution: str, kept: int = 0) -> bool:
+    """Whether nothing was written: `...` alone, or as many lines of the solution as the cell had.
+
+    Lines that only frame an answer, such as imports, are not counted.
     """
     if isinstance(answer, str):
         return answer.strip() in ("", "...")
@@ -32,10 +36,9 @@ def is_untouched(answer: object, solution: str) -> bool:
     code = source(answer)
     if not _blanks(code):
         return answer is ...
-    mine, right = ast.parse(code).body, ast.parse(solution).body
+    mine = ast.parse(code).body
     written = _lines(getattr(mine[0], "body", mine))
-    wanted = [right, *(one.body for one in right if isinstance(one, ast.FunctionDef))]
-    return not written or (written <= _lines(right) and not _lines(wanted[-1]) <= written)
+    return len(written) <= kept and written <= _lines(ast.parse(solution).body)
 
 
 def where_left(answer: object) -> str:
@@ -76,7 +79,8 @@ def _blanks(code: str) -> list[int]:
 
 
 def _lines(statements: list[ast.stmt]) -> set[str]:
-    """The lines of these statements, without those that have a blank."""
+    """The lines of these statements, without those that have a blank or only frame the others."""
     code = ast.unparse(ast.Module(statements, []))
     left = set(_blanks(code))
-    return {line.strip() for n, line in enumerate(code.splitlines(), 1) if n not in left}
+    lines = {line.strip() for n, line in enumerate(code.splitlines(), 1) if n not in left}
+    return {line for line in lines if line and not FRAME.match(line)}

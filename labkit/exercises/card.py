@@ -6,13 +6,14 @@ saved page and in a notebook that is not trusted. Only copying and counting need
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
-from functools import cache
 from html import escape
-from typing import Any
 
+from labkit.progress import SILENT, progress
 from labkit.shown import coloured
 
 FAINT = "font-size: 0.93em; margin: 0.3em 0"
@@ -22,7 +23,7 @@ BUTTON = (
 )
 ROW = "display: flex; flex-wrap: wrap; gap: 0.4em 0.8em; align-items: flex-start; margin: 0.4em 0"
 CLOSED = "padding: 2px 0; opacity: 0.8"
-# The button is made by a script: where none may run there is none that does nothing.
+# A script makes the button, so a page without scripts has no button that does nothing.
 COPY = (
     "if (this.querySelector('button')) return; const code = this.querySelector('pre');"
     "const copy = document.createElement('button'); copy.type = 'button'; copy.ariaLive = 'polite';"
@@ -31,14 +32,7 @@ COPY = (
     ".then(() => { copy.textContent = 'copied' })"
 )
 # A page tells the kernel which hints are read. While the kernel is busy the message waits.
-LISTEN = """export default { initialize({ model }) {
-  const opened = ({ target }) => {
-    const { kernel, task, hint } = target.dataset ?? {};
-    if (target.open && kernel === model.get("kernel")) model.send({ task, hint: Number(hint) });
-  };
-  document.addEventListener("toggle", opened, true);
-  return () => document.removeEventListener("toggle", opened, true);
-} };"""
+OPENED = "this.open && window.dispatchEvent(new CustomEvent('labkit', {detail: {...this.dataset}}))"
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,7 @@ class Help:
     seen: int
     solution: str = ""
     kernel: str = ""
-    """Who hears that a hint was opened: what `listen` has returned."""
+    """Who hears that a hint was opened: what `live.listen` has returned."""
 
 
 def card(
@@ -73,6 +67,7 @@ def _below(given: Help) -> str:
     for number in range(len(given.hints), 0, -1):  # each inside the one before: so in their order
         shown = " open" if number <= given.seen else ""
         data = f'data-kernel="{given.kernel}" data-task="{escape(given.task)}" data-hint="{number}"'
+        data += f' ontoggle="{OPENED}"'
         hints = (
             f'<details{shown} {data}><summary style="{BUTTON}">Hint {number} of {len(given.hints)}'
             f'</summary><p style="margin: 0.3em 0">{_broken(given.hints[number - 1])}</p>{hints}'
@@ -95,22 +90,20 @@ def _broken(text: str) -> str:
     return escape(text).replace("\n", "<br>")
 
 
-@cache
-def listen(opened: Callable[[str, int], object]) -> str:
-    """Be told by the pages of this kernel which hint of which task was opened."""
-    import anywidget
-    import traitlets
+@contextmanager
+def checking(seconds: float | None) -> Iterator[None]:
+    """While a judge works for more than a second, the page says so, and when it stops."""
+    from labkit.views import live
 
-    class CardModel(anywidget.AnyWidget):
-        """A widget's model without a view, as the panel has one (`live.py`)."""
-
-        _esm = LISTEN
-        _view_name = traitlets.Unicode(None, allow_none=True).tag(sync=True)  # type: ignore[assignment]
-        kernel = traitlets.Unicode().tag(sync=True)
-
-    def take(_: object, content: dict[str, Any], __: object) -> None:
-        opened(str(content["task"]), int(content["hint"]))
-
-    model = CardModel(kernel=uuid.uuid4().hex)
-    model.on_msg(take)
-    return str(model.kernel)
+    with progress(f"Checking{f', stops after {seconds:g} s' if seconds else ''} …") as advance:
+        # In the context of this cell, whose output it is in.
+        timer = threading.Timer(SILENT, copy_context().run, [advance, 0])
+        timer.daemon = True
+        if live.shows_live():
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            if timer.ident:
+                timer.join()

@@ -29,6 +29,9 @@ USES = {
 
 # Readable on the ground of any theme; what is solved is told in words, too.
 SOLVED, LEFT = "#009E73", "rgba(128, 128, 128, 0.35)"
+ROW = "display: flex; flex-wrap: wrap; gap: 4px 24px; align-items: flex-start"
+RING, MAP = "flex: 1 1 340px; min-width: 0; max-width: 440px", "flex: 3 1 400px; min-width: 0"
+CHIPS = "display: flex; flex-wrap: wrap; gap: 2px 12px; margin: 0 0 5px; line-height: 1.4"
 GRID = "display: grid; grid-template-columns: repeat(auto-fit, minmax(165px, 1fr)); gap: 6px 14px"
 CARD = "margin: 0 0 7px; line-height: 1.25"
 SMALL = "font-size: 0.85em"
@@ -41,7 +44,7 @@ class Lecture:
 
     file: str
     title: str
-    """With its number: "10 · Ring all-reduce"."""
+    """With its number: "22 · Ring all-reduce"."""
     part: str
     minutes: int
     needs: str
@@ -81,23 +84,25 @@ def course(folder: str | Path = ".") -> Course:
     lectures: list[Lecture] = []
     ways: list[tuple[str, str]] = []
     for path in sorted(Path(folder).glob("[0-9]*.ipynb")):
-        text = path.read_text(encoding="utf-8")
-        first = "".join(json.loads(text)["cells"][0]["source"])
-        asked = set(re.findall(r'check\(\\"([\w.]+)\\"', text)) & set(known)
+        try:
+            text = path.read_text(encoding="utf-8")
+            cells = ["".join(cell["source"]) for cell in json.loads(text)["cells"]]
+            found = PARTS.search(cells[0])
+        except (OSError, RecursionError, ValueError, LookupError, TypeError):
+            continue  # damaged, or empty
+        asked = set(attempts.asked_in(path)) & set(known)
         done = [name for name in asked if name in progress.tasks and progress.tasks[name].solved]
-        found = PARTS.search(first)
         if found is None:  # a notebook of one's own
             continue
         needs = found[3].replace("`", "").strip()
         uses = (m.expand(words) for how, words in USES.items() if (m := re.search(how, found[3])))
-        title = first.splitlines()[0].removeprefix("# ").partition(": ")[0]
+        title = cells[0].splitlines()[0].removeprefix("# ").partition(": ")[0]
         lectures.append(
             Lecture(path.name, title, found[1], int(found[2]), needs, next(uses, ""),
                     len(done), len(asked))
         )  # fmt: skip
         if not ways:
-            cells = json.loads(text)["cells"]
-            ways = WAY.findall("\n".join("".join(cell["source"]) for cell in cells))
+            ways = WAY.findall("\n".join(cells))
     if not lectures:
         raise LabError(f"There are no notebooks of the course in {Path(folder).absolute()}.")
     return Course(tuple(lectures), tuple(ways), "" if saved else f"This machine: {machine_text()}.")
@@ -105,11 +110,17 @@ def course(folder: str | Path = ".") -> Course:
 
 def _page(course: Course) -> str:
     files = {one.title.partition(" ")[0]: one.file for one in course.lectures}
-    parts = groupby(course.lectures, key=lambda one: one.part)
+    parts = {
+        escape(part.replace(",", " ·")): list(lectures)
+        for part, lectures in groupby(course.lectures, key=lambda one: one.part)
+    }
+    rows = "".join(
+        f'<div style="{CHIPS}"><strong>{part}</strong>{"".join(map(_chip, lectures))}</div>'
+        for part, lectures in parts.items()
+    )
     columns = "".join(
-        f"<div><p><strong>{escape(part.replace(',', ' ·'))}</strong></p>"
-        f"{''.join(map(_card, lectures))}</div>"
-        for part, lectures in parts
+        f"<div><p><strong>{part}</strong></p>{''.join(map(_card, lectures))}</div>"
+        for part, lectures in parts.items()
     )
     ways = [
         f"<li><strong>{name}</strong>: {_linked(plan, files)}</li>" for name, plan in course.ways
@@ -120,23 +131,46 @@ def _page(course: Course) -> str:
         f"{escape(left.title)}</a></li>"
     )
     return (
-        f'<div class="labkit"><p>{escape(course.machine)}</p><div style="{GRID}">{columns}</div>'
-        f'<p>Three ways, with minutes (<a href="{WAYS_SECTION}">more</a>):</p>'
-        f"<ul>{''.join(ways)}</ul></div>"
+        f'<div class="labkit-course"><div style="{ROW}">{_ring()}'
+        f'<div style="{MAP}">{rows}</div></div><p>Three ways, with minutes '
+        f'(<a href="{WAYS_SECTION}">more</a>):</p>'
+        f"<ul>{''.join(ways)}</ul><details><summary>Minutes, tasks and needs of each lecture"
+        f'</summary><div style="{GRID}">{columns}</div></details>'
+        f"<p>{escape(course.machine)}</p></div>"
+    )
+
+
+def _ring() -> str:
+    """A ring all-reduce that plays as soon as it is in sight; a saved notebook holds no code."""
+    from labkit.collectives import programs, run
+
+    if os.environ.get("LABKIT_PICTURES") == "still":
+        return ""
+    player = run(programs.ring_all_reduce, ranks=4).player(brief=True)
+    return f'<div style="{RING}">{player.html()}</div>'
+
+
+def _chip(one: Lecture) -> str:
+    """The lecture's link, underlined as far as its tasks are solved."""
+    share = round(100 * one.solved / one.tasks) if one.tasks else 0
+    line = f"linear-gradient(to right, {SOLVED} {share}%, {LEFT} {share}%)"
+    return (
+        f'<a href="{one.file}" title="{escape(_facts(one))}" style="text-decoration: none; '
+        f'background: {line} left bottom / 100% 2px no-repeat">{escape(one.title)}</a>'
     )
 
 
 def _card(one: Lecture) -> str:
-    share = round(100 * one.solved / one.tasks) if one.tasks else 0
-    bar = f"linear-gradient(to right, {SOLVED} {share}%, {LEFT} {share}%)"
-    solved = f"{one.solved} of {one.tasks} solved" if one.tasks else ""
-    facts = filter(None, (f"{one.minutes} min", solved, one.uses))
     return (
-        f'<div style="{CARD}"><a href="{one.file}">{escape(one.title)}</a>'
-        f'<div style="height: 4px; margin: 3px 0; background: {bar}"></div>'
-        f'<span style="{SMALL}" title="Needs: {escape(one.needs)}">'
-        f"{escape(' · '.join(facts))}</span></div>"
+        f'<div style="{CARD}"><a href="{one.file}">{escape(one.title)}</a><br>'
+        f'<span style="{SMALL}" title="Needs: {escape(one.needs)}">{escape(_facts(one))}</span>'
+        "</div>"
     )
+
+
+def _facts(one: Lecture) -> str:
+    solved = f"{one.solved} of {one.tasks} solved" if one.tasks else ""
+    return " · ".join(filter(None, (f"{one.minutes} min", solved, one.uses)))
 
 
 def _linked(plan: str, files: dict[str, str]) -> str:
@@ -146,4 +180,4 @@ def _linked(plan: str, files: dict[str, str]) -> str:
         number = found[0]  # of a folder with some of the lectures, the others are no links
         return f'<a href="{files[number]}">{number}</a>' if number in files else number
 
-    return re.sub(r"(?:(?<=^)|(?<=· ))\d\db?", link, escape(plan))
+    return re.sub(r"(?:(?<=^)|(?<=· ))\d\d", link, escape(plan))

@@ -64,15 +64,19 @@ class Task:
     """From 1 to 3."""
     given: str = ""
     """What the cell came with, where that is no `...` but something to fix."""
+    kept: int = 0
+    """How many lines of the solution the cell came with, beside its `...`."""
     environment: str = ""
     """The environment of another framework whose ranks the judge needs: `judges.frameworks`."""
     slips: Mapping[Any, str] = field(default_factory=dict)
     """Usual wrong numbers, words, or changes of the solution (old, new), and why each is wrong."""
+    name: str = ""
+    """Under which progress is kept; the question, if there is none."""
 
     def check(self, answer: object) -> Outcome:
         """What the judge says to an answer; to a cell as it came: that nothing was written yet."""
         try:
-            if blanks.is_untouched(answer, self.solution):
+            if blanks.is_untouched(answer, self.solution, self.kept):
                 raise Unanswered
             return Outcome("right", self.why, trace=self.judge(answer))
         except Unanswered:
@@ -81,7 +85,8 @@ class Task:
             return Outcome("elsewhere", f"{missing}\nQuestion: {self.question}")
         except (Exception, SystemExit) as fault:  # noqa: BLE001 (a kernel survives any answer)
             said = isinstance(fault, (LabError, AssertionError)) and str(fault)
-            why = (f" {text}" for slip, text in self.slips.items() if _is(answer, slip))
+            own = (text for slip, text in self.slips.items() if _is(answer, slip))
+            why = (f" {text}" for text in own if text not in f"{said}")
             text = f"{said or blanks.raised(fault, answer)}{next(why, '')}"
             text = f"{text}{blanks.where_left(answer)}\nQuestion: {self.question}"
             return Outcome("wrong", text, trace=getattr(fault, "trace", None))
@@ -93,7 +98,8 @@ class Task:
 
 def _is(answer: Any, slip: Any) -> bool:
     if isinstance(slip, str):
-        return isinstance(answer, str) and letters(answer) == letters(slip)
+        to = str if "\n" in slip else letters  # of a script every character counts
+        return isinstance(answer, str) and to(answer) == to(slip)
     try:
         return math.isclose(answer, slip, rel_tol=0.01)
     except (TypeError, ValueError, OverflowError):

@@ -1,5 +1,6 @@
 """Hints come one by one, a solution opens after an attempt, and a file keeps what was solved."""
 
+import errno
 import re
 import subprocess
 import sys
@@ -10,11 +11,12 @@ import nbformat
 import pytest
 
 import labkit
-from labkit import cli
+from labkit import cli, plain
 from labkit.exercises import attempts
+from labkit.exercises.attempts import Attempts
 from tests.exercises import cells
 
-NAME, OTHER = "01.adam_memory", "08.star_steps"
+NAME, OTHER = "10.adam_memory", "20.star_steps"
 
 
 def row_of(name, solved, tried):
@@ -66,7 +68,7 @@ def test_a_solution_opens_after_an_attempt():
 
 def test_a_task_of_ones_own_is_judged_by_assertions_and_kept():
     guide = Path(labkit.__path__[0], "..", "CONTRIBUTING.md").read_text()
-    task = cells.value(re.search(r"```python\n(.*?)```", guide, re.DOTALL)[1])
+    task = cells.value(re.search(r"````python\n(.*?)````", guide, re.DOTALL)[1])["mine.my_mean"]
     for body, told in (
         ("return ...", "Not answered yet"),
         ("return 5", "The mean of 1, 2 and 6 is 3."),
@@ -107,10 +109,10 @@ def test_the_command_prints_the_progress_of_a_folder(file, capsys):
 
 def test_a_lecture_has_the_name_of_the_notebook_that_asks_its_tasks(file):
     asked = [nbformat.v4.new_code_cell(f'check("{name}", answer)') for name in (NAME, OTHER)]
-    nbformat.write(nbformat.v4.new_notebook(cells=asked), file.parent / "21_new.ipynb")
+    nbformat.write(nbformat.v4.new_notebook(cells=asked), file.parent / "44_new.ipynb")
     labkit.check(NAME, 48)
     rows = {row[0]: row[1:] for row in labkit.my_progress(file.parent).rows}
-    assert rows["21_new"] == (1, 1, 2)
+    assert rows["44_new"] == (1, 1, 2)
     assert rows[NAME[:2]] == (0, 0, int(row_of(NAME, 0, 0)[3]) - 1)
 
 
@@ -119,6 +121,8 @@ def test_a_lecture_has_the_name_of_the_notebook_that_asks_its_tasks(file):
     [
         lambda text: text[:40],
         lambda text: "[1, 2]",
+        lambda text: 100_000 * "[",
+        lambda text: text.replace('"tries": 1', '"tries": NaN'),
         lambda text: text.replace('"tries": 1', '"tries": "many"'),
     ],
 )
@@ -127,18 +131,55 @@ def test_a_damaged_file_is_kept_beside_a_new_one(file, damage):
     damaged = damage(file.read_text())
     for kept in ("labkit-progress-damaged-1.json", "labkit-progress-damaged-2.json"):
         file.write_text(damaged)
-        outcome = labkit.check("01.steps_per_epoch", 1000)
+        outcome = labkit.check("10.steps_per_epoch", 1000)
         assert outcome
         assert kept in outcome.text
         assert file.with_name(kept).read_text() == damaged
-    assert set(attempts.read(file)[0].tasks) == {"01.steps_per_epoch"}
+    assert set(attempts.read(file)[0].tasks) == {"10.steps_per_epoch"}
+
+
+def test_progress_of_the_old_numbers_is_kept_under_the_new_ones(file):
+    old = {"10.ring": Attempts(2, solved=True), "14.my_share": Attempts(1), "own.mine": Attempts(3)}
+    plain.write(file, attempts.Progress(old))  # 22.ring was 10.ring, and 10.my_memory another task
+    labkit.hint("10.my_memory")
+    assert attempts.read(file)[0].tasks == {
+        "22.ring": Attempts(2, solved=True),
+        "33.my_share": Attempts(1),
+        "own.mine": Attempts(3),
+        "10.my_memory": Attempts(hints=1),
+    }
+
+
+@pytest.mark.parametrize("numbering", [1, 2])
+def test_progress_follows_the_tasks_of_pytorch_to_their_lectures_of_today(file, numbering):
+    solved = [Attempts(tries, solved=True) for tries in range(1, 6)]
+    of_two = ("50.sampler", "50.ddp", "51.sent", "51.fully_shard", "51.split")
+    of_one = ("24.sampler", "24.ddp", "24.sent", "24.fully_shard", "24.split")
+    old = dict(zip(of_one if numbering == 1 else of_two, solved, strict=True))
+    plain.write(file, attempts.Progress(old, numbering=numbering))
+    of_six = ("51.sampler", "50.ddp", "54.sent", "54.fully_shard", "55.split")
+    assert attempts.read(file)[0].tasks == dict(zip(of_six, solved, strict=True))
+
+
+def test_a_file_that_cannot_be_read_for_a_while_is_no_damage(file, monkeypatch):
+    labkit.check(NAME, 48)
+    before = file.read_text()
+
+    def stale(path, **_):
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as network:
+        network.setattr(Path, "read_text", stale)
+        assert "not kept" in labkit.check(NAME, 12).text
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+    assert file.read_text() == before
 
 
 def test_right_wrong_and_open_differ_in_sign_word_and_border(monkeypatch):
     seen = []
     monkeypatch.setattr("IPython.display.display", lambda item, raw: seen.append(item))
     shown = [labkit.check(NAME, 48), labkit.check(NAME, "<b>"), labkit.check(NAME)]
-    shown += [labkit.hint(NAME), labkit.solution("16.header"), labkit.solution(NAME)]
+    shown += [labkit.hint(NAME), labkit.solution("35.header"), labkit.solution(NAME)]
     for outcome in shown:
         outcome._ipython_display_()
     texts, pages = ([one[f"text/{kind}"] for one in seen] for kind in ("plain", "html"))

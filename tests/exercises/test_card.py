@@ -1,6 +1,7 @@
 """The card of a task: hints in their order, the solution only once it is open, coloured source."""
 
 import re
+import threading
 from html import unescape
 
 import pytest
@@ -8,11 +9,14 @@ import pytest
 import labkit
 from labkit.collectives import programs, run
 from labkit.collectives.check import where_wrong
-from labkit.exercises import attempts
+from labkit.exercises import Task, attempts
+from labkit.exercises.judges.answers import function
+from labkit.progress import ProgressLine
 from labkit.shown import coloured
+from labkit.views import live
 from tests.collectives.wrong_programs import numbers, ring
 
-NAME = "01.adam_memory"
+NAME = "10.adam_memory"
 
 
 @pytest.fixture(autouse=True)
@@ -66,9 +70,24 @@ def test_a_saved_notebook_shows_no_progress(shown, monkeypatch):
 
 def test_a_hint_that_is_opened_in_the_page_is_counted():
     labkit.hint(NAME)
-    labkit.exercises._hint_was_opened(NAME, 2)
-    labkit.exercises._hint_was_opened(NAME, 1)
+    for number in ("2", "1"):
+        labkit.exercises._hint_was_opened({"task": NAME, "hint": number})
     assert attempts.current()[0].tasks[NAME].hints == 2
+
+
+def test_the_page_says_while_a_judge_works_when_it_stops(monkeypatch):
+    said, texts = threading.Event(), []
+    monkeypatch.setattr(live, "shows_live", lambda: True)
+    monkeypatch.setattr(ProgressLine, "show", lambda _, text: texts.append(text) or said.set())
+    judge = function(lambda called: said.wait() and called(), seconds=45)
+    assert labkit.check(Task("?", judge, ("!",), "", ""), lambda: None)
+    assert "45 s" in texts[0]
+
+
+def test_the_place_of_a_task_is_that_in_its_notebook(shown, tmp_path):
+    source = "".join(f'check(\\"{name}\\", answer) ' for name in ("10.other", NAME))
+    (tmp_path / "10_why.ipynb").write_text(source)
+    assert "Task 2 of 2 in lecture 10" in shown(labkit.check(NAME))
 
 
 def test_coloured_source_keeps_its_text_and_what_is_no_python_stays_plain():

@@ -21,7 +21,7 @@ def example():
 
 
 def test_the_report_of_the_worked_example_is_consistent():
-    assert TASKS["27.report"].check(example())
+    assert TASKS["64.report"].check(example())
 
 
 @pytest.mark.parametrize(
@@ -34,10 +34,12 @@ def test_the_report_of_the_worked_example_is_consistent():
         ({"difference": "I did not compare the two results."}, "accuracy"),
         ({"predicted": "1.6×"}, "predicted"),
         ({"measured_at": "later"}, "time.time()"),
+        ({"devices": 0, "efficiency": 0.577}, "whole number"),
+        ({"predicted": -1.8}, "above 0"),
     ],
 )
 def test_a_report_that_contradicts_itself_is_refused(other, named):
-    refused("27.report", example() | other, named)
+    refused("64.report", example() | other, named)
 
 
 @pytest.mark.parametrize(
@@ -45,12 +47,13 @@ def test_a_report_that_contradicts_itself_is_refused(other, named):
     [
         {"predicted_at": 1_764_000_000.5, "measured_at": "1764001200"},
         {"predicted": labkit.predict("speed-up", 1.2)},
+        {"difference": "Dropout draws other numbers on each replica.", "verdict": "Slower."},
         {"explanation": "Each replica waits 0.4 milliseconds for the other in every step."},
         {"measured": (np.float32(0.577), 0.563, 0.586), "devices": np.int64(2)},
     ],
 )
 def test_a_report_in_another_style_is_accepted(other):
-    outcome = TASKS["27.report"].check(example() | other)
+    outcome = TASKS["64.report"].check(example() | other)
     assert outcome, outcome
 
 
@@ -70,9 +73,9 @@ def my_threshold(decide, low, high):
 @pytest.mark.parametrize(
     ("task", "code"),
     [
-        ("27.threshold", THRESHOLD),
-        ("27.pays", RULE + f"not compute < {TIME}"),
-        ("17.my_start", START + "devices <= (free if limit <= hours else spare)"),
+        ("64.threshold", THRESHOLD),
+        ("64.pays", RULE + f"not compute < {TIME}"),
+        ("36.my_start", START + "devices <= (free if limit <= hours else spare)"),
     ],
 )
 def test_a_right_function_in_another_style_is_accepted(task, code):
@@ -80,25 +83,14 @@ def test_a_right_function_in_another_style_is_accepted(task, code):
     assert outcome, outcome
 
 
-def test_a_threshold_must_be_found_for_any_two_answers():
-    names = value("""
-def names(decide, low, high):
-    while high / low > 1.001:
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if decide(middle) == "one" else (low, middle)
-    return high
-""")
-    refused("27.threshold", names, "False becomes True")
-
-
 def test_another_precision_needs_a_sentence_instead_of_equal_weights():
     words = "With 16 bits weights differ; accuracy 0.913 and 0.912 over 5 seeds."
-    assert TASKS["27.report"].check(example() | {"difference": words})
+    assert TASKS["64.report"].check(example() | {"difference": words})
 
 
 def test_what_a_report_lacks_is_named():
     for report in (example() | {"predicted": ...}, {"question": "Is it faster now?"}):
-        refused("27.report", report, "lacks", "predicted")
+        refused("64.report", report, "lacks", "predicted")
 
 
 LAYOUT = """
@@ -121,7 +113,7 @@ def layout(model, machines, per_machine, device_memory):
     ],
 )
 def test_a_layout_needs_every_rank_once_and_groups_inside_a_machine(rank, state, named):
-    outcome = TASKS["27.layout"].check(value(LAYOUT.replace("@@", rank)))
+    outcome = TASKS["64.layout"].check(value(LAYOUT.replace("@@", rank)))
     assert outcome.state == state
     assert named in outcome.text
 
@@ -130,9 +122,15 @@ def test_a_layout_that_shards_more_than_needed_or_does_not_fit_is_refused():
     largest = (
         "\ndef one(model, n, m, memory):\n    return [[list(range(k * m, k * m + m)) for k in "
     )
-    refused("27.layout", value(f"{largest}range(n)]]\n"), "replicas")
+    refused("64.layout", value(f"{largest}range(n)]]\n"), "replicas")
     alone = "\ndef alone(model, n, m, memory):\n    return [[[rank]] for rank in range(n * m)]\n"
-    refused("27.layout", value(alone), "fit")
+    refused("64.layout", value(alone), "fit")
     full = LAYOUT.replace("@@", "d * group + p * best.tensor + t")
-    refused("27.layout", value(full.replace("(device_memory,", "(device_memory / 0.9,")),
+    ragged = """
+def ragged(*given):  # the second replica of eight becomes eight of one
+    first, *others = layout(*given)
+    return [first, *([[rank]] for stages in others for group in stages for rank in group)]
+"""
+    refused("64.layout", value(full + ragged), "as any other")
+    refused("64.layout", value(full.replace("(device_memory,", "(device_memory / 0.9,")),
             "do not fit into 57.6 GB")  # fmt: skip

@@ -64,9 +64,13 @@ def test_the_server_fills_the_map_and_trusts_only_what_it_has_written_itself(fol
     model = asyncio.run(Contents(root_dir=str(folder)).get("00_start_here.ipynb"))
     filled, *others = [one for one in model["content"]["cells"] if one["cell_type"] == "code"]
     assert "1 of 2 solved" in json.dumps(filled["outputs"])
-    assert "<script>" not in json.dumps(filled["outputs"])
+    assert [one["output_type"] for one in filled["outputs"]] == ["display_data"]
+    page = filled["outputs"][0]["data"]["text/html"]
+    assert page != "<script>"
+    assert 'class="labkit-player"' in page
     assert filled["metadata"]["trusted"]
-    (folder / "01_why_distribute.ipynb").write_text("{ damaged")
-    model = asyncio.run(Contents(root_dir=str(folder)).get("00_start_here.ipynb"))
-    assert model["content"]["cells"]
+    for text in ("{ damaged", "{}", '{"cells": []}'):
+        (folder / "10_why_distribute.ipynb").write_text(text)
+        model = asyncio.run(Contents(root_dir=str(folder)).get("00_start_here.ipynb"))
+        assert "1 of 2 solved" in json.dumps(model["content"]["cells"])
     assert not any(one["metadata"].get("trusted") for one in others)

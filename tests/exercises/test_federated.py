@@ -1,4 +1,4 @@
-"""Lecture 25: wrong federated programs are refused, with the client or the rank that is wrong."""
+"""Lecture 61: wrong federated programs are refused, with the client or the rank that is wrong."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from labkit.collectives import programs
 from labkit.exercises import check, tasks
 from labkit.exercises.judges import federated
-from tests.exercises.cells import changed, refused, value
+from tests.exercises.cells import refused, value
 
 
 def with_a_server(comm, weights, x, y, local, rounds):
@@ -21,8 +21,8 @@ def with_a_server(comm, weights, x, y, local, rounds):
 
 
 def rounds_with(*changes):
-    """The worked solution of 25.within_bytes with these changes."""
-    source = tasks()["25.within_bytes"].solution.strip() + "\n"
+    """The worked solution of 61.within_bytes with these changes."""
+    source = tasks()["61.within_bytes"].solution.strip() + "\n"
     for old, new in changes:
         assert old in source
         source = source.replace(old, new)
@@ -51,7 +51,6 @@ def examples_are_sent(comm, weights, x, y, local):
 
 
 FLOAT64 = (("weights.astype(np.float32)", "weights"), (".astype(np.float32)", ""))
-MEAN = "np.mean(answers, axis=0)"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ MEAN = "np.mean(answers, axis=0)"
     ],
 )
 def test_other_rounds_within_the_bytes_are_accepted(answer):
-    outcome = check("25.within_bytes", answer)
+    outcome = check("61.within_bytes", answer)
     if outcome.state == "elsewhere":
         pytest.skip(outcome.text)
     assert outcome, outcome.text
@@ -75,16 +74,12 @@ def test_other_rounds_within_the_bytes_are_accepted(answer):
             rounds_with(("range(5)", "range(30)"), ("epochs=10", "epochs=1")),
             ["link of host 0, in 30 rounds with E = 1", "More local epochs"],
         ),
-        (rounds_with(("range(5)", "range(2)")), ["too few: in 2 rounds with E = 10"]),
-        (rounds_with(("epochs=10", "epochs=20")), ["E = 20", "drift"]),
         (rounds_with(*FLOAT64), ["8 bytes", "float32"]),
         (examples_are_sent, ["3,200 examples", "must stay"]),
-        (rounds_with((MEAN, "np.sum(answers, axis=0)")), ["4 times the mean"]),
-        (rounds_with((MEAN, f"{MEAN} * np.float32(np.nan)")), ["The loss is nan"]),
     ],
 )
 def test_rounds_that_send_or_reach_the_wrong_amount_are_refused_by_name(answer, words):
-    refused("25.within_bytes", answer, *words)
+    refused("61.within_bytes", answer, *words)
 
 
 def test_the_minimum_that_the_task_names_is_that_of_gradient_descent():
@@ -97,46 +92,6 @@ def test_the_minimum_that_the_task_names_is_that_of_gradient_descent():
     assert federated.loss(weights) == pytest.approx(federated.MINIMUM, abs=5e-4)
 
 
-ROUND = """        weights = len(y) / total[0] * local(weights, x, y)
-        programs.ring_all_reduce(comm, weights)
-"""
-SORTED = 'np.argsort(labels, kind="stable")'
-
-
-@pytest.mark.parametrize(
-    ("task", "old", "new", "words"),
-    [
-        ("fed_avg", "    programs.broadcast(comm, weights)\n", "", ["2 ranks", "rank 0's weights"]),
-        ("fed_avg", "len(y) / total[0]", "1 / comm.Get_size()", ["len(y)", "counts 0.7 times"]),
-        ("fed_avg", ROUND, "        weights = local(weights, x, y)\n", ["rank 1 is missing"]),
-        ("label_shards", SORTED, "rng.permutation(len(labels))", ["classes", "at most 2"]),
-        ("label_shards", "rng.permutation", "np.arange", ["the same pairs of blocks"]),
-        ("label_shards", "rng.permu", "np.random.default_rng().permu", ["one generator"]),
-        ("masks", "default_rng(seed)", "default_rng(rank + other)", ["do not depend on seeds"]),
-        ("masks", " if rank < other else mask - common", "", ["2 ranks do not add up"]),
-        ("masks", "integers(2**32", "integers(1000", ["[0]", "not random"]),
-    ],
-)
-def test_a_wrong_answer_is_refused_with_what_is_wrong(task, old, new, words):
-    refused(f"25.{task}", changed(f"25.{task}", old, new), *words)
-
-
 def test_another_right_program_is_accepted():
-    outcome = check("25.fed_avg", with_a_server)
+    outcome = check("61.fed_avg", with_a_server)
     assert outcome, outcome.text
-
-
-@pytest.mark.parametrize(
-    ("now", "then", "words"),
-    [
-        ('config["local-steps"]', "1", ["FedAvg", "one local step"]),
-        ('{"num-examples": node["examples"]}', '{"num-examples": 1}', ["num-examples"]),
-        (
-            "ArrayRecord([weights])",
-            "ArrayRecord([weights - message.content['arrays'].to_numpy_ndarrays()[0]])",
-            ["change of the weights"],
-        ),
-    ],
-)
-def test_a_wrong_client_of_flower_is_refused_by_a_real_fedavg(now, then, words):
-    refused("25.flower_client", changed("25.flower_client", now, then), *words)

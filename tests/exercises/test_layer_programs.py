@@ -1,4 +1,4 @@
-"""The programs of lectures 19 and 20 compute what serial ones do, on any shape that divides."""
+"""The programs of lectures 42 and 43 compute what serial ones do, on any shape that divides."""
 
 from itertools import pairwise
 from types import FunctionType
@@ -18,9 +18,9 @@ __all__ = ["warm"]  # its ranks need TensorFlow
 
 @pytest.fixture(scope="module")
 def lecture():
-    """The functions of lecture 19, by name."""
+    """The functions of lecture 42, by name."""
     cells = ["08", "10", "17", "20", "22c", "38b", "38e"]
-    return cells_of("19", [f"tensor-{cell}" for cell in cells], tf=tf)
+    return cells_of("42", [f"tensor-{cell}" for cell in cells], tf=tf)
 
 
 def is_close(found, right):
@@ -28,7 +28,7 @@ def is_close(found, right):
 
 
 def the_layer(lecture, batch, length, heads, sequence=False):
-    """What lecture 19 trains, of any shape: the step of a rank, and the serial results."""
+    """What lecture 42 trains, of any shape: the step of a rank, and the serial results."""
     random = np.random.default_rng(heads)
     x, dy = random.normal(size=(2, batch, length, width := 4 * heads))
     attention, mlp = lecture["attention"], lecture["mlp"]
@@ -111,9 +111,10 @@ def test_an_mlp_runs_under_mpi(lecture):
 
 @pytest.fixture(scope="module")
 def images():
-    """The functions of lecture 20, by name."""
-    cells = ["spatial-05", "spatial-07", "spatial-08", "spatial-34", "spatial-38", "spatial-39"]
-    return cells_of("20", cells, tf=tf, MPI=messages)
+    """The functions of lecture 43, by name."""
+    cells = ["05", "05b", "06a", "07", "08", "34", "38", "39"]
+    cells = [f"spatial-{cell}" for cell in cells]
+    return cells_of("43", cells, tf=tf, MPI=messages)
 
 
 @pytest.mark.parametrize("rows", [[3], [1, 4, 2]])
@@ -145,7 +146,7 @@ def test_convolutions_with_halos_are_the_serial_ones(images, rows, width, channe
 
 
 def the_hybrid(images, replicas, stages, tensor):
-    """What lecture 20 trains, of any shape: the step of a rank, and the serial gradients."""
+    """What lecture 43 trains, of any shape: the step of a rank, and the serial gradients."""
     random = np.random.default_rng(stages)
     xs, targets = random.normal(size=(2, replicas * 2, 3))
     layers = random.normal(size=(stages, 3, 12)), random.normal(size=(stages, 12, 3))

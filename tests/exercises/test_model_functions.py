@@ -4,12 +4,12 @@ import keras
 import pytest
 import tensorflow as tf
 
-from tests.exercises.cells import changed, refused, tasks
+from tests.exercises.cells import changed, tasks
 from tests.exercises.test_training_loops import entropy
 
 pytestmark = pytest.mark.usefixtures("four")
-STEP, ACCURACY, EVALUATE = "02.my_step", "02.my_accuracy", "04.my_evaluate"
-FIT, DATASET = "04.my_fit", "05.my_dataset"
+STEP, ACCURACY, EVALUATE = "11.my_step", "11.my_accuracy", "13.my_evaluate"
+FIT, DATASET = "13.my_fit", "14.my_dataset"
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
@@ -57,7 +57,7 @@ def fit_step_by_step(strategy, make_model, dataset, global_batch):
         model.compile("sgd", LOSS)
         model.optimizer.learning_rate = 0.1
     batches = strategy.experimental_distribute_dataset(dataset.batch(global_batch))
-    model.fit(batches, steps_per_epoch=6, shuffle=False, verbose=0)
+    model.fit(batches, steps_per_epoch=-(-len(dataset) // global_batch), shuffle=False, verbose=0)
     return model
 
 
@@ -71,50 +71,8 @@ RIGHT = [
     (FIT, fit_step_by_step, "a distributed dataset"),
     (DATASET, changed(DATASET, "dataset.shuffle", "dataset.cache().shuffle"), "cache"),
 ]
-RIGHT_ANSWERS = "right += (answers == labels[first:first + batch])"
-REDUCE = "strategy.reduce(tf.distribute.ReduceOp.SUM, counts, axis=None)"
-SHUFFLED = "shuffle(len(images))."
-SLICES = "tf.data.Dataset.from_tensor_slices"
-WRONG = [
-    (STEP, "    optimizer.apply_gradients(zip(gradients, model.trainable_variables))\n", "",
-     "have not changed"),
-    (STEP, "zip(gradients", "zip([-one for one in gradients]", "up the gradient"),
-    (STEP, "training=True", "training=False", "training=True"),
-    (STEP, "from_logits=True", "from_logits=True, reduction='sum'", "sum over the batch"),
-    (STEP, "from_logits=True", "from_logits=False", "differ from those"),
-    (ACCURACY, "len(images), batch)", "len(images) // batch * batch, batch)", "70 different ones"),
-    (ACCURACY, "training=False", "training=True", "training=False"),
-    (ACCURACY, f"{RIGHT_ANSWERS}.sum()\n    return right / len(images)",
-     f"{RIGHT_ANSWERS}.mean()\n    return right / -(-len(images) // batch)", "mean of the batches"),
-    (EVALUATE, f"counts = strategy.run(count, args=(images, labels))\n        return {REDUCE}",
-     "return count(*(strategy.experimental_local_results(one)[0] for one in (images, labels)))",
-     "One replica alone"),
-    (EVALUATE, REDUCE, "strategy.experimental_local_results(counts)[0]", "one replica's images"),
-    (EVALUATE, "batch(global_batch)", "batch(global_batch, True)", "70 different ones"),
-    (EVALUATE, "[right, tf.size(labels)]", "[right / tf.size(labels), 1.0]",
-     "mean of the replicas' accuracies"),
-    (FIT, "    with strategy.scope():\n        model = make_model()\n",
-     "    model = make_model()\n    with strategy.scope():\n", "outside strategy.scope()"),
-    (FIT, "dataset.batch", "dataset.shuffle(96, seed=1).batch", "do not shuffle"),
-    (FIT, "shuffle=False", "shuffle=False, epochs=2", "It took 12 steps"),
-    (FIT, "keras.losses.SparseCategoricalCrossentropy(from_logits=True)",
-     "'sparse_categorical_crossentropy'", "from_logits=True"),
-    (DATASET, SHUFFLED, "", "order of the data"),
-    (DATASET, "len(images)", "9000", "buffer as large as the data"),
-    (DATASET, f"{SHUFFLED}batch(batch)", f"batch(batch).{SHUFFLED[:-1]}", "shuffle before batch"),
-    (DATASET, SHUFFLED, f"{SHUFFLED}cache().", "same order"),
-    (DATASET, f"{SLICES}((images, labels))",
-     f"tf.data.Dataset.zip({SLICES}(images).shuffle(9000), {SLICES}(labels))", "their own labels"),
-    (DATASET, "batch(batch)", "batch(batch, True)", "9984 of the 10000"),
-    (DATASET, SHUFFLED, f"{SHUFFLED}repeat().", "without repeat"),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("task", "mine", "style"), RIGHT, ids=[style for *_, style in RIGHT])
 def test_a_correct_function_passes_in_any_style(task, mine, style):
     tasks()[task].judge(mine)
-
-
-@pytest.mark.parametrize(("task", "old", "new", "words"), WRONG, ids=[words for *_, words in WRONG])
-def test_a_solution_with_one_mistake_is_told_it(task, old, new, words):
-    refused(task, changed(task, old, new, graph=False), words)

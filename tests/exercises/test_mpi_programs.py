@@ -1,4 +1,4 @@
-"""Programs of lecture 08 as students write them: right ones in other styles, wrong ones by name."""
+"""Programs of lecture 20 as students write them: right ones in other styles, wrong ones by name."""
 
 import importlib
 import sys
@@ -12,9 +12,9 @@ from tests.exercises.cells import refused, value
 
 pytest.importorskip("mpi4py.MPI")
 NAMES = {
-    "08.tree_broadcast": "my_broadcast",
-    "08.my_gather": "my_gather",
-    "08.first_come": "first_come",
+    "20.tree_broadcast": "my_broadcast",
+    "20.my_gather": "my_gather",
+    "20.first_come": "first_come",
 }
 TREE = """
 have = 1
@@ -53,21 +53,21 @@ def tree(send, receive):
 @pytest.mark.parametrize(
     ("task", "body"),
     [
-        ("08.tree_broadcast", tree("comm.send(buffer, dest=rank + have)",
+        ("20.tree_broadcast", tree("comm.send(buffer, dest=rank + have)",
                                    "buffer[:] = comm.recv(source=rank - have)")),
-        ("08.tree_broadcast", tree("comm.Ssend([buffer, buffer.size], rank + have, have)",
+        ("20.tree_broadcast", tree("comm.Ssend([buffer, buffer.size], rank + have, have)",
                                    "comm.Irecv(buffer, rank - have, have).Wait()")),
-        ("08.my_gather", STAR.format("comm.send(chunks[rank], dest=0)",
+        ("20.my_gather", STAR.format("comm.send(chunks[rank], dest=0)",
                                      "chunks[other][:] = comm.recv(source=other)")),
-        ("08.my_gather", STATUS + STAR.format(
+        ("20.my_gather", STATUS + STAR.format(
             SENDS, f"comm.Probe(status=status); comm.Recv({WHERE}, status.Get_source())")),
-        ("08.my_gather", STAR.format("comm.Isend(chunks[rank], 0, rank).wait()",
+        ("20.my_gather", STAR.format("comm.Isend(chunks[rank], 0, rank).wait()",
                                      "comm.Recv(chunks[other], tag=other)")),
-        ("08.first_come", STAR.format("comm.send((rank, chunks[rank]), dest=0, tag=7)",
+        ("20.first_come", STAR.format("comm.send((rank, chunks[rank]), dest=0, tag=7)",
                                       "who, part = comm.recv(tag=7); chunks[who][:] = part")),
-        ("08.first_come", STATUS + STAR.format(TAGGED,
+        ("20.first_come", STATUS + STAR.format(TAGGED,
             f"part = chunks[0].copy(); comm.Recv(part, tag=7, status=status); {WHERE}[:] = part")),
-        ("08.first_come", STATUS + STAR.format(TAGGED,
+        ("20.first_come", STATUS + STAR.format(TAGGED,
             f"comm.Probe(tag=7, status=status); comm.Recv({WHERE}, status.source, 7)")),
     ],
 )  # fmt: skip
@@ -78,27 +78,27 @@ def test_a_program_is_right_in_any_style(task, body):
 @pytest.mark.parametrize(
     ("task", "body", "told"),
     [
-        ("08.tree_broadcast", "comm.Bcast(buffer)", "library's comm.Bcast made it"),
-        ("08.tree_broadcast", "from mpi4py import MPI\nMPI.COMM_WORLD.Bcast(buffer)", "the comm"),
-        ("08.tree_broadcast", tree("comm.Send(buffer, rank + have)", "comm.recv()"), "Recv goes"),
-        ("08.tree_broadcast", tree("comm.Send(buffer, rank + have)",
+        ("20.tree_broadcast", "comm.Bcast(buffer)", "library's comm.Bcast made it"),
+        ("20.tree_broadcast", "from mpi4py import MPI\nMPI.COMM_WORLD.Bcast(buffer)", "the comm"),
+        ("20.tree_broadcast", tree("comm.Send(buffer, rank + have)", "comm.recv()"), "Recv goes"),
+        ("20.tree_broadcast", tree("comm.Send(buffer, rank + have)",
             "comm.Recv(buffer, rank - have)").replace("have < ranks:", "have < min(ranks, 16):", 1),
             "on 17 ranks"),
-        ("08.my_gather", STAR.format("comm.send(chunks[rank], 0)", "chunks[other][:] = comm.recv()"
+        ("20.my_gather", STAR.format("comm.send(chunks[rank], 0)", "chunks[other][:] = comm.recv()"
             ), "name the source"),
-        ("08.my_gather", STAR.format("comm.Send(buffer, dest=0)",
+        ("20.my_gather", STAR.format("comm.Send(buffer, dest=0)",
             "part = buffer.copy(); comm.Recv(part, other); "
             "chunks[other][:] = np.array_split(part, ranks)[other]"), "not the whole array"),
-        ("08.first_come", STAR.format(TAGGED, "comm.Recv(chunks[other], source=other)"),
+        ("20.first_come", STAR.format(TAGGED, "comm.Recv(chunks[other], source=other)"),
             "source=MPI.ANY_SOURCE"),
-        ("08.first_come", STAR.format(TAGGED, "comm.Recv(chunks[other])"), "status.Get_source()"),
-        ("08.first_come", STATUS + STAR.format(TAGGED,
+        ("20.first_come", STAR.format(TAGGED, "comm.Recv(chunks[other])"), "status.Get_source()"),
+        ("20.first_come", STATUS + STAR.format(TAGGED,
             "comm.Probe(status=status); comm.Recv(chunks[other], other)"), "ANY_SOURCE"),
-        ("08.first_come", STAR.format(SENDS, "comm.Recv(chunks[other])"), "carry tag 0"),
-        ("08.first_come", STATUS + STAR.format(TAGGED,
+        ("20.first_come", STAR.format(SENDS, "comm.Recv(chunks[other])"), "carry tag 0"),
+        ("20.first_come", STATUS + STAR.format(TAGGED,
             f"part = chunks[0].copy(); comm.Recv(part, tag=7); {WHERE}[:] = part"),
             "status is empty"),
-        ("08.first_come", STATUS + STAR.format(TAGGED,
+        ("20.first_come", STATUS + STAR.format(TAGGED,
             f"part = chunks[0].copy(); comm.Recv(part, status=status); {WHERE}[:] = part"),
             "tag=7), and put each"),
     ],

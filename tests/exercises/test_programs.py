@@ -8,15 +8,17 @@ import pytest
 from labkit.collectives import programs
 from labkit.exercises import check
 from labkit.exercises.judges import program
-from labkit.exercises.lectures.lecture_09_all_reduce import DEADLOCK
 from tests.collectives.wrong_programs import ring
-from tests.exercises.cells import changed, own, refused, value
+from tests.exercises.cells import changed, own, refused, tasks, value
 
 
 @pytest.mark.parametrize("collective", program.BLOCKS)
 def test_every_collective_can_be_a_task_of_its_own(collective):
     """On sizes that it can be done on: an all-to-all needs a chunk for each rank."""
     assert program.program(collective)(getattr(own, collective)).ranks == 8
+
+
+SENDRECV = "comm.Sendrecv(mine, dest=right, recvbuf=theirs, source=left)"
 
 
 def _everywhere(comm, buffer):
@@ -29,16 +31,16 @@ def _everywhere(comm, buffer):
 @pytest.mark.parametrize(
     ("task", "answer", "told", "not_told"),
     [
-        ("08.tree_broadcast", own.naive_broadcast, "takes 7 steps; 3 are enough", "messages;"),
-        ("08.tree_broadcast", _everywhere, "sends 15 messages; 7 are enough", "? steps;"),
-        ("10.ring", own.tree_all_reduce, "sends 64 B; 48 B are enough", "steps;"),
+        ("20.tree_broadcast", own.naive_broadcast, "takes 7 steps; 3 are enough", "messages;"),
+        ("20.tree_broadcast", _everywhere, "sends 15 messages; 7 are enough", "? steps;"),
+        ("22.ring", own.tree_all_reduce, "sends 64 B; 48 B are enough", "steps;"),
         (
-            "11.both_targets",
+            "23.both_targets",
             own.ring_all_reduce,
             "28.0 µs and 14 steps, modelled; the target",
             "busiest",
         ),
-        ("11.both_targets", own.recursive_doubling_all_reduce, "1.54 kB; 896 B", "steps;"),
+        ("23.both_targets", own.recursive_doubling_all_reduce, "1.54 kB; 896 B", "steps;"),
     ],
 )
 def test_a_correct_program_that_takes_too_much_is_told_of_what_and_by_how_much(
@@ -61,7 +63,7 @@ def test_a_contribution_that_is_missing_is_named():
         programs.broadcast(comm, buffer)
 
     told = "rank 3's contribution is missing"
-    assert refused("09.all_reduce_from_two", one_rank_short, told).trace.ranks == 4
+    assert refused("21.all_reduce_from_two", one_rank_short, told).trace.ranks == 4
 
 
 def _for_powers_of_two(comm, buffer):
@@ -137,27 +139,22 @@ def _only_inside(comm, buffer):
 @pytest.mark.parametrize(
     ("task", "answer", "told"),
     [
-        ("09.fix_the_deadlock", value(DEADLOCK.strip() + "\n"),
+        ("21.fix_the_deadlock", value(tasks()["21.fix_the_deadlock"].given),
          ["On 2 ranks: ", "eadlock", "rank 0 waits in Send to rank 1"]),
-        ("09.all_reduce_from_two", _for_powers_of_two, ["on 3 ranks"]),
-        ("09.all_reduce_from_two", _by_one_alone, ["Deadlock", "same programs"]),
-        ("10.ring", changed("10.ring", "for step in range(ranks - 1)", "for step in range(ranks)"),
-         ["n 1 rank", "n - 1 is 0"]),
-        ("10.ring", _even_chunks_only, ["on 4 ranks:", "Each rank had 9 elements."]),
-        ("09.fix_the_deadlock", programs.all_gather, ["programs.all_gather made"]),
-        ("09.all_reduce_from_two", programs.tree_all_reduce, ["tree_all_reduce made"]),
-        ("09.all_reduce_from_two", _by_hand, ["_by_hand made the calls"]),
-        ("10.ring", changed("10.ring", "theirs += received", "theirs = theirs + received"),
-         ["part = part + received makes a new array"]),
-        ("10.ring", _mean, ["is the mean of the arrays"]),
-        ("09.fix_the_deadlock", changed("09.fix_the_deadlock", "ranks - 1)", "ranks - 2)"),
-         ["No rank has sent a message"]),
-        ("10.ring", _ring_on_four, ["on 3 ranks", "the busiest rank sends 48 B; 32 B are enough"]),
-        ("10.ring", own.rabenseifner_all_reduce, ["rank 0 sends to rank 2, not to a neigh"]),
-        ("10.ring", programs.ring_all_reduce, ["ring_all_reduce made"]),
-        ("11.both_targets", ring, ["on 8 ranks it takes 28.0 µs"]),
-        ("22.hierarchical", own.ring_all_reduce, ["leave node"]),
-        ("22.hierarchical", _only_inside, ["rank"]),
+        ("21.all_reduce_from_two", _for_powers_of_two, ["on 3 ranks"]),
+        ("21.all_reduce_from_two", _by_one_alone, ["Deadlock", "same programs"]),
+        ("22.ring", _even_chunks_only, ["on 4 ranks:", "Each rank had 9 elements."]),
+        ("21.fix_the_deadlock", programs.all_gather, ["programs.all_gather made"]),
+        ("21.all_reduce_from_two", programs.tree_all_reduce, ["tree_all_reduce made"]),
+        ("21.all_reduce_from_two", _by_hand, ["_by_hand made the calls"]),
+        ("22.ring", own.reduce_scatter, ["on one rank only", "second half is missing"]),
+        ("22.ring", _mean, ["is the mean of the arrays"]),
+        ("22.ring", _ring_on_four, ["on 3 ranks", "the busiest rank sends 48 B; 32 B are enough"]),
+        ("22.ring", own.rabenseifner_all_reduce, ["rank 0 sends to rank 2, not to a neigh"]),
+        ("22.ring", programs.ring_all_reduce, ["ring_all_reduce made"]),
+        ("23.both_targets", ring, ["on 8 ranks it takes 28.0 µs"]),
+        ("45.hierarchical", own.ring_all_reduce, ["leave node"]),
+        ("45.hierarchical", _only_inside, ["rank"]),
     ],
 )  # fmt: skip
 def test_a_wrong_program_is_refused_with_the_reason(task, answer, told):
@@ -167,10 +164,25 @@ def test_a_wrong_program_is_refused_with_the_reason(task, answer, told):
 @pytest.mark.parametrize(
     ("task", "answer"),
     [
-        ("09.all_reduce_from_two", _there_and_back),
-        ("09.which_collective", "MPI_Reduce"),
-        ("10.ring", _padded),
-        ("10.ring", _as_objects),
+        ("21.all_reduce_from_two", _there_and_back),
+        ("21.which_collective", "MPI_Reduce"),
+        ("self.shape", [32, 10]),
+        ("00.kind", "modeling"),
+        ("14.accuracy", "wrong loss function"),
+        (
+            "21.fix_the_deadlock",
+            changed(
+                "21.fix_the_deadlock",
+                SENDRECV,
+                """
+        request = comm.Issend(mine, dest=right)
+        comm.Recv(theirs, source=left)
+        request.Wait()
+""",
+            ),
+        ),
+        ("22.ring", _padded),
+        ("22.ring", _as_objects),
     ],
 )
 def test_right_answers_in_another_style_are_right(task, answer):
@@ -179,7 +191,7 @@ def test_right_answers_in_another_style_are_right(task, answer):
 
 def test_a_program_that_never_writes_into_its_buffer_is_told_how():
     body = "buffer = 1 + buffer[...]"  # an index, no blank
-    outcome = refused("08.tree_broadcast", value(f"def my_broadcast(comm, buffer):\n    {body}\n"))
+    outcome = refused("20.tree_broadcast", value(f"def my_broadcast(comm, buffer):\n    {body}\n"))
     assert outcome.text.count("buffer[:] =") == 1
     assert "still a `...`" not in outcome.text
 
@@ -190,13 +202,13 @@ def test_a_program_that_never_writes_into_its_buffer_is_told_how():
 def test_a_notebook_shows_the_verdict_and_then_the_students_own_run(answer, ranks, monkeypatch):
     seen = []
     monkeypatch.setattr("IPython.display.display", lambda item, raw=False: seen.append(item))
-    check("08.tree_broadcast", answer)._ipython_display_()
+    check("20.tree_broadcast", answer)._ipython_display_()
     assert "text/html" in seen[0]
     assert [trace.ranks for trace in seen[1:]] == ([ranks] if ranks else [])
 
 
 def test_a_wrong_ring_is_shown_on_four_ranks_like_the_pictures_of_the_lecture():
-    assert check("10.ring", programs.reduce_scatter).trace.ranks == 4
+    assert check("22.ring", programs.reduce_scatter).trace.ranks == 4
 
 
 # The interrupt may come inside a destructor, where Python drops it; another follows a second later.
@@ -208,6 +220,6 @@ def test_messages_in_a_loop_that_does_not_end_are_told_with_their_line(monkeypat
             comm.Sendrecv(buffer, dest=other, recvbuf=buffer.copy(), source=other)
 
     monkeypatch.setattr(program, "TIME_LIMIT", 0.5)
-    text = str(check("08.tree_broadcast", never_doubled))
+    text = str(check("20.tree_broadcast", never_doubled))
     first = never_doubled.__code__.co_firstlineno
     assert re.search(rf"line ({first + 1}|{first + 2}|{first + 3})\b", text), text

@@ -5,7 +5,7 @@ import pytest
 
 from labkit.collectives import programs
 from labkit.exercises import check
-from tests.exercises.cells import changed, refused
+from tests.exercises.cells import refused
 
 
 def share(array, comm):
@@ -88,7 +88,7 @@ def all_gradients(*given):
     ],
 )
 def test_a_right_step_is_accepted_in_any_style_and_order(task, right):
-    outcome = check(f"21.{task}", right)
+    outcome = check(f"44.{task}", right)
     assert outcome, outcome
 
 
@@ -102,32 +102,7 @@ def test_a_right_step_is_accepted_in_any_style_and_order(task, right):
     ],
 )
 def test_what_is_wrong_with_a_step_is_named(task, wrong, words):
-    refused(f"21.{task}", wrong, *words)
-
-
-SCATTER = "programs.reduce_scatter(comm, gradient)\n"
-
-
-@pytest.mark.parametrize(
-    ("task", "old", "new", "words"),
-    [
-        ("zero_1", SCATTER, "pass\n", ["4 ranks, rank 0's piece 0", "of rank 3 is missing"]),
-        ("zero_1", " / ranks", "", ["piece 0 (weights 0 to 7)", "rank 3 counts 4 times"]),
-        ("zero_1", "ranks)[rank], mean", "ranks)[rank].copy(), mean", ["piece 0", "in place"]),
-        ("zero_1", "    programs.all_gather(comm, weights)\n", "", ["piece 1", "Only rank 1"]),
-        ("zero_3", SCATTER, "pass\n", ["rank 0's part of layer 0", "rank 1 is missing"]),
-        ("zero_3", "gradient_of(n, layer)", "gradient_of(n, parts[n])", ["has 24 weights"]),
-        (
-            "zero_3",
-            "update(parts[n], mean)",
-            "update(layer, gradient / ranks)",
-            ["rank 0 is missing"],
-        ),
-        ("zero_3", "reduce_scatter", "ring_all_reduce", ["reduce-scatter, not an all-reduce"]),
-    ],
-)
-def test_a_solution_with_one_mistake_is_told_it(task, old, new, words):
-    refused(f"21.{task}", changed(f"21.{task}", old, new), *words)
+    refused(f"44.{task}", wrong, *words)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +111,8 @@ def test_a_solution_with_one_mistake_is_told_it(task, old, new, words):
         ({"tensor": 8, "data": 2}, "must be 8"),
         ({"data": 8}, "Most of it: optimizer"),
         (None, "return a dict"),
-        ({"tensor": 8, "microbatches": 1, "zero": 1}, "microbatches"),
+        ({"tensor": 8, "micro_batches": 1, "zero": 1}, "micro_batches"),
     ],
 )
 def test_a_plan_that_does_not_fit_is_told_why(plan, words):
-    refused("21.plan", lambda model, gpus, device_memory: plan, words)
+    refused("44.plan", lambda model, gpus, device_memory: plan, words)

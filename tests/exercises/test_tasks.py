@@ -5,7 +5,6 @@ import math
 import os
 import re
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import cloudpickle
@@ -16,20 +15,20 @@ from labkit import environments, exercises, memory, updates
 from labkit.collectives import crossover
 from labkit.exercises import Task, attempts, check, tasks
 from labkit.exercises.judges import frameworks, over_links
-from labkit.exercises.judges.answers import number, word
+from labkit.exercises.judges.answers import number, plain, same, word
+from labkit.exercises.lecture_tasks import FOLDER, texts
+from labkit.exercises.text import load, read
 from labkit.kinds import LabError
 from tests.cluster.test_links import NO_LINKS
-from tests.exercises.cells import ASKED, NOTEBOOKS, changed, refused, value
+from tests.exercises.cells import ASKED, NOTEBOOKS, value
 from tests.test_environments import HERE, Recipe
 
 pytestmark = pytest.mark.usefixtures("four")
 TASKS = tasks()
-NUMBERS = [name for name, task in TASKS.items() if re.search('(^|\n)answer = [^"]', task.solution)]
-# Their judges start TensorFlow in processes: test_cluster_loops has their answers.
-CLUSTER_LOOPS = ("14.worker_loop", "15.schedule", "15.restart")
-DIFFERENT = {(task.judge, task.solution): name for name, task in TASKS.items()
-             if name not in CLUSTER_LOOPS}.values()  # fmt: skip
-SLIPS = [(name, slip) for name, task in TASKS.items() for slip in task.slips]
+NUMBERS = [name for name, task in TASKS.items() if re.search('(^|\n)answer = [^"[]', task.solution)]
+CLUSTER_LOOPS = ("33.worker_loop", "34.schedule", "34.restart")
+DIFFERENT = {(texts()[name].code.get("python judge"), task.solution): name
+             for name, task in TASKS.items()}.values()  # fmt: skip
 # Judges with processes tell errors of their own (as that of `tiny` below).
 WRITTEN = [
     one
@@ -38,8 +37,9 @@ WRITTEN = [
     and not TASKS[one.task].environment
     and one.task not in CLUSTER_LOOPS
 ]
+WRITTEN_ONCE = sorted({one.task for one in WRITTEN} & {*DIFFERENT})
 # Lines of the solution that another one, given below it in a comment, replaces.
-REPLACED = {"09.fix_the_deadlock": 1, "09.all_reduce_from_two": 2, "13.my_step": 1}
+REPLACED = {"21.fix_the_deadlock": 1, "21.all_reduce_from_two": 2, "31.my_step": 1}
 OTHERWISE = re.compile(r"^ +# Or\b.*:\n((?: +#     .*\n)+)", re.MULTILINE)
 
 
@@ -67,12 +67,21 @@ def test_each_task_is_asked_once():
     assert sorted(one.task for one in ASKED) == sorted(TASKS)
 
 
-def test_the_tasks_of_a_notebook_are_in_the_file_of_its_name():
+def test_a_task_stands_in_the_file_of_the_notebook_that_asks_it():
     for path in NOTEBOOKS:
-        if path.stem[2] != "_":
-            continue  # the second half of a lecture: its tasks are in the file of the first
-        module = import_module(f"labkit.exercises.lectures.lecture_{path.stem}")
-        assert list(module.TASKS) == [name for name in TASKS if name[:2] == path.stem[:2]]
+        if path.stem != "capstone" and (asked := set(attempts.asked_in(path)) & set(TASKS)):
+            assert asked == {one.name for one in read(FOLDER / f"{path.stem}.md")}
+
+
+@pytest.mark.parametrize("name", [name for name, one in texts().items() if one.code.get("pycon")])
+def test_the_solution_gives_the_results_that_stand_in_the_session(name):
+    one, shown = texts()[name], 0
+    for calls, want in one.session(one.names()):
+        if want:
+            [call] = calls
+            assert same(plain(solved(name)(*call)), plain(ast.literal_eval(want)), 1e-6), call
+            shown += 1
+    assert shown
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
@@ -98,16 +107,29 @@ def test_another_answer_is_not_and_the_verdict_keeps_the_answer_to_itself():
             assert task.why not in outcome.text
 
 
-@pytest.mark.parametrize(("name", "slip"), SLIPS)
-def test_a_usual_mistake_is_told(name, slip):
-    wrong = changed(name, *slip) if isinstance(slip, tuple) else slip
-    refused(name, wrong, TASKS[name].slips[slip])
+@pytest.mark.parametrize("name", WRITTEN_ONCE)
+def test_a_function_without_its_last_statement_is_wrong(name):
+    """A horse is refused by any judge; a program that does nearly all is refused by a real one."""
+    tree = ast.parse(TASKS[name].solution)
+    tree.body[-1].body[-1:] = [ast.Pass()]
+    outcome = TASKS[name].check(value(ast.unparse(tree) + "\n"))
+    assert outcome.state == "wrong" or (NO_LINKS and outcome.state == "elsewhere"), outcome
 
 
 def test_a_task_has_a_difficulty_and_up_to_three_hints():
     for task in TASKS.values():
         assert task.difficulty in (1, 2, 3), task
         assert 1 <= len(set(task.hints)) == len(task.hints) <= 3, task
+
+
+def test_what_a_cell_comes_with_stands_in_its_solution():
+    for one in ASKED:
+        known = f"{TASKS[one.task].solution}\n{TASKS[one.task].given}"
+        code = (line.partition("#")[0].strip() for line in one.source.splitlines())
+        rest = [
+            line for line in code if "..." not in line and not line.startswith(("import", "from"))
+        ]
+        assert [line for line in rest if line not in known] == [], one.task
 
 
 def test_an_untouched_cell_is_no_attempt(tmp_path, monkeypatch):
@@ -129,9 +151,22 @@ def test_what_is_wrong_beside_a_blank_is_told(one):
         assert ("There is still a `...` in line" in outcome.text) == ("..." in one.source)
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("20.tree_broadcast", "have = 1"),
+        ("40.one_f_one_b", "ahead = stages - 1 - rank"),
+        ("12.fill", "pass"),
+    ],
+)
+def test_half_a_solution_before_a_blank_is_an_answer(name, line):
+    [cell] = [one.source for one in ASKED if one.task == name]
+    assert TASKS[name].check(value(with_line(cell, line))).state == "wrong"
+
+
 @pytest.mark.parametrize("name", REPLACED)
 def test_the_other_solution_that_a_comment_gives_is_right_too(name):
-    solution = TASKS[name].solution
+    solution = TASKS[name].solution + "\n"
     other = OTHERWISE.search(solution)
     lines = [line.replace("#     ", "", 1) for line in other[1].splitlines()]
     kept = solution[: other.start()].splitlines()[: -REPLACED[name]]
@@ -157,17 +192,17 @@ def _crossover():
 
 
 COMPUTED = {
-    "01.adam_memory": lambda: memory.footprint(3e9, convention="float32 adam").state / 1e9,
-    "11.crossover": _crossover,
-    "21.zero_2": lambda: (
+    "10.adam_memory": lambda: memory.footprint(3e9, convention="float32 adam").state / 1e9,
+    "23.crossover": _crossover,
+    "44.zero_2": lambda: (
         memory.footprint(7.5e9, convention="mixed adam 16", data=16, zero=2).total / 1e9
     ),
-    "21.days": lambda: (
+    "44.days": lambda: (
         memory.time_to_train(parameters=70e9, tokens=1.4e12, gpus=1024, flops=400e12) / 86_400
     ),
-    "13.limit_by_hand": lambda: updates.stability_limit(2),
-    "13.slow_staleness": _slow_staleness,
-    "13.bounded_staleness": _bounded,
+    "31.limit_by_hand": lambda: updates.stability_limit(2),
+    "31.slow_staleness": _slow_staleness,
+    "31.bounded_staleness": _bounded,
 }
 
 
@@ -192,9 +227,10 @@ def test_the_right_quantity_in_another_unit_is_told_apart(truth, unit, given, na
 
 
 def test_a_plain_number_is_too_large_or_too_small_and_may_be_numpys():
-    assert "too large" in str(TASKS["01.adam_memory"].check(96))
-    assert "too small" in str(TASKS["01.adam_memory"].check(12))
-    assert TASKS["01.bytes_per_step"].check(np.int64(4_799_528))
+    assert "too large" in str(TASKS["10.adam_memory"].check(96))
+    assert "too small" in str(TASKS["10.adam_memory"].check(12))
+    assert TASKS["10.bytes_per_step"].check(np.int64(4_799_528))
+    assert all(TASKS["14.cpu_seconds"].check(seconds) for seconds in (6, 14))  # 14: waits spin
 
 
 @pytest.mark.parametrize(
@@ -220,7 +256,7 @@ def test_a_judge_that_cannot_read_an_answer_says_so():
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [(5, "5"), ("77.horse", "'77"), ("01.horse", r"'01\.horse'.*01\.bytes_per_step")],
+    [(5, "5"), ("77.horse", "'77"), ("10.horse", r"'10\.horse'.*10\.bytes_per_step")],
 )
 def test_an_unknown_task_is_named(name, told):
     with pytest.raises(LabError, match=told):
@@ -241,6 +277,7 @@ def test_a_task_of_another_framework_is_judged_on_its_ranks_where_it_is_built(
     Recipe(tmp_path / "tiny").write()
     monkeypatch.setattr(environments, "FOLDER", tmp_path)
     monkeypatch.setattr(exercises, "tasks", lambda: {"23.square": task})
+    monkeypatch.setattr(exercises, "personal", lambda _: task)
     monkeypatch.setattr(attempts, "FILE", tmp_path / "progress.json")
     square = value("def square(x):\n    return x * x\n")
     outcome = check("23.square", square)
@@ -260,3 +297,54 @@ def test_a_task_of_another_framework_is_judged_on_its_ranks_where_it_is_built(
     wrong = check("23.square", value("def square(x):\n    return 4 // (2 - x)\n"))
     assert wrong.state == "wrong"
     assert "Rank 1 raised ZeroDivisionError" in wrong.text
+
+
+OWN = """## my_double
+`function(twice)`
+
+Write my_double(x).
+1. Add.
+```python
+def my_double(x):
+    return 2 * x
+```
+- `2 *` -> `2 +` Multiply.
+
+Twice.
+"""
+
+
+def test_a_file_of_ones_own_is_judged_and_its_progress_kept_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(attempts, "FILE", tmp_path / "progress.json")
+    judge = "def twice(answer):\n    assert answer(4) == 8, 'No.'\n"
+    file = tmp_path / "mine.md"
+    file.write_text(f"# mine · Numbers\n\n```python\n{judge}```\n{OWN}", encoding="utf-8")
+    task = load(file)["mine.my_double"]
+    assert check(task, lambda x: x + x)
+    assert "No." in check(task, lambda x: x * x).text
+    assert attempts.read(attempts.FILE)[0].tasks["own.mine.my_double"].tries == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("1. Add.\n", "", "a task is"),
+        ("function(twice)", "function(once)", "NameError"),
+        ("`2 *`", "`3 *`", "'3 \\*' is not in the solution"),
+        ("- `2", "+ steps > 3 Too many.\n- `2", "a condition is `condition` words"),
+        ("- `2", "+ `steps >` Too many.\n- `2", "SyntaxError"),
+    ],
+)
+def test_a_text_that_is_no_task_is_named_with_its_line(old, new, told):
+    with pytest.raises(LabError, match=f"line 3.*{told}"):
+        load("\n\n" + OWN.replace("twice", "print").replace(old.replace("twice", "print"), new))
+
+
+def test_a_file_without_tasks_is_named(tmp_path):
+    (tmp_path / "none.md").write_text("# mine · Numbers\n")
+    for name, told in (
+        ("none.md", "none.md:1 and below have no task"),
+        ("away.md", "cannot be read"),
+    ):
+        with pytest.raises(LabError, match=told):
+            load(tmp_path / name)

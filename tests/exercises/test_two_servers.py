@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from labkit.exercises import tasks
-from tests.exercises.cells import changed, refused
+from tests.exercises.cells import refused
 
 
 def on_one_server(comm, weights, gradient, steps):
@@ -85,28 +85,15 @@ def without_servers(comm, weights, gradient, steps):
 
 @pytest.mark.parametrize("program", [at_once, by_collectives])
 def test_another_right_program_is_accepted(program):
-    outcome = tasks()["15.two_servers"].check(program)
+    outcome = tasks()["34.two_servers"].check(program)
     if outcome.state == "elsewhere":
         pytest.skip(str(outcome))
     assert outcome, outcome
 
 
 def test_one_server_for_all_is_told_by_the_idle_link_of_the_other():
-    refused("15.two_servers", on_one_server, "The link of host 1 is idle")
+    refused("34.two_servers", on_one_server, "The link of host 1 is idle")
 
 
 def test_workers_that_train_without_the_servers_are_told_so():
-    refused("15.two_servers", without_servers, "gradients of the pulled weights")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("np.array_split(weights, 2)", "[weights, weights.copy()]", "times the bytes of its half"),
-        ("0.1 * total", "0.1 * total / len(workers)", "mean of the gradients"),
-        ("return halves[rank]", "return weights", "Rank 0 must return its half, 30001 weights"),
-        ("range(steps)", "range(steps - 1)", "In each step they subtract"),
-    ],
-)
-def test_a_solution_with_one_mistake_is_told_it(old, new, words):
-    refused("15.two_servers", changed("15.two_servers", old, new), words)
+    refused("34.two_servers", without_servers, "gradients of the pulled weights")

@@ -6,18 +6,19 @@ labkit.exercises.task.Wrong: You gave bytes; the question asks for MB.
 """
 
 import copy
+import importlib
 import inspect
 import math
 import reprlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from labkit.exercises.blanks import raised
-from labkit.exercises.task import Task, Wrong, letters
+from labkit.exercises.task import Wrong, letters
 from labkit.kinds import LabError
 from labkit.time_limit import TimeLimit, ended_within, time_limit
 
@@ -32,8 +33,9 @@ TIME_LIMIT = 10.0  # seconds; a function of an exercise is done in milliseconds
 GRACE = 3.0  # seconds for what was interrupted to end
 
 
-def number(truth: float, unit: str = "", *, within: float = 1e-6) -> Callable[[Any], None]:
-    """A number; within=0.02 lets 2 % pass."""
+def number(truths: Any, unit: str = "", *, within: float = 1e-6) -> Callable[[Any], None]:
+    """The judge of a number, or of a tuple of right numbers; within=0.02 lets 2 % pass."""
+    truth, *others = truths if isinstance(truths, tuple) else (truths,)
 
     def judge(answer: Any) -> None:
         try:
@@ -44,7 +46,7 @@ def number(truth: float, unit: str = "", *, within: float = 1e-6) -> Callable[[A
             given = math.nan
         if math.isnan(given):
             raise Wrong(f"{reprlib.repr(answer)} is not a number. Write answer = 123.")
-        if math.isclose(given, truth, rel_tol=within):
+        if any(math.isclose(given, one, rel_tol=within) for one in (truth, *others)):
             return
         sizes = next((one for one in UNITS if unit in one), {})
         for other, size in sizes.items():
@@ -56,7 +58,7 @@ def number(truth: float, unit: str = "", *, within: float = 1e-6) -> Callable[[A
 
 
 def word(*truths: str) -> Callable[[Any], None]:
-    """One of these words: case, spaces, "the" and a prefix such as MPI_ do not matter."""
+    """The judge of a word: case, spaces, "the" and a prefix such as MPI_ do not matter."""
 
     def judge(answer: Any) -> None:
         if not isinstance(answer, str):
@@ -73,16 +75,16 @@ def judged(examine: Callable[[Any], Any], seconds: float | None = None) -> Calla
     def judge(answer: Any) -> Any:
         if not callable(answer):
             raise Wrong(f"{reprlib.repr(answer)} is not a function. Write its name, without ().")
-        with stopped(seconds) if seconds else nullcontext():
-            return examine(answer)
+        return stopped(seconds, examine, answer) if seconds else examine(answer)
 
+    judge.seconds = seconds  # type: ignore[attr-defined]  # for the card
     return judge
 
 
 def function(
     examine: Callable[[Callable[..., Any]], Any], seconds: float = TIME_LIMIT
 ) -> Callable[[Any], Any]:
-    """The same; what the function raises is told with its line."""
+    """The judge of a function whose own exceptions are reported with their line."""
 
     def examine_called(answer: Any) -> Any:
         def called(*arguments: Any) -> Any:
@@ -98,9 +100,57 @@ def function(
     return judged(examine_called, seconds)
 
 
-@contextmanager
-def stopped(seconds: float) -> Iterator[None]:
-    """End what takes longer, as Ctrl-C would: also time.sleep or a lock, which wait in C.
+def each(
+    told: Callable[..., None],
+    run: Callable[..., Mapping[str, Any]],
+    *cases: Mapping[str, Any],
+    seconds: float = TIME_LIMIT,
+) -> Callable[[Any], Any]:
+    """The judge of a function: `run(answer, **case)` gives facts on what it does in each case."""
+
+    def examine(answer: Callable[..., Any]) -> None:
+        for case in cases:
+            told(**{**case, **run(answer, **case)})
+
+    return function(examine, seconds)
+
+
+def beside(answer: Any, observe: Callable[..., Any], *args: Any) -> Any:
+    """What `observe(answer, *args)` has seen, as plain data.
+
+    `labkit grade` has the answer in another process: `observe` is called there, and whoever calls
+    this judges what comes back, and believes nothing that it says of itself.
+    """
+    there = getattr(answer, "_beside", None)
+    return there(observe, *args) if there else observe(answer, *args)
+
+
+# While `labkit grade` lets a judge examine an answer in the answer's own process: the models and
+# numbers that the judge got from it.
+_record: list[Any] | None = None
+
+
+def note(found: Any) -> None:
+    """Keep what a judge has got from an answer."""
+    if _record is not None:
+        _record.append(found)
+
+
+def examined(answer: Any, module: str, judge: str) -> list[Any]:
+    """Let a judge examine it here; what it got, as plain data.
+
+    `labkit grade` compares that with what the worked solution gives: a verdict alone is not
+    believed, as it comes from a process that has run the answer.
+    """
+    global _record  # noqa: PLW0603 (of this process, which examines one answer)
+    _record = []
+    answer = getattr(answer, "value", answer)  # its cells run before the judge watches
+    getattr(importlib.import_module(module), judge)()(answer)
+    return [one.get_weights() if hasattr(one, "get_weights") else one for one in _record]
+
+
+def stopped(seconds: float, examine: Callable[[Any], Any], answer: Any) -> Any:
+    """End it when it takes longer, as Ctrl-C would: also time.sleep or a lock, which wait in C.
 
     What swallows that is ended by a time limit. A kernel of TensorFlow that never ends cannot be
     ended from its own process.
@@ -108,10 +158,13 @@ def stopped(seconds: float) -> Iterator[None]:
     began, done, main = time.monotonic(), threading.Event(), threading.main_thread()
     thread = threading.get_native_id()
     signals = threading.current_thread() is main and hasattr(signal, "pthread_kill")
+    sending = threading.Lock()
 
     def interrupt() -> None:
-        if not ended_within(seconds, done, thread):
-            signal.pthread_kill(main.ident or 0, signal.SIGINT)
+        if not ended_within(seconds, done.wait, thread):
+            with sending:
+                if not done.is_set():
+                    signal.pthread_kill(main.ident or 0, signal.SIGINT)
         if not done.wait(2 * GRACE):
             print("It cannot be interrupted. Restart the kernel: your progress is kept.")
 
@@ -119,7 +172,11 @@ def stopped(seconds: float) -> Iterator[None]:
         threading.Thread(target=interrupt, daemon=True).start()
     try:
         with time_limit(seconds + GRACE * signals):
-            yield
+            try:
+                return examine(answer)
+            finally:
+                with sending:  # a signal on its way arrives here, and none is sent later
+                    done.set()
     except (TimeLimit, KeyboardInterrupt):
         text = f"It was stopped after {time.monotonic() - began:.0f} s and was not done."
         raise Wrong(f"{text} Look for a loop that does not end.") from None
@@ -130,43 +187,48 @@ def stopped(seconds: float) -> Iterator[None]:
 def numbers_in(result: Any, what: str) -> list[float]:
     """The numbers of a list, an array or a range."""
     try:
-        return [float(one) for one in result]
+        found = [float(one) for one in result]
     except (TypeError, ValueError, OverflowError):
         raise Wrong(f"It returned {reprlib.repr(result)}: return {what}.") from None
+    note(found)
+    return found
 
 
-def function_task(
-    question: str,
-    cases: Iterable[tuple[Any, ...]],
-    hints: tuple[str, ...],
+def same_as(
     solution: str,
-    why: str,
-    *,
+    cases: Iterable[tuple[Any, ...]],
     slips: Iterable[tuple[str, str, str]] = (),
-    difficulty: int = 1,
-) -> Task:
+    *,
+    within: float = 1e-6,
+) -> Callable[[Any], Any]:
     """A function that must return what the worked solution does: numbers, words, lists of them.
 
-    It is called with each case. A slip is a mistake in the solution, (what is there, what is
-    wrong, why): who returns the same is told why.
+    It is called with each case; numbers may differ by a share of 1, `within`. A slip is a mistake
+    in the solution, (what is there, what is wrong, why): who returns the same is told why.
     """
     right, called_with = solved(solution), list(cases)
     wrong = [(solved(solution.replace(old, new)), reason) for old, new, reason in slips]
 
     def examine(mine: Callable[..., Any]) -> None:
-        suspects = wrong
+        suspects, fault = wrong, ""
         for case in called_with:
             # Copies: what a function does to its arguments must not reach the next answer.
-            found, truth = plain(mine(*copy.deepcopy(case))), plain(right(*case))
-            suspects = [one for one in suspects if _same(found, plain(one[0](*case)))]
-            if not _same(found, truth):
+            try:
+                found, truth = plain(mine(*copy.deepcopy(case))), plain(right(*case))
+            except Wrong:
+                if fault:
+                    break
+                raise
+            with warnings.catch_warnings(action="ignore"):  # of mistakes that are not the student's
+                suspects = [one for one in suspects if same(found, plain(one[0](*case)), within)]
+            if not (fault or same(found, truth, within)):
                 named = zip(inspect.signature(right).parameters, case, strict=True)
                 given = ", ".join(f"{k}={reprlib.repr(v)}" for k, v in named if not callable(v))
-                text = f"Called with {given} it returned {found!r:.150}; right is {truth!r:.150}."
-                raise Wrong(" ".join([text, *(reason for _, reason in suspects[:1])]))
+                fault = f"Called with {given} it returned {found!r:.150}; right is {truth!r:.150}."
+        if fault:
+            raise Wrong(" ".join([fault, *(reason for _, reason in suspects[:1])]))
 
-    told = {(old, new): reason for old, new, reason in slips}
-    return Task(question, function(examine), hints, solution, why, difficulty, slips=told)
+    return function(examine)
 
 
 def solved(source: str) -> Callable[..., Any]:
@@ -189,9 +251,11 @@ def plain(value: Any) -> Any:
     return value if value == value else "nan"  # which equals itself
 
 
-def _same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any, within: float) -> bool:
+    """Whether two plain values are the same, numbers by a share of 1."""
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
+        pairs = zip(one, other, strict=False)
+        return len(one) == len(other) and all(same(*pair, within) for pair in pairs)
     if isinstance(one, int | float) and isinstance(other, int | float):
-        return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
+        return math.isclose(one, other, rel_tol=within, abs_tol=within / 1000)
     return bool(one == other)

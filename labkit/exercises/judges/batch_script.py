@@ -4,8 +4,9 @@ import argparse
 import re
 import reprlib
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import takewhile
+from math import ceil
 from typing import Any, NoReturn
 
 from labkit.exercises.task import Wrong
@@ -14,21 +15,41 @@ NAMES = {
     "nodes": "nodes", "ranks": "ranks in all", "gpus": "GPUs on each node", "minutes": "minutes",
     "cores": "cores for each rank", "memory": "GB on each node", "partition": "partition",
 }  # fmt: skip
+# The options of Slurm 24.05, each with its letter; of srun those that a job's step can have.
+VALUES = """account=A array=a batch bb bbf begin=b chdir=D cluster-constraint clusters=M comment
+constraint=C container container-id core-spec=S cores-per-socket cpu-freq cpus-per-gpu deadline
+delay-boot dependency=d distribution=m error=e exclude=x export export-file extra
+extra-node-info=B gid gpu-bind gpu-freq gpus=G gpus-per-node gpus-per-socket gpus-per-task gres
+gres-flags hint input=i job-name=J kill-on-invalid-dep licenses=L mail-type mail-user mcs-label mem
+mem-bind mem-per-cpu mem-per-gpu mincpus network nodefile=F nodelist=w ntasks-per-core
+ntasks-per-gpu ntasks-per-socket open-mode output=o partition=p prefer priority profile qos=q
+reservation signal sockets-per-node switches thread-spec threads-per-core time=t time-min tmp
+tres-bind tres-per-task uid wait-all-nodes wckey wrap"""
+FLAGS = """contiguous exclusive get-user-env hold=H ignore-pbs nice no-kill=k no-requeue
+overcommit=O oversubscribe=s parsable propagate quiet=Q reboot requeue spread-job stepmgr test-only
+use-min-nodes verbose=v"""
+SRUN_VALUES = """accel-bind bcast cpu-bind epilog het-group jobid mpi msg-timeout prolog relative=r
+task-epilog task-prolog threads=T wait=W"""
+SRUN_FLAGS = """compress disable-status=X exact immediate=I kill-on-bad-exit=K label=l multi-prog
+overlap preserve-env=E pty quit-on-interrupt unbuffered=u whole"""
 
 
-def batch_script(**wanted: object) -> Callable[[Any], None]:
+def batch_script(**wanted: Any) -> Callable[[Any], None]:
     """A script that asks for what is wanted, and starts its program with srun."""
 
     def judge(script: Any) -> None:
         if not isinstance(script, str):
             raise Wrong(f"{reprlib.repr(script)} is not a text in three quotes.")
         text = script.lstrip("\n")
-        _check_lines(text)
+        if not text.startswith("#!"):
+            told = "its first line is #!/bin/bash."
+            raise Wrong(f"sbatch must know which shell reads the script: {told}")
         for name, found in _asked(options_of(text)).items():
             if found != wanted[name]:
                 asked = found if isinstance(found, str) else f"{found:g}"
-                raise Wrong(f"{NAMES[name]}: it asks for {asked}, and {wanted[name]} is wanted.")
-        _check_start(text, **{name: str(value) for name, value in wanted.items()})
+                text = f"{NAMES[name]}: it asks for {asked}, and {wanted[name]} is wanted."
+                raise Wrong(f"{text}{_unread(script)}")
+        _check_start(text, wanted)
 
     return judge
 
@@ -36,34 +57,65 @@ def batch_script(**wanted: object) -> Callable[[Any], None]:
 def _asked(options: argparse.Namespace) -> dict[str, float | str]:
     if options.mem_per_cpu:
         raise Wrong("--mem-per-cpu is for each core. Write --mem=64G for a node.")
-    nodes = options.nodes
-    ranks = options.ntasks or nodes * options.ntasks_per_node
+    each, ranks = options.ntasks_per_node, options.ntasks
+    nodes = options.nodes or (ceil(ranks / each) if ranks and each else 1)
+    if each and ranks and ranks != nodes * each:
+        raise Wrong(f"--ntasks={ranks} is not {nodes} nodes with --ntasks-per-node={each}.")
+    if not each and (ranks or 0) > nodes > 1:
+        text = f"Slurm may divide --ntasks={ranks} unevenly on {nodes} nodes"
+        raise Wrong(f"{text}: --ntasks-per-node says how many are on each.")
+    ranks = ranks or nodes * (each or 1)
     gpus = 0.0
     per_node = {"gpus": 1 / nodes, "gpus_per_task": ranks / nodes, "gpus_per_node": 1, "gres": 1}
     for name, share in per_node.items():
         given = (getattr(options, name) or "0").split(",")  # such as 2, a100:2, gpu, gpu:a100:2
-        counts = [one.rpartition(":")[2] for one in given if name != "gres" or "gpu" in one]
+        counts = [one.rpartition(":")[2] for one in given
+                  if name != "gres" or one.split(":")[0] == "gpu"]  # fmt: skip
         if count := sum(int(one) if one.isdigit() else 1 for one in counts):
             gpus = share * count
-    memory = re.fullmatch(r"(\d+)([MG]?)B?", options.mem.upper())
+    memory = re.fullmatch(r"(\d+)([KMGT]?)B?", (options.mem or "0").upper())
     if memory is None:
         raise Wrong(f"--mem={options.mem} is not an amount of memory. Write --mem=64G.")
     size = int(memory[1])
     mega = 1000 if size % 1000 == 0 else 1024  # 64000 and 65536 are both written for 64G
+    units = {"K": 2**-20, "G": 1, "T": 1024}
     return {
         "nodes": nodes,
         "ranks": ranks,
+        "cores": options.cpus_per_task or 1,
         "gpus": gpus,
-        "cores": options.cpus_per_task,
-        "memory": size if memory[2] == "G" else size / mega,
+        "memory": size * units.get(memory[2], 1 / mega),
         "minutes": seconds_of(options.time) / 60 if options.time else "no limit",
-        "partition": options.partition,
+        "partition": options.partition or "none",
     }
 
 
-class _Sbatch(argparse.ArgumentParser):
+class _Parser(argparse.ArgumentParser):
+    """Options as getopt_long of C reads them: the beginning of a name is enough, if it is alone."""
+
+    def __init__(self, command: str, values: str, flags: str) -> None:
+        super().__init__(command, add_help=False)
+        self.add_argument("-N", "--nodes", type=_nodes)
+        self.add_argument("-n", "--ntasks", type=_whole)
+        self.add_argument("--ntasks-per-node", "--tasks-per-node", type=_whole)
+        self.add_argument("-c", "--cpus-per-task", type=_whole)
+        for action, options in (("store", values), ("store_true", flags)):
+            for name, _, letter in (one.partition("=") for one in options.split()):
+                self.add_argument(*[f"-{letter}"] * bool(letter), f"--{name}", action=action)
+        if command == "srun":  # what follows are the program's own options, such as those of bash
+            self.add_argument("program", nargs=argparse.REMAINDER)
+        optional = "|".join(one.partition("=")[0] for one in flags.split())
+        self._value = re.compile(f"^(--(?:{optional}))=.*")  # such as --exclusive=user
+
     def error(self, message: str) -> NoReturn:
-        raise Wrong(f"sbatch would refuse an option: {message}.")
+        raise Wrong(f"{self.prog} would refuse an option: {message}.")
+
+    def read(self, words: list[str]) -> argparse.Namespace:
+        """The options, up to the program of srun or what starts it, such as `time`."""
+        found, others = self.parse_known_args([self._value.sub(r"\1", one) for one in words])
+        if others:
+            self.error(f"it does not know {others[0]}")
+        return found
 
 
 def options_of(script: str) -> argparse.Namespace:
@@ -74,25 +126,14 @@ def options_of(script: str) -> argparse.Namespace:
     """
     words: list[str] = []
     for line in script.splitlines():
-        if line.strip() and not line.startswith("#"):
+        if line.strip() and not line.lstrip().startswith("#"):
             break
         if re.match(r"#SBATCH\s", line):
             try:
                 words += shlex.split(line.removeprefix("#SBATCH"), comments=True)
             except ValueError:
                 raise Wrong(f"A quote in {line!r} is not closed.") from None
-    sbatch = _Sbatch("sbatch", add_help=False, allow_abbrev=False)
-    sbatch.add_argument("-N", "--nodes", type=_whole, default=1)
-    sbatch.add_argument("-n", "--ntasks", type=_whole)
-    sbatch.add_argument("--ntasks-per-node", type=_whole, default=1)
-    sbatch.add_argument("-c", "--cpus-per-task", type=_whole, default=1)
-    sbatch.add_argument("-p", "--partition", default="none")
-    sbatch.add_argument("-t", "--time")
-    sbatch.add_argument("--mem", default="0")
-    sbatch.add_argument("-G", "--gpus")
-    for name in ("--mem-per-cpu", "--gpus-per-task", "--gpus-per-node", "--gres"):
-        sbatch.add_argument(name)
-    return sbatch.parse_known_args(words)[0]
+    return _Parser("sbatch", VALUES, f"{FLAGS} wait=W").read(words)
 
 
 def seconds_of(time: str) -> int:
@@ -117,16 +158,23 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _check_lines(text: str) -> None:
-    if not text.startswith("#!"):
-        raise Wrong("sbatch must know which shell reads the script: its first line is #!/bin/bash.")
+def _nodes(text: str) -> int:
+    least, _, most = text.partition("-")
+    if most and most != least:
+        raise argparse.ArgumentTypeError(f"{text} leaves open how many nodes it gets")
+    return _whole(least)
+
+
+def _unread(text: str) -> str:
+    """What looks like an option, and is none for sbatch."""
     if loose := re.search(r"^\s+#SBATCH|^#\s+SBATCH|^#sbatch", text, re.MULTILINE):
-        raise Wrong(f"{loose[0]!r} is a comment for sbatch. The line begins with #SBATCH.")
+        return f" {loose[0].strip()!r} is a comment for sbatch. The line begins with #SBATCH."
     if late := re.search(r"^[^#\s].*\n(?:.*\n)*?(#SBATCH.*)", text, re.MULTILINE):
-        raise Wrong(f"{late[1]!r} stands after the first command, and sbatch ignores it there.")
+        return f" {late[1]!r} stands after the first command, and sbatch ignores it there."
+    return ""
 
 
-def _check_start(text: str, **wanted: str) -> None:
+def _check_start(text: str, wanted: Mapping[str, Any]) -> None:
     text = re.sub(r"\\\n", " ", text)
     lines = [line.strip() for line in re.split(r"\n|&&|;", text)]
     commands = [line for line in lines if line and line[0] != "#"]
@@ -138,29 +186,47 @@ def _check_start(text: str, **wanted: str) -> None:
     at = next((n for n, one in enumerate(commands) if re.search(program, one)), -1)
     if at < 0:
         raise Wrong(f"No line starts python train.py. The last one is {commands[-1]!r}.")
-    srun = commands[at]
-    if not re.match(r"((\w+=\S*|exec|time) +)*srun\b", srun):
+    line = commands[at]
+    if not re.match(r"((\w+=\S*|exec|time) +)*srun\b", line):
         raise Wrong(
-            f"{srun!r} runs once, on the first node, while the others idle. srun starts it once "
-            "for each rank, with what Slurm has given to each."
+            f"{line!r} is not started by srun, so it runs once, on the first node, or as mpirun "
+            "likes. srun starts it once for each rank, with what Slurm has given to each."
         )
-    if srun.endswith("&") and not any(re.match(r"wait\b", one) for one in commands[at:]):
+    if line.endswith("&") and not any(re.match(r"wait\b", one) for one in commands[at:]):
         raise Wrong(
-            f"{srun!r} runs in the background: the script ends at once, and so does the job."
+            f"{line!r} runs in the background, so the script ends at once, and so does the job."
         )
-    given = re.search(r" (?:-n *|--ntasks[= ])(\d+)\b", srun.partition("python")[0])
-    if given and given[1] != wanted["ranks"]:
-        raise Wrong(f"{srun!r} starts {given[1]} of {wanted['ranks']} ranks: leave that to Slurm.")
-    cores = wanted["cores"]
+    nodes, ranks, cores = (wanted[name] for name in ("nodes", "ranks", "cores"))
+    variables = {f"SLURM_{name}": f"{value}" for name, value in (
+        ("CPUS_PER_TASK", cores), ("NTASKS", ranks), ("NPROCS", ranks), ("NNODES", nodes),
+        ("JOB_NUM_NODES", nodes), ("NTASKS_PER_NODE", ranks // nodes),
+    )}  # fmt: skip
+    before, _, after = re.split(r"\bpython", line)[0].rpartition("srun")
+    for one in [*commands[:at], *before.split()]:
+        if given := re.match(r"(?:export +)?(\w+)=(\S+)", one):
+            variables[given[1]] = _expanded(given[2], variables).strip("\"'")
+    words = re.sub("[\"']", "", _expanded(after, variables)).split()
+    srun = _Parser("srun", f"{VALUES} {SRUN_VALUES}", f"{FLAGS} {SRUN_FLAGS}").read(words)
+    for given, name, right in (
+        (srun.ntasks, "ranks", ranks),
+        (srun.ntasks_per_node, "ranks on each node", ranks // nodes),
+        (srun.nodes, "nodes", nodes),
+    ):
+        if given not in (None, right):
+            raise Wrong(f"{line!r} starts {given} of {right} {name}: leave that to Slurm.")
     # Since Slurm 22.05 srun ignores the --cpus-per-task of the job: it must be passed on.
-    options = re.split(r"\spython[\d.]*\s", srun)[0]
-    found = re.findall(r"\s(?:-c[ =]*|--cpus-per-task[= ])(\S+)", options)
-    found += re.findall(r"\bSRUN_CPUS_PER_TASK=(\S+)", "\n".join([*commands[:at], options]))
+    found = srun.cpus_per_task or variables.get("SRUN_CPUS_PER_TASK")
     if not found:
         raise Wrong(
-            f"{srun!r} asks for one core for each rank: since Slurm 22.05 srun does not inherit "
+            f"{line!r} asks for one core for each rank. Since Slurm 22.05 srun does not inherit "
             "--cpus-per-task. Write srun --cpus-per-task=$SLURM_CPUS_PER_TASK."
         )
-    inherited = ("$SLURM_CPUS_PER_TASK", "${SLURM_CPUS_PER_TASK}")
-    if found[0].strip("\"'") not in (cores, *inherited):
-        raise Wrong(f"{srun!r} passes on {found[0]} cores for each rank, and {cores} are wanted.")
+    if str(found) != str(cores):
+        raise Wrong(f"{line!r} passes on {found} cores for each rank, and {cores} are wanted.")
+
+
+def _expanded(text: str, variables: Mapping[str, str]) -> str:
+    """The text with the values of $NAME, ${NAME}, ${NAME:-default} and $((NAME))."""
+    text = re.sub(r"\$\(\(\s*\$?(\w+)\s*\)\)", r"${\1:-\1}", text)
+    names = r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))"
+    return re.sub(names, lambda one: variables.get(one[1] or one[3], one[2] or ""), text)

@@ -1,5 +1,8 @@
 """The serial program in numpy, which every judge of a training loop compares weights with.
 
+Where `labkit grade` watches a training loop, in the process of the answer, it is blind: the truth
+is not there. Then nothing is compared but what the judge noted, by the grader.
+
 The network is small, its gradients are written out, and a rule says what a step does with the
 gradients of its parts. So the program of a known mistake is the serial program with another rule.
 
@@ -9,14 +12,22 @@ True
 """
 
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import count
 from typing import Any
 
 import numpy as np
 
+from labkit.exercises.judges.answers import note
 from labkit.exercises.task import Wrong
+
+try:
+    from labkit.exercises.truth import forward, gradients
+except ImportError:
+    BLIND = True
+else:
+    BLIND = False
 
 REPLICAS, BATCH, STEPS, RATE, ADAM_RATE = 2, 16, 6, 0.1, 0.01
 SIZE, CLASSES, HIDDEN = (8, 8), 5, 16
@@ -54,12 +65,19 @@ def first_weights() -> tuple[Any, ...]:
 def right_answers() -> Any:
     """For each image, whether the first weights give its label the largest logit."""
     images, labels = make_data()
-    return _forward(first_weights(), images)[2].argmax(axis=1) == labels
+    if BLIND:
+        return labels >= 0
+    return forward(first_weights(), images)[2].argmax(axis=1) == labels
 
 
 def whole_batches() -> list[list[range]]:
-    """Each step has one part: the global batch."""
-    return [[range(first, first + BATCH)] for first in range(0, BATCH * STEPS, BATCH)]
+    """Returns for each step its only part: the images of the global batch."""
+    return batches(BATCH, BATCH * STEPS)
+
+
+def batches(batch: int, images: int) -> list[list[range]]:
+    """Returns whole batches of this size over so many images; the last may be smaller."""
+    return [[range(first, min(first + batch, images))] for first in range(0, images, batch)]
 
 
 def total(parts: list[Gradients]) -> Gradients:
@@ -84,18 +102,22 @@ def clip(gradients: Gradients, limit: float, factor: float = 1.0) -> Gradients:
 
 
 def train(
-    rule: Rule = total, steps: Sequence[Sequence[Any]] | None = None
+    rule: Rule = total, steps: Sequence[Sequence[Any]] | None = None, batch: int = BATCH
 ) -> tuple[list[Any], Any]:
     """The weights after SGD with rate RATE; and, with whole batches, the loss of every image.
 
-    A smaller batch is filled up with losses of 0.
+    Losses are divided by `batch`, or by the images of their step if that is 0. A smaller batch is
+    filled up with losses of 0.
     """
     images, labels = make_data()
     weights, losses = [one.astype(float) for one in first_weights()], []
+    if BLIND:
+        return weights, np.zeros((len(steps or whole_batches()), batch or BATCH))
     for parts in steps or whole_batches():
-        found = [_gradients(weights, images[list(part)], labels[list(part)]) for part in parts]
-        losses.append(np.pad(found[0][1], (0, max(0, BATCH - len(found[0][1])))))
-        changes = rule([gradients for gradients, _ in found])
+        by = batch or sum(map(len, parts))
+        found = [gradients(weights, images[list(part)], labels[list(part)], by) for part in parts]
+        losses.append(np.pad(found[0][1], (0, max(0, (batch or BATCH) - len(found[0][1])))))
+        changes = rule([each for each, _ in found])
         weights = [one - RATE * change for one, change in zip(weights, changes, strict=True)]
     return weights, np.array(losses)
 
@@ -135,6 +157,17 @@ PROGRAM = (
 )
 
 
+DIVIDED = (
+    f"{PROGRAM}; each step's summed loss is divided by global_batch, also the last, smaller one"
+)
+
+
+def near(weights: Sequence[Any], others: Sequence[Any], close: float = CLOSE) -> bool:
+    """Whether two lists of weights are equal but for rounding."""
+    apart = max(float(abs(a - b).max()) for a, b in zip(weights, others, strict=True))
+    return apart <= close * max(1.0, *(float(abs(one).max()) for one in others))
+
+
 def compare(
     weights: Sequence[Any],
     right: Sequence[Any],
@@ -143,17 +176,14 @@ def compare(
     close: float = CLOSE,
 ) -> None:
     """Refuse other weights than the right ones; if they are those of a known mistake, say which."""
-
-    def distance(other: Sequence[Any]) -> float:
-        return max(float(abs(a - b).max()) for a, b in zip(weights, other, strict=True))
-
-    if (apart := distance(right)) <= close:
+    apart = max(float(abs(a - b).max()) for a, b in zip(weights, right, strict=True))
+    if BLIND or apart <= close:
         return
     for says, wrong in mistakes:
-        if distance(wrong) <= close * max(1.0, *(float(abs(one).max()) for one in wrong)):
+        if near(weights, wrong, close):
             raise Wrong(says)
     if any(np.array_equal(*pair) for pair in zip(weights, first_weights(), strict=True)):
-        raise Wrong("Some variables have not changed: update all model.trainable_variables.")
+        raise Wrong("Some variables have not changed. Update all model.trainable_variables.")
     raise Wrong(
         f"The weights differ from those of the serial program by up to {apart:.1g}. It uses "
         f"{program}."
@@ -164,7 +194,7 @@ def equal_copies(copies: Sequence[Sequence[Any]]) -> list[Any]:
     """The copies of each variable must be equal."""
     if any(abs(each[0] - other).max() > CLOSE for each in copies for other in each[1:]):
         raise Wrong(
-            "The copies of the weights differ between the replicas: each used its own gradients. "
+            "The copies of the weights differ between the replicas. Each used its own gradients. "
             "Sum the gradients over the replicas before the update; optimizer.apply_gradients "
             "inside strategy.run does."
         )
@@ -172,21 +202,50 @@ def equal_copies(copies: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 FACTORS = {
-    REPLICAS: f"The gradients are {REPLICAS} times too large: each replica takes the mean loss of "
+    REPLICAS: f"The gradients are {REPLICAS} times too large. Each replica takes the mean loss of "
     "its own share, and the gradients of the replicas are summed. Divide the summed loss by "
-    "global_batch, as tf.nn.compute_average_loss does. (If it is divided already: the optimizer "
-    "sums over the replicas, so leave out all_reduce, and apply it once in each step.)",
-    1 / REPLICAS: f"The gradients are {REPLICAS} times too small: they are summed over the "
+    "global_batch, as tf.nn.compute_average_loss does. (If it is divided already, the optimizer "
+    "sums over the replicas, so leave out all_reduce, and apply it once in each step.) Or is the "
+    "learning rate too large?",
+    1 / REPLICAS: f"The gradients are {REPLICAS} times too small, because they are summed over the "
     "replicas, and were divided by their number once more. (A Keras loss that takes the mean "
     "divides by it already.)",
-    BATCH: "The loss is a sum, not a mean: divide it by global_batch.",
+    BATCH: "The loss is a sum, not a mean. Divide it by global_batch.",
 }
 
 
-def check_weights(copies: Sequence[Sequence[Any]]) -> None:
+def times(by: float) -> str:
+    """Returns a factor in words, such as "2 times too large"."""
+    return f"{by:g} times too large" if by > 1 else f"{1 / by:g} times too small"
+
+
+def factors(
+    optimizers: Sequence[Any], known: Mapping[Any, str], rule: Rule, *data: Any
+) -> Mistakes:
+    """The right rule with the rate of an optimizer, or with gradients of another size."""
+
+    def off(rate: float, by: float) -> Any:
+        return train(
+            lambda each: [rate * g for g in rule([[by * g for g in p] for p in each])], *data
+        )[0]
+
+    for rate in {round(float(one.learning_rate.numpy()), 6) for one in optimizers} - {RATE}:
+        yield f"The optimizer's learning rate is {rate:g}; the task is {RATE}.", off(rate / RATE, 1)
+    for by in (*known, 2, 4, 8, 16, 32, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32):
+        once = f"The gradients are {times(by)}. Divide the summed loss by the global batch, once."
+        yield known.get(by, once), off(1, by)
+
+
+def check_weights(
+    copies: Sequence[Sequence[Any]],
+    optimizers: Sequence[Any] = (),
+    steps: Sequence[Sequence[Any]] | None = None,
+    batch: int = BATCH,
+) -> None:
     """The copies of each variable must be equal, and those of the serial program."""
-    mistakes = ((says, train(scaled(by))[0]) for by, says in FACTORS.items())
-    compare(equal_copies(copies), train()[0], mistakes)
+    mistakes = factors(optimizers, FACTORS, total, steps, batch)
+    program = DIVIDED if batch else PROGRAM
+    compare(equal_copies(copies), train(total, steps, batch)[0], mistakes, program)
 
 
 def each_loss(losses: Any) -> list[Any]:
@@ -208,7 +267,7 @@ def _loss(loss: Any) -> float:
     if loss is None or "PerReplica" in type(loss).__name__:
         raise Wrong(
             "The loss of a step must be one number: strategy.run returns one for each replica. "
-            "Reduce them: strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)."
+            "Reduce them with strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)."
         )
     if import_tensorflow().is_symbolic_tensor(loss):
         raise Wrong(
@@ -218,51 +277,31 @@ def _loss(loss: Any) -> float:
     raise Wrong(f"The loss of a step must be a number, got {reprlib.repr(loss)}.")
 
 
-def check_losses(losses: Any, shares: Sequence[dict[int, Any]]) -> None:
+def check_losses(losses: Any, shares: Sequence[dict[int, Any]], each: Any = None) -> None:
     """The loss of each step must be the mean over the global batch."""
-    found = np.array([_loss(loss) for loss in each_loss(losses)])
-    if len(found) != STEPS:
-        raise Wrong(f"You returned {len(found)} losses; there are {STEPS} steps.")
-    _, each = train()
-    right = each.mean(axis=1)
+    each = train()[1] if each is None else each
+    found, right = np.array([_loss(loss) for loss in each_loss(losses)]), each.mean(axis=1)
+    note(found.tolist())
+    if BLIND:
+        return
+    if len(found) != len(right):
+        raise Wrong(f"You returned {len(found)} of {len(right)} losses. Return one for each step.")
 
-    def is_(expected: Any) -> bool:
-        return bool(np.allclose(found, expected, rtol=1e-3, atol=1e-4))
+    def is_(expected: Any) -> Any:
+        return np.isclose(found, expected, rtol=1e-3, atol=1e-4)
 
-    if is_(right):
+    if is_(right).all():
         return
     for replica in shares[0]:
-        part = np.array([each.ravel()[list(share[replica])].sum() for share in shares]) / BATCH
-        if is_(part):
+        part = [each.ravel()[list(share[replica])].sum() / each.shape[1] for share in shares]
+        if is_(part).all():
             raise Wrong(
                 "These are the losses of one replica's share. Reduce them over the replicas: "
                 "strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)."
             )
+    step = int(is_(right).argmin())
     raise Wrong(
-        f"The first loss is {found[0]:.4f}; in the serial program it is {right[0]:.4f}. "
-        "Return the mean loss over the global batch, before the update of the step: the sum over "
-        "the replicas of what each has divided by global_batch."
+        f"The loss of step {step + 1} is {found[step]:.5g}; in the serial program it is "
+        f"{right[step]:.5g}. Return the mean loss over the global batch, before the update of the "
+        "step: the sum over the replicas of what each has divided by global_batch."
     )
-
-
-def _forward(weights: Sequence[Any], images: Any) -> tuple[Any, Any, Any]:
-    """The inputs of both layers, and the logits."""
-    kernel, bias, last_kernel, last_bias = weights
-    pixels = images.reshape(len(images), -1).astype(float)
-    hidden = np.maximum(pixels @ kernel + bias, 0)
-    return pixels, hidden, hidden @ last_kernel + last_bias
-
-
-def _gradients(weights: Sequence[Any], images: Any, labels: Any) -> tuple[Gradients, Any]:
-    """Of the cross-entropy, summed and divided by BATCH; and the loss of each image."""
-    last_kernel = weights[2]
-    pixels, hidden, logits = _forward(weights, images)
-    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares = exponentials / exponentials.sum(axis=1, keepdims=True)
-    losses = -np.log(shares[np.arange(len(labels)), labels])
-    of_logits = (shares - np.eye(CLASSES)[labels]) / BATCH
-    of_hidden = of_logits @ last_kernel.T * (hidden > 0)
-    gradients = [
-        pixels.T @ of_hidden, of_hidden.sum(axis=0), hidden.T @ of_logits, of_logits.sum(axis=0)
-    ]  # fmt: skip
-    return gradients, losses

@@ -1,4 +1,4 @@
-"""Servers that students write: of lecture 12 for one process, of lecture 15 for two hosts.
+"""Servers that students write: of lecture 30 for one process, of lecture 34 for two hosts.
 
 The first is judged with simulated workers and run with real ones, the second over links.
 
@@ -9,13 +9,14 @@ The first is judged with simulated workers and run with real ones, the second ov
 import heapq
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import partial
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 
-from labkit.exercises.judges.answers import function, judged, numbers_in
+from labkit.collectives.communicator import lent_to_mpi4py
+from labkit.exercises.judges.answers import function, numbers_in
 from labkit.exercises.judges.over_links import HEADERS, over_links
 from labkit.exercises.task import Wrong
 from labkit.kinds import LabError, measured
@@ -26,7 +27,7 @@ SERVERS, RANKS, STEPS, ELEMENTS, RATE = 2, 5, 4, 60_001, 0.1  # of the training 
 
 
 @dataclass
-class Message:
+class ServerMessage:
     """What a worker sends: it asks for the weights ("pull"), or brings a gradient ("push")."""
 
     worker: int
@@ -38,7 +39,7 @@ class Message:
     def reply(self, weights: Any, version: int) -> None:
         """Send the weights, and how many updates they have seen, to the worker that asked."""
         if self.kind == "push":
-            raise Wrong("Only a pull is answered: after a push, a worker pulls when it is ready.")
+            raise Wrong("Only a pull is answered. After a push, a worker pulls when it is ready.")
         self.answer = (np.array(weights, dtype=float), version)
 
 
@@ -71,9 +72,9 @@ def serve(
     weights, staleness, read = start.copy(), list[int](), [0] * workers
     fault = ""
 
-    def pull(worker: int) -> Iterator[Message]:
+    def pull(worker: int) -> Iterator[ServerMessage]:
         nonlocal fault
-        message, version = Message(worker, "pull"), len(staleness)
+        message, version = ServerMessage(worker, "pull"), len(staleness)
         yield message
         given, sent = message.answer or (None, None)
         if message.answer is None:
@@ -88,7 +89,7 @@ def serve(
             read[worker] = version
             team.begin(worker, weights)
 
-    def inbox() -> Iterator[Message]:
+    def inbox() -> Iterator[ServerMessage]:
         nonlocal weights
         due = [*range(workers)]
         while True:
@@ -99,7 +100,7 @@ def serve(
             worker, gradient = team.next_done()
             staleness.append(len(staleness) - read[worker])
             weights = weights - rate * gradient
-            yield Message(worker, "push", gradient, read[worker])
+            yield ServerMessage(worker, "push", gradient, read[worker])
             due.append(worker)
 
     result = server(inbox(), start.copy(), rate)
@@ -122,11 +123,11 @@ def _wrong_result(result: Any, weights: Any, staleness: list[int]) -> str:
 def examine_server(server: Callable[..., Any]) -> None:
     """Run a server with one, two and three simulated workers."""
     for times in TIMES:
-        serve(server, Simulated(times), len(times), np.array([4.0, 4.0]), rate=0.2, pushes=9)
+        serve(server, Simulated(times), len(times), np.array([4.0, 4.0]), len(times) / 10, 9)
 
 
 class Connected:
-    """The same with workers on other ranks."""
+    """Workers on other ranks, which compute at the same time for real."""
 
     most_held = 0
 
@@ -156,14 +157,14 @@ def run_with_processes(
     """Run a right server with a process for each worker, and say how stale its gradients were."""
     from labkit.hardware import machine_text
     from labkit.updates import Softmax
-    from labkit.updates.settings import checked_settings
+    from labkit.updates.settings import Settings
     from labkit.updates.worker_processes import run_with_workers
 
     try:
         function(examine_server)(server)
     except LabError:
         raise LabError("Your server is not right yet: its workers would never end.") from None
-    settings = checked_settings(workers=workers, updates=updates, compute=compute, slow=slow)
+    settings = Settings(workers=workers, updates=updates, compute=compute, slow=slow)
     problem = Softmax()
     weights, staleness = run_with_workers(partial(_serve, server), settings, problem, 60.0)
     loss = f"loss {problem.loss(problem.start()):.3g} → {problem.loss(weights):.3g}"
@@ -189,23 +190,44 @@ def _row(values: Any) -> str:
 # Two servers that share the weights.
 
 
-@judged
-def examine_two_servers(my_training: Callable[..., Any]) -> Any:
+def two_servers(told: Callable[..., None], my_training: Callable[..., Any]) -> Any:
     """A function of (comm, weights, gradient, steps): on a server it returns its half."""
     weights = np.random.default_rng(0).normal(size=ELEMENTS).astype(np.float32)
 
-    @wraps(my_training)  # its module tells where mpi4py's constants are to be lent
-    def yours(comm: Any, weights: Any) -> tuple[Any]:
-        return _on_rank(my_training, comm, weights)
-
-    found = over_links({"": yours}, [weights] * RANKS, rounds=1, link="200 Mbit/s")[""]
-    picture = found.traffic.figure()
+    yours = partial(_on_rank, my_training)
+    given = [weights] * RANKS
+    [found] = over_links(
+        {"": yours}, given, answer=my_training, rounds=1, link="200 Mbit/s"
+    ).values()
+    picture = found.traffic.picture()
     # What a server's link carries in one direction: its half, in each step and for each worker.
     half = STEPS * (RANKS - SERVERS) * weights.nbytes / 2
     carried = [[one / half for one in found.traffic.bytes(f"host {at}")] for at in range(SERVERS)]
-    fault = _too_many_bytes(carried) or _wrong_halves(found.results, weights)
-    if fault := fault or _too_few_bytes(carried):
-        raise Wrong(fault, picture)
+    halves = [np.asarray(result) for (result,) in found.results[:SERVERS]]
+    rights = np.array_split(weights, SERVERS)
+
+    def ends(rule: Callable[[list[Any]], Any]) -> bool:
+        serial = weights
+        for _ in range(STEPS):
+            gradients = [_gradient(rank, serial) for rank in range(SERVERS, RANKS)]
+            serial = serial - np.float32(RATE) * rule(gradients)
+        return bool(np.allclose(np.concatenate(halves), serial, rtol=1e-4, atol=1e-4))
+
+    told(
+        picture,
+        carried=carried,
+        idle=[server for server in range(SERVERS) if max(carried[server]) < 0.1],
+        full=[server for server in range(SERVERS) if max(carried[server]) > HEADERS],
+        # Workers may add up their gradients on the way: then one pulls and pushes for all.
+        few=[at for at in range(SERVERS) if min(carried[at]) < 1 / (RANKS - SERVERS)],
+        no_half=[
+            at
+            for at, (half, right) in enumerate(zip(halves, rights, strict=True))
+            if half.shape != right.shape or half.dtype.kind != "f"
+        ],
+        sizes=[len(right) for right in rights],
+        ends=ends,
+    )
     return picture
 
 
@@ -219,60 +241,10 @@ def _on_rank(my_training: Callable[..., Any], comm: Any, weights: Any) -> tuple[
             raise LabError(f"gradient needs all {ELEMENTS} weights, got {np.size(weights)}.")
         return _gradient(rank, weights)
 
-    return (my_training(comm, weights.copy(), gradient, STEPS),)
+    with lent_to_mpi4py(my_training, COMM_WORLD=comm):
+        return (my_training(comm, weights.copy(), gradient, STEPS),)
 
 
 def _gradient(rank: int, weights: Any) -> Any:
     slope, offset = np.random.default_rng(rank).uniform(size=(2, ELEMENTS)).astype(np.float32)
     return slope * np.asarray(weights, np.float32) - offset
-
-
-def _too_many_bytes(carried: list[list[float]]) -> str:
-    idle = [server for server in range(SERVERS) if max(carried[server]) < 0.1]
-    if len(idle) == SERVERS:
-        return "The servers' links are idle: in each step weights and gradients pass through them."
-    if idle:
-        return (
-            f"The link of host {idle[0]} is idle: server {1 - idle[0]} does everything. Let each "
-            "server hold one half of the weights, and update it."
-        )
-    for server, both in enumerate(carried):
-        if max(both) > HEADERS:
-            return (
-                f"Server {server} sends {both[0]:.1f} and receives {both[1]:.1f} times the bytes "
-                "of its half. Send this half and its gradients only, once in a step, as float32."
-            )
-    return ""
-
-
-def _too_few_bytes(carried: list[list[float]]) -> str:
-    """Workers may add up their gradients on the way: then one pulls and pushes for all."""
-    for server, both in enumerate(carried):
-        if min(both) < 1 / (RANKS - SERVERS):
-            return (
-                f"Server {server} sends {both[0]:.2f} and receives {both[1]:.2f} of the bytes of "
-                "its half. In each step every worker pulls this half, and pushes this half of its "
-                "gradient, as float32."
-            )
-    return ""
-
-
-def _wrong_halves(results: list[Any], weights: Any) -> str:
-    halves = [np.asarray(result) for (result,) in results[:SERVERS]]
-    for server, (half, right) in enumerate(zip(halves, np.array_split(weights, 2), strict=True)):
-        if half.shape != right.shape or half.dtype.kind != "f":
-            return f"Rank {server} must return its half, {len(right)} weights, at the end."
-
-    def ends(rule: Callable[[list[Any]], Any]) -> bool:
-        serial = weights
-        for _ in range(STEPS):
-            gradients = [_gradient(rank, serial) for rank in range(SERVERS, RANKS)]
-            serial = serial - np.float32(RATE) * rule(gradients)
-        return bool(np.allclose(np.concatenate(halves), serial, rtol=1e-4, atol=1e-4))
-
-    if ends(sum):
-        return ""
-    why = "In each step they subtract 0.1 × the sum of all gradients of the pulled weights."
-    if ends(lambda gradients: sum(gradients) / len(gradients)):
-        why = "They subtract the mean of the gradients, and not their sum."
-    return f"The bytes are right, and the weights are not those of the serial program. {why}"

@@ -4,38 +4,61 @@ Its first layer does that; its weights are always those that the serial program 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
+from functools import wraps
 from typing import Any
 from unittest import mock
 
 from labkit.exercises.judges import serial
-from labkit.exercises.judges.answers import function
+from labkit.exercises.judges.answers import examined, function, note
 from labkit.exercises.judges.serial import BATCH, REPLICAS, STEPS
-from labkit.exercises.task import Wrong
+from labkit.exercises.task import NotJudged, Wrong
 from labkit.hardware import replicas
 from labkit.hardware.devices import import_tensorflow
+from labkit.kinds import LabError, counted
 
-# Two minutes, because TensorFlow traces for some judges.
-judge = partial(function, seconds=120.0)
 MOST = 4 * BATCH * STEPS  # images that the model gets: more are an endless loop
 Seen = Sequence[tuple[int, tuple[int, ...], bool]]  # replica, images, training
 
 
-ENDLESS = f"The model got {MOST} images, and one pass has {BATCH * STEPS}: the loop has no end."
+ENDLESS = f"The model got {MOST} images, and one pass has {BATCH * STEPS}, so the loop has no end."
 # What a student should know beside a sentence with these words.
 TENSORFLOW_SAYS = {
     "PerReplica": "A PerReplica holds a value for each replica. Only a function that strategy.run "
     "calls can compute with them, and strategy.reduce makes one value of them.",
     "Mixing different tf.distribute.Strategy": "Something with variables was made outside "
     "strategy.scope(): make the model, the optimizer and metrics, and call compile, inside it.",
-    "No gradients provided": "The tape recorded nothing: call the model inside "
+    "No gradients provided": "The tape recorded nothing. Call the model inside "
     "`with tf.GradientTape() as tape:`.",
     "outside the replica context": "The step ran once, beside the replicas: the scope is for "
     "making variables. Call the step with strategy.run(step, args=(images, labels)).",
+    "make() got": "make_model is a function; make_model() makes the model.",
+    "'function' object has no attribute": "make_model is a function; make_model() makes the model.",
     "merge_call": "Keras applies gradients either in a step that strategy.run calls, or outside "
     "both the step and `with strategy.scope():`. Move optimizer.apply out of the scope's block.",
 }
+
+
+def judge(examine: Callable[..., Any]) -> Callable[..., Callable[[Any], Any]]:
+    """Makes the judge of a function that trains: examine(answer, told).
+
+    TensorFlow is there before its seconds are counted.
+    """
+
+    def make(told: Callable[..., None] = lambda *_, **__: None) -> Callable[[Any], Any]:
+        timed = function(lambda answer: examine(answer, told), seconds=30.0)
+
+        @wraps(timed)
+        def judged(answer: Any) -> Any:
+            if there := getattr(answer, "_beside", None):  # `labkit grade` has it elsewhere
+                return there(examined, *judged.watched)  # type: ignore[attr-defined]
+            import_tensorflow()
+            return timed(answer)
+
+        judged.__dict__.update(vars(make), watched=(examine.__module__, examine.__name__))
+        return judged
+
+    return make
 
 
 class Models:
@@ -77,7 +100,7 @@ class Models:
         """Every model and every optimizer must have been made inside the scope."""
         if not all(self._in_scope):
             raise Wrong(
-                "make_model() was called outside strategy.scope(): its variables lie on one "
+                "make_model() was called outside strategy.scope(), so its variables lie on one "
                 "device, and the replicas have no copies. Write `with strategy.scope():` around it."
             )
         if self.strategy is import_tensorflow().distribute.get_strategy():
@@ -85,7 +108,7 @@ class Models:
         in_scope = self.strategy.extended.variable_created_in_scope
         if not all(in_scope(optimizer.iterations.value) for optimizer in self.optimizers):
             raise Wrong(
-                "The optimizer was made outside strategy.scope(): its variables, such as the step "
+                "The optimizer was made outside strategy.scope(). Its variables, such as the step "
                 "counter, have no copies on the replicas. Make it (or call model.compile) inside "
                 "`with strategy.scope():`."
             )
@@ -184,13 +207,21 @@ def make_dataset() -> Any:
 
 def on_one_device() -> Models:
     """Models for a program without a strategy."""
-    replicas(REPLICAS)  # split the devices before TensorFlow runs: other tasks need them
+    with suppress(LabError):  # split the devices before TensorFlow runs: other tasks need them
+        replicas(REPLICAS)
     return Models(import_tensorflow().distribute.get_strategy())
 
 
 def on_replicas() -> Models:
     """Models for a program under a strategy."""
-    return Models(replicas(REPLICAS).strategy())
+    try:
+        return Models(replicas(REPLICAS).strategy())
+    except LabError:
+        text = (
+            f"It needs {REPLICAS} replicas, and TensorFlow, which runs already, cannot be split. "
+        )
+        text += f"Choose Kernel → Restart, and call labkit.replicas({REPLICAS}) before anything "
+        raise NotJudged(f"{text}else uses TensorFlow.") from None
 
 
 @contextmanager
@@ -199,8 +230,9 @@ def exact(made: Models) -> Iterator[None]:
     tf32 = import_tensorflow().config.experimental
     before = tf32.tensor_float_32_execution_enabled()
     tf32.enable_tensor_float_32_execution(False)
+    quiet = mock.patch.object(import_tensorflow().get_logger(), "disabled", True)
     try:
-        with made.following():
+        with made.following(), quiet:  # it would say that my_train is traced in each check
             yield
     except Wrong as fault:
         made.check_scope()  # TensorFlow's own sentence on this says little
@@ -231,24 +263,26 @@ def model_of(result: Any, models: list[Any]) -> Any:
     watched = any(type(layer).__name__ == "Watch" for layer in getattr(result, "layers", ()))
     if not (watched or any(result is one for one in models)):
         raise Wrong("Return the model that make_model() made.")
+    note(result)
     return result
 
 
 def weight_copies(strategy: Any, model: Any) -> list[list[Any]]:
-    """Each variable's copies, a replica each."""
+    """Returns for each variable the copies of all replicas."""
     return [
         [copy.numpy() for copy in strategy.experimental_local_results(variable.value)]
         for variable in model.trainable_variables
     ]
 
 
-def check_images(seen: Seen, size: int = BATCH * STEPS) -> list[dict[int, Any]]:
+def check_images(seen: Seen, size: int = BATCH * STEPS, batch: int = BATCH) -> list[dict[int, Any]]:
     """Every image once, in the order of the dataset, a global batch a step; the shares by step."""
+    count = -(-size // batch)
     if not seen:
         raise Wrong("The model never saw an image.")
     trained = [(replica, images) for replica, images, training in seen if training]
     if not trained:
-        raise Wrong("Call the model with training=True: else Dropout and its like do nothing.")
+        raise Wrong("Call the model with training=True, or else Dropout and its like do nothing.")
     rows: dict[int, list[tuple[int, ...]]] = {}
     for replica, images in sorted(trained, key=lambda one: one[0]):
         rows.setdefault(replica, []).append(images)
@@ -266,24 +300,26 @@ def check_images(seen: Seen, size: int = BATCH * STEPS) -> list[dict[int, Any]]:
             "strategy.experimental_distribute_dataset(dataset.batch(global_batch))."
         )
     taken = sum(map(len, first.values()))
-    if taken != BATCH:
-        less = "A local batch stands where the global one belongs. " if taken < BATCH else ""
+    if taken != batch:
+        less = "A local batch stands where the global one belongs. " if taken < batch else ""
         raise Wrong(
             f"The replicas together took {taken} images in the first step, and the global batch is "
-            f"{BATCH}. {less}experimental_distribute_dataset expects batches of global_batch and "
+            f"{batch}. {less}experimental_distribute_dataset expects batches of global_batch and "
             "divides them; distribute_datasets_from_function expects those of one replica."
         )
-    for number, share in enumerate(shares[:STEPS]):
+    for number, share in enumerate(shares[:count]):
         found = sorted(image for images in share.values() for image in images)
-        expected = list(range(number * BATCH, min((number + 1) * BATCH, size)))
+        expected = list(range(number * batch, min((number + 1) * batch, size)))
         if found != expected:
             some = f"{', '.join(map(str, found[:3]))}, …, {found[-1]}"
             raise Wrong(
                 f"Step {number + 1} used the images {some}, and the serial program uses "
                 f"{expected[0]} to {expected[-1]}. Use each image once, in the order of the "
-                "dataset: do not shuffle or skip."
+                "dataset. Do not shuffle or skip."
             )
-    if steps != STEPS:
-        smaller = f" Here the last batch has {size % BATCH} images." if size % BATCH else ""
-        raise Wrong(f"It took {steps} steps; one pass over the dataset has {STEPS}.{smaller}")
+    if steps != count:
+        smaller = f" Here the last batch has {size % batch} images." if size % batch else ""
+        raise Wrong(
+            f"It took {counted(steps, 'step')}; one pass over the dataset has {count}.{smaller}"
+        )
     return shares

@@ -1,1 +1,1 @@
-"""The tasks, in a file for each notebook; it is found by its name."""
+"""The tasks: a file of text for each notebook, and what is judged in that lecture alone."""
