@@ -1,4 +1,4 @@
-"""Choosing: from a model, its data and a machine to a kind of training, and what scale costs."""
+"""Choosing a kind of training for a model, its data and a machine; what scale costs."""
 
 from labkit.choosing.choices import frameworks
 from labkit.choosing.decision import Decision, choose, divide

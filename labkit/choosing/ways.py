@@ -1,12 +1,21 @@
-"""Every way to run a training on given devices: what a device holds, and how long a step takes.
+"""Every way to run a training on given devices: one cost for all of them.
 
-All ways take the same global batch: the batch of one device times the devices that are used.
+A way is a `Plan`: what a device holds, sends and computes. `cost` makes of it, on n devices:
+
+    held      = state + micro-batch × example, and it fits in nine tenths of the memory
+    a step    = computing + communication, if nothing overlaps (low)
+              = the longer of both, if everything overlaps that can (high)
+    speed-up  = n × speed of the devices × time that failures leave × one device's step / a step
+
+All ways take the same global batch: the batch of one device times the devices that are used. Bytes
+of ZeRO: Rajbhandari et al. 2020; of tensor and pipeline parallelism: Narayanan et al. 2021 and
+Korthikanti et al. 2022; failures: Young 1974, Daly 2006.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from labkit.choosing.choices import CHOICES
@@ -25,8 +34,27 @@ PCIE = LINKS["PCIe 3 x16"].bandwidth  # from a device to its host
 
 
 @dataclass(frozen=True)
+class Plan:
+    """How a way divides a training among its devices; seconds and bytes are of one step."""
+
+    key: str
+    machines: int
+    devices: int
+    state: float  # bytes of weights, gradients and optimizer on a device
+    sending: float = 0.0  # seconds of communication that computing can hide
+    sending_again: float = 0.0  # more of them for each micro-batch
+    waiting: float = 0.0  # seconds of communication that nothing can hide
+    computing: float = 1.0  # over that of an even division: bubble, uneven stages
+    divided_by: int = 1  # the devices that share the activations of an example
+    lockstep: bool = False  # one example at a time, at the pace of the slowest device; otherwise
+    # as many as fit, their gradients accumulated, and batches that follow the devices' speeds
+    training: float | None = None  # the time that failures leave; None: of synchronous training
+    how: str = ""
+
+
+@dataclass(frozen=True)
 class Way:
-    """One way on some devices. The speed-up is over the fastest device, as if it had room.
+    """What a plan costs. The speed-up is over the fastest device, as if it had room.
 
     Of the seconds of `communication` in a step `low` counts none as hidden by computing, `high` all
     that can be; `share` is that of computing in `low`. Without a step time neither counts any.
@@ -64,7 +92,7 @@ class Way:
         return CHOICES[self.key].name
 
     def text(self, f: Facts) -> str:
-        """The way in numbers."""
+        """Returns the way in numbers."""
         text = self.name + f" on {self.devices:,}" * (self.devices > 1)
         text += f" ({self.how})" * bool(self.how) + f": {bytes_text(self.held)} on a device"
         if not self.fits:
@@ -75,14 +103,15 @@ class Way:
             return text
         times = (seconds_text(f.alone / one) for one in (self.low, self.high) if one)
         if self.communication:
-            text += f", {self.share:.0%} is computation"
+            text += f", {100 * self.share:.0f} % is computation"
         return f"{text}; {self.gain}, {' to '.join(dict.fromkeys(times))}"
 
 
 def ways(f: Facts) -> list[Way]:
-    """All ways, the simplest first; of those with one name and as many devices the fastest."""
+    """Returns all ways, the simplest first; of those with one name and as many devices the best."""
     found: dict[tuple[str, int], Way] = {}
-    for way in (one for machines in {1, f.machine.machines} for one in _on(f, machines)):
+    plans = (plan for machines in {1, f.machine.machines} for plan in _plans(f, machines))
+    for way in [*(cost(f, plan) for plan in plans), *_trials(f)]:
         kind = way.key, way.devices
         found[kind] = max(way, found.get(kind, way), key=_rank)
     return sorted(found.values(), key=lambda way: (list(CHOICES).index(way.key), way.devices))
@@ -92,83 +121,151 @@ def _rank(way: Way) -> tuple[bool, float, float]:
     return way.fits, way.middle if way.fits else 0.0, -way.held
 
 
-def _on(f: Facts, m: int) -> Iterator[Way]:
-    """The ways on all devices of m machines, and on one device."""
+def cost(f: Facts, plan: Plan) -> Way:
+    """Returns what a plan holds and how fast it is, with the fewest micro-batches that fit."""
+    kept, inputs = f.model.activation_bytes, f.data.example_bytes
+    divided_inputs = plan.key == "spatial"
+    example = (kept + inputs * divided_inputs) / plan.divided_by + inputs * (not divided_inputs)
+    room = (f.usable - plan.state) // example if example else math.inf
+    parts = f.data.batch
+    if not plan.lockstep:
+        parts = math.ceil(f.data.batch / max(1, min(room, f.data.batch)))
+    most = math.ceil(f.data.batch / parts)  # as equal as they can be
+    held = plan.state + most * example
+
+    slowest = f.machine.slowest if plan.devices > 1 else 1.0
+    training = f.training_share(plan.machines) if plan.training is None else plan.training
+    accumulated = parts > 1 and not plan.lockstep and held <= f.usable
+    notes = {
+        plan.how: bool(plan.how),
+        f"{parts} batches of {most} accumulated": accumulated,
+        "uneven batches": slowest < 1 and not plan.lockstep,
+        "checkpoints": plan.training is None and training < 1,
+    }
+    how = ", ".join(note for note, true in notes.items() if true)
+    power = training * plan.devices * (slowest if plan.lockstep else (1 + slowest) / 2)
+    sending = plan.sending + plan.sending_again * parts
+    low = high = power / plan.computing
+    share, step = 1.0, f.model.step_seconds
+    if step is not None:
+        busy = step * plan.computing + plan.waiting
+        share = step / (busy + sending)
+        low, high = power * share, power * step / max(busy, sending)
+    return Way(plan.key, plan.devices, held, held <= f.usable, sending + plan.waiting, low, high,
+               share, how)  # fmt: skip
+
+
+def _plans(f: Facts, m: int) -> Iterator[Plan]:
+    """Yields the plans on all devices of m machines; with m = 1 also those of one device."""
     d, (w, g, o) = f.machine.devices, f.sizes
     n, state = m * d, w + g + o
-    one = _way(f, "one_device", 1, 1, state)
-    layers = f.model.shape["layers"] if f.model.shape else 1
-    gathered, host = w / layers * (layers > 1), USABLE * f.machine.host_memory
     if m == 1:
-        yield replace(one, key="accumulate") if "accumulated" in one.how else one
-        if state <= host:
-            each, share = f.ring(2 * w + g, 1, d, layers), (w + g) / d
-            yield _way(f, "central", 1, d, share + gathered * (d > 1), share / PCIE, each=each)
+        yield _alone(f)
+        yield from _central(f)
     if n == 1:
         return
-    rows = f.data.batch * f.model.row_bytes  # that a device reads
-    reduce = f.reduce(2 * g + n * rows, m, n)  # their gradients are gathered
-    yield _way(f, "mirrored" if m == 1 else "multi_worker", m, n, state, reduce)
+    rows = f.data.batch * f.model.row_bytes  # of embeddings that a device reads
+    reduce = f.reduce(2 * g + n * rows, m, n)  # the gradients of rows are gathered
+    yield Plan("mirrored" if m == 1 else "multi_worker", m, n, state, reduce)
     if m > 1:  # a worker that is lost stops no other; each sends and fetches for itself
         up, sent = 1 / (1 + RESTART / f.machine.mtbf), f.ring(2 * d * (g + rows), m, m)
-        yield _way(f, "parameter_server", m, n, state, sent, kept=up, how="all also serve")
-    yield _way(f, "spatial", m, n, state, reduce, cut=n, how="without the borders")
-    for ranks in {d, n} - {1}:
-        for stage, weights in ((2, w), (3, w / ranks + gathered)):
-            inside = m if ranks == n else 1
-            once, each = (w, g) if stage == 2 else (0.0, 2 * w + g)  # bytes that are sent
-            between = f.ring(2 * g, m, m) if inside < m else 0.0
-            yield _way(
-                f, "hsdp" if inside < m else "sharded", m, n, weights + (g + o) / ranks,
-                f.ring(once, inside, ranks) + between, each=f.ring(each, inside, ranks, layers),
+        yield Plan("parameter_server", m, n, state, sent, training=up, how="all also serve")
+    yield Plan("spatial", m, n, state, reduce, divided_by=n, how="without the borders")
+    yield from _sharded(f, m)
+    if f.model.embeddings:
+        yield from _embeddings(f, m)
+    elif f.model.shape:  # else nothing says how to cut a layer, and what a stage sends
+        yield from _layouts(f, m, f.model.shape)
+
+
+def _alone(f: Facts) -> Plan:
+    """Returns the plan of one device; where its batch does not fit, gradients are accumulated."""
+    plan = Plan("one_device", 1, 1, sum(f.sizes))
+    return replace(plan, key="accumulate") if "accumulated" in cost(f, plan).how else plan
+
+
+def _central(f: Facts) -> Iterator[Plan]:
+    """The host keeps variables and optimizer; each device has a share of weights and gradients."""
+    d, (w, g, _) = f.machine.devices, f.sizes
+    if sum(f.sizes) > USABLE * f.machine.host_memory:
+        return
+    share, again = (w + g) / d, f.ring(2 * w + g, 1, d, f.layers)
+    yield Plan("central", 1, d, share + f.gathered * (d > 1), share / PCIE, sending_again=again)
+
+
+def _sharded(f: Facts, m: int) -> Iterator[Plan]:
+    """ZeRO stages 2 and 3, over all devices or inside each machine (HSDP).
+
+    Stage 2 gathers the weights once a step, and reduces the gradients of each micro-batch; stage 3
+    also gathers twice for each of them. Either sends (n-1)/n of the bytes.
+    """
+    d, (w, g, o) = f.machine.devices, f.sizes
+    for ranks in {d, m * d} - {1}:
+        inside = m if ranks == m * d else 1
+        between = f.ring(2 * g, m, m) if inside < m else 0.0
+        for stage in (2, 3):
+            once, again = (w, g) if stage == 2 else (0.0, 2 * w + g)  # bytes
+            weights = w if stage == 2 else w / ranks + f.gathered
+            yield Plan(
+                "hsdp" if inside < m else "sharded", m, m * d, weights + (g + o) / ranks,
+                f.ring(once, inside, ranks) + between,
+                sending_again=f.ring(again, inside, ranks, f.layers),
                 how=f"stage {stage}, {ranks:,} devices share",
             )  # fmt: skip
-    if f.model.embeddings:
-        tables = (w + o) * f.model.embeddings / f.model.parameters
-        sent = f.reduce(2 * g, m, n) + f.ring(2 * d * rows, m, m)
-        cards, host_link = f.ring(2 * rows, 1, d), 2 * rows / PCIE
-        yield _way(f, "embeddings", m, n, state - tables * (n - 1) / n, sent + cards)
-        if tables / m <= host:
-            yield _way(f, "embeddings", m, n, state - tables, sent + host_link, how="on the hosts")
-    else:  # a table is one layer: no stages are as large as each other
-        yield from _layouts(f, m)
-    if f.trials > 1 and one.fits and m == f.machine.machines:
-        yield _trials(f, one, n)
 
 
-def _layouts(f: Facts, m: int) -> Iterator[Way]:
-    """Tensor × pipeline × data, the optimizer sharded over the data ranks (ZeRO-1)."""
-    d, b, shape = f.machine.devices, f.data.batch, f.model.shape or {}
-    n, (w, g, o) = m * d, f.sizes
-    layers, wide = shape.get("layers", 0), 2 * shape.get("sequence", 0) * shape.get("hidden", 0)
-    for t in (one for one in range(1, d + 1) if d % one == 0):
-        if t > 1 and (not shape or shape["heads"] % t):
-            continue  # without the shape of a transformer nothing says how to cut a layer
-        for p in (one for one in range(1, n // t + 1) if n // t % one == 0):
+def _embeddings(f: Facts, m: int) -> Iterator[Plan]:
+    """The tables divided among devices or hosts; rows are fetched, and their gradients sent."""
+    d, (w, g, o) = f.machine.devices, f.sizes
+    n, rows = m * d, f.data.batch * f.model.row_bytes
+    tables = (w + o) * f.model.embeddings / f.model.parameters
+    sent = f.reduce(2 * g, m, n) + f.ring(2 * d * rows, m, m)
+    state, cards = w + g + o - tables, f.ring(2 * rows, 1, d)
+    yield Plan("embeddings", m, n, state + tables / n, sent + cards)
+    if tables / m <= USABLE * f.machine.host_memory:
+        yield Plan("embeddings", m, n, state, sent + 2 * rows / PCIE, how="on the hosts")
+
+
+def divisors(one: int, other: int) -> list[int]:
+    """Returns what divides both, from 1 on."""
+    most = math.gcd(one, other)
+    return [part for part in range(1, most + 1) if most % part == 0]
+
+
+def _layouts(f: Facts, m: int, shape: Mapping[str, int]) -> Iterator[Plan]:
+    """Tensor × pipeline × data, with sequence parallelism; the optimizer sharded (ZeRO-1)."""
+    d, b, n, (w, g, o) = f.machine.devices, f.data.batch, m * f.machine.devices, f.sizes
+    layers, wide = shape["layers"], 2 * shape["sequence"] * shape["hidden"]  # bytes of an input
+    for t in divisors(d, shape["heads"]):
+        for p in range(1 + (t == 1), min(n // t, layers) + 1):
             cut, data = t * p, n // (t * p)
-            if cut == 1 or (shape and p > layers):
+            if n % cut:
                 continue
-            uneven = math.ceil(layers / p) * p / layers if shape else 1.0  # the longest stage
-            key = "hybrid" if data > 1 or min(t, p) > 1 else "tensor" if t > 1 else "pipeline"
+            uneven = math.ceil(layers / p) * p / layers  # the longest stage
+            bubble = (p - 1) / (cut * b)  # (p - 1) / micro-batches, of one example each
             # A machine sends what it holds of the gradients, and the inputs of the next stage.
             held = 2 * g * (min(1, d / cut) if m > 1 else 1 / cut)
             reduce = f.ring(held, m, data) if data > 1 else 0.0
-            stage = wide or f.model.activation_bytes / p
-            inside = m if cut > d else 1
-            send = 2 * cut * b * stage * (p > 1)
-            send /= f.machine.link if inside == 1 else min(f.machine.link, f.machine.network)
-            reduces = t * b * layers * (6 if f.model.recomputed else 4)  # forward once more
-            blocks = reduces * f.ring(2 * wide, 1, t) if t > 1 else 0.0
+            across = m > 1 and cut > d
+            link = min(f.machine.link, f.machine.network) if across else f.machine.link
+            stages = 2 * cut * b * wide * (p > 1) / link
+            # In all-reduces of a layer: inputs are gathered again backward, or all is done again.
+            reduces = t * b * layers * (6 if f.model.recomputed else 5)
             parts = {"tensor": t, "pipeline": p, "data": data}
-            yield _way(
-                f, key, m, n, ((w + g) / cut + o / n) * uneven, reduce + send, exposed=blocks,
-                compute=uneven * (1 + (p - 1) / (cut * b)), cut=t, micro=1, lockstep=True,
+            yield Plan(
+                "hybrid" if data > 1 or min(t, p) > 1 else "tensor" if t > 1 else "pipeline",
+                m, n, ((w + g) / cut + o / n) * uneven, reduce + stages,
+                waiting=reduces * f.ring(2 * wide, 1, t) if t > 1 else 0.0,
+                computing=uneven * (1 + bubble), divided_by=t, lockstep=True,
                 how=" × ".join(f"{name} {size}" for name, size in parts.items() if size > 1),
             )  # fmt: skip
 
 
-def _trials(f: Facts, one: Way, n: int) -> Way:
+def _trials(f: Facts) -> Iterator[Way]:
     """A training on each device; what is left in the last round shares the devices."""
+    n, one = f.machine.machines * f.machine.devices, cost(f, _alone(f))
+    if f.trials == 1 or n == 1 or not one.fits:
+        return
     full, left = divmod(f.trials, n)
     low, high, how = full / one.low, full / one.high, f"{f.trials:,} trainings"
     if left:
@@ -176,48 +273,11 @@ def _trials(f: Facts, one: Way, n: int) -> Way:
         machines = math.ceil(few / f.machine.devices)
         nbytes = 2 * f.sizes[1] + few * f.data.batch * f.model.row_bytes
         reduce = f.reduce(nbytes, machines, few)
-        last = _way(f, "trials", machines, few, sum(f.sizes), reduce)
+        last = cost(f, Plan("trials", machines, few, sum(f.sizes), reduce))
         low, high = low + 1 / max(one.low, last.low), high + 1 / max(one.high, last.high)
         how += f", {left:,} of them on {few:,} devices each" * (few > 1)
     power = (1 + f.machine.slowest) / 2
-    return replace(
+    yield replace(
         one, key="trials", devices=n, low=power * f.trials / low, high=power * f.trials / high,
         how=how, share=1.0,
-    )  # fmt: skip
-
-
-def _way(
-    f: Facts, key: str, machines: int, devices: int, state: float, communication: float = 0.0,
-    *, each: float = 0.0, exposed: float = 0.0, compute: float = 1.0, cut: int = 1,
-    micro: int | None = None, lockstep: bool = False, kept: float | None = None, how: str = "",
-) -> Way:  # fmt: skip
-    """The way with the fewest micro-batches that fit; `each` is sent for each of them."""
-    example = (f.model.activation_bytes + f.data.example_bytes * (key == "spatial")) / cut
-    example += f.data.example_bytes * (key != "spatial")
-    room = (f.usable - state) // example if example else math.inf
-    most = int(max(1, min(room, micro or f.data.batch)))
-    parts = math.ceil(f.data.batch / most)
-    most = math.ceil(f.data.batch / parts)
-    held = state + most * example
-    notes: list[str] = [how] if how else []
-    if micro is None and parts > 1 and held <= f.usable:
-        notes.append(f"{parts} batches of {most} accumulated")
-    if f.machine.slowest < 1 < devices and not lockstep:
-        notes.append("uneven batches")
-    if kept is None:
-        kept = f.kept_time(machines)
-        if kept < 1:
-            notes.append("checkpoints")
-    communication += each * (parts if micro is None else 1)
-    slowest, step = f.machine.slowest if devices > 1 else 1.0, f.model.step_seconds
-    power = kept * devices * (slowest if lockstep else (1 + slowest) / 2)
-    low = high = power / compute
-    share = 1.0
-    if step is not None:
-        busy = step * compute + exposed
-        share = step / (busy + communication)
-        low, high = power * share, power * step / max(busy, communication)
-    return Way(
-        key, devices, held, held <= f.usable, communication + exposed, low, high, share,
-        ", ".join(notes),
     )  # fmt: skip

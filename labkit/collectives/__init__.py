@@ -9,4 +9,4 @@
 from labkit.collectives import bench, programs, topology
 from labkit.collectives.costs import cost, crossover, overlap
 from labkit.collectives.formulas import formula
-from labkit.collectives.trace import Trace, compare, run, run_mpi
+from labkit.collectives.trace import Trace, run, run_mpi

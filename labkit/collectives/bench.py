@@ -15,8 +15,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -32,6 +30,7 @@ from labkit.collectives.bench_rank import MOST_RANKS, time_mpi
 from labkit.collectives.formulas import FORMULAS, find_program
 from labkit.collectives.programs import ALL_REDUCES
 from labkit.collectives.trace import run_mpi
+from labkit.hardware.machine import usable_cores
 from labkit.kinds import (
     Kind,
     LabError,
@@ -56,14 +55,10 @@ USUAL = (
 
 
 def measure(
-    *,
-    ranks: int = 4,
-    sizes: Sequence[int] = SIZES,
-    contenders: Sequence[str | Callable[..., Any]] = USUAL,
-    rounds: int = 10,
-    seconds_per_size: float = 2.0,
-    timeout: float = 300.0,
-) -> Bench:
+    *, ranks: int = 4, sizes: Sequence[int] = SIZES,
+    contenders: Sequence[str | Callable[..., Any]] = USUAL, rounds: int = 10,
+    seconds_per_size: float = 2.0, timeout: float = 300.0,
+) -> Bench:  # fmt: skip
     """Time the all-reduce of float32 buffers on this machine, as nccl-tests does.
 
     Contenders: `"mpi"` (the MPI library's own), labkit's programs by their name, and your own
@@ -90,7 +85,7 @@ def measure(
 def time_in_ranks(
     program: Callable[..., Any], plan: dict[str, Any], processes: int, timeout: float, **more: Any
 ) -> Bench:
-    """What a program that ends with `bench_rank.time_all` has measured, in processes of its own."""
+    """Run a program that ends with `bench_rank.time_all` in processes. Returns what it measured."""
     with tempfile.TemporaryDirectory(prefix="labkit-bench-") as folder:
         plan = {**plan, "file": f"{folder}/result"}
         try:
@@ -106,19 +101,18 @@ def time_in_ranks(
     from labkit.hardware.survey import machine_text
 
     timings = tuple(Timing(name, n, c, tuple(s), w) for name, n, c, s, w in found["timings"])
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    ranks = plan["ranks"]
+    ranks, cores = plan["ranks"], len(usable_cores())
     kind = measured(f"{ranks} ranks on {machine_text()}")
     return Bench(ranks, timings, found["library"], cores, kind)
 
 
 def bus_factor(ranks: int) -> float:
-    """How many times S the busiest link of an all-reduce carries."""
+    """Returns how many times S the busiest link of an all-reduce carries."""
     return 2 * (ranks - 1) / ranks
 
 
 def bus_bandwidth(ranks: int, nbytes: float, seconds: float) -> float:
-    """Bytes per second on the busiest link of an all-reduce."""
+    """Returns bytes per second on the busiest link of an all-reduce."""
     return nbytes / seconds * bus_factor(ranks)
 
 
@@ -139,7 +133,7 @@ class Timing:
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """The latency in seconds and the bandwidth in bytes per second that explain medians best.
+    """The latency in seconds and the bandwidth in bytes per second that fit the medians best.
 
     `times` are (bytes, seconds measured, seconds modelled).
     """
@@ -152,12 +146,12 @@ class Fit:
 
     @property
     def typical(self) -> float:
-        """Half of the medians are closer to the model than this share."""
+        """Returns the median of |model/measured - 1|."""
         return median(abs(model / measured - 1) for _, measured, model in self.times)
 
     @property
     def numbers(self) -> tuple[str, str]:
-        """α and B with their units; where time does not grow with size, nothing is known of B."""
+        """Returns α and B with their units, or "not seen" for B if time does not grow with size."""
         bandwidth = f"{bytes_text(self.bandwidth)}/s" if self.bandwidth < math.inf else "not seen"
         return seconds_text(self.latency), bandwidth
 
@@ -172,7 +166,7 @@ class Fit:
 def fit_link(
     messages: float, share: float, nbytes: Sequence[float], seconds: Sequence[float]
 ) -> tuple[float, float]:
-    """α and B of T = messages·α + share·S/B for which the squares of model/T - 1 are smallest.
+    """Returns α and B of T = messages·α + share·S/B that minimise the squares of model/T - 1.
 
     A microsecond matters at 1 kB as ten milliseconds do at 16 MB.
 
@@ -214,12 +208,12 @@ class Bench(ShownAsTable):
         return not any(one.wrong for one in self.timings)
 
     def timing(self, contender: str, nbytes: int) -> Timing:
-        """The raw seconds of one contender at one size."""
+        """Returns the raw seconds of one contender at one size."""
         one_of("contender", contender, self.contenders)
         return next(t for t in self.timings if (t.contender, t.nbytes) == (contender, nbytes))
 
     def seconds(self, contender: str, nbytes: int) -> float:
-        """The median of a call."""
+        """Returns the median of a call."""
         return median(self.timing(contender, nbytes).seconds)
 
     def busbw(self, contender: str, nbytes: int) -> float:
@@ -227,7 +221,7 @@ class Bench(ShownAsTable):
         return bus_bandwidth(self.ranks, nbytes, self.seconds(contender, nbytes))
 
     def fit(self, contender: str) -> Fit:
-        """The α and the B that explain its times best."""
+        """Returns the α and the B with the best fit to its times."""
         times = {nbytes: self.seconds(contender, nbytes) for nbytes in self.sizes}
         if len(times) < 2:
             raise LabError("A fit of latency and bandwidth needs at least two sizes.")
@@ -244,14 +238,14 @@ class Bench(ShownAsTable):
         kind = modelled(f"{form}, fitted to medians {self.kind}")
         return Fit(contender, latency, bandwidth, modelled_times, kind)
 
-    def figure(self) -> Picture:
-        """Time by size: dots measured, lines modelled by each one's fit; residuals below."""
-        from labkit.views.cost_figure import times
+    def picture(self) -> Picture:
+        """Returns a picture of time by size: dots measured, lines fitted, and residuals below."""
+        from labkit.collectives.page.charts import times
 
         return times(self, {label(name): self.fit(name) for name in self.contenders})
 
     def notes(self) -> list[str]:
-        """What a reader of the numbers must know, most important first."""
+        """Returns what a reader of the numbers must know, most important first."""
         notes = [
             f"WRONG: {label(one.contender)} left {one.wrong:,} wrong elements on a rank "
             f"at {bytes_text(one.nbytes)}. Its time says nothing."
@@ -268,7 +262,7 @@ class Bench(ShownAsTable):
         return notes
 
     def table(self) -> Table:
-        """A row for each size, a column for each contender."""
+        """Returns a table with a row for each size and a column for each contender."""
         from labkit.views.table import Table
 
         caption = (
@@ -290,7 +284,7 @@ class Bench(ShownAsTable):
 
 
 def label(contender: str) -> str:
-    """A name for a column: the collective is in the title.
+    """Returns a name for a column: the collective is in the title.
 
     >>> label("recursive_doubling_all_reduce"), label("mpi")
     ('recursive doubling', 'MPI library')

@@ -58,7 +58,7 @@ def time_all(
 def time_size(
     comm: Any, plan: dict[str, Any], nbytes: int, contenders: Contenders, draw: random.Random
 ) -> list[tuple[str, int, int, list[float], int]]:
-    """What a `Timing` holds, for each contender. All ranks draw the same order of calls."""
+    """Returns the fields of a `Timing` by contender. All ranks draw the same order of calls."""
     count = nbytes // 4
     calls, wrong, seconds = {}, {}, {}
     start = time.perf_counter()
@@ -81,7 +81,7 @@ def time_size(
 
 
 def _timed(comm: Any, one: Prepared, calls: int) -> float:
-    """Seconds of one call, on the slowest rank."""
+    """Returns the seconds of one call on the slowest rank."""
     comm.Barrier()
     start = time.perf_counter()
     for _ in range(calls):
@@ -90,7 +90,7 @@ def _timed(comm: Any, one: Prepared, calls: int) -> float:
 
 
 def _checked(comm: Any, one: Prepared, count: int, ranks: int) -> int:
-    """Wrong elements on a rank after a call on numbers whose sum is known."""
+    """Returns the number of wrong elements after a call on numbers whose sum is known."""
     one.fill(lambda rank: inputs_of(rank, count))
     comm.Barrier()
     one.call()
@@ -98,7 +98,7 @@ def _checked(comm: Any, one: Prepared, count: int, ranks: int) -> int:
 
 
 def inputs_of(rank: int, count: int) -> Array:
-    """The buffer of one rank before the call: whole numbers, random and with the rank in them.
+    """Returns a rank's buffer before the call: random whole numbers that contain the rank.
 
     A chunk in the wrong position, a contribution that is missing or counted twice gives another
     sum, and no rounding hides it.
@@ -108,7 +108,7 @@ def inputs_of(rank: int, count: int) -> Array:
 
 
 def wrong_elements(buffer: Array, ranks: int) -> int:
-    """How many elements of a rank's buffer are not the sum over all ranks."""
+    """Returns how many elements of a rank's buffer are not the sum over all ranks."""
     total = np.sum([inputs_of(rank, PERIOD) for rank in range(ranks)], axis=0)
     return int(np.count_nonzero(buffer != np.resize(total, buffer.size)))
 

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from labkit.arguments import one_of
+from labkit.arguments import one_of, whole
+from labkit.kinds import LabError
 
 Array: TypeAlias = npt.NDArray[Any]
 # labkit's simulated communicator, a Group of its ranks, or MPI.COMM_WORLD of mpi4py.
@@ -25,26 +26,48 @@ MPI_OPERATIONS = {"SUM": np.add, "PROD": np.multiply, "MAX": np.maximum, "MIN": 
 
 
 def split(buffer: Array | list[Array], parts: int) -> list[Array]:
-    """Views of `parts` chunks of the buffer, the longer ones first: 10 in 4 is 3, 3, 2, 2.
+    """Returns views of `parts` chunks of the buffer, the longer ones first: 10 in 4 is 3, 3, 2, 2.
 
-    A list is one of chunks already.
+    A list already holds chunks, and is returned as it is.
     """
     return buffer if isinstance(buffer, list) else np.array_split(buffer.reshape(-1), parts)
 
 
 def powers_of_two(below: int) -> list[int]:
-    """The powers of two below a number: for 6 they are 1, 2, 4."""
+    """Returns the powers of two below a number: for 6 they are 1, 2, 4."""
     return [1 << bit for bit in range((below - 1).bit_length())]
 
 
 def combine(op: str | np.ufunc, mine: Array, received: Array) -> None:
-    """Add what was received to what is here, in place."""
+    """Reduce the received array into `mine`, in place."""
     add = op if isinstance(op, np.ufunc) else OPERATIONS[one_of("op", op, OPERATIONS)]
     add(mine, received, out=mine)
 
 
+def make_buffers(inputs: Sequence[Any] | None, ranks: int | None, most: int) -> list[Array]:
+    """Returns a buffer per rank: a copy of each input, or whole numbers counted through."""
+    if (inputs is None) == (ranks is None) or not (inputs is None or hasattr(inputs, "__len__")):
+        raise LabError("A run needs its data: give inputs=[one array per rank], or ranks=8.")
+    count = whole("ranks", ranks, at_least=1) if inputs is None else len(inputs)
+    if count > most:
+        raise LabError(
+            f"At most {most} ranks run on one machine, got {count:,}. What labkit's own programs "
+            "cost on many thousand ranks, collectives.cost computes."
+        )
+    if inputs is None:
+        return [np.arange(1.0, count + 1) + rank * count for rank in range(count)]
+    buffers = [np.array(item, order="C", copy=True) for item in inputs]
+    dtypes = sorted({str(buffer.dtype) for buffer in buffers})
+    if len(dtypes) != 1 or buffers[0].dtype.kind not in "biufc":
+        raise LabError(
+            "inputs must be an array of numbers for each rank, all of one dtype, got "
+            f"{' and '.join(dtypes) or 'no array'}."
+        )
+    return buffers
+
+
 class Group:
-    """The listed ranks of a communicator as one of their own, for programs that only Sendrecv.
+    """Some ranks of a communicator as a communicator, for programs that call only Sendrecv.
 
     `Group(comm, [4, 5, 6, 7])` lets such a program run on the second node of four ranks.
     """
@@ -58,7 +81,7 @@ class Group:
         return self.members.index(self.comm.Get_rank())
 
     def Get_size(self) -> int:  # noqa: N802
-        """How many ranks the group has."""
+        """Returns how many ranks the group has."""
         return len(self.members)
 
     def Sendrecv(self, sendbuf: Any, dest: int, *, recvbuf: Any, source: int) -> None:  # noqa: N802

@@ -25,9 +25,10 @@ from labkit.collectives.contributions import (
     holds,
     number_text,
     random_runs,
+    run_again,
 )
-from labkit.collectives.records import Array, Record, chunk_bounds, counted, listed
-from labkit.kinds import LabError
+from labkit.collectives.records import Array, Record, chunk_bounds, listed
+from labkit.kinds import LabError, counted
 
 Wanted: TypeAlias = list[tuple[int, int, int | None, int]]
 SHOWN = 5
@@ -64,7 +65,7 @@ class Fault:
 
 
 @dataclass(frozen=True, repr=False)
-class Verdict:
+class CollectiveCheck:
     """True if every rank ended with what the collective must leave; as text, what is wrong."""
 
     program: str
@@ -95,7 +96,7 @@ class Verdict:
 def where_wrong(
     faults: tuple[Fault, ...], held: Contributions, steps: int
 ) -> list[tuple[int, int, int]]:
-    """The cells that are wrong, each as (step from which it is, rank, cell), the first one first.
+    """Returns the wrong cells as (first step in which it is wrong, rank, cell), in order.
 
     What was counted twice, or was overwritten, is wrong from there on; a sum that lacks something,
     at the end; and what is wrong for another reason, since it was last written.
@@ -122,7 +123,7 @@ def where_wrong(
 
 def check(
     record: Record, collective: str, op: str | None = None, root: int | None = None
-) -> Verdict:
+) -> CollectiveCheck:
     """Whether each rank ends with what the collective must leave there: each contribution, once.
 
     Without `op` and `root`, those that the run was given are taken, else a sum and rank 0. What a
@@ -130,18 +131,20 @@ def check(
     """
     one_of("collective", collective, POSTCONDITIONS)
     name = one_of("op", op or record.op or "sum", OPERATIONS) if collective in REDUCTIONS else None
-    center = int(record.options.get("root", "0")) if root is None else root
-    whole("root", center, at_most=record.ranks - 1)
+    center = whole("root", record.root if root is None else root, at_most=record.ranks - 1)
     notes = [record.note] if record.note else []
     faults, proof = _judge(record, name, *_targets(collective, record, center), notes)
     proof = proof or _proof(collective, name, center)
-    return Verdict(
+    return CollectiveCheck(
         record.program, collective, name, record.ranks, proof, tuple(faults), tuple(notes)
     )
 
 
 def _targets(collective: str, record: Record, root: int) -> tuple[Array, Array]:
-    """By rank and element: whose contribution must be there in the end, and from which element."""
+    """Returns for each rank and element whose contribution it must hold, and from which element.
+
+    Both arrays are [rank, element].
+    """
     sizes, ranks = sorted({buffer.size for buffer in record.inputs}), record.ranks
     if len(sizes) > 1 or (collective == "all_to_all" and sizes[0] % ranks):
         raise LabError(
@@ -168,12 +171,15 @@ def _proof(collective: str, op: str | None, root: int) -> str:
 
 
 class _Run:
-    """What every rank put in and ended with, and which elements are wrong, by rank and element."""
+    """What every rank put in and ended with, and which elements are wrong, by rank and element.
+
+    A run on random numbers, which are exact in any order of adding, has a bound of its own.
+    """
 
     def __init__(
-        self, record: Record, op: str | None, owners: Array, origins: Array, random: bool
+        self, record: Record, op: str | None, owners: Array, origins: Array, own: float | None
     ) -> None:
-        self.random = random
+        self.random, self.bound = own is not None, own or 0.0
         self.given = np.stack([buffer.reshape(-1) for buffer in record.inputs])
         self.held = np.stack([buffer.reshape(-1) for buffer in record.outputs])
         self.wanted, bound = self.given[np.maximum(owners, 0), origins], np.array(0.0)
@@ -181,8 +187,7 @@ class _Run:
             if op is not None:
                 total, bound = _reduced(op, self.given)
                 self.wanted = np.where(owners == ALL, total, self.wanted)
-            # Random numbers are whole ones, and exact in any order of adding.
-            bound = np.array(0.25) if random else bound
+            bound = bound if own is None else np.array(own)
             far = np.abs(self.held.astype(complex) - self.wanted.astype(complex))
             right = (self.held == self.wanted) | (far <= bound)
         right |= np.isnan(self.held) & np.isnan(self.wanted)
@@ -190,7 +195,7 @@ class _Run:
 
 
 def _reduced(op: str, given: Array) -> tuple[Array, Array]:
-    """NumPy's reduction of all ranks' buffers, and how far from it each element may be.
+    """Returns NumPy's reduction of all ranks' buffers, and how far from it each element may be.
 
     A floating-point sum depends on its order.
     """
@@ -205,12 +210,13 @@ def _reduced(op: str, given: Array) -> tuple[Array, Array]:
 def _judge(
     record: Record, op: str | None, owners: Array, origins: Array, notes: list[str]
 ) -> tuple[list[Fault], str]:
-    """What is wrong with the numbers of this run and of others; what is proved, if not all."""
+    """Returns the faults of this run and of further ones, and what is proved if not everything."""
     if not owners.size:
         return [], "its buffers are empty."
-    this = _Run(record, op, owners, origins, random=False)
+    this = _Run(record, op, owners, origins, None)
     try:
-        others = [_Run(o, op, owners, origins, random=True) for o in random_runs(record, op)]
+        again = random_runs(record, op)
+        others = [_Run(one, op, owners, origins, own) for one, own in again]
         counts = None if op is None else _counts(record, op)
     except LabError as fault:
         text = f"on other numbers of the same shape it does not come to its end: {fault}"
@@ -224,16 +230,36 @@ def _judge(
     if op is None:
         found = _sources(*others)
     elif counts is not None:
-        read = np.all([holds(op, run.given, run.held, counts) for run in others], axis=0)
+        read = np.all([holds(op, o.given, o.held, counts, o.bound) for o in others], axis=0)
         read |= ~np.any([run.wrong for run in others], axis=0)  # only the codes show it
         found = np.where(read, counts, -1)
     if not wrong.any():
         wrong, found = this.wrong, np.full_like(found, -1)
+    if not wrong.any():
+        return list(_apart(record, again[0], op, owners, origins)), ""
     return list(_explain(op, [this, *others], wrong, found, owners, origins)), ""
 
 
+def _apart(
+    record: Record, probe: tuple[Record, float], op: str | None, owners: Array, origins: Array
+) -> Iterator[Fault]:
+    """Yields a fault if a rank needs a variable that ranks share only in this process."""
+    text = (
+        "a variable that the ranks share here, and processes do not: keep what a rank knows "
+        "inside the function, and send the others what they need"
+    )
+    try:
+        again = run_again(record, [one.reshape(-1) for one in probe[0].inputs], apart=True)
+    except LabError as fault:
+        yield Fault(None, None, 0, 0, (), f"the program needs {text} ({fault})")
+        return
+    run = _Run(again, op, owners, origins, probe[1])
+    for rank in np.flatnonzero(run.wrong.any(axis=1))[:1].tolist():
+        yield Fault(rank, None, 0, owners.shape[1], (), f"rank {rank} needs {text}")
+
+
 def _counts(record: Record, op: str) -> Array | None:
-    """How often each rank is in each element of each buffer; None where it cannot be read."""
+    """Returns how often each rank is in each element, [giver, rank, element], if it is known."""
     code, coded = coded_runs(record, op)
     if code is None:
         return None
@@ -242,7 +268,10 @@ def _counts(record: Record, op: str) -> Array | None:
 
 
 def _sources(one: _Run, two: _Run) -> Array:
-    """Of which rank, and of which of its elements, each element is a copy; -1: of no single one."""
+    """Returns of which rank, and which of its elements, each element is a copy; -1 if of none.
+
+    The array is [rank or shift, rank, element].
+    """
     given, held = (one.given + 1j * two.given).reshape(-1), one.held + 1j * two.held
     order = np.argsort(given)
     first, after = (np.searchsorted(given[order], held, side) for side in ("left", "right"))
@@ -254,7 +283,7 @@ def _sources(one: _Run, two: _Run) -> Array:
 def _explain(
     op: str | None, runs: list[_Run], wrong: Array, found: Array, owners: Array, origins: Array
 ) -> Iterator[Fault]:
-    """One fault for neighbouring elements with the same thing wrong, by rank and element."""
+    """Yields a fault for each run of neighbouring elements with the same mistake."""
     ranks, size = wrong.shape
     ends = [stop for _, stop in chunk_bounds(size, ranks)]
     for rank in np.flatnonzero(wrong.any(axis=1)).tolist():
@@ -279,21 +308,16 @@ def _explain(
 
 
 def _groups(key: Array, at: Array) -> list[tuple[int, int]]:
-    """The first and the last column of each run of equal columns of neighbouring elements."""
+    """Returns the first and the last column of each run of equal columns of neighbours."""
     cuts = np.flatnonzero((key[:, 1:] != key[:, :-1]).any(axis=0) | (np.diff(at) != 1)) + 1
     return [(first, end - 1) for first, end in pairwise([0, *cuts.tolist(), at.size])]
 
 
 def _value_fault(
-    op: str | None,
-    runs: list[_Run],
-    owners: Array,
-    rank: int,
-    chunk: int | None,
-    start: int,
+    op: str | None, runs: list[_Run], owners: Array, rank: int, chunk: int | None, start: int,
     stop: int,
-) -> Fault:
-    """A fault of which only the values are known, in the first run in which they are wrong."""
+) -> Fault:  # fmt: skip
+    """Returns a fault that shows only the values, of the first run in which they are wrong."""
     run = next(run for run in runs if run.wrong[rank, start:stop].any())
     first = start + int(np.flatnonzero(run.wrong[rank, start:stop])[0])
     held, right = (number_text(one[rank, first], 12) for one in (run.held, run.wanted))
@@ -311,7 +335,7 @@ def _fault(
 
 
 def _misplaced(found: list[int], rank: int, aim: tuple[int, int], start: int, stop: int) -> str:
-    """How the rank and the elements of which these are a copy differ from what must be there."""
+    """Returns whose elements these are, and whose they must be."""
     owner, shift = found
     text = f"it holds rank {owner}'s {_elements(start + shift, stop + shift)}"
     if (owner, shift) == (rank, 0):
@@ -320,7 +344,7 @@ def _misplaced(found: list[int], rank: int, aim: tuple[int, int], start: int, st
 
 
 def _miscounted(counts: list[int]) -> tuple[tuple[int, ...], str]:
-    """The ranks that are not in there once, and how often they are."""
+    """Returns the ranks that are not counted once, and how often they are, in words."""
     blamed = tuple(other for other, count in enumerate(counts) if count != 1)
     if sum(counts) == 1 < len(blamed):
         only = counts.index(1)

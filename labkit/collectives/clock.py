@@ -32,7 +32,7 @@ class Bytes(Quantity):
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedRun:
     """When everything in a run would happen, in seconds from the start.
 
     `starts` and `ends` are of the messages, in the order of `record.messages`; `finished` is when
@@ -47,16 +47,15 @@ class Timed:
     kind: Kind
 
     def __repr__(self) -> str:
-        return f"Timed({self.seconds}, {len(self.starts)} messages, {self.kind})"
+        return f"TimedRun({self.seconds}, {len(self.starts)} messages, {self.kind})"
 
 
 def timed(
-    record: Record,
-    latency: float | None = None,
-    bandwidth: float | None = None,
+    record: Record, latency: float | None = None, bandwidth: float | str | None = None,
     topology: Topology | None = None,
-) -> Timed:
-    """The run on links of `latency` seconds and `bandwidth` bytes per second, or on a topology.
+) -> TimedRun:  # fmt: skip
+    """Returns the run on links of `latency` seconds and a bandwidth (in bytes per second, or
+    "100 Mbit/s"), or on a topology.
 
     A message starts when both ends have posted it and the sender's sending port and the receiver's
     receiving port are free; first come, first served. It lasts the latencies of the links on its
@@ -68,9 +67,9 @@ def timed(
 
 
 def topology_of(
-    ranks: int, latency: float | None, bandwidth: float | None, topology: Topology | None
+    ranks: int, latency: float | None, bandwidth: float | str | None, topology: Topology | None
 ) -> Topology:
-    """The links in one of the two ways to give them."""
+    """Returns the topology, or one whose links all have this latency and bandwidth."""
     if topology is None and latency is not None and bandwidth is not None:
         return fully_connected(ranks, latency, bandwidth)
     if not isinstance(topology, Topology) or not (latency is bandwidth is None):
@@ -83,16 +82,16 @@ def topology_of(
     return topology
 
 
-def play(record: Record, topology: Topology, kind: Kind, scale: float = 1.0) -> Timed:
-    """The run on these links, with every message `scale` times as long."""
+def play(record: Record, topology: Topology, kind: Kind, scale: float = 1.0) -> TimedRun:
+    """Returns the run on these links, with every message `scale` times as long."""
     src, dst = np.array([(m.source, m.dest) for m in record.messages], int).reshape(-1, 2).T
     nbytes = scale * np.array([m.nbytes for m in record.messages], float)
     lasts = topology.durations(src, dst, nbytes).tolist()
     return _Clock(record, topology, lasts).run(kind)
 
 
-def ticks(record: Record) -> Timed:
-    """The run on a clock on which each message takes one tick, whatever its size."""
+def ticks(record: Record) -> TimedRun:
+    """Returns the run on a clock on which each message takes one tick, whatever its size."""
     alike = fully_connected(record.ranks, 1.0, math.inf)
     return _Clock(record, alike, [1.0] * len(record.messages)).run(modelled("steps"))
 
@@ -121,7 +120,7 @@ class _Clock:
         self.woken: list[int] = []  # ranks that can go on
         self.ranks = [self._rank(rank, calls[rank]) for rank in range(record.ranks)]
 
-    def run(self, kind: Kind) -> Timed:
+    def run(self, kind: Kind) -> TimedRun:
         """Start what can start first, until nothing is left.
 
         A message that is not posted yet starts no sooner: its rank waits for the end of another.
@@ -137,13 +136,13 @@ class _Clock:
             self.starts[index], self.ends[index] = start, end
             self.out[source] = self.into[dest] = end
             self._go_on({source, dest})
-        return Timed(
+        return TimedRun(
             Seconds(max(self.now), kind), tuple(self.starts), tuple(self.ends), tuple(self.now),
             tuple(self.returned), kind,
         )  # fmt: skip
 
     def _possible(self, index: int) -> float:
-        """When a message that is posted can start."""
+        """Returns when a posted message can start."""
         message = self.messages[index]
         return max(self.posted[index], self.out[message.source], self.into[message.dest])
 
@@ -154,7 +153,7 @@ class _Clock:
         heappush(self.ready, entry)
 
     def _rank(self, rank: int, calls: list[Call]) -> Iterator[None]:
-        """The life of a rank: it stops at each call until the end of what that waits for is set."""
+        """Run a rank: it stops at each call until all that the call waits for has an end."""
         for call in calls:
             for index in [self.index[message] for message in call.begins]:
                 self.posted[index] = max(self.posted[index], self.now[rank])
@@ -171,7 +170,7 @@ class _Clock:
             self.now[rank] = self.returned[call.number] = max(self.now[rank], last)
 
     def _arrive(self, barrier: int) -> None:
-        """At a barrier; the last one lets all go on."""
+        """A rank is at a barrier. The last one lets all go on."""
         self.missing[barrier] -= 1
         if not self.missing[barrier]:
             members = self.members[barrier]

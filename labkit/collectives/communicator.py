@@ -73,10 +73,10 @@ class Transport(Protocol):
         """Come to a call that every rank of the communicator makes; at a Barrier wait for them."""
 
     def split(self, call: OpenCall, color: int, key: int) -> Context:
-        """The communicator of the ranks that give the same color."""
+        """Returns the communicator of the ranks that give the same color."""
 
     def fault(self, text: str) -> LabError:
-        """The error that ends the run."""
+        """Returns the error that ends the run."""
 
 
 class Status:
@@ -88,13 +88,13 @@ class Status:
         self.count = 0  # bytes, as in mpi4py
 
     def Get_source(self) -> int:
-        """The rank that sent the message."""
+        """Returns the rank that sent the message."""
         if self.source == ANY_SOURCE:
             raise LabError("This status is empty. Give it to Recv first: status=status.")
         return self.source
 
     def Get_tag(self) -> int:
-        """The message's tag."""
+        """Returns the message's tag."""
         return self.tag
 
     def Get_count(self, datatype: Any = None) -> int:
@@ -160,7 +160,7 @@ class Request:
 
 
 def _is_active(request: Any) -> bool:
-    """Whether there is something to wait for: not so for MPI.REQUEST_NULL."""
+    """Returns whether there is something to wait for: not so for MPI.REQUEST_NULL."""
     return isinstance(request, Request) and request._active
 
 
@@ -192,11 +192,11 @@ class Communicator:
         self._inside = inside  # the library's collective whose messages are sent
 
     def Get_rank(self) -> int:
-        """Which rank this is: 0, 1, … size - 1."""
+        """Returns which rank this is: 0, 1, … size - 1."""
         return self._here
 
     def Get_size(self) -> int:
-        """How many ranks there are."""
+        """Returns how many ranks there are."""
         return len(self._context.ranks)
 
     rank = property(Get_rank)
@@ -229,19 +229,20 @@ class Communicator:
         source: int = ANY_SOURCE, recvtag: int = ANY_TAG, status: Status | None = None,
     ) -> None:  # fmt: skip
         """Send the buffer, and receive into the same."""
-        ends = (memory(buf).copy(), dest, sendtag, True), (buf, source, recvtag, False)
+        ends = (buf, dest, sendtag, True), (buf, source, recvtag, False)
         self._call("Sendrecv_replace", *ends, status=status)
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         """Begin to send and return at once; the buffer must stay as it is until `Wait`."""
-        return Request(
-            self._call("Isend", (buf, dest, tag, True), late=True), self._run, self._rank
-        )
+        return self._begin("Isend", (buf, dest, tag, True))
+
+    def Issend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        """The same; complete when the receiver has begun to receive, also where Isend is eager."""
+        return self._begin("Issend", (buf, dest, tag, True))
 
     def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
         """Begin to receive and return at once; the data are in the buffer after `Wait`."""
-        end = self._call("Irecv", (buf, source, tag, False), late=True)
-        return Request(end, self._run, self._rank)
+        return self._begin("Irecv", (buf, source, tag, False))
 
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Send any object that pickle can pack."""
@@ -250,19 +251,17 @@ class Communicator:
     def recv(
         self, buf: None = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Any = None
     ) -> Any:
-        """The object that another rank's `send` sends."""
+        """Returns the object that another rank's `send` sends."""
         self._call("recv", (found := Parcel(), source, tag, False), status=status)
         return found.opened()
 
     def isend(self, obj: Any, dest: int, tag: int = 0) -> Request:
         """Begin to send an object and return at once."""
-        end = self._call("isend", (Parcel.of(obj), dest, tag, True), late=True)
-        return Request(end, self._run, self._rank)
+        return self._begin("isend", (Parcel.of(obj), dest, tag, True))
 
     def irecv(self, buf: None = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
         """Begin to receive an object and return at once; `wait` returns it."""
-        end = self._call("irecv", (found := Parcel(), source, tag, False), late=True)
-        return Request(end, self._run, self._rank, found)
+        return self._begin("irecv", (found := Parcel(), source, tag, False), found)
 
     def sendrecv(
         self, sendobj: Any, dest: int, sendtag: int = 0, recvbuf: None = None,
@@ -342,6 +341,9 @@ class Communicator:
     def _enter(self, name: str) -> OpenCall:
         return self._run.enter(self._rank, name, self._context, self._inside)
 
+    def _begin(self, name: str, end: tuple[Any, Any, Any, bool], found: Any = None) -> Request:
+        return Request(self._call(name, end, late=True), self._run, self._rank, found)
+
     def _call(
         self, name: str, *ends: tuple[Any, Any, Any, bool],
         status: Status | None = None, late: bool = False,
@@ -382,7 +384,9 @@ class Communicator:
             return self._run.probe(call, to, tag)
         if isinstance(buf, Parcel) and not sends:
             buf.take(self._run.probe(call, to, tag))
-        elements = memory(buf)
+        elements = buf.memory() if isinstance(buf, Parcel) else memory(buf)
+        if call.name.endswith("_replace") and sends:
+            elements = elements.copy()
         into_an_own = "Receive into an array of its own, such as np.empty_like(x)."
         if not sends and not elements.flags.writeable:
             raise SpecFault(
@@ -453,7 +457,7 @@ def lent_to_mpi4py(*programs: Callable[..., Any], **more: Any) -> Iterator[None]
 
 @lru_cache(maxsize=1)  # the check of a run runs its program again, several times
 def _own_modules(_count: int) -> list[dict[str, Any]]:
-    """The names of the modules that are no package's: of a program's own files."""
+    """Returns the names of the modules that are no package's: of a program's own files."""
     packages = sys.prefix, sys.base_prefix, str(Path(__file__).parents[1])
     files = {name: getattr(one, "__file__", None) for name, one in list(sys.modules.items())}
     own = [name for name, file in files.items() if file and not file.startswith(packages)]

@@ -36,7 +36,6 @@ Counts = tuple[int, ...]
 CELLS = 256  # of more pieces than this, one is shown for each rank
 FEW_ELEMENTS = 8  # up to here every element is a cell
 CALLS = 150_000  # how many calls the coded runs may make
-RANDOM_RUNS = 2
 SEED = 20261121  # the random numbers are the same every time
 
 
@@ -66,7 +65,7 @@ class Contributions:
     changes: tuple[Change, ...]
 
     def at(self, step: int) -> list[list[Change]]:
-        """What every rank holds in every cell after a step: `at(3)[rank][cell]`."""
+        """Returns what every rank holds in every cell after a step: `at(3)[rank][cell]`."""
         grid: dict[int, dict[int, Change]] = defaultdict(dict)
         for change in self.changes:
             if change.step <= step:
@@ -77,16 +76,19 @@ class Contributions:
 # The program, run again on inputs of ours.
 
 
-def run_again(record: Record, inputs: list[Array]) -> Record:
-    """The same program on other flat inputs, without what it prints."""
+def run_again(record: Record, inputs: list[Array], *, apart: bool = False) -> Record:
+    """Returns the same program on other flat inputs, without what it prints.
+
+    `apart`: the ranks share no variable.
+    """
     shaped = [flat.reshape(own.shape) for flat, own in zip(inputs, record.inputs, strict=True)]
     with warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")  # about numbers that are ours
-        return record.again(shaped)
+        return record.again(shaped, apart=apart)
 
 
 def precision(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Up to which power of two whole numbers are exact, and which power of two is the largest."""
+    """Returns two exponents of 2: up to which whole numbers are exact, and the largest one."""
     if dtype.kind == "b":
         return 1, 0
     if dtype.kind in "iu":
@@ -108,7 +110,7 @@ class Code:
 
     @classmethod
     def of(cls, op: str, dtype: np.dtype[Any], ranks: int) -> Code | None:
-        """The code that needs the fewest runs; None where the dtype has no room for any."""
+        """Returns the code that needs the fewest runs, or None if the dtype has no room for one."""
         if dtype.kind not in "fiu":
             return None
         if op in ("max", "min"):
@@ -123,7 +125,7 @@ class Code:
         return -(-self.ranks // self.per_run)
 
     def inputs(self, record: Record, run: int) -> list[Array]:
-        """The flat buffers of one run."""
+        """Returns the flat buffers of one run."""
         given = []
         for rank, buffer in enumerate(record.inputs):
             number = int(self.op == "min")
@@ -134,7 +136,7 @@ class Code:
         return given
 
     def read(self, results: list[Array]) -> Array:
-        """How often each rank is in each element, from one array a run; -1: cannot be read."""
+        """Returns how often each rank is in each element, [rank, element], or -1 if unreadable."""
         counts = np.concatenate([self._digits(values) for values in results])[: self.ranks]
         counts[:, (counts < 0).any(axis=0)] = -1
         return counts
@@ -153,41 +155,44 @@ class Code:
 
 
 def coded_runs(record: Record, op: str) -> tuple[Code | None, list[Record]]:
-    """The runs from which the contributions are read; no run where they cannot be."""
+    """Returns the code and the runs from which contributions are read, or none if unreadable."""
     code = Code.of(op, record.inputs[0].dtype, record.ranks)
     if code is None or code.runs * len(record.calls) > CALLS:
         return None, []
     return code, [run_again(record, code.inputs(record, run)) for run in range(code.runs)]
 
 
-def random_runs(record: Record, op: str | None) -> list[Record]:
-    """The program on random whole numbers, so small that it is exact in any order of adding."""
+def random_runs(record: Record, op: str | None) -> list[tuple[Record, float]]:
+    """Returns runs on random multiples of 1 and of a fraction: sums are exact in any order."""
     dtype, ranks = record.inputs[0].dtype, record.ranks
     size = max(buffer.size for buffer in record.inputs)
     spread = (1 << precision(dtype)[0]) // 2
     spread //= ranks if op == "sum" else 1
     random = np.random.default_rng(SEED)
     probes = []
-    for _ in range(RANDOM_RUNS):
+    for unit in (1, 0.5 ** spread.bit_length() if dtype.kind in "fc" else 1):
         given = []
         for buffer in record.inputs:
             drawn = random.integers(0, max(spread, 2), size)
             if dtype.kind != "u":  # of both signs; of a maximum below 0, so that no 0 may get in
                 drawn = drawn - spread // 2 if op != "max" else drawn - spread - 1
-            given.append(drawn[: buffer.size].astype(dtype))
-        probes.append(run_again(record, given))
+            given.append((drawn[: buffer.size] * unit).astype(dtype))
+        probes.append((run_again(record, given), unit / 4))
     return probes
 
 
-def holds(op: str, given: Array, held: Array, counts: Array) -> Array:
-    """Which elements hold every rank's element so many times; a row for each rank that gave."""
+def holds(op: str, given: Array, held: Array, counts: Array, bound: float) -> Array:
+    """Returns which elements hold each rank's element `counts` times.
+
+    `given` is [giver, element], `held` is [element] or [rank, element], `counts` one axis more.
+    """
     values, begun = np.zeros(held.shape, held.dtype), np.zeros(held.shape, bool)
     for mine, count in zip(given, counts, strict=True):
         for often in range(1, count.max(initial=0) + 1):
             more = np.where(begun, OPERATIONS[op](values, mine), mine)
             values = np.where(count >= often, more, values)
             begun |= count >= often
-    return np.asarray((counts >= 0).all(axis=0) & (np.abs(held - values.astype(float)) <= 0.25))
+    return np.asarray((counts >= 0).all(axis=0) & (np.abs(held - values.astype(float)) <= bound))
 
 
 # Step by step.
@@ -213,13 +218,13 @@ def contributions(record: Record, op: str | None = None) -> Contributions:
 
 
 def _are_sums(record: Record, code: Code, runs: list[Record]) -> bool:
-    """Whether sums and copies of the contributions are the results on random numbers, too."""
+    """Returns whether the results on random numbers are sums and copies of contributions, too."""
     size = max(buffer.size for buffer in record.inputs)
-    for probe in random_runs(record, "sum"):
+    for probe, bound in random_runs(record, "sum"):
         given = np.stack([np.resize(buffer, size) for buffer in probe.inputs])  # some are shorter
         for rank, held in enumerate(buffer.reshape(-1) for buffer in probe.outputs):
             counts = code.read([run.outputs[rank].reshape(-1) for run in runs])
-            right = holds("sum", given[:, : held.size], held, counts)
+            right = holds("sum", given[:, : held.size], held, counts, bound)
             for owner in np.flatnonzero(counts.any(axis=1)):  # copies, perhaps from elsewhere
                 alone = (counts.sum(axis=0) == 1) & (counts[owner] == 1)
                 right |= alone & np.isin(held, given[owner])
@@ -276,7 +281,7 @@ def _replay(record: Record, op: str | None, code: Code | None, runs: list[Record
 
 
 def _states(records: tuple[Record, ...]) -> Iterator[tuple[int, State]]:
-    """Every change, with the number of its run; of a run that kept none, what it ended with."""
+    """Yields every change with the number of its run, or the end of a run that kept none."""
     for number, record in enumerate(records):
         if record.complete:
             yield from ((number, state) for state in record.states)
@@ -286,7 +291,7 @@ def _states(records: tuple[Record, ...]) -> Iterator[tuple[int, State]]:
 
 
 def _cells(record: Record) -> tuple[tuple[int, int], ...]:
-    """The pieces in which the program moves its buffer."""
+    """Returns the pieces (start, stop) in which the program moves its buffer."""
     size = max((buffer.size for buffer in record.inputs), default=0)
     ends = {0, size}
     for message in record.messages:
@@ -300,7 +305,7 @@ def _cells(record: Record) -> tuple[tuple[int, int], ...]:
 
 
 def _text(values: Array) -> str:
-    """What is in a cell: its only value, or the first and the last."""
+    """Returns a cell in words: its only value, or the first and the last."""
     if not values.size:
         return ""
     first, last = number_text(values[0]), number_text(values[-1])
@@ -308,7 +313,7 @@ def _text(values: Array) -> str:
 
 
 def number_text(value: Any, digits: int = 6) -> str:
-    """A number of any dtype in a sentence or a cell."""
+    """Returns a number of any dtype in a sentence or a cell."""
     if isinstance(value, (np.bool_, np.integer)):
         return str(value.item())
     value = complex(value) if isinstance(value, np.complexfloating) else float(value)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from labkit.arguments import number, whole
+from labkit.arguments import number, numbers, whole
 from labkit.collectives.clock import Bytes, play, topology_of
 from labkit.collectives.formulas import (
     FORMULAS,
@@ -31,27 +31,21 @@ from labkit.collectives.formulas import (
     ring_phases,
     ring_seconds,
 )
-from labkit.collectives.records import counted
 from labkit.collectives.topology import Topology
 from labkit.collectives.trace import MOST_RANKS, check_program, simulate
-from labkit.kinds import Kind, LabError, Seconds, bytes_text, modelled, seconds_text
+from labkit.kinds import Kind, LabError, Seconds, bytes_text, counted, modelled, seconds_text
 
 SMALLEST, LARGEST = 1.0, 1e15  # sizes between which a crossover is searched
 SAME = 1e-9  # costs that differ by a smaller share are the same
 
 
 def cost(
-    program: Program,
-    ranks: int,
-    nbytes: float,
-    latency: float | None = None,
-    bandwidth: float | None = None,
-    topology: Topology | None = None,
-    **options: Any,
-) -> Seconds:
-    """Seconds that a program takes on buffers of `nbytes`; one of ours by name, or your own.
+    program: Program, ranks: int, nbytes: float, latency: float | None = None,
+    bandwidth: float | str | None = None, topology: Topology | None = None, **options: Any,
+) -> Seconds:  # fmt: skip
+    """Returns the seconds of a program on buffers of `nbytes`: one of ours by name, or your own.
 
-    On links that are all alike, that of our programs is a closed form. Your own is run once on
+    Where all links are alike, the cost of our programs is a closed form. Your own is run once on
     small buffers, and its messages are made longer in proportion.
     """
     nbytes = number("nbytes", nbytes, at_least=0)
@@ -61,7 +55,7 @@ def cost(
 
 
 class _Price(NamedTuple):
-    """A program's seconds by bytes, how they are found, and on which links."""
+    """A program's seconds as a function of bytes, how they are found, and on which links."""
 
     seconds: Callable[[float], float]
     how: str
@@ -69,14 +63,10 @@ class _Price(NamedTuple):
 
 
 def _priced(
-    program: Program,
-    ranks: int,
-    latency: float | None = None,
-    bandwidth: float | None = None,
-    topology: Topology | None = None,
-    **options: Any,
-) -> _Price:
-    ranks = whole("ranks", ranks, at_least=1)
+    program: Program, ranks: int, latency: float | None = None,
+    bandwidth: float | str | None = None, topology: Topology | None = None, **options: Any,
+) -> _Price:  # fmt: skip
+    ranks = whole("ranks", ranks, at_least=1, at_most=10**6)
     links = topology_of(ranks, latency, bandwidth, topology)
     text = f"{links}"
     name, function = find_program(program)
@@ -107,20 +97,28 @@ def _priced(
 
 
 def _even_elements(ranks: int, options: dict[str, Any]) -> int:
-    """Elements of a small buffer whose chunks are even, for the usual ways to cut it."""
+    """Returns a small number of elements that the usual numbers of chunks divide evenly."""
     counts = [value for value in options.values() if isinstance(value, int) and 0 < value <= 1000]
     parts = [2 * count * max(1, ranks // count) for count in counts]
     even = math.lcm(ranks, core_of(ranks), *parts)
     return math.lcm(even, 240) if even < 10_000 else even
 
 
-def crossover(first: Program, second: Program, ranks: int, **links: Any) -> Bytes:
-    """The size of a buffer from which on the other of two programs is the faster one.
+def crossover(
+    first: Program, second: Program, ranks: int, latency: float | None = None,
+    bandwidth: float | str | None = None, topology: Topology | None = None, **options: Any,
+) -> Bytes:  # fmt: skip
+    """Returns the size of a buffer from which on the other of two programs is the faster one.
 
     Links are given as for `cost`. When one of them is faster for every size, or none for any, the
     answer is infinite.
     """
-    gap = _gap(*(_priced(program, ranks, **links).seconds for program in (first, second)))
+    gap = _gap(
+        *(
+            _priced(program, ranks, latency, bandwidth, topology, **options).seconds
+            for program in (first, second)
+        )
+    )
     size, below, above = _meeting(gap, SMALLEST, LARGEST), gap(SMALLEST), gap(LARGEST)
     a, b = find_program(first)[0], find_program(second)[0]
     if math.isfinite(size):
@@ -133,7 +131,7 @@ def crossover(first: Program, second: Program, ranks: int, **links: Any) -> Byte
 def _gap(
     one: Callable[[float], float], other: Callable[[float], float]
 ) -> Callable[[float], float]:
-    """Positive where the first is slower, negative where the second is, 0 where they are equal."""
+    """Returns a function of size: positive if the first is slower, negative if the second is."""
 
     @cache
     def gap(size: float) -> float:
@@ -144,7 +142,7 @@ def _gap(
 
 
 def _meeting(gap: Callable[[float], float], low: float, high: float) -> float:
-    """Where the gap changes its sign: looked for in 15 steps, then by bisection."""
+    """Returns where the gap changes its sign: searched in 15 steps, then by bisection."""
     sizes = [low * (high / low) ** (i / 15) for i in range(16)]
     known = [size for size in sizes if gap(size)]
     change = [ends for ends in pairwise(known) if gap(ends[0]) * gap(ends[1]) < 0]
@@ -187,19 +185,16 @@ class Overlap:
         return f"Overlap({seconds_text(self.seconds)}, {count}, {after})"
 
     def _repr_mimebundle_(self, **_: object) -> Any:
-        from labkit.views.cost_figure import buckets
+        from labkit.collectives.page.charts import buckets
 
         return buckets(self)._repr_mimebundle_()
 
 
 def overlap(
-    layers: Sequence[tuple[float, float]],
-    ranks: int,
-    bucket: float,
-    latency: float,
-    bandwidth: float,
-) -> Overlap:
-    """The ring all-reduces for layers of (seconds of the backward pass, bytes of gradient).
+    layers: Sequence[tuple[float, float]], ranks: int, bucket: float, latency: float,
+    bandwidth: float | str,
+) -> Overlap:  # fmt: skip
+    """Returns the ring all-reduces for layers of (seconds of backward pass, bytes of gradient).
 
     The backward pass makes gradients from the last layer to the first, and `layers` are in that
     order. A bucket is closed as soon as it holds `bucket` bytes, and sent when its last gradient is
@@ -209,14 +204,16 @@ def overlap(
     >>> overlap([(1e-3, 4e6)] * 12, ranks=8, bucket=16e6, latency=100e-6, bandwidth=10e9)
     Overlap(16.6 ms, 3 buckets, 4.60 ms after the backward pass)
     """
-    last = max((layer for layer, (_, nbytes) in enumerate(layers) if nbytes), default=None)
-    if last is None:
+    number("bucket", bucket, at_least=0, infinite=True)
+    pairs = [numbers("seconds and bytes of a layer", one, at_least=0) for one in layers]
+    last = max((layer for layer, (_, *nbytes) in enumerate(pairs) if any(nbytes)), default=None)
+    if last is None or any(len(one) != 2 for one in pairs):
         raise LabError(f"layers must be pairs of (seconds, bytes of gradient), got {layers!r}.")
     price = _priced("ring_all_reduce", ranks, latency, bandwidth)
-    ends = list(accumulate(seconds for seconds, _ in layers))
+    ends = list(accumulate(seconds for seconds, _ in pairs))
     buckets: list[Bucket] = []
     first, held, free = 0, 0.0, 0.0
-    for layer, (_, nbytes) in enumerate(layers):
+    for layer, (_, nbytes) in enumerate(pairs):
         held += nbytes
         if not nbytes or (held < bucket and layer < last):
             continue
@@ -224,7 +221,7 @@ def overlap(
         free = start + price.seconds(held)
         buckets.append(Bucket(first, layer, held, start, free))
         first, held = layer + 1, 0.0
-    link = f"α = {seconds_text(latency)}, {bytes_text(bandwidth)}/s"
+    link = price.links.removesuffix(" between any two ranks")
     kind = modelled(f"ring on {ranks} ranks, {link}; the backward pass is not slowed by it")
     backward = tuple(zip([0.0, *ends[:-1]], ends, strict=True))
     return Overlap(backward, tuple(buckets), max(free, ends[-1]), kind)

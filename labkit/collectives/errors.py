@@ -1,6 +1,7 @@
 """What a run that cannot go on says: which ranks, which calls, which lines, and what to do."""
 
 from collections.abc import Sequence
+from traceback import TracebackException
 from typing import NamedTuple
 
 from labkit.collectives.messages import (
@@ -13,18 +14,19 @@ from labkit.collectives.messages import (
     OpenCall,
     ranks_text,
 )
-from labkit.collectives.records import counted
+from labkit.kinds import counted
 
 NAMED = 4  # ranks of a ring that are named one by one
 
 
 def unlike_ends(send: End, receive: End) -> str | None:
-    """A message that its receiver cannot hold."""
+    """Returns why a receiver cannot hold a message, or None."""
     sent, into = send.held, receive.memory
     assert sent is not None
     assert into is not None
     if sent.dtype != into.dtype and sent.size:
-        holds, advice = [str(sent.dtype), str(into.dtype)], "Give both the same dtype."
+        holds = ["an object" if one.dtype == "V1" else str(one.dtype) for one in (sent, into)]
+        advice = "Give both the same dtype."
         if send.call.name == "send":
             advice = "Recv goes with Send, and recv with send."
     elif sent.size > into.size or (send.tag == LIBRARY_TAG and sent.size < into.size):
@@ -41,7 +43,7 @@ def unlike_ends(send: End, receive: End) -> str | None:
 
 
 def unlike_calls(meeting: Meeting) -> str | None:
-    """Ranks that meet in two different collective calls."""
+    """Returns how two collective calls that meet differ, or None."""
     one, other = meeting.calls[0], meeting.calls[-1]
     if one.name != other.name:
         return (
@@ -65,7 +67,7 @@ def not_waited(end: End, did: str) -> str:
 
 
 def left_over(mail: Mailboxes, calls: Sequence[OpenCall]) -> str | None:
-    """All ranks have ended, and a message has not arrived or a request was not waited for."""
+    """Returns which message has not arrived, or which request was not waited for, or None."""
     for end in (end for ends in mail.offered + mail.wanted for end in ends):
         what = f"rank {end.rank}'s {end.words}{f' with tag {end.tag}' if end.tag > 0 else ''}"
         if end.sends:
@@ -82,8 +84,9 @@ def left_over(mail: Mailboxes, calls: Sequence[OpenCall]) -> str | None:
 
 
 def rank_raised(rank: int, fault: BaseException, lines: Lines) -> str:
-    """A rank's own exception."""
-    text = f": {fault}" if str(fault) else ""
+    """Returns a rank's own exception in words, with its line."""
+    words = str(TracebackException.from_exception(fault))  # also where its own __str__ fails
+    text = f": {words}" if words else ""
     where = lines.of_exception(fault.__traceback__) or "a line that cannot be read"
     return f"Rank {rank} raised {type(fault).__name__}{text} ({where})."
 
@@ -109,7 +112,7 @@ class Wait(NamedTuple):
 
 
 def deadlock(waiting: Sequence[OpenCall | None], mail: Mailboxes) -> str:
-    """The ring of ranks that wait for one another, or the one that waits for an ended rank.
+    """Returns which ranks wait for one another, or which one waits for a rank that has ended.
 
     `waiting` holds the call in which each rank waits; None is a rank that has ended.
     """
@@ -131,7 +134,7 @@ def deadlock(waiting: Sequence[OpenCall | None], mail: Mailboxes) -> str:
 
 
 def _wait(call: OpenCall, waiting: Sequence[OpenCall | None]) -> Wait:
-    """What a call waits for: a rank that has ended before all others."""
+    """Returns what a call waits for: a rank that has ended before all others."""
     ends = [end for end in call.pending if not end.is_done]
     others = [end.peer for end in ends]
     if call.meeting is not None:

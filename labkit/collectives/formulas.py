@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from labkit.arguments import whole
 from labkit.collectives import programs
 from labkit.collectives.records import Array
 from labkit.collectives.topology import Topology
@@ -47,7 +48,7 @@ class Formula:
 
 
 def formula(program: Program) -> Formula:
-    """The closed form of one of our programs, by its name or by the function itself."""
+    """Returns the closed form of one of our programs, by its name or by the function itself."""
     name, _ = find_program(program)
     if name not in FORMULAS:
         raise LabError(
@@ -58,7 +59,7 @@ def formula(program: Program) -> Formula:
 
 
 def find_program(program: Program) -> tuple[str, Callable[..., Any]]:
-    """The name and the function of a program; one of your own may be called like one of ours."""
+    """Returns the name and the function of a program; "your …" if one of ours has its name."""
     if isinstance(program, str):
         if program not in programs.MEANING:
             raise LabError(
@@ -72,12 +73,12 @@ def find_program(program: Program) -> tuple[str, Callable[..., Any]]:
 
 
 def _levels(ranks: int) -> int:
-    """How often a group must double to hold all ranks: log2 P, rounded up."""
+    """Returns how often a group must double to hold all ranks: log2 P, rounded up."""
     return (ranks - 1).bit_length()
 
 
 def core_of(ranks: int) -> int:
-    """The largest power of two that is not above the number of ranks."""
+    """Returns the largest power of two that is not above the number of ranks."""
     return 1 << (ranks.bit_length() - 1)
 
 
@@ -113,7 +114,7 @@ def _rabenseifner(ranks: int) -> Terms:
 
 
 def _two_levels(ranks: int, per_node: int = 2) -> Terms:
-    per_node = min(per_node, ranks)
+    per_node = min(whole("per_node", per_node, at_least=1), ranks)
     nodes = ranks // per_node
     share = (per_node - 1) / per_node + (nodes - 1) / nodes / per_node
     return _folded(ranks, nodes * per_node, Terms(2 * (per_node + nodes - 2), 2 * share))
@@ -162,8 +163,9 @@ RINGS = {"all_gather": 1, "reduce_scatter": 1, "ring_all_reduce": 2}
 def ring_phases(
     name: str, ranks: int, nbytes: float, per_node: int = 2, **_: object
 ) -> list[Phase] | None:
-    """What a program does as rings, one phase after the other; None if it is not made of rings."""
+    """Returns the rings of a program, one phase after the other, or None if it has none."""
     everyone = np.arange(ranks)
+    per_node = whole("per_node", per_node, at_least=1)
     if name in RINGS:
         return [Phase(everyone.reshape(1, -1), nbytes / ranks, RINGS[name] * (ranks - 1))]
     per_node = min(per_node, ranks)
@@ -176,7 +178,7 @@ def ring_phases(
 
 
 def ring_seconds(phases: list[Phase], topology: Topology) -> float:
-    """Seconds until the last rank of the rings is done, on any links."""
+    """Returns the seconds until the last rank of the rings is done, on any links."""
     sent = []
     for rings, chunk, _ in phases:
         rights = np.roll(rings, -1, axis=1)
@@ -198,7 +200,7 @@ def ring_seconds(phases: list[Phase], topology: Topology) -> float:
 
 
 def _ring_rounds(time: Array, rounds: int, sent: Array) -> Array:
-    """The clocks after so many rounds, in place: a round of 16,384 ranks takes 16 µs."""
+    """Returns the clocks [ring, rank] after so many rounds; 16,384 ranks take 16 µs a round."""
     rows, ranks = time.shape
     clock, ends = np.empty((rows, ranks + 1)), np.empty((rows, ranks + 1))
     mine, right = clock[:, :-1], clock[:, 1:]  # one more at the end: the first again

@@ -23,10 +23,6 @@ from labkit.collectives.specs import SpecFault, fill, in_place, is_whole, memory
 # Arrays.
 
 
-def _bcast(comm: Comm, buf: Any, root: int = 0) -> None:
-    programs.broadcast(comm, memory(buf), root)
-
-
 def _reduce(comm: Comm, sendbuf: Any, recvbuf: Any, op: Any = None, root: int = 0) -> None:
     total = memory(recvbuf if in_place(sendbuf) else sendbuf).copy()
     programs.reduce(comm, total, op, root)
@@ -94,18 +90,27 @@ def _others(comm: Comm) -> list[tuple[int, int]]:
 
 # Objects.
 
+PACKED = np.dtype("V1")
+
 
 class Parcel(bytearray):
-    """An object packed by pickle. An empty one takes whatever is sent."""
+    """An object packed by pickle. An empty one takes whatever a send sends, and nothing else.
+
+    Its memory is of a type of its own: to unpickle what a Send sends would run what it says.
+    """
 
     @classmethod
     def of(cls, obj: Any) -> Parcel:
-        """The object, packed."""
+        """Returns the object, packed."""
         return cls(pickle.dumps(obj))
+
+    def memory(self) -> Any:
+        """Its bytes, which are no numbers."""
+        return np.frombuffer(self, PACKED)
 
     def take(self, offer: End) -> None:
         """Make room for a message."""
-        if offer.held is not None and offer.held.dtype != np.uint8:
+        if offer.held is not None and offer.held.dtype != PACKED:
             text = f"takes what a send sends, and rank {offer.rank} sends an array: "
             raise SpecFault(f"{text}Recv goes with Send, and recv with send.")
         self[:] = bytes(offer.nbytes)
@@ -120,7 +125,7 @@ def _bcast_object(comm: Comm, obj: Any, root: int = 0) -> Any:
     size = np.array([len(parcel)])
     programs.broadcast(comm, size, root)
     parcel = parcel if comm.rank == root else Parcel(size[0])
-    programs.broadcast(comm, memory(parcel), root)
+    programs.broadcast(comm, parcel.memory(), root)
     return parcel.opened()
 
 
@@ -167,7 +172,10 @@ def _allreduce_objects(comm: Comm, sendobj: Any, op: Any = None) -> Any:
 
 # By mpi4py's name of the call: its program, and which collective it is.
 CALLS: dict[str, tuple[Callable[..., Any], str]] = {
-    "Bcast": (_bcast, "broadcast"),
+    "Bcast": (
+        lambda comm, buf, root=0: programs.broadcast(comm, memory(buf), root),
+        "broadcast",
+    ),
     "Reduce": (_reduce, "reduce"),
     "Allreduce": (_allreduce, "all_reduce"),
     "Reduce_scatter": (_reduce_scatter, "reduce_scatter"),

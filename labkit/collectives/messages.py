@@ -47,7 +47,7 @@ class Lines:
         self._known: dict[int, tuple[CodeType, int | None]] = {}
 
     def here(self) -> SourceLine:
-        """The line of the program's innermost function that is running now."""
+        """Returns the line of the program's innermost function that is running now."""
         found, in_tensors, library = None, False, None
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
@@ -67,7 +67,7 @@ class Lines:
         return SourceLine(text, place, in_tensors, library)
 
     def of_exception(self, traceback: TracebackType | None) -> str | None:
-        """The program's innermost line in a traceback, with its text."""
+        """Returns the program's innermost line in a traceback, with its text."""
         steps = [step for step in extract_tb(traceback) if step.filename not in _MACHINERY]
         own = [step for step in steps if step.filename == self._file]
         for step in (own or steps)[-1:]:
@@ -76,7 +76,7 @@ class Lines:
         return None
 
     def _words(self, file: str, line: int, function: str) -> str:
-        """`line 7`; with its file, or with its function, as cells of a notebook have no names."""
+        """Returns `line 7`, with its file, or its function, as cells of a notebook have no name."""
         if file == self._file:
             return f"line {line}"
         return f"line {line} of {_name(file) or function}"
@@ -102,12 +102,12 @@ def _name(file: str) -> str:
 
 @lru_cache
 def _block(lines: Sequence[str]) -> str:
-    """The function that begins in the first of these lines."""
+    """Returns the function that begins in the first of these lines."""
     return dedent("".join(inspect.getblock(lines)))
 
 
 def function_of(program: Any) -> Any:
-    """The function behind a decorator, a functools.partial, or an object that can be called."""
+    """Returns the function behind a decorator, a functools.partial, or a callable object."""
     inner = inspect.unwrap(getattr(program, "func", program))
     return inner if hasattr(inner, "__code__") else type(inner).__call__
 
@@ -132,7 +132,7 @@ class Context:
     open: list[Meeting] = field(default_factory=list)
 
     def arrive(self, call: OpenCall, given: tuple[int, int]) -> Meeting:
-        """A rank makes its next collective call on this communicator."""
+        """Note that a rank makes its next collective call on this communicator."""
         there = (one for one in self.open if call.rank not in one.given)
         if (meeting := next(there, None)) is None:
             self.open.append(meeting := Meeting())
@@ -230,7 +230,7 @@ class End:
 
     @property
     def message(self) -> End:
-        """The message's send, which stands for the message."""
+        """Returns the message's send, which stands for the message."""
         return self if self.sends or self.other is None else self.other
 
     @property
@@ -240,7 +240,7 @@ class End:
         return f"{self.call.name} {'to' if self.sends else 'from'} {other}{self.call.where}"
 
     def matches(self, receive: End) -> bool:
-        """Whether this send is one that the receive takes."""
+        """Returns whether this send is one that the receive takes."""
         return (
             receive.call.context is self.call.context
             and receive.peer in (self.rank, ANY_SOURCE)
@@ -256,7 +256,7 @@ class Mailboxes:
         self.wanted: list[list[End]] = [[] for _ in range(ranks)]
 
     def post(self, end: End) -> tuple[End, End] | None:
-        """The send and the receive that now make a message, if the other end is there."""
+        """Returns the send and the receive that now make a message, if the other end is there."""
         to = end.peer if end.sends else end.rank
         mine, theirs = self.wanted[to], self.offered[to]
         if end.sends:
@@ -270,5 +270,5 @@ class Mailboxes:
         return None
 
     def offer(self, receive: End) -> End | None:
-        """The send that such a receive would take now."""
+        """Returns the send that such a receive would take now."""
         return next((one for one in self.offered[receive.rank] if one.matches(receive)), None)

@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from labkit.kinds import count_text
-
 Array: TypeAlias = npt.NDArray[Any]
 
 
@@ -101,11 +99,12 @@ class Record:
     messages: tuple[Message, ...]
     inputs: tuple[Array, ...] = field(compare=False)  # each rank's buffer before the run
     outputs: tuple[Array, ...] = field(compare=False)  # and after it
-    again: Callable[[Sequence[Array]], Record] = field(compare=False)  # runs it on other inputs
+    again: Callable[..., Record] = field(compare=False)  # runs it on other inputs
     states: tuple[State, ...]
     steps: int
     complete: bool = True  # False: the changes were too many to keep, and `states` is empty
     op: str | None = None  # the reduction that the program was given as its option `op`
+    root: int = 0  # the rank that it was given as its option `root`
     note: str = ""  # what was odd about the run
 
     @cached_property
@@ -131,7 +130,7 @@ class Record:
 
 
 def chunk_bounds(size: int, parts: int) -> list[tuple[int, int]]:
-    """Where the chunks of `np.array_split` begin and end.
+    """Returns where the chunks of `np.array_split` begin and end.
 
     >>> chunk_bounds(10, 4)
     [(0, 3), (3, 6), (6, 8), (8, 10)]
@@ -139,15 +138,6 @@ def chunk_bounds(size: int, parts: int) -> list[tuple[int, int]]:
     short, longer = divmod(size, parts)
     ends = [short * part + min(part, longer) for part in range(parts + 1)]
     return list(pairwise(ends))
-
-
-def counted(count: int, what: str) -> str:
-    """A count with its noun.
-
-    >>> counted(1, "rank"), counted(1024, "rank")
-    ('1 rank', '1,024 ranks')
-    """
-    return f"{count_text(count)} {what}{'' if count == 1 else 's'}"
 
 
 def listed(items: Sequence[object]) -> str:

@@ -147,7 +147,7 @@ class Scheduler:
         return call
 
     def fault(self, text: str) -> LabError:
-        """The error that ends the run, also when the program catches it."""
+        """Returns the error that ends the run, also when the program catches it."""
         self._fault = self._fault or LabError(text)
         return self._fault
 
@@ -160,7 +160,7 @@ class Scheduler:
         if sends:
             self._refuse_poison(memory)
             end.held = memory.copy()
-            end.eager = 0 < self._eager >= memory.nbytes and call.name != "Ssend"
+            end.eager = 0 < self._eager >= memory.nbytes and call.name not in ("Ssend", "Issend")
         elif late:
             # What reads it before Wait shall not find what was there before.
             end.before = memory.copy()
@@ -207,7 +207,7 @@ class Scheduler:
         return offer
 
     def split(self, call: OpenCall, color: int, key: int) -> Context:
-        """The communicator of the ranks that give the same color."""
+        """Returns the communicator of the ranks that give the same color."""
         meeting = self.meet(call, color, key)
         if color not in meeting.parts:
             meeting.parts[color] = Context(call.context.part(meeting, color))
@@ -253,7 +253,7 @@ class Scheduler:
 
 
 class BufferLog:
-    """What changes in each rank's buffer, seen whenever the rank makes a call and when it ends."""
+    """The changes of each rank's buffer, noted when the rank makes a call and when it ends."""
 
     def __init__(self, buffers: list[Array]) -> None:
         self.complete = True
@@ -266,7 +266,7 @@ class BufferLog:
         self._bytes = 0
 
     def region(self, rank: int, memory: Array) -> tuple[int, int] | None:
-        """The elements (start, stop) of the rank's buffer that some memory is, if it is any."""
+        """Returns the elements (start, stop) of the rank's buffer that this memory is, or None."""
         buffer = self._buffers[rank]
         offset = _address(memory) - self._addresses[rank]
         if not 0 <= offset <= buffer.nbytes - memory.nbytes:
@@ -296,7 +296,7 @@ class BufferLog:
 
 
 def _words(buffer: Array) -> Array:
-    """The buffer's bits as whole numbers, a row for each element: NaN is not equal to itself."""
+    """Returns the bits as whole numbers, [element, word], since NaN is not equal to itself."""
     width = min(8, buffer.itemsize)
     return buffer.reshape(-1).view(f"u{width}").reshape(buffer.size, -1 if buffer.size else 1)
 
@@ -312,7 +312,7 @@ _NUMBERS = 1 << 22
 
 
 def poison(memory: Array, number: int) -> None:
-    """Fill memory with what no program can take for a result; numbers count from 1."""
+    """Fill memory with NaNs of this number (from 1), which no program can take for a result."""
     if (words := _float_words(memory)) is not None:
         words[...] = _SIGNALLING[words.itemsize] + number % _NUMBERS
     else:
@@ -320,7 +320,7 @@ def poison(memory: Array, number: int) -> None:
 
 
 def poisoned_by(memory: Array) -> int:
-    """The number of the first such NaN in memory, or 0; other dtypes have no room for one."""
+    """Returns the number of the first such NaN in memory, or 0, as for other dtypes."""
     if (words := _float_words(memory)) is None:
         return 0
     numbers = words[np.isnan(words.view(f"f{words.itemsize}"))] % _NUMBERS
@@ -328,7 +328,7 @@ def poisoned_by(memory: Array) -> int:
 
 
 def _float_words(memory: Array) -> Array | None:
-    """The bits of floats of 4 and 8 bytes, and of the two halves of complex numbers."""
+    """Returns the bits of floats of 4 and 8 bytes, and of both halves of complex numbers."""
     width = memory.itemsize // (2 if memory.dtype.kind == "c" else 1)
     if memory.dtype.kind not in "fc" or width not in _SIGNALLING:
         return None

@@ -23,7 +23,7 @@ class SpecFault(ValueError):
 
 
 def memory(buf: Any) -> Array:
-    """The elements of a buffer in their order in memory: no copy, so that a receive fills them.
+    """Returns the elements of a buffer in their order in memory, without a copy.
 
     As in mpi4py it is an array, [array, count], [array, type] or [array, count, type].
     """
@@ -64,7 +64,7 @@ def memory(buf: Any) -> Array:
 
 
 def parts(buf: Any, ranks: int, *, equal: bool = False) -> list[Array]:
-    """The elements of each rank: [array, counts], [array, (counts, displacements)], with a type.
+    """Returns the elements of each rank: [array, counts] or [array, (counts, displacements)].
 
     Without counts they are those of np.array_split, and without displacements without gaps.
     """
@@ -87,7 +87,7 @@ def parts(buf: Any, ranks: int, *, equal: bool = False) -> list[Array]:
 
 
 def fill(into: Any, data: Any) -> None:
-    """Copy elements, as many as there is room for; MPI.IN_PLACE is there already."""
+    """Copy `data` into a buffer of the same size; MPI.IN_PLACE is there already."""
     if in_place(data):
         return
     mine, given = memory(into), memory(data)
@@ -100,18 +100,18 @@ def fill(into: Any, data: Any) -> None:
 
 
 def in_place(buf: Any) -> bool:
-    """Whether it is MPI.IN_PLACE: what is sent lies where the result will be."""
+    """Returns whether it is MPI.IN_PLACE: what is sent lies where the result will be."""
     return buf is not None and buf is getattr(sys.modules.get("mpi4py.MPI"), "IN_PLACE", None)
 
 
 def overlap(one: Any, other: Any) -> bool:
-    """Whether two buffers share memory."""
+    """Returns whether two buffers share memory."""
     arrays = [each[0] if isinstance(each, (list, tuple)) else each for each in (one, other)]
     return all(isinstance(each, np.ndarray) for each in arrays) and np.may_share_memory(*arrays)
 
 
 def is_whole(number: Any) -> bool:
-    """Whether it is a whole number of Python or numpy."""
+    """Returns whether it is a whole number of Python or numpy."""
     return isinstance(number, (int, np.integer))
 
 
@@ -120,7 +120,7 @@ def _is_datatype(spec: Any) -> bool:
 
 
 def _dtype_of(datatype: Any) -> np.dtype[Any] | None:
-    """NumPy's, of a datatype of mpi4py, or of its code such as "d"; None if there is none."""
+    """Returns NumPy's dtype of a datatype of mpi4py, or of a code such as "d", or None."""
     with suppress(TypeError):
         dtype: np.dtype[Any] = np.dtype(getattr(datatype, "typestr", datatype))
         return dtype

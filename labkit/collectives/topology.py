@@ -7,7 +7,6 @@
 ring of 4 ranks, 1.00 µs and 100 GB/s a link, link 2→3 10 times slower
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,24 +14,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from labkit.arguments import number, whole
-from labkit.collectives.records import Array, counted
-from labkit.kinds import LabError, bytes_text, seconds_text
+from labkit.arguments import bytes_per_second, number, numbers, whole
+from labkit.collectives.records import Array
+from labkit.kinds import LabError, bytes_text, counted, seconds_text
 
 MOST_NAMED = 3  # stragglers that are named one by one
 
 
 @dataclass(frozen=True)
 class Link:
-    """One direction of a link: seconds before the first byte arrives, and bytes per second."""
+    """One direction of a link: seconds before the first byte arrives, and bytes per second.
+
+    >>> Link(1e-3, "100 Mbit/s").bandwidth
+    12500000.0
+    """
 
     latency: float
     bandwidth: float
 
     def __post_init__(self) -> None:
         number("latency", self.latency, at_least=0)
-        if self.bandwidth != math.inf:
-            number("bandwidth", self.bandwidth, above=0)
+        bandwidth = bytes_per_second("bandwidth", self.bandwidth, infinite=True)
+        object.__setattr__(self, "bandwidth", bandwidth)
 
     def __str__(self) -> str:
         return f"{seconds_text(self.latency)} and {bytes_text(self.bandwidth)}/s"
@@ -91,7 +94,7 @@ class Topology:
         return ", ".join(parts)
 
     def route(self, src: int, dst: int) -> list[tuple[int, int]]:
-        """The links from one rank to another; in a ring, the shorter way around."""
+        """Returns the links from one rank to another; in a ring, the shorter way around."""
         if not self.is_ring:
             return [(src, dst)] if src != dst else []
         ahead, back = (dst - src) % self.ranks, (src - dst) % self.ranks
@@ -100,7 +103,10 @@ class Topology:
         return list(pairwise(stops))
 
     def durations(self, src: Array, dst: Array, nbytes: Array | float) -> Array:
-        """Seconds of each message alone on its route: all latencies, and the narrowest link."""
+        """Returns the seconds of each message alone on its route, all arrays [message].
+
+        All latencies count, and the bandwidth of the narrowest link.
+        """
         slower = {(slow.src, slow.dst): slow.factor for slow in self.slow}
         pairs = zip(src.tolist(), dst.tolist(), strict=True)
         routes = [[slower.get(link, 1.0) for link in self.route(*pair)] for pair in pairs]
@@ -115,32 +121,33 @@ class Topology:
         return seconds * np.maximum(factors[src], factors[dst])
 
     def factors(self) -> Array:
-        """How many times slower each rank is."""
+        """Returns how many times slower each rank is."""
         factors = np.ones(self.ranks)
         for one in self.stragglers:
             factors[one.rank] *= one.factor
         return factors
 
     def starts(self) -> Array:
-        """When each rank starts."""
+        """Returns when each rank starts, in seconds."""
         starts = np.zeros(self.ranks)
         for one in self.stragglers:
             starts[one.rank] += one.late
         return starts
 
 
-def fully_connected(ranks: int, latency: float, bandwidth: float) -> Topology:
-    """A link of its own between any two ranks, in each direction."""
-    return Topology(whole("ranks", ranks, at_least=1), Link(latency, bandwidth))
+def fully_connected(ranks: int, latency: float, bandwidth: float | str) -> Topology:
+    """Returns a topology with a link between any two ranks, in each direction."""
+    link = Link(latency, bytes_per_second("bandwidth", bandwidth, infinite=True))
+    return Topology(whole("ranks", ranks, at_least=1), link)
 
 
-def ring(ranks: int, latency: float, bandwidth: float) -> Topology:
-    """Links to the two neighbours only; other messages take the shorter way around."""
+def ring(ranks: int, latency: float, bandwidth: float | str) -> Topology:
+    """Returns links to the two neighbours only. Other messages take the shorter way around."""
     return replace(fully_connected(ranks, latency, bandwidth), is_ring=True)
 
 
 def nodes(nodes: int, per_node: int, inside: Link, between: Link) -> Topology:
-    """Machines with fast links `inside`, and a network card of its own for each rank `between`.
+    """Returns machines with fast links `inside`, and a network card for each rank `between` them.
 
     >>> print(nodes(8, 8, inside=Link(1e-6, 600e9), between=Link(5e-6, 100e9)))
     8 nodes of 8 ranks, 1.00 µs and 600 GB/s inside, 5.00 µs and 100 GB/s between
@@ -154,7 +161,7 @@ def nodes(nodes: int, per_node: int, inside: Link, between: Link) -> Topology:
 
 
 def slow_link(topology: Topology, src: int, dst: int, factor: float) -> Topology:
-    """The same topology with one link, in one direction, `factor` times slower."""
+    """Returns the topology with one link, in one direction, `factor` times slower."""
     for name, rank in (("src", src), ("dst", dst)):
         whole(name, rank, at_most=topology.ranks - 1)
     if topology.route(src, dst) != [(src, dst)]:
@@ -167,7 +174,7 @@ def slow_link(topology: Topology, src: int, dst: int, factor: float) -> Topology
 
 
 def straggler(topology: Topology, rank: int, factor: float = 1.0, late: float = 0.0) -> Topology:
-    """The same topology with one rank `factor` times slower, or that starts `late` seconds late."""
+    """Returns the topology with a rank `factor` times slower, or that starts so late."""
     one = Straggler(
         whole("rank", rank, at_most=topology.ranks - 1),
         number("factor", factor, at_least=1),
@@ -177,13 +184,13 @@ def straggler(topology: Topology, rank: int, factor: float = 1.0, late: float = 
 
 
 def late_starts(topology: Topology, seconds: Sequence[float]) -> Topology:
-    """The same topology; each rank starts so many seconds late, when it has computed its step.
+    """Returns the topology with each rank starting so many seconds late, after computing its step.
 
     >>> print(late_starts(ring(3, latency=1e-6, bandwidth=100e9), [0.0, 0.25, 0.125]))
     ring of 3 ranks, 1.00 µs and 100 GB/s a link, rank 1 250 ms late, rank 2 125 ms late
     """
-    if len(seconds) != topology.ranks:
-        raise LabError(f"seconds must be one for each of {topology.ranks} ranks: {len(seconds)}.")
-    late = [number("seconds", one, at_least=0) for one in seconds]
+    late = numbers("seconds", seconds, at_least=0)
+    if len(late) != topology.ranks:
+        raise LabError(f"seconds must be one for each of {topology.ranks} ranks: {len(late)}.")
     added = tuple(Straggler(rank, 1.0, one) for rank, one in enumerate(late) if one)
     return replace(topology, stragglers=(*topology.stragglers, *added))

@@ -15,41 +15,39 @@ import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from labkit.arguments import number, whole
+from labkit.arguments import near, number, whole
 from labkit.collectives import clock, errors
-from labkit.collectives.buffers import OPERATIONS
-from labkit.collectives.check import Fault, Verdict, check, where_wrong
+from labkit.collectives.buffers import OPERATIONS, make_buffers
+from labkit.collectives.check import CollectiveCheck, Fault, check, where_wrong
 from labkit.collectives.communicator import Communicator, NoWorld, lent_to_mpi4py
 from labkit.collectives.contributions import Contributions, contributions
 from labkit.collectives.library import CALLS
 from labkit.collectives.messages import End, Lines, OpenCall
-from labkit.collectives.records import Array, Call, Message, Record, State, counted
+from labkit.collectives.records import Array, Call, Message, Record, State
 from labkit.collectives.scheduler import Scheduler
-from labkit.kinds import LabError, Seconds, bytes_text
+from labkit.collectives.specs import is_whole
+from labkit.collectives.topology import Topology
+from labkit.kinds import LabError, Seconds, bytes_text, counted
 from labkit.mpi.run import MOST_PROCESSES, run_processes
+from labkit.shipping import copies
 
 if TYPE_CHECKING:
     from labkit.views.embed import Player
+    from labkit.views.figure import Picture
+    from labkit.views.together import Together
 
 MOST_RANKS = 256  # a ring of them makes 130,000 calls, in 10 s
-# The player's links where none are given, a network between machines: 5 µs, 10 GB/s.
-LINKS = {"latency": 5e-6, "bandwidth": 10e9}
 
 
 def run(
-    program: Callable[..., Any],
-    inputs: Sequence[Any] | None = None,
-    *,
-    ranks: int | None = None,
-    eager: int = 0,
-    timeout: float = 60.0,
-    **options: Any,
-) -> Trace:
+    program: Callable[..., Any], inputs: Sequence[Any] | None = None, *, ranks: int | None = None,
+    eager: int = 0, timeout: float = 60.0, **options: Any,
+) -> Trace:  # fmt: skip
     """Run `program(comm, buffer, **options)` on every rank, in turns, in this process.
 
     `inputs` holds one array per rank, and each is copied; `ranks=8` makes some: rank r gets the
@@ -60,25 +58,21 @@ def run(
     check_program(program, options)
     number("timeout", timeout, above=0)
     whole("eager", eager)
-    buffers = _make_buffers(inputs, ranks, MOST_RANKS)
+    buffers = make_buffers(inputs, ranks, MOST_RANKS)
     return simulate(program, buffers, options, eager=eager, timeout=timeout)
 
 
 def run_mpi(
-    program: Callable[..., Any],
-    inputs: Sequence[Any] | None = None,
-    *,
-    ranks: int | None = None,
-    timeout: float = 60.0,
-    **options: Any,
-) -> list[Array]:
-    """What `run` does, in a process per rank: the buffers that `program(comm, buffer)` leaves.
+    program: Callable[..., Any], inputs: Sequence[Any] | None = None, *, ranks: int | None = None,
+    timeout: float = 60.0, **options: Any,
+) -> list[Array]:  # fmt: skip
+    """Run `program(comm, buffer)` in a process per rank. Returns the buffers that it leaves.
 
     `comm` is mpi4py's COMM_WORLD. A program that does not end is stopped after `timeout` seconds.
     """
     check_program(program, options)
     number("timeout", timeout, above=0, at_most=1e6)
-    buffers = _make_buffers(inputs, ranks, MOST_PROCESSES)
+    buffers = make_buffers(inputs, ranks, MOST_PROCESSES)
     return run_processes(program, buffers, options, timeout, _raised)
 
 
@@ -87,30 +81,27 @@ def _raised(rank: int, fault: BaseException, program: Callable[..., Any]) -> str
 
 
 def simulate(
-    program: Callable[..., Any],
-    inputs: Sequence[Array],
-    options: dict[str, Any],
-    *,
-    eager: int = 0,
-    timeout: float = 60.0,
-) -> Trace:
-    """Run the program on a copy of each input; raise what went wrong."""
+    program: Callable[..., Any], inputs: Sequence[Array], options: dict[str, Any], *,
+    eager: int = 0, timeout: float = 60.0, apart: bool = False,
+) -> Trace:  # fmt: skip
+    """Run the program on a copy of each input, `apart`: with ranks that share no variable."""
     buffers = [np.array(one, order="C", copy=True) for one in inputs]
+    bound = partial(program, **options)
+    programs = copies(bound, len(buffers)) if apart else [bound] * len(buffers)
     ranks = Scheduler(program, buffers, eager)
     returned: list[Any] = [None] * len(buffers)
 
     def work(rank: int) -> None:
-        returned[rank] = program(Communicator(ranks, rank), buffers[rank], **options)
+        returned[rank] = programs[rank](Communicator(ranks, rank), buffers[rank])
 
-    with lent_to_mpi4py(program, COMM_WORLD=NoWorld(ranks.lines)):
+    with lent_to_mpi4py(*programs, COMM_WORLD=NoWorld(ranks.lines)):
         ranks.run(work, timeout)
     before, after = _read_only(inputs), _read_only(buffers)
-    keywords = {**getattr(program, "keywords", {}), **options}  # those of a functools.partial too
-    inner = getattr(program, "func", program)
+    op, root = (_option(bound, name) for name in ("op", "root"))
     trace = Trace(
-        program=str(getattr(inner, "__name__", type(inner).__name__)),
+        program=str(getattr(bound.func, "__name__", type(bound.func).__name__)),
         ranks=len(buffers),
-        options={name: repr(value) for name, value in keywords.items()},
+        options={name: repr(value) for name, value in bound.keywords.items()},
         sources=tuple(ranks.lines.sources),
         calls=tuple(_call(call) for call in ranks.calls),
         messages=tuple(_message(send) for send in ranks.messages),
@@ -120,7 +111,8 @@ def simulate(
         states=(),
         steps=0,
         complete=ranks.log.complete,
-        op=_operation(program, keywords),
+        op=op if isinstance(op, str) and op in OPERATIONS else None,
+        root=int(root) if is_whole(root) else 0,
         note=_note(ranks, returned, before, after),
     )
     return _with_steps(trace, ranks)
@@ -174,20 +166,18 @@ def _with_steps(trace: Trace, run: Scheduler) -> Trace:
     )
 
 
-def _operation(program: Callable[..., Any], keywords: dict[str, Any]) -> str | None:
-    """The name of the program's option `op`, or of its default."""
+def _option(program: partial[Any], name: str) -> Any:
+    """Returns an option of the program, or its default."""
     try:
-        default = inspect.signature(program).parameters["op"].default
+        return inspect.signature(program).parameters[name].default
     except (KeyError, ValueError):
-        default = None
-    op = keywords.get("op", default)
-    return op if isinstance(op, str) and op in OPERATIONS else None
+        return program.keywords.get(name)
 
 
 def _note(
     run: Scheduler, returned: list[Any], before: Sequence[Array], after: Sequence[Array]
 ) -> str:
-    """What is odd about a run that came to its end."""
+    """Returns what is odd about a run that came to its end."""
     arrays = any(isinstance(value, np.ndarray) for value in returned)
     if arrays and all(a.tobytes() == b.tobytes() for a, b in zip(before, after, strict=True)):
         return (
@@ -204,39 +194,68 @@ class Trace(Record):
     faults: tuple[Fault, ...] = ()
     """What a check has found: the player opens at the first of it."""
 
-    def check(self, collective: str, op: Any = None, root: int | None = None) -> Verdict:
-        """Whether every rank ended with what the collective must leave; if not, what is wrong."""
+    def check(self, collective: str, op: Any = None, root: int | None = None) -> CollectiveCheck:
+        """Returns whether every rank ended with what the collective must leave, or the faults."""
         return check(self, collective, op=op, root=root)
 
-    def timed(self, *arguments: Any, **keywords: Any) -> clock.Timed:
-        """When each message would begin and end on given links, modelled."""
-        return clock.timed(self, *arguments, **keywords)
+    def timed(
+        self, latency: float | None = None, bandwidth: float | str | None = None,
+        topology: Topology | None = None,
+    ) -> clock.TimedRun:  # fmt: skip
+        """Returns when each message would begin and end on given links, modelled."""
+        return clock.timed(self, latency, bandwidth, topology)
 
-    def cost(self, *arguments: Any, **keywords: Any) -> Seconds:
-        """How long the run would take on given links, modelled message by message."""
-        return self.timed(*arguments, **keywords).seconds
+    def cost(
+        self, latency: float | None = None, bandwidth: float | str | None = None,
+        topology: Topology | None = None,
+    ) -> Seconds:  # fmt: skip
+        """Returns how long the run would take on given links, modelled message by message."""
+        return self.timed(latency, bandwidth, topology).seconds
 
     def contributions(self, op: str | None = None) -> Contributions:
-        """Whose contributions each rank holds after each step."""
+        """Returns whose contributions each rank holds after each step."""
         return contributions(self, op)
 
-    def timeline(self, *arguments: Any, **keywords: Any) -> Any:
-        """A picture of when each rank sends, receives and waits."""
-        from labkit.views.timeline import timeline
+    def picture(
+        self, latency: float | None = None, bandwidth: float | str | None = None,
+        topology: Topology | None = None,
+    ) -> Picture:  # fmt: skip
+        """Returns a picture of when each rank sends, receives and waits on given links."""
+        return self.beside(latency=latency, bandwidth=bandwidth, topology=topology).picture()
 
-        return timeline([self], *arguments, **keywords)
+    def beside(
+        self, *others: Trace, latency: float | None = None, bandwidth: float | str | None = None,
+        topology: Topology | None = None,
+    ) -> Together:  # fmt: skip
+        """Returns this run and others under one clock: `.picture()` draws them, `.player()` plays.
 
-    def player(self, op: str | None = None, **links: Any) -> Player:
-        """The run as an animation, its times modelled on links of your choice.
-
-        Without latency=, bandwidth= or topology=, a message takes 5 µs and a second moves 10 GB.
+        >>> naive.beside(ring, latency=5e-6, bandwidth=10e9)        # doctest: +SKIP
         """
-        from labkit.views.player_page import player
+        from labkit.collectives.page.player import players
+        from labkit.collectives.page.run_timeline import timeline
+        from labkit.views.together import Together
 
-        links = links if "topology" in links else LINKS | links
+        runs = self, *others
+        times = [one.timed(latency, bandwidth, topology) for one in runs]
+        drawn = cache(partial(timeline, runs, times))
+        return Together(
+            drawn, lambda: players(runs, [one.contributions() for one in runs], times, drawn)
+        )
+
+    def player(
+        self, op: str | None = None, latency: float = 5e-6, bandwidth: float | str = 10e9,
+        topology: Topology | None = None, brief: bool = False,
+    ) -> Player:  # fmt: skip
+        """Returns the run as an animation, its times modelled on these links or this topology.
+
+        A brief one shows only ranks and messages, and plays as soon as it is in sight.
+        """
+        from labkit.collectives.page.player import player
+
+        timed = self.timed(topology=topology) if topology else self.timed(latency, bandwidth)
         held = self.contributions(op)
         wrong = where_wrong(self.faults, held, self.steps) if self.faults else []
-        return player(self, held, self.timed(**links), wrong)
+        return player(self, held, timed, wrong, brief=brief)
 
     def __repr__(self) -> str:
         busiest = bytes_text(max(self.bytes_sent, default=0))
@@ -248,21 +267,9 @@ class Trace(Record):
         return f"{text}\n{self.note}" if self.note else text
 
     def _repr_mimebundle_(self, **_: object) -> Any:
-        """The animation, with the one line where only text is read."""
+        """Returns the animation, with the one line where only text is read."""
         data, metadata = self.player()._repr_mimebundle_()
         return {**data, "text/plain": repr(self)}, metadata
-
-
-def compare(traces: Sequence[Trace], *arguments: Any, **keywords: Any) -> Any:
-    """A picture of several runs under one clock: when each rank sends, receives and waits.
-
-    >>> compare([naive, ring], latency=5e-6, bandwidth=10e9)        # doctest: +SKIP
-    """
-    from labkit.views.timeline import timeline
-
-    if not traces or not all(isinstance(one, Trace) for one in traces):
-        raise LabError("Give collectives.compare a list of traces; collectives.run returns one.")
-    return timeline(traces, *arguments, **keywords)
 
 
 def check_program(program: Callable[..., Any], options: dict[str, Any]) -> None:
@@ -274,35 +281,16 @@ def check_program(program: Callable[..., Any], options: dict[str, Any]) -> None:
         )
     with suppress(ValueError):  # it has no signature to look at
         try:
-            inspect.signature(program).bind(None, None, **options)
+            signature = inspect.signature(program)
+            signature.bind(None, None, **options)
         except TypeError as fault:
             name = getattr(program, "__name__", type(program).__name__)
             given = "".join(f", {option}=..." for option in options)
+            known = [*signature.parameters, "inputs", "ranks", "eager", "timeout"]
+            hint = "".join(near(option, known) for option in options if option not in known)
             raise LabError(
                 f"{name} cannot be called as program(comm, buffer{given}): {fault}. Write "
-                "def program(comm, buffer), and give run the keywords that it needs."
+                f"def program(comm, buffer), and give run the keywords that it needs.{hint}"
             ) from None
     for option in {"per_node", "pieces"} & set(options):
         whole(option, options[option], at_least=1)
-
-
-def _make_buffers(inputs: Sequence[Any] | None, ranks: int | None, most: int) -> list[Array]:
-    """A buffer per rank: a copy of each input, or whole numbers that count through the ranks."""
-    if (inputs is None) == (ranks is None):
-        raise LabError("A run needs its data: give inputs=[one array per rank], or ranks=8.")
-    count = whole("ranks", ranks, at_least=1) if inputs is None else len(inputs)
-    if count > most:
-        raise LabError(
-            f"At most {most} ranks run on one machine, got {count:,}. What labkit's own programs "
-            "cost on many thousand ranks, collectives.cost computes."
-        )
-    if inputs is None:
-        return [np.arange(1.0, count + 1) + rank * count for rank in range(count)]
-    buffers = [np.array(item, order="C", copy=True) for item in inputs]
-    dtypes = sorted({str(buffer.dtype) for buffer in buffers})
-    if len(dtypes) != 1 or buffers[0].dtype.kind not in "biufc":
-        raise LabError(
-            "inputs must be an array of numbers for each rank, all of one dtype, got "
-            f"{' and '.join(dtypes) or 'no array'}."
-        )
-    return buffers

@@ -8,9 +8,9 @@ t tensor-parallel ranks, p pipeline stages. Activations are 16-bit, with 1-byte 
 1325400064
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from labkit.arguments import one_of, whole
+from labkit.arguments import MOST, one_of, whole
 from labkit.kinds import LabError
 
 
@@ -18,14 +18,21 @@ def activations_per_layer(
     *, hidden: int, heads: int, sequence: int, micro_batch: int, tensor: int = 1,
     sequence_parallel: bool = False, recompute: str = "none",
 ) -> int:  # fmt: skip
-    """Bytes that one layer keeps for its backward pass, on one device.
+    """Returns the bytes that a layer keeps for its backward pass, on one device.
 
-    "selective" recomputes what attention makes of size s² (5as/h); "full" keeps the input alone.
+    "selective" recomputes what attention makes of size s² (5as/h); "full" keeps the layer's input
+    alone, 2sbh, of which sequence parallelism keeps 1/t on each rank.
     """
-    for name in ("hidden", "heads", "sequence", "micro_batch", "tensor"):
-        whole(name, locals()[name], at_least=1)
+    sizes = {"hidden": hidden, "heads": heads, "sequence": sequence, "micro_batch": micro_batch}
+    hidden, heads, sequence, micro_batch = (whole(*one, at_least=1) for one in sizes.items())
+    tensor = whole("tensor", tensor, at_least=1)
+    for name, size, parts, count in (
+        ("hidden", hidden, "heads", heads), ("heads", heads, "tensor", tensor),
+    ):  # fmt: skip
+        if size % count:
+            raise LabError(f"{name} must be a multiple of {parts} = {count}, got {size}.")
     if one_of("recompute", recompute, ("none", "selective", "full")) == "full":
-        return 2 * sequence * micro_batch * hidden
+        return 2 * sequence * micro_batch * hidden // (tensor if sequence_parallel else 1)
     shared = 34 / tensor if sequence_parallel else 10 + 24 / tensor
     attention = 5 * heads * sequence / (hidden * tensor) if recompute == "none" else 0
     return round(sequence * micro_batch * hidden * (shared + attention))
@@ -41,7 +48,7 @@ class Transformer:
     sequence: int
     vocabulary: int
     micro_batch: int
-    microbatches: int | None
+    micro_batches: int | None
     tensor: int
     pipeline: int
     chunks: int
@@ -53,22 +60,22 @@ class Transformer:
     convention: str
 
     def __post_init__(self) -> None:
-        for name in ("layers", "vocabulary", "pipeline", "chunks", "data"):
-            whole(name, getattr(self, name), at_least=1)
-        whole("microbatches", 1 if self.microbatches is None else self.microbatches, at_least=1)
-        whole("stage", self.stage, at_most=self.pipeline - 1)
-        one_of("zero", self.zero, (0, 1, 2, 3))
+        for one in fields(self):
+            value, least = getattr(self, one.name), int(one.name not in ("stage", "zero"))
+            if one.type is int or (one.name == "micro_batches" and value is not None):
+                most = {"zero": 3, "layers": 1_000}.get(one.name, MOST)
+                most = self.pipeline - 1 if one.name == "stage" else most
+                count = whole(one.name, value, at_least=least, at_most=most)
+                object.__setattr__(self, one.name, count)  # an int: NumPy's overflow
         self.layer_activations(self.recompute)  # checks the rest
-        if self.heads % self.tensor:
-            raise LabError(f"heads must be a multiple of tensor = {self.tensor}, got {self.heads}.")
         if self.layers % (parts := self.pipeline * self.chunks):
             what = f"pipeline × chunks = {parts}, got {self.layers}"
             raise LabError(f"layers must be a multiple of {what}.")
 
     @property
     def batch(self) -> int:
-        """Sequences of one step on all devices; `microbatches` counts once where it is None."""
-        return self.micro_batch * (self.microbatches or 1) * self.data
+        """Sequences of one step on all devices; `micro_batches` counts once where it is None."""
+        return self.micro_batch * (self.micro_batches or 1) * self.data
 
     @property
     def parameters(self) -> int:
@@ -98,10 +105,10 @@ class Transformer:
         """Micro-batches whose activations this stage keeps under 1F1B, counted for each chunk."""
         p, v = self.pipeline, self.chunks
         most = p - self.stage if v == 1 else (v - 1) * p + 2 * (p - 1 - self.stage) + 1
-        return min(most, (self.microbatches or most) * v)
+        return min(most, (self.micro_batches or most) * v)
 
     def layer_activations(self, recompute: str) -> int:
-        """Bytes of one micro-batch in one layer."""
+        """Returns the bytes of a micro-batch in a layer."""
         return activations_per_layer(
             hidden=self.hidden, heads=self.heads, sequence=self.sequence,
             micro_batch=self.micro_batch, tensor=self.tensor,
@@ -113,12 +120,12 @@ class Transformer:
         """The embedding's dropout masks; inputs of the last norm and the head, float32 logits."""
         one = self.sequence * self.micro_batch * self.hidden
         one //= self.tensor if self.sequence_parallel else 1
-        masks = one * min(self.pipeline, self.microbatches or self.pipeline) * (self.stage == 0)
+        masks = one * min(self.pipeline, self.micro_batches or self.pipeline) * (self.stage == 0)
         logits = 4 * self.sequence * self.micro_batch * self.vocabulary // self.tensor
         return masks + (4 * one + logits) * (self.stage == self.pipeline - 1)
 
     def step_flops(self, layers: float = 72, attention: float = 72 / 6) -> float:
-        """72BLsh² (1 + s/(6h) + v/(12hL)) for a batch of B sequences."""
+        """Returns 72BLsh² (1 + s/(6h) + v/(12hL)) for a batch of B sequences."""
         s, h = self.sequence, self.hidden
         head = 72 / 12 * self.vocabulary * h
         return self.batch * s * (self.layers * h * (layers * h + attention * s) + head)

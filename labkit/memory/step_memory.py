@@ -1,8 +1,8 @@
 """Bytes on one device during a training step, by what holds them.
 
->>> small = footprint(101_770, batch=64, convention="float32 adam")
->>> small["weights"], small.total
-(407080, 1628320)
+>>> small = footprint(101_770, batch=64, activation_bytes=1000, example_bytes=784)
+>>> small["weights"], small["activations"], small["data"], small.total
+(407080, 64000, 50176, 1742496)
 
 Stage 3 of ZeRO on 64 devices, 7.5 billion parameters (Rajbhandari et al. 2020, Table 1):
 
@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from labkit.arguments import number, one_of, whole
-from labkit.kinds import Kind, bytes_text, count_text, modelled, percent_text
+from labkit.kinds import Kind, LabError, bytes_text, count_text, modelled, percent_text
 from labkit.memory.shape import Transformer
 from labkit.shown import ShownAsTable
 
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
+    from labkit.views.sketch import Sketch
     from labkit.views.table import Table
 
 # Bytes per parameter of weights, gradients and optimizer. Publications give 12, 16 or 18 in all for
@@ -59,7 +60,7 @@ class Footprint(ShownAsTable):
     parts: tuple[Part, ...]
     kind: Kind
     model: Transformer | None = None
-    """Of what memory.transformer counts."""
+    """The transformer, where memory.transformer counted it."""
 
     def __getitem__(self, name: str) -> int:
         known = {part.name: part.bytes for part in self.parts}
@@ -76,7 +77,7 @@ class Footprint(ShownAsTable):
         return sum(self[name] for name in STATE)
 
     def sharded(self, devices: int, names: Sequence[str] = STATE) -> Footprint:
-        """The same step with the named parts sharded: each of `devices` keeps an equal share."""
+        """Returns the step with the named parts sharded: each of `devices` keeps an equal share."""
         whole("devices", devices, at_least=1)
         parts = tuple(
             replace(part, bytes=-(-part.bytes // devices), formula=f"({part.formula}) / {devices}")
@@ -89,7 +90,7 @@ class Footprint(ShownAsTable):
         return replace(self, scheme=what, parts=parts, kind=kind)
 
     def table(self) -> Table:
-        """A row for each part, and the sum."""
+        """Returns a row for each part, and the sum."""
         from labkit.views.table import Table
 
         rows = [
@@ -104,17 +105,10 @@ class Footprint(ShownAsTable):
 
 
 def footprint(
-    parameters: float,
-    *,
-    data: int = 1,
-    zero: int = 0,
-    layers: int | None = None,
-    batch: int = 32,
-    activation_bytes: float = 0,
-    example_bytes: float = 0,
-    convention: str = "float32 adam",
-) -> Footprint:
-    """What each of `data` replicas holds when training is data parallel: the model, its own batch.
+    parameters: float, *, data: int = 1, zero: int = 0, layers: int | None = None, batch: int = 32,
+    activation_bytes: float = 0, example_bytes: float = 0, convention: str = "float32 adam",
+) -> Footprint:  # fmt: skip
+    """Returns what each of `data` replicas holds in data parallelism: the model, its own batch.
 
     `zero` shards the optimizer's state (1), the gradients too (2), the weights too (3). With
     `layers` equal layers, stage 3 also holds the one that it has gathered, in the backward pass
@@ -123,9 +117,8 @@ def footprint(
     example. A single device is the same thing with one replica.
     """
     count = round(number("parameters", parameters, at_least=0))
-    whole("data", data, at_least=1)
-    whole("batch", batch, at_least=1)
-    sharded = ("optimizer", "gradients", "weights")[: one_of("zero", zero, (0, 1, 2, 3))]
+    data, batch = whole("data", data, at_least=1), whole("batch", batch, at_least=1)
+    sharded = ("optimizer", "gradients", "weights")[: whole("zero", zero, at_most=3)]
     activation = round(number("activation_bytes", activation_bytes, at_least=0))
     example = round(number("example_bytes", example_bytes, at_least=0))
     state = CONVENTIONS[one_of("convention", convention, CONVENTIONS)]
@@ -149,10 +142,36 @@ def footprint(
 
 
 def bars(footprints: Mapping[str, Footprint], device_memory: float | None = None) -> Picture:
-    """One stacked bar of bytes per footprint, under its name, against a device's memory.
+    """Returns a picture with a stacked bar of bytes for each footprint, against a device's memory.
 
     >>> bars({"MNIST": footprint(101_770)}, device_memory=16e9)     # doctest: +SKIP
     """
-    from labkit.views.bars import footprints as drawn
+    if not (isinstance(footprints, Mapping) and footprints):
+        text = 'bars needs footprints by their names, {"mine": footprint(…)}, got'
+        raise LabError(f"{text} {footprints!r}.")
+    if device_memory is not None:
+        number("device_memory", device_memory, above=0)
+    totals = "; ".join(f"{name} {bytes_text(one.total)}" for name, one in footprints.items())
+    limit = "" if device_memory is None else f", against a device of {bytes_text(device_memory)}"
+    alt = f"Bytes on one device in a training step{limit}: {totals}."
+    return board(footprints, device_memory).picture(alt)
 
-    return drawn(footprints, device_memory)
+
+def board(footprints: Mapping[str, Footprint], device_memory: float | None) -> Sketch:
+    """Returns the drawing of `bars`."""
+    from labkit.views.bars import stacked
+
+    every = dict.fromkeys(part.name for one in footprints.values() for part in one.parts)
+    rows = {
+        name: dict.fromkeys(every, 0) | {part.name: part.bytes for part in one.parts}
+        for name, one in footprints.items()
+    }
+    return stacked(
+        "Memory of one training step",
+        "Bytes on one device, by what holds them.",
+        rows,
+        bytes_text,
+        modelled("bytes per parameter and per example, counted, not timed"),
+        limit=device_memory or 0,
+        limit_name=f"memory of the device, {bytes_text(device_memory or 0)}",
+    )

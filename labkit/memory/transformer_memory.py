@@ -1,4 +1,4 @@
-"""What a transformer needs of a device: memory by stage, which GPU it fits, MFU, days of training.
+"""A transformer on devices: memory of each stage, GPUs that it fits, MFU, days of training.
 
 >>> model = transformer(layers=48, hidden=6144, heads=64, sequence=2048, vocabulary=51200,
 ...                     micro_batch=4, tensor=8, sequence_parallel=True, recompute="selective")
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 def transformer(
     *, layers: int, hidden: int, heads: int, sequence: int, vocabulary: int, micro_batch: int = 1,
-    microbatches: int | None = None, tensor: int = 1, pipeline: int = 1, chunks: int = 1,
+    micro_batches: int | None = None, tensor: int = 1, pipeline: int = 1, chunks: int = 1,
     stage: int = 0, data: int = 1, zero: int = 0, sequence_parallel: bool = False,
     recompute: str = "none", convention: str = "mixed adam 16",
 ) -> Footprint:  # fmt: skip
-    """One device of a pipeline stage under 1F1B: state, activations, and what is there for a while.
+    """Returns what a device of a pipeline stage holds under 1F1B: state, activations, the rest.
 
-    A step has `microbatches` of `micro_batch` sequences; None is enough to fill the pipeline. With
+    A step has `micro_batches` of `micro_batch` sequences; None is enough to fill the pipeline. With
     several `chunks` a stage the pipeline is interleaved. `recompute` may be "selective" or "full".
     """
     return _footprint(Transformer(**locals()))
@@ -64,7 +64,7 @@ def _footprint(model: Transformer) -> Footprint:
 
 
 def stages(step: Footprint) -> dict[str, Footprint]:
-    """One device of each pipeline stage, by name, for `bars`."""
+    """Returns a device of each pipeline stage, by name, for `bars`."""
     model = _model(step)
     each = (replace(model, stage=stage) for stage in range(model.pipeline))
     return {f"stage {one.stage}": _footprint(one) for one in each}
@@ -91,11 +91,14 @@ class Utilisation(Quantity):
 def mfu(
     model: Footprint, *, seconds: float, gpus: int, peak: float = GPUS["A100 80 GB"].flops
 ) -> Utilisation:
-    """Model FLOPs utilisation: the FLOPs that a step must do, over what the GPUs could have done.
+    """Returns the model FLOPs utilisation: FLOPs of a step over those that the GPUs could do.
 
-    A step has micro_batch × microbatches × data sequences; microbatches=None counts once.
+    A step has micro_batch × micro_batches × data sequences; without a pipeline micro_batches=None
+    is one.
     """
     of = _model(model)
+    if of.pipeline > 1 and of.micro_batches is None:
+        raise LabError("The time of a step with a pipeline needs transformer(micro_batches=…).")
     could = number("seconds", seconds, above=0) * number("peak", peak, above=0)
     could *= whole("gpus", gpus, at_least=1)
     what = (
@@ -108,7 +111,7 @@ def mfu(
 
 
 def time_to_train(*, parameters: float, tokens: float, gpus: int, flops: float) -> Seconds:
-    """8TP/(nX): `tokens` through `parameters` at `flops` achieved per second on each GPU.
+    """Returns 8TP/(nX): `tokens` through `parameters` at `flops` per second on each GPU.
 
     2 FLOPs a parameter and token forward, 4 backward, 2 for full recomputation. Without it the
     time is 6/8 of this (Narayanan et al. 2021, equation 4).
@@ -119,12 +122,12 @@ def time_to_train(*, parameters: float, tokens: float, gpus: int, flops: float) 
 
 
 def fullest(step: Footprint) -> Footprint:
-    """The stage of a pipeline that holds most; any other step is its own."""
+    """Returns the stage of a pipeline that holds most; any other step as it is."""
     return max(stages(step).values(), key=lambda one: one.total) if step.model else step
 
 
 def fits(step: Footprint) -> Table:
-    """On which known GPUs a step fits; of a pipeline, its fullest stage."""
+    """Returns a table of the known GPUs on which a step fits; of a pipeline, its fullest stage."""
     from labkit.views.table import Table
 
     most = fullest(step)

@@ -1,7 +1,7 @@
 """Pipeline parallelism: schedules of micro-batches, their bubbles and memory, and real training.
 
 >>> from labkit import pipelines
->>> pipelines.schedule("gpipe", stages=4, microbatches=8).timeline().bubble
+>>> pipelines.schedule("gpipe", stages=4, micro_batches=8).timeline().bubble
 9.0
 """
 

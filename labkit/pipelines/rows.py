@@ -29,29 +29,29 @@ class Run(NamedTuple):
 
 
 def short(piece: Piece) -> str:
-    """A piece as pictures name it: F3, and F3.1 for its chunk 1."""
+    """Returns a piece as pictures name it: F3, and F3.1 for its chunk 1."""
     return f"{piece[0]}{'.'.join(map(str, piece[1:]))}"
 
 
 def chunk_of(piece: Piece) -> int:
-    """The chunk of the rank's layers that it runs through."""
+    """Returns the chunk of the rank's layers that it runs through."""
     return int(piece[2]) if len(piece) > 2 else 0
 
 
 def count(rows: Rows) -> tuple[int, int]:
-    """How many micro-batches there are, and chunks on each rank."""
+    """Returns the number of micro-batches, and of chunks on each rank."""
     micro_batches = 1 + max(int(piece[1]) for row in rows for piece in row)
     return micro_batches, 1 + max(chunk_of(piece) for row in rows for piece in row)
 
 
 def round_robin(rows: Rows) -> tuple[StagePath, ...]:
-    """The usual path: stage k of the model is on rank k mod p."""
+    """Returns the usual path: stage k of the model is on rank k mod p."""
     chunks = range(count(rows)[1])
     return (tuple((rank, chunk) for chunk in chunks for rank in range(len(rows))),)
 
 
 def checked(rows: Any, paths: Sequence[StagePath] = ()) -> tuple[Rows, tuple[StagePath, ...]]:
-    """A copy of the rows, each with each of its pieces once, and F, B and W in this order.
+    """Returns a copy of the rows, each with each of its pieces once, and F, B and W in this order.
 
     And the paths: micro-batch m takes path m mod their number.
     """
@@ -78,7 +78,7 @@ def checked(rows: Any, paths: Sequence[StagePath] = ()) -> tuple[Rows, tuple[Sta
 
 
 def in_order(rows: Rows, paths: tuple[StagePath, ...]) -> list[Run]:
-    """All pieces in an order in which each comes after what it needs."""
+    """Returns all pieces in an order in which each comes after what it needs."""
     size, _ = count(rows)
     pieces = [_runs(rank, row, paths, size) for rank, row in enumerate(rows)]
     done: set[int] = {-1}
@@ -165,7 +165,7 @@ def _runs(rank: int, row: list[Piece], paths: tuple[StagePath, ...], size: int) 
 
 
 def _deadlock(rows: Rows, pieces: list[list[Run]], reached: list[int]) -> LabError:
-    """Which rank waits for which, once round the circle."""
+    """Returns an error that names the ranks that wait for one another."""
     owner = {one.number: (one.rank, piece) for row, names in zip(pieces, rows, strict=True)
              for one, piece in zip(row, names, strict=True)}  # fmt: skip
     rank = next(r for r in range(len(rows)) if reached[r] < len(pieces[r]))

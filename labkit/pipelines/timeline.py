@@ -1,7 +1,7 @@
 """A schedule, and when each of its pieces runs: modelled by a clock, or measured in a run.
 
 >>> from labkit.pipelines import schedule
->>> t = schedule("1f1b", stages=4, microbatches=8).timeline(forward=1.0, backward=2.0)
+>>> t = schedule("1f1b", stages=4, micro_batches=8).timeline(forward=1.0, backward=2.0)
 >>> t.total, t.bubble, t.ratio_to_ideal, t.peak_activations
 (33.0, 9.0, 0.375, [4, 3, 2, 1])
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from math import fsum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,6 +21,7 @@ from labkit.pipelines.rows import Piece, Run, StagePath, checked, count, in_orde
 if TYPE_CHECKING:
     from labkit.views.embed import Player
     from labkit.views.figure import Picture
+    from labkit.views.together import Together
 
 Times: TypeAlias = tuple[tuple[float, ...], ...]
 SHOWN = 30  # pieces of a row that a repr writes
@@ -49,11 +50,11 @@ class Schedule:
 
     @property
     def stages(self) -> int:
-        """The ranks; with several chunks, each holds as many stages of the model."""
+        """The number of ranks. With several chunks, each holds as many stages of the model."""
         return len(self.rows)
 
     @cached_property
-    def microbatches(self) -> int:
+    def micro_batches(self) -> int:
         """The micro-batches of one step."""
         return count(self.rows)[0]
 
@@ -64,18 +65,18 @@ class Schedule:
 
     @property
     def parts(self) -> float:
-        """Stages that a micro-batch meets, for each rank: what a rank's time is divided by."""
+        """The number of stages per rank, by which a rank's time is divided."""
         return len(self.paths[0]) / self.stages
 
     @cached_property
     def order(self) -> list[Run]:
-        """All pieces in an order in which each comes after what it needs."""
+        """Returns all pieces in an order in which each comes after what it needs."""
         return in_order(self.rows, self.paths)
 
     @property
     def title(self) -> str:
         """Name and size."""
-        stages, count = self.stages, self.microbatches
+        stages, count = self.stages, self.micro_batches
         many = f"{count} micro-batch{'es' * (count > 1)}"
         return f"{self.name}, {stages} stage{'s' * (stages > 1)} × {many}"
 
@@ -89,6 +90,8 @@ class Schedule:
 
         A chunk holds its share of a stage. The defaults count micro-batches.
         """
+        number("before_backward", before_backward, at_least=0)
+        number("before_weights", before_weights, at_least=0)
         found = []
         for row in self.rows:
             held = [0, 0]
@@ -102,13 +105,9 @@ class Schedule:
         return found
 
     def timeline(
-        self,
-        forward: float | Sequence[float] = 1.0,
-        backward: float | Sequence[float] = 2.0,
-        *,
-        weight: float | Sequence[float] | None = None,
-        hop: float = 0.0,
-    ) -> Timeline:
+        self, forward: float | Sequence[float] = 1.0, backward: float | Sequence[float] = 2.0, *,
+        weight: float | Sequence[float] | None = None, hop: float = 0.0,
+    ) -> Timeline:  # fmt: skip
         """When each piece runs, if a stage takes these times, and a message to a neighbour `hop`.
 
         A list gives each rank its own time. Without `weight`, half of `backward` is W where W is a
@@ -136,6 +135,8 @@ class Timeline:
     ends: Times
     kind: Kind
     times: tuple[float, float, float | None, float] | None = None
+    opens: float = 0.0
+    """The time at which its player opens."""
 
     @property
     def total(self) -> float:
@@ -182,15 +183,21 @@ class Timeline:
         """
         return self.schedule.peaks()
 
-    def figure(self, *others: Timeline) -> Picture:
-        """A lane for each rank; other timelines below, on the same axis."""
-        from labkit.views.pipeline import figure
+    def picture(self) -> Picture:
+        """Returns a picture with a lane for each rank."""
+        return self.beside().picture()
 
-        return figure((self, *others))
+    def beside(self, *others: Timeline) -> Together:
+        """Returns this timeline and others under one clock: `.picture()` and `.player()`."""
+        from labkit.pipelines.page.pipeline import picture, players
+        from labkit.views.together import Together
+
+        drawn = cache(partial(picture, (self, *others)))
+        return Together(drawn, lambda: players((self, *others), drawn))
 
     def player(self) -> Player:
-        """The timeline piece by piece, by buttons and keys."""
-        from labkit.views.pipeline import player
+        """Returns the timeline piece by piece, by buttons and keys."""
+        from labkit.pipelines.page.pipeline import player
 
         return player(self)
 
@@ -213,7 +220,7 @@ class Timeline:
 
 
 def _play(schedule: Schedule, forward: Any, backward: Any, weight: Any, hop: float) -> Timeline:
-    """The clock."""
+    """Run the pieces in order on a clock. Returns when each starts and ends."""
     ranks = schedule.stages
     fs, bs = _times("forward", forward, ranks), _times("backward", backward, ranks)
     ws = [0.0] * ranks if weight is None else _times("weight", weight, ranks)
@@ -222,8 +229,8 @@ def _play(schedule: Schedule, forward: Any, backward: Any, weight: Any, hop: flo
     elif not schedule.has_weights:
         bs = [b + w for b, w in zip(bs, ws, strict=True)]
     seconds = [[one / schedule.parts for one in times] for times in (fs, bs, ws)]
-    number("hop", hop, at_least=0)
-    pieces = 3 * len(schedule.paths[0]) * schedule.microbatches
+    hop = number("hop", hop, at_least=0)
+    pieces = 3 * len(schedule.paths[0]) * schedule.micro_batches
     ended = [0.0] * (pieces + 1)  # the last one for needs -1
     free = [0.0] * ranks
     starts: list[list[float]] = [[] for _ in range(ranks)]
@@ -238,7 +245,8 @@ def _play(schedule: Schedule, forward: Any, backward: Any, weight: Any, hop: flo
     values = [f"{name} {' to '.join(f'{t:g}' for t in ends)}" for name, ends in ranges.items()]
     clock = modelled(f"{CLOCK}; {', '.join(values)}")
     alike = not any(hasattr(one, "__len__") for one in (forward, backward, weight))
-    times = (forward, backward, weight, hop) if alike else None
+    w = None if weight is None else ws[0]
+    times = (fs[0], float(backward), w, hop) if alike else None
     return Timeline(schedule, tuple(map(tuple, starts)), tuple(map(tuple, ends)), clock, times)
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-from labkit.arguments import whole
+from labkit.arguments import number, whole
 from labkit.kinds import LabError
 from labkit.pipelines.rows import round_robin
 from labkit.pipelines.timeline import Schedule
@@ -109,7 +109,7 @@ class Step:
 
     def _tag(self, stage: int, m: int) -> int:
         """Of the activations for this piece; that of its gradient is one more."""
-        return 2 * (stage * self.schedule.microbatches + m)
+        return 2 * (stage * self.schedule.micro_batches + m)
 
 
 @cache
@@ -169,6 +169,7 @@ def train(
 ) -> Rank:
     """Train the stages of this rank, whose weights are `buffer`, in place."""
     whole("steps", steps, at_least=1)
+    number("rate", rate, above=0)
     if schedule.paths != round_robin(schedule.rows):
         raise LabError("train(...) needs stage k on rank k mod p: use a schedule without paths=.")
     last = schedule.stages * schedule.chunks - 1
@@ -198,6 +199,8 @@ def serial_weights(schedule: Schedule, *, steps: int = 20, rate: float = 0.5) ->
     """What one device makes of `initial_weights`: the whole batch at once, and a GradientTape."""
     import tensorflow as tf
 
+    whole("steps", steps, at_least=1)
+    number("rate", rate, above=0)
     with tf.device(CPU):
         parts = [[tf.Variable(one) for one in part] for part in initial_weights(schedule)]
         *hidden, last = [part[chunk] for chunk in range(schedule.chunks) for part in parts]
@@ -215,12 +218,9 @@ def serial_weights(schedule: Schedule, *, steps: int = 20, rate: float = 0.5) ->
 
 
 def rehearse(
-    comm: Any,
-    schedule: Schedule,
-    forward: float = 0.1,
-    backward: float = 0.2,
+    comm: Any, schedule: Schedule, forward: float = 0.1, backward: float = 0.2,
     examples: int = EXAMPLES,
-) -> Rank:
+) -> Rank:  # fmt: skip
     """One step with the messages of training, and a sleep of so many seconds for its computation.
 
     `examples` in a micro-batch make a message of 64 bytes each. The `spans` of all ranks make a
@@ -244,6 +244,6 @@ def _data(schedule: Schedule, examples: int = EXAMPLES) -> tuple[Array, Array]:
     import numpy as np
 
     random = np.random.default_rng(0)
-    shape = (schedule.microbatches, examples, WIDTH)
+    shape = (schedule.micro_batches, examples, WIDTH)
     inputs = random.normal(size=shape).astype("float32")
     return inputs, np.tanh(inputs[..., ::-1]).astype("float32")

@@ -9,7 +9,7 @@
 Both give an `Updates`: every gradient with the version of the weights that it was computed from.
 """
 
-from labkit.updates.comparison import Comparison, compare
+from labkit.updates.comparison import Comparison
 from labkit.updates.problems import Problem, Quadratic, Softmax
 from labkit.updates.record import Gradient, Updates
 from labkit.updates.server import staleness_bound

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from labkit.arguments import number
 from labkit.kinds import Kind, LabError, count_text, rate_text, seconds_text
 from labkit.shown import ShownAsTable
-from labkit.updates.record import Updates
 
 if TYPE_CHECKING:
+    from labkit.updates.record import Updates
     from labkit.views.figure import Picture
     from labkit.views.table import Table
 
@@ -26,13 +26,13 @@ class Comparison(ShownAsTable):
     kind: Kind
 
     def picture(self) -> Picture:
-        """The loss of each over updates, and over seconds."""
-        from labkit.views.updates_figure import curves
+        """Returns the loss of each over updates, and over seconds."""
+        from labkit.updates.page.pictures import curves
 
         return curves(self.runs, self.names, self.kind, self.target)
 
     def table(self) -> Table:
-        """A row for each run."""
+        """Returns a row for each run."""
         from labkit.views.table import Table
 
         head = ("", "updates", "time", "throughput", "mean staleness", "final loss",
@@ -52,16 +52,8 @@ class Comparison(ShownAsTable):
         return Table(head, rows, f"Training {self.runs[0].problem}", f"{self.kind}.")
 
 
-def compare(*runs: Updates, target: float | None = None) -> Comparison:
-    """Runs on the same problem, side by side.
-
-    >>> bowl = labkit.updates.Quadratic()                                    # doctest: +SKIP
-    >>> compare(simulate(bowl, mode="sync"), simulate(bowl, mode="async"))   # doctest: +SKIP
-
-    Without a target it is the smallest loss that every run has reached.
-    """
-    if len(runs) < 2 or not all(isinstance(run, Updates) for run in runs):
-        raise LabError(f"compare needs two runs of simulate or train or more, got {runs!r}.")
+def compared(runs: tuple[Updates, ...], target: float | None) -> Comparison:
+    """Returns the comparison of runs on the same problem."""
     problems = sorted({run.problem for run in runs})
     if len(problems) > 1 or not problems[0]:
         found = " / ".join(problem or "no problem" for problem in problems)
@@ -73,7 +65,7 @@ def compare(*runs: Updates, target: float | None = None) -> Comparison:
 
 
 def _names(runs: Sequence[Updates]) -> tuple[str, ...]:
-    """The mode of each run, and what else tells them apart."""
+    """Returns the mode of each run, and what else tells them apart."""
     names = [run.name for run in runs]
     if len({run.kind.name for run in runs}) > 1:
         names = [f"{name}, {run.kind.name}" for name, run in zip(names, runs, strict=True)]

@@ -24,16 +24,16 @@ class Problem(Protocol):
 
     @property
     def name(self) -> str:
-        """What a title calls it."""
+        """The name in titles."""
 
     def start(self) -> Vector:
-        """The weights of version 0, the same at every call."""
+        """Returns the weights of version 0, the same at every call."""
 
     def gradient(self, weights: Vector, worker: int, workers: int, step: int) -> Vector:
-        """The gradient of this worker's batch of its own step number `step`."""
+        """Returns the gradient of this worker's batch of its own step number `step`."""
 
     def loss(self, weights: Vector) -> float:
-        """The loss on all data."""
+        """Returns the loss on all data."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Quadratic:
 
     @property
     def name(self) -> str:
-        """What a title calls it."""
+        """The name in titles."""
         return f"quadratic loss, curvature {', '.join(f'{one:g}' for one in self.curvatures)}"
 
     def start(self) -> Vector:
-        """One in each direction."""
+        """Returns one in each direction."""
         return np.ones(len(self.curvatures))
 
     def gradient(self, weights: Vector, worker: int, workers: int, step: int) -> Vector:
@@ -86,12 +86,12 @@ class Softmax:
         return np.zeros(self.x.shape[1] * CLASSES)
 
     def rows(self, worker: int, workers: int, step: int) -> NDArray[np.int_]:
-        """The examples of a worker's batch; all workers together take the next global batch."""
+        """Returns the examples of a worker's batch, a shard of the next global batch."""
         first = (step * workers + worker) * self.batch
         return np.arange(first, first + self.batch) % len(self.labels)
 
     def gradient(self, weights: Vector, worker: int, workers: int, step: int) -> Vector:
-        """The mean gradient of this worker's batch."""
+        """Returns the mean gradient of this worker's batch."""
         rows = self.rows(worker, workers, step)
         x, labels = self.x[rows], self.labels[rows]
         errors = np.exp(self._log_probabilities(x, weights))
@@ -100,7 +100,7 @@ class Softmax:
         return gradient
 
     def loss(self, weights: Vector) -> float:
-        """The mean cross-entropy on all points."""
+        """Returns the mean cross-entropy on all points."""
         found = self._log_probabilities(self.x, weights)
         return float(-np.mean(found[np.arange(len(self.x)), self.labels]))
 

@@ -12,8 +12,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import number
-from labkit.kinds import Kind, count_text, percent_text, rate_text, seconds_text
+from labkit.kinds import Kind, count_text, counted, percent_text, rate_text, seconds_text
 from labkit.shown import ShownAsTable
+from labkit.updates.comparison import Comparison, compared
 from labkit.updates.settings import MODES, Settings
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Gradient:
 
     @property
     def staleness(self) -> int | None:
-        """Updates between reading and writing; None for a gradient that was dropped."""
+        """Updates between reading and writing, or None for a gradient that was dropped."""
         return None if self.written is None else self.written - 1 - self.read
 
     @property
@@ -80,7 +81,7 @@ class Updates(ShownAsTable):
 
     @property
     def workers(self) -> int:
-        """How many there were."""
+        """The number of workers."""
         return self.settings.workers
 
     @property
@@ -89,13 +90,13 @@ class Updates(ShownAsTable):
         bound, backups = self.settings.bound, self.settings.backups
         words = MODES[self.settings.mode]
         words += "" if bound is None else f" (bound {bound})"
-        return words + (f", {_plural(backups, 'backup')}" if backups else "")
+        return words + (f", {counted(backups, 'backup')}" if backups else "")
 
     @property
     def title(self) -> str:
         """Mode, number of workers and problem."""
         problem = f", {self.problem}" if self.problem else ""
-        return f"{self.name[0].upper()}{self.name[1:]}, {_plural(self.workers, 'worker')}{problem}"
+        return f"{self.name[0].upper()}{self.name[1:]}, {counted(self.workers, 'worker')}{problem}"
 
     @cached_property
     def updates(self) -> int:
@@ -134,21 +135,21 @@ class Updates(ShownAsTable):
 
     @property
     def mean_staleness(self) -> float:
-        """Over all gradients that were used."""
+        """The mean staleness of all gradients that were used."""
         return sum(self.staleness) / len(self.staleness)
 
     @property
     def max_staleness(self) -> int:
-        """Of the stalest gradient."""
+        """The largest staleness."""
         return max(self.staleness)
 
     def staleness_counts(self, worker: int | None = None) -> dict[int, int]:
-        """How many gradients of this worker, or of all, had a staleness of 0, 1, 2 …"""
+        """Returns how many gradients of this worker, or of all, had a staleness of 0, 1, 2 …"""
         found = (g.staleness for g in self.used if worker in (None, g.worker))
         return dict(sorted(Counter(stale for stale in found if stale is not None).items()))
 
     def of(self, worker: int) -> tuple[Gradient, ...]:
-        """The gradients of one worker, in order."""
+        """Returns the gradients of one worker, in order."""
         return tuple(g for g in self.gradients if g.worker == worker)
 
     @property
@@ -163,32 +164,41 @@ class Updates(ShownAsTable):
 
     @property
     def _workers_seconds(self) -> float:
-        """Until each worker's last gradient; what it did afterwards is not recorded."""
+        """The sum of the workers' seconds, each until its last recorded gradient."""
         return sum({g.worker: g.applied for g in self.gradients}.values())
 
     def reached(self, loss: float) -> Loss | None:
-        """The first version whose loss was this small; None if there is none."""
+        """Returns the first version whose loss was this small, or None."""
         return next((one for one in self.losses if one.loss <= loss), None)
 
     def time_to(self, loss: float) -> float | None:
-        """Seconds until the loss was this small for the first time; None if it never was."""
+        """Returns the seconds until the loss was this small for the first time, or None."""
         first = self.reached(number("loss", loss, at_least=0))
         return None if first is None else first.seconds
 
-    def timeline(self, until: float | None = None) -> Picture:
-        """A lane for each worker: when it computes, waits and communicates."""
-        from labkit.views.updates_figure import timeline
+    def beside(self, *others: Updates, target: float | None = None) -> Comparison:
+        """Returns this run and others on the same problem as a table and a picture.
+
+        >>> simulate(bowl, mode="sync").beside(simulate(bowl, mode="async"))   # doctest: +SKIP
+
+        Without a target it is the smallest loss that every run has reached.
+        """
+        return compared((self, *others), target)
+
+    def picture(self, until: float | None = None) -> Picture:
+        """Returns a picture with a lane for each worker: when it computes, waits, communicates."""
+        from labkit.updates.page.pictures import timeline
 
         return timeline(self, None if until is None else number("until", until, above=0))
 
     def histogram(self) -> Picture:
-        """How many gradients had which staleness, worker by worker."""
-        from labkit.views.updates_figure import histogram
+        """Returns how many gradients had which staleness, worker by worker."""
+        from labkit.updates.page.pictures import histogram
 
         return histogram(self)
 
     def table(self) -> Table:
-        """Updates, throughput, staleness, and what workers do."""
+        """Returns a table of updates, throughput, staleness, and what workers do."""
         from labkit.views.table import Table
 
         used = f"{count_text(len(self.used))} of {count_text(len(self.gradients))}"
@@ -205,7 +215,3 @@ class Updates(ShownAsTable):
             first, last = self.losses[0].loss, self.losses[-1].loss
             rows.append(("loss", f"from {first:.4g} to {last:.4g}"))
         return Table((), rows, self.title, f"{self.kind}.")
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

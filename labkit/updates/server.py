@@ -53,7 +53,9 @@ class ParameterServer:
             self._applied_at(one.arrived)
             return []
         together, self._round = sorted(self._round, key=lambda pair: pair[0].worker), []
-        self._step([gradient for _, gradient in together if gradient is not None])
+        if self.weights is not None:  # new ones: earlier versions are kept
+            mean = sum(gradient for _, gradient in together if gradient is not None) / needed
+            self.weights = self.weights - self.settings.learning_rate * mean
         applied = self._applied_at(one.arrived)
         self._versions.append((applied, self.weights))
         for each, _ in together:
@@ -64,18 +66,12 @@ class ParameterServer:
         self._held = [h for h in self._held if h not in free]
         return free
 
-    def _step(self, gradients: list[Vector]) -> None:
-        """New weights; the old ones stay as they are, because earlier versions are kept."""
-        if self.weights is not None:
-            mean = sum(gradients) / len(gradients)
-            self.weights = self.weights - self.settings.learning_rate * mean
-
     def _record(self, one: Gradient, written: int | None, ready: float, applied: float) -> None:
         self.steps[one.worker] += 1
         self.gradients.append(replace(one, written=written, ready=ready, applied=applied))
 
     def run(self, kind: Kind) -> Updates:
-        """The record of the whole run, with the losses."""
+        """Returns the record of the whole run, with the losses."""
         if not self.version:
             raise LabError(
                 f"No update was made within seconds={self.settings.seconds}. Give more seconds, "
@@ -100,7 +96,7 @@ class ParameterServer:
 
 
 def staleness_bound(workers: int, bound: int) -> int:
-    """The largest staleness that `mode="ssp"` lets through.
+    """Returns the largest staleness that `mode="ssp"` lets through.
 
     While a worker takes one step, any other goes from at most `bound` steps behind it to at most
     `bound` + 1 ahead.

@@ -10,7 +10,7 @@ from labkit.kinds import LabError, modelled, seconds_text
 from labkit.updates.problems import Problem, Vector
 from labkit.updates.record import Gradient, Updates
 from labkit.updates.server import ParameterServer
-from labkit.updates.settings import checked_settings
+from labkit.updates.settings import Settings
 
 MOST_GRADIENTS = 100_000
 
@@ -33,7 +33,7 @@ def simulate(
     learning_rate: float = 0.1,
     seed: int = 0,
 ) -> Updates:
-    """Which worker reads which version and which one waits, and how the loss falls.
+    """Simulate training. Returns which worker reads which version, who waits, and the loss.
 
     >>> simulate(workers=4, slow={3: 4.0}, mode="sync", updates=10).seconds
     40.0
@@ -44,7 +44,7 @@ def simulate(
     standard deviation as a share of that (1.0: exponential). network: seconds for a message, one
     way. apply: seconds for a gradient at the server. It ends after `updates` (100) or `seconds`.
     """
-    settings = checked_settings(
+    settings = Settings(
         workers=workers, mode=mode, updates=updates, seconds=seconds, compute=compute, slow=slow,
         jitter=jitter, bound=bound, backups=backups, learning_rate=learning_rate, seed=seed,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from labkit.arguments import number, whole
 
 
 def stability_limit(delay: int) -> float:
-    """The step above which delayed gradient descent diverges: 2 sin(π / (2 (2 delay + 1))).
+    """Returns the step above which delayed gradient descent diverges: 2 sin(π / (2 (2 delay + 1))).
 
     >>> [round(stability_limit(delay), 5) for delay in range(4)]
     [2.0, 1.0, 0.61803, 0.44504]
@@ -20,7 +20,7 @@ def stability_limit(delay: int) -> float:
 
 
 def delayed(step: float, delay: int, updates: int = 100) -> list[float]:
-    """Delayed gradient descent from 1: x after 0, 1, 2 … updates.
+    """Returns x after 0, 1, 2 … updates of delayed gradient descent from 1.
 
     >>> delayed(1.0, delay=1, updates=6)
     [1.0, 0.0, -1.0, -1.0, 0.0, 1.0, 1.0]

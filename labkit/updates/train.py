@@ -1,6 +1,7 @@
 """Real training with many workers: the server and each worker are processes."""
 
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -8,7 +9,7 @@ from labkit.kinds import Kind, measured
 from labkit.updates.problems import Problem, Softmax
 from labkit.updates.record import Gradient, Updates
 from labkit.updates.server import ParameterServer
-from labkit.updates.settings import Settings, checked_settings
+from labkit.updates.settings import Settings
 from labkit.updates.worker_processes import next_gradient, run_with_workers
 
 
@@ -16,20 +17,31 @@ def train(
     problem: Problem | None = None,
     *,
     workers: int = 3,
+    mode: str = "async",
+    updates: int | None = None,
+    seconds: float | None = None,
     compute: float = 0.01,
+    slow: Mapping[int, float] | None = None,
+    jitter: float = 0.0,
+    bound: int | None = None,
+    backups: int = 0,
+    learning_rate: float = 0.1,
+    seed: int = 0,
     timeout: float = 60.0,
-    **more: Any,
 ) -> Updates:
     """Train with one process that holds the weights and one for each worker.
 
     >>> train(workers=3, mode="async", slow={2: 4.0})       # doctest: +SKIP
 
-    More keywords are those of `simulate`, without `network` and `apply`. A gradient takes at least
-    `compute` seconds (times the factor in `slow`): the worker sleeps for what it does not need.
+    The keywords are those of `simulate`. A gradient takes at least `compute` seconds (times the
+    factor in `slow`): the worker sleeps for what it does not need.
+    After `seconds` and `timeout` seconds more a training that has not ended is stopped.
     """
     from labkit.hardware import machine_text
 
-    settings = checked_settings(workers=workers, compute=compute, **more)
+    settings = Settings(
+        workers, compute, mode, updates, seconds, slow, jitter, bound, backups, learning_rate, seed
+    )
     problem = Softmax() if problem is None else problem
     count = "1 worker" if workers == 1 else f"{workers} workers"
     kind = measured(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from labkit.arguments import number
 from labkit.updates.problems import Problem
 from labkit.updates.settings import Settings
 
@@ -18,15 +19,17 @@ Serve = Callable[[Settings, Problem, Any], T]
 
 
 def run_with_workers(serve: Serve[T], settings: Settings, problem: Problem, timeout: float) -> T:
-    """What serve(settings, problem, comm) returns on rank 0; then the workers are stopped."""
+    """Run serve(settings, problem, comm) on rank 0. Returns its result within `timeout` seconds."""
     from labkit.cluster import Cluster
 
+    timeout = number("timeout", timeout, above=0) + (settings.seconds or 0.0)
     with Cluster(ranks=settings.workers + 1) as ranks:
-        return ranks.run(_rank, serve, settings, problem, timeout=timeout, until={0})[0]  # type: ignore[no-any-return]
+        return ranks.run(training, serve, settings, problem, timeout=timeout, until={0})[0]  # type: ignore[no-any-return]
 
 
 @np.errstate(over="ignore", invalid="ignore")  # the loss shows that training diverges
-def _rank(rank: int, serve: Serve[T], settings: Settings, problem: Problem) -> T | None:
+def training(rank: int, serve: Serve[T], settings: Settings, problem: Problem) -> T | None:
+    """Run on every rank; errors name this function."""
     from labkit.cluster import communicator
 
     comm, worker = communicator(), rank - 1
@@ -47,7 +50,7 @@ def _rank(rank: int, serve: Serve[T], settings: Settings, problem: Problem) -> T
 
 
 def next_gradient(comm: Any) -> tuple[int, tuple[float, float, Any]]:
-    """On rank 0: the next worker whose gradient has come, and what it sent."""
+    """Returns on rank 0 the next worker whose gradient has come, and what it sent."""
     from labkit.collectives.communicator import Status
 
     found = comm.recv(status=(status := Status()))

@@ -1,4 +1,4 @@
-"""Pictures of the objects that the other rooms make.
+"""What the rooms draw their objects with.
 
 `picture` shows the diagrams of lectures, `explore` models with sliders.
 """
@@ -18,7 +18,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "images"
 
 
 def picture(name: str) -> Picture:
-    """A picture of the course with its alt text.
+    """Returns a picture of the course with its alt text.
 
     >>> labkit.picture("kinds")                     # doctest: +SKIP
     Three cards. Measured: on this machine, just now; ...
@@ -27,7 +27,7 @@ def picture(name: str) -> Picture:
 
 
 def explore(name: str) -> Player:
-    """A model that answers to sliders in the page, without a kernel.
+    """Returns a model that answers to sliders in the page, without a kernel.
 
     >>> labkit.explore("all_reduce")                # doctest: +SKIP
     Which all-reduce is the fastest? ...
@@ -45,21 +45,14 @@ def explore(name: str) -> Player:
 
         whole = Image.open(io.BytesIO(still.png)).convert("RGB")
         png = finished(whole, still.alt, small=True).png
-        key = f"explore {name}"
-        return embedded(
-            "explorer", explorer(name), {"alt": still.alt}, key=key, alt=still.alt, png=png
-        )
+        page, alt = f"explore_{name}", still.alt
+        return embedded(page, {"alt": alt}, key=f"explore {name}", alt=alt, png=png)
 
     return Player(name, still.alt, lambda: still, html)
 
 
-def explorer(name: str) -> tuple[str, ...]:
-    """The modules of an explorer's page."""
-    return ("page", "drawing", "ticks", "explorer", f"explore_{name}")
-
-
 def _loaded(folder: Path, name: str) -> Picture:
-    """A picture whose file holds its alt text."""
+    """Returns a picture whose file holds its alt text."""
     from PIL import Image
 
     from labkit.views.figure import Picture

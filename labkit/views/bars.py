@@ -1,10 +1,8 @@
 """Stacked bars, each under its name: bytes on a device, the parts of a step."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from labkit.kinds import Kind, bytes_text, modelled, seconds_text
-from labkit.views.figure import Picture
+from labkit.kinds import Kind
 from labkit.views.sketch import WIDTH, Sketch
 
 LEFT, TOP, PITCH, HIGH = 24.0, 120.0, 66.0, 28.0
@@ -14,7 +12,7 @@ def stacked(
     title: str, subtitle: str, rows: Mapping[str, Mapping[str, float]],
     text: Callable[[float], str], kind: Kind, *, limit: float = 0.0, limit_name: str = "",
 ) -> Sketch:  # fmt: skip
-    """`rows[name][part]` as bars, with their amounts in words, against a dashed `limit`."""
+    """Returns `rows[name][part]` as bars with their amounts, against a dashed `limit`."""
     totals = {name: sum(row.values()) for name, row in rows.items()}
     scale = (WIDTH - LEFT - 104) / max(*totals.values(), limit, 1e-300)
     parts = [part for part in next(iter(rows.values())) if any(row[part] for row in rows.values())]
@@ -48,49 +46,3 @@ def stacked(
         board.line((x, top - 12), (x, bottom - 8), dashed=True, above=True)
         board.text(x, bottom + 6, limit_name, size=9.5, align="right" if x > 260 else "left")
     return board
-
-
-def footprints(found: Mapping[str, Any], device_memory: float | None = None) -> Picture:
-    """Bytes per footprint, against a device's memory."""
-    totals = "; ".join(f"{name} {bytes_text(one.total)}" for name, one in found.items())
-    limit = "" if device_memory is None else f", against a device of {bytes_text(device_memory)}"
-    alt = f"Bytes on one device in a training step{limit}: {totals}."
-    return footprints_board(found, device_memory).picture(alt)
-
-
-def footprints_board(found: Mapping[str, Any], device_memory: float | None) -> Sketch:
-    """The drawing of `footprints`."""
-    every = dict.fromkeys(part.name for one in found.values() for part in one.parts)
-    rows = {
-        name: dict.fromkeys(every, 0) | {part.name: part.bytes for part in one.parts}
-        for name, one in found.items()
-    }
-    return stacked(
-        "Memory of one training step",
-        "Bytes on one device, by what holds them.",
-        rows,
-        bytes_text,
-        modelled("bytes per parameter and per example, counted, not timed"),
-        limit=device_memory or 0,
-        limit_name=f"memory of the device, {bytes_text(device_memory or 0)}",
-    )
-
-
-def parts_of_a_step(found: Any) -> Picture:
-    """One bar for one device, one for the replicas: seconds for 1000 images, part by part."""
-    rows = {
-        # A part whose interval holds zero is noise: it gets no bar.
-        f"{step.who}, steps of {step.global_batch}": {
-            part.name: 1000 * part.seconds / step.global_batch if part.measurable else 0.0
-            for part in step.parts
-        }
-        for step in (found.alone, found.together)
-    }
-    said = "; ".join(
-        f"{name}: "
-        + ", ".join(f"{part} {seconds_text(time)}" for part, time in row.items() if time)
-        for name, row in rows.items()
-    )
-    title = "The parts of a training step, for 1000 images"
-    board = stacked(title, found.title, rows, seconds_text, found.kind)
-    return board.picture(f"{found.title}, for 1000 images. {said}. {found.verdict}.")

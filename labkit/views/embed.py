@@ -11,7 +11,7 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
@@ -23,7 +23,7 @@ from labkit.plain import write_text
 if TYPE_CHECKING:
     from labkit.views.figure import Picture
 
-STATIC = Path(__file__).parent / "static"
+HOUSE = Path(__file__).resolve().parents[1]
 # A saved notebook holds this once for every view: 32 kB packed, 80 kB as it is. A script element
 # asks for no permission that this script has not been given already, unlike a blob or `eval`.
 # A frame later, so that the picture inside is seen before the machine is busy with this.
@@ -37,10 +37,12 @@ START = """(async () => {
   script.start(OPTIONS);
   script.remove();
 })();"""
-IMPORT = re.compile(r"^import\s[^;]*;\n", re.MULTILINE)
+IMPORT = re.compile(r'^import\s[^;]*"(\.[^"]*)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class)\b)", re.MULTILINE)
-# Comments are for readers of the modules; in every notebook they would only be weight.
-COMMENT = re.compile(r"^[ \t]*//.*\n|[ \t]+// .*$", re.MULTILINE)
+VIEW = re.compile(r"^export (?:class|const) ([A-Z][a-z]+)\b", re.MULTILINE)
+# Comments are for readers of the modules; in every notebook they would only be weight. What a quote
+# follows may be in a string, and stays.
+COMMENT = re.compile(r"^[ \t]*//.*\n|[ \t]+// [^\"'`\n]*$", re.MULTILINE)
 
 
 class Fragment(str):
@@ -63,6 +65,33 @@ class Player:
     still: Callable[[], Picture] = field(repr=False)
     html: Callable[[], str] = field(repr=False)
 
+    @staticmethod
+    def of(
+        page: str, title: str, alt: str, still: Callable[[], Picture], data: Callable[[], str],
+        small: Callable[[], Picture] | None = None, **options: Any,
+    ) -> Player:  # fmt: skip
+        """A page with data from `packed` inside, and where nothing plays its `small` picture."""
+
+        def html() -> str:
+            text, png = data(), (small or still)().png
+            return embedded(page, {"alt": alt, "data": text, **options}, key=text[-16:], alt=alt,
+                            png=png)  # fmt: skip
+
+        return Player(title, alt, still, html)
+
+    @staticmethod
+    def together(
+        page: str, title: str, still: Callable[[], Picture], parts: list[dict[str, Any]], unit: str
+    ) -> Player:
+        """Players of one kind under one clock, each with the options of its own page."""
+
+        def html() -> str:
+            picture, key = still(), parts[0]["data"][-16:] + parts[-1]["data"][-16:]
+            return embedded(page, {"alt": picture.alt, "parts": parts, "unit": unit}, key=key,
+                            alt=picture.alt, png=picture.png)  # fmt: skip
+
+        return Player(title, still().alt, still, html)
+
     def save(self, path: str | Path) -> Path:
         """Write it as a page of its own, for a browser, a mail or a web site."""
         return write_text(path, document(self.html(), self.title))
@@ -81,9 +110,9 @@ Bundle = tuple[dict[str, str], dict[str, Any]]
 
 
 def with_state(bundle: Bundle, html: str) -> Bundle:
-    """The formats of a picture; in their metadata the view that plays, without its code.
+    """Returns the formats of a picture with the view that plays, without its code, as metadata.
 
-    `labkit.kit.saved_views` makes the view of it again, for the site and the slides.
+    `labkit.kit.saved_views` makes the view of it again, for the web site and the slides.
     """
     if isinstance(html, Fragment):
         bundle[1]["labkit"] = html.state
@@ -91,41 +120,32 @@ def with_state(bundle: Bundle, html: str) -> Bundle:
 
 
 def embedded(
-    view: str,
-    modules: tuple[str, ...],
-    options: dict[str, Any],
-    *,
-    key: str,
-    alt: str,
-    png: bytes | None = None,
+    page: str, options: dict[str, Any], *, key: str, alt: str, png: bytes | None = None
 ) -> Fragment:
-    """A piece of HTML in which `mount` of page.mjs starts the view with these options.
-
-    `view` is its name (`panel`): of its class, and of the element that it looks for.
-    `modules` come in an order in which each is before those that use it.
-    """
+    """A piece of HTML in which `mount` of page.mjs starts the page's view with these options."""
     still = f"<p>{escape(alt)}</p>"
     if png is not None:
         source = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
         still = (
             f'<img class="labkit-picture" alt="{escape(alt)}" style="max-width:100%" '
             f'src="{source}">'
+            # Seen only where no script runs, as in a notebook that is not trusted yet.
+            "<p>This is a still picture: run the cell to play it.</p>"
         )
-    # Seen only where no script runs, as in a notebook that is not trusted yet.
-    still += "<p>This is a still picture: run the cell to play it.</p>"
     # JSON that cannot end the script which it is in.
     safe = json.dumps({"key": key, **options}).replace("</", "<\\/").replace("<!--", "<\\u0021--")
-    start = START.replace("CODE", json.dumps(_packed_code(view, modules))).replace("OPTIONS", safe)
+    start = START.replace("CODE", json.dumps(_packed_code(page))).replace("OPTIONS", safe)
+    view = _view(page).lower()
     fragment = Fragment(
         f'<div class="labkit-{view}" data-labkit="{escape(key)}">{still}</div>'
         f"<script>{start}</script>"
     )
-    fragment.state = {"view": view, "code": modules[-1], "options": options}
+    fragment.state = {"view": view, "code": page, "options": options}
     return fragment
 
 
 def document(fragment: str, title: str) -> str:
-    """A whole page around the fragment."""
+    """Returns a whole page around the fragment."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -138,20 +158,48 @@ def document(fragment: str, title: str) -> str:
 
 
 @cache
-def bundle(modules: tuple[str, ...]) -> str:
-    """The modules as one classic script: no `import`, no `export`, no comments."""
-    parts = []
-    for name in modules:
-        text = (STATIC / f"{name}.mjs").read_text(encoding="utf-8")
-        parts.append(COMMENT.sub("", EXPORT.sub("", IMPORT.sub("", text))).strip())
-    return "\n".join(parts)
+def path_of(module: str) -> Path:
+    """Returns the path of a module of JavaScript, whose name is unique among the rooms."""
+    (path,) = HOUSE.glob(f"*/*/{module}.mjs")
+    return path
 
 
 @cache
-def style(modules: tuple[str, ...]) -> str:
-    """The style sheets beside the modules, for the view's own shadow tree."""
-    sheets = (STATIC / f"{name}.css" for name in modules)
-    return "".join(one.read_text(encoding="utf-8") for one in sheets if one.is_file())
+def modules(page: str) -> tuple[Path, ...]:
+    """Returns the page's module, after all that it imports."""
+    found: dict[Path, None] = {}
+    for name in IMPORT.findall(path_of(page).read_text(encoding="utf-8")):
+        found |= dict.fromkeys(modules(Path(name).stem))
+    return (*found, path_of(page))
+
+
+def joined(parts: Iterable[Path]) -> str:
+    """Returns the modules as one classic script: no `import`, no `export`, no comments."""
+    texts = (one.read_text(encoding="utf-8") for one in parts)
+    return "\n".join(COMMENT.sub("", EXPORT.sub("", IMPORT.sub("", one))).strip() for one in texts)
+
+
+@cache
+def program(page: str, then: str) -> str:
+    """Returns the code of a page, which then does something with its `start`."""
+    sheets = [one.with_suffix(".css") for one in modules(page)]
+    style = "".join(one.read_text(encoding="utf-8") for one in sheets if one.is_file())
+    view = _view(page)
+    return (
+        f"(() => {{\n{joined(modules(page))}\nconst STYLE = {json.dumps(style)};\n"
+        f"const start = (options) => mount({view}, {view.lower()!r}, options, STYLE);\n"
+        f"{then}\n}})();\n"
+    )
+
+
+def _view(page: str) -> str:
+    """Returns the class of a page: its module exports it last."""
+    return str(VIEW.findall(path_of(page).read_text(encoding="utf-8"))[-1])
+
+
+def packed(content: object, *, ascii_only: bool = True) -> str:
+    """Returns plain values packed for a page, which unpacks them again."""
+    return gzipped(json.dumps(content, separators=(",", ":"), ensure_ascii=ascii_only))
 
 
 def gzipped(text: str) -> str:
@@ -163,9 +211,5 @@ def gzipped(text: str) -> str:
 
 
 @cache
-def _packed_code(view: str, modules: tuple[str, ...]) -> str:
-    return gzipped(
-        f"(() => {{\n{bundle(modules)}\nconst CSS = {json.dumps(style(modules))};\n"
-        f"const start = (options) => mount({view.title()}, {view!r}, options, CSS);\n"
-        "document.currentScript.start = start;\n})();"
-    )
+def _packed_code(page: str) -> str:
+    return gzipped(program(page, "document.currentScript.start = start;"))

@@ -51,7 +51,7 @@ PAGE_DPI, SCALE = 100, 2
 
 @dataclass(frozen=True)
 class Look:
-    """How one series looks: colour, and a hatch, a marker and a dash that tell it in grey too."""
+    """The look of a series: its colour, and a hatch, marker and dash to tell it in grey, too."""
 
     color: str
     hatch: str
@@ -87,7 +87,7 @@ def look(index: int) -> Look:
 
 @cache
 def tint(color: str, share: float = 0.35) -> str:
-    """A colour thinned with white, for areas that carry text.
+    """Returns a colour thinned with white, for areas that carry text.
 
     >>> tint("#0072B2", 0.5)
     '#80b9d9'
@@ -98,7 +98,7 @@ def tint(color: str, share: float = 0.35) -> str:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw inside this, and a figure looks like all the others. Nothing of it stays behind."""
+    """Inside this block figures have the course's style; Matplotlib's settings stay."""
     import matplotlib as mpl
     from cycler import cycler
 
@@ -145,7 +145,7 @@ def figure(width: float = 8.0, height: float = 4.5) -> Figure:
 
 
 def legend_below(chart: Figure, axes: Any) -> None:
-    """The names of the curves below the axes: no corner is free of curves for certain."""
+    """Put the names of the curves below the axes, since curves may be in any corner."""
     handles, names = axes.get_legend_handles_labels()
     inches = 0.075 * max(map(len, names)) + 0.6
     columns = max(1, min(len(names), int(7.4 / inches)))
@@ -153,7 +153,7 @@ def legend_below(chart: Figure, axes: Any) -> None:
 
 
 def time_axis(axes: Any) -> None:
-    """Time in factors: who is twice as fast is as far ahead everywhere."""
+    """Make the time axis logarithmic, so that twice as fast is the same distance everywhere."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     axes.set_xscale("log")
@@ -165,7 +165,7 @@ def time_axis(axes: Any) -> None:
 
 
 def mark_target(axes: Any, value: float, words: str) -> None:
-    """A line at a height that curves are to reach, with its name beside the axes."""
+    """Draw a line at a height that curves are to reach, with its name beside the axes."""
     axes.axhline(value, color=FAINT, linewidth=1, linestyle=":", marker="")
     axes.annotate(words, (1.01, value), xycoords=("axes fraction", "data"), va="center", size=8.5,
                   color=FAINT)  # fmt: skip
@@ -198,9 +198,10 @@ class Picture:
         """Pixels of a page that the picture takes."""
         return int(struct.unpack(">I", self.png[16:20])[0]) // SCALE
 
-    def save(self, path: str | Path) -> None:
-        """Write the PNG to a file."""
+    def save(self, path: str | Path) -> Path:
+        """Write the PNG to a file. Returns its path."""
         Path(path).write_bytes(self.png)
+        return Path(path)
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, str], dict[str, Any]]:
         coded = base64.b64encode(self.png).decode("ascii")
@@ -220,12 +221,12 @@ class Picture:
 
 
 def picture_class(metadata: Mapping[str, Any]) -> str:
-    """The class of an output's <img>: dark pages show it in dark."""
+    """Returns the class of an output's <img>: dark pages show it in dark."""
     return ' class="labkit-picture"' if "needs_background" in metadata else ""
 
 
 def picture(drawn: Figure, alt: str, kind: Kind | None = None) -> Picture:
-    """The figure as a `Picture`."""
+    """Returns the figure as a `Picture`."""
     from PIL import Image
 
     dpi = PAGE_DPI * SCALE
@@ -238,7 +239,7 @@ def picture(drawn: Figure, alt: str, kind: Kind | None = None) -> Picture:
 
 
 def finished(drawn: Image, alt: str, kind: Kind | None = None, *, small: bool = False) -> Picture:
-    """The image as a `Picture`: framed, with its kind printed under the lower right corner.
+    """Returns the image as a `Picture`: framed, with its kind printed under the lower right corner.
 
     A `small` one has a pixel for each of the page, where bytes count for more than sharpness.
     """
@@ -265,7 +266,7 @@ def finished(drawn: Image, alt: str, kind: Kind | None = None, *, small: bool = 
 
 
 def _with_few_colors(image: Image, most: int = 256) -> Image:
-    """With a palette, which makes the file of flat areas three to five times smaller."""
+    """Returns the image with a palette: flat areas take a third to a fifth of the bytes."""
     from PIL import Image
 
     # Counting is slow where there is room for a colour in each pixel.

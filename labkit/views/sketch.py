@@ -49,11 +49,11 @@ class Box:
     height: float
 
     def at(self, across: float, down: float) -> Point:
-        """A point given as shares of width and height."""
+        """Returns a point given as shares of width and height."""
         return self.x + across * self.width, self.y + down * self.height
 
     def grown(self, by: float) -> Box:
-        """The same box with so many pixels more on each side."""
+        """Returns the same box with so many pixels more on each side."""
         return Box(self.x - by, self.y - by, self.width + 2 * by, self.height + 2 * by)
 
     @property
@@ -139,7 +139,7 @@ class Sketch:
 
     @property
     def words(self) -> list[Word]:
-        """All lines of words, measured now: that takes half as long as drawing them."""
+        """All lines of words, measured now, which takes half as long as drawing them."""
         return [Word(said["text"], size, _area(said), box) for said, size, box in self._texts]
 
     def box(
@@ -160,7 +160,7 @@ class Sketch:
         mono: bool = False,
         corner: float = 6,
     ) -> Box:
-        """A box with words in its middle. `series` gives it a colour of the palette."""
+        """Draw a box with words in its middle. `series` gives it a colour of the palette."""
         one = None if series is None else look(series)
         color = fill or ("white" if one is None else tint(one.color, 0.22))
         made = Box(x, y, width, height)
@@ -187,7 +187,7 @@ class Sketch:
     def frame(
         self, x: float, y: float, width: float, height: float, words: str, *, dashed: bool = False
     ) -> Box:
-        """A quiet area around things that belong together, its name at the upper left."""
+        """Draw a quiet area around things that belong together, its name at the upper left."""
         made = Box(x, y, width, height)
         self.boxes.append(made)
         self.shape(_rounded(made, 8), "#F6F7F8", level=1)
@@ -252,7 +252,7 @@ class Sketch:
             self.text(across, down - 10, label, size=9, align="center")
 
     def picture(self, alt: str, *, small: bool = False) -> Picture:
-        """The finished picture."""
+        """Returns the finished picture."""
         from PIL import Image, ImageDraw
 
         fine = 1 if small else FINE
@@ -279,7 +279,7 @@ class Sketch:
 
 
 def _area(said: dict[str, Any]) -> Box:
-    """The area of the page that a line of words takes."""
+    """Returns the area of the page that a line of words takes."""
     low_x, low_y, high_x, high_y = said["font"].getbbox(said["text"], anchor=said["anchor"])
     x, y = said["xy"]
     return Box(
@@ -300,7 +300,7 @@ def _stroke(
 
 
 def _dashes(points: Sequence[Point]) -> list[list[Point]]:
-    """A line cut into dashes."""
+    """Returns the dashes of a line."""
     found, reached = [], 0.0  # the length so far
     for (x0, y0), (x1, y1) in pairwise(points):
         length = max(hypot(x1 - x0, y1 - y0), 1e-9)
@@ -315,7 +315,7 @@ def _dashes(points: Sequence[Point]) -> list[list[Point]]:
 
 
 def _head(start: Point, tip: Point, size: float) -> list[Point]:
-    """The other corners of an arrow's head, and between them the end of its line."""
+    """Returns the other corners of an arrow's head, and between them the end of its line."""
     angle = atan2(tip[1] - start[1], tip[0] - start[0])
     corners = ((1.1, -0.42), (1.1, 0.42), (0.8, 0.0))
     return [
@@ -329,7 +329,7 @@ def _corners(box: Box) -> tuple[Point, ...]:
 
 
 def _rounded(box: Box, corner: float) -> list[Point]:
-    """The outline of a box with round corners, clockwise from the upper left."""
+    """Returns the outline of a box with round corners, clockwise from the upper left."""
     radius = min(corner, box.width / 2, box.height / 2)
     left, right = box.x + radius, box.x + box.width - radius
     top, bottom = box.y + radius, box.y + box.height - radius

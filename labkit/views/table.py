@@ -13,23 +13,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import chain, repeat, zip_longest
-from typing import Any
 
 from labkit.kinds import WIDTH, wrapped
 
 LEFT, RIGHT = "text-align: left", "text-align: right"
 WHOLE = "; white-space: nowrap"
-# A longer cell is a sentence: it breaks between words, but not after every word.
+# A longer cell is a sentence: it breaks between words, but neither after every word nor inside one.
 LONG = 36
-PROSE = "; white-space: normal; overflow-wrap: anywhere; min-width: 11em"
+PROSE = "; white-space: normal; min-width: 11em"
 SHORT_PROSE = "; white-space: normal; min-width: 5em"
 HEAD = "; vertical-align: bottom"  # it may break, so that a column is as wide as its numbers
 NOTE = "margin: 0.3em 0; max-width: 52em; font-size: 0.93em; line-height: 1.4"
-LONGEST = 200  # letters of a line of a log; libraries write longer ones
-LANE = (
-    "border: 0; border-left: 4px {} {}; padding: 0 0.6em; text-align: left; max-width: 44em; "
-    "font-family: monospace; white-space: pre-wrap; overflow-wrap: anywhere; vertical-align: top"
-)
 NUMBER = re.compile(r"[^\w\s]?\s?\d.{0,23}")
 
 
@@ -60,7 +54,7 @@ def table(
     *,
     prose: bool = False,
 ) -> str:
-    """A semantic table in HTML: caption, column heads, a row head in each row, lines below.
+    """Returns a semantic table in HTML: caption, column heads, a row head in each row, lines below.
 
     Columns of numbers stand to the right and never break, words to the left; a head stands over
     its column, and may break. With `prose` all columns are words, and may break. A table that is
@@ -93,7 +87,7 @@ def table(
 def text_table(
     head: Sequence[str], rows: Iterable[Sequence[str]], footer: str = "", *, prose: bool = False
 ) -> str:
-    """The same as plain text. A last column of sentences is wrapped, and so is the footer."""
+    """Returns the same as plain text, with a last column of sentences and the footer wrapped."""
     rows = [list(row) for row in rows]
     right = [one and not prose for one in _numbers(rows)] or [False] * len(head)
     lines = [*([list(head)] if head else []), *rows]
@@ -113,7 +107,7 @@ def text_table(
 
 
 def _numbers(rows: Sequence[Sequence[str]]) -> list[bool]:
-    """For each column but the first, the names of the rows: whether it is mostly numbers.
+    """Returns for each column whether it is mostly numbers; the first has the rows' names.
 
     A reason may stand in place of a number, as in "not supported".
     """
@@ -122,30 +116,3 @@ def _numbers(rows: Sequence[Sequence[str]]) -> list[bool]:
     )
     mostly = [2 * len(list(filter(NUMBER.fullmatch, one))) >= max(len(one), 1) for one in columns]
     return [False, *mostly[1:]][: len(mostly)]
-
-
-@dataclass(frozen=True, repr=False)
-class Log:
-    """What ranks wrote, with seconds, rank, stream and text, in the order in which it came.
-
-    Each rank has a lane in its colour, dashed beside what came from its error stream.
-    """
-
-    lines: Sequence[Any]
-
-    def __repr__(self) -> str:
-        return "\n".join(f"{one.seconds:6.2f} s  {one}"[:LONGEST] for one in self.lines)
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        from labkit.views.cells import rank_color
-
-        ranks = sorted({one.rank for one in self.lines})
-        rows = "".join(f'<th style="{LEFT}">rank {rank}</th>' for rank in ranks)
-        for one in self.lines:
-            rows += f"</tr><tr><td>{one.seconds:.2f}&nbsp;s</td>"
-            for rank in ranks:
-                text = escape(one.text[:LONGEST]) if rank == one.rank else ""
-                dash = "dashed" if text and one.stream == "err" else "solid"
-                rows += f'<td style="{LANE.format(dash, rank_color(rank))}">{text}</td>'
-        html = f'<div style="overflow-x: auto"><table><tr><th></th>{rows}</tr></table></div>'
-        return {"text/plain": repr(self), "text/html": f"{html}<p>Dashed: the error stream.</p>"}

@@ -1,13 +1,15 @@
 """What every communicator must do: programs for four ranks, and what each must leave.
 
 Each program is given 10r, 10r + 1, … 10r + 3 on rank r, and names mpi4py's constants. Simulated
-ranks, the ranks of labkit.cluster and MPI's run all of them.
+ranks, the ranks of labkit.cluster and MPI's run all of them, and each program of the library.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from mpi4py import MPI
+
+from labkit.collectives import programs, run
 
 RANKS = 4
 CASES = {}  # by name: the program, and what each rank must be left with
@@ -429,3 +431,8 @@ def a_collective_takes_no_message_of_the_program(comm, buffer):
     if rank == 1:
         request.Wait()
         buffer[:] = first[0], 1, 2, total[0]
+
+
+for name in programs.MEANING:  # which other ranks must run as simulated ones do
+    program = getattr(programs, name)
+    CASES[name] = program, [one.tolist() for one in run(program, inputs()).outputs]

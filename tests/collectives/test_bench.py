@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from labkit import LabError, collectives
+from labkit import LabError
 from labkit.collectives import bench as room
 from labkit.collectives import programs
 from labkit.collectives.bench import Bench, Timing, bus_bandwidth, bus_factor, fit_link
@@ -52,21 +52,6 @@ def test_a_published_row_has_its_bus_bandwidth():
 
 
 # --- the check of results
-
-
-def wrong(program):
-    made = collectives.run(program, [inputs_of(rank, 192) for rank in range(4)])
-    return sum(wrong_elements(held, 4) for held in made.outputs)
-
-
-def test_a_program_that_does_nothing_or_is_off_by_one_does_not_pass_the_check():
-    def one_off(comm, buffer):
-        programs.ring_all_reduce(comm, buffer)
-        buffer[-1] += comm.Get_rank() == 3
-
-    assert wrong(programs.ring_all_reduce) == 0
-    assert wrong(lambda comm, buffer: None) > 0
-    assert wrong(one_off) == 1
 
 
 def test_every_rank_has_its_own_data_so_that_a_wrong_pair_changes_every_sum():
@@ -159,7 +144,7 @@ def test_the_table_has_a_row_for_each_size_and_fit_and_figure_say_the_model():
     assert bench._repr_mimebundle_()["text/html"].count("<tr>") == 1 + len(SIZES)
     assert "tree_all_reduce: α = 10.0 µs, B = 1.00 GB/s" in repr(bench.fit("tree_all_reduce"))
     assert "4 ranks share 2 cores" in repr(bench)
-    assert "ring: 10.0 µs latency, 1.00 GB/s" in bench.figure().alt
+    assert "ring: 10.0 µs latency, 1.00 GB/s" in bench.picture().alt
 
 
 # --- real ranks

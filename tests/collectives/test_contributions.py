@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from labkit.collectives import programs, run
-from labkit.collectives.contributions import Code
 from tests.collectives.wrong_programs import numbers, ring
-
-DTYPES = ["float64", "float32", "float16", "int64", "int32", "int8", "uint8"]
 
 
 def counts_at(held, step):
@@ -19,30 +14,6 @@ def counts_at(held, step):
 
 def keep(comm, buffer):
     """Send nothing."""
-
-
-def read(code, counts):
-    """What the code reads from results that have every contribution so often."""
-    trace = run(keep, [np.zeros(1, code.dtype)] * code.ranks)
-    ufunc = {"max": np.maximum, "min": np.minimum}.get(code.op, np.add)
-    results = []
-    for turn in range(code.runs):
-        total = np.full(1, code.op == "min", code.dtype)
-        for buffer, count in zip(code.inputs(trace, turn), counts, strict=True):
-            for _ in range(count):
-                ufunc(total, buffer, out=total)
-        results.append(total)
-    return tuple(code.read(results)[:, 0].tolist())
-
-
-@settings(max_examples=40)
-@given(st.data(), st.sampled_from(DTYPES), st.sampled_from(["sum", "max", "min"]))
-def test_the_digits_of_a_result_say_how_often_each_rank_is_in_it(data, dtype, op):
-    ranks = data.draw(st.integers(1, 9))
-    code = Code.of(op, np.dtype(dtype), ranks)
-    most = min(3, 2**code.width - 1) if op == "sum" else 1
-    counts = tuple(data.draw(st.lists(st.integers(0, most), min_size=ranks, max_size=ranks)))
-    assert read(code, counts) == counts
 
 
 # What is told of a run.

@@ -28,8 +28,8 @@ from labkit.collectives.topology import (
 )
 from labkit.kinds import LabError
 
-LINK = {"latency": 1e-6, "bandwidth": 100e9}
-WIRE = {"ranks": 8, "latency": 100e-6, "bandwidth": 10e9}
+LINK = {"latency": 1e-6, "bandwidth": "100 GB/s"}
+WIRE = {"ranks": 8, "latency": 100e-6, "bandwidth": "80 Gbit/s"}
 INSIDE, BETWEEN = Link(1e-6, 600e6), Link(5e-6, 100e6)
 RINGS = ("all_gather", "hierarchical_all_reduce", "reduce_scatter", "ring_all_reduce")
 NODES = {"topology": nodes(8, 2, Link(1e-6, 600e9), Link(5e-6, 100e9))}
@@ -70,6 +70,7 @@ def topologies(ranks):
     alike = fully_connected(ranks, 3e-6, 7e6)
     around, groups = ring(ranks, 2e-6, 50e6), nodes(ranks // node, node, INSIDE, BETWEEN)
     made = {"alike": alike, "ring": around, "nodes": groups}
+    made["late nodes"] = late_starts(groups, np.linspace(0, 1e-4, ranks))
     if ranks > 1:
         made["slow ring"] = slow_link(around, last, 0, 10)
         made["slow nodes"] = slow_link(groups, last, 0, 7)
@@ -125,7 +126,7 @@ def test_your_own_program_gets_its_options_and_is_never_taken_for_ours():
 
 
 def test_all_ranks_of_a_large_system_may_start_late_and_some_be_slow():
-    """16,384 ranks in 2,048 nodes: as the clock gives it for a part of them, and never less."""
+    """16,384 ranks in 2,048 nodes."""
     late = np.random.default_rng(0).exponential(1e-2, 16_384)
     large = nodes(2_048, 8, Link(1e-6, 450e9), Link(5e-6, 50e9))
     seconds = {}
@@ -134,13 +135,8 @@ def test_all_ranks_of_a_large_system_may_start_late_and_some_be_slow():
         seconds[name] = cost("hierarchical_all_reduce", 16_384, 1e9, topology=slow, per_node=8)
     assert max(late) < seconds["late"] < seconds["even"] + max(late)
     assert "and 16,382 more stragglers" in repr(seconds["late"])
-    small = late_starts(nodes(4, 4, INSIDE, BETWEEN), late[:16])
-    inputs = [np.zeros(4 * 16, np.uint8)] * 16
-    trace = collectives.run(programs.hierarchical_all_reduce, inputs=inputs, per_node=4)
-    found = cost("hierarchical_all_reduce", 16, 64, topology=small, per_node=4)
-    assert found == pytest.approx(timed(trace, topology=small).seconds, rel=1e-9)
     with pytest.raises(LabError, match="16 ranks"):
-        late_starts(small, late)
+        late_starts(nodes(4, 4, INSIDE, BETWEEN), late)
 
 
 # --- published numbers
@@ -201,6 +197,7 @@ def test_at_the_crossover_both_cost_the_same(ranks, first, second, links):
         (lambda: cost("ring_all_reduce", 4, 1, pieces=2, **LINK), "pieces"),
         (lambda: cost(my_ring, 1024, 1, **LINK), "256"),
         (lambda: overlap([], bucket=0, **WIRE), r"got \[\]"),
+        (lambda: overlap([(-1e-3, 4e6)], bucket=0, **WIRE), "seconds .* got -0.001"),
     ],
 )
 def test_a_mistake_is_one_sentence(mistake, keyword):

@@ -85,6 +85,23 @@ def test_a_deadlock_names_the_ranks_that_wait_and_their_calls(program, ranks, wo
     assert re.search(words, text)
 
 
+@pytest.mark.parametrize(
+    ("calls", "advice"),
+    [
+        ([lambda c, b: c.Send(b, 1), lambda c, b: c.Send(b, 0)], "receive first"),
+        ([lambda c, b: c.Recv(b, 1), lambda c, b: c.Recv(b, 0)], "send first"),
+        (
+            [lambda c, b: c.Send(b, 1), lambda c, b: c.Recv(b, 2), lambda c, b: c.Recv(b, 0)],
+            "each send meets its receive",
+        ),
+        ([lambda c, b: c.Recv(b, 1), lambda c, b: None], "Every receive needs a send"),
+        ([lambda c, b: c.Barrier(), lambda c, b: c.Recv(b, 0)], "has to come to its Barrier"),
+    ],
+)
+def test_the_advice_is_for_the_calls_that_wait(calls, advice):
+    assert advice in message(by_rank(*calls), np.zeros((len(calls), 2)))
+
+
 def test_a_deadlock_names_the_lines_and_no_rank_that_only_waits_for_it():
     line = both_receive.__code__.co_firstlineno + 1
     with pytest.raises(LabError, match=rf"rank 1 waits in Recv from rank 0 \(line {line}\)"):
@@ -101,7 +118,7 @@ def test_a_deadlock_names_the_lines_and_no_rank_that_only_waits_for_it():
         (lambda c, b: c.Send(b, 2), "Rank 0's Send (line _) names rank 2"),
         (lambda c, b: c.Send(b[::2], 1), "shape (2,)"),
         (lambda c, b: c.Recv(np.float64(1), 1), "cannot write into a read-only"),
-        (lambda c, b: c.Send([1.0, 2.0], 1), "given a list"),
+        (lambda c, b: c.Sendrecv_replace([1.0], 1), "Rank 0's Sendrecv_replace (line _) needs"),
         (lambda c, b: c.Sendrecv(b, 1, 0, b, 1), "the memory that it sends"),
         (lambda c, b: c.Reduce(b, None, op=max), "needs one of MPI.SUM"),
         (lambda c, b: c.Recv(b, c.rank), "its own message"),
@@ -186,6 +203,10 @@ def test_a_receive_that_is_read_before_wait_is_named(dtype, use):
             "Rank 0's Reduce (line _) meets rank 1's Bcast (line _)",
         ),
         (lambda c, b: c.Send(b, 1) if c.rank == 0 else c.recv(), "Recv goes with Send"),
+        (
+            lambda c, b: c.Send(b.view("u1"), 1) if c.rank == 0 else c.recv(),
+            "takes what a send sends",  # and unpickles no bytes of a Send
+        ),
     ],
 )
 def test_a_wrong_call_of_all_ranks_is_explained(program, words):

@@ -49,6 +49,10 @@ def test_a_program_does_what_numpy_does(name, data):
         trace = run(name, inputs, **options)
     wanted = {key: value for key, value in options.items() if key in ("op", "root")}
     assert_done(meaning, inputs, trace.outputs, **wanted)
+    if name != "barrier":
+        verdict = trace.check(meaning)
+        assert verdict, str(verdict)
+        assert verdict.op == options.get("op", "sum" if meaning in REDUCING else None)
 
 
 @each_all_reduce

@@ -91,7 +91,7 @@ def test_a_program_that_uses_the_world_of_mpi_is_told_to_use_its_comm():
 @pytest.mark.parametrize("name", programs.MEANING)
 def test_a_step_is_a_tick_of_the_clock_on_which_each_message_takes_one(name):
     trace = run(getattr(programs, name), ranks=5)
-    timed = trace.timed(latency=1.0, bandwidth=1e300)
+    timed = trace.timed(latency=1.0, bandwidth=1e30)
     assert trace.steps == timed.seconds
     assert [message.step for message in trace.messages] == list(timed.ends)
 
@@ -179,6 +179,7 @@ def test_any_exchange_arrives_whole_and_its_states_lead_to_the_end(data):
     for rank in range(ranks):
         assert np.array_equal(trace.outputs[rank], expected[rank])
         assert np.array_equal(after(trace, rank, trace.steps), expected[rank])
+    assert trace.messages_sent == (len(rounds),) * ranks
     assert trace.bytes_sent == trace.bytes_received == (len(rounds) * inputs[0].nbytes,) * ranks
     assert trace == run(permute, inputs)
 
@@ -188,12 +189,6 @@ def test_a_run_that_changes_too_much_says_that_it_kept_no_states(monkeypatch):
     large = run(pass_on, np.arange(8.0).reshape(2, 4)[::-1])
     assert (large.complete, large.states) == (False, ())
     assert run(pass_on, ranks=2).complete is True
-
-
-def test_bytes_and_messages_are_counted_per_rank():
-    trace = run(pass_on, np.zeros((3, 4), "f4"))
-    assert (trace.bytes_sent, trace.bytes_received) == ((8, 8, 0), (0, 8, 8))
-    assert trace.messages_sent == (1, 1, 0)
 
 
 # Which line of the program a call comes from.

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from labkit.collectives.topology import Link, fully_connected, nodes, ring, slow_link, straggler
+from labkit.collectives.topology import Link, fully_connected, nodes, ring, slow_link
 from labkit.kinds import LabError
 
 FAST, SLOW = Link(1e-6, 600e9), Link(5e-6, 100e9)
@@ -43,14 +43,6 @@ def test_a_message_takes_the_latencies_of_its_links_and_its_bytes_over_the_narro
     assert seconds(SHAPES["nodes"], 3, 4) == pytest.approx(5e-6 + 1e6 / 100e9)
     twice = slow_link(slow_link(SHAPES["all"], 0, 1, 2), 0, 1, 5)
     assert seconds(twice, 0, 1) == pytest.approx(10 * seconds(SHAPES["all"], 0, 1))
-
-
-def test_a_straggler_slows_the_messages_at_both_of_its_sides():
-    slower = straggler(SHAPES["all"], 2, factor=4, late=0.5)
-    src, dst = np.array([(0, 1), (0, 2), (2, 0)]).T
-    even = SHAPES["all"].durations(src, dst, 1e6)
-    np.testing.assert_allclose(slower.durations(src, dst, 1e6), even * [1, 4, 4])
-    assert slower.starts().tolist() == [0, 0, 0.5, 0, 0]
 
 
 @pytest.mark.parametrize(

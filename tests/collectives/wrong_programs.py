@@ -21,10 +21,6 @@ def ring(comm, buffer, ufunc=np.add, at=None, mistake=None, wire=None):
         here = mistake if at in (None, (rank, step)) else None
         if here == "replace":
             theirs[:] = received
-        elif here == "wrong chunk":
-            ufunc(
-                chunks[(left - step - 1) % ranks], received, out=chunks[(left - step - 1) % ranks]
-            )
         elif here != "forget":
             ufunc(theirs, received, out=theirs)
         if here == "twice":

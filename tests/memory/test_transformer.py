@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +16,9 @@ from labkit.pipelines import schedule
 # Korthikanti et al. 2022, Table 3: the four models, with vocabulary 51,200 and sequence 2,048.
 MODELS = {
     "22B": {"layers": 48, "hidden": 6144, "heads": 64, "micro_batch": 4},
-    "175B": {"layers": 96, "hidden": 12288, "heads": 96, "pipeline": 8, "microbatches": 64},
-    "530B": {"layers": 105, "hidden": 20480, "heads": 128, "pipeline": 35, "microbatches": 280},
-    "1T": {"layers": 128, "hidden": 25600, "heads": 160, "pipeline": 64, "microbatches": 512},
+    "175B": {"layers": 96, "hidden": 12288, "heads": 96, "pipeline": 8, "micro_batches": 64},
+    "530B": {"layers": 105, "hidden": 20480, "heads": 128, "pipeline": 35, "micro_batches": 280},
+    "1T": {"layers": 128, "hidden": 25600, "heads": 160, "pipeline": 64, "micro_batches": 512},
 }
 
 
@@ -50,7 +51,9 @@ def test_full_recomputation_costs_a_third_more():
     ("options", "gigabytes"),
     [({}, 7.08), ({"tensor": 8}, 1.325), ({"tensor": 8, "sequence_parallel": True}, 0.885),
      ({"tensor": 8, "sequence_parallel": True, "recompute": "selective"}, 0.214),
-     ({"tensor": 8, "recompute": "selective"}, 0.654), ({"recompute": "full"}, 0.1007)],
+     ({"tensor": 8, "recompute": "selective"}, 0.654), ({"recompute": "full"}, 0.1007),
+     ({"tensor": 8, "recompute": "full"}, 0.1007),
+     ({"tensor": 8, "sequence_parallel": True, "recompute": "full"}, 0.01258)],
 )  # fmt: skip
 def test_activations_of_a_layer_are_those_of_the_formulas(options, gigabytes):
     found = activations_per_layer(hidden=6144, heads=64, sequence=2048, micro_batch=4, **options)
@@ -58,12 +61,12 @@ def test_activations_of_a_layer_are_those_of_the_formulas(options, gigabytes):
 
 
 @given(
-    st.integers(1, 12), st.integers(1, 64), st.sampled_from([1, 2, 4, 8]), st.integers(1, 4),
+    st.integers(1, 12), st.integers(1, 9), st.sampled_from([1, 2, 4, 8]), st.integers(1, 4),
     st.integers(1, 30),
 )  # fmt: skip
 def test_parameters_are_those_of_a_model_that_is_built_by_hand(layers, h, tensor, heads, words):
     """An independent count: every matrix and vector of a GPT, whole and on all tensor ranks."""
-    s = 16
+    s, h = 16, 8 * heads * h
     matrices = [(h, 3 * h), (3 * h,), (h, h), (h, 4 * h), (4 * h,), (4 * h, h)]
     vectors = [(h,)] * 6  # two norms with scale and shift, two biases after a sum
     each = sum(map(math.prod, matrices + vectors))
@@ -85,13 +88,13 @@ def test_parameters_are_those_of_a_model_that_is_built_by_hand(layers, h, tensor
 )
 def test_a_stage_keeps_the_activations_that_its_schedule_holds(name, chunks, size):
     layer = activations_per_layer(hidden=6144, heads=64, sequence=2048, micro_batch=4)
-    every = stages(model("22B", tensor=1, pipeline=4, chunks=chunks, microbatches=size)).values()
-    held = schedule(name, stages=4, microbatches=size, chunks=chunks).peaks()
+    every = stages(model("22B", tensor=1, pipeline=4, chunks=chunks, micro_batches=size)).values()
+    held = schedule(name, stages=4, micro_batches=size, chunks=chunks).peaks()
     assert [one["activations"] for one in every] == [48 / 4 * layer * one for one in held]
 
 
 def test_stages_hold_the_model_and_both_ends_of_it():
-    every = list(stages(model("22B", tensor=1, pipeline=4)).values())
+    every = list(stages(model("22B", tensor=1, pipeline=4, hidden=np.int32(6144))).values())
     weights = [one["weights"] // 2 for one in every]
     assert weights[1] == weights[2] == 12 * (12 * 6144**2 + 13 * 6144)
     assert weights[0] - weights[1] == (51200 + 2048) * 6144
@@ -102,7 +105,7 @@ def test_stages_hold_the_model_and_both_ends_of_it():
 
 @pytest.mark.parametrize(
     ("options", "masks", "tensor"),
-    [({}, 8, 1), ({"microbatches": 3}, 3, 1), ({"sequence_parallel": True}, 8, 8)],
+    [({}, 8, 1), ({"micro_batches": 3}, 3, 1), ({"sequence_parallel": True}, 8, 8)],
 )
 def test_the_ends_keep_dropout_masks_inputs_and_logits(options, masks, tensor):
     """Korthikanti et al. 2022, section 4.3: masks of p micro-batches, and 4sbh(1 + v/h)."""
@@ -154,7 +157,7 @@ def test_a_step_fits_where_nine_tenths_of_the_memory_are_enough():
     assert "A100 80 GB" in gpus(small)
     tight = memory.footprint(4.6e9, convention="mixed adam 16")  # 73.6 GB, more than 72
     assert "A100 80 GB" not in gpus(tight)
-    big = model("175B", microbatches=None)
+    big = model("175B", micro_batches=None)
     most = max(one.total for one in stages(big).values())
     assert memory.fullest(big).total == most
     assert gpus(big) == [name for name, gpu in GPUS.items() if most <= 0.9 * gpu.memory]
@@ -169,9 +172,14 @@ def test_bars_take_footprints_with_different_parts():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"tensor": 7}, {"pipeline": 5}, {"recompute": "some"}, {"chunks": 5}],
-)
+    [{"tensor": 7}, {"pipeline": 5}, {"recompute": "some"}, {"chunks": 5}, {"heads": 5},
+     {"zero": True}, {"zero": 1.0}, {"layers": 10**400}],
+)  # fmt: skip
 def test_a_wrong_argument_is_named(wrong):
     with pytest.raises(LabError) as fault:
         model("22B", **wrong)
     assert {"tensor": "heads", "pipeline": "layers"}.get(*wrong, *wrong) in str(fault.value)
+    with pytest.raises(LabError, match="by their names"):
+        memory.bars({})
+    with pytest.raises(LabError, match="micro_batches"):
+        mfu(model("175B", micro_batches=None), seconds=1.0, gpus=64)

@@ -4,23 +4,24 @@ import json
 import re
 from itertools import product
 
+import numpy as np
 import pytest
 
 from labkit import pipelines
 from labkit.kinds import measured
-from labkit.views.embed import STATIC
-from labkit.views.pipeline import content, lanes
+from labkit.pipelines.page.pipeline import content, lanes
+from labkit.views.embed import path_of
 from tests.views.test_pages import needs_node, node
 
 
 def made(name, **times):
-    return pipelines.schedule(name, stages=4, microbatches=8).timeline(**times)
+    return pipelines.schedule(name, stages=4, micro_batches=8).timeline(**times)
 
 
 @pytest.mark.parametrize("name", ["naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2"])
 def test_a_figure_has_every_piece_and_says_the_numbers(name):
     timeline = made(name, hop=0.1)
-    alt = timeline.figure().alt
+    alt = timeline.picture().alt
     assert f"total {timeline.total:.4g}; bubble {timeline.bubble:.4g}" in alt
     drawn = [bar for bar in lanes([timeline]).bars if bar.state != "waits"]
     assert len(drawn) == sum(map(len, timeline.schedule.rows))
@@ -44,17 +45,24 @@ def test_a_modelled_and_a_measured_timeline_are_told_apart():
     assert real.kind == measured("four devices")
     names = lanes([model, real]).names
     assert {"1f1b, modelled", "1f1b, measured"} <= set(names)
-    assert real.figure().kind == real.kind
-    assert str(model.figure(real).kind).startswith(
+    assert real.picture().kind == real.kind
+    assert str(model.beside(real).picture().kind).startswith(
         "measured on four devices; the others are modelled"
     )
 
 
 def test_a_timeline_is_the_player_in_a_cell(monkeypatch):
     monkeypatch.delenv("LABKIT_PICTURES", raising=False)
-    data, _ = made("interleaved")._repr_mimebundle_()
+    data, _ = made("interleaved", forward=np.int64(1), hop=np.float32(0))._repr_mimebundle_()
     assert re.search("total 28.5\nbubble 4.5: 18.8 % .* 15.8 %", data["text/plain"])
     assert "labkit-pipeline" in data["text/html"]
+
+
+def test_two_schedules_are_a_picture_in_a_cell_and_play_under_one_clock():
+    both = made("gpipe").beside(made("1f1b"))
+    assert both._repr_mimebundle_()[0]["text/plain"] == both.picture().alt
+    page = both.player().html()
+    assert "labkit-pipelines" in page
 
 
 def test_the_page_holds_each_piece_with_its_times():
@@ -69,7 +77,7 @@ def test_the_page_holds_each_piece_with_its_times():
 
 PLAYED = f"""
 import {{ readFileSync }} from "node:fs";
-import {{ measured, played }} from "{(STATIC / "schedules.mjs").as_uri()}";
+import {{ measured, played }} from "{path_of("schedules").as_uri()}";
 const found = JSON.parse(readFileSync(0, "utf8")).map((choice) => {{
   const timeline = played(choice);
   return {{ ...timeline, ...measured(timeline) }};
@@ -86,12 +94,12 @@ def test_the_page_makes_the_schedules_and_the_times_that_python_makes():
     choices = [
         {"name": name, "stages": p, "microbatches": m, "chunks": 2, "times": times}
         for (name, p, m), times in product(sizes, several)
-        if name != "interleaved" or m % p == 0
+        if name != "interleaved" or m % max(1, m // p) == 0
     ]
     found = json.loads(node("--input-type=module", "-e", PLAYED, said=json.dumps(choices)))
     for choice, page in zip(choices, found, strict=True):
         f, b, w, hop = choice["times"]
-        size = {"stages": choice["stages"], "microbatches": choice["microbatches"]}
+        size = {"stages": choice["stages"], "micro_batches": choice["microbatches"]}
         timeline = pipelines.schedule(choice["name"], **size).timeline(f, b, weight=w, hop=hop)
         wanted = content(timeline)
         for row, mine in zip(wanted["rows"], page["rows"], strict=True):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit import LabError, pipelines
+from tests.cluster.test_frameworks import TIMEOUT, cluster
 from tests.pipelines import oracles
 
 NAMES = ("naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2")
@@ -16,7 +17,7 @@ TIMES = [(1.0, 1.0, 1.0), (1.0, 1.5, 0.75), (2.0, 1.0, 1.0), (1.0, 2.0, 0.5)]
 
 def made(name, p, m, v=1):
     return pipelines.schedule(
-        name, stages=p, microbatches=p * m if name == "interleaved" else m, chunks=v
+        name, stages=p, micro_batches=p * m if name == "interleaved" else m, chunks=v
     )
 
 
@@ -25,7 +26,7 @@ def test_bubbles_and_peaks_are_the_published_ones(name):
     chunks = range(1, 5) if name == "interleaved" else [1]
     for p, count, v in product((1, 2, 3, 4, 6), (1, 2, 3, 4, 7, 13), chunks):
         s = made(name, p, count, v)
-        m = s.microbatches
+        m = s.micro_batches
         assert s.peaks() == [oracles.peak(name, p, m, v, rank) for rank in range(p)]
         enough = {"zb-h1": p, "zb-h2": 2 * p - 1}.get(name, 1)
         assert bool(s.note) == (m < enough)
@@ -125,7 +126,7 @@ def test_any_schedule_on_any_placement_takes_its_longest_path(s, times, hop):
         assert t.peak_activations[rank] == pytest.approx(held / parts)
 
 
-GOOD = pipelines.schedule("1f1b", stages=3, microbatches=4).rows
+GOOD = pipelines.schedule("1f1b", stages=3, micro_batches=4).rows
 
 
 def changed(change):
@@ -169,9 +170,11 @@ def test_an_impossible_schedule_is_refused_with_rank_micro_batch_and_piece(rows,
 @pytest.mark.parametrize(
     ("call", "word"),
     [
-        (lambda: pipelines.schedule("2f2b", stages=4, microbatches=8), "zb-h2"),
-        (lambda: pipelines.schedule("interleaved", stages=4, microbatches=6), "multiple of 4"),
-        (lambda: pipelines.schedule("1f1b", stages=0, microbatches=6), "stages"),
+        (lambda: pipelines.schedule("2f2b", stages=4, micro_batches=8), "zb-h2"),
+        (lambda: pipelines.schedule("interleaved", stages=4, micro_batches=9), "Take 8"),
+        (lambda: pipelines.schedule("1f1b", stages=0, micro_batches=6), "stages"),
+        (lambda: pipelines.schedule("1f1b", stages=10**5, micro_batches=10**5), "100,000 stages"),
+        (lambda: pipelines.schedule("gpipe", stages=2, micro_batches=2, chunks=7), "gpipe .* 7"),
         (lambda: pipelines.Schedule(GOOD).timeline(forward=[1, 2]), "3 ranks"),
         (lambda: pipelines.Schedule(GOOD).timeline(backward=0), "backward"),
         (lambda: pipelines.Schedule(GOOD).timeline(hop=-1), "hop"),
@@ -194,3 +197,55 @@ def test_64_stages_and_1024_micro_batches_are_still_exact():
     t = made("zb-h2", 64, 1024).timeline(1, 1, weight=1)
     assert (t.bubble, t.total) == (0, 3 * 1024 + 63)
     assert set(t.peak_activations) == {127}
+
+
+def test_the_orders_are_those_of_pytorch():
+    """But for the last rank of its Schedule1F1B: torch 2.13 lists F1 to Fm there, and never F0."""
+    sizes = [(p, m) for p in (2, 3, 4) for m in (2, 3, 4, 8, 10)]
+    names = {
+        "gpipe": ("ScheduleGPipe", 1),
+        "1f1b": ("Schedule1F1B", 1),
+        "interleaved": ("ScheduleInterleaved1F1B", 2),
+        "zb-h1": ("ScheduleInterleavedZeroBubble", 1),
+    }
+
+    def orders(_, wanted):
+        from unittest.mock import MagicMock
+
+        from torch.distributed.pipelining import schedules
+
+        found = []
+        for name, chunks, p, m in wanted:
+            stages = [
+                MagicMock(group_size=p, num_stages=p * chunks, group_rank=0, stage_index=p * chunk)
+                for chunk in range(chunks)
+            ]
+            try:
+                single = name in ("ScheduleGPipe", "Schedule1F1B")
+                made = getattr(schedules, name)(stages[0] if single else stages, m)
+            except ValueError:
+                found.append(None)
+                continue
+            kinds = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "B"}
+            kinds["BACKWARD_WEIGHT"] = "W"
+            rows = [
+                [(kinds[one.computation_type.name], one.microbatch_index, one.stage_index // p)
+                 for one in row if one is not None and one.computation_type.name in kinds]
+                for _, row in sorted(made.pipeline_order.items())
+            ]  # fmt: skip
+            found.append(rows)
+        return found
+
+    wanted = [(*names[name], p, m) for name in names for p, m in sizes]
+    with cluster("torch", 1) as c:
+        found = c.run(orders, wanted, timeout=TIMEOUT, show=False)[0]
+    for (name, (p, m)), rows in zip(product(names, sizes), found, strict=True):
+        if rows is None:  # zero bubbles and 1F1B are refused there for reasons of torch's own
+            if name == "interleaved":
+                with pytest.raises(LabError):
+                    pipelines.schedule(name, stages=p, micro_batches=m)
+            continue
+        ours = pipelines.schedule(name, stages=p, micro_batches=m).rows
+        ours = [[(*piece[:2], *(piece[2:] or (0,))) for piece in row] for row in ours]
+        last = -1 if name == "1f1b" else None
+        assert ours[:last] == rows[:last], (name, p, m)

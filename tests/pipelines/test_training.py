@@ -23,7 +23,7 @@ def trained(schedule, steps, eager=0):
 @pytest.mark.parametrize("name", NAMES)
 def test_three_steps_give_the_serial_weights_and_hold_what_is_modelled(name):
     ranks = 2 if name == "interleaved" else 4  # four stages
-    schedule = pipelines.schedule(name, stages=ranks, microbatches=8)
+    schedule = pipelines.schedule(name, stages=ranks, micro_batches=8)
     weights, found = trained(schedule, steps=3)
     serial = pipelines.serial_weights(schedule, steps=3)
     before = pipelines.initial_weights(schedule)
@@ -46,7 +46,7 @@ def test_a_schedule_of_ones_own_trains_too():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_rehearsal_measures_each_piece_in_the_order_of_its_inputs(name):
-    schedule = pipelines.schedule(name, stages=3, microbatches=3)
+    schedule = pipelines.schedule(name, stages=3, micro_batches=3)
     ranks = {}
 
     def program(comm, buffer):

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from labkit.kinds import LabError, measured
-from labkit.updates import Quadratic, compare, simulate
-from labkit.views import updates_figure
+from labkit.updates import Quadratic, Updates, simulate
+from labkit.updates.page import pictures
 from labkit.views.sketch import Sketch
 
 BOWL = Quadratic((1.0, 0.2))
@@ -26,14 +26,14 @@ def pair(**keywords):
 
 def test_asynchronous_updates_are_more_and_reach_the_target_first():
     synchronous, asynchronous = pair()
-    found = compare(synchronous, asynchronous)
+    found = synchronous.beside(asynchronous)
     assert found.names == ("synchronous", "asynchronous")
     assert found.target == synchronous.losses[-1].loss
     assert (synchronous.updates, asynchronous.updates) == (15, 195)
     assert asynchronous.time_to(found.target) < synchronous.time_to(found.target) == 60.0
     assert "15 updates, 60.0 s" in repr(found)
     assert "15 updates, 60.0 s" in found._repr_mimebundle_()["text/html"]
-    assert repr(compare(*pair(), target=1e-9)).count("never") == 2
+    assert repr(Updates.beside(*pair(), target=1e-9)).count("never") == 2
 
 
 @pytest.mark.parametrize(
@@ -47,18 +47,18 @@ def test_asynchronous_updates_are_more_and_reach_the_target_first():
     ],
 )
 def test_names_tell_what_is_different(keywords, names):
-    assert compare(*(simulate(BOWL, **each) for each in keywords)).names == names
+    assert Updates.beside(*(simulate(BOWL, **each) for each in keywords)).names == names
 
 
 def test_a_measured_run_beside_a_simulated_one_keeps_both_kinds():
     model, other = pair()
-    found = compare(model, replace(other, kind=measured("this machine")))
+    found = model.beside(replace(other, kind=measured("this machine")))
     assert found.names == ("synchronous, modelled", "asynchronous, measured")
 
 
 def test_what_cannot_be_compared_is_refused():
     with pytest.raises(LabError, match="no problem"):
-        compare(simulate(), simulate())
+        simulate().beside(simulate())
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def drawn(monkeypatch):
         figures.append(chart)
         return SimpleNamespace(alt=alt, kind=chart.kind)
 
-    monkeypatch.setattr(updates_figure, "picture", picture)
+    monkeypatch.setattr(pictures, "picture", picture)
     monkeypatch.setattr(Sketch, "picture", board)
     return figures
 
@@ -87,19 +87,19 @@ def words(axes):
 @pytest.mark.parametrize("name", ODD)
 def test_every_run_can_be_drawn(drawn, name):
     run = simulate(Quadratic(), **ODD[name])
-    for shown in (run.timeline(), run.histogram(), compare(run, run).picture()):
+    for shown in (run.picture(), run.histogram(), run.beside(run).picture()):
         assert shown.kind == run.kind
 
 
 def test_a_timeline_names_versions_read_and_made(drawn):
     run = simulate(workers=2, mode="async", slow={1: 3.0}, updates=12)
-    shown = run.timeline()
+    shown = run.picture()
     assert "9 seconds: worker 0 computes 9; worker 1 computes 9." in shown.alt
     found = {word.text for word in drawn[0].words}
     assert {"0→1", "1→2", "0→4", "3→5"} <= found
-    assert "in which 3 versions" in simulate(workers=2, mode="sync").timeline(until=3.0).alt
+    assert "in which 3 versions" in simulate(workers=2, mode="sync").picture(until=3.0).alt
     with pytest.raises(LabError, match=r"until .*got 0"):
-        run.timeline(until=0)
+        run.picture(until=0)
 
 
 def test_a_histogram_has_every_gradient_in_it_and_its_mean(drawn):
@@ -112,7 +112,7 @@ def test_a_histogram_has_every_gradient_in_it_and_its_mean(drawn):
 
 def test_curves_hold_the_losses_over_updates_and_over_seconds(drawn):
     runs = pair()
-    shown = compare(*runs, target=0.1).picture()
+    shown = Updates.beside(*runs, target=0.1).picture()
     assert "synchronous: loss" in shown.alt
     for run, left, right in zip(runs, *(axes.lines for axes in drawn[0].axes), strict=False):
         assert list(left.get_xdata()) == [one.version for one in run.losses]

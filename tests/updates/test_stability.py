@@ -43,7 +43,7 @@ def _diverges(rate, seed):
 
 
 @pytest.mark.stress
-def test_the_limit_of_workers_whose_times_vary_is_where_lecture_13_says():
+def test_the_limit_of_workers_whose_times_vary_is_where_lecture_31_says():
     for seed in range(8):
         assert not _diverges(0.5, seed)
         assert _diverges(0.6, seed)
@@ -51,7 +51,7 @@ def test_the_limit_of_workers_whose_times_vary_is_where_lecture_13_says():
 
 @pytest.mark.stress
 @pytest.mark.parametrize(("slow", "low", "high"), [(None, 1.1, 1.6), ({3: 3.0}, 2.2, 3.0)])
-def test_the_gain_of_asynchronous_training_is_within_what_lecture_13_says(slow, low, high):
+def test_the_gain_of_asynchronous_training_is_within_what_lecture_31_says(slow, low, high):
     problem, rates = Softmax(), (1.0, 1.5, 3.0, 6.0, 10.0)
     usual = {"workers": 4, "compute": 0.030, "jitter": 0.2, "slow": slow}
     for seed in range(12):

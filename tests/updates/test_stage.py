@@ -25,7 +25,9 @@ def test_the_view_offers_every_mode_and_straggler_and_needs_no_kernel():
     for run in data["runs"]:  # each worker computes, or waits, until the end
         for worker in range(4):
             own = [row for row in run["gradients"] if row[0] == worker]
-            assert own[-1][-1] >= SHOWN
+            assert own[0][3] == 0
+            assert own[-1][3] < SHOWN <= own[-1][-1]
             assert all(before[-1] == after[3] for before, after in pairwise(own))
+        assert SHOWN - 10 < run["losses"][-1][0] <= SHOWN
     with pytest.raises(LabError, match="slow"):
         updates.parameter_server(slow=(0.5,))

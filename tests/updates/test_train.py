@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from labkit.cluster import Cluster
 from labkit.kinds import LabError
 from labkit.updates import Quadratic, Softmax, simulate, train
 
@@ -79,6 +80,13 @@ def test_synchronous_training_ends_where_the_simulated_one_does():
 def test_a_time_without_an_update_is_refused():
     with pytest.raises(LabError, match=r"seconds=0\.01"):
         train(Quadratic(), workers=1, seconds=0.01, compute=0.2)
+
+
+def test_the_timeout_comes_on_top_of_the_seconds_of_the_training(monkeypatch):
+    given = []
+    monkeypatch.setattr(Cluster, "run", lambda *_, timeout, **__: given.append(timeout) or [None])
+    train(workers=1, seconds=90, timeout=5)
+    assert given == [95]
 
 
 class Raising(Quadratic):

@@ -9,6 +9,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from PIL import Image
@@ -97,7 +98,11 @@ def lines_of(board):
 def drawn(monkeypatch):
     """The words that any picture draws inside this, be it a sketch or a figure of matplotlib."""
     found: dict[object, Line] = {}  # matplotlib draws twice
-    draw, make = Text.draw, sketch.Sketch.picture
+    draw, plot, make = Text.draw, Axes.draw, sketch.Sketch.picture
+
+    def axes(self, *args, **options):
+        assert self.get_xlabel() or self.get_ylabel()  # what it shows
+        return plot(self, *args, **options)
 
     def text(self, renderer, *args, **options):
         if self.get_visible() and self.get_text().strip():
@@ -113,6 +118,7 @@ def drawn(monkeypatch):
         return make(self, *args, **options)
 
     with monkeypatch.context() as patch:
+        patch.setattr(Axes, "draw", axes)
         patch.setattr(Text, "draw", text)
         patch.setattr(sketch.Sketch, "picture", board)
         yield found.values()

@@ -8,20 +8,18 @@ import pytest
 from PIL import Image
 
 from labkit import collectives, updates
-from labkit.choosing import Data, Machine, Model, choose
-from labkit.cluster import queue_model
+from labkit.choosing import Data, Machine, Model, choose, queue_model
 from labkit.collectives import programs
 from labkit.collectives.bench import Bench, Timing
 from labkit.kinds import measured
 from labkit.memory import footprint
 from labkit.memory.step_memory import bars
 from labkit.pipelines import schedule
-from labkit.training.history import Epoch, History
-from labkit.views import telemetry_figure
+from labkit.telemetry.page import panel_figure as panel
+from labkit.training.history import Epoch, History, curves
 from labkit.views.figure import SCALE
-from labkit.views.training_figure import curves
+from tests.telemetry.panel_recordings import made
 from tests.views.legibility import check_apart, check_contrast, drawn
-from tests.views.panel_recordings import made
 
 HERE = measured("2 logical CPUs with one core each")
 SLOW = {"latency": 5e-6, "bandwidth": 50e6}
@@ -62,24 +60,24 @@ def overlap():
 
 
 RING = partial(collectives.run, programs.ring_all_reduce)
-PIPES = {"stages": 4, "microbatches": 8}
+PIPES = {"stages": 4, "micro_batches": 8}
 PICTURES = {
-    "bench": lambda: bench().figure(),
+    "bench": lambda: bench().picture(),
     "overlap": overlap,
     "curves": lambda: curves(histories(), target=0.8),
     "decision": lambda: chosen().picture(),
-    "server": lambda: updates.simulate(workers=9, jitter=0.5, network=0.05, updates=200).timeline(),
+    "server": lambda: updates.simulate(workers=9, jitter=0.5, network=0.05, updates=200).picture(),
     "staleness": lambda: simulated().histogram(),
-    "losses": lambda: updates.compare(simulated(mode="sync"), simulated(), target=0.1).picture(),
+    "losses": lambda: simulated(mode="sync").beside(simulated(), target=0.1).picture(),
     "queue": lambda: queue_model.queue(queue_model.crowd(3), devices=16),
     "footprints": lambda: bars({"dense": footprint(101_770), "large": footprint(25_600_000)},
                                device_memory=16e9),
     "ring": lambda: RING(ranks=4).player().still(),
     "many ranks": lambda: RING(ranks=17).player().still(),
-    "messages": lambda: RING(ranks=4).timeline(**SLOW),
-    "pipeline": lambda: schedule("1f1b", **PIPES).timeline(1.0, 2.0).figure(),
-    "panel": lambda: telemetry_figure.figure(made()),
-    "crowd": lambda: telemetry_figure.figure(made(64, seconds=10)),
+    "messages": lambda: RING(ranks=4).picture(**SLOW),
+    "pipeline": lambda: schedule("1f1b", **PIPES).timeline(1.0, 2.0).picture(),
+    "panel": lambda: panel.figure(made()),
+    "crowd": lambda: panel.figure(made(64, seconds=10)),
 }  # fmt: skip
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.cluster.output import OutputLine
+from labkit.cluster.ranks.output import Log, OutputLine
 from labkit.kinds import WIDTH, wrapped
-from labkit.views.table import Log, table, text_table
+from labkit.views.table import table, text_table
 
 HEAD = ("what", "time", "note")
 REASON = "Cheap kernels run for less time than the framework needs to start them, so speed drops."
@@ -27,6 +27,7 @@ def test_a_column_of_numbers_stands_to_the_right_with_its_head_and_never_breaks(
     assert all("left" in by_text[one] for one in ("what", "one device", "note", "fine", REASON))
     assert "nowrap" in by_text["12.5 s"]
     assert "nowrap" not in by_text[REASON]
+    assert "anywhere" not in by_text[REASON]  # inside a name such as tf.distribute.Strategy, too
     assert 'scope="row"' in by_text["two"]
 
 

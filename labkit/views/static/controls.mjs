@@ -8,29 +8,33 @@ const ICONS = {
   last: "M11 2.5h2v11h-2zM3 2.5v11L10.5 8z",
   back: "M10.5 2.5v11L3 8zM11.5 2.5H13v11h-1.5z",
   forward: "M5.5 2.5v11L13 8zM3 2.5h1.5v11H3z",
+  full: "M2 2h5v2H4v3H2zM9 2h5v5h-2V4H9zM2 9h2v3h3v2H2zM12 9h2v5H9v-2h3z",
 };
 const PLAY_KEYS = {
-  " ": "play", ArrowLeft: "back", ArrowRight: "forward", ArrowDown: "back", ArrowUp: "forward", Home: "first", End: "last",
+  " ": "play", ArrowLeft: "back", ArrowRight: "forward", ArrowDown: "back", ArrowUp: "forward", Home: "first", End: "last", f: "full",
 };
 export const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16];
 const button = (name, title, key) => `<button class="${name}" data-act="${name}" title="${title} (${key})" aria-label="${title}">
   <svg viewBox="0 0 16 16" aria-hidden="true"><path d="${ICONS[name]}"/></svg></button>`;
 
-// As HTML, with more below the slider. A click on a button names its `data-act`.
-export function barOfControls(below = "") {
+// As HTML. A click on a button names its `data-act`.
+export function barOfControls() {
   return `<div class="controls">
     <div class="buttons" role="group" aria-label="play">
       ${button("first", "to the beginning", "Home")}${button("back", "one step back", "←")}
       ${button("play", "play", "Space")}${button("forward", "one step on", "→")}${button("last", "to the end", "End")}
     </div>
-    <div class="track"><input type="range" class="slider" min="0" step="1" value="0" aria-label="step">${below}</div>
+    <div class="track"><input type="range" class="slider" min="0" step="1" value="0" aria-label="step"></div>
     <select class="speed" aria-label="speed" title="speed">
       ${SPEEDS.map((one) => `<option value="${one}"${one === 1 ? " selected" : ""}>${one}×</option>`).join("")}</select>
+    <div class="buttons">${button("full", "full screen", "F")}</div>
   </div>`;
 }
 
-export function showPlaying(play, { playing }) {
-  const name = playing ? "pause" : "play";
+// At the end of a drawing: the button says what it would do, and while something moves another drawing follows.
+export function showPlaying({ play, playback, change }) {
+  if (playback.moving) change();
+  const name = playback.playing ? "pause" : "play";
   if (play.getAttribute("aria-label") === name) return;
   play.querySelector("path").setAttribute("d", ICONS[name]);
   play.setAttribute("aria-label", name);
@@ -48,6 +52,11 @@ function actOfKey({ key, target }) {
 // `timeOf` gives the time of a value of the slider.
 export function onControls(view, section, { timeOf = (value) => value, own = () => false } = {}) {
   const act = (name) => {
+    if (name === "full") {
+      if (document.fullscreenElement) document.exitFullscreen();
+      else view.host.requestFullscreen();
+      return true;
+    }
     const known = view.playback.act(name, performance.now());
     if (known) view.change();
     return known;
@@ -65,7 +74,7 @@ export function onControls(view, section, { timeOf = (value) => value, own = () 
 // time passes in a second. With reduced motion (`still`) nothing is shown between two moments. The time of the
 // clock comes from outside.
 export class Playback {
-  constructor(moments, pace, { speed = 1, still = false } = {}) {
+  constructor(moments, pace, { speed = 1, still = globalThis.matchMedia?.("(prefers-reduced-motion: reduce)").matches } = {}) {
     Object.assign(this, { moments, pace, speed, still, time: 0, target: null, last: 0 });
   }
 

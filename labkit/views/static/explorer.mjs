@@ -1,8 +1,7 @@
 // What all explorers share: sliders and choices, and a plot that answers to them at once. Formulas and
 // drawing of each are in a module of its own.
-import { coloursOf, label } from "./drawing.mjs";
+import { coloursOf, disc, label, niceTicks, polyline, rectangle, spread } from "./drawing.mjs";
 import { element, penOf, redrawing, widthWith, write } from "./page.mjs";
-import { niceTicks } from "./ticks.mjs";
 
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 2], [], [3, 3]];
 const COLOURS = ["ink", "ground", "edge", "faint", "soft", "lane", "mark", ...[0, 1, 2, 3, 4, 5, 6].map((i) => `s${i}`)];
@@ -55,15 +54,6 @@ export function crossings(series) {
   });
 }
 
-// Labels that want to stand at these heights, moved apart.
-export function apart(heights, least = 15) {
-  const order = heights.map((y, i) => ({ y, i })).sort((a, b) => a.y - b.y);
-  order.forEach((one, k) => { if (k) one.y = Math.max(one.y, order[k - 1].y + least); });
-  const over = (order.at(-1)?.y ?? 0) - Math.max(...heights);
-  for (const one of order) one.y -= over / 2;
-  return heights.map((_, i) => order.find((one) => one.i === i).y);
-}
-
 // ---- drawing; a kit is { pen, colours, wide }
 
 // Words, with the ground around them: they may stand on a line.
@@ -75,19 +65,19 @@ export function say({ pen, colours }, text, x, y, align = "left", colour = "ink"
 export function frame(kit, box, x, y) {
   const { pen, colours } = kit;
   const [px, py] = [axis(x, box.left, box.right), axis(y, box.bottom, box.top)];
-  pen.fillStyle = colours.edge;
   for (const tick of ticksOf(y, 7)) {
-    pen.fillStyle = colours.edge;
-    pen.fillRect(box.left, Math.round(py(tick)), box.right - box.left, 1);
+    rectangle(pen, colours.edge, box.left, Math.round(py(tick)), box.right - box.left, 1);
     say(kit, y.text(tick), box.left - 6, py(tick), "right", "faint");
   }
-  const shown = ticksOf(x, Math.max(3, (box.right - box.left) / 75));
-  for (const tick of shown) {
-    pen.fillStyle = colours.edge;
-    pen.fillRect(Math.round(px(tick)), box.top, 1, box.bottom - box.top + 4);
+  let free = -Infinity; // to the right of the label before
+  for (const tick of ticksOf(x, Math.max(3, (box.right - box.left) / 75))) {
+    rectangle(pen, colours.edge, Math.round(px(tick)), box.top, 1, box.bottom - box.top + 4);
+    const half = kit.wide(x.text(tick)) / 2;
+    if (px(tick) - half < free) continue;
     say(kit, x.text(tick), px(tick), box.bottom + 14, "center", "faint");
+    free = px(tick) + half + 6;
   }
-  say(kit, y.title, box.left, box.top - 12, "left", "faint");
+  say(kit, y.title, box.left, box.head ?? box.top - 12, "left", "faint");
   say(kit, x.title, box.right, box.bottom + 32, "right", "faint");
   return { ...box, x: px, y: py };
 }
@@ -95,42 +85,43 @@ export function frame(kit, box, x, y) {
 // Curves { name, points } inside a frame, each with its name at its right end.
 export function curves(kit, framed, series, { named = true, dots = false, dashed = true } = {}) {
   const { pen, colours } = kit;
-  const ends = apart(series.map(({ points }) => Math.min(Math.max(framed.y(points.at(-1)[1]), framed.top), framed.bottom)));
+  const ends = spread(series.map(({ points }) => framed.y(points.at(-1)[1])), 15, framed.top + 4, framed.bottom);
   series.forEach(({ name, points, look }, i) => {
     const index = look ?? i;
     pen.save();
     pen.beginPath();
     pen.rect(framed.left - 1, framed.top - 2, framed.right - framed.left + 2, framed.bottom - framed.top + 4);
     pen.clip();
-    Object.assign(pen, { strokeStyle: colours[`s${index}`], lineWidth: 2.5 });
-    pen.setLineDash(dashed ? DASHES[index] : []);
-    pen.beginPath();
-    for (const [x, y] of points) pen.lineTo(framed.x(x), framed.y(y));
-    pen.stroke();
-    pen.setLineDash([]);
-    if (dots) for (const [x, y] of points) dot(kit, framed.x(x), framed.y(y), `s${index}`, 3);
+    const line = points.map(([x, y]) => [framed.x(x), framed.y(y)]);
+    polyline(pen, line, colours[`s${index}`], 2.5, dashed ? DASHES[index] : []);
+    if (dots) for (const [x, y] of line) dot(kit, x, y, `s${index}`, 3);
     pen.restore();
     if (named) say(kit, name, framed.right + 8, ends[i]);
   });
 }
 
 export function dot({ pen, colours }, x, y, colour, size = 4.5) {
-  Object.assign(pen, { fillStyle: colours[colour], strokeStyle: colours.ground, lineWidth: 1.5 });
-  pen.beginPath();
-  pen.arc(x, y, size, 0, 7);
-  pen.fill();
+  disc(pen, colours[colour], x, y, size);
+  Object.assign(pen, { strokeStyle: colours.ground, lineWidth: 1.5 });
   pen.stroke();
+}
+
+// Words above a frame, each with a line down to its point { x, y, text }.
+export function marks(kit, framed, points) {
+  const wide = Math.max(...points.map(({ text }) => kit.wide(text))) + 12;
+  const places = spread(points.map(({ x }) => framed.x(x)), wide, framed.left + wide / 2 - 44, framed.right + 60 - wide / 2);
+  points.forEach(({ x, y, text }, i) => {
+    const [left, top] = [framed.x(x), framed.top];
+    polyline(kit.pen, [[places[i], top - 5], [left, top + 8], [left, framed.y(y)]], kit.colours.soft, 1);
+    dot(kit, left, framed.y(y), "ink", 6);
+    say(kit, text, places[i], top - 12, "center");
+  });
 }
 
 // A line across a frame, upright at `x` or level at `y`.
 export function rule({ pen, colours }, framed, { x, y, colour = "mark", dash = [] }) {
-  Object.assign(pen, { strokeStyle: colours[colour], lineWidth: 1.5 });
-  pen.setLineDash(dash);
-  pen.beginPath();
-  if (x === undefined) [framed.left, framed.right].forEach((at) => pen.lineTo(at, framed.y(y)));
-  else [framed.top, framed.bottom].forEach((at) => pen.lineTo(framed.x(x), at));
-  pen.stroke();
-  pen.setLineDash([]);
+  const ends = x === undefined ? [framed.left, framed.right].map((at) => [at, framed.y(y)]) : [framed.top, framed.bottom].map((at) => [framed.x(x), at]);
+  polyline(pen, ends, colours[colour], 1.5, dash);
 }
 
 // ---- the page

@@ -1,4 +1,4 @@
-// What panel and player share: how they open, elements, keys, the theme of the page, a sharp canvas,
+// What all pages share: how they open, elements, keys, the theme of the page, a sharp canvas,
 // numbers in words.
 
 // What embed.py's `packed` has packed.
@@ -8,8 +8,31 @@ export async function unpack(text) {
   return JSON.parse(await new Response(stream).text());
 }
 
+// An element that the browser tells when it enters and leaves the page. What a view takes from the page (observers, timers,
+// listeners) it takes in `host.life.add(take)`, and `take` returns how it is given back: when the output goes, until it
+// comes again. (JupyterLab takes cells out that are far from sight, and moves them.)
+export const livingIn = (Element) => class extends Element {
+  takes = [];
+  gives = null;
+
+  add(take) {
+    this.takes.push(take);
+    this.gives?.push(take());
+  }
+
+  connectedCallback() {
+    this.gives = this.takes.map((take) => take());
+  }
+
+  disconnectedCallback() {
+    for (const give of this.gives) give();
+    this.gives = null;
+  }
+};
+
 // A view in each element that waits for it, over the picture or the sentence inside, which stays where `open` fails.
 export function mount(View, name, options, css, tries = 100) {
+  if (!customElements.get("labkit-life")) customElements.define("labkit-life", livingIn(HTMLElement)); // by the first view of a page
   const waits = ({ dataset }) => dataset.labkit === options.key && !dataset.state;
   const hosts = [...document.querySelectorAll(`.labkit-${name}`)].filter(waits);
   for (const host of hosts) {
@@ -17,7 +40,8 @@ export function mount(View, name, options, css, tries = 100) {
     // JupyterLab must leave our keys alone: "0 0" restarts a kernel.
     host.setAttribute("data-lm-suppress-shortcuts", "true");
     const root = host.attachShadow({ mode: "open" });
-    root.append(element("style", {}, css), element("slot"));
+    host.life = element("labkit-life");
+    root.append(element("style", {}, css), element("slot"), host.life);
     const view = new View(host, root, options);
     view.open?.(root, options).then(() => { host.dataset.state = "ready"; }, (error) => {
       host.dataset.state = `fault: ${error.message}`;
@@ -59,8 +83,8 @@ export function isDark(host) {
 const THEME_ATTRIBUTES = ["data-jp-theme-name", "data-jp-theme-light", "data-vscode-theme-kind", "data-theme", "class"];
 const THEME_QUERIES = ["(prefers-color-scheme: dark)", "(forced-colors: active)", "print", "(resolution: 1dppx)"];
 
-// Returns `change`, after which `draw` is called in the next frame while the host is in sight. It is
-// called for another size or theme as well; `root` is told of the theme.
+// Returns `change`, after which `draw` is called in the next frame while the host is in sight and `root` has a width (on
+// a slide that is not shown, it has none). It is called for another size or theme as well; `root` is told of the theme.
 export function redrawing(host, root, draw) {
   let [asked, visible] = [false, true];
   const change = () => {
@@ -68,7 +92,7 @@ export function redrawing(host, root, draw) {
     asked = true;
     requestAnimationFrame((now) => {
       asked = false;
-      draw(now);
+      if (root.clientWidth) draw(now);
     });
   };
   const theme = () => {
@@ -77,22 +101,28 @@ export function redrawing(host, root, draw) {
     setTimeout(change, 200); // JupyterLab names the theme before its style sheet counts
     if (matchMedia("print").matches) draw(performance.now()); // there is no next frame
   };
-  new ResizeObserver(change).observe(host);
-  new IntersectionObserver((entries) => {
-    visible = entries.at(-1).isIntersecting;
+  const show = (is) => {
+    visible = is;
     theme();
-  }, { rootMargin: "200px" }).observe(host);
-  // The page outlives its outputs: what watches the theme must not keep them.
-  const kept = new WeakRef(theme);
-  const themed = () => kept.deref()?.();
-  const observer = new MutationObserver(themed);
-  for (const node of [document.body, document.documentElement]) observer.observe(node, { attributes: true, attributeFilter: THEME_ATTRIBUTES });
-  for (const query of THEME_QUERIES) matchMedia(query).addEventListener("change", themed);
-  theme();
+  };
+  host.life.add(() => {
+    const themed = new MutationObserver(theme);
+    const observers = [themed, new ResizeObserver(change), new IntersectionObserver((entries) => show(entries.at(-1).isIntersecting), { rootMargin: "200px" })];
+    const queries = THEME_QUERIES.map((query) => matchMedia(query));
+    for (const one of observers.slice(1)) one.observe(host);
+    for (const node of [document.body, document.documentElement]) themed.observe(node, { attributes: true, attributeFilter: THEME_ATTRIBUTES });
+    for (const one of queries) one.addEventListener("change", theme);
+    show(true);
+    return () => {
+      visible = false;
+      for (const one of observers) one.disconnect();
+      for (const one of queries) one.removeEventListener("change", theme);
+    };
+  });
   return change;
 }
 
-// `handle` says whether a key has a meaning here; then neither page nor JupyterLab see it.
+// `handle` returns whether it knows the key. A known key reaches neither the page nor JupyterLab.
 export function onKeys(node, handle) {
   node.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !handle(event)) return;

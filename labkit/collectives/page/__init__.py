@@ -1,0 +1,1 @@
+"""Pictures of runs on simulated ranks, and the pages that play them."""
