@@ -2,21 +2,23 @@
 
 >>> with labkit.cluster(ranks=2, link="100 Mbit/s") as c:                    # doctest: +SKIP
 ...     links = labkit.calibrate(c)
->>> print(links.predict("ring_all_reduce", ranks=8, nbytes=8e6))             # doctest: +SKIP
+>>> print(links.estimate("ring_all_reduce", ranks=8, nbytes=8e6))             # doctest: +SKIP
 1.23 s (90 % interval: 1.18–1.31 s)
 """
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from labkit.cluster.cluster import Cluster
-from labkit.cluster.in_rank import communicator
-from labkit.cluster.links import CLASSES, Network, bits
+from labkit.cluster.links.namespaces import PACE
+from labkit.cluster.links.network import CLASSES, Network, bits
+from labkit.cluster.ranks.in_rank import communicator
 from labkit.collectives.costs import cost
 from labkit.collectives.formulas import Program
 from labkit.kinds import Kind, LabError, measured, modelled
@@ -43,17 +45,17 @@ class Calibration(ShownAsTable):
     """Bytes per second."""
     kind: Kind
 
-    def predict(
+    def estimate(
         self, program: Program, nbytes: float, ranks: int | None = None, link: str | None = None
     ) -> Estimate:
-        """Modelled seconds of a program with each rank on a host of its own, with an interval.
+        """Returns the modelled seconds, with an interval, of a program with one rank on each host.
 
-        `ranks` and `link` may be others than those that were calibrated: the latency stays, and
-        the bandwidth is the same share of the rate.
+        `ranks` and `link` may differ from those that were calibrated: the latency stays, and the
+        bandwidth is the same share of the rate.
         """
-        if CLASSES[1] not in self.latency or len({*self.network.rates}) > 1:
+        if {*self.latency} - {CLASSES[0]} != {CLASSES[1]} or len({*self.network.rates}) > 1:
             raise LabError(
-                "A prediction needs hosts whose links are alike: calibrate "
+                "A prediction needs hosts whose links are alike, at one switch: calibrate "
                 'labkit.cluster(ranks=2, link="100 Mbit/s").'
             )
         ranks = len(self.network.hosts) if ranks is None else ranks
@@ -73,7 +75,7 @@ class Calibration(ShownAsTable):
         )
 
     def table(self) -> Any:
-        """Latency and bandwidth by class."""
+        """Returns latency and bandwidth of each class of links."""
         from labkit.views.table import Table
 
         rows = [[name, str(self.latency[name]), str(self.bandwidth[name])] for name in self.latency]
@@ -82,7 +84,7 @@ class Calibration(ShownAsTable):
 
 
 def calibrate(cluster: Cluster) -> Calibration:
-    """Latency and bandwidth of each class of links of a cluster, in a few seconds."""
+    """Measure latency and bandwidth of each class of links of a cluster, in a few seconds."""
     network = cluster.links
     if network is None or cluster.ranks < 2:
         raise LabError(
@@ -93,63 +95,64 @@ def calibrate(cluster: Cluster) -> Calibration:
         return _assumed(network)
     kind = measured(f"this machine, {network}")
     latency, bandwidth = {}, {}
-    for name in CLASSES:
-        pairs = [
-            (one, other)
-            for one in range(cluster.ranks)
-            for other in range(one + 1, cluster.ranks)
-            if network.class_of(one, other) == name
-        ]
-        if not pairs:
-            continue
-        first, second = pairs[0]
-        ring = [rank for rank in range(cluster.ranks) if network.class_of(0, rank) != CLASSES[0]]
-        busy = [0, *ring] if name == CLASSES[1] else [first, second]
+    for name, (first, second) in _pairs(network).items():
+        others = [rank for rank in range(cluster.ranks) if network.class_of(first, rank) == name]
+        busy = [first, *others] if name == CLASSES[1] else [first, second]
         rate = min(network.bandwidth(first, second), MACHINE / 8 / len(busy))
         sizes = [max(1, int(rate * seconds)) for seconds in SECONDS]
         rounds = cluster.run(_exchange, (first, second), busy, sizes, show=False)
-        alone = [median(times) for times in rounds[first][0]]
+        alone = median(rounds[first][0])
         used = [  # by size and round: of the slowest rank
-            [max(each) for each in zip(*(rounds[rank][1][size] for rank in busy), strict=True)]
+            [max(times) for times in zip(*(rounds[rank][1][size] for rank in busy), strict=True)]
             for size in range(len(sizes))
         ]
         slope = (median(used[-1]) - median(used[1])) / (sizes[-1] - sizes[1])
-        start = max(alone[0], median(used[1]) - slope * sizes[1])
+        start = max(alone, median(used[1]) - slope * sizes[1])
         late = [max(times) - slope * size for times, size in zip(used, sizes, strict=True)]
-        latency[name] = Estimate(start, alone[0], max(start, *late), "s", CONFIDENCE, kind)
+        latency[name] = Estimate(start, alone, max(start, *late), "s", CONFIDENCE, kind)
         speeds = [1 / slope, *(sizes[-1] / (seconds - start) for seconds in used[-1])]
         bandwidth[name] = Estimate(1 / slope, min(speeds), max(speeds), "B/s", CONFIDENCE, kind)
     return Calibration(network, latency, bandwidth, kind)
 
 
 def _assumed(network: Network) -> Calibration:
-    """Where links cannot be had: values of a calibration on 2 cores with links of 100 Mbit/s."""
-    kind = modelled("rates less headers, and latencies as recorded on 2 cores, 2026-11-24")
+    """Returns values of a calibration on 2 cores, for machines where links cannot be had."""
+    kind = modelled("paced rates, and latencies as recorded on 2 cores, 2026-11-24")
     latency = Estimate(0.3e-3, 0.2e-3, 3e-3, "s", CONFIDENCE, kind)
-    speed = 0.93 * network.rates[0] / 8
-    bandwidth = Estimate(speed, 0.98 * speed, 1.01 * speed, "B/s", CONFIDENCE, kind)
-    return Calibration(network, {CLASSES[1]: latency}, {CLASSES[1]: bandwidth}, kind)
+    bandwidth = {}
+    for name, pair in _pairs(network).items():
+        if name != CLASSES[0]:
+            speed = PACE * network.bandwidth(*pair)
+            bandwidth[name] = Estimate(speed, 0.98 * speed, 1.01 * speed, "B/s", CONFIDENCE, kind)
+    return Calibration(network, dict.fromkeys(bandwidth, latency), bandwidth, kind)
+
+
+def _pairs(network: Network) -> dict[str, tuple[int, int]]:
+    """Returns, for each class of links, the first two ranks that have such a link."""
+    found: dict[str, tuple[int, int]] = {}
+    for pair in combinations(range(len(network.hosts)), 2):
+        found.setdefault(network.class_of(*pair), pair)
+    return found
 
 
 def _exchange(
     rank: int, pair: tuple[int, int], ring: Sequence[int], sizes: Sequence[int]
-) -> tuple[list[list[float]], list[list[float]]]:
-    """Seconds of each message one way between a pair, and in a ring of ranks that all send."""
-    comm = communicator()
-    alone: list[list[float]] = []
+) -> tuple[list[float], list[list[float]]]:
+    """Returns the seconds of a byte between a pair, and those of each size in a ring of ranks."""
+    comm, note = communicator(), np.zeros(1, np.uint8)
+    alone: list[float] = []
+    for _ in range(ROUNDS if rank in pair else 0):
+        began = time.perf_counter()
+        if rank == pair[0]:
+            comm.Send(note, pair[1])
+            comm.Recv(note, pair[1])
+        else:
+            comm.Recv(note, pair[0])
+            comm.Send(note, pair[0])
+        alone.append((time.perf_counter() - began) / 2)
     used: list[list[float]] = []
     for size in sizes:
-        given, taken, note = (np.zeros(length, np.uint8) for length in (size, size, 1))
-        alone.append([])
-        for _ in range(ROUNDS if size == sizes[0] and rank in pair else 0):
-            began = time.perf_counter()
-            if rank == pair[0]:
-                comm.Send(note, pair[1])
-                comm.Recv(note, pair[1])
-            else:
-                comm.Recv(note, pair[0])
-                comm.Send(note, pair[0])
-            alone[-1].append((time.perf_counter() - began) / 2)
+        given, taken = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
         used.append([])
         for _ in range(ROUNDS):
             comm.Barrier()
@@ -158,4 +161,4 @@ def _exchange(
                 began = time.perf_counter()
                 comm.Sendrecv(given, ring[(at + 1) % len(ring)], recvbuf=taken, source=ring[at - 1])
                 used[-1].append(time.perf_counter() - began)
-    return alone[:1], used
+    return alone, used

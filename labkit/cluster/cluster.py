@@ -2,30 +2,30 @@
 
 import inspect
 import os
+import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from labkit.arguments import number, one_of
-from labkit.cluster.engine import Engine, Job
-from labkit.cluster.environment import rank_environment, roles_of
-from labkit.cluster.in_rank import Script, modules_of
-from labkit.cluster.links import LinksPanel, Network, Traffic
-from labkit.cluster.local import LocalEngine
-from labkit.cluster.network import private_network_refused
-from labkit.cluster.output import Output, Recording, hash_of, record
-from labkit.cluster.run import RunHandle
-from labkit.cluster.slurm.engine import SlurmEngine
+from labkit.cluster.here.local import LocalEngine
+from labkit.cluster.links.namespaces import private_network_refused
+from labkit.cluster.links.network import Network
+from labkit.cluster.links.traffic import LinksPanel, Traffic
+from labkit.cluster.ranks.environment import rank_environment, roles_of
+from labkit.cluster.ranks.handle import RunHandle
+from labkit.cluster.ranks.in_rank import Script, modules_of
+from labkit.cluster.ranks.output import Log, Output
+from labkit.cluster.ranks.protocol import Engine, RunSpec
+from labkit.cluster.ranks.recorded import RecordedRuns, hash_of, record
+from labkit.cluster.slurm.allocation import SlurmEngine
 from labkit.environments import Environment, built, find
 from labkit.kinds import LabError
 from labkit.shipping import FunctionSource, pack_program
 
-if TYPE_CHECKING:
-    from labkit.views.table import Log
-
 CLOSED = "Ranks exist only in a block: with labkit.cluster(ranks=4) as c: ..."
-NO_LINKS = "Links with a rate cannot be had here, and no time below is one over links"
+NO_LINKS = "Links with a rate cannot be had here, so that no time below is a time over links"
 _said: set[str] = set()  # where recordings come from, once
 ENGINES: dict[str, Callable[..., Engine]] = {"local": LocalEngine, "slurm": SlurmEngine}
 
@@ -54,29 +54,58 @@ class Cluster:
         links: Mapping[str, str] | None = None,
         racks: int = 1,
         uplink: str | None = None,
-        **engine_keywords: Any,
+        network: str | None = None,
+        keep_warm: bool | None = None,
+        nodes: int | None = None,
+        partition: str | None = None,
+        time: str | int | None = None,
+        account: str | None = None,
+        reservation: str | None = None,
+        memory: str | None = None,
+        cpus: int | None = None,
+        gpus: int | None = None,
+        extra: tuple[str, ...] | None = None,
+        name: str | None = None,
+        wait: float | None = None,
+        folder: str | Path | None = None,
     ) -> None:
-        """`environment`: "torch", "horovod" or "flower", as `labkit env build torch` has built it;
-        where it is not built, the block opens, and `run_script` shows what was recorded.
-        `variables`: of the ranks' environment; None removes one. `start`: seconds to start them.
+        """`environment` is "torch", "horovod" or "flower", built with `labkit env build torch`. If
+        it is not built, the block opens all the same, and `run_script` shows what was recorded.
+        `variables` are set in the ranks' environment, and None removes a variable. `start` is the
+        number of seconds in which the ranks must start.
 
-        `link`="200 Mbit/s" puts each rank on a host of its own, joined by links of this rate;
-        `hosts=2` on so many hosts, `links={"host 1": "50 Mbit/s"}` gives hosts other rates, and
-        `racks=2, uplink="50 Mbit/s"` joins two switches. Bytes are in `traffic()` after a run.
+        `link="200 Mbit/s"` puts each rank on a host of its own, joined by links of this rate.
+        `hosts=2` puts the ranks on two hosts, `links={"host 1": "50 Mbit/s"}` gives some hosts
+        other rates, and `racks=2, uplink="50 Mbit/s"` joins two switches. After a run, `traffic()`
+        has the bytes.
 
-        engine="local" has `network` ("own", the default, or "shared") and `keep_warm`;
-        engine="slurm" has what a job can ask for: `nodes`, `partition`, `time` and so on.
+        engine="local" takes `network` ("own", the default, or "shared") and `keep_warm`.
+        engine="slurm" takes the keywords from `nodes` on, which its job asks for: `cpus` for each
+        rank, `gpus` and `memory` for each node. `wait` is how many seconds the job may wait for its
+        nodes, 600 by default; `folder` is a folder that all nodes can read.
         """
         self.roles = roles_of(ranks, roles)
         self.ranks = len(self.roles)
-        given = (variables or {}).items()
-        self._variables = {name: None if value is None else str(value) for name, value in given}
+        self._variables = {k: None if v is None else str(v) for k, v in (variables or {}).items()}
         self._start = number("start", start, above=0)
         make = ENGINES[one_of("engine", engine, ENGINES)]
+        takes: dict[str, dict[str, Any]] = {
+            "local": {"network": network, "keep_warm": keep_warm},
+            "slurm": {
+                "nodes": nodes, "partition": partition, "time": time, "account": account,
+                "reservation": reservation, "memory": memory, "cpus": cpus, "gpus": gpus,
+                "extra": extra, "name": name, "wait": wait, "folder": folder,
+            },
+        }  # fmt: skip
+        given = {of: {k: v for k, v in takes[of].items() if v is not None} for of in takes}
+        mine = given.pop(engine)
+        for other, found in given.items():
+            if found:
+                raise LabError(f'{min(found)} is for engine="{other}", got engine="{engine}".')
         self.environment = None if environment is None else find(environment)
         if self.environment is not None:
-            engine_keywords["python"] = str(self.environment.python)
-        self.engine = make(**engine_keywords)
+            mine["python"] = str(self.environment.python)
+        self.engine = make(**mine)
         self.links = Network.of(self.ranks, link, hosts, links, racks, uplink)
         self.has_links = False
         """Whether the hosts and links exist, while the block is open."""
@@ -84,8 +113,10 @@ class Cluster:
         self._run: RunHandle | None = None
         self._output = Output(self.ranks, show=False)
         self._is_open = False
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
+        self._process = os.getpid()
         if self.environment is not None and not self.environment.stamp:
             self._is_open = True
             return self
@@ -110,7 +141,8 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         self._is_open = False
-        self.engine.close()
+        if self._process == os.getpid():  # a fork that leaves the block has started nothing
+            self.engine.close()
         if self._panel is not None:
             self._panel.close()
             self._panel = None
@@ -128,11 +160,11 @@ class Cluster:
         tolerate: Collection[int] = (),
         show: bool = True,
     ) -> list[Any]:
-        """Call program(rank, *args) on every rank; what they return, by rank.
+        """Call program(rank, *args) on every rank. Returns the results by rank.
 
         A rank that fails ends the run with a LabError, whose `errors` and `results` are by rank.
-        `until={0}`: over when these have returned; the others are then stopped. `tolerate={2}`:
-        these may fail. Their place in the list is None.
+        With `until={0}` the run is over when rank 0 has returned, and the others are stopped. With
+        `tolerate={2}` rank 2 may fail. A rank without a result has None in the list.
         """
         timeout = number("timeout", timeout, above=0)
         run = self.start(program, *args, until=until, tolerate=tolerate, show=show)
@@ -148,13 +180,13 @@ class Cluster:
         tolerate: Collection[int] = (),
         show: bool = True,
     ) -> list[str]:
-        """Run `python FILE ARGUMENTS` on every rank; what they wrote, by rank.
+        """Run `python FILE ARGUMENTS` on every rank. Returns what the ranks wrote, by rank.
 
-        `c.start(labkit.cluster.Script(file, arguments))` is the same without waiting. With one rank
-        FILE may be a launcher of the environment: "torchrun".
+        `c.start(labkit.cluster.Script(file, arguments))` does the same without waiting. With a
+        single rank FILE may be a launcher of the environment, such as "torchrun".
 
-        Where the environment is not built, this shows and returns what was recorded in
-        `recordings/` beside the file. LABKIT_RECORD=1 in the environment records a run.
+        If the environment is not built, this shows and returns what was recorded in `recordings/`
+        beside the file. With LABKIT_RECORD=1 in the environment a run is recorded.
         """
         path, given, beside = Path(file).resolve(), tuple(map(str, arguments)), self.environment
         program = path
@@ -178,13 +210,9 @@ class Cluster:
         tolerate: Collection[int] = (),
         show: bool = True,
     ) -> RunHandle:
-        """The same, without waiting: the run can be watched, and its ranks killed or paused."""
+        """Start a run and return its handle, with which its ranks can be killed or paused."""
         if not self._is_open:
             raise LabError(CLOSED)
-        if self._run is not None and not self._run.over:
-            raise LabError(
-                "Another run has not ended. Call .finish() or .stop() of what c.start returned."
-            )
         if not callable(program) or inspect.iscoroutinefunction(program):
             raise LabError(f"The program must be a function of (rank), got {program!r}.")
         beside = None if self.environment is None else built(self.environment.name)
@@ -196,37 +224,36 @@ class Cluster:
             program = FunctionSource.of(program)
             args = tuple(FunctionSource.of(x) if isinstance(x, FunctionType) else x for x in args)
         packed = pack_program(program, args, own_packages=beside is not None)
-        addresses = self.engine.addresses()
-        environments = (
-            {
-                **rank_environment(self.roles, addresses, rank),
-                **(beside.variables_of(rank, addresses.ranks, addresses.master) if beside else {}),
-                **self._variables,
-            }
-            for rank in range(self.ranks)
-        )
-        job = Job(packed, tuple(environments), modules, addresses.ranks)
-        self._run = run = RunHandle(
-            self.engine,
-            self.ranks,
-            name=getattr(program, "__name__", type(program).__name__),
-            start=self._start,
-            until=until,
-            tolerate=tolerate,
+        name = getattr(program, "__name__", type(program).__name__)
+        run = RunHandle(
+            self.engine, self.ranks, name=name, start=self._start, until=until, tolerate=tolerate,
             show=show,
-        )
+        )  # fmt: skip
+        with self._lock:  # of two threads
+            if self._run is not None and not self._run.over:
+                raise LabError(
+                    "Another run has not ended. Call .finish() or .stop() of what c.start returned."
+                )
+            self._run = run
         self._output = run.output
         try:
-            self.engine.start(job)
+            addresses = self.engine.addresses()
+            environments: list[Mapping[str, str | None]] = []
+            for rank in range(self.ranks):
+                found = rank_environment(self.roles, addresses, rank)
+                if beside is not None:
+                    found |= beside.variables_of(rank, addresses.ranks, addresses.master)
+                environments.append({**found, **self._variables})
+            self.engine.start(RunSpec(packed, tuple(environments), modules, addresses.ranks))
         except BaseException:
             run.stop()
             raise
         return run
 
     def traffic(self) -> Traffic:
-        """What each link carried in the last run, measured by the kernel's counters.
+        """Returns what each link carried in the last run, measured by the kernel's counters.
 
-        Where links cannot be had, it is empty, and says so.
+        If links cannot be had, it is empty and says so.
         """
         if self.links is None:
             raise LabError(
@@ -239,7 +266,7 @@ class Cluster:
         return Traffic.of(self.links, samples)
 
     def panel(self) -> LinksPanel:
-        """Show hosts and links here, live while ranks run; they stay to be played."""
+        """Show hosts and links here, live while ranks run and as a player afterwards."""
         if self.links is None or not self._is_open:
             raise LabError(
                 "A panel shows links while their block is open: with labkit.cluster(ranks=2, "
@@ -257,22 +284,20 @@ class Cluster:
         return self.engine
 
     def output(self, rank: int) -> str:
-        """All that a rank wrote in the last run."""
+        """Returns all that a rank wrote in the last run."""
         return self._output.text(rank)
 
-    def log(self) -> "Log":
-        """What the ranks wrote in the last run, a lane for each rank."""
-        from labkit.views.table import Log
-
+    def log(self) -> Log:
+        """Returns what the ranks wrote in the last run, with a lane for each rank."""
         return Log(self._output.lines())
 
     def _show_recorded(
         self, beside: Environment, script: Path, arguments: tuple[str, ...], show: bool
     ) -> None:
-        """Take the recorded lines for those of a run, with one line that says so."""
+        """Show recorded lines as those of a run, after a line that says so."""
         if not self._is_open:
             raise LabError(CLOSED)
-        recording = Recording.of(script)
+        recording = RecordedRuns.of(script)
         found = recording.find(beside.name, self.ranks, arguments)
         if found is None or found.program != hash_of(script, arguments):
             run = " ".join([script.name, *arguments])
@@ -294,7 +319,7 @@ class Cluster:
 
 
 def check_environment(chosen: Environment) -> None:
-    """Run the check of an environment, a program of two ranks; a LabError if it fails."""
+    """Run the check of an environment, a program of two ranks. Raises LabError if it fails."""
     if refused := private_network_refused():
         print(f"Not checked with two ranks, which can have no private network here: {refused}.")
         return

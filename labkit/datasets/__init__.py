@@ -1,4 +1,4 @@
-"""MNIST, with or without internet; the result says what it is.
+"""MNIST, with or without internet; the data set says which images it has.
 
 >>> data = labkit.datasets.mnist()                     # doctest: +SKIP
 >>> (x_train, y_train), (x_test, y_test) = data        # doctest: +SKIP
@@ -15,7 +15,7 @@ from labkit.datasets.synthetic import synthetic_images
 
 
 def mnist() -> Dataset:
-    """60,000 + 10,000 grey images of 28×28 in 10 classes: MNIST's digits, if they can be had.
+    """Returns 60,000 + 10,000 grey images of 28×28 in 10 classes, MNIST's if they can be had.
 
     They are read from this machine, or else downloaded within a timeout. Without them it gives the
     clothes of Fashion-MNIST, if Debian's package `dataset-fashion-mnist` is installed; else

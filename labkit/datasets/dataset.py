@@ -1,4 +1,4 @@
-"""A data set in memory that says what it is and where it came from."""
+"""A data set in memory, with its name and origin."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Dataset:
 
     @property
     def label(self) -> str:
-        """What a table or a plot made from these data must call them."""
+        """The name for tables and plots, which says whether the images are synthetic."""
         return f"{self.name}-like synthetic data" if self.synthetic else self.name
 
     def __iter__(self) -> Iterator[tuple[Bytes, Bytes]]:
@@ -63,7 +63,7 @@ class Dataset:
         )
 
     def picture(self, rows: int = 4, columns: int = 10) -> Picture:
-        """The first training images in a grid, each with its label above.
+        """Returns a picture of the first training images in a grid, each with its label above.
 
         >>> labkit.datasets.mnist().picture(rows=2)    # doctest: +SKIP
         """

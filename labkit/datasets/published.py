@@ -38,7 +38,7 @@ def _read_idx(folder: Path) -> Arrays:
 
     def array(name: str) -> Bytes:
         content = gzip.decompress((folder / f"{name}-ubyte.gz").read_bytes())
-        shape = np.frombuffer(content, ">i4", count=content[3], offset=4)
+        shape = np.frombuffer(content, ">i4", count=content[3], offset=4)  # (60000, 28, 28)
         return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
 
     names = "train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"
@@ -47,7 +47,7 @@ def _read_idx(folder: Path) -> Arrays:
 
 
 def cache_folder() -> Path:
-    """Where MNIST is kept: LABKIT_CACHE, the centre's, or Keras' own folder. It may not exist."""
+    """Returns MNIST's folder: LABKIT_CACHE, the centre's, or Keras' own. It may not exist."""
     keras = os.environ.get("KERAS_HOME") or "~/.keras"
     chosen = os.environ.get("LABKIT_CACHE") or centre().data or f"{keras}/datasets"
     return Path(chosen).expanduser().absolute()
@@ -70,15 +70,15 @@ class Published:
 
     @property
     def place(self) -> Path:
-        """Where it lies, or would."""
+        """Where it lies, or would lie."""
         return cache_folder() / self.path
 
     def is_here(self) -> bool:
-        """Whether it is on this machine, unchanged."""
+        """Returns whether it is on this machine, unchanged."""
         return self._is_unchanged(self.place) if self.sha256 else self.place.exists()
 
     def read(self) -> Arrays:
-        """Its images and labels."""
+        """Returns its images and labels."""
         return self.read_from(self.place)
 
     def _is_unchanged(self, file: Path) -> bool:
@@ -89,7 +89,7 @@ class Published:
             return False
 
     def download(self) -> str:
-        """Bring it into the cache folder; why that was not possible, or an empty string."""
+        """Download it into the cache folder. Returns why that was not possible, or ""."""
         if os.environ.get("LABKIT_OFFLINE", "0") not in ("", "0"):
             return "LABKIT_OFFLINE is set, so nothing was downloaded."
         if os.environ.get("LABKIT_NETWORK") == "own":
@@ -107,7 +107,7 @@ class Published:
         return f"{self.name} could not be downloaded: {reason}." if reason else ""
 
     def _load(self, path: Path) -> str:
-        """Load the file; why that failed, or an empty string."""
+        """Load the file. Returns why that failed, or ""."""
         answered = threading.Event()
         faults: list[object] = []
 

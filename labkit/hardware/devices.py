@@ -1,41 +1,38 @@
 """TensorFlow's devices: the only place that starts TensorFlow and splits its devices."""
 
-import gc
-import logging
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-from labkit.kinds import LabError
+from labkit.kinds import LabError, in_the_lab
 
 
 def import_tensorflow() -> Any:
-    """TensorFlow, without its start-up messages; warnings and errors still show."""
-    collects = gc.isenabled()
-    gc.disable()  # it would take a fifth of the seconds of the import
+    """Returns the module tensorflow."""
     try:
         import tensorflow as tf
     except ImportError as fault:
         raise LabError(
             f"TensorFlow cannot be loaded here ({fault}). "
-            "Run `make lab`, and start JupyterLab from it."
+            + in_the_lab("Run `make lab`, and start JupyterLab from it.")
         ) from fault
-    finally:
-        if collects:
-            gc.enable()
-    _quieten()
+    _leave_iterators_untuned(tf)
     return tf
 
 
-@cache
-def _quieten() -> None:
-    # Once: a user may raise the level later. In a notebook TensorFlow chooses INFO, and every
-    # strategy then prints its devices and every reduction its plan.
-    log = logging.getLogger("tensorflow")
-    if log.level in (logging.NOTSET, logging.INFO):
-        log.setLevel(logging.WARNING)
+@functools.cache
+def _leave_iterators_untuned(tf: Any) -> None:
+    """A thread tunes each replica's iterator in TensorFlow 2.21, and may miss its end.
+
+    Then whoever deletes the iterator, as `fit` does, waits for as long as it lived, up to a minute.
+    """
+    from tensorflow.python.data.ops import multi_device_iterator_ops as iterators
+
+    options, make = tf.data.Options(), iterators._create_device_dataset
+    options.autotune.enabled = False
+    iterators._create_device_dataset = lambda *given: make(*given).with_options(options)
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class LogicalGpu:
 
 
 def logical_gpus() -> list[LogicalGpu]:
-    """TensorFlow's GPUs as they are, or will be once it is initialised."""
+    """Returns TensorFlow's GPUs as they are, or will be once it is initialised."""
     config = import_tensorflow().config
     found: list[LogicalGpu] = []
     for physical, gpu in enumerate(config.get_visible_devices("GPU")):
@@ -64,14 +61,14 @@ def logical_gpus() -> list[LogicalGpu]:
 
 
 def logical_cpus() -> int:
-    """How many logical CPUs there are, or will be once TensorFlow is initialised."""
+    """Returns how many logical CPUs there are, or will be once TensorFlow is initialised."""
     config = import_tensorflow().config
     (cpu,) = config.get_visible_devices("CPU")
     return len(config.get_logical_device_configuration(cpu) or [None])
 
 
 def split(kind: str, pieces: int, megabytes: int | None = None) -> bool:
-    """Split the CPU or the first GPU into logical devices. False: TensorFlow is initialised."""
+    """Split the CPU or the first GPU. Returns False where TensorFlow is initialised already."""
     config = import_tensorflow().config
     devices = config.get_visible_devices(kind)
     piece = config.LogicalDeviceConfiguration(memory_limit=megabytes)
@@ -86,7 +83,7 @@ def split(kind: str, pieces: int, megabytes: int | None = None) -> bool:
 
 
 def one_core_each(count: int, cores: int) -> bool:
-    """Give every logical CPU one core. False: TensorFlow's threads have been set otherwise.
+    """Give every logical CPU one core. Returns False where threads have been set otherwise.
 
     By default one logical CPU uses all cores, and two replicas cannot be compared with one. So each
     operation gets one thread (intra-op), and the pool that runs operations (inter-op) a thread for
@@ -105,7 +102,7 @@ DEFAULT_REDUCTION = "collective operations"  # of MirroredStrategy, if it is giv
 
 
 def make_strategy(devices: Sequence[str], reduction: str) -> Any:
-    """TensorFlow's strategy over these devices."""
+    """Returns TensorFlow's strategy over these devices."""
     tf = import_tensorflow()
     if len(devices) == 1:
         if "cpu" in devices[0] and tf.config.threading.get_intra_op_parallelism_threads() == 1:
@@ -121,7 +118,7 @@ def make_strategy(devices: Sequence[str], reduction: str) -> Any:
 
 
 def _one_core_strategy(tf: Any, device: str) -> Any:
-    """A OneDeviceStrategy whose steps run one operation at a time.
+    """Returns a OneDeviceStrategy whose steps run one operation at a time.
 
     All devices share TensorFlow's pool of threads, so one device would run two independent
     operations on two cores: 1.31 cores with a dense network, with this executor about 1.0.

@@ -48,7 +48,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Driver:
-    """What the driver reports, and a sentence for each thing that it does not."""
+    """What the driver reports, with a sentence for each thing that it does not report."""
 
     version: str | None
     state: Literal["working", "none", "broken"]
@@ -57,11 +57,11 @@ class Driver:
 
 
 class NoDriver(Exception):
-    """NVML does not start: the name of its error, and a sentence."""
+    """Raised where NVML does not start, with the name of its error and a sentence."""
 
 
 def open_driver() -> Any:
-    """The module pynvml, initialised. Whoever opens it calls its `nvmlShutdown()` in the end."""
+    """Returns the module pynvml, initialised. The caller calls its `nvmlShutdown()` in the end."""
     import pynvml
 
     try:
@@ -75,7 +75,7 @@ def open_driver() -> Any:
 
 
 def read_gpus() -> Driver:
-    """Every GPU and what is known of it. Without a driver this takes no time and is no error."""
+    """Returns every GPU and what is known of it; without a driver none, at once."""
     try:
         pynvml = open_driver()
     except NoDriver as fault:
@@ -94,7 +94,7 @@ def read_gpus() -> Driver:
 
 
 def _gpu(pynvml: Any, index: int, notes: list[str]) -> Gpu:
-    """What the GPU answers, up to the first question that fails."""
+    """Returns what the GPU answers, up to the first question that fails."""
     gpu = Gpu(index)
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -109,7 +109,7 @@ def _gpu(pynvml: Any, index: int, notes: list[str]) -> Gpu:
 
 
 def _is_visible(index: int, uuid: str) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES lets it through: by number, or by the start of its UUID.
+    """Returns whether CUDA_VISIBLE_DEVICES names it, by number or by the start of its UUID.
 
     Which GPU a MIG instance belongs to is not looked up: it lets all through.
     """
@@ -123,7 +123,7 @@ def _is_visible(index: int, uuid: str) -> bool:
 
 
 def names_text(gpus: Sequence[Gpu]) -> str:
-    """The models, each with its number where there are several: "8 × NVIDIA H100"."""
+    """Returns the models, each with its number where there are several: "8 × NVIDIA H100"."""
     names = [gpu.name for gpu in gpus]
     counts = {name: names.count(name) for name in names}
     return ", ".join(f"{n} × {name}" if n > 1 else name for name, n in counts.items())

@@ -16,7 +16,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Cores:
-    """Processor cores: those of the machine, and those that this process may use."""
+    """The cores of the machine, and those that this process may use."""
 
     name: str
     logical: int
@@ -49,7 +49,7 @@ class Limits:
 
 
 def limits(root: Path = Path("/")) -> Limits:
-    """The tightest limits on this process. `root` lets a test bring its own /proc and /sys."""
+    """Returns the tightest limits on this process. `root` is where /proc and /sys lie."""
     cores, memory, cpu_stat, group = None, None, None, None
     for folder in _groups(root):
         quota, _, period = _text(folder / "cpu.max").partition(" ")
@@ -62,7 +62,7 @@ def limits(root: Path = Path("/")) -> Limits:
 
 
 def _groups(root: Path) -> list[Path]:
-    """The folder of this process's control group, and those of the groups above it.
+    """Returns the folder of this process's control group, and those of the groups above it.
 
     A container may show only its own group, at the top, and still name it as the host does.
     """
@@ -87,7 +87,7 @@ def _text(path: Path) -> str:
 
 
 def read_cores(allowed: Limits | None = None) -> Cores:
-    """Cores of the machine, and how many of them this process may use."""
+    """Returns the cores of the machine, and how many of them this process may use."""
     import psutil
 
     allowed = allowed or limits()
@@ -101,7 +101,7 @@ def read_cores(allowed: Limits | None = None) -> Cores:
 
 
 def read_memory(allowed: Limits | None = None) -> Memory:
-    """Main memory, and what a container leaves of it."""
+    """Returns main memory, and what a container leaves of it."""
     import psutil
 
     allowed = allowed or limits()
@@ -113,7 +113,7 @@ def read_memory(allowed: Limits | None = None) -> Memory:
 
 
 def usable_cores(pid: int | None = None) -> tuple[int, ...]:
-    """The numbers of the cores that a process (or this one) may run on."""
+    """Returns the numbers of the cores that a process (or this one) may run on."""
     import psutil
 
     try:
@@ -123,7 +123,7 @@ def usable_cores(pid: int | None = None) -> tuple[int, ...]:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """The seconds of cores that processes have used; those that are gone count nothing."""
+    """Returns the CPU seconds that processes have used; those that have ended count nothing."""
     import psutil
 
     used = 0.0
@@ -134,7 +134,7 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 def core_times() -> dict[int, tuple[float, float]]:
-    """Of each core, the seconds that it was busy and the seconds that have passed, since boot."""
+    """Returns of each core the seconds that it was busy and the seconds that passed since boot."""
     import psutil
 
     found = {}
@@ -147,7 +147,7 @@ def core_times() -> dict[int, tuple[float, float]]:
 
 
 def busy(seconds: float) -> float:
-    """The share of all cores that work, from 0 to 1, while this thread sleeps so long."""
+    """Returns the busy share of all cores, from 0 to 1, while this thread sleeps for `seconds`."""
     before = core_times()
     time.sleep(seconds)
     working, passed = 0.0, 0.0
@@ -158,7 +158,7 @@ def busy(seconds: float) -> float:
 
 
 def process_memory(pid: int) -> int | None:
-    """Bytes of main memory that a process holds; None when it has ended."""
+    """Returns the bytes of main memory that a process holds; None when it has ended."""
     import psutil
 
     try:
@@ -168,7 +168,7 @@ def process_memory(pid: int) -> int | None:
 
 
 def user_and_parents(pid: int) -> tuple[str, tuple[int, ...]]:
-    """The login name of a process, and its parents; "" and none when it is not seen from here."""
+    """Returns a process's login name and its parents; "" and () when it is not seen from here."""
     import psutil
 
     try:

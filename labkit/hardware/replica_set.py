@@ -1,4 +1,4 @@
-"""The N devices that a lesson trains on: real GPUs, one GPU split, or logical CPUs.
+"""The devices that a lecture trains on: real GPUs, a GPU that is split, or logical CPUs.
 
 >>> two = labkit.replicas(2)                              # doctest: +SKIP
 >>> print(two)                                            # doctest: +SKIP
@@ -25,7 +25,7 @@ _BASELINE = "One device: the baseline that more replicas are compared with."
 
 @dataclass(frozen=True)
 class Replicas:
-    """What a lesson trains on, and what can honestly be expected of it."""
+    """The devices that a lecture trains on, and the speed to expect of them."""
 
     placement: Placement
     devices: tuple[str, ...]
@@ -41,7 +41,7 @@ class Replicas:
         return len(self.devices)
 
     def strategy(self, reduction: str | None = None) -> Any:
-        """TensorFlow's strategy over these replicas; `reduction` is one of `reductions()`.
+        """Returns TensorFlow's strategy over these replicas; `reduction` is one of `reductions()`.
 
         Or it is "collective operations", the default of MirroredStrategy: NCCL between whole GPUs,
         otherwise a ring. There all groups of a process must have one size: a group of four after a
@@ -54,7 +54,7 @@ class Replicas:
         return tf_devices.make_strategy(self.devices, chosen)
 
     def reductions(self) -> tuple[str, ...]:
-        """The ways of adding up gradients that work on these replicas, the best first.
+        """Returns the ways of adding up gradients that work on these replicas, the best first.
 
         NCCL needs a whole GPU for each replica.
         """
@@ -65,7 +65,7 @@ class Replicas:
         return ("reduction to one device", "hierarchical copy")
 
     def describe(self) -> str:
-        """What a measurement was made on, such as "2 logical CPUs with one core each"."""
+        """Returns what a measurement was made on, such as "2 logical CPUs with one core each"."""
         return self.summary
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class Replicas:
 
 
 def replicas(n: int | None = None, devices: Sequence[str] | None = None) -> Replicas:
-    """The devices to train on, the best kind that this machine has.
+    """Returns the devices to train on, the best kind that this machine has.
 
     >>> replicas(2, devices="cpu")                        # doctest: +SKIP
     >>> replicas(devices=["gpu:0", "gpu:1"])              # doctest: +SKIP
@@ -104,7 +104,7 @@ def replicas(n: int | None = None, devices: Sequence[str] | None = None) -> Repl
 
 
 def _named(devices: Any) -> tuple[str, list[int]]:
-    """Names of devices, such as "gpu:0" or "/cpu:1", as one kind and numbers."""
+    """Returns the kind and the numbers of named devices, such as "gpu:0" or "/cpu:1"."""
     names = list(devices) if isinstance(devices, (list, tuple)) else [devices]
     found = [re.fullmatch(r"/?(cpu|gpu):(\d+)", str(name).lower()) for name in names]
     pairs = {(match[1], int(match[2])): None for match in found if match}
@@ -139,7 +139,7 @@ def _on_cpus(numbers: list[int]) -> Replicas:
 
 
 def _on_gpus(count: int, gpus: list[LogicalGpu]) -> Replicas:
-    """Whole GPUs, or else the first one split."""
+    """Returns whole GPUs, or else the first one split."""
     chips = [number for number, gpu in enumerate(gpus) if gpu.piece == 0]
     pieces = [number for number, gpu in enumerate(gpus) if gpu.physical == 0]
     for fitting in (chips, pieces):

@@ -36,7 +36,7 @@ class Hardware(ShownAsTable):
         return self.driver.gpus
 
     def table(self) -> Table:
-        """A row for each fact."""
+        """Returns a row for each fact."""
         from labkit.views.table import Table
 
         cores, memory = self.cores, self.memory
@@ -64,7 +64,7 @@ def _gpu_text(gpu: Gpu) -> str:
 
 
 def survey() -> Hardware:
-    """What is here now; what could not be read is in the driver's notes."""
+    """Returns what is here now; what could not be read is in the driver's notes."""
     allowed = limits()
     system = f"{platform.system()} {platform.machine()}"
     return Hardware(system, read_cores(allowed), read_memory(allowed), read_gpus())
@@ -72,7 +72,7 @@ def survey() -> Hardware:
 
 @cache
 def machine_text() -> str:
-    """The machine in one line, for the facts beside a measurement.
+    """Returns the machine in one line, for the facts beside a measurement.
 
     >>> machine_text()                      # doctest: +SKIP
     'AMD EPYC, 2 cores, 25.2 GB, no GPU'

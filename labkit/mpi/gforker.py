@@ -63,23 +63,15 @@ def exit_with_parent(parent: int, folder: Path) -> None:
     launcher = os.getppid()
 
     def watch() -> None:
-        while _is_running(parent):
-            time.sleep(1.0)
+        with suppress(OSError):  # it has ended, or another user's has its number
+            while True:
+                os.kill(parent, 0)
+                time.sleep(1.0)
         clear(launcher)
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 if __name__ == "__main__":

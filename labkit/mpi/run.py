@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from labkit.kinds import LabError
+from labkit.kinds import LabError, in_the_lab
 from labkit.mpi.gforker import clear, command_for
 from labkit.shipping import pack_program
 from labkit.time_limit import slowdown
@@ -31,8 +31,8 @@ def mpiexec() -> str:
     """The program that starts ranks: this environment's own before the machine's."""
     if importlib.util.find_spec("mpi4py") is None:
         raise LabError(
-            "mpi4py is not installed here. In the folder of the course: make lab; elsewhere: "
-            "pip install mpi4py mpich. Everything else of the collectives works without."
+            "mpi4py is not installed here; everything else of the collectives works without. "
+            + in_the_lab("In the course's folder: make lab; elsewhere: pip install mpi4py mpich.")
         )
     # gforker, which MPICH has for ranks on one machine, uses pipes; other launchers listen for
     # their ranks on every network that the machine is in.

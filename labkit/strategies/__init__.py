@@ -1,4 +1,4 @@
-"""Every strategy of the lectures, run for real in processes of its own, with training's one step.
+"""Every strategy of the lectures, run in processes of its own with the course's training step.
 
 >>> import labkit
 >>> labkit.strategies()                                         # doctest: +SKIP
@@ -11,7 +11,7 @@ from labkit.strategies import parameter_server
 # A module and a function share a name here: imported now, the function is what is found later.
 from labkit.strategies.drills import DrillRecord, drill
 from labkit.strategies.sharding import Sharding, sharding
-from labkit.strategies.table import SupportTable, support_table
+from labkit.strategies.support_table import SupportTable, support_table
 from labkit.strategies.workers import Workers, workers
 
 # What ranks of `labkit.cluster` load before they start, where a program names this room.

@@ -1,4 +1,4 @@
-"""Fault drills: a fault is caused in a running training, and the record shows what came of it.
+"""Fault drills: cause a fault in a running training, and record what follows.
 
 >>> labkit.strategies.drill("kill")                                       # doctest: +SKIP
 >>> labkit.strategies.drill("kill", strategy="parameter_server")          # doctest: +SKIP
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import number
-from labkit.cluster import Cluster, Outcome, RunHandle
+from labkit.cluster import Cluster, RunHandle, RunOutcome
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import Kind, LabError, measured, percent_text, seconds_text
 from labkit.plain import atomic_write
 from labkit.shown import ShownAsTable
-from labkit.strategies.parameter_server import ROLES, Chief, join
+from labkit.strategies.parameter_server import ROLE_COUNTS, Chief, join
 from labkit.strategies.practice import CPU_ONLY, practice_job
 from labkit.strategies.tf_errors import short_error
 from labkit.strategies.workers import workers
@@ -42,7 +42,7 @@ GIVES_UP, TAKES = "gives up: ", "takes "
 
 @dataclass(frozen=True)
 class DrillEvent:
-    """Something that happened: seconds after the start, to whom, what."""
+    """An event: seconds after the start, the process, and what happened to it."""
 
     seconds: float
     who: str
@@ -51,37 +51,30 @@ class DrillEvent:
 
 @dataclass(frozen=True, repr=False)
 class DrillRecord(ShownAsTable):
-    """A fault that was caused on purpose, and what the strategy made of it."""
+    """A fault that was caused on purpose, and what followed."""
 
     fault: str
     strategy: str
     noticed: float | None
     """Seconds from the signal until another process reported an error; None if none did."""
     went_on: bool
-    """Whether the training reached its end all the same."""
+    """Whether the training reached its end in spite of the fault."""
     result: str
     timeline: tuple[DrillEvent, ...]
     kind: Kind
 
-    def title(self) -> str:
-        """What was done, and to which strategy."""
-        return f"Drill: {FAULTS[self.fault]}, {STRATEGIES[self.strategy]}"
+    def table(self) -> Table:
+        """Returns what happened when, and the outcome."""
+        from labkit.views.table import Table
 
-    def verdict(self) -> str:
-        """The outcome, in two or three sentences."""
         went = "Training went on." if self.went_on else "Training stopped."
         if self.fault == "restart" and self.went_on:
             went = "Training started again from its checkpoint."
         after = "" if self.noticed is None else f" Noticed after {seconds_text(self.noticed)}."
-        return f"{went}{after} {self.result}"
-
-    def table(self) -> Table:
-        """What happened when, and the outcome."""
-        from labkit.views.table import Table
-
+        title = f"Drill: {FAULTS[self.fault]}, {STRATEGIES[self.strategy]}"
         rows = [[f"{event.seconds:.2f} s", event.who, event.what] for event in self.timeline]
-        footer = f"{self.verdict()}\n{self.kind}"
-        return Table(("when", "who", "what"), rows, self.title(), footer, prose=True)
+        footer = f"{went}{after} {self.result}\n{self.kind}"
+        return Table(("when", "who", "what"), rows, title, footer, prose=True)
 
 
 FAULTS = {
@@ -124,7 +117,7 @@ class _Scene:
         """When the signal was sent."""
 
     def ranks(self) -> Cluster:
-        return Cluster(roles={"worker": 2} if self.together else ROLES, variables=CPU_ONLY)
+        return Cluster(roles={"worker": 2} if self.together else ROLE_COUNTS, variables=CPU_ONLY)
 
     def start(self, ranks: Cluster, program: Callable[..., Any], *arguments: Any) -> RunHandle:
         """Start a run in which every rank may fail: none is stopped because of another.
@@ -147,8 +140,8 @@ class _Scene:
     def note(self, seconds: float, rank: int, what: str) -> None:
         self.events.append(DrillEvent(seconds, self.names[rank], what))
 
-    def reports(self, outcome: Outcome) -> float | None:
-        """Note what the ranks wrote; seconds from the signal to the first error of another."""
+    def reports(self, outcome: RunOutcome) -> float | None:
+        """Note what the ranks wrote. Returns the seconds from the signal to the first error."""
         steps = [line for line in outcome.lines if line.text.endswith(" done")]
         slow = [line for line in outcome.lines if line.text.startswith(TAKES)]
         for line in [*steps[:1], *slow, *steps[-1:]]:
@@ -202,7 +195,7 @@ def _together(scene: _Scene, timeout: float) -> DrillRecord:
     return scene.record(noticed, 0 in outcome.results, result)
 
 
-def _broken_run(scene: _Scene, ranks: Cluster, folder: str, timeout: float) -> Outcome:
+def _broken_run(scene: _Scene, ranks: Cluster, folder: str, timeout: float) -> RunOutcome:
     run = scene.start(ranks, _train_together, folder, timeout, scene.victim, 0.0)
     run.wait_for(f"step {FATAL} ", scene.victim, LIMIT)
     scene.signal(run)
@@ -257,7 +250,9 @@ def _kill_with_server(scene: _Scene, timeout: float) -> DrillRecord:
         scene.signal(run)
         outcome = run.finish(LIMIT)
     noticed = scene.reports(outcome)
-    trained, total = _result(outcome), 2 * STEPS
+    if 0 not in outcome.results:
+        return scene.record(noticed, False, f"The chief gave up: {outcome.errors[0].text}")
+    trained, total = outcome.results[0], 2 * STEPS
     shares = ", ".join(
         f"worker {n} did {count} ({percent_text(count / total)})"
         for n, count in trained.by_worker.items()
@@ -271,8 +266,8 @@ def _kill_with_server(scene: _Scene, timeout: float) -> DrillRecord:
     return scene.record(noticed, True, result)
 
 
-def _result(outcome: Outcome) -> Any:
-    """What rank 0 of a run returned that should have had no fault."""
+def _result(outcome: RunOutcome) -> Any:
+    """Returns what rank 0 returned in a run that should have had no fault."""
     if 0 not in outcome.results:
         raise LabError(f"The drill itself failed: {next(iter(outcome.errors.values())).text}")
     return outcome.results[0]
@@ -281,7 +276,7 @@ def _result(outcome: Outcome) -> Any:
 def _train_together(
     rank: int, folder: str, timeout: float, victim: int, slow: float
 ) -> tuple[int, list[float], list[Any]]:
-    """On a worker: train with checkpoints. First step, seconds of each step, weights at the end.
+    """On a worker, train with checkpoints. Returns first step, seconds of each, and weights.
 
     The victim waits for its fault after step FATAL; with `slow`, worker 1 sleeps so many seconds
     in each step of the second half.
@@ -307,7 +302,7 @@ def _train_together(
 
 
 def steps_with_checkpoints(job: Job, folder: Path, after_step: Callable[[int], None]) -> int:
-    """Train up to step STEPS from the last checkpoint in the folder; its step, or 0.
+    """Train up to step STEPS from the last checkpoint in the folder. Returns its step, or 0.
 
     A checkpoint holds all that the next step depends on. All workers read it, the chief writes it.
     """
@@ -335,7 +330,7 @@ def steps_with_checkpoints(job: Job, folder: Path, after_step: Callable[[int], N
 
 
 def _train_with_server(rank: int) -> Any:
-    """On the chief: asynchronous steps with a parameter server."""
+    """On the chief, make asynchronous steps with a parameter server."""
     chief, printed = Chief(join(), delays={0: INPUT, 1: INPUT}), 0
 
     def progress(done: int) -> None:
@@ -350,14 +345,13 @@ def _train_with_server(rank: int) -> Any:
 
 @contextmanager
 def _announced_errors() -> Iterator[None]:
-    """An error is printed at once: the line has the time at which it was noticed."""
+    """Print an error at once, so that its line has the time at which it was noticed."""
     try:
         yield
-    except LabError as fault:
-        print(f"{GIVES_UP}{str(fault).partition('. ')[0]}", flush=True)
-        raise
     except Exception as fault:
-        print(f"{GIVES_UP}{short_error(type(fault).__name__, str(fault))}", flush=True)
+        own, text = isinstance(fault, LabError), str(fault)
+        text = text.partition(". ")[0] if own else short_error(type(fault).__name__, text)
+        print(f"{GIVES_UP}{text}", flush=True)
         raise
 
 

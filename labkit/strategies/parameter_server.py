@@ -25,19 +25,18 @@ from labkit.training.models import dense
 from labkit.training.optimizers import Optimizer
 from labkit.training.step import training_step
 
-ROLES = {"chief": 1, "worker": 2, "ps": 1}
-STALLED = 20.0  # seconds without an update after which the chief gives up
+ROLE_COUNTS = {"chief": 1, "worker": 2, "ps": 1}
 POLL = 0.01  # seconds between two reads of the server's counter
 
 
 @dataclass(frozen=True)
 class Update:
-    """One step: a worker fetched the weights, computed a gradient, and the server applied it."""
+    """A step: a worker fetches the weights and computes a gradient, the server applies it."""
 
     step: int
     worker: int
     read: int
-    """How many updates the weights had seen when they were fetched."""
+    """The number of updates of the weights when they were fetched."""
     written: int
     """The number of this update, in the order in which the server applied them."""
     loss: float
@@ -127,19 +126,20 @@ def train(
     for worker, seconds in delays.items():
         whole("each worker in delays", worker, at_most=workers - 1)
         number("each delay", seconds, at_least=0, at_most=60)
-    with Cluster(roles={**ROLES, "worker": workers}, variables=CPU_ONLY) as c:
-        outcome = c.start(_train, count, delays, until={0}, show=False).finish(timeout)
+    with Cluster(roles={**ROLE_COUNTS, "worker": workers}, variables=CPU_ONLY) as c:
+        outcome = c.start(training, count, delays, until={0}, show=False).finish(timeout)
     outcome.raise_errors()
     run: ParameterServerRun = outcome.results[0]
     return run
 
 
-def _train(rank: int, count: int, delays: Mapping[int, float]) -> ParameterServerRun:
+def training(rank: int, count: int, delays: Mapping[int, float]) -> ParameterServerRun:
+    """The program of every rank; errors name it."""
     return Chief(join(), delays=delays).steps(count)
 
 
 def join() -> Any:
-    """The coordinator, on the chief. Workers and parameter servers serve in here, and never return.
+    """Returns the coordinator, on the chief. Workers and servers serve in here, and never return.
 
     So run the program with `until={0}`: the others are stopped after the chief.
     """
@@ -205,11 +205,11 @@ class Chief:
         one_step, began = self._one_step(log), time.monotonic()
         for step in range(count):
             epoch, place = divmod(step, STEPS)
-            rows = _order(epoch)[place * BATCH : (place + 1) * BATCH]  # those of one device
+            rows = _order(epoch)[place * BATCH : (place + 1) * BATCH]  # (BATCH,), as one device
             self.coordinator.schedule(one_step, args=(self.images, rows, tf.constant(step)))
             if one_at_a_time:
-                self._wait(count, progress)
-        self._wait(count, progress)
+                self._wait(progress)
+        self._wait(progress)
         seconds = time.monotonic() - began
         executed = int(self.executed.numpy())
         progress(executed)
@@ -229,11 +229,11 @@ class Chief:
         )
 
     def weights(self) -> list[Any]:
-        """The weights as they are on the parameter server now."""
+        """Returns the weights as they are on the parameter server now."""
         return [variable.numpy() for variable in self.model.trainable_variables]
 
     def _one_step(self, log: Any) -> Any:
-        """The course's training step, as a function that runs on a worker."""
+        """Returns the course's training step as a function that runs on a worker."""
         tf = import_tensorflow()
 
         @tf.function(autograph=False)  # type: ignore[untyped-decorator]
@@ -259,25 +259,18 @@ class Chief:
                 optimizer = SimpleNamespace(apply=count_and_apply)
                 loss = training_step(self.model, optimizer, images, labels, BATCH, list)
             row = [_read_worker()[0], fetched, *arrivals, loss]
-            row = tf.stack([tf.cast(value, tf.float64) for value in row])
+            row = tf.stack([tf.cast(value, tf.float64) for value in row])  # (4,), a row of the log
             tf.raw_ops.ResourceScatterNdUpdate(ref=log.handle, indices=[[step]], updates=[row])
 
         return one_step
 
-    def _wait(self, count: int, progress: Callable[[int], None]) -> None:
-        """Wait for the scheduled steps; TensorFlow's own join has no timeout."""
-        done, since = 0, time.monotonic()
+    def _wait(self, progress: Callable[[int], None]) -> None:
+        """Wait for the scheduled steps; only the run's timeout ends the wait for a hung worker."""
+        done = 0
         while not self.coordinator.done():
-            now = int(self.executed.numpy())
-            if now != done:
-                done, since = now, time.monotonic()
+            if (now := int(self.executed.numpy())) != done:
+                done = now
                 progress(done)
-            elif time.monotonic() - since > STALLED:
-                raise LabError(
-                    f"{done} of {count} steps are done, and no update has come for "
-                    f"{seconds_text(STALLED)}. The chief waits without end for a worker that "
-                    "hangs; it would replace one that has ended. End that process."
-                )
             time.sleep(POLL)
         self.coordinator.join()
 
@@ -288,7 +281,7 @@ def _order(epoch: int) -> Any:
 
 
 def _images() -> Any:
-    """Runs on each worker: all images, again and again, after the worker's own delay."""
+    """On a worker, returns all images again and again, each time after the worker's own delay."""
     tf = import_tensorflow()
     # TensorFlow has the operation, and no public Python for it.
     from tensorflow.python.data.experimental.ops.testing import sleep
@@ -318,6 +311,6 @@ def _write_worker(worker: int, delay: float) -> None:
 
 
 def _read(variable: Any) -> Any:
-    """The value on the server now: a variable's own reading may be kept by the worker."""
+    """Returns the value on the server now; the worker may keep a variable's own reading."""
     tf = import_tensorflow()
     return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)

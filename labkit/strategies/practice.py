@@ -18,14 +18,14 @@ CPU_ONLY = {"CUDA_VISIBLE_DEVICES": ""}  # the question is what is computed, not
 
 @cache
 def practice_data() -> Dataset:
-    """As many images as one epoch of `STEPS` steps takes, the same in every process."""
+    """Returns the images of an epoch of `STEPS` steps, the same in every process."""
     train = synthetic_images(STEPS * BATCH, test=False)
     test = synthetic_images(1000, test=True)
     return Dataset("MNIST", "synthetic", *train, *test)
 
 
 def practice_job(replicas: Any, **changed: Any) -> Job:
-    """The training as a job on these replicas; keywords as for Job change it."""
+    """Returns the training as a job on these replicas; keywords as for Job change it."""
     settings: dict[str, Any] = {
         "batch": BATCH, "optimizer": "sgd", "learning_rate": RATE, "dropout": 0.0, "seed": SEED
     }  # fmt: skip
@@ -33,7 +33,7 @@ def practice_job(replicas: Any, **changed: Any) -> Job:
 
 
 def practice_batches() -> tuple[Any, Any]:
-    """Images from 0 to 1 and labels in the order of the job's first epoch, for `model.fit`."""
+    """Returns scaled images and labels in the order of the job's first epoch, for `fit`."""
     import numpy as np
 
     data = practice_data()

@@ -29,7 +29,7 @@ TIMEOUT = 60.0  # seconds for one policy
 
 @dataclass(frozen=True)
 class Shard:
-    """What one worker read in an epoch under one policy: its part of each global batch."""
+    """What a worker read in an epoch under a policy: its part of each global batch."""
 
     policy: str
     worker: int
@@ -53,7 +53,7 @@ class Sharding(ShownAsTable):
     kind: Kind
 
     def verdict(self, policy: str) -> str:
-        """How often each image was read in an epoch under this policy."""
+        """Returns how often each image was read in an epoch under this policy."""
         shards = [shard for shard in self.shards if shard.policy == policy]
         if shards[0].why:
             return shards[0].why
@@ -66,7 +66,7 @@ class Sharding(ShownAsTable):
         return f"images {min(times)} to {max(times)} times, {times.count(0)} of them never"
 
     def table(self) -> Table:
-        """A row for each policy."""
+        """Returns a row for each policy."""
         from labkit.views.table import Table
 
         source = "memory" if not self.files else f"{self.files} file{'s' * (self.files > 1)}"
@@ -106,7 +106,7 @@ def sharding(ranks: int = 2, images: int = 16, batch: int = 8, files: int = 2) -
 def _read(
     rank: int, policy: str, paths: list[str], images: int, batch: int
 ) -> tuple[tuple[int, ...], ...]:
-    """On a worker: its part of every global batch of one epoch."""
+    """On a worker, returns its part of every global batch of an epoch."""
     tf = import_tensorflow()
     strategy = workers().strategy()
     options = tf.data.Options()

@@ -1,4 +1,4 @@
-r"""What TensorFlow or Keras reported, in one short sentence, and what it means if that is known.
+r"""An error of TensorFlow or Keras as a short sentence, with its meaning where that is known.
 
 >>> short_error("ValueError", "No such thing.\n  more lines")
 'ValueError: No such thing.'
@@ -6,8 +6,8 @@ r"""What TensorFlow or Keras reported, in one short sentence, and what it means 
 
 import re
 
-from labkit.cluster import Outcome
-from labkit.cluster.failures import lines_of_message
+from labkit.cluster import RunOutcome
+from labkit.cluster.ranks.failures import lines_of_message
 from labkit.kinds import seconds_text
 
 LONGEST = 140  # characters of a message
@@ -21,8 +21,8 @@ KNOWN = (
     (
         ("PerReplica", "unsupported type"),
         "Before it trains, Keras averages the first batch over the replicas to learn its shape, "
-        "and TensorFlow cannot average a pair of images and labels across processes. A loop of "
-        "your own around strategy.run(model.train_step, ...) works.",
+        "and TensorFlow cannot average a pair of images and labels across processes. Your own "
+        "loop around strategy.run(model.train_step, ...) works.",
     ),
     (
         ("AggregatingVariable", "aggregation method"),
@@ -31,8 +31,8 @@ KNOWN = (
     ),
     (
         ("ClusterCoordinator.create_per_worker_dataset",),
-        "With parameter servers each worker needs a data set of its own; Keras' fit makes one for "
-        "all workers.",
+        "With parameter servers each worker needs a separate data set, but Keras' fit makes one "
+        "for all workers.",
     ),
     (("unshardable source dataset",), "The images do not come from files that could be sharded."),
     (
@@ -42,8 +42,8 @@ KNOWN = (
 )
 
 
-def explain(outcome: Outcome, timeout: float) -> str:
-    """The first error of a run, in a sentence; "" if there is none."""
+def explain(outcome: RunOutcome, timeout: float) -> str:
+    """Returns the first error of a run in a sentence, or ""."""
     errors = sorted(outcome.errors.values(), key=lambda error: error.seconds)
     for error in errors:
         if error.kind:
@@ -54,7 +54,7 @@ def explain(outcome: Outcome, timeout: float) -> str:
 
 
 def short_error(kind: str, text: str) -> str:
-    """The first sentence of a message that says something, after its meaning."""
+    """Returns the first sentence of a message, after its meaning where that is known."""
     first = next(iter(lines_of_message(text)), "no message")
     sentence = re.match(r".*?[.!?](?=\s|$)", first)
     first = sentence.group() if sentence else first

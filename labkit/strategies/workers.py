@@ -1,4 +1,4 @@
-"""Several processes train one model: what a program needs to know of the other workers.
+"""Several processes that train a model together, as a program on one of them sees them.
 
 >>> def train(rank):                                        # doctest: +SKIP
 ...     job = Job("dense", data, replicas=labkit.strategies.workers(), batch=64)
@@ -32,7 +32,7 @@ class Workers:
     shared_variables: ClassVar[bool] = False
 
     def strategy(self, reduction: str | None = None) -> Any:
-        """TensorFlow's strategy."""
+        """Returns TensorFlow's strategy."""
         if reduction is not None:
             raise LabError(
                 "Workers add up gradients by collective operations, got "
@@ -41,7 +41,7 @@ class Workers:
         return self._strategy
 
     def describe(self) -> str:
-        """What a measurement was made on."""
+        """Returns what a measurement was made on."""
         words = f"{self.processes} worker{'s' if self.processes > 1 else ''}"
         each = self.count // self.processes
         return f"{words} with {each} replicas each" if each > 1 else words
@@ -51,7 +51,7 @@ class Workers:
 
 
 def workers(timeout: float | None = None) -> Workers:
-    """The workers named in TF_CONFIG, joined by TensorFlow: the first line of a rank's program.
+    """Join the workers that TF_CONFIG names: the first line of a rank's program.
 
     It returns when all of them have joined. With `timeout`, a collective that takes more seconds
     fails. Without it, workers wait without end for one whose program hangs: TensorFlow's
@@ -84,7 +84,7 @@ def _joined(timeout: float | None) -> Workers:
 
 
 def _share_a_gpu() -> bool:
-    """Whether ranks on this machine outnumber its GPUs: NCCL wants a GPU for each of them."""
+    """Returns whether this machine has more ranks than GPUs: NCCL wants a GPU for each rank."""
     if not logical_gpus():
         return False
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > len(survey().gpus)

@@ -20,23 +20,26 @@ from datetime import datetime
 from labkit.arguments import number
 from labkit.hardware import machine_text
 from labkit.telemetry.format import Header, line
-from labkit.telemetry.metrics import State
+from labkit.telemetry.metrics import DeviceState
+from labkit.time_limit import slowdown
 
-FIRST_SAMPLE = 2.0  # seconds that start() waits for it, so that nothing is missed
+FIRST_SAMPLE = (
+    2.0  # seconds that start() waits for it on an idle machine, so that it misses nothing
+)
 APART = 0.06  # seconds between two samples that give a utilisation
 UP_TO_NOW = 0.3  # seconds to wait for the samples of this moment
 
 
 def interval(every: float) -> float:
-    """Seconds between two samples, if they can be kept."""
+    """Returns the checked number of seconds between two samples."""
     return number("every", every, at_least=0.02, at_most=60)
 
 
 class SamplerClient:
     """Samples of this machine, from now on.
 
-    `take(text)` is called in the client's own thread with whole lines of `format`. A client is for
-    one time; its process ends with this one.
+    `take(text)` is called in the client's own thread with whole lines of `format`. A client cannot
+    be started again. Its process ends with this process.
     """
 
     def __init__(self, take: Callable[[str], object], every: float = 0.1, title: str = "") -> None:
@@ -66,16 +69,16 @@ class SamplerClient:
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
         self._thread.start()
-        self.flush(FIRST_SAMPLE)
+        self.flush(FIRST_SAMPLE * slowdown())
         time.sleep(APART)
         self.flush(UP_TO_NOW)
 
     def sample(self) -> None:
-        """Sample now; the rows come with the next batch. Never waits: it is called by training."""
+        """Sample now. The rows come with the next batch. Training calls this, so it never waits."""
         self._ask("sample")
 
     def flush(self, timeout: float) -> bool:
-        """Sample now, and wait until `take` has got everything up to now; not for ever."""
+        """Sample now, and wait until `take` has everything up to now. Returns whether it has."""
         with self._answered:
             self._asked += 1
             number = self._asked
@@ -85,15 +88,15 @@ class SamplerClient:
             return self._flushed >= number
 
     def show(self) -> None:
-        """A page shows the samples: they come twice a second from now on."""
+        """Send samples twice a second from now on, because a page shows them."""
         self._ask("show")
 
     def watch_process(self, pid: int) -> None:
-        """From now on the process memory is that of `pid`; it begins with this process."""
+        """Sample the process memory of `pid` from now on, in place of this process's."""
         self._ask(f"process {pid}")
 
     def stop(self, timeout: float = 2.0) -> None:
-        """End the process, after handing on what it still writes. May be called again."""
+        """End the process after handing on what it still writes. A second call does nothing."""
         if self.alive:
             self._stopping.set()
             self._ask("end")
@@ -109,7 +112,7 @@ class SamplerClient:
 
     @property
     def pid(self) -> int | None:
-        """Of the sampler's process."""
+        """The pid of the sampler's process."""
         return self._process.pid if self._process is not None else None
 
     def _ask(self, request: str) -> None:
@@ -136,16 +139,16 @@ class SamplerClient:
             now = time.monotonic() - self.header.clock
             says = f"The sampler ended by itself (exit status {process.returncode}). "
             for source in ("gpus", "host"):
-                state = State(now, source, "", "silent", f"{says}Start a new panel.")
+                state = DeviceState(now, source, "", "silent", f"{says}Start a new panel.")
                 self._hand_on(line(state))
         with self._answered:
             self._answered.notify_all()
 
     def _hand_on(self, text: str) -> None:
         lines = text.split("\n")
-        answers = [one for one in lines if one.startswith('{"flushed"')]
+        answers = [line for line in lines if line.startswith('{"flushed"')]
         if answers:
-            text = "\n".join(one for one in lines if one not in answers)
+            text = "\n".join(line for line in lines if line not in answers)
         if text:
             self._take(text)
         if answers:

@@ -1,10 +1,10 @@
-"""The format of a recording: one JSON text a line, so that a crash costs at most the last one.
+"""The format of a recording: a JSON text in each line, so that a crash costs at most the last line.
 
 The same lines go through the pipe from the sampler's process, to a file, and to the browser:
 
     {"labkit": "recording", "format": 1, "where": …, "when": …, "every": 0.1, "clock": …}
     {"source": "gpus", "metrics": ["utilisation", …], "devices": [{"key": "gpu0", …}, …]}
-    [0, 12.3456, [95, 41000000000, …], [null, …]]             source 0 at 12.3456 s: a list a device
+    [0, 12.3456, [95, 41000000000, …], [null, …]]         source 0 at 12.3456 s: a list per device
     {"state": "lost", "time": 13.1, "device": "gpu1", "metric": "", "says": "GPU 1 is lost …"}
     {"span": "epoch 3", "start": 10.2, "end": 14.9, "images": 60000, "loss": 0.31}
     {"processes": "gpu1", "time": 12.5, "found": [{"pid": 4242, "user": "ann", "memory": 8e9}]}
@@ -21,18 +21,19 @@ Span(name='epoch 3', start=10.2, end=14.9, images=60000, loss=None, of='')
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 from labkit.plain import typed
-from labkit.telemetry.metrics import Device, Processes, State, Why
+from labkit.telemetry.metrics import Device, DeviceState, Processes, Why
 
 FORMAT = 1
 
 
 class Damage(ValueError):
-    """A line is not what it should be; the message goes on from "line 7 …"."""
+    """A line is not what it should be. The message continues "line 7 …"."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Source:
-    """What the rows of a source hold: so many devices, so many metrics each."""
+    """What the rows of a source hold: the metrics of each device."""
 
     name: str
     metrics: tuple[str, ...]
@@ -58,7 +59,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Span:
-    """A named stretch of time: an epoch, a cell, or a block of yours. No end: still going on."""
+    """A named stretch of time: an epoch, a cell, or a block of yours. An open span has no end."""
 
     name: str
     start: float
@@ -77,27 +78,27 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class End:
+class RecordingEnd:
     """The last line of a recording that was ended, not cut off."""
 
     time: float
 
 
-Line = Header | Source | State | Span | Processes | Cost | End
+Line = Header | Source | DeviceState | Span | Processes | Cost | RecordingEnd
 
-# Of each line that is an object: its first key, and the field that stands there.
+# For each kind of object: its first key, and the field that stands there.
 _KINDS: dict[type[Any], tuple[str, str]] = {
     Source: ("source", "name"),
-    State: ("state", "why"),
+    DeviceState: ("state", "why"),
     Span: ("span", "name"),
     Processes: ("processes", "device"),
     Cost: ("cost", "seconds"),
-    End: ("end", "time"),
+    RecordingEnd: ("end", "time"),
 }
 
 
 def line(value: Line) -> str:
-    """Anything but a row."""
+    """Returns the line of anything but a row."""
     content = asdict(value)
     if isinstance(value, Header):
         content = {"labkit": "recording", "format": FORMAT, **content}
@@ -107,24 +108,32 @@ def line(value: Line) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
+def _finite(digits: str) -> float:
+    if not math.isfinite(number := float(digits)):
+        raise ValueError(f"{digits[:9]} is not finite")
+    return int(digits) if digits.isdecimal() else number
+
+
+# Rows, of which there are most, are checked in `Columns.add`. "NaN" is a constant of Python's JSON.
+_strict = json.JSONDecoder(parse_int=_finite, parse_float=_finite, parse_constant=_finite).decode
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 def values_text(values: Sequence[Sequence[float | None]]) -> str:
-    """The numbers of each device as a row has them: "[95,41000000000],[null,3]"."""
+    """Returns the numbers of each device as in a row: "[95,41000000000],[null,3]"."""
     return _encode(values)[1:-1]
 
 
 def row_line(source: int, time: float, values: str) -> str:
-    """One row, from seconds since the recording began and `values_text`."""
+    """Returns the line of a row, from the seconds since the recording began and `values_text`."""
     return f"[{source},{time:.4f}{values and ','}{values}]"  # a source may have no device
 
 
-def read_line(text: str | bytes) -> Line | list[Any] | None:
-    """What a line says: a list is a row, None a line of a newer labkit."""
+def read_line(text: str) -> Line | list[Any] | None:
+    """Returns what a line says: a list for a row, None for a line of a newer labkit."""
     try:
-        content = json.loads(text)
-    except ValueError as fault:
+        content = json.loads(text) if text[:1] == "[" else _strict(text)
+    except (ValueError, RecursionError) as fault:  # brackets in brackets in brackets
         raise Damage("is cut short or garbled") from fault
     if isinstance(content, list):
         return content

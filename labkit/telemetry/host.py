@@ -18,18 +18,18 @@ from typing import Any, NamedTuple
 
 from labkit.hardware import machine
 from labkit.telemetry.format import values_text
-from labkit.telemetry.metrics import Device, State
+from labkit.telemetry.metrics import Device, DeviceState
 
 NAMES = ("utilisation", "memory", "process_memory")
 SHORT = 0.045  # seconds: over less, counters tell nothing
 MEMORY = 0.45  # seconds between two samples of the memory, but for the edges of spans
 PAGE = os.sysconf("SC_PAGE_SIZE")
-CORES = 64  # more cores than this are not shown one by one
-Times = dict[int, tuple[float, float]]  # of each core: busy and all time
+CORES = 64  # more cores than this are not shown singly
+Times = dict[int, tuple[float, float]]  # for each core: busy time, total time
 
 
-class Kept(NamedTuple):
-    """What was read at one time. The times of the cores are worked out later, in `take`."""
+class HostSample(NamedTuple):
+    """What was read at a moment. The times of the cores are worked out later, in `take`."""
 
     time: float
     content: dict[str, Any]
@@ -54,13 +54,13 @@ class Host:
         self._pid, self._root, self._clock = pid, root, clock
         self._readings: dict[str, Callable[[], Any]] = {}
         self._slow: dict[str, Callable[[], Any]] = {}
-        self._kept: list[Kept] = []
-        self._before = Kept(-math.inf, {})
+        self._kept: list[HostSample] = []
+        self._before = HostSample(-math.inf, {})
         self._memory_due = -math.inf
 
-    def open(self) -> tuple[tuple[Device, ...], tuple[State, ...]]:
-        """The devices, and what this machine does not tell of them."""
-        states = [State(self._clock(), "cpu", "energy", "not supported", _NO_ENERGY)]
+    def open(self) -> tuple[tuple[Device, ...], tuple[DeviceState, ...]]:
+        """Returns the devices, and states of what this machine does not report."""
+        states = [DeviceState(self._clock(), "cpu", "energy", "not supported", _NO_ENERGY)]
         allowed = machine.limits(self._root)
         cores, memory = machine.read_cores(allowed), machine.read_memory(allowed)
         self._cores = machine.usable_cores(self._pid)
@@ -73,7 +73,7 @@ class Host:
             self._quota = cores.quota
             self._readings["used"] = lambda: int(used().split(None, 2)[1]) / 1e6  # usage_usec N
             says = _QUOTA.format(cores.quota, len(self._cores))
-            states.append(State(self._clock(), "cpu", "utilisation", "note", says))
+            states.append(DeviceState(self._clock(), "cpu", "utilisation", "note", says))
         total = memory.limit or memory.total
         self._slow["memory"] = lambda: total - machine.read_memory().available
         if memory.limit is None and (meminfo := self._file("proc/meminfo")):
@@ -85,7 +85,7 @@ class Host:
         return (whole, *parts), tuple(states)
 
     def sample(self, edge: bool = False) -> None:
-        """Sample now, and keep it for `take`. `edge`: of a span, whose table tells the memory."""
+        """Sample now, and keep the sample for `take`. The edge of a span needs the memory, too."""
         now = self._clock()
         if self._kept and now - self._kept[-1].time < SHORT and not edge:
             return
@@ -93,24 +93,24 @@ class Host:
         if edge or now >= self._memory_due:
             self._memory_due = now + MEMORY
             content |= {metric: read() for metric, read in self._slow.items()}
-        self._kept.append(Kept(now, content))
+        self._kept.append(HostSample(now, content))
 
-    def take(self) -> tuple[list[tuple[float, str]], tuple[State, ...]]:
-        """The rows since the last time (`values_text`); nothing new becomes known."""
+    def take(self) -> tuple[list[tuple[float, str]], tuple[DeviceState, ...]]:
+        """Returns the rows since the last call (`values_text`). Nothing new becomes known."""
         kept, self._kept = self._kept, []
-        return [(one.time, self._values(one)) for one in kept], ()
+        return [(sample.time, self._values(sample)) for sample in kept], ()
 
     def follow(self, pid: int) -> None:
-        """From now on `process_memory` is of this process."""
+        """Sample the `process_memory` of this process from now on."""
         self._pid = pid
         statm = self._file(f"proc/{pid}/statm")
         self._slow["process_memory"] = lambda: (
             resident(statm) if statm else machine.process_memory(pid)
         )
 
-    def _values(self, kept: Kept) -> str:
-        now = Kept(kept.time, {**kept.content, "times": self._parse(kept.content["times"])})
-        found = {m: now.content.get(m) for m in ("memory", "process_memory")}
+    def _values(self, kept: HostSample) -> str:
+        now = HostSample(kept.time, {**kept.content, "times": self._parse(kept.content["times"])})
+        found = {metric: now.content.get(metric) for metric in NAMES}
         before, busy = self._before, dict[int, float]()
         passed = now.time - before.time
         if passed >= SHORT:
@@ -123,11 +123,11 @@ class Host:
                 used = now.content["used"] - before.content["used"]
                 # A burst may go beyond the quota.
                 found["utilisation"] = round(min(100.0, 100 * used / (passed * self._quota)), 2)
-        cores = [(busy.get(core), None, None) for core in self._shown]
-        return values_text([[found.get(metric) for metric in NAMES], *cores])
+        cores = [[busy.get(core), *[None] * (len(NAMES) - 1)] for core in self._shown]
+        return values_text([[*found.values()], *cores])
 
     def _file(self, path: str | Path) -> Callable[[], bytes] | None:
-        """Reads a file of the kernel's from its beginning again and again, if it is there."""
+        """Returns a function that reads a file of the kernel anew, or None without such a file."""
         try:
             descriptor = os.open(self._root / path, os.O_RDONLY | os.O_CLOEXEC)
             size = 4096
@@ -139,7 +139,7 @@ class Host:
 
 
 def available(meminfo: bytes) -> int:
-    r"""Bytes of main memory that programs can still get.
+    r"""Returns the bytes of main memory that programs can still get.
 
     >>> available(b"MemTotal: 9 kB\\nMemFree: 1 kB\\nMemAvailable: 5 kB\\n")
     5120
@@ -148,7 +148,7 @@ def available(meminfo: bytes) -> int:
 
 
 def resident(statm: Callable[[], bytes]) -> int | None:
-    """Bytes of main memory that a process holds; None when it has ended."""
+    """Returns the bytes of main memory that a process holds, or None when it has ended."""
     try:
         return int(statm().split(None, 2)[1]) * PAGE or None
     except OSError:
@@ -156,7 +156,7 @@ def resident(statm: Callable[[], bytes]) -> int | None:
 
 
 def core_times(stat: bytes) -> Times:
-    r"""Busy and all time of each core, in ticks.
+    r"""Returns busy time and total time of each core, in ticks.
 
     >>> core_times(b"cpu  9 9\ncpu3 10 0 5 80 5 0 0 0 7 0\nintr 1")
     {3: (15, 100)}
@@ -172,7 +172,7 @@ def core_times(stat: bytes) -> Times:
 
 
 def utilisation(before: Times, now: Times, cores: Sequence[int]) -> dict[int, float]:
-    """Per cent of each core that was there both times.
+    """Returns the utilisation in per cent of each core that both times have.
 
     >>> utilisation({0: (5, 10), 1: (0, 10)}, {0: (15, 30), 1: (0, 30)}, [0, 1, 2])
     {0: 50.0, 1: 0.0}

@@ -1,7 +1,7 @@
 """The metrics, and what they are sampled of.
 
-A sample is a number or None; a metric that gives no number says why with a `State`. There is no
-silent zero: a GPU that does not report its power has no power in the recording, and a sentence.
+A sample is a number or None. Where a metric gives no number, a `DeviceState` says why: a GPU that
+does not report its power has no power in the recording, never 0 W, and a sentence.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 
 class Metric(NamedTuple):
-    """What is sampled, and how the panel in a page shows it; without colours it does not."""
+    """What is sampled, and how the panel shows it. A metric without colours is not shown."""
 
     title: str
     unit: str
@@ -35,13 +35,13 @@ METRICS = {
     "energy": Metric("energy", "J"),  # the hardware's own counter
 }
 
-# "fine" ends an earlier state. "silent": no answer at the moment. "note": for the reader only.
+# "fine" ends an earlier state, "silent" is no answer at the moment, "note" is for the reader only.
 Why = Literal["fine", "not supported", "refused", "lost", "silent", "note"]
 
 
 @dataclass(frozen=True)
 class Device:
-    """Something that is sampled: a GPU, the processor, or one core, which is `part_of` "cpu"."""
+    """Something that is sampled: a GPU, the processor, or a core, which is `part_of` "cpu"."""
 
     key: str  # "gpu0", "cpu", "core3": unique in a recording
     name: str  # "NVIDIA H200", "core 3"
@@ -53,7 +53,7 @@ class Device:
 
     @property
     def label(self) -> str:
-        """Short enough to stand beside a strip.
+        """A name that is short enough to stand beside a strip.
 
         >>> Device("gpu3", "NVIDIA H200", "gpu").label, Device("cpu", "AMD EPYC", "cpu").label
         ('GPU 3', 'CPU')
@@ -64,8 +64,8 @@ class Device:
 
 
 @dataclass(frozen=True)
-class State:
-    """Why a device (or one metric of it, or a whole source) gives no number, from `time` on."""
+class DeviceState:
+    """Why a device, a metric of it or a whole source gives no number, from `time` on."""
 
     time: float
     device: str  # key of a device, or the name of a source

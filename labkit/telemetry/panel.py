@@ -1,4 +1,4 @@
-"""The live panel: one strip per device, beside the cell that trains.
+"""The live panel: a strip for each device, beside the cell that trains.
 
 >>> with labkit.panel(title="Three epochs") as panel:      # doctest: +SKIP
 ...     with panel.span("three epochs", images=180_000):
@@ -28,7 +28,7 @@ from labkit.telemetry.recording import Recorder, Recording
 from labkit.telemetry.usage import SpanTable
 
 if TYPE_CHECKING:
-    from labkit.views.live import Bridge
+    from labkit.telemetry.page.bridge import Bridge
 
 CAPACITY = 12_000_000  # numbers that are kept of each source, 96 MB: an hour of 64 cores
 SHORT_CELL = 3  # samples: a cell that ends sooner has nothing to show
@@ -47,18 +47,18 @@ def panel(every: float = 0.1, *, title: str = "", metrics: Sequence[str] | None 
 
 
 class Panel:
-    """Samples the devices. Name it in a cell and it is shown, live.
+    """Samples the devices. A cell that ends with it shows it, live.
 
-    It ends when another is started.
+    It stops when another panel is started.
     """
 
     def __init__(
         self, every: float = 0.1, title: str = "", metrics: Sequence[str] | None = None
     ) -> None:
         global _newest  # noqa: PLW0603
-        every = interval(every)  # a mistake must not stop the one that runs
-        shown = [name for name, one in METRICS.items() if one.colours]
-        self._metrics = metrics and [one_of("metrics", one, shown) for one in metrics]
+        every = interval(every)  # a mistake must not stop the panel that runs
+        shown = [name for name, metric in METRICS.items() if metric.colours]
+        self._metrics = metrics and [one_of("metrics", name, shown) for name in metrics]
         if _newest is not None:
             _newest._stop("another panel was started")
         self._client = SamplerClient(self._on_lines, every, spans.one_line(title) if title else "")
@@ -69,14 +69,14 @@ class Panel:
         self._ended: str | None = None  # why
         self._shown: list[str] = []
         self._bridge: Bridge | None = None  # to the page, once the panel is shown
-        self._cells: spans.Cells | None = None
+        self._cells: spans.CellSpans | None = None
         self._ending = ExitStack()
         try:
             self._ending.callback(self._client.stop)
             self._client.start()
             self._ending.enter_context(spans.listening(self._on_span))
             if hasattr(_shell(), "events"):
-                self._cells = spans.Cells(_shell(), self._on_cell)
+                self._cells = spans.CellSpans(_shell(), self._on_cell)
                 self._ending.callback(self._cells.unfollow)
         except BaseException:  # Ctrl-C too: this panel has no name yet by which to stop it
             self._ending.close()
@@ -84,21 +84,21 @@ class Panel:
         _newest = self
 
     def span(self, name: str, images: float | None = None) -> spans.OpenSpan:
-        """A span of what happens inside: `with panel.span("epoch 3", images=60_000): ...`"""
+        """Begin a span: `with panel.span("epoch 3", images=60_000): ...`"""
         self._must_live(f"the span {name!r}")
         return spans.OpenSpan(name, images, (self._on_span,))
 
     def table(self) -> SpanTable:
-        """Seconds, utilisation, memory, joules and images per joule of every span."""
+        """Returns seconds, utilisation, memory, joules and images per joule of every span."""
         return self.recording.table()
 
-    def save(self, path: str | Path) -> None:
-        """Write all that was sampled until now to a file; `labkit.replay(path)` shows it again."""
-        self.recording.save(path)
+    def save(self, path: str | Path) -> Path:
+        """Write all that was sampled to a file, which `labkit.replay` shows. Returns the path."""
+        return self.recording.save(path)
 
     @property
     def recording(self) -> Recording:
-        """All that was sampled until now, as plain data."""
+        """All samples and spans so far, as plain data."""
         if self.live:
             self._client.flush(UP_TO_NOW)
         return self._so_far()
@@ -158,7 +158,7 @@ class Panel:
     # How it is shown ------------------------------------------------------------------------
 
     def _ipython_display_(self) -> None:
-        from labkit.views.live import Bridge, publish, shows_live
+        from labkit.views.live import publish, shows_live
 
         shown = uuid.uuid4().hex
         if not self.live:
@@ -167,7 +167,8 @@ class Panel:
         self._shown.append(shown)
         data = {"text/plain": repr(self)}
         if shows_live():
-            from labkit.views.panel_page import packed, page
+            from labkit.telemetry.page.bridge import Bridge
+            from labkit.telemetry.page.panel_page import packed, page
 
             if self._bridge is None:
                 # Newer samples follow by themselves; to wait here could be to wait for ourselves.
@@ -176,7 +177,7 @@ class Panel:
             alt = "A live panel of this machine's devices. It is drawn while the kernel runs."
             stamp, title = str(measured(self._header.where)), self._so_far().title
             data["text/html"] = page(
-                None, key=self._key, live=True, metrics=METRICS, alt=alt, stamp=stamp, title=title,
+                None, key=self._key, alt=alt, stamp=stamp, title=title,
                 shown=self._metrics, address=self._bridge.address,
             )  # fmt: skip
         publish((data, {}), shown)
@@ -187,7 +188,7 @@ class Panel:
     # What arrives ---------------------------------------------------------------------------
 
     def _on_lines(self, text: str) -> None:
-        """Lines of the sampler: beside a training, so in few steps."""
+        """Take lines of the sampler. This runs beside a training, so it does little."""
         self._recorder.take(text)
         if self._bridge is not None:
             self._bridge.send(text.replace("\n", ","))
@@ -195,7 +196,7 @@ class Panel:
                 self._cells.say_busy()
 
     def _on_span(self, span: Span) -> None:
-        """A span has begun or ended, somewhere in this process. Times are time.monotonic's."""
+        """Take a span that has begun or ended in this process, with times of time.monotonic."""
         if self.live:
             self._client.sample()  # counters are read right at the edge
             clock = self._header.clock
@@ -203,7 +204,7 @@ class Panel:
             self._add_span(replace(span, start=span.start - clock, end=end))
 
     def _on_cell(self, span: Span) -> None:
-        """A cell is shown once it has ended; most end before there is much to see."""
+        """Take a cell. It is shown once it has ended: most end before there is much to see."""
         if span.end is not None and span.end - span.start >= SHORT_CELL * self._header.every:
             self._on_span(span)
         else:

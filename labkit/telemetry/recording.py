@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import os
-import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -24,8 +23,8 @@ from labkit.telemetry.columns import Columns, Series
 from labkit.telemetry.format import (
     Cost,
     Damage,
-    End,
     Header,
+    RecordingEnd,
     Source,
     Span,
     line,
@@ -33,25 +32,24 @@ from labkit.telemetry.format import (
     row_line,
     values_text,
 )
-from labkit.telemetry.metrics import METRICS, OWN, Device, Processes, State
+from labkit.telemetry.metrics import METRICS, OWN, Device, DeviceState, Processes
 from labkit.telemetry.usage import SpanTable, SpanUse, notes, use
 
 if TYPE_CHECKING:
     from labkit.telemetry.columns import Numbers
-    from labkit.views.figure import Picture
 
 _TOGETHER = 1000  # lines that are parsed at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recording:
-    """Name it in a cell to see its panel; `table()` gives what each span used."""
+    """A recording. A cell that ends with it shows its panel, and `table()` is what spans used."""
 
     kind: Kind
     header: Header
     series: tuple[Series, ...]
     spans: tuple[Span, ...] = ()
-    states: tuple[State, ...] = ()
+    states: tuple[DeviceState, ...] = ()
     seconds: float = 0.0
     cost: float | None = None
     """CPU seconds of the sampler, once it has ended."""
@@ -63,23 +61,24 @@ class Recording:
     @cached_property
     def devices(self) -> tuple[Device, ...]:
         """Everything that was sampled, cores included."""
-        return tuple(device for one in self.series for device in one.devices)
+        return tuple(device for rows in self.series for device in rows.devices)
 
     @cached_property
     def counted(self) -> tuple[Device, ...]:
-        """The devices that a table has a row for: all GPUs; without any, the processor."""
-        gpus = tuple(one for one in self.devices if one.sort == "gpu")
-        return gpus or tuple(one for one in self.devices if one.sort == "cpu")
+        """The devices in a table: all GPUs, or the processor if there are no GPUs."""
+        gpus = tuple(device for device in self.devices if device.sort == "gpu")
+        return gpus or tuple(device for device in self.devices if device.sort == "cpu")
 
     @property
     def title(self) -> str:
-        """What was given, or the name of the span around all others, or the devices."""
-        start = min((one.start for one in self.spans), default=0.0)
-        end = max((one.end or self.seconds for one in self.spans), default=0.0)
-        around = [one for one in self.spans if (one.start, one.end or self.seconds) == (start, end)]
+        """The given title, or the name of the span around all others, or the devices."""
+        ends = {span: span.end or self.seconds for span in self.spans}
+        start = min((span.start for span in self.spans), default=0.0)
+        end = max(ends.values(), default=0.0)
+        around = [span for span in self.spans if (span.start, ends[span]) == (start, end)]
         if self.header.title or around:
             return self.header.title or around[0].name
-        names = [one.name for one in self.counted]
+        names = [device.name for device in self.counted]
         return ", ".join(
             f"{names.count(name)} × {name}" if names.count(name) > 1 else name
             for name in dict.fromkeys(names)
@@ -87,48 +86,50 @@ class Recording:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What holds for a whole source at the end, such as a driver that is missing; notes."""
-        keys = {one.key for one in self.devices}
-        newest = {one.device: one for one in self.states if one.why != "note" and not one.metric}
-        faults = [one for key, one in newest.items() if key not in keys and one.why != "fine"]
-        notes = [one for one in self.states if one.why == "note"]
-        return tuple(dict.fromkeys(one.says for one in [*faults, *notes]))
+        """What holds for a whole source at the end, such as a missing driver, and all notes."""
+        keys = {device.key for device in self.devices}
+        newest = {s.device: s for s in self.states if s.why != "note" and not s.metric}
+        faults = [s for key, s in newest.items() if key not in keys and s.why != "fine"]
+        notes = [state for state in self.states if state.why == "note"]
+        return tuple(dict.fromkeys(state.says for state in [*faults, *notes]))
 
     def column(self, device: str, metric: str) -> tuple[Numbers, Numbers]:
-        """Times and values of one metric of one device, without what is missing."""
-        for one in self.series:
-            if device in [each.key for each in one.devices]:
-                if metric not in one.metrics and metric not in METRICS:
-                    known = ", ".join(one.metrics)
+        """Returns times and values of a metric of a device, without missing numbers."""
+        for rows in self.series:
+            if device in [sampled.key for sampled in rows.devices]:
+                if metric not in rows.metrics and metric not in METRICS:
+                    known = ", ".join(rows.metrics)
                     raise LabError(f"{device!r} has no metric {metric!r}. It has {known}.")
-                return one.column(device, metric)
-        known = ", ".join(one.key for one in self.devices) or "no device"
+                return rows.column(device, metric)
+        known = ", ".join(sampled.key for sampled in self.devices) or "no device"
         raise LabError(f"There is no device {device!r} in this recording. It has {known}.")
 
     def busy(self, device: Device) -> tuple[Numbers, Numbers, Numbers]:
-        """`Series.busy` of a device."""
-        source = next(one for one in self.series if device in one.devices)
-        return source.busy(device.key, self.header.every)
+        """Returns `Series.busy` of a device."""
+        source = next(rows for rows in self.series if device in rows.devices)
+        return source.busy(device.key)
 
     def table(self) -> SpanTable:
-        """What each span used: time, utilisation, memory, energy. Without spans, all of it."""
-        first = min((float(one.times[0]) for one in self.series if len(one.times)), default=0.0)
+        """Returns what each span used: time, utilisation, memory, energy.
+
+        Without spans it has a single row for the whole recording.
+        """
+        first = min((float(rows.times[0]) for rows in self.series if len(rows.times)), default=0.0)
         spans = self.spans or (Span("everything", first, self.seconds),)
         rows: list[SpanUse] = []
-        for of in dict.fromkeys(one.of for one in spans):
-            mine = [one for one in spans if one.of == of]
-            devices = [one for one in self.counted if one.of == of or not of]
-            args = mine, devices, self.series, self.states, self.header.every, self.seconds
-            rows += use(*args)
+        for of in dict.fromkeys(span.of for span in spans):
+            mine = [span for span in spans if span.of == of]
+            devices = [device for device in self.counted if device.of == of or not of]
+            rows += use(mine, devices, self.series, self.states, self.seconds)
         said = [*notes(rows, self.states), *self.remarks, self.damage or ""]
         return SpanTable(tuple(rows), self.kind, tuple(dict.fromkeys(filter(None, said))))
 
-    def save(self, path: str | Path) -> None:
-        """Write it to a file that `labkit.replay` reads. All of it, or nothing."""
-        write_text(path, "".join(f"{text}\n" for text in self.lines()))
+    def save(self, path: str | Path) -> Path:
+        """Write it to a file that `labkit.replay` reads, all of it or nothing. Returns the path."""
+        return write_text(path, "".join(f"{text}\n" for text in self.lines()))
 
     def lines(self, *, users: bool = False) -> Iterator[str]:
-        """The lines of a file of it. Login names of other users stay out of files."""
+        """Yields the lines of its file. Login names of other users stay out of files."""
         import numpy as np
 
         yield line(self.header)
@@ -141,14 +142,12 @@ class Recording:
         yield from map(line, self.states)
         yield from map(line, self.spans)
         for used in self.processes:
-            known = (
-                one if users or one.user == OWN else replace(one, user="") for one in used.found
-            )
+            known = (p if users or p.user == OWN else replace(p, user="") for p in used.found)
             yield line(replace(used, found=tuple(known)))
         if self.cost is not None:
             yield line(Cost(self.cost, self.seconds))
         if self.damage is None:
-            yield line(End(self.seconds))
+            yield line(RecordingEnd(self.seconds))
 
     def __repr__(self) -> str:
         devices, spans = len(self.devices), len(self.spans)
@@ -167,46 +166,28 @@ class Recording:
         metrics: Sequence[str] | None = None,
         **_: object,
     ) -> tuple[dict[str, str], dict[str, dict[str, object]]]:
+        from labkit.telemetry.page.panel_page import drawn
         from labkit.views.embed import with_state
-        from labkit.views.telemetry_figure import figure
 
-        picture = figure(self)
+        picture, html = drawn(self, key, ended, metrics)
         data = {
             "text/plain": str(self),
             "image/png": base64.b64encode(picture.png).decode("ascii"),
         }
         shown = {"image/png": {"width": picture.width, "alt": picture.alt}}
-        html = self.html(picture, key, ended, metrics)
         if os.environ.get("LABKIT_PICTURES") == "still":
             return with_state((data, shown), html)
         return data | {"text/html": html}, shown
 
-    def html(
-        self,
-        picture: Picture | None = None,
-        key: str | None = None,
-        ended: str | None = None,
-        metrics: Sequence[str] | None = None,
-    ) -> str:
-        """The live panel of it, as a piece of a page that needs nothing else.
+    def html(self) -> str:
+        """Returns its panel as HTML that needs nothing else."""
+        from labkit.telemetry.page.panel_page import drawn
 
-        `key`, `ended` and `metrics` are those of the panel that was live: its name, why it has
-        ended, and what it showed.
-        """
-        from labkit.views.panel_page import page
-        from labkit.views.telemetry_figure import figure
-
-        picture = picture or figure(self)
-        # Two outputs of one page must not share a panel.
-        key = key or f"replay-{secrets.token_hex(6)}"
-        return page(
-            self, key=key, live=False, metrics=METRICS, alt=picture.alt, png=picture.png,
-            stamp=str(self.kind), title=self.title, ended=ended, shown=metrics,
-        )  # fmt: skip
+        return drawn(self)[1]
 
 
 class Recorder:
-    """Collects the lines of a recording from any thread; with a capacity, in bounded memory."""
+    """Collects the lines of a recording from any thread, in bounded memory if it has a capacity."""
 
     def __init__(self, header: Header, capacity: int | None = None) -> None:
         self.header = header
@@ -216,20 +197,20 @@ class Recorder:
         self._waiting: list[str] = []  # lines that were not parsed yet
         self._columns: list[Columns] = []
         self._spans: dict[tuple[str, float], Span] = {}
-        self._states: list[State] = []
+        self._states: list[DeviceState] = []
         self._processes: list[Processes] = []
         self._seconds = 0.0
         self._cost: float | None = None
 
     def take(self, text: str) -> None:
-        """Remember these lines. One that cannot be read is left out."""
+        """Take these lines. A line that cannot be read is left out."""
         with self._lock:
             self._waiting += text.split("\n")
             if len(self._waiting) >= _TOGETHER:
                 self._parse_waiting()
 
     def add(self, text: str) -> None:
-        """Remember one line; Damage if it cannot be read."""
+        """Take a line. Raises Damage if it cannot be read."""
         if not text.strip():
             return
         match read_line(text):
@@ -238,20 +219,20 @@ class Recorder:
             case list():
                 raise Damage("belongs to a source that no line before it names")
             case Source() as source:
-                self._columns.append(Columns(source, self._capacity))
+                self._columns.append(Columns(source, self.header.every, self._capacity))
             case Span() as span:
                 self.add_span(span)
-            case State() as state:
+            case DeviceState() as state:
                 self._states.append(state)
             case Processes() as found:
                 self._processes.append(found)
             case Cost(seconds, time):
                 self._cost, self._seconds = seconds, max(self._seconds, time)
-            case End(time):
+            case RecordingEnd(time):
                 self.ended, self._seconds = True, max(self._seconds, time)
 
     def add_span(self, span: Span) -> None:
-        """A span comes twice: when it begins, and with its end."""
+        """Take a span, which comes twice: when it begins, and with its end."""
         key = (span.name, round(span.start, 6))
         with self._lock:
             known = self._spans.get(key)
@@ -259,12 +240,12 @@ class Recorder:
                 self._spans[key] = span
 
     def recording(self, kind: Kind, damage: str | None = None) -> Recording:
-        """All of it as it is now."""
+        """Returns the recording so far."""
         with self._lock:
             self._parse_waiting()
-            series = tuple(one.series() for one in self._columns)
+            series = tuple(columns.series() for columns in self._columns)
             spans = tuple(sorted(self._spans.values(), key=lambda span: span.start))
-            ends = [float(one.times[-1]) for one in series if len(one.times)]
+            ends = [float(rows.times[-1]) for rows in series if len(rows.times)]
             ends += [span.end for span in spans if span.end is not None]
             seconds = max([self._seconds, *ends])
             return Recording(
@@ -280,9 +261,9 @@ class Recorder:
 
 
 def read(path: str | Path) -> Recording:
-    """The recording in a file, up to its first damaged line; `damage` says what is wrong with it.
+    """Returns the recording in a file up to its first damaged line, which its `damage` describes.
 
-    A file that is not a recording at all raises a LabError.
+    Raises LabError if the file is not a recording at all.
     """
     help_text = "Give the name of a file that panel.save(path) or `labkit record` has written."
     try:
@@ -315,7 +296,7 @@ def read(path: str | Path) -> Recording:
 
 
 def replay(path: str | Path, *others: str | Path) -> Recording:
-    """The recording in a file; of several, all on one time axis, each from its own start.
+    """Returns the recording in a file, or several recordings side by side, each from its start.
 
     >>> labkit.replay("before.jsonl", "after.jsonl")                 # doctest: +SKIP
     """
@@ -331,7 +312,7 @@ def replay(path: str | Path, *others: str | Path) -> Recording:
         return replace(device, key=f"{of}/{device.key}", part_of=whole, of=of)
 
     series: list[Series] = []
-    spans, states, processes = list[Span](), list[State](), list[Processes]()
+    spans, states, processes = list[Span](), list[DeviceState](), list[Processes]()
     for name, one in parts:
         for each in one.series:
             devices = tuple(named(device, name) for device in each.devices)
@@ -339,11 +320,12 @@ def replay(path: str | Path, *others: str | Path) -> Recording:
         spans += [replace(span, name=f"{span.name} · {name}", of=name) for span in one.spans]
         states += [replace(state, device=f"{name}/{state.device}") for state in one.states]
         processes += [replace(used, device=f"{name}/{used.device}") for used in one.processes]
+    every = max(one.header.every for _, one in parts)
     from_formula = any(one.kind.name == "modelled" for _, one in parts)
     source = "; ".join(f"{name}: {one.kind.source}" for name, one in parts)
     return Recording(
         Kind("modelled" if from_formula else "recorded", source),
-        replace(parts[0][1].header, title=" and ".join(names)),
+        replace(parts[0][1].header, title=" and ".join(names), every=every),
         tuple(series), tuple(spans), tuple(states), max(one.seconds for _, one in parts),
         damage=" ".join(f"{name}: {one.damage}" for name, one in parts if one.damage) or None,
         processes=tuple(processes),

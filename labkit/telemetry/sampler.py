@@ -1,9 +1,9 @@
-"""The sampler: one process that samples the GPUs and the host while the notebook's kernel is busy.
+"""The sampler: a process that samples the GPUs and the host while the notebook's kernel is busy.
 
     python -P -m labkit.telemetry.sampler --pid 4242 --every 0.1 --clock 1234.5
 
-It writes the lines of `format`: sources, then rows in batches, of which each is one write
-of whole lines. Requests come on standard input, one a line:
+It writes the lines of `format`: sources, then rows in batches. A batch is a single write of whole
+lines. Requests come on standard input, each on a line:
 
     sample      sample now (the edge of a span); written with the next batch
     flush N     sample now, write everything, then the line {"flushed": N}
@@ -28,16 +28,16 @@ from contextlib import suppress
 from dataclasses import replace
 
 from labkit.telemetry.amd import AmdGpus
-from labkit.telemetry.format import Cost, End, Source, line, row_line
-from labkit.telemetry.gpus import Gpus
+from labkit.telemetry.format import Cost, RecordingEnd, Source, line, row_line
 from labkit.telemetry.host import Host
-from labkit.telemetry.metrics import Processes, State
+from labkit.telemetry.metrics import DeviceState, Processes
+from labkit.telemetry.nvidia import NvidiaGpus
 
 BATCH = 2.5  # seconds of samples in one write
 SHOWN = 0.5  # the same where a page shows them
 CLOSE = 0.005  # seconds; requests that come nearer than this share a sample
 PIPE, F_SETPIPE_SZ = 1 << 20, 1031  # fcntl has the name on Linux only
-AnySource = Gpus | AmdGpus | Host
+AnySource = NvidiaGpus | AmdGpus | Host
 
 
 def main() -> None:
@@ -55,9 +55,10 @@ def main() -> None:
         fcntl.fcntl(1, F_SETPIPE_SZ, PIPE)
     gc.disable()  # there are no cycles here, and looking for them costs
     threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
-    amd = AmdGpus()
-    gpus = amd if amd.folders else Gpus(pid=given.pid)
-    Sampler([gpus, Host(given.pid)], given.every, given.clock).run()
+    gpus = NvidiaGpus(pid=given.pid)
+    both = AmdGpus(gpus)
+    sources = [both if both.folders else gpus, Host(given.pid)]
+    Sampler(sources, given.every, given.clock).run()
 
 
 def _exit_with(parent: int) -> None:
@@ -68,7 +69,7 @@ def _exit_with(parent: int) -> None:
 
 
 class Sampler:
-    """Samples its sources on a schedule that does not drift. `began` is the recording's time 0."""
+    """Samples its sources on a schedule that does not drift. `began` is time 0 of the recording."""
 
     def __init__(self, sources: Sequence[AnySource], every: float, began: float) -> None:
         self._sources, self._every, self._began = sources, every, began
@@ -108,18 +109,18 @@ class Sampler:
             source.sample(edge=True)
         self._take(opened)
         now = round(time.monotonic() - self._began, 4)
-        self._lines += [line(Cost(round(time.process_time(), 4), now)), line(End(now))]
+        self._lines += [line(Cost(round(time.process_time(), 4), now)), line(RecordingEnd(now))]
         self._write()
 
     def _take(self, opened: Sequence[tuple[int, AnySource]]) -> None:
-        """The lines of all samples since the last time."""
+        """Make lines of all samples since the last call."""
         for number, source in opened:
             rows, states = source.take()
             self._tell(*states)
             self._lines += [row_line(number, at - self._began, values) for at, values in rows]
 
     def _requests(self) -> tuple[bool, list[int]]:
-        """Do what was requested; whether to sample at once (a span, a flush), and the flushes."""
+        """Do what was requested. Returns whether to sample at once, and the numbers of flushes."""
         edge, flushes = False, list[int]()
         new = os.read(0, 4096)
         *requests, self._received = (self._received + new).split(b"\n")
@@ -135,17 +136,16 @@ class Sampler:
                     self._together = max(1, round(SHOWN / self._every))
                 case [b"process", pid]:
                     for source in self._sources:
-                        if not isinstance(source, AmdGpus):
-                            source.follow(int(pid))
+                        source.follow(int(pid))
         return edge, flushes
 
-    def _tell(self, *states: State | Processes) -> None:
+    def _tell(self, *states: DeviceState | Processes) -> None:
         self._lines += [
             line(replace(state, time=round(state.time - self._began, 4))) for state in states
         ]
 
     def _write(self) -> None:
-        left = "".join([f"{one}\n" for one in self._lines]).encode()
+        left = "".join([f"{text}\n" for text in self._lines]).encode()
         self._lines.clear()
         while left:
             left = left[os.write(1, left) :]

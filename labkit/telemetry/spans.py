@@ -8,7 +8,7 @@
 [('epoch 1', True), ('epoch 1', False)]
 
 A listener is called twice: when a span begins (no end yet) and when it has ended. Times are those
-of `time.monotonic`. What fails in a listener is said on standard error; the program goes on.
+of `time.monotonic`. If a listener fails, standard error says so, and the program goes on.
 """
 
 import json
@@ -47,11 +47,11 @@ def listening(listener: Listener) -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _listeners = tuple(one for one in _listeners if one != listener)
+            _listeners = tuple(other for other in _listeners if other != listener)
 
 
 class OpenSpan:
-    """A span that is open. It ends with its block, or with `end()`; whichever comes first."""
+    """An open span. It ends with its block or with `end()`, whichever comes first."""
 
     def __init__(self, name: str, images: float | None, listeners: tuple[Listener, ...]) -> None:
         self._span = Span(one_line(name), time.monotonic(), None, _count(images))
@@ -68,7 +68,7 @@ class OpenSpan:
         self.end()
 
     def end(self, images: float | None = None, loss: float | None = None) -> None:
-        """Now; `images` and the mean `loss` are known only now. A span ends once."""
+        """End the span now, with `images` and the mean `loss` if they were not known before."""
         known = None if loss is None or not math.isfinite(loss) else float(loss)  # it may diverge
         self._end(_count(images) or self._span.images, known)
 
@@ -91,25 +91,25 @@ def span(name: str, images: float | None = None) -> OpenSpan:
     >>> with span("epoch 3", images=60_000):
     ...     pass
 
-    Spans may lie in one another and may overlap; one that an exception leaves has ended.
+    Spans may be nested and may overlap. An exception that leaves the block ends the span.
     """
     return OpenSpan(name, images, _listeners)
 
 
 def one_line(name: object) -> str:
-    """A name that can be written anywhere: one line, no control characters, of limited length.
+    """Returns a name that fits anywhere: a single line, no control characters, limited length.
 
     >>> one_line("epoch 1" + chr(10) + " of 3")
     'epoch 1 of 3'
     """
-    letters = (one if one.isprintable() else " " for one in str(name)[:_LONGEST_NAME])
+    letters = (c if c.isprintable() else " " for c in str(name)[:_LONGEST_NAME])
     return " ".join("".join(letters).split()) or "unnamed"
 
 
-class Cells:
-    """Announces each cell of a notebook to a listener, from now on until `unfollow()`.
+class CellSpans:
+    """Announces the cells of a notebook to a listener until `unfollow()`, from the next cell on.
 
-    `shell` is IPython's; not the cell in which this is made.
+    `shell` is IPython's.
     """
 
     def __init__(self, shell: Any, listener: Listener) -> None:
@@ -159,7 +159,7 @@ def _request(shell: Any) -> Any:
 
 
 def cell_name(source: str, prompt: int) -> str:
-    """The number of a cell and its first line that is not an import or a comment.
+    """Returns a cell's number and its first line that is not an import or a comment.
 
     >>> cell_name("import labkit; job.train(epochs=3, batch_size=64)", 7)
     '[7] import labkit; job.train(epochs=3, batc…'
@@ -181,13 +181,13 @@ def _count(images: Any) -> float | None:
 
 @cache
 def _say(fault: str) -> None:
-    """Once each, where it can be said at all."""
+    """Print a fault once, if it can be printed at all."""
     with suppress(Exception):
         print(fault, file=sys.stderr, flush=True)
 
 
 def _append(span: Span) -> None:
-    """To the recording of `labkit record`, in one write: lines of several processes do not mix."""
+    """Append a span to the file of `labkit record`, in a single write: processes share the file."""
     path = Path(os.environ[SPANS_TO])
     with path.open("rb") as lines:
         clock = float(json.loads(lines.readline())["clock"])

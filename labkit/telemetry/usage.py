@@ -1,6 +1,6 @@
 """What each span used of each device: seconds, utilisation, memory, joules, images per joule.
 
-A number that is not known is None, and `missing` gives the reason in a few words: never a silent 0.
+A number that is not known is None, never 0, and `missing` gives the reason in a few words.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from labkit.kinds import Kind, bytes_text, rate_text, seconds_text
 from labkit.shown import ShownAsTable
 from labkit.telemetry.columns import Series
 from labkit.telemetry.format import Span
-from labkit.telemetry.metrics import Device, State
+from labkit.telemetry.metrics import Device, DeviceState
 
 if TYPE_CHECKING:
     from labkit.telemetry.columns import Numbers
@@ -30,13 +30,13 @@ _COVERED = 0.9  # of a span, at least, for a mean or a sum over it
 
 @dataclass(frozen=True)
 class SpanUse:
-    """One span on one device, or on all of them together."""
+    """A span on a device, or on all devices together."""
 
     span: Span
     device: str
     """Its key, or "all"."""
     label: str
-    """How a table calls it: "GPU 0"."""
+    """Its name in a table, such as "GPU 0"."""
     seconds: float
     utilisation: float | None = None
     """Mean over time, in per cent."""
@@ -47,44 +47,44 @@ class SpanUse:
     images_per_second: float | None = None
     images_per_joule: float | None = None
     missing: dict[str, str] = field(default_factory=dict)
-    """Which of these is None, and why."""
+    """Why a number is None, by the name of the number."""
 
     def text(self, name: str) -> str:
-        """A number as the table writes it, or why there is none: `row.text("utilisation")`."""
+        """Returns a number as the table writes it, or why it is missing: `text("utilisation")`."""
         value = getattr(self, name)
         return self.missing.get(name, NOT_SEEN) if value is None else _COLUMNS[name][1](value)
 
 
 def use(
     spans: Sequence[Span], devices: Sequence[Device], series: Sequence[Series],
-    states: Sequence[State], every: float, now: float,
+    states: Sequence[DeviceState], now: float,
 ) -> tuple[SpanUse, ...]:  # fmt: skip
-    """Of each span a row for each device, and one for all where there are several.
+    """Returns a row for each span and device, and a further row for all devices together.
 
-    A span that has not ended is measured up to `now`; its images are not all seen yet. All spans
-    are worked out together, as arrays: an hour of eight GPUs has thousands of rows.
+    A span that has not ended is measured up to `now`, and has no rates yet. All spans are computed
+    together, as arrays: an hour of eight GPUs has thousands of rows.
     """
     import numpy as np
 
-    starts = np.array([one.start for one in spans])
-    ends = np.array([max(now, one.start) if one.end is None else one.end for one in spans])
-    # The sample that the end of a span has asked for comes a moment after it.
-    edges = (starts, ends, ends + every / 2)
-    means, joules, found = [], [], []
+    starts = np.array([span.start for span in spans])
+    ends = np.array([max(now, span.start) if span.end is None else span.end for span in spans])
+    means, joules, found = [], [], []  # for each device an array or list over spans
     for device in devices:
-        source = next(one for one in series if device in one.devices)
-        means.append(_means(*source.busy(device.key, every), edges))
+        source = next(rows for rows in series if device in rows.devices)
+        # The sample that the end of a span has asked for comes a moment after it.
+        edges = (starts, ends, ends + source.every / 2)
+        means.append(_means(*source.busy(device.key), edges))
         counter, power = (source.column(device.key, name) for name in ("energy", "power"))
         joules.append(_joules(*counter, *power, edges))
-        about = [one for one in states if one.device in (device.key, source.source)]
+        about = [state for state in states if state.device in (device.key, source.source)]
         rows = _rows(spans, device.label, source, [device.key], edges, means[-1], joules[-1])
         metrics = {metric for metric, _ in _COLUMNS.values()} if len(source.times) > 1 else set()
-        never = {one for one in metrics if not len(source.column(device.key, one)[0])}
-        whys = [_missing(row, source.source, about, every, never) for row in rows]
+        never = {name for name in metrics if not len(source.column(device.key, name)[0])}
+        whys = [_missing(row, source, about, never) for row in rows]
         found.append([replace(row, missing=why) for row, why in zip(rows, whys, strict=True)])
     if len(devices) > 1:
-        # What is missing of one device is missing of all together: NaN makes a sum NaN.
-        keys, mean, total = [one.key for one in devices], np.mean(means, 0), np.sum(joules, 0)
+        # A number that a device lacks is missing for all together: NaN makes a sum NaN.
+        keys, mean, total = [known.key for known in devices], np.mean(means, 0), np.sum(joules, 0)
         of = devices[0].of
         rows = _rows(spans, f"{of} · all" if of else "all", source, keys, edges, mean, total)
         whys = [
@@ -100,7 +100,7 @@ def _rows(
     spans: Sequence[Span], label: str, source: Series, keys: list[str], edges: Edges,
     mean: Numbers, joules: Numbers,
 ) -> list[SpanUse]:  # fmt: skip
-    """One row for each span."""
+    """Returns a row for each span."""
     import numpy as np
 
     peak = np.fmax(_peaks(source, keys, "utilisation", edges) / len(keys), 0.0)
@@ -108,14 +108,14 @@ def _rows(
     table = np.stack([mean, np.maximum(peak, mean), memory, joules], 1).astype(object)
     table[np.isnan(table.astype(float))] = None
     key, seconds = keys[0] if len(keys) == 1 else label, (edges[1] - edges[0]).tolist()
-    each = zip(spans, seconds, table.tolist(), strict=True)
-    return [SpanUse(span, key, label, length, *numbers) for span, length, numbers in each]
+    rows = zip(spans, seconds, table.tolist(), strict=True)
+    return [SpanUse(span, key, label, length, *numbers) for span, length, numbers in rows]
 
 
 def _with_rates(row: SpanUse) -> SpanUse:
-    """Images belong to the span, not to one device: they stand in its last row.
+    """Returns the last row of a span with rates: images belong to the span, not to a device.
 
-    GPUs that did nothing (TensorFlow's build for CPUs beside them) have no images per joule.
+    GPUs that did nothing, as beside TensorFlow's build for CPUs, have no images per joule.
     """
     images, seconds = row.span.images, row.seconds
     if images is None or row.span.end is None:
@@ -126,7 +126,7 @@ def _with_rates(row: SpanUse) -> SpanUse:
 
 
 def _grown(times: Numbers, counter: Numbers, edges: Edges) -> Numbers:
-    """By how much a counter grew; between its samples on a straight line."""
+    """Returns by how much a counter grew in each span, interpolating between its samples."""
     import numpy as np
 
     low, high = (np.interp(edge, times, counter) for edge in edges[:2])
@@ -134,7 +134,7 @@ def _grown(times: Numbers, counter: Numbers, edges: Edges) -> Numbers:
 
 
 def _means(times: Numbers, busy: Numbers, covered: Numbers, edges: Edges) -> Numbers:
-    """The mean utilisation, where it is known for nearly all of a span."""
+    """Returns the mean utilisation of each span, or NaN if it is unknown for too much of it."""
     import numpy as np
 
     starts, ends, last = edges
@@ -142,7 +142,7 @@ def _means(times: Numbers, busy: Numbers, covered: Numbers, edges: Edges) -> Num
     if not len(times):
         return nothing
     known = _grown(times, covered, edges)
-    # A utilisation counter describes the time before it: one sample would be of another span.
+    # A utilisation counter describes the time before it: a single sample would be of another span.
     inside = np.searchsorted(times, last, "right") - np.searchsorted(times, starts)
     enough = (inside > 1) & (known > 0) & (known >= _COVERED * (ends - starts))
     share: Numbers = np.divide(_grown(times, busy, edges), known, nothing, where=enough)
@@ -150,16 +150,16 @@ def _means(times: Numbers, busy: Numbers, covered: Numbers, edges: Edges) -> Num
 
 
 def _peaks(source: Series, keys: list[str], metric: str, edges: Edges) -> Numbers:
-    """The highest sum over the devices at one moment of each span."""
+    """Returns for each span the highest sum over the devices at a moment."""
     import numpy as np
 
     if metric not in source.metrics:
         return np.full(len(edges[0]), np.nan)
-    places = [[one.key for one in source.devices].index(key) for key in keys]
-    total = source.values[:, places, source.metrics.index(metric)].sum(axis=1)
+    places = [[known.key for known in source.devices].index(key) for key in keys]
+    total = source.values[:, places, source.metrics.index(metric)].sum(axis=1)  # (rows,)
     first = np.searchsorted(source.times, edges[0])
     last = np.searchsorted(source.times, edges[2], "right")
-    # From each first row up to its last, without NaN; what lies between two spans is left out.
+    # The maximum of each stretch from first to last; [::2] leaves out those between two spans.
     highest = np.fmax.reduceat(np.append(total, np.nan), np.stack([first, last], 1).ravel())[::2]
     return np.where(first < last, highest, np.nan)
 
@@ -167,10 +167,11 @@ def _peaks(source: Series, keys: list[str], metric: str, edges: Edges) -> Number
 def _joules(
     times: Numbers, counter: Numbers, sampled: Numbers, watts: Numbers, edges: Edges
 ) -> Numbers:
-    """By the hardware's own counter, where a span is long enough for it.
+    """Returns the joules of each span by the hardware's energy counter, or NaN if it is too short.
 
-    The counter is read rarely and tells the sum; when the energy was used, the power tells. So all
-    moments are moved to an axis on which the power is constant. Without power, it is time itself.
+    The counter is read rarely and gives the sum. The power, sampled often, says when the energy was
+    used. So all moments are moved to an axis on which the power is constant. Without power samples
+    the axis is time itself.
     """
     import numpy as np
 
@@ -196,19 +197,19 @@ def _joules(
     )
     seen = np.minimum(ends, times[-1]) - np.maximum(starts, times[0])
     enough &= (updates[last] > updates[first]) & (seen >= _COVERED * (ends - starts))
-    # A counter that begins anew is not the sum of what was used.
+    # A counter that was reset is not the sum of what was used.
     enough &= restarts[last] == restarts[first]
-    # What lies outside of the first and the last sample is taken to be like the rest.
+    # Time before the first and after the last sample counts like the rest.
     longer: Numbers = np.divide(ends - starts, seen, np.full(len(ends), np.nan), where=enough)
     return _grown(times, counter, (starts, ends, ends)) * longer
 
 
 def _missing(
-    row: SpanUse, source: str, states: Sequence[State], every: float, never: set[str]
+    row: SpanUse, source: Series, states: Sequence[DeviceState], never: set[str]
 ) -> dict[str, str]:
-    """Of each number that there is not, why: what its newest state says, or what is there of it.
+    """Returns why each missing number is missing, from its newest state or its samples.
 
-    `never` are the metrics that the device has no sample of.
+    `never` are the metrics of which the device has no sample.
     """
     end, reasons = row.span.start + row.seconds, {}
     for name in (name for name in _COLUMNS if getattr(row, name) is None):
@@ -218,40 +219,40 @@ def _missing(
             for state in states
             if state.time <= end and state.why != "note"
         }
-        # A state of the metric tells more than one of the device, and that more than of its source.
-        abouts = ((row.device, metric), (row.device, ""), (source, ""))
+        # The state of a metric comes before that of its device, and that before its source's.
+        abouts = ((row.device, metric), (row.device, ""), (source.source, ""))
         faults = [why for about in abouts if (why := newest.get(about, "fine")) != "fine"]
         if not faults and metric in never:
             faults = ["not supported"]
-        shortest = _UPDATES * (_UPDATE if name == "joules" else every)
+        shortest = _UPDATES * (_UPDATE if name == "joules" else source.every)
         seen = NOT_SEEN if row.seconds >= shortest else TOO_SHORT
         reasons[name] = (*faults, seen)[0]
     return reasons
 
 
-def notes(rows: Sequence[SpanUse], states: Sequence[State]) -> list[str]:
-    """What the reader should know of the numbers that are missing."""
+def notes(rows: Sequence[SpanUse], states: Sequence[DeviceState]) -> list[str]:
+    """Returns what the reader should know of the missing numbers."""
     reasons = {why for row in rows for why in row.missing.values()}
     keys = {row.device for row in rows}
     metrics = {"", *(metric for metric, _ in _COLUMNS.values())}
     short = "Too short to measure: fewer updates than make a mean."
     return [short] * (TOO_SHORT in reasons) + [
-        one.says
-        for one in states
-        if one.why in reasons and one.device in keys and one.metric in metrics
+        state.says
+        for state in states
+        if state.why in reasons and state.device in keys and state.metric in metrics
     ]
 
 
 @dataclass(frozen=True, repr=False)
 class SpanTable(ShownAsTable):
-    """What every span of a recording used. Name it in a cell to see it."""
+    """What every span of a recording used. A cell that ends with it shows the table."""
 
     rows: tuple[SpanUse, ...]
     kind: Kind
     notes: tuple[str, ...] = ()
 
     def table(self) -> Table:
-        """A row for each span and device."""
+        """Returns a table with a row for each span and device."""
         from labkit.views.table import Table
 
         several = len({row.device for row in self.rows}) > 1
@@ -277,7 +278,7 @@ class SpanTable(ShownAsTable):
 
 
 def joules_text(joules: float) -> str:
-    """Three digits, with the unit that keeps them readable.
+    """Returns joules with three digits, in the unit that keeps them readable.
 
     >>> joules_text(12.345), joules_text(45_678), joules_text(3.6e6), joules_text(0.00333)
     ('12.3 J', '45.7 kJ', '3.60 MJ', '0.00333 J')
@@ -289,13 +290,13 @@ def joules_text(joules: float) -> str:
 
 
 def _three_digits(value: float) -> str:
-    """Small numbers keep their digits, as images per joule of a large model."""
+    """Returns three digits, also of small numbers such as a large model's images per joule."""
     return (
         f"{value:#.3g}".rstrip(".") if value < 99.95 else rate_text(value, "").removesuffix(" /s")
     )
 
 
-# The columns of a table: the metric that each is computed from, and how it is written.
+# The columns of a table: from which metric it is computed, and how it is written.
 _COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "utilisation": ("utilisation", "{:.0f} %".format),
     "peak_utilisation": ("utilisation", "{:.0f} %".format),

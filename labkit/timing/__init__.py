@@ -11,7 +11,7 @@ and `chain` keeps when it was made.
 """
 
 from labkit.timing.estimate import Estimate
-from labkit.timing.prediction import Outcome, Prediction, predict
+from labkit.timing.prediction import Prediction, PredictionOutcome, predict
 from labkit.timing.results import Timings
 from labkit.timing.rounds import compare, measure
 from labkit.timing.verdict import Verdict, judge

@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from labkit.kinds import Kind, rate_text, ratio_text, seconds_text
+from labkit.kinds import Kind, bytes_text, rate_text, ratio_text, seconds_text
 
 SECONDS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "days": 86_400.0}
 
@@ -39,7 +39,7 @@ class Estimate:
 
 
 def percent(share: float) -> str:
-    """A share of one with the digits that it has, up to three.
+    """Returns a share of one with the digits that it has, up to three.
 
     >>> percent(0.95), percent(1 - 0.05 / 3), percent(0.005)
     ('95 %', '98.3 %', '0.5 %')
@@ -48,28 +48,30 @@ def percent(share: float) -> str:
 
 
 def quantity_text(value: float, unit: str, width: float = math.inf) -> str:
-    """A number in its unit; a narrow interval earns a ratio one digit more.
+    """Returns a number in its unit. A ratio with a narrow interval has one more digit.
 
     >>> quantity_text(0.0123, "s"), quantity_text(1.0042, "×", 0.01), quantity_text(0.5, "share")
     ('12.3 ms', '1.004×', '50 %')
-    >>> quantity_text(90, "min"), quantity_text(7, "steps"), quantity_text(1234.5, "")
-    ('1 h 30 min', '7 steps', '1,234')
+    >>> quantity_text(90, "min"), quantity_text(0, "h"), quantity_text(11.2e6, "B/s")
+    ('1 h 30 min', '0 h', '11.2 MB/s')
     """
     if not math.isfinite(value):
         return "unknown"
     if unit in SECONDS:
-        return seconds_text(value * SECONDS[unit])
+        return seconds_text(value * SECONDS[unit]) if value else f"0 {unit}"
     if unit == "×":
         return f"{value:.3f}×" if width < 0.05 and value < 10 else ratio_text(value)
     if unit == "share":
         return f"{100 * value:.0f} %"
+    if unit == "B/s":
+        return f"{bytes_text(value)}/s"
     if unit.endswith("/s"):
         return rate_text(value, unit[:-2])
     return f"{value:{',.0f' if abs(value) >= 1000 else '.3g'}} {unit}".rstrip()
 
 
 def span_text(low: float, high: float, unit: str) -> str:
-    """Two ends with the unit once, where both have the same.
+    """Returns two ends, with the unit only once if both have the same.
 
     >>> span_text(0.8, 0.88, "×"), span_text(0.0101, 0.0103, "s"), span_text(0.0009, 2.0, "s")
     ('0.80–0.88×', '10.1–10.3 ms', '900 µs–2.00 s')

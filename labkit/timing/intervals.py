@@ -30,15 +30,15 @@ class Interval:
 
 
 def shift(differences: Sequence[float], confidence: float) -> Interval:
-    """The value around which paired differences lie symmetrically.
+    """Returns the value around which paired differences lie symmetrically.
 
     This is Wilcoxon's signed-rank interval with one change: ranks stop growing at the middle
     (`weights`), so that a call which the operating system interrupted counts like any large
     difference. It finds a 2 % difference on a busy machine more often (benchmarks/timing.py).
 
     The interval holds every value that the test does not reject. With fewer than
-    `least_rounds(confidence)` differences no such interval exists: then it is their whole span,
-    with the confidence which that has.
+    `least_rounds(confidence)` differences no such interval exists. Then the interval is their
+    whole span, and `confidence` is what that span reaches.
     """
     data = [float(difference) for difference in differences]
     count = len(data)
@@ -55,9 +55,9 @@ def shift(differences: Sequence[float], confidence: float) -> Interval:
 
 
 def least_rounds(confidence: float) -> int:
-    """With how many differences an interval of this confidence begins to exist.
+    """Returns the least number of differences that have an interval of this confidence.
 
-    Even if all have one sign: two of 2ⁿ patterns do, and that share must be small enough.
+    If all have one sign, that is 2 of 2ⁿ patterns, and this share must be small enough.
 
     >>> least_rounds(0.95), least_rounds(0.98), least_rounds(1 - 1 / 8)
     (6, 7, 4)
@@ -66,7 +66,7 @@ def least_rounds(confidence: float) -> int:
 
 
 def weights(count: int) -> tuple[int, ...]:
-    """What the smallest, second smallest, … of `count` differences counts.
+    """Returns the weights of the smallest, second smallest, … of `count` differences.
 
     >>> weights(6)
     (1, 2, 3, 3, 3, 3)
@@ -90,7 +90,7 @@ def _crossing(data: Sequence[float], score: Sequence[int], level: float) -> floa
 
 @functools.cache
 def _critical(count: int, confidence: float) -> float:
-    """The largest sum of weights that is still too small to be chance."""
+    """Returns the largest sum of weights that is still too small to be chance."""
     import numpy as np
 
     tail, score = (1 - confidence) / 2 + 1e-12, weights(count)

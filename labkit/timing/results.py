@@ -54,11 +54,11 @@ class Timings:
         return len(self.timed[0].samples)
 
     def samples(self, name: str | None = None) -> tuple[float, ...]:
-        """Seconds of the call in each round."""
+        """Returns the seconds of the call in each round."""
         return self._of(name).samples
 
     def seconds(self, name: str | None = None) -> Estimate:
-        """The median of a call, between the quartiles, which hold half of the calls.
+        """Returns the median of a call, between the quartiles, which hold half of the calls.
 
         They claim nothing beyond these calls. A call resembles the calls before it (other programs,
         a warm processor), so formulas for independent samples would promise too much.
@@ -80,7 +80,7 @@ class Timings:
         return replace(seconds, value=value, low=low, high=high, unit=f"{self.unit}/s")
 
     def verdict(self, name: str | None = None) -> Verdict:
-        """Whether `name` is faster than the baseline.
+        """Returns whether `name` is faster than the baseline.
 
         The confidence of 95 % holds for all programs together: of k comparisons with the
         baseline each gets 1 - 0.05 / k (Bonferroni).
@@ -96,7 +96,7 @@ class Timings:
         return judge(mine.name, other.name, ratios, confidence=self._each, kind=self.kind)
 
     def speedup(self, name: str | None = None) -> Estimate:
-        """How many times as much work per second as the baseline, paired by round.
+        """Returns the work per second over that of the baseline, paired by round.
 
         Above 1 is faster. With weak scaling the work per call differs, and is counted.
         """
@@ -125,14 +125,14 @@ class Timings:
         head, rows = self._cells()
         html = table(head, rows, "" if several else self._caption(), "\n".join(self._sentences()))
         if several:
-            from labkit.views.timing_figure import card
+            from labkit.timing.verdict_card import card
 
             others = [name for name in self.names if name != self.baseline]
             medians = {one: seconds_text(self.seconds(one).value) for one in self.names}
             words = [f"{one} {medians[one]}, {self.baseline} {medians[self.baseline]}"
                      for one in others]  # fmt: skip
             verdicts = [self.verdict(one) for one in others]
-            html = card(verdicts, words, f"{self._caption()}; {self.kind}", html)
+            html = card(verdicts, words, f"{self._caption()}; {self.kind}", self.notes, html)
         return {"text/plain": repr(self), "text/html": html}
 
     def _of(self, name: str | None) -> Timed:
@@ -153,7 +153,7 @@ class Timings:
         return f"{what}; {self.label}" if self.label else what
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        """The head and the rows of the table, but for the verdicts."""
+        """Returns the head and the rows of the table, but for the verdicts."""
         several, rated = len(self.timed) > 1, self.timed[0].items is not None
         head = ["", "median", "middle half", *([f"{self.unit}/s"] if rated else [])]
         if several:
@@ -176,7 +176,7 @@ class Timings:
         return [*head, "first call"], rows
 
     def _sentences(self) -> list[str]:
-        """The verdicts, what to know about them, and last on what they were measured."""
+        """Returns the verdicts, what to know about them, and last on what they were measured."""
         verdicts = [self.verdict(name) for name in self.names if name != self.baseline]
         lines = [f"{verdict}." for verdict in verdicts]
         if len(verdicts) > 1 and verdicts[0].estimate.confidence == self._each:

@@ -16,7 +16,7 @@ from labkit.arguments import number, one_of, whole
 from labkit.hardware import machine, machine_text
 from labkit.kinds import LabError, measured, seconds_text
 from labkit.progress import ProgressLine
-from labkit.timing import clock
+from labkit.timing import wall_clock
 from labkit.timing.results import Scaling, Timed, Timings
 
 LOOK, BUSY = 0.05, 0.25  # seconds before the first call; the share of all cores
@@ -25,18 +25,10 @@ Work = Callable[[], object]
 
 
 def measure(
-    work: Work,
-    *,
-    rounds: int = 20,
-    items: float | None = None,
-    name: str | None = None,
-    unit: str = "images",
-    label: str = "",
-    on: str = "",
-    warmup: int = 2,
-    time_limit: float = 60.0,
-) -> Timings:
-    """How long a call takes: its median and quartiles, and how much is done per second.
+    work: Work, *, rounds: int = 20, items: float | None = None, name: str | None = None,
+    unit: str = "images", label: str = "", on: str = "", warmup: int = 2, time_limit: float = 60.0,
+) -> Timings:  # fmt: skip
+    """Time a call. Returns its median and quartiles, and its throughput.
 
     >>> run = measure(train_one_epoch, items=60_000)      # doctest: +SKIP
     >>> run.throughput()                                  # doctest: +SKIP
@@ -57,21 +49,13 @@ def measure(
 
 
 def compare(
-    works: Mapping[str, Work],
-    *,
-    rounds: int = 20,
-    items: float | Mapping[str, float] | None = None,
-    devices: Mapping[str, int] | None = None,
-    scaling: Scaling | None = None,
-    baseline: str | None = None,
-    unit: str = "images",
-    label: str = "",
-    on: str = "",
-    warmup: int = 2,
-    time_limit: float = 60.0,
+    works: Mapping[str, Work], *, rounds: int = 20,
+    items: float | Mapping[str, float] | None = None, devices: Mapping[str, int] | None = None,
+    scaling: Scaling | None = None, baseline: str | None = None, unit: str = "images",
+    label: str = "", on: str = "", warmup: int = 2, time_limit: float = 60.0,
     seed: int | None = None,
-) -> Timings:
-    """Which is faster, by how much, and how sure one can be.
+) -> Timings:  # fmt: skip
+    """Time programs in turns. Returns which is faster, by how much, and how certain that is.
 
     >>> result = compare({"one device": f, "two replicas": g}, items=64)   # doctest: +SKIP
     >>> print(result.verdict())                                            # doctest: +SKIP
@@ -89,13 +73,15 @@ def compare(
     With `devices` and `scaling` the table has an efficiency: "strong" when every program does
     the same work, "weak" when the work of a call grows with its devices.
     """
+    if isinstance(works, Mapping):
+        works = {str(name): work for name, work in works.items()}
     if not isinstance(works, Mapping) or len(works) < 2:
         raise LabError(
             'works must be two or more functions with their names: {"one device": f, "two": g}, '
             f"got {works!r}. labkit.measure times a single one."
         )
     names = list(works)
-    first = names[0] if baseline is None else one_of("baseline", baseline, names)
+    first = names[0] if baseline is None else one_of("baseline", str(baseline), names)
     counts = _numbers("items", 1 if items is None else items, names)
     used = dict.fromkeys(names, 1.0)
     if devices is not None or scaling is not None:
@@ -116,15 +102,17 @@ def compare(
 
 
 def _numbers(what: str, given: Any, names: list[str]) -> dict[str, float]:
-    """A positive number for each program: one for all of them, or each its own."""
-    if isinstance(given, Mapping) and set(given) != set(names):
+    """Returns a positive number for each program: one for all of them, or each its own."""
+    each = dict.fromkeys(names, given)
+    if isinstance(given, Mapping):
+        each = {str(name): value for name, value in given.items()}
+    if set(each) != set(names):
         raise LabError(f"{what} must have a number for each of {names}, got {given!r}.")
-    each = given if isinstance(given, Mapping) else dict.fromkeys(names, given)
     return {name: number(f"{what} of {name!r}", each[name], above=0) for name in names}
 
 
 def _most_rounds() -> int:
-    """LABKIT_ROUNDS; 0 if it is not set."""
+    """Returns LABKIT_ROUNDS, or 0 if it is not set."""
     given = os.environ.get("LABKIT_ROUNDS") or "0"
     return whole("LABKIT_ROUNDS", int(given) if given.isdecimal() else given)
 
@@ -132,15 +120,16 @@ def _most_rounds() -> int:
 def _time(
     works: Mapping[str, Work], rounds: int, warmup: int, time_limit: float, seed: int | None
 ) -> tuple[dict[str, tuple[float, tuple[float, ...]]], tuple[str, ...]]:
-    """First calls, rounds and notes of all programs. Ctrl-C keeps the complete rounds."""
+    """Returns first calls, rounds and notes of all programs. Ctrl-C keeps complete rounds."""
     for name, work in works.items():
         if not callable(work):
             raise LabError(f"{name!r} must be a function, got {work!r}. Write f, not f().")
     rounds, warmup = whole("rounds", rounds, at_least=1), whole("warmup", warmup)
     most = _most_rounds() or max(rounds, warmup)
     rounds, warmup = min(rounds, most), min(warmup, most)
-    end = clock.now() + number("time_limit", time_limit, above=0)
-    load, draw, names = machine.busy(LOOK), random.Random(seed), list(works)
+    end = wall_clock.now() + number("time_limit", time_limit, above=0)
+    draw = random.Random(None if seed is None else whole("seed", seed))
+    load, names = machine.busy(LOOK), list(works)
     before: dict[str, list[float]] = {name: [] for name in names}  # first call and warm-up
     samples: dict[str, list[float]] = {name: [] for name in names}
     stopped, progress = "", ProgressLine()
@@ -149,18 +138,18 @@ def _time(
     try:
         for name in names:
             for call in range(1 + warmup):
-                if call == 0 or clock.now() < end:
+                if call == 0 or wall_clock.now() < end:
                     progress.show(f"{name}: {where if call else 'first call'}")
-                    before[name].append(clock.seconds_of(works[name]))
+                    before[name].append(wall_clock.seconds_of(works[name]))
         for done in range(rounds):
-            if done and clock.now() >= end:
+            if done and wall_clock.now() >= end:
                 stopped = "at the time limit"
                 break
             where = f"round {done + 1} of {rounds}"
             left = sum(median(samples[name] or before[name]) for name in names)
             progress.show(f"{where}, about {seconds_text(left * (rounds - done))} left")
             for name in draw.sample(names, len(names)):
-                samples[name].append(clock.seconds_of(works[name]))
+                samples[name].append(wall_clock.seconds_of(works[name]))
     except KeyboardInterrupt:
         if not all(samples.values()):
             raise
@@ -177,7 +166,7 @@ def _time(
 
 
 def _notes(samples: Mapping[str, Sequence[float]], load: float) -> list[str]:
-    """What spoils a measurement."""
+    """Returns what spoils a measurement."""
     notes = []
     if short := [name for name, seconds in samples.items() if median(seconds) < 20e-6]:
         called = ", ".join(map(repr, short))

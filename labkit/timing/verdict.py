@@ -50,14 +50,10 @@ class Verdict:
 
 
 def judge(
-    name: str,
-    over: str,
-    log_ratios: Sequence[float],
-    *,
-    confidence: float = CONFIDENCE,
+    name: str, over: str, log_ratios: Sequence[float], *, confidence: float = CONFIDENCE,
     kind: Kind | None = None,
-) -> Verdict:
-    """The verdict on `name` against `over` from one logarithm of the speed-up per round.
+) -> Verdict:  # fmt: skip
+    """Returns the verdict on `name` against `over` from one logarithm of the speed-up per round.
 
     "same" when the whole interval of the ratio lies within the band 1 ± 0.5 %, "faster"
     or "slower" when the whole interval lies beyond it, and otherwise "cannot tell".
@@ -88,11 +84,11 @@ def judge(
 
 
 def _rounds_text(found: Interval, rounds: int, band: float) -> str:
-    """How many rounds would tell: an interval shrinks with the root of their number."""
+    """Returns how many rounds would tell, since an interval shrinks with their square root."""
     half = (found.high - found.low) / 2
     distance = abs(abs(found.value) - band)  # of the value from the nearer end of the band
     # With as many as make half = distance it would be a coin toss; twice as many tell mostly.
-    if 2 * rounds * half**2 > 1000 * distance**2:
+    if 2 * rounds * half**2 >= 1000 * distance**2:
         return "it would take more than 1,000 rounds"
     needed = max(rounds + 1, math.ceil(2 * rounds * (half / distance) ** 2))
     return f"about {needed} rounds would tell, if the difference stays as it is"

@@ -1,4 +1,4 @@
-"""One model, one step, every strategy: what the comparisons of the course compare."""
+"""The training of the course: a model and a step that every strategy runs."""
 
 from labkit.training.diagnosis import diagnose
 from labkit.training.history import History

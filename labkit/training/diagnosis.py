@@ -19,9 +19,11 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from labkit.kinds import LabError
+from labkit.training.torch_defects import TORCH, torch_defects
 
 CLOCK = r"(?:\w+\.)*(process_time|time|perf_counter|monotonic)(?:_ns)?\(\)"
 TIMED, EVALUATION = f"{CLOCK} - {CLOCK}", r"\b(evaluate|predict)\(|\bvalidation_\w+="
@@ -51,7 +53,7 @@ WRONG_RESULT = {
 }
 WRONG_TIME = {
     "clock": (
-        "process_time adds the CPU seconds of all threads: waiting for a GPU counts nothing, and "
+        "process_time adds the CPU seconds of all threads: a wait that sleeps counts nothing, and "
         "two busy threads count twice. time.time can be set while it runs.",
         "Use time.perf_counter(), or labkit.measure and labkit.compare.",
     ),
@@ -72,12 +74,15 @@ WRONG_TIME = {
         'Write x.astype("float32") / 255, or keep bytes and scale inside the model.',
     ),
 }
-DEFECTS = WRONG_RESULT | WRONG_TIME  # the worst first
+KERAS = WRONG_RESULT | WRONG_TIME  # the worst first
+TEXTS = {name: ("wrong result" if name in WRONG_RESULT else "wrong time", *texts)
+         for name, texts in KERAS.items()} | TORCH  # fmt: skip
+DEFECTS = tuple(TEXTS)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One defect: the places where it was found, and what is written at the first of them."""
+    """A defect, the places where it was found, and the text of the first of them."""
 
     defect: str
     severity: str
@@ -98,6 +103,8 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     foreign: tuple[str, ...] = ()
     """Other frameworks that the program uses."""
+    known: int = len(KERAS)
+    """How many defects were looked for."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -110,11 +117,12 @@ class Diagnosis:
     def _footer(self) -> str:
         more = ""
         if self.foreign:
-            more = f" All are of Keras and tf.distribute, none of {' or '.join(self.foreign)}."
+            others = " or ".join(self.foreign)
+            more = f" All are of Keras, tf.distribute and PyTorch, none of {others}."
         if self.findings:
-            count = f"{len(self.findings)} of the {len(DEFECTS)}"
+            count = f"{len(self.findings)} of the {self.known}"
             return f"Found {count} defects that labkit knows.{more}"
-        return f"No defect found. That is no proof: labkit knows {len(DEFECTS)} defects.{more}"
+        return f"No defect found. That is no proof: labkit knows {self.known} defects.{more}"
 
     def __repr__(self) -> str:
         return "\n".join([*map(str, self.findings), self._footer()])
@@ -140,6 +148,8 @@ def diagnose(code: Any = "", *, model: Any = None) -> Diagnosis:
     """
     if not code and model is None:
         raise LabError("Nothing to diagnose: give code or model=, such as diagnose(In[3]).")
+    if isinstance(code, (str, Path)) and re.fullmatch(r"\S+\.(py|ipynb)", str(code)):
+        raise LabError(f"{code} is the name of a file: give diagnose(open({str(code)!r}).read()).")
     program = Program(_text(code))
     # A blank, a text and a `pass` are no program yet.
     lines = [n for n in program.nodes if isinstance(n, ast.stmt) and not hasattr(n, "body")]
@@ -151,13 +161,13 @@ def diagnose(code: Any = "", *, model: Any = None) -> Diagnosis:
     if model is not None:
         found += [("loss", "the model", wrote) for wrote in _wrong_loss(model)]
     findings = []
-    for name, texts in DEFECTS.items():
+    for name, (severity, does, fix) in TEXTS.items():
         if here := [(where, wrote) for defect, where, wrote in found if defect == name]:
             places = ", ".join(dict.fromkeys(where for where, _ in here))
-            severity = "wrong result" if name in WRONG_RESULT else "wrong time"
-            findings.append(Finding(name, severity, *texts, places, here[0][1]))
-    used = re.findall(r"(?m)^\s*(?:import|from) (torch|horovod|jax)\b", program.source)
-    return Diagnosis(tuple(findings), tuple(dict.fromkeys(used)))
+            findings.append(Finding(name, severity, does, fix, places, here[0][1]))
+    used = re.findall(r"(?m)^\s*(?:import|from) (horovod|jax)\b", program.source)
+    known = len(DEFECTS if program.is_torch else KERAS)
+    return Diagnosis(tuple(findings), tuple(dict.fromkeys(used)), known)
 
 
 def _text(code: Any) -> str:
@@ -172,7 +182,7 @@ def _text(code: Any) -> str:
 
 
 def _wrong_loss(model: Any) -> Iterator[str]:
-    """Where the last layer and the loss of a compiled model do not match."""
+    """Yields a text for each mismatch of a compiled model's last layer and its loss."""
     loss = getattr(model, "loss", None)
     if not getattr(model, "layers", ()) or not loss:
         raise LabError(f"model must be a compiled Keras model with layers, got {model!r:.80}.")
@@ -185,7 +195,7 @@ def _wrong_loss(model: Any) -> Iterator[str]:
 
 
 class Program:
-    """The nodes of a program in the order of its lines, and what they assign."""
+    """A program as nodes in the order of its lines, with the values that it assigns."""
 
     def __init__(self, text: str) -> None:
         self.source = text
@@ -193,6 +203,7 @@ class Program:
             tree = ast.parse(text)
         except SyntaxError as fault:
             raise LabError(f"Python cannot read line {fault.lineno}: {fault.msg}.") from None
+        self.is_torch = bool(re.search(r"(?m)^\s*(?:import|from) torch\b", text))
         self.nodes: list[Any] = [node for node in ast.walk(tree) if hasattr(node, "lineno")]
         self.nodes.sort(key=lambda node: (node.lineno, node.col_offset))
         self.functions = {n.name: n for n in self.nodes if isinstance(n, ast.FunctionDef)}
@@ -203,22 +214,22 @@ class Program:
                     self.assigned.setdefault(name.id, []).append(assign.value)
 
     def calls(self, *names: str) -> list[ast.Call]:
-        """All calls of functions or methods with one of these names, the first line first."""
+        """Returns all calls of functions or methods with these names, in the order of lines."""
         calls = [node for node in self.nodes if isinstance(node, ast.Call)]
         return [call for call in calls if ast.unparse(call.func).rpartition(".")[2] in names]
 
     def line(self, node: ast.expr) -> str:
-        """What is written on the line of a node."""
+        """Returns the text of a node's line."""
         return self.source.splitlines()[node.lineno - 1].strip()
 
     def value(self, node: Any) -> Any:
-        """What a name was last assigned above this line; anything else is its own value."""
+        """Returns what was last assigned to a name above its line; other nodes as they are."""
         values = self.assigned.get(node.id, []) if isinstance(node, ast.Name) else []
         above = [value for value in values if (value.end_lineno or 0) < node.lineno]
         return self.value(above[-1]) if above else node
 
     def text(self, node: Any, depth: int = 5) -> str:
-        """An expression, with what its names were assigned in their place."""
+        """Returns the text of an expression, with the values that its names were assigned."""
         names = [n for n in ast.walk(node) if isinstance(n, ast.Name) and depth]
         read = {n.id: n for n in names if isinstance(n.ctx, ast.Load)}
         texts = {name: self.text(self.value(n), depth - 1) for name, n in read.items()}
@@ -226,7 +237,9 @@ class Program:
         return re.sub(r"(?<![.\w])\w+(?![\w=])", lambda n: texts.get(n[0], n[0]), ast.unparse(node))
 
     def defects(self) -> Iterator[tuple[str, Any]]:
-        """The name of each defect, and where it is."""
+        """Yields the name of each defect and the node at which it is."""
+        if self.is_torch:
+            yield from torch_defects(self)
         yield from self._timing()
         yield from self._runs()
         yield from self._losses()
@@ -243,7 +256,7 @@ class Program:
                     yield "float64", node
 
     def _timing(self) -> Iterator[tuple[str, Any]]:
-        """The clock of each `start = clock()` … `clock() - start`, and what it should not time."""
+        """Yields wrong clocks around trainings, and what they must not time."""
         loops = [node for node in self.nodes if isinstance(node, (ast.For, ast.While))]
         for node in self.nodes:
             if isinstance(node, ast.BinOp) and (clock := re.fullmatch(TIMED, self.text(node))):
@@ -263,7 +276,7 @@ class Program:
                         yield "timed evaluation", call
 
     def _made(self, call: ast.Call) -> int:
-        """The line that made or compiled what is called here; 0 if it was called since then."""
+        """Returns the line that made or compiled what is called; 0 if it was called in between."""
         name, _, method = re.escape(ast.unparse(call.func)).rpartition(r"\.")
         trains = method in TRAINS
         made = rf"{name}(\.compile| = [\w.]+)\(" if trains else rf"@tf\.function.*\ndef {method}\("
@@ -276,7 +289,7 @@ class Program:
         return 0
 
     def _helps(self, node: Any, model: str) -> bool:
-        """Whether this loop or function trains the model: by its name, or given to it."""
+        """Returns whether a loop or a called function trains the model."""
         if not isinstance(node, (ast.Call, ast.For)):
             return False
         text = ast.unparse(node)
@@ -287,7 +300,7 @@ class Program:
         return bool((given and trained) or re.search(rf"\b{model}{TRAINED}", body))
 
     def _runs(self) -> Iterator[tuple[str, Any]]:
-        """Batch and shuffling of the models that are compared."""
+        """Yields where compared models differ in batch or shuffling."""
         runs: dict[str, tuple[str, bool, ast.Call]] = {}  # of each model the last fit
         for fit in self.calls("fit"):
             text, arrays = self.text(fit), len(fit.args) > 1
@@ -305,7 +318,7 @@ class Program:
                 yield "shuffle", where
 
     def _losses(self) -> Iterator[tuple[str, Any]]:
-        """The loss of `compile` against the last layer above it, and the loss of a custom step."""
+        """Yields losses of `compile` that do not match the last layer, and unscaled losses."""
         for call in self.calls("compile"):
             _, dense, last = self._layers(call.lineno).rpartition("Dense(")
             activation = re.search(r"(?i)softmax|sigmoid|relu", last)
@@ -328,13 +341,13 @@ class Program:
                     yield "unscaled loss", step
 
     def _layers(self, line: int) -> str:
-        """The list of the Sequential that is made last above this line; "" where more is added."""
+        """Returns the text of the last Sequential above a line; "" if layers are added to it."""
         calls = [c for c in self.calls("Sequential", "Model", "add") if c.lineno < line]
         sequential = calls and ast.unparse(calls[-1].func).endswith("Sequential")
         return self.text(calls[-1]) if sequential else ""
 
 
 def mismatch(activation: str, loss: str) -> bool:
-    """Whether a loss expects logits and the last layer gives probabilities, or the reverse."""
+    """Returns whether the loss expects logits of a layer with probabilities, or the reverse."""
     wrong = ("softmax", "sigmoid") if re.search("from_logits=(?!False)", loss) else ("linear",)
     return bool(re.search(LOSS, loss)) and activation.lower() in wrong

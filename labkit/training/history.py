@@ -1,14 +1,17 @@
-"""What training a job gave, as plain data: one line an epoch, and what it was measured on."""
+"""The results of a training job as plain data: a line for each epoch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
-from labkit.kinds import Kind, count_text, percent_text, rate_text, seconds_text
+from labkit.kinds import Kind, count_text, counted, percent_text, rate_text, seconds_text
 from labkit.shown import ShownAsTable
 
 if TYPE_CHECKING:
+    from labkit.views.figure import Picture
     from labkit.views.table import Table
 
 
@@ -51,7 +54,7 @@ class History(ShownAsTable):
     global_batch: int
     steps_per_epoch: int
     start_seconds: float
-    """Building, placing and tracing, before the first step: paid once."""
+    """Seconds of building, placing and tracing, once before the first step."""
     epochs: tuple[Epoch, ...]
     kind: Kind
     interrupted: bool = False
@@ -72,7 +75,7 @@ class History(ShownAsTable):
         return self.epochs[-1].accuracy if self.epochs else float("nan")
 
     def time_to(self, accuracy: float) -> float | None:
-        """Seconds of training until an epoch ended with this accuracy; None if none did."""
+        """Returns the seconds of training until an epoch ended with this accuracy, or None."""
         passed = 0.0
         for epoch in self.epochs:
             passed += epoch.seconds
@@ -80,10 +83,8 @@ class History(ShownAsTable):
                 return passed
         return None
 
-    def curves(self) -> Any:
-        """Loss by epoch and accuracy by seconds, as a picture."""
-        from labkit.views.training_figure import curves
-
+    def curves(self) -> Picture:
+        """Returns a picture of the loss by epoch and the accuracy by seconds."""
         return curves([self])
 
     @property
@@ -105,7 +106,7 @@ class History(ShownAsTable):
         )
 
     def table(self) -> Table:
-        """A row for each epoch."""
+        """Returns a row for each epoch."""
         from labkit.views.table import Table
 
         rows = [
@@ -114,3 +115,51 @@ class History(ShownAsTable):
         ]
         head = ("epoch", "training time", "training loss", "test accuracy")
         return Table(head, rows, self.title, self.footer)
+
+
+def curves(
+    trainings: Sequence[History], names: Sequence[str] = (), target: float | None = None
+) -> Picture:
+    """Returns a picture of loss by epoch, and of accuracy by seconds with the accuracy to reach."""
+    from labkit.views.figure import (
+        INK,
+        figure,
+        legend_below,
+        look,
+        mark_target,
+        picture,
+        style,
+        time_axis,
+    )  # fmt: skip
+
+    labels = list(names) or [
+        f"{counted(one.replicas, 'replica')}, batch {one.global_batch}" for one in trainings
+    ]
+    first = trainings[0]
+    said = "; ".join(
+        f"{label}: loss {one.epochs[-1].loss:.3f}, accuracy {percent_text(one.accuracy)} after "
+        f"{len(one.epochs)} epochs in {seconds_text(one.seconds)}"
+        for label, one in zip(labels, trainings, strict=True)
+        if one.epochs
+    )
+    with style():
+        chart = figure(8, 3.9)
+        loss, accuracy = chart.subplots(1, 2)
+        loss.set(title="Training loss", xlabel="epoch", ylabel="cross-entropy")
+        accuracy.set(title="Test accuracy", xlabel="seconds of training", ylabel="per cent")
+        for number, (label, one) in enumerate(zip(labels, trainings, strict=True)):
+            line = {"label": label, **look(number).line}
+            epochs = range(1, len(one.epochs) + 1)
+            seconds = list(accumulate(epoch.seconds for epoch in one.epochs))
+            loss.plot(epochs, [epoch.loss for epoch in one.epochs], **line)
+            accuracy.plot(seconds, [100 * epoch.accuracy for epoch in one.epochs], **line)
+        loss.set_ylim(bottom=0)
+        loss.xaxis.get_major_locator().set_params(integer=True)
+        if target is not None:
+            mark_target(accuracy, 100 * target, f"target\n{percent_text(target)}")
+        time_axis(accuracy)
+        legend_below(chart, loss)
+        title = f"{first.model} model on {first.data}"
+        chart.suptitle(title, x=0.02, ha="left", size=10.5, color=INK)
+        kind = max(trainings, key=lambda one: one.replicas).kind
+        return picture(chart, f"Curves of the {title}. {said}.", kind)

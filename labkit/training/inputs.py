@@ -21,13 +21,13 @@ class Inputs:
     """Where the batches of a job come from."""
 
     arguments: Callable[[Any, Any], tuple[Any, ...]]
-    """Outside the replicas, of (order, step): what `batch_at` is called with."""
+    """Called outside the replicas with (order, step); returns the arguments of `batch_at`."""
     batch_at: Callable[..., tuple[Any, Any]]
-    """On a replica: its images and labels of this step."""
+    """Called on a replica; returns its images and labels of this step."""
 
 
 def in_memory(strategy: Any, images: Any, labels: Any, batch: int) -> Inputs:
-    """The whole training set on each replica's device; `batch` is that of a replica."""
+    """Copy the whole training set to each replica's device; `batch` is that of a replica."""
     tf = import_tensorflow()
     replicas = strategy.num_replicas_in_sync  # of all processes; the devices are of this one
     devices = strategy.extended.worker_devices
@@ -49,14 +49,14 @@ def in_memory(strategy: Any, images: Any, labels: Any, batch: int) -> Inputs:
     def batch_at(images: Any, labels: Any, order: Any, step: Any) -> tuple[Any, Any]:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         first = (step * replicas + replica) * batch
-        rows = order[first : first + batch]
-        return tf.gather(images, rows), tf.gather(labels, rows)
+        rows = order[first : first + batch]  # (batch,) of the numbers of images
+        return tf.gather(images, rows), tf.gather(labels, rows)  # (batch, 28, 28), (batch,)
 
     return Inputs(lambda order, step: (*copies, order, step), batch_at)
 
 
 def cached_batch(strategy: Any, inputs: Inputs, global_batch: int) -> Inputs:
-    """The same batch in every step: what a step costs when its input is free."""
+    """Returns inputs with the same batch in every step, to time a step whose input is free."""
     tf = import_tensorflow()
 
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
@@ -65,27 +65,23 @@ def cached_batch(strategy: Any, inputs: Inputs, global_batch: int) -> Inputs:
         return strategy.run(inputs.batch_at, args=arguments)
 
     batch = first()
-    return Inputs(lambda _order, _step: batch, _unchanged)
-
-
-def _unchanged(images: Any, labels: Any) -> tuple[Any, Any]:
-    return images, labels
+    return Inputs(lambda _order, _step: batch, lambda *both: both)
 
 
 def epoch_order(images: int, epoch: int, seed: int) -> Any:
-    """The order of an epoch's images: the same for any number of replicas."""
+    """Returns the order of an epoch's images, the same for any number of replicas."""
     tf = import_tensorflow()
     return tf.random.experimental.stateless_shuffle(tf.range(images), seed=[seed, epoch])
 
 
 def scale_images(images: Any) -> Any:
-    """Bytes as float32 from 0 to 1; dividing NumPy bytes by 255.0 would give float64."""
+    """Returns bytes as float32 from 0 to 1; NumPy's bytes divided by 255.0 would be float64."""
     tf = import_tensorflow()
     return tf.cast(images, tf.float32) * (1 / 255)
 
 
 def batch_sizes(batch: int, replicas: int, scaling: str) -> tuple[int, int]:
-    """Global batch, and batch per replica.
+    """Returns the global batch and the batch of a replica.
 
     "strong": the same global batch for any number of replicas, so each gets a smaller share.
     "weak": the same batch per replica, so the global batch grows with their number.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from labkit.arguments import one_of, whole
+from labkit.arguments import number, one_of, whole
 from labkit.hardware.devices import import_tensorflow
 from labkit.kinds import Kind, LabError, measured
 from labkit.progress import progress
@@ -33,21 +33,11 @@ class Job:
     """
 
     def __init__(
-        self,
-        model: str,
-        data: Any,
-        *,
-        replicas: Any,
-        batch: int = 32,
-        scaling: str = "strong",
-        optimizer: str = "adam",
-        learning_rate: float = 0.001,
-        warmup_steps: int = 0,
-        dropout: float = 0.2,
-        images: int | None = None,
-        seed: int = 0,
+        self, model: str, data: Any, *, replicas: Any, batch: int = 32, scaling: str = "strong",
+        optimizer: str = "adam", learning_rate: float = 0.001, warmup_steps: int = 0,
+        dropout: float = 0.2, images: int | None = None, seed: int = 0,
         reduction: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         began = time.perf_counter()
         self._arguments = {k: v for k, v in locals().items() if k not in ("self", "began")}
         if not hasattr(data, "x_train"):
@@ -56,12 +46,12 @@ class Job:
         tf = import_tensorflow()
         if not hasattr(replicas, "strategy"):
             raise LabError(f"replicas must be labkit.replicas({replicas!r}), got {replicas!r}.")
-        self.data, self.replicas, self.seed = data, replicas, whole("seed", seed)
+        self.data, self.replicas, self.seed = data, replicas, whole("seed", seed, at_most=2**31)
+        dropout = number("dropout", dropout, at_least=0, below=1)
         self.global_batch, self.replica_batch = batch_sizes(batch, replicas.count, scaling)
         there = len(data.y_train)
-        self._count = (
-            there if images is None else whole("images", images, at_least=1, at_most=there)
-        )
+        images = there if images is None else images
+        self._count = whole("images", images, at_least=1, at_most=there)
         self.steps_per_epoch = self._count // self.global_batch
         if not self.steps_per_epoch:
             raise LabError(
@@ -71,7 +61,7 @@ class Job:
         self.strategy = replicas.strategy(reduction)
         import keras
 
-        keras.utils.set_random_seed(seed)  # the same first weights everywhere
+        keras.utils.set_random_seed(self.seed)  # the same first weights everywhere
         with self.strategy.scope():
             self.model = make(data.x_train.shape[1:], data.classes, dropout)
             self.optimizer = Optimizer(optimizer, learning_rate, warmup_steps)
@@ -84,7 +74,7 @@ class Job:
                 aggregation=tf.VariableAggregation.SUM,
             )
         # Workers are processes, and all have this seed: dropout must differ between them.
-        tf.random.set_seed(seed + 1_000_003 * replicas.index)
+        tf.random.set_seed(self.seed + 1_000_003 * replicas.index)
         # CIFAR's labels have the shape (n, 1), as Keras gives them.
         self._test_labels = data.y_test.ravel().astype("int32")
         train = data.x_train[: self._count], data.y_train[: self._count].ravel()
@@ -98,7 +88,7 @@ class Job:
         self.start_seconds = time.perf_counter() - began
 
     def on(self, replicas: Any, **changed: Any) -> Job:
-        """The same job from the beginning, placed on other replicas; keywords change more."""
+        """Returns the same job from the beginning, on other replicas; keywords change more."""
         arguments = {**self._arguments, "replicas": replicas}
         if getattr(replicas, "count", 0) == 1:
             arguments["reduction"] = None  # one device has nothing to reduce
@@ -110,11 +100,11 @@ class Job:
         return self.steps_per_epoch * self.global_batch
 
     def order(self, epoch: int) -> Any:
-        """The order of an epoch's images: the same for any number of replicas."""
+        """Returns the order of an epoch's images, the same for any number of replicas."""
         return epoch_order(self._count, epoch, self.seed)
 
     def build_loop(self, inputs: Inputs, *, reduce: bool = True) -> Any:
-        """The loop over steps as one TensorFlow function of (order, first step, number of steps).
+        """Returns a loop over steps, a tf.function of (order, first step, number of steps).
 
         With reduce=False each replica keeps its own gradients: the breakdown times that.
         """
@@ -159,22 +149,22 @@ class Job:
         return self.record()
 
     def epoch(self) -> float:
-        """One epoch without evaluation; returns its mean loss. For `labkit.compare`."""
+        """Train an epoch without evaluation, for `labkit.compare`. Returns its mean loss."""
         return self._epoch("epoch")[1]
 
     def steps(self, count: int) -> None:
-        """Just so many steps, from the beginning of the next epoch's order."""
+        """Train this number of steps, from the beginning of the next epoch's order."""
         tf = import_tensorflow()
         count = whole("count", count, at_least=1, at_most=self.steps_per_epoch)
         self.run_steps(self._next_order(), tf.constant(0), tf.constant(count))
         self.synchronize()
 
     def synchronize(self) -> float:
-        """Wait until the devices have finished all steps; returns the sum of the losses."""
+        """Wait until the devices have finished all steps. Returns the sum of the losses."""
         return float(import_tensorflow().convert_to_tensor(self._loss))
 
     def evaluate(self) -> Score:
-        """Loss and accuracy on the test images."""
+        """Returns loss and accuracy on the test images."""
         tf = import_tensorflow()
         x, y = self.data.x_test, self._test_labels
         loss, correct = 0.0, 0
@@ -185,7 +175,7 @@ class Job:
         return Score(loss / len(y), correct / len(y), len(y))
 
     def record(self, interrupted: bool = False) -> History:
-        """All epochs so far, as plain data."""
+        """Returns all epochs so far, as plain data."""
         return History(
             model=self.model.name,
             parameters=int(self.model.count_params()),
@@ -201,7 +191,7 @@ class Job:
         )
 
     def weights(self) -> list[Any]:
-        """The model's weights as NumPy arrays."""
+        """Returns the model's weights as NumPy arrays."""
         return [variable.numpy() for variable in self.model.trainable_variables]
 
     @property

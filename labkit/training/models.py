@@ -6,7 +6,7 @@ from labkit.hardware.devices import import_tensorflow
 
 
 def dense(shape: tuple[int, ...] = (28, 28), classes: int = 10, dropout: float = 0.2) -> Any:
-    """Flatten, Dense 128, Dropout, Dense: 101,770 parameters on MNIST, and hardly any work."""
+    """Returns Flatten, Dense 128, Dropout, Dense: 101,770 parameters on MNIST, hardly any work."""
     import_tensorflow()
     from keras import Input, Sequential, layers
 
@@ -25,7 +25,7 @@ def dense(shape: tuple[int, ...] = (28, 28), classes: int = 10, dropout: float =
 def convolutional(
     shape: tuple[int, ...] = (28, 28), classes: int = 10, dropout: float = 0.2
 ) -> Any:
-    """Two convolutions and a small head: an eighth of the parameters, six times the work."""
+    """Returns two convolutions and a small head: 1/8 of the parameters, 9 times the work."""
     import_tensorflow()
     from keras import Input, Sequential, layers
 
@@ -47,7 +47,7 @@ def convolutional(
 
 
 def _dropout(rate: float) -> Any:
-    """Keras' Dropout, with another computation while this model is trained here.
+    """Returns Keras' Dropout layer, which computes differently while this model is trained here.
 
     Keras keeps the state of its random numbers in a variable of which every replica has an equal
     copy: all replicas would drop the same units. A saved model has Keras' own layer.

@@ -25,8 +25,8 @@ class Optimizer:
         self.rule = one_of("optimizer", rule, SLOTS)
         self.learning_rate = number("learning_rate", learning_rate, above=0)
         self.warmup_steps = whole("warmup_steps", warmup_steps)
-        self.steps: Any = None
-        self.slots: list[list[Any]] = []
+        self.steps: Any = None  # shape (), counts updates
+        self.slots: list[list[Any]] = []  # for each slot one variable of each weight's shape
 
     def build(self, variables: Sequence[Any]) -> None:
         """Make the optimizer's own variables; call it inside the strategy's scope."""
@@ -38,11 +38,11 @@ class Optimizer:
         ]
 
     def variables(self) -> list[Any]:
-        """Everything that training changes besides the model."""
+        """Returns everything that training changes besides the model."""
         return [self.steps, *(variable for slot in self.slots for variable in slot)]
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-        """One update of this replica's variables with gradients that are already summed."""
+        """Update this replica's variables once, with gradients that are already summed."""
         tf = import_tensorflow()
         raw = tf.raw_ops
         raw.AssignAddVariableOp(resource=self.steps.handle, value=tf.constant(1.0))
@@ -66,7 +66,7 @@ class Optimizer:
 
 
 class SharedUpdate:
-    """An optimizer for weights that all replicas share: one update, not one from each replica."""
+    """An optimizer for weights that all replicas share, which are updated once for all of them."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
@@ -83,13 +83,14 @@ class SharedUpdate:
 
 
 def handle_of(variable: Any) -> Any:
-    """The resource of this replica's copy; Keras wraps TensorFlow's variable in its own."""
+    """Returns the resource of this replica's copy; Keras wraps TensorFlow's variable in its own."""
     return (variable.value if hasattr(variable, "path") else variable).handle
 
 
 def scaled_learning_rate(rate: float, batch: int, base_batch: int) -> float:
-    """The linear rule of Goyal et al. (2017): k times the batch, k times the rate.
+    """Returns the rate by the linear rule (Goyal et al. 2017): k times the batch and the rate.
 
     It holds for SGD, in a certain range, and after a warm-up; the lecture tests it.
     """
+    rate = number("rate", rate, above=0)
     return rate * whole("batch", batch, at_least=1) / whole("base_batch", base_batch, at_least=1)

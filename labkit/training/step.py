@@ -1,4 +1,4 @@
-"""The one training step of the course. Every strategy runs it, and differs only in where.
+"""The training step of the course. Strategies differ only in where they run it.
 
 TensorFlow traces these functions, in a job that has started it already.
 """
@@ -19,25 +19,26 @@ def training_step(
     import tensorflow as tf
 
     with tf.GradientTape() as tape:
-        logits = model(images, training=True)
+        logits = model(images, training=True)  # (batch, classes)
         loss = tf.reduce_sum(loss_per_image(labels, logits)) / global_batch
-    gradients = tape.gradient(loss, model.trainable_variables)
+    gradients = tape.gradient(loss, model.trainable_variables)  # each as its variable
     gradients = reduce(gradients)  # the only line that knows of other replicas
     optimizer.apply(gradients, model.trainable_variables)
     return loss
 
 
 def loss_per_image(labels: Any, logits: Any) -> Any:
-    """Cross-entropy of class numbers against logits, one value an image."""
+    """Returns the cross-entropy of class numbers against logits, a value for each image."""
     import tensorflow as tf
 
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
 def sum_over_replicas(gradients: Sequence[Any]) -> list[Any]:
-    """All gradients, summed over the replicas, in one all-reduce instead of one per variable."""
+    """Returns all gradients summed over the replicas, in a single all-reduce."""
     import tensorflow as tf
 
+    # Shapes such as (784, 128), (128,), (128, 10) become (all parameters,) and again themselves.
     flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], axis=0)
     total = tf.distribute.get_replica_context().all_reduce("sum", flat)
     pieces = tf.split(total, [gradient.shape.num_elements() for gradient in gradients])

@@ -30,14 +30,15 @@ from labkit.training.inputs import cached_batch
 from labkit.training.job import Job
 
 if TYPE_CHECKING:
+    from labkit.views.figure import Picture
     from labkit.views.table import Table
 
 CALL_SECONDS = 0.08  # of one timed call: long against the clock, short against a lesson
 
 
 @dataclass(frozen=True)
-class Part:
-    """Seconds of a step that one part takes, and their interval; zero if not measurable."""
+class StepPart:
+    """The seconds of a part of a step, with their interval; zero if not measurable."""
 
     name: str
     seconds: float
@@ -50,7 +51,7 @@ class Part:
         return self.low > 0
 
     def text(self, steps: float) -> str:
-        """The seconds of so many steps."""
+        """Returns the seconds of `steps` steps in words."""
         seconds, low, high = (seconds_text(steps * s) for s in (self.seconds, self.low, self.high))
         if self.measurable:
             return f"{seconds} ({low} to {high})"
@@ -63,7 +64,7 @@ class StepTime:
 
     replicas: int
     global_batch: int
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
 
     @property
     def seconds(self) -> float:
@@ -77,7 +78,7 @@ class StepTime:
 
 
 def step_time(replicas: int, global_batch: int, seconds: Mapping[str, Sequence[float]]) -> StepTime:
-    """From the seconds of a step with and without its parts, round by round.
+    """Returns the parts, from the seconds of a step with and without them, round by round.
 
     >>> rounds = {"step": [5.0] * 6, "no reduction": [4.0] * 6, "compute": [3.0] * 6}
     >>> step = step_time(2, 64, rounds)
@@ -90,13 +91,13 @@ def step_time(replicas: int, global_batch: int, seconds: Mapping[str, Sequence[f
     # What remains of the step, so that the parts add up to it: what is not measurable is here.
     rest = shift(seconds["step"], CONFIDENCE).value - fresh.seconds - reduction.seconds
     found = shift(seconds["compute"], CONFIDENCE)
-    compute = Part("compute, overhead", rest, min(found.low, rest), max(found.high, rest))
+    compute = StepPart("compute, overhead", rest, min(found.low, rest), max(found.high, rest))
     return StepTime(replicas, global_batch, (compute, fresh, reduction))
 
 
-def _difference(name: str, longer: Sequence[float], shorter: Sequence[float]) -> Part:
+def _difference(name: str, longer: Sequence[float], shorter: Sequence[float]) -> StepPart:
     found = shift([a - b for a, b in zip(longer, shorter, strict=True)], CONFIDENCE)
-    return Part(name, found.value if found.low > 0 else 0.0, found.low, found.high)
+    return StepPart(name, found.value if found.low > 0 else 0.0, found.low, found.high)
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,14 +110,29 @@ class Breakdown(ShownAsTable):
     verdict: Verdict
     kind: Kind
 
-    def plot(self) -> Any:
-        """The parts as stacked bars, for 1000 images."""
-        from labkit.views.bars import parts_of_a_step
+    def picture(self) -> Picture:
+        """Returns the parts as stacked bars, for 1000 images."""
+        from labkit.views.bars import stacked
 
-        return parts_of_a_step(self)
+        rows = {
+            # A part whose interval holds zero is noise: it gets no bar.
+            f"{step.who}, steps of {step.global_batch}": {
+                part.name: 1000 * part.seconds / step.global_batch if part.measurable else 0.0
+                for part in step.parts
+            }
+            for step in (self.alone, self.together)
+        }
+        said = "; ".join(
+            f"{name}: "
+            + ", ".join(f"{part} {seconds_text(time)}" for part, time in row.items() if time)
+            for name, row in rows.items()
+        )
+        title = "The parts of a training step, for 1000 images"
+        board = stacked(title, self.title, rows, seconds_text, self.kind)
+        return board.picture(f"{self.title}, for 1000 images. {said}. {self.verdict}.")
 
     def table(self) -> Table:
-        """The parts, and the step that they add up to."""
+        """Returns the parts, and the step that they add up to."""
         from labkit.views.table import Table
 
         one, many = self.alone, self.together
@@ -136,7 +152,7 @@ class Breakdown(ShownAsTable):
 def breakdown(job: Job, *, rounds: int = 15) -> Breakdown:
     """Time a step with and without its parts, beside the same step on one device.
 
-    >>> breakdown(Job("dense", data, replicas=labkit.replicas(2))).plot()  # doctest: +SKIP
+    >>> breakdown(Job("dense", data, replicas=labkit.replicas(2))).picture()  # doctest: +SKIP
 
     It trains copies of the job: the job itself stays as it is.
     """
@@ -179,7 +195,7 @@ def breakdown(job: Job, *, rounds: int = 15) -> Breakdown:
 
 
 def _variants(job: Job, steps: int) -> dict[str, Callable[[], None]]:
-    """The step with and without its parts: each as a call of so many steps."""
+    """Returns the step with and without its parts, each as a function that runs `steps` steps."""
     order = job.order(0)
     same_images = cached_batch(job.strategy, job.inputs, job.global_batch)
     loops = {"step": job.run_steps, "compute": job.build_loop(same_images, reduce=False)}
@@ -195,7 +211,7 @@ def _run(job: Job, run_steps: Any, order: Any, steps: int) -> None:
 
 
 def _steps_per_call(job: Job) -> int:
-    """As many steps as take CALL_SECONDS, by a probe of eight."""
+    """Returns how many steps take CALL_SECONDS, from a probe of eight."""
     probe, order = min(8, job.steps_per_epoch), job.order(0)
     for _ in ("warm up", "time"):
         began = time.perf_counter()

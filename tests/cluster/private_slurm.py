@@ -15,7 +15,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from labkit.cluster.network import free_ports
+from labkit.cluster.ranks.ports import free_ports
 
 DAEMONS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "scontrol")
 SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])

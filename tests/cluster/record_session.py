@@ -1,4 +1,4 @@
-"""Record notebook 16's two sessions on a private Slurm: python -m tests.cluster.record_session
+"""Record notebook 35's two sessions on a private Slurm: python -m tests.cluster.record_session
 
 They run the programs of the notebook's own cells, so that what is shown where there is no Slurm is
 what the cells do where there is one.
@@ -16,14 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from labkit import cluster
-from labkit.cluster.slurm import session
+from labkit.cluster import session
 from labkit.cluster.slurm.queue import slurm_version
 from labkit.kinds import recorded
 from labkit.plain import write
 from tests.cluster.private_slurm import PrivateSlurm, wait_for
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "16_on_a_cluster.ipynb"
-REQUEUED = NOTEBOOK.parent / "recordings" / "16_under_slurm.txt"
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "35_on_a_cluster.ipynb"
+REQUEUED = NOTEBOOK.parent / "recordings" / "35_under_slurm.txt"
 
 
 def lecture_cell() -> str:
@@ -39,7 +39,7 @@ def requeued(slurm: PrivateSlurm, folder: Path, steps: int = 1000) -> str:
     for cell in cells:
         magic, _, text = "".join(cell["source"]).partition("\n")
         if magic.startswith("%%writefile") and "under_slurm" in magic:
-            with (folder / magic.split()[-1]).open("a", encoding="utf-8") as file:
+            with (folder / Path(magic.split()[-1]).name).open("a", encoding="utf-8") as file:
                 file.write(text.replace("STEPS = 64, 1000", f"STEPS = 64, {steps}") + "\n\n")
     # A node of its own would need a port of its own: both nodes of this Slurm are one machine.
     variables = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

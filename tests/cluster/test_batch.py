@@ -1,12 +1,14 @@
 """What a job asks of Slurm; scripts of `labkit slurm script`; what is shown without Slurm."""
 
+import inspect
 import re
 import subprocess
 
 import pytest
 
 from labkit import LabError, cli, cluster
-from labkit.cluster.slurm import queue, session
+from labkit.cluster import Cluster, session
+from labkit.cluster.slurm import queue
 from labkit.cluster.slurm.queue import QueueState
 from tests.cluster.record_session import lecture_cell
 
@@ -41,6 +43,8 @@ def test_a_script_starts_the_function_on_every_rank(train):
     assert lines[-1].endswith(f"labkit.cli slurm run {train}:train")
     assert subprocess.run(["bash", "-n"], input=script.text, text=True).returncode == 0
     assert "per-node" not in cluster.batch_script(train, ranks=3, nodes=2).text
+    with pytest.raises(LabError, match="account must be one line"):
+        cluster.batch_script(train, account="p_lab\n#SBATCH --nodes=9")
 
 
 def test_a_script_never_overwrites_what_was_edited(train, tmp_path, capsys):
@@ -71,6 +75,13 @@ def test_a_mistake_on_the_command_line_is_a_sentence(
     (tmp_path / name).write_text(text)
     assert cli.main(["slurm", "script", str(tmp_path / name), *options]) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_scripts_and_sessions_take_the_requests_of_a_cluster_by_name():
+    names = ("ranks", *list(inspect.signature(Cluster).parameters)[-12:-2])
+    assert names[1] == "nodes"
+    for function in (cluster.batch_script, cluster.slurm_session):
+        assert {*names} <= {*inspect.signature(function).parameters}
 
 
 def test_without_slurm_the_recording_is_shown_and_says_so(no_slurm):

@@ -2,13 +2,16 @@
 
 import functools
 import sys
+import threading
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import pytest
 
 import labkit
-from labkit.cluster import environment, this_rank
-from labkit.cluster.environment import local_variables
+from labkit.cluster import this_rank
+from labkit.cluster.ranks import environment
+from labkit.cluster.ranks.environment import local_variables
 from labkit.kinds import LabError
 from tests.cluster.programs import times_factor
 
@@ -25,15 +28,6 @@ def test_a_program_may_be_a_closure_a_lambda_a_partial_or_a_method(four):
     assert four.run(lambda rank: rank * by) == [0, 3, 6, 9]
     assert four.run(Scaled(5).program) == [0, 5, 10, 15]
     assert four.run(functools.partial(times_factor, added=2)) == [2, 12, 22, 32]
-
-
-def test_roles_give_ranks_their_task_in_tf_config():
-    def task(rank):
-        me = this_rank()
-        return me.role, me.index
-
-    with labkit.cluster(roles={"chief": 1, "worker": 2, "ps": 1}) as c:
-        assert c.run(task) == [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
 
 
 def test_every_rank_has_its_own_random_numbers_and_no_input(four):
@@ -95,11 +89,29 @@ def test_two_clusters_at_once_do_not_disturb_each_other(four):
         assert run.finish().results == {0: 0, 1: 10, 2: 20, 3: 30}
 
 
+def test_of_two_threads_one_has_its_run_and_the_other_is_refused(four, monkeypatch):
+    both = threading.Barrier(2)  # in the middle of start
+    monkeypatch.setattr("labkit.cluster.cluster.modules_of", lambda _: (both.wait(300), ())[1])
+
+    def started(_):
+        try:
+            return four.start(times_factor)
+        except LabError as fault:
+            return str(fault)
+
+    with ThreadPool(2) as threads:
+        run, refused = sorted(threads.map(started, range(2)), key=str)
+    assert "Another run has not ended" in refused
+    assert run.finish().results == {0: 0, 1: 10, 2: 20, 3: 30}
+
+
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
         ({"roles": {"boss": 1}}, "role must be one of .* got 'boss'"),
         ({"engine": "moon"}, "engine must be one of 'local', 'slurm', got 'moon'"),
+        ({"partition": "alpha", "nodes": 2}, 'nodes is for engine="slurm", got engine="local"'),
+        ({"engine": "slurm", "keep_warm": False}, 'keep_warm is for engine="local", got'),
     ],
 )
 def test_wrong_keywords_are_refused_before_anything_starts(keywords, message):

@@ -17,8 +17,8 @@ from hypothesis import strategies as some
 
 import labkit
 from labkit import collectives
-from labkit.cluster import run
-from labkit.cluster.transport import SocketTransport
+from labkit.cluster.ranks import handle
+from labkit.cluster.ranks.transport import SocketTransport
 from labkit.collectives.communicator import Communicator
 from labkit.collectives.messages import ANY_SOURCE
 from labkit.kinds import LabError
@@ -73,7 +73,7 @@ def test_a_send_waits_for_its_receiver_so_that_a_deadlock_ends_with_the_line_of_
     ],
 )
 def test_ranks_that_do_not_make_the_same_collective_call_are_told(four, program, told, monkeypatch):
-    monkeypatch.setattr(run, "ALONE", 0.3)
+    monkeypatch.setattr(handle, "ALONE", 0.3)
     assert told in str(fault_of(four, program))
 
 

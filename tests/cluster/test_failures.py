@@ -6,11 +6,12 @@ import threading
 import time
 
 import numpy as np
+import psutil
 import pytest
 
 import labkit
-from labkit.cluster import run
-from labkit.cluster.failures import RankError, cause_of, died, failure, line_of_stack
+from labkit.cluster.ranks import handle
+from labkit.cluster.ranks.failures import RankError, cause_of, died, failure, line_of_stack
 from labkit.kinds import LabError
 from tests.cluster.programs import NotHere, waits
 
@@ -71,6 +72,8 @@ def test_what_cannot_be_loaded_in_the_ranks_or_sent_back_is_named(four):
     assert "raised RuntimeError: not here" in str(fault)
     fault = fault_of(four, lambda rank: (x for x in range(rank)))
     assert "what it returned (type generator) cannot be sent" in str(fault)
+    fault = fault_of(four, lambda rank: exec("class Odd(Exception): __str__ = None\nraise Odd"))
+    assert "raised Odd" in str(fault)
 
 
 def test_a_crash_in_a_library_says_where(four):
@@ -91,7 +94,7 @@ def test_who_has_returned_is_named_and_who_waits_for_it_is_ended(four, monkeypat
         if rank < 3:
             labkit.cluster.communicator().Recv(np.zeros(1), source=3)
 
-    monkeypatch.setattr(run, "ALONE", 0.3)
+    monkeypatch.setattr(handle, "ALONE", 0.3)
     fault = fault_of(four, waits_for_rank_3)
     assert "Ranks 0, 1 and 2 were in line" in str(fault)
     assert "Rank 3 returned." in str(fault)
@@ -99,8 +102,28 @@ def test_who_has_returned_is_named_and_who_waits_for_it_is_ended(four, monkeypat
     assert "Rank 3 returned." in str(fault)
     # Who works longer than ALONE after the others, and waits for none of them, is left to work; on
     # a busy machine beyond its limit, too.
-    monkeypatch.setattr(run, "slowdown", lambda: 600.0)
-    assert four.run(lambda rank: time.sleep(rank % 2), timeout=0.1) == [None] * 4
+    monkeypatch.setattr(handle, "slowdown", lambda: 600.0)
+    assert four.run(lambda rank: rank % 2 and psutil.cpu_percent(1), timeout=0.1)[::2] == [0, 0]
+
+
+def test_a_wait_as_long_as_the_work_before_is_not_in_vain(four, tmp_path, monkeypatch):
+    library = tmp_path / "site-packages" / "tensorflow"  # where collectives are
+    library.mkdir(parents=True)
+    (library / "deleting.py").write_text("import time\n\ndef wait():\n    time.sleep(1)\n")
+
+    def works_and_waits(rank):
+        if rank == 3:
+            sys.path.insert(0, str(library))
+            import deleting
+
+            until = time.monotonic() + 4
+            while time.monotonic() < until:
+                pass
+            deleting.wait()
+        return rank
+
+    monkeypatch.setattr(handle, "ALONE", 0.3)
+    assert four.run(works_and_waits) == [0, 1, 2, 3]
 
 
 def test_a_rank_can_be_paused(four):

@@ -1,4 +1,4 @@
-"""Lecture 25's Flower app: its FedAvg is the weighted average of its local training."""
+"""Lecture 61's Flower app: its FedAvg is the weighted average of its local training."""
 
 import ast
 import json
@@ -11,8 +11,8 @@ import pytest
 from labkit import environments
 from tests.cluster.test_frameworks import TIMEOUT, cluster
 
-PROGRAM = Path(__file__).parents[2] / "notebooks/programs/25_flower.py"
-RECORDING = PROGRAM.parent / "recordings/25_flower.json"
+PROGRAM = Path(__file__).parents[2] / "notebooks/programs/62_flower.py"
+RECORDING = PROGRAM.parent / "recordings/62_flower.json"
 
 
 def serial(sites, rounds, steps):
@@ -39,7 +39,7 @@ def test_flower_and_numpy_reach_the_same_weights(ranks, rounds, steps):
     np.testing.assert_allclose(written(outputs[0]), serial(ranks, rounds, steps), atol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["25_flower.py", "23_under_slurm.py"])
+@pytest.mark.parametrize("name", ["62_flower.py", "60_under_slurm.py"])
 def test_a_program_that_was_started_otherwise_says_how(name):
     beside = environments.find(name.partition("_")[2][:-3].replace("under_slurm", "horovod"))
     if not beside.stamp:
@@ -59,7 +59,7 @@ def test_the_recorded_run_has_these_weights_too():
 
 
 def test_the_simulator_has_the_weights_of_numpy_and_the_loss_of_all_examples():
-    program = PROGRAM.with_name("25_simulation.py")
+    program = PROGRAM.with_name("62_simulation.py")
     tree = ast.parse(program.read_text(encoding="utf-8"))
     space = {"np": np}
     kept = [one for one in tree.body if getattr(one, "name", "") == "site"]

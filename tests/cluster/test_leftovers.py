@@ -7,13 +7,15 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
 
 import labkit
-from labkit.cluster import fork_client, in_rank, local
+from labkit.cluster.here import fork_client, local
+from labkit.cluster.ranks import in_rank
 from tests.cluster.leftovers import MARK, gone, marked, new_mark
 from tests.cluster.private_slurm import wait_for
 
@@ -80,15 +82,18 @@ def test_whoever_is_killed_everything_ends(whom, number, last_words, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("moment", [0.01, 0.05, 0.3])
-def test_an_interrupt_at_any_moment_leaves_a_cluster_that_works(four, moment):
+@pytest.mark.parametrize(("moment", "again"), [(0.01, 0), (0.05, 0), (0.3, 0), (0.3, 1)])
+def test_an_interrupt_at_any_moment_leaves_a_cluster_that_works(four, moment, again, monkeypatch):
     def program(rank):
         print("x" * 1000)
         threading.Event().wait()
 
     def interrupted():
         threading.Timer(moment, os.kill, (os.getpid(), signal.SIGINT)).start()
-        four.run(program, show=False)
+        with monkeypatch.context() as patch:
+            if again:  # while the ranks are being ended
+                patch.setattr(fork_client.ForkServer, "stop", signal.default_int_handler)
+            four.run(program, show=False)
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
@@ -139,11 +144,18 @@ def test_a_warm_server_is_used_again_if_what_libraries_read_is_the_same_and_ends
 ):
     def server():
         with labkit.cluster(ranks=1, keep_warm=True) as c:
-            return c.run(lambda rank: os.getppid())[0]
+            folder_is_there, pid = c.run(
+                lambda rank: (Path(os.environ["TMPDIR"]).is_dir(), os.getppid())
+            )[0]
+            assert folder_is_there
+            return pid
 
     mark = new_mark()
     monkeypatch.setenv(MARK, mark)
     first = server()
+    fork = multiprocessing.get_context("fork").Process(target=labkit.cluster.shutdown)
+    fork.start()  # which ends nothing of its parent
+    fork.join()
     assert server() == first
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")  # read when TensorFlow is imported
     second = server()
@@ -171,11 +183,27 @@ def test_semaphores_of_killed_ranks_are_removed_and_no_others(four):
 
     handle = four.start(makes_one, show=False)
     files = [Path(handle.wait_for("made", rank).text.split()[1]) for rank in range(4)]
-    own = multiprocessing.get_context("spawn").Lock()
-    used = semaphores()
-    assert own
-    assert used
-    assert all(file.exists() for file in [*files, *used])
+    # In a user namespace of its own a fork server cannot see that another process uses this one.
+    other = Path("/dev/shm/sem.mp-of-another-session")
+    other.touch()
+    assert all(file.exists() for file in files)
     handle.stop()
     assert not any(file.exists() for file in files)
-    assert all(file.exists() for file in used)
+    assert other.exists()
+    other.unlink()
+
+
+def test_a_fork_that_leaves_the_block_ends_nothing(four):
+    fork = multiprocessing.get_context("fork").Process(target=four.__exit__)
+    fork.start()
+    fork.join()
+    assert four.run(lambda rank: Path(os.environ["TMPDIR"]).is_dir()) == [True] * 4
+
+
+def test_a_fork_server_that_cannot_be_started_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cluster = labkit.cluster(ranks=1)
+    cluster.engine.python = "/nowhere"
+    with pytest.raises(OSError, match="nowhere"), cluster:
+        pass
+    assert not list(tmp_path.iterdir())

@@ -9,13 +9,8 @@ from pathlib import Path
 import pytest
 
 import labkit
-from labkit.cluster.network import (
-    PORTS,
-    free_ports,
-    hold_port,
-    is_free,
-    private_network_refused,
-)
+from labkit.cluster.links.namespaces import private_network_refused
+from labkit.cluster.ranks.ports import PORTS, free_ports, hold_port, is_free
 from labkit.kinds import LabError
 
 needs_private_network = pytest.mark.skipif(
@@ -103,7 +98,7 @@ def test_a_held_port_is_kept_from_others_and_left_to_its_program():
 
 def test_the_process_that_enters_a_private_network_has_one_thread():
     """The kernel refuses a user namespace to a process with more, such as those of NumPy's BLAS."""
-    heavy = "import sys, labkit.cluster.fork_server; print({'numpy'} & {*sys.modules})"
+    heavy = "import sys, labkit.cluster.here.fork_server; print({'numpy'} & {*sys.modules})"
     done = subprocess.run(
         [sys.executable, "-c", heavy], capture_output=True, text=True, timeout=60, check=True
     )

@@ -9,10 +9,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.cluster import output
-from labkit.cluster.channel import Channel
-from labkit.cluster.local import RankPipes
-from labkit.cluster.output import Output
+from labkit.cluster.here.channel import Channel
+from labkit.cluster.here.local import RankPipes
+from labkit.cluster.ranks import output
+from labkit.cluster.ranks.output import Output
 
 
 def lines_of(*pieces):
@@ -30,16 +30,6 @@ def test_lines_are_whole_wherever_they_were_cut(cuts):
     edges = [0, *sorted(cuts), len(text)]
     pieces = [text[a:b] for a, b in pairwise(edges)]
     assert lines_of(*pieces) == ["first", "secönd", "", "last"]
-
-
-def test_a_line_is_found_before_its_end_has_come():
-    kept = Output(2, show=False)
-    kept.take(1, "out", b"step 1\n12 % of", 1.0)
-    assert kept.find("12 %", rank=1, now=1.0) is None
-    assert kept.find("12 %", rank=0, now=9.0) is None
-    kept.take(1, "err", b"a warning\n", 8.9)  # which does not continue it
-    assert kept.find("12 %", rank=None, now=9.0).rank == 1
-    assert len(kept.lines()) == 2
 
 
 def test_a_progress_bar_counts_as_its_last_state_and_an_endless_line_is_cut():

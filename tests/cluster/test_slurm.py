@@ -1,6 +1,7 @@
 """engine="slurm" on a real Slurm of two nodes, which are this machine."""
 
 import ast
+import os
 import re
 import socket
 import subprocess
@@ -132,6 +133,18 @@ def test_the_script_of_a_file_runs_it_on_every_rank(slurm, tmp_path, monkeypatch
     for rank, node in enumerate(["127.0.0.2"] * 2 + ["127.0.0.3"] * 2):
         assert f"{rank}: I am {rank} worker {rank} {node}" in log
         assert f"{rank}: returned '4'" in log
+
+
+def test_a_file_and_its_arguments_may_have_a_space_in_their_names(slurm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    program = "import os, sys; print('rank', os.environ['RANK'], sys.argv[1:])"
+    Path("my train.py").write_text(program)
+    script = cluster.batch_script("my train.py", environment="torch", time=5).save()
+    job = slurm.ask("sbatch", "--parsable", str(script), "a b").strip()
+    wait_for(lambda: queue.state_of(job).state == "COMPLETED", "the end of the job")
+    log = Path(f"my train-{job}.log").read_text()
+    assert all(f"{rank}: rank {rank} ['a b']" in log for rank in range(2))
 
 
 @pytest.mark.stress  # TensorFlow starts four times; without Slurm the take-home program is tested

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from labkit.cluster import tf_config
-from labkit.cluster.slurm.rank import environment_of_batch_rank
+from labkit.cluster.slurm.srun_task import environment_of_batch_rank
 from labkit.kinds import LabError
 
 TWO = {

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, PERMISSION = 4, NOT_LOADED = 9,
-       LOST = 15, MISMATCH = 18, UNKNOWN = 999 };
+       LOST = 15, UNKNOWN = 999 };
 
 typedef struct { int number; } Device;
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char busId[32]; } Pci;
@@ -86,7 +86,6 @@ static int lost(Device *device) { return scene("lost") && device->number == 1; }
 int nvmlInitWithFlags(unsigned flags) {
   (void)flags;
   if (scene("not loaded")) return NOT_LOADED;
-  if (scene("mismatch")) return MISMATCH;
   if (scene("permission")) return PERMISSION;
   if (scene("odd")) return UNKNOWN;
   return OK;
@@ -122,7 +121,6 @@ static double memory_used(Device *device) {
 }
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *memory) {
   if (lost(device)) return LOST;
-  if (scene("memory refused") && device->number == 0) return PERMISSION;
   int fault = told(MEMORY, device->number);
   if (fault) return fault;
   memory->total = 80000000000ULL;
@@ -195,7 +193,7 @@ enum { TOO_SMALL = 7 };
 /* Weak: the benchmark's stand-in has its own. */
 __attribute__((weak)) int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Process *found) {
   unsigned room = *count;
-  *count = scene("shared") && device->number == 1 ? 2 : 0;
+  *count = device->number == 1 && scene("shared") ? 2 : 0; /* another pointer ends the program, as there */
   if (*count > room) return TOO_SMALL;
   if (*count) found[0] = (Process){getpid(), 2000000000, 0, 0};
   if (*count) found[1] = (Process){4194304, 31000000000, 0, 0}; /* of another container: not seen here */

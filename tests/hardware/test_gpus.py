@@ -1,7 +1,5 @@
 """The driver is read through the real nvidia-ml-py; behind it is a library built from C."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from labkit.hardware import gpus
@@ -57,21 +55,8 @@ def test_a_lost_gpu_is_named_and_the_other_stays(read):
         ("GPU-0", [True, False]),
     ],
 )
-def test_what_cuda_may_use(monkeypatch, value, visible):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if value is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-    nvml = SimpleNamespace(
-        NVMLError=OSError,
-        nvmlShutdown=lambda: None,
-        nvmlSystemGetDriverVersion=lambda: "580",
-        nvmlDeviceGetCount=lambda: 2,
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetName=lambda index: "H100",
-        nvmlDeviceGetUUID=lambda index: f"GPU-{index}",
-        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=2, used=1),
-    )
-    monkeypatch.setattr(gpus, "open_driver", lambda: nvml)
-    found = gpus.read_gpus().gpus
+def test_what_cuda_may_use(read, value, visible):
+    variables = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
+    found = read("two", **variables).driver.gpus
     assert [gpu.visible for gpu in found] == visible
-    assert gpus.names_text(found) == "2 × H100"
+    assert gpus.names_text(found) == "2 × NVIDIA H100"

@@ -5,9 +5,9 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import psutil
 import pytest
@@ -16,6 +16,7 @@ from labkit.collectives import run, run_mpi
 from labkit.kinds import LabError
 from labkit.mpi.gforker import command_for, memory_of
 from labkit.mpi.run import mpiexec
+from tests.cluster.private_slurm import wait_for
 
 MEMORY = Path("/dev/shm")
 GFORKER = Path(sys.executable).with_name("mpiexec.gforker")
@@ -42,6 +43,11 @@ def test_a_program_of_a_cell_leaves_what_it_leaves_in_the_simulation():
             buffer += into
             comm.Barrier()
 
+            here, there = comm.Split(0), buffer.astype(bfloat16)  # a type that MPI lacks
+            here.Bcast(there, root=1)
+            buffer -= there.astype(buffer.dtype)
+
+    bfloat16 = ml_dtypes.bfloat16
     inputs = [np.arange(6, dtype="i4").reshape(2, 3) + 10 * rank for rank in range(3)]
     simulated = run(program, inputs, times=2).outputs
     for there, here in zip(run_mpi(program, inputs, times=2), simulated, strict=True):
@@ -135,7 +141,7 @@ def test_a_session_that_is_killed_leaves_no_ranks_no_memory_and_no_folder(tmp_pa
     session = psutil.Popen([sys.executable, tmp_path / "stuck.py"], env={**os.environ, **paths})
     started = []
     try:
-        wait_until(lambda: len(list(tmp_path.glob("met*"))) == 2)
+        wait_for(lambda: len(list(tmp_path.glob("met*"))) == 2, "two ranks", 300)
         started = session.children(recursive=True)
         memory = [MEMORY / memory_of(one.pid)[1:] for one in started]
         assert any(one.exists() for one in memory)
@@ -148,13 +154,6 @@ def test_a_session_that_is_killed_leaves_no_ranks_no_memory_and_no_folder(tmp_pa
     assert alive == []
     assert [one for one in memory if one.exists()] == []
     assert list(tmp_path.glob("labkit-*")) == []
-
-
-def wait_until(condition, timeout=300):
-    late = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < late
-        time.sleep(0.02)
 
 
 @real

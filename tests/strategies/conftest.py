@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from labkit.cluster import fork_client
+from labkit.cluster.here import fork_client
 from tests.warm_kernel import WarmSubprocess
 
 

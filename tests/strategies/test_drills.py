@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import labkit
-from labkit.cluster.local import LocalEngine
+from labkit.cluster.here.local import LocalEngine
 from labkit.kinds import LabError
+from labkit.strategies import drills
 from labkit.strategies.drills import FATAL, STEPS, drill
 
 
@@ -37,7 +38,10 @@ def test_a_training_continues_from_its_checkpoint_and_ends_where_it_would_have(r
     assert record.went_on
     assert f"Steps 21 to {FATAL} were done twice" in record.result
     assert "are exactly those of a training that was not interrupted" in record.result
-    assert events(record, f"step {STEPS} is done")
+    seconds = [event.seconds for event in record.timeline]
+    assert seconds == sorted(seconds)
+    assert events(record, f"step {STEPS} is done") == [record.timeline[-1]]
+    assert "started again from its checkpoint. Noticed after" in str(record)
 
 
 def test_only_the_chief_writes_the_checkpoint(tmp_path):
@@ -66,6 +70,9 @@ def test_a_hanging_worker_is_noticed_when_the_timeout_is_over():
     [stopped] = events(record, "SIGSTOP")
     assert stopped.who == "worker 1"
     assert record.timeline[-1].who == "worker 0"
+    assert "Training stopped. Noticed after" in str(record)
+    why = "until its timeout of 1.50 s" if record.noticed > 1.35 else "heartbeats"
+    assert why in record.result
     for complaint in events(record, "gives up"):
         assert "DeadlineExceededError: Collective has timed out" in complaint.what
 
@@ -74,8 +81,23 @@ def test_a_parameter_server_survives_a_killed_worker():
     record = drill("kill", "parameter_server")
     assert record.went_on
     assert record.noticed is None
-    assert events(record, "SIGKILL")[0].who == "worker 1"
-    assert f"{2 * STEPS} steps were scheduled" in record.result
+    [killed], last = events(record, "SIGKILL"), events(record, "steps are done")[-1]
+    assert killed.who == "worker 1"
+    assert last.seconds > killed.seconds
+    assert int(last.what.split()[0]) >= 2 * STEPS
+    assert "Training went on. The lost" in str(record)
+
+
+def test_a_chief_that_gives_up_with_the_killed_worker_has_not_gone_on(monkeypatch):
+    def needs_worker_1(rank):
+        if rank == 0:
+            print("10 steps are done", flush=True)
+        labkit.cluster.communicator().recv(source=2)  # worker 1 waits for itself
+
+    monkeypatch.setattr(drills, "_train_with_server", needs_worker_1)
+    record = drill("kill", "parameter_server")
+    assert not record.went_on
+    assert record.noticed > 0
 
 
 @pytest.mark.parametrize(

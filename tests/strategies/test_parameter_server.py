@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from labkit.cluster.tf_config import from_hosts
+from labkit.cluster.ranks.tf_config import from_hosts
 from labkit.kinds import LabError
 from labkit.strategies import parameter_server
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pytest
 
 import labkit
-from labkit.cluster import Outcome
-from labkit.cluster.failures import RankError
-from labkit.strategies.table import CASES, SAME, SERVED, Case, run_case
-from labkit.strategies.tf_errors import explain, short_error
+from labkit.cluster import RunOutcome
+from labkit.cluster.ranks.failures import RankError
+from labkit.strategies.support_table import CASES, SAME, SERVED, Trial, run_case
+from labkit.strategies.tf_errors import LONGEST, explain, short_error
+
+PAGE = (Path(__file__).parents[2] / "docs" / "strategies.md").read_text(encoding="utf-8")
 
 
 def row_of(train, timeout=300, **more):
-    case = Case("planted", "here", "one step", dict, train, **more)
+    case = Trial("planted", "here", "one step", dict, train, **more)
     return run_case(case, [np.zeros(3)], timeout)[0]
 
 
@@ -42,35 +45,15 @@ def test_a_row_that_hangs_is_stopped_and_says_so():
     assert "had not ended after 1.00 s" in row_of(hang, timeout=1.0).why
 
 
-def test_an_update_made_by_each_replica_on_shared_weights_is_noticed():
-    """CentralStorage trained as Mirrored would be: every weight is updated twice."""
-
-    def twice(_):
-        from dataclasses import replace
-
-        from labkit.strategies.practice import practice_job
-        from labkit.strategies.table import central_storage
-
-        right = central_storage()
-        weights = []
-        for placed in (right, replace(right, shared_variables=False)):
-            job = practice_job(placed)
-            job.steps(5)
-            weights.append(np.concatenate([w.ravel() for w in job.weights()]))
-        return [np.abs(weights[0] - weights[1]).max() * np.ones(3)]
-
-    assert row_of(twice).difference > 1e-3
-
-
 # Facts of TensorFlow 2.21 and Keras 3.15: a change of versions shows here first.
 FAILS = {
-    ("Mirrored", "2 replicas, NCCL", "one step"): "No OpKernel",
+    ("Mirrored", "2 replicas, nccl", "one step"): "No OpKernel",
     ("MultiWorkerMirrored", "2 workers", "model.fit"): "PerReplica",
     ("CentralStorage", "2 replicas, Dropout", "model.fit"): "aggregation method",
     ("ParameterServer", SERVED, "model.fit"): "create_per_worker_dataset",
 }
 # Other tests train with two reductions, with two workers, and asynchronously.
-PLACES = {"one step": ("1 logical CPU", "4 replicas, collective operations", "2 replicas, NCCL",
+PLACES = {"one step": ("1 logical CPU", "4 replicas, collective operations", "2 replicas, nccl",
                        "2 replicas", f"{SERVED}, in turn"),
           "model.train_step": ("2 workers",),
           "model.fit": ("2 replicas, Dropout",)}  # fmt: skip
@@ -78,9 +61,16 @@ SOME = [case for case in CASES if case.placed in PLACES[case.what]]
 SOME += [case for case in CASES if (case.strategy, case.what) == ("Mirrored", "model.fit")]
 
 
+def test_the_page_of_reference_has_every_row_and_says_which_does_not_work():
+    for case in CASES:
+        about = (case.strategy, case.placed, case.what)
+        row = r"\| {} \| {} \| \d \| {} \| (yes|no)".format(*map(re.escape, about))
+        assert re.findall(row, PAGE) == ["no" if about in FAILS else "yes"], about
+
+
 @pytest.mark.parametrize("cases", [SOME, pytest.param(CASES, marks=pytest.mark.stress)])
 def test_training_gives_the_result_of_one_device_wherever_it_is_placed_or_says_why_not(cases):
-    with mock.patch("labkit.strategies.table.CASES", cases):
+    with mock.patch("labkit.strategies.support_table.CASES", cases):
         table = labkit.strategies()
     assert len(table.rows) == len(cases)
     for row in table.rows:
@@ -102,6 +92,8 @@ def test_training_gives_the_result_of_one_device_wherever_it_is_placed_or_says_w
         ("E", "Exception encountered when calling A.call().\n\n\x1b[1mBad\x1b[0m", "E: Bad"),
         ("E", "Graph execution error:\n\nDetected at node x\n  File y\nBad", "E: Bad"),
         ("E", "Op 'A' used by {{node b/_1}} with these attrs: [x, y]\nmore", "E: Op 'A'"),
+        ("E", "Bad by 1.5 of it. More", "E: Bad by 1.5 of it."),
+        ("E", "a" * 1000, f"E: {'a' * (LONGEST - 1)}…"),
         ("E", "A value (P:{\n  0: array([[1,\n 2]])>\n}) is bad", "E: A value (P:{…}) is bad"),
     ],
 )
@@ -112,4 +104,4 @@ def test_an_error_is_one_short_sentence_of_what_was_reported(kind, text, sentenc
 def test_of_several_errors_the_first_is_told():
     lost = RankError(0, "raised", "", kind="UnavailableError", message="Closed.", seconds=2.0)
     cause = RankError(1, "raised", "", kind="ValueError", message="Bad.", seconds=1.0)
-    assert explain(Outcome({}, {0: lost, 1: cause}, (), 3.0), 60.0) == "ValueError: Bad."
+    assert explain(RunOutcome({}, {0: lost, 1: cause}, (), 3.0), 60.0) == "ValueError: Bad."

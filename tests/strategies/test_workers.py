@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -40,6 +43,23 @@ def test_two_workers_train_one_model_and_find_tensorflow_loaded(two):
     assert second[:2] == (True, (1, 2, "worker 1 of 2 workers"))
     assert first[2] != second[2]  # workers drop different units
     assert first[3:] == second[3:]
+
+
+@pytest.mark.parametrize(("gpus", "ranks", "ring"), [(1, 2, True), (2, 2, False), (0, 2, False)])
+def test_workers_that_share_a_gpu_add_up_without_nccl(gpus, ranks, ring, monkeypatch):
+    import tensorflow as tf
+
+    addresses = {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]}
+    task = {"cluster": addresses, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(task))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+    for name, made in (("logical_gpus", [0] * gpus), ("survey", SimpleNamespace(gpus=[0] * gpus))):
+        monkeypatch.setattr(sys.modules[workers.__module__], name, lambda made=made: made)
+    joined = Mock(return_value=SimpleNamespace(num_replicas_in_sync=4))
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", joined)
+    assert str(workers(timeout=9 + gpus)) == "worker 1 of 2 workers with 2 replicas each"
+    options = joined.call_args.kwargs["communication_options"]
+    assert (options.timeout_seconds, options.implementation.name == "RING") == (9 + gpus, ring)
 
 
 @pytest.mark.parametrize("config", ["", "not JSON"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 from labkit.kinds import measured
 from labkit.telemetry.format import Header
@@ -41,12 +40,3 @@ def take(recorder, *lines):
 
 def recording(recorder):
     return recorder.recording(measured("a formula"))
-
-
-def until(condition, seconds=20):
-    """Wait for something that happens in another thread or process."""
-    end = time.monotonic() + seconds
-    while not (answer := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
-    return answer

@@ -1,6 +1,5 @@
 """The sampler's process, as the kernel starts, asks and ends it: whatever happens, none is left."""
 
-import ctypes
 import json
 import os
 import signal
@@ -11,18 +10,17 @@ import psutil
 import pytest
 
 from labkit.telemetry.client import SamplerClient
-from tests.telemetry.recorders import until
+from tests.cluster.private_slurm import wait_for
 
 
 class Lines:
     """What a client has handed on."""
 
     def __init__(self):
-        self.all, self.sizes = [], []
+        self.all = []
 
     def take(self, text):
         self.all += map(json.loads, text.split("\n"))
-        self.sizes.append(text.count("\n"))
 
     def times(self):
         """Of the rows of the host."""
@@ -74,27 +72,10 @@ def test_header_sources_rows_and_the_end_come_in_this_order_and_nothing_is_left(
     assert (threading.active_count(), psutil.Process().num_fds()) == (threads, files)
 
 
-def test_a_call_that_holds_pythons_lock_loses_no_sample(started):
-    client, lines = started()
-    assert client.flush(20)
-    begun = time.monotonic() - client.header.clock
-    ctypes.PyDLL(None).usleep(1_000_000)  # PyDLL, unlike CDLL, keeps the lock
-    assert client.flush(20)
-    assert len([at for at in lines.times() if begun < at < begun + 1.0]) >= 8
-
-
-def test_samples_that_a_page_shows_come_in_batches_of_half_a_second(started):
-    client, lines = started(every=0.05)
-    client.show()
-    begun = len(lines.sizes) + 1  # one is under way
-    until(lambda: len(lines.sizes) > begun + 1)
-    assert min(lines.sizes[begun:]) < 20  # 50 in batches of 2.5 s
-
-
 def test_a_sampler_that_dies_is_told_for_each_source(started):
     client, lines = started()
     os.kill(client.pid, signal.SIGKILL)
-    until(lambda: not client.alive)
+    wait_for(lambda: not client.alive, "its end")
     silent = [line["device"] for line in lines.notes("state") if line["state"] == "silent"]
     assert silent == ["gpus", "host"]
     assert "exit status -9" in str(lines.notes("state"))

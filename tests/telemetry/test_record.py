@@ -11,9 +11,8 @@ import psutil
 import pytest
 
 from labkit.kinds import LabError
-from labkit.telemetry.cli import record, replay
+from labkit.telemetry.commands import record, replay
 from labkit.telemetry.recording import read
-from tests.telemetry.recorders import until
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -31,7 +30,7 @@ sys.exit(3)
 def recording_of(folder, *program, **more):
     """The command in a process of its own, as a shell starts it."""
     file = folder / "r.jsonl"
-    code = "import sys\nfrom pathlib import Path\nfrom labkit.telemetry.cli import record\n"
+    code = "import sys\nfrom pathlib import Path\nfrom labkit.telemetry.commands import record\n"
     code += f"sys.exit(record({list(program)!r}, Path({str(file)!r})))"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -66,17 +65,13 @@ def test_the_program_runs_as_it_would_alone_and_the_file_has_its_spans(recorded)
 
 
 @pytest.mark.parametrize(
-    ("program", "every", "says"),
-    [
-        ([], 0.1, "no program"),
-        (["no-such-program"], 0.1, "no-such-program"),
-    ],
+    ("program", "says"), [([], "no program"), (["no-such-program"], "no-such-program")]
 )
 def test_what_cannot_be_run_is_named_and_leaves_no_file_and_no_file_is_replaced(
-    tmp_path, program, every, says
+    tmp_path, program, says
 ):
     with pytest.raises(LabError, match=says):
-        record(program, tmp_path / "r.jsonl", every)
+        record(program, tmp_path / "r.jsonl")
     assert list(tmp_path.iterdir()) == []
     file = tmp_path / "mine.jsonl"
     file.write_text("precious")
@@ -106,7 +101,7 @@ def test_a_request_to_end_reaches_the_program_and_no_process_is_left(tmp_path):
     running.terminate()
     running.communicate(timeout=300)
     assert running.returncode == 128 + signal.SIGTERM
-    until(lambda: not any(child.is_running() for child in children))
+    assert psutil.wait_procs(children, 20)[1] == []
     assert read(file).damage is None
 
 

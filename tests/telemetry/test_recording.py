@@ -8,8 +8,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from labkit.kinds import LabError
-from labkit.telemetry.format import Cost, End, Header, Source, Span, line, row_line, values_text
-from labkit.telemetry.metrics import OWN, Device, Process, Processes, State
+from labkit.telemetry.format import (
+    Cost,
+    Header,
+    RecordingEnd,
+    Source,
+    Span,
+    line,
+    row_line,
+    values_text,
+)
+from labkit.telemetry.metrics import OWN, Device, DeviceState, Process, Processes
 from labkit.telemetry.recording import Recorder, read, replay
 from tests.telemetry.recorders import cpu, gpus, recorder, recording, take
 
@@ -26,10 +35,10 @@ def lines_of(ticks=20):
         values = ((k % 101, 41e9 + k, 1e6 + k * 7.25), (None, None, None))
         lines.append(row_line(0, k / 10, values_text(values)))
         lines.append(row_line(1, k / 10, "[12.5],[null]"))
-    lines.append(line(State(0.5, "gpu1", "", "lost", "GPU 1 is lost.")))
+    lines.append(line(DeviceState(0.5, "gpu1", "", "lost", "GPU 1 is lost.")))
     lines.append(line(Span("epoch 1", 0.2, 1.4, 60_000)))
     lines.append(line(Span("earlier", 0.1, 0.3)))
-    lines += [line(Cost(0.01, 2.0)), line(End(2.05))]
+    lines += [line(Cost(0.01, 2.0)), line(RecordingEnd(2.05))]
     return lines
 
 
@@ -70,11 +79,13 @@ def test_what_is_saved_is_read(tmp_path):
 
 
 def test_two_recordings_share_an_axis_and_each_span_is_of_its_own_devices(tmp_path):
-    for name, busy in (("before", 20), ("after", 80)):
-        rows = [[0, k / 10, [busy, 100.0, 10 * k]] for k in range(1, 41)]
-        span = {"span": "epoch", "start": 1.0, "end": 3.0, "images": 100, "loss": 0.5}
+    for name, busy, every in (("before", 20, 0.1), ("after", 80, 2)):
+        rows = [[0, k * every, [busy, 100.0, 10 * k]] for k in range(1, 41)]
+        span = {"span": "epoch", "start": 1.0, "end": 30 * every, "images": 100, "loss": 0.5}
         lost = {"state": "lost", "time": 0.5, "device": "gpu0", "metric": "clock", "says": name}
-        recording(recorder(gpus(), *rows, span, lost)).save(tmp_path / f"{name}.jsonl")
+        made = Recorder(dataclasses.replace(HEADER, every=every))
+        take(made, gpus(), *rows, span, lost)
+        recording(made).save(tmp_path / f"{name}.jsonl")
     both = replay(tmp_path / "before.jsonl", tmp_path / "after.jsonl")
     assert [one.label for one in both.devices] == ["before · GPU 0", "after · GPU 0"]
     found = [(row.span.name, row.label, row.text("utilisation")) for row in both.table().rows]
@@ -82,7 +93,7 @@ def test_two_recordings_share_an_axis_and_each_span_is_of_its_own_devices(tmp_pa
         ("epoch · before", "before · GPU 0", "20 %"),
         ("epoch · after", "after · GPU 0", "80 %"),
     ]
-    assert both.column("after/gpu0", "power")[0].tolist() == [k / 10 for k in range(1, 41)]
+    assert both.column("after/gpu0", "power")[0].tolist() == [k * 2 for k in range(1, 41)]
     assert [one.device for one in both.states] == ["before/gpu0", "after/gpu0"]
     assert "before" in str(both.kind)
 
@@ -168,7 +179,9 @@ def test_a_file_that_ends_anywhere_is_read_up_to_there(tmp_path, cut):
 @pytest.mark.parametrize(
     "row",
     ["[0,9.9,[1,2,3]]", "[5,9.9,[1]]", "[0,-1e9,[1,2,3],[1,2,3]]", '{"span":"x"}',
-     '[0,9.9,["a",2,3],[1,2,3]]'],
+     '[0,9.9,["a",2,3],[1,2,3]]', "[" * 10**5, f"[0,9.9,[1,2,{10**400}],[1,2,3]]",
+     '{"span":"x","start":NaN}', '{"end":1e400}'],
+    ids=lambda row: row[:20],
 )  # fmt: skip
 def test_a_line_that_does_not_fit_is_damage_at_its_line(tmp_path, row):
     lines = lines_of()

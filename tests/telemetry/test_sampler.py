@@ -5,6 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
+
+import psutil
 
 COMMAND = [sys.executable, "-P", "-m", "labkit.telemetry.sampler"]
 COMMAND += ["--pid", str(os.getpid()), "--every", "60", "--clock", "0"]
@@ -33,19 +36,18 @@ def test_signals_are_for_the_program_that_is_watched_and_a_word_ends_it():
         process.communicate()
 
 
-def test_it_ends_when_its_parent_dies_although_its_input_stays_open():
-    """As when the kernel is killed while a fork of it holds the other end of the pipe."""
-    read, write = os.pipe()
-    program = (
-        f"import subprocess; p = subprocess.Popen({COMMAND!r}, stdin={read}, "
-        "stdout=subprocess.PIPE); p.stdout.readline(); import os; os._exit(0)"
-    )
-    # The sampler has this standard error too: it ends when both have ended.
-    parent = subprocess.Popen(
-        [sys.executable, "-c", program], pass_fds=[read], stderr=subprocess.PIPE
-    )
-    os.close(read)
+def test_it_ends_when_its_parent_dies_although_its_pipes_stay_open():
+    """As when the kernel is killed while a fork of it holds their other ends."""
+    program = f"import subprocess; subprocess.run({COMMAND!r})"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    parent = subprocess.Popen([sys.executable, "-c", program], **pipes)
+    parent.stdout.readline()  # the sampler's: it has both pipes from its parent
+    (sampler,) = psutil.Process(parent.pid).children()
+    parent.kill()
+    parent.wait(20)
     try:
-        parent.communicate(timeout=300)
+        sampler.wait(300)
     finally:
-        os.close(write)
+        with suppress(psutil.NoSuchProcess):
+            sampler.kill()
+        parent.communicate()

@@ -5,14 +5,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from IPython.core.events import EventManager, available_events
 
 from labkit.kinds import LabError
 from labkit.telemetry.format import Header, line
-from labkit.telemetry.spans import SPANS_TO, Cells, listening, span
+from labkit.telemetry.spans import SPANS_TO, listening, span
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,37 +65,6 @@ def test_images_must_be_a_number_above_zero(heard, images):
     with pytest.raises(LabError, match="images"), span("two") as two:
         two.end(images)
     assert [(one.name, one.images) for one in heard] == [("two", None), ("two", None)]
-
-
-# Cells
-
-
-@pytest.fixture
-def shell():
-    """What a panel uses of IPython; `run` is what happens when a cell runs."""
-    made = SimpleNamespace(user_ns={"In": [""]})
-    made.events = EventManager(made, available_events)
-
-    def run(source, program=lambda: None):
-        made.events.trigger("pre_run_cell", SimpleNamespace(raw_cell=source))
-        program()
-        made.events.trigger("post_run_cell", SimpleNamespace())
-        made.user_ns["In"].append(source)
-
-    made.run = run
-    return made
-
-
-def test_each_cell_is_a_span_until_that_is_ended(shell):
-    told = []
-    cells = Cells(shell, told.append)
-    shell.run("import math\nmath.pi")
-    shell.run("2", lambda: span("nothing listens to this").end())
-    cells.unfollow()
-    shell.run("3")
-    begun = ["[1] math.pi", "[1] math.pi", "[2] 2", "[2] 2"]
-    assert [one.name for one in told] == begun
-    assert all(not callbacks for callbacks in shell.events.callbacks.values())
 
 
 # Other programs

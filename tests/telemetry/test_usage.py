@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from labkit.telemetry.columns import Series
 from labkit.telemetry.format import Span, line
-from labkit.telemetry.metrics import State
+from labkit.telemetry.metrics import DeviceState
 from tests.telemetry.recorders import cpu, gpus, recorder, recording, take
 
 EVERY = 0.1
@@ -91,6 +91,10 @@ def test_a_span_of_few_updates_of_the_counter_is_too_short_for_joules():
     found = sampled(steady)
     assert one(found, 5.0, 5.8).missing["joules"] == "too short to measure"
     assert one(found, 5.0, 6.2).joules == pytest.approx(240)
+    lost = sampled(lambda t, _: (None if 4 < t < 8 else 60, 1e9, 200.0, 200 * min(t, 4.0)))
+    rare = [dataclasses.replace(rows, every=0.5) for rows in lost.series]
+    missing = one(dataclasses.replace(lost, series=rare), 5.0, 7.0).missing
+    assert (missing["utilisation"], missing["joules"]) == ("too short to measure", "not seen")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +114,7 @@ def test_a_counter_that_cannot_be_used_gives_no_joules(counter):
 
 @pytest.mark.parametrize(("about", "why"), [("gpu0", "not supported"), ("gpus", "lost")])
 def test_what_is_missing_has_its_reason_and_is_never_zero(why, about):
-    found = sampled(nothing, states=[State(0.0, about, "", why, f"It is {why}.")])
+    found = sampled(nothing, states=[DeviceState(0.0, about, "", why, f"It is {why}.")])
     row = one(found, 3.0, 13.0, images=100)
     assert [getattr(row, name) for name in FIELDS] == [None] * 4
     assert [row.text(name) for name in FIELDS] == [why] * 4
@@ -149,7 +153,9 @@ def test_what_is_missing_of_one_device_is_missing_of_all_together():
     def second_is_lost(t, device):
         return nothing(t, device) if device else steady(t, device)
 
-    found = sampled(second_is_lost, devices=2, states=[State(0.0, "gpu1", "", "lost", "gone")])
+    found = sampled(
+        second_is_lost, devices=2, states=[DeviceState(0.0, "gpu1", "", "lost", "gone")]
+    )
     first, second, both = use(found, Span("epoch", 5.0, 15.0, images=1000))
     assert None not in [getattr(first, name) for name in FIELDS]
     for row in (second, both):
@@ -182,7 +188,7 @@ def test_a_recording_without_spans_is_one_row_from_its_first_sample_on():
 def test_what_is_wrong_with_all_gpus_is_said_where_the_processor_is_counted(whys, said):
     made = recorder(gpus(0), cpu("utilisation"), *([1, t / 10, [50]] for t in range(100)))
     for time, why in enumerate(whys):
-        take(made, line(State(time, "gpus", "", why, f"The driver is {why}.")))
+        take(made, line(DeviceState(time, "gpus", "", why, f"The driver is {why}.")))
     text = str(recording(made))
     assert (f"The driver is {whys[0]}." in text) is said
     assert "fine" not in text

@@ -1,6 +1,7 @@
 """Predictions keep their time, and one that changes after the measurement is found."""
 
 import json
+import threading
 
 import pytest
 
@@ -34,8 +35,35 @@ def test_a_guess_changed_after_the_measurement_is_refused():
     assert "began with the guess 1.8" in late.fault()
 
 
+def test_two_processes_at_once_lose_no_prediction():
+    def note(kernel):
+        for number in range(20):
+            predict(f"{kernel} {number}", 1.0)
+
+    kernels = [threading.Thread(target=note, args=(kernel,)) for kernel in "ab"]
+    for one in kernels:
+        one.start()
+    for one in kernels:
+        one.join()
+    assert len(chain.entries()) == 40
+
+
 def test_a_guess_without_a_measurement_after_it_is_no_prediction():
     assert "not frozen" in predict(WHAT, 1.8).fault()
+
+
+def test_the_page_sends_a_guess_and_a_kernel_that_starts_again_knows_it(monkeypatch):
+    monkeypatch.setattr("labkit.views.live.in_kernel", lambda: True)
+    monkeypatch.setattr("labkit.views.live.publish", lambda *_, **__: None)
+    monkeypatch.setattr("labkit.views.live.listen", lambda hear: heard.append(hear) or "me")
+    heard = []
+    mine = predict(WHAT, unit="×")
+    assert mine.guess is None
+    for number in (-1, "many", None, 1.4):  # what a page may send
+        heard[0]({"what": WHAT, "guess": number})
+    heard[0]({"what": "never asked", "guess": 5})
+    assert (mine.guess, [one["guess"] for one in chain.entries()]) == (1.4, [1.4])
+    assert predict(WHAT, unit="×").guess == 1.4
 
 
 def test_what_was_not_guessed_is_not_kept():
@@ -61,11 +89,11 @@ def test_the_report_of_the_capstone_refuses_a_guess_that_was_changed():
     from labkit.exercises import tasks
 
     space = {}
-    exec(tasks()["27.report"].solution, space)
+    exec(tasks()["64.report"].solution, space)
     report = space["report"] | {"measured": (0.84, 0.8, 0.88), "inside": False}
     mine = predict(WHAT, 1.8)
     mine.freeze()
-    check = tasks()["27.report"].check
+    check = tasks()["64.report"].check
     assert check(report | {"predicted": mine})
     late = check(report | {"predicted": predict(WHAT, 0.84), "inside": True})
     assert not late

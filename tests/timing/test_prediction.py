@@ -26,7 +26,8 @@ def test_kinds():
 def test_quartiles_are_no_interval_for_a_guess():
     calls = Estimate(0.5, 0.4, 0.6, "s", None, measured("here"))
     assert "interval" not in str(predict("time", 0.5, unit="s").against(calls))
-    assert "inside the interval" in str(predict("speed-up", 0.85, unit="×").against(FOUND))
+    found = predict("speed-up", 0.85, unit="×").against(FOUND)
+    assert "inside the interval" in str(found)
 
 
 def test_units_are_converted_where_they_can_be():
@@ -40,15 +41,16 @@ def test_units_are_converted_where_they_can_be():
         MINE.against(second)
 
 
-def test_without_a_guess_the_result_is_not_shown_and_the_guess_is_asked_for():
-    empty = predict("speed-up", ..., unit="×")
-    assert empty == predict("speed-up", unit="×")
-    assert "Not predicted yet" in str(empty)
-    found = empty.against(FOUND)
-    assert "0.84" not in str(found)
+def test_without_a_guess_the_question_stands_first_and_then_the_result():
+    empty = predict("speed-up", unit="×")
+    assert str(empty) == "Your guess first: speed-up (×)."
+    assert str(empty.against(FOUND)).startswith("Measured 0.84×")
     assert "othing was measured" in str(MINE.against(float("nan")))
 
 
 def test_what_is_no_result():
     with pytest.raises(LabError, match="needs a number"):
         MINE.against("fast")
+    with pytest.raises(LabError, match="between"):
+        predict("speed-up", between=(5, 2))
+    assert str(predict("failures", 0).against(2)) == "You guessed 0; counted 2."

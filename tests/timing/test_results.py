@@ -96,3 +96,6 @@ def test_notes_on_what_spoils_a_measurement(world, monkeypatch):
     text = str(measure(world.work("tiny", 1e-6), rounds=3))
     assert "loop" in text
     assert "99 % of its cores" in text
+    verdicts = compare({"a": world.work("a", 1.0), "b": world.work("b", 2.0)}, rounds=3)
+    card, _, _ = verdicts._repr_mimebundle_()["text/html"].partition("<details>")
+    assert "99 % of its cores" in card  # seen beside the verdict that it spoils

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from labkit.kinds import LabError
-from labkit.timing import clock, compare, measure
+from labkit.timing import compare, measure, wall_clock
 
 
 def test_first_call_and_warm_up_are_kept_apart(world):
@@ -58,8 +58,8 @@ def test_ctrl_c_keeps_the_complete_rounds(world):
     def b():
         return interrupt() if next(calls) == 12 else counted()
 
-    result = compare({"a": world.work("a", 1.0), "b": b}, rounds=20)
-    assert result.rounds == len(result.samples("a")) == len(result.samples("b")) == 9
+    result = compare({1: world.work("a", 1.0), "b": b}, items={1: 2, "b": 2}, rounds=20)
+    assert result.rounds == len(result.samples("1")) == len(result.samples("b")) == 9
     assert "Ctrl-C after 9 of 20 rounds" in str(result)
     with pytest.raises(KeyboardInterrupt):  # before the first round there is nothing to keep
         compare({"a": world.work("a", 1.0), "b": interrupt})
@@ -132,8 +132,21 @@ def test_tensorflow_is_waited_for_where_it_runs_on_a_gpu(monkeypatch, started, g
     monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
     eager = SimpleNamespace(context=lambda: runtime)
     monkeypatch.setitem(sys.modules, "tensorflow.python.eager.context", eager)
-    clock.seconds_of(lambda: events.append("work"))
+    wall_clock.seconds_of(lambda: events.append("work"))
     assert events == waits
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_pytorch_is_waited_for_where_it_has_put_a_tensor_on_a_gpu(monkeypatch, started):
+    """The GPUs of other ranks are left alone: to wait for one takes memory there."""
+    events = []
+    cuda = SimpleNamespace(
+        is_initialized=lambda: started, device_count=lambda: 3, synchronize=events.append,
+        memory_reserved=lambda index: 2**21 * (index > 0),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    wall_clock.seconds_of(lambda: events.append("work"))
+    assert events == ([1, 2, "work", 1, 2] if started else ["work"])
 
 
 def f():

@@ -12,6 +12,8 @@ from labkit.timing import compare, judge
 from labkit.timing.intervals import shift
 from labkit.timing.verdict import SAME_WITHIN
 
+BAND = math.log1p(SAME_WITHIN)
+
 
 @given(
     st.lists(st.floats(-1, 1), min_size=1, max_size=25),
@@ -22,14 +24,13 @@ def test_word_follows_from_where_the_interval_lies(noise, size, middle):
     """Inside the band: same. Beyond it: faster or slower. Anything else: cannot tell."""
     values = [middle + size * one for one in noise]
     verdict, found = judge("b", "a", values), shift(values, 0.95)
-    band = math.log(1 + SAME_WITHIN)
     expected = "cannot tell"
     if found.confidence == 0.95:
-        if max(abs(found.low), abs(found.high)) < band:
+        if max(abs(found.low), abs(found.high)) < BAND:
             expected = "same"
-        elif found.low > band:
+        elif found.low > BAND:
             expected = "faster"
-        elif found.high < -band:
+        elif found.high < -BAND:
             expected = "slower"
     assert verdict.word == expected
     assert bool(verdict.reason) == (expected == "cannot tell")
@@ -44,7 +45,9 @@ def test_a_sure_difference_that_may_lie_in_the_band_is_not_claimed(sign):
     assert verdict.word == "cannot tell"
 
 
-@pytest.mark.parametrize("values", [[], [0.5], [0.5] * 10 + [math.nan], [0.2, -0.2] * 10])
+@pytest.mark.parametrize(
+    "values", [[], [0.5], [0.5] * 10 + [math.nan], [0.2, -0.2] * 10, [BAND] * 8]
+)
 def test_default_is_cannot_tell_with_a_reason(values):
     verdict = judge("b", "a", values)
     assert verdict.word == "cannot tell"

@@ -9,7 +9,8 @@ import pytest
 
 from labkit.kinds import LabError
 from labkit.training import diagnose
-from labkit.training.diagnosis import DEFECTS
+from labkit.training.diagnosis import DEFECTS, KERAS
+from tests.exercises import torch_answers
 
 CLEAN = """
 import time
@@ -117,6 +118,8 @@ WRONG = [
     ("batch", TWO + "one.fit(x, y, batch_size=BATCH)\ntwo.fit(x, y, batch_size=2 * BATCH)"),
     ("batch", TWO + DATA + ".shuffle(5000).batch(64)\none.fit(x, y)\ntwo.fit(ds)"),
     ("shuffle", TWO + DATA + ".cache().batch(32)\none.fit(x, y)\ntwo.fit(ds)"),
+    ("shuffle", TWO + DATA + ".cache().batch(32)\none.fit(ds)\ntwo.fit(x, y)"),
+    ("batch", TWO + "one.fit(x, y)\ntwo.fit(x, y, batch_size=64)"),
     ("shuffle", DATA + ".batch(32).shuffle(5000)"),
     ("shuffle", DATA + ".shuffle(10).batch(32)"),
     ("float64", LOAD + "x = x / 255.0\nmodel.fit(x, y)"),
@@ -126,8 +129,85 @@ WRONG = [
     ("unscaled loss", loop("tf.reduce_mean(losses)").replace("    optimizer", CLIPPED)),
 ]  # fmt: skip
 
+HAND = """import torch
+import torch.distributed as dist
+
+for one in [*model.parameters(), *model.buffers()]:
+    dist.broadcast(one.data, 0)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss(model(x), y).backward()
+    for one in model.parameters():
+        dist.all_reduce(one.grad)
+        one.grad /= dist.get_world_size()
+    optimizer.step()
+"""
+REPLICA = """import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+sampler = DistributedSampler(dataset)
+replica = DistributedDataParallel(model)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for x, y in DataLoader(dataset, sampler=sampler):
+        optimizer.zero_grad()
+        loss(replica(x), y).backward()
+        optimizer.step()
+"""
+BUCKETS = HAND.replace(
+    "        dist.all_reduce(one.grad)\n        one.grad /= dist.get_world_size()\n",
+    """        bucket.append(one.grad)
+        if sum(each.nbytes for each in bucket) > 2**20:
+            flushed += [dist.all_reduce(each.div_(ranks)) for each in bucket]
+            bucket = []
+    flushed += [dist.all_reduce(each.div_(ranks)) for each in bucket]
+""",
+)
+HOOKS = "import torch\nfor one in model.parameters():\n    if one.requires_grad:\n        one.register_post_accumulate_grad_hook(send)\n"
+ZERO = """import torch
+mine = [one for number, one in enumerate(model.parameters()) if number % ranks == rank]
+optimizer = torch.optim.AdamW(mine)
+optimizer.step()
+for number, one in enumerate(model.parameters()):
+    dist.broadcast(one.data, number % ranks)
+"""
+LOSS = "loss(replica(x), y).backward()"
+TORCH = [
+    ("no broadcast", HAND.replace("broadcast(one.data, 0)", "barrier()")),
+    ("no broadcast", HAND.replace("[*model.parameters(), *model.buffers()]", "model.buffers()")),
+    ("buffers", HAND.replace("[*model.parameters(), *model.buffers()]", "model.parameters()")),
+    ("divided twice", REPLICA.replace(LOSS, "(loss(replica(x), y) / world_size).backward()")),
+    ("divided twice", HAND.replace("(one.grad)", "(one.grad, op=dist.ReduceOp.AVG)")),
+    ("not divided", HAND.replace("        one.grad /= dist.get_world_size()\n", "")),
+    ("mean of means", "import torch\nloss = total / len(y)\ndist.all_reduce(loss)\nloss /= dist.get_world_size()\n"),
+    ("no zero_grad", REPLICA.replace("        optimizer.zero_grad()\n", "")),
+    ("no zero_grad", HAND.replace("    optimizer.zero_grad()\n", "")),
+    ("bucket", BUCKETS.replace("    flushed += [dist.all_reduce(each.div_(ranks)) for each in bucket]\n    opt", "    opt")),
+    ("bucket", "import torch\nfor bucket in buckets[1:]:\n    send(bucket)\n"),
+    ("frozen hook", HOOKS.replace("if one.requires_grad", "if True")),
+    ("tied weights", HOOKS.replace("parameters()", "named_parameters(remove_duplicate=False)")),
+    ("no wait", HAND.replace("(one.grad)", "(one.grad, async_op=True)")),
+    ("no wait", "import torch\nhandle = dist.broadcast(x, 0, async_op=True)\nprint(x)\n"),
+    ("rank 0 alone", "import torch\nif rank == 0:\n    torch.save(model.weight.full_tensor(), 'w')\n"),
+    ("rank 0 alone", "import torch\nif dist.get_rank() == 0:\n    dcp.save(state, checkpoint_id='w')\n"),
+    ("rank 0 alone", "import torch\ndef save():\n    if rank != 0:\n        return\n    dist.all_gather(parts, mine)\n"),
+    ("no set_epoch", REPLICA.replace("    sampler.set_epoch(epoch)\n", "")),
+    ("no_sync", REPLICA.replace(LOSS, f"with replica.no_sync():\n            {LOSS}")),
+    ("whole state", ZERO.replace("AdamW(mine)", "AdamW(model.parameters())")),
+    ("kept gathered", "import torch\nfully_shard(model, reshard_after_forward=False)\n"),
+    ("kept gathered", "import torch\ndef forward(ctx, x, shard):\n    whole = all_gathered(shard)\n    ctx.save_for_backward(x, whole)\n"),
+]  # fmt: skip
+
 RIGHT = [
-    CLEAN,
+    CLEAN, HAND, REPLICA, BUCKETS, HOOKS, ZERO,
+    *(program for programs in torch_answers.RIGHT.values() for program in programs),
+    HAND.replace("one.grad /= dist.get_world_size()", "pass").replace("(one.grad)", "(one.grad, op=dist.ReduceOp.AVG)"),
+    HAND.replace("(one.grad)", "(one.grad, async_op=True).wait()"),
+    REPLICA.replace(LOSS, f"with nullcontext() if last else replica.no_sync():\n            {LOSS}"),
+    REPLICA.replace(LOSS, f"with replica.no_sync():\n            {LOSS}\n        {LOSS}"),
+    "import torch\nwhole = model.weight.full_tensor()\nif rank == 0:\n    torch.save(whole, 'w')\n",
+    "import torch\ntotal = torch.tensor([loss, len(y)])\ndist.all_reduce(total)\nmean = total[0] / total[1]\n",
     START + WARM + STOP,  # the model may be warm: it was made elsewhere
     BUILD + COMPILE + WARM + START + WARM + STOP + "model.evaluate(x, y)",
     BUILD + COMPILE + "for _ in range(9):\n    " + START + "    model.fit(x)\n    " + STOP,
@@ -138,6 +218,8 @@ RIGHT = [
     classifier(LOGITS, "keras.losses.CategoricalCrossentropy(from_logits=flag)"),
     TWO + "G = BATCH * s.num_replicas_in_sync\n" + DATA + ".shuffle(5000).batch(G)\ntwo.fit(ds)",
     TWO + "# weak scaling\none.fit(x, y)\ntwo.fit(x, y, batch_size=BATCH * s.num_replicas_in_sync)",
+    TWO + "one.fit(x, y, batch_size=64)\none.fit(x, y)\ntwo.fit(x, y, batch_size=32)",
+    BUILD + "other = keras.Sequential()\nmodel.fit(x, y)\nother.fit(x, y, batch_size=64)",
     DATA + ".batch(1000).map(f).unbatch().shuffle(5000).batch(32)",
     LOAD + "x = x.astype('float32') / 255.0\nmodel.fit(x, y)",
     loop("tf.nn.compute_average_loss(losses, global_batch_size=GLOBAL_BATCH)"),
@@ -159,13 +241,13 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 TAKE_HOME = sorted((NOTEBOOKS / "programs").glob("*.py"))
 
 
-@pytest.mark.parametrize(("defect", "code"), WRONG)
+@pytest.mark.parametrize(("defect", "code"), [*WRONG, *TORCH])
 def test_a_defect_is_found_and_nothing_else(defect, code):
     assert set(diagnose(IMPORTS + code).names) == {defect}
 
 
 def test_every_defect_is_tested():
-    assert {defect for defect, _ in WRONG} == set(DEFECTS)
+    assert {defect for defect, _ in (*WRONG, *TORCH)} == set(DEFECTS)
 
 
 @pytest.mark.parametrize("code", RIGHT)
@@ -180,10 +262,10 @@ def test_the_programs_of_the_course_are_left_alone():
 
 
 def test_the_benchmark_of_the_lecture_has_the_defects_that_it_teaches():
-    text = (NOTEBOOKS / "05_what_went_wrong.ipynb").read_text(encoding="utf-8")
+    text = (NOTEBOOKS / "14_what_went_wrong.ipynb").read_text(encoding="utf-8")
     cells = ["".join(cell["source"]) for cell in json.loads(text)["cells"]]
     program = [cell.partition("\n")[2] for cell in cells if cell.startswith("%%writefile")]
-    assert set(diagnose(program).names) == {*DEFECTS} - {"unscaled loss"}
+    assert set(diagnose(program).names) == {*KERAS} - {"unscaled loss"}
 
 
 def test_a_place_is_a_line_and_the_same_defect_is_one_finding():
@@ -210,6 +292,7 @@ def test_a_function_is_read_and_not_run():
     [
         ({"code": "x = 1\ny = ("}, "line 2"),
         ({"code": len}, "len"),
+        ({"code": "my_train.py"}, "name of a file"),
         ({}, "code"),
         ({"code": "def my_program(model):\n    ..."}, "only a"),
         ({"model": 3}, "compiled"),
@@ -250,5 +333,5 @@ def test_the_loss_of_a_model_must_fit_its_last_layer(four):
 
 
 def test_of_other_frameworks_it_says_that_it_knows_no_mistakes():
-    assert "torch or horovod" in repr(diagnose("import torch\nfrom horovod import torch as hvd\n"))
+    assert "none of horovod" in repr(diagnose("import torch\nfrom horovod import torch as hvd\n"))
     assert "horovod" not in repr(diagnose("import tensorflow as tf  # not horovod\n"))

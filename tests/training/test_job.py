@@ -105,6 +105,7 @@ def test_one_device_has_nothing_to_reduce(data, one, two):
     ("wrong", "says"),
     [
         ({"batch": 33}, "multiple of 2"),
+        ({"dropout": 1}, "dropout"),
         ({"images": 10**6}, "12800"),
         ({"data": None}, "labkit.datasets.mnist()"),
         ({"replicas": 2}, "labkit.replicas(2)"),

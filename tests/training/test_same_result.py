@@ -82,7 +82,7 @@ def test_weak_scaling_is_the_serial_program_with_the_larger_batch(data, serial, 
 def test_the_same_seed_gives_the_same_weights_with_dropout(data, two):
     """Repeatable to the last bit."""
     asked = {"dropout": 0.2, "images": 1280}
-    jobs = [Job("dense", data, replicas=two, seed=seed, **asked) for seed in (5, 5)]
+    jobs = [Job("dense", data, replicas=two, seed=seed, **asked) for seed in (5, np.int64(5))]
     for job in jobs:
         job.steps(10)
     first, again = (job.weights() for job in jobs)

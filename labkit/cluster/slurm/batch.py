@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import one_of, whole
 from labkit.centre import GPUS, centre
-from labkit.cluster.slurm import rank
+from labkit.cluster.slurm import srun_task
 from labkit.environments import Environment, find
 from labkit.kinds import LabError
 
@@ -54,16 +54,19 @@ class Resources:
         whole("ranks", self.ranks, at_least=1)
         if self.nodes is not None:
             whole("nodes", self.nodes, at_least=1)
+        for name, value in (*vars(self).items(), *(("extra", option) for option in self.extra)):
+            if {"\n", "\r"} & {*str(value)}:
+                raise LabError(f"{name} must be one line, got {value!r}.")
 
     @classmethod
     def here(cls, ranks: int, **given: Any) -> Resources:
-        """With what this centre's `labkit-site.toml` asks for, unless it is given."""
-        site = centre()
-        made = cls(ranks, **{**site.requests(), **given})
-        return replace(made, extra=(*site.options, *made.extra), gpus_option=site.gpus)
+        """Returns resources with the requests of the centre's `labkit-centre.toml` as defaults."""
+        asks = centre()
+        made = cls(ranks, **{**asks.requests(), **given})
+        return replace(made, extra=(*asks.options, *made.extra), gpus_option=asks.gpus)
 
     def header(self, output: str = "") -> str:
-        """The first lines of the script; `output` is the file for what the job prints."""
+        """Returns the first lines of the script. The job prints into the file `output`."""
         even = self.nodes is not None and self.ranks % self.nodes == 0
         values = {
             "job-name": self.name,
@@ -79,17 +82,17 @@ class Resources:
             "time": self.time,
         }
         given = [
-            f"--{option}={value}" if option else str(value)
+            f"--{option}={shlex.quote(str(value))}" if option else str(value)
             for option, value in values.items()
             if value is not None
         ]
-        options = [*given, *self.extra, *([f"--output={output}"] if output else [])]
+        options = [*given, *self.extra, *([f"--output={shlex.quote(output)}"] if output else [])]
         return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options)])
 
 
 @dataclass(frozen=True)
 class BatchScript:
-    """A script for sbatch. Name it in a cell to read it; `save` writes it."""
+    """A script for sbatch. A cell that ends with it shows it, and `save` writes it."""
 
     text: str
     name: str
@@ -98,7 +101,7 @@ class BatchScript:
         return self.text
 
     def save(self, path: str | Path | None = None) -> Path:
-        """Write the script to a new file; a file that is there stays as it is.
+        """Write the script to a new file. An existing file is never changed.
 
         >>> batch_script("train.py", ranks=2).save("job.sh")      # doctest: +SKIP
         """
@@ -119,22 +122,36 @@ def batch_script(
     *,
     ranks: int = 2,
     environment: str | None = None,
-    **resources: Any,
+    nodes: int | None = None,
+    partition: str | None = None,
+    time: str | int | None = None,
+    account: str | None = None,
+    reservation: str | None = None,
+    memory: str | None = None,
+    cpus: int | None = None,
+    gpus: int | None = None,
+    extra: tuple[str, ...] | None = None,
+    name: str | None = None,
 ) -> BatchScript:
-    """The batch script that runs `program(rank)` of a .py file on every rank.
+    """Returns the batch script that runs `program(rank)` of a .py file on every rank.
 
     >>> labkit.cluster.batch_script("train.py", ranks=4, nodes=2)      # doctest: +SKIP
 
-    The only function of a file needs no name. With `environment="torch"` the file itself is the
-    program, and the script needs no labkit. The other keywords are those of
-    `labkit.cluster(engine="slurm")`: nodes, partition, time, account, reservation, memory, cpus,
-    gpus, extra. What is not given comes from the centre's `labkit-site.toml`.
+    If the file has a single function, `program` is not needed. With `environment="torch"` the file
+    itself is the program, and the script needs no labkit. The keywords from `nodes` on are those of
+    `labkit.cluster(engine="slurm")`. Their defaults come from the centre's `labkit-centre.toml`.
     """
     if not isinstance(file, (str, Path)) or Path(file).suffix != ".py":
         raise LabError(
             f"file must be the path of a .py file, got {file!r}. A job runs without this "
             "notebook: write the program to a file with %%writefile train.py."
         )
+    asked = {
+        "nodes": nodes, "partition": partition, "time": time, "account": account,
+        "reservation": reservation, "memory": memory, "cpus": cpus, "gpus": gpus,
+        "extra": extra, "name": name,
+    }  # fmt: skip
+    resources = {key: value for key, value in asked.items() if value is not None}
     if environment is not None:
         return _script_of(find(environment), Path(file), ranks, resources)
     path = Path(file).resolve()
@@ -164,9 +181,9 @@ def batch_script(
 def _script_of(
     chosen: Environment, file: Path, ranks: int, resources: dict[str, Any]
 ) -> BatchScript:
-    """The script for a program of another framework, with paths from where it is submitted."""
-    site = centre()
-    python = f'{shlex.join(site.command("python", str(file)))} "$@"'
+    """Returns the script for a program of another framework, with relative paths."""
+    asks = centre()
+    python = f'{shlex.join(asks.command("python", str(file)))} "$@"'
     if chosen.name == "horovod":
         one_of(
             "nodes for horovodrun, which reaches other nodes by ssh,", resources.get("nodes"), [1]
@@ -175,19 +192,21 @@ def _script_of(
     wanted = Resources.here(ranks, **{"name": file.stem, **resources})
     if chosen.name != "horovod":
         start = [
-            "# Where all ranks find rank 0. Which rank a process is, Slurm says to each.",
+            "# The address of rank 0. Slurm gives every process its rank.",
             'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
-            "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
+            # Below the ports that systems give to outgoing connections.
+            "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))",
             "export WORLD_SIZE=$SLURM_NTASKS",
             f"{_srun(wanted)} bash -c \\",
-            f"  'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID exec {python}' - \"$@\"",
+            "  'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID exec \"$@\"' - \\",
+            f"  {python}",
         ]
     activate = f"source {shlex.quote(os.path.relpath(chosen.venv / 'bin' / 'activate'))}"
     lines = [
         wanted.header(f"{wanted.name}-%j.log"),
         "",
-        *site.lines(),
-        *([] if site.container else [activate]),
+        *asks.lines(),
+        *([] if asks.container else [activate]),
         "# Write each line when it is printed, not when a buffer is full.",
         "export PYTHONUNBUFFERED=1",
         *start,
@@ -204,7 +223,7 @@ def _srun(wanted: Resources) -> str:
 def main(chosen: argparse.Namespace) -> int:
     """`labkit slurm script`: print or write a script. `labkit slurm run`: be a rank of its job."""
     if chosen.slurm == "run":
-        return rank.run_target(chosen.target)
+        return srun_task.run_target(chosen.target)
     names = ("ranks", "nodes", "partition", "time", "account", "gpus", "memory", "cpus")
     resources = {name: getattr(chosen, name) for name in names}
     script = batch_script(chosen.file, chosen.program, **resources)

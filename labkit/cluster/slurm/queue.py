@@ -53,17 +53,17 @@ class QueueState:
 
     @property
     def running(self) -> bool:
-        """It has its nodes."""
+        """Whether the job has its nodes."""
         return self.state == "RUNNING"
 
     @property
     def waiting(self) -> bool:
-        """It may yet get them."""
+        """Whether the job may still get its nodes."""
         return self.state in ("PENDING", "CONFIGURING", "REQUEUED", "RESIZING", "SUSPENDED")
 
     @property
     def hopeless(self) -> str:
-        """Why it never starts, and what to do; "" where it may."""
+        """Why the job can never start and what to do, or "" if it may start."""
         return NEVER.get(self.reason, "") if self.state == "PENDING" else ""
 
     def __str__(self) -> str:
@@ -78,9 +78,9 @@ class QueueState:
 
 
 def slurm_environment() -> dict[str, str]:
-    """The environment of this process without the job that it may itself be in.
+    """Returns this process's environment without the variables of a job that it runs in.
 
-    A notebook may run in a job of its own: its SLURM_NTASKS is not that of the new one.
+    A notebook may run in a job of its own, whose SLURM_NTASKS is not that of the new job.
     """
     return {
         name: value
@@ -90,7 +90,7 @@ def slurm_environment() -> dict[str, str]:
 
 
 def run_slurm(*command: str, text: str = "") -> str:
-    """What a command of Slurm prints; a LabError with its error message."""
+    """Returns what a command of Slurm prints. Raises LabError with its error message."""
     try:
         done = subprocess.run(
             command,
@@ -120,7 +120,7 @@ def run_slurm(*command: str, text: str = "") -> str:
 
 
 def why_no_slurm() -> str:
-    """Why Slurm cannot be used here; "" if it can."""
+    """Returns why Slurm cannot be used here, or ""."""
     if shutil.which("sbatch") is None:
         return "there is no sbatch on this machine"
     try:
@@ -131,12 +131,12 @@ def why_no_slurm() -> str:
 
 
 def slurm_version() -> str:
-    """Such as "22.05.8"."""
+    """Returns Slurm's version, such as "22.05.8"."""
     return run_slurm("sinfo", "--version").split()[-1]
 
 
 def submit(script: str) -> str:
-    """Send a batch script; the number of its job."""
+    """Submit a batch script. Returns the number of its job."""
     try:
         answer = run_slurm("sbatch", "--parsable", text=script)
     except LabError as fault:
@@ -150,7 +150,7 @@ def submit(script: str) -> str:
 
 
 def state_of(job: str) -> QueueState:
-    """The state of the job now. Slurm forgets jobs some minutes after their end."""
+    """Returns the state of a job. Slurm forgets jobs some minutes after their end."""
     form = "%T|%r|%N|%S"
     try:
         answer = run_slurm("squeue", "--noheader", "--states=all", f"--jobs={job}", "-o", form)
@@ -166,9 +166,9 @@ def state_of(job: str) -> QueueState:
 
 
 def pause_after(waited: float) -> float:
-    """Seconds until the next question to the queue, after so many of waiting.
+    """Returns the seconds until the queue is asked again, after `waited` seconds.
 
-    All users' questions go to one controller: `sbatch --wait` asks every 32 s, this more seldom.
+    One controller answers all users. `sbatch --wait` asks every 32 s, this function more seldom.
 
     >>> pause_after(0), pause_after(10), pause_after(3600)
     (0.2, 1.5, 60.0)
@@ -177,7 +177,7 @@ def pause_after(waited: float) -> float:
 
 
 def cancel(job: str) -> None:
-    """End the job, also if it has ended already."""
+    """Cancel a job, which may have ended already."""
     try:
         run_slurm("scancel", job)
     except LabError as fault:
@@ -186,6 +186,6 @@ def cancel(job: str) -> None:
 
 
 def partitions(form: str = "%R") -> str:
-    """What `sinfo` lists, in one line."""
+    """Returns what `sinfo` lists, in one line."""
     lines = run_slurm("sinfo", "--noheader", "-o", form).splitlines()
     return ", ".join(sorted({line.strip() for line in lines}))

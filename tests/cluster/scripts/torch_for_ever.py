@@ -1,9 +1,6 @@
-"""All-reduces that never end, until the rank that is given as an argument kills itself."""
+"""All-reduces that never end."""
 
 import datetime as dt
-import os
-import signal
-import sys
 
 import torch
 import torch.distributed as dist
@@ -12,6 +9,3 @@ dist.init_process_group("gloo", timeout=dt.timedelta(seconds=60))
 while True:
     dist.all_reduce(torch.ones(10))
     print("reduced")
-    if sys.argv[1:] == [str(dist.get_rank())]:
-        print("dies")
-        os.kill(os.getpid(), signal.SIGKILL)

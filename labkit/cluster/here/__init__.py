@@ -1,0 +1,1 @@
+"""Ranks on this machine: a warm fork server starts them, in a private network."""
