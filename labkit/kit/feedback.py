@@ -1,4 +1,4 @@
-"""What was handed in and what became of it; and the page that a student reads, in one file."""
+"""Submissions with their results, and the page that a student reads, a single file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.9rem; }
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a task: the state and the text of its outcome."""
+    """The result of a task: state and text of its outcome."""
 
     state: str
     text: str
@@ -31,32 +31,31 @@ class Result:
 
 @dataclass
 class Submission:
-    """One notebook of one student; `number` is that of Moodle or Canvas."""
+    """A notebook of a student, who has this `number` in Moodle or Canvas."""
 
     student: str
     number: str
     notebook: str
+    files: list[str] = field(default_factory=list)
     asked: dict[str, Asked] = field(default_factory=dict)
+    is_read: bool = False
     cells: list[str] = field(default_factory=list)
     answers: dict[str, int] = field(default_factory=dict)
     """The cell of each answer."""
     notes: list[str] = field(default_factory=list)
     results: dict[str, Result] = field(default_factory=dict)
-    judging: str = ""
-    refused: str = ""
-    """Why it was not isolated."""
 
     def left(self) -> list[str]:
-        """The answers that are not judged yet."""
+        """Returns the answers that are not judged yet."""
         return [task for task in self.asked if task in self.answers and task not in self.results]
 
     def got(self, task: str) -> int:
-        """The points of a task: all or none."""
+        """Returns the points of a task: all or none."""
         return self.asked[task].points * (self._result(task).state == "right")
 
     @property
     def points(self) -> int:
-        """Of all tasks."""
+        """The points of all tasks."""
         return sum(map(self.got, self.asked))
 
     @property
@@ -68,7 +67,7 @@ class Submission:
         return self.results.get(task, Result("open", ""))
 
     def html(self) -> str:
-        """Its part of the page."""
+        """Returns its part of the page."""
         rows, sections = "", ""
         for task, one in self.asked.items():
             result, points = self._result(task), f"{self.got(task)} of {one.points}"
@@ -90,13 +89,13 @@ class Submission:
 
 
 def page(student: str, submissions: Sequence[Submission]) -> str:
-    """The page of one student."""
-    points = sum(one.points for one in submissions)
-    most = sum(one.most for one in submissions)
+    """Returns the page of a student."""
+    points = sum(submission.points for submission in submissions)
+    most = sum(submission.most for submission in submissions)
     title = f"Feedback for {escape(student)}"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         f'content="width=device-width"><title>{title}</title><style>{STYLE}</style></head>\n'
         f"<body><main><h1>{title}</h1>\n<p>{points} of {most} points.</p>\n"
-        f"{''.join(one.html() for one in submissions)}</main></body></html>\n"
+        f"{''.join(submission.html() for submission in submissions)}</main></body></html>\n"
     )

@@ -1,120 +1,372 @@
-"""`labkit grade FOLDER`: judge what students handed in, each notebook in a sandbox of its own.
+"""`labkit grade FOLDER`: judge what students handed in, each answer in a process of its own.
 
-Of a submission only the answers count. The sandbox computes each with the statements that it needs,
-and the course's own task judges it: a test cell in the submission has no effect.
+Of a submission only the answers count: a test cell in it has no effect. The process of an answer
+runs the cells that it needs, on a disk without the lecturer's files (`sandbox.py`). Only data
+leave it (`border.py`). The verdict is that of the course's own task, made in a process that has run
+no student's code. What can only be watched where the answer runs, such as TensorFlow's training, is
+watched there; the record of it, which is data, too, is judged here.
 """
 
 import ast
 import csv
-import linecache
+import io
+import json
+import math
 import os
 import re
 import secrets
+import signal
+import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from multiprocessing.connection import wait
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from labkit.exercises import Task, tasks, variants
+from labkit import time_limit
+from labkit.exercises import Task, Wrong, personal, tasks
+from labkit.exercises.judges.answers import examined
+from labkit.exercises.judges.serial import CLOSE
+from labkit.hardware.machine import usable_cores
 from labkit.kinds import LabError
-from labkit.kit import sandbox
+from labkit.kit import answer
+from labkit.kit.border import Ended, JudgeEnd
 from labkit.kit.feedback import Result, Submission, page
 from labkit.kit.release import NOTEBOOKS, Asked, asked, questions
-from labkit.kit.sandbox import Sandbox, Send
-from labkit.plain import write_text
+from labkit.kit.sandbox import Template, limit_memory
+from labkit.plain import atomic_write, write_text
 from labkit.publish import chosen
+from labkit.time_limit import slowdown
 
 # How Moodle and Canvas name what a lecturer downloads.
 MOODLE = re.compile(r"(?P<student>.+)_(?P<number>\d+)_assignsubmission_.*")
 CANVAS = re.compile(r"(?P<student>[^_]+)_(?:LATE_)?(?P<number>\d+)_\d+_.*")
-READS_SOLUTIONS = re.compile(r"\b(solution|exercises|tasks)\b")
+LARGEST = 64 * 2**20  # bytes of a notebook
+Who = tuple[str, str]
+Records = dict[str, Any]  # by task
 
 
 def main(
     folder: Path, names: Sequence[str] = (), *, class_list: Path | None = None,
-    personal: bool = False, anonymous: bool = False, seconds: float = 60.0,
+    personal: bool = False, anonymous: bool = False, seconds: float = 60.0, protected: bool = True,
 ) -> int:  # fmt: skip
-    """Grade all submissions in a folder; write tables and a page for each student beside it."""
+    """Grade all submissions in a folder, and write tables and a page for each student."""
     import nbformat
 
+    if not folder.is_dir():
+        raise LabError(f"{str(folder)!r} is not a folder. Give the one with the submissions.")
+    folder, rows = folder.resolve(), _class(class_list)
     files = _files(folder)
-    students = sorted({(student, number) for student, number, _ in files})
-    graded: list[Submission] = []
-    for path in chosen(names, NOTEBOOKS):
-        mine = {
-            (student, number): f
-            for student, number, f in files
-            if path.stem in str(f.relative_to(folder))
-        }
-        if not names and not mine:
-            continue
-        course = nbformat.read(path, as_version=4)
-        _import_what_it_imports(course)
-        handed_in = [
-            _read(Submission(*who, path.stem), mine.get(who), questions(course)) for who in students
-        ]
-        for done in _graded(handed_in, folder, seconds, personal=personal):
-            graded.append(done)
-            print(f"{done.student}, {done.notebook}: {done.points} of {done.most}", flush=True)
-    if not graded:
+    paths = [
+        path for path in chosen(names, NOTEBOOKS)
+        if names
+        or any(_is_of(path.stem, file, folder) for those in files.values() for file in those)
+    ]  # fmt: skip
+    if not paths or not files:
         raise LabError(f"No notebook of the course was found in {folder}, in a folder a student.")
-    for reason in {one.refused for one in graded} - {""}:
-        print(f"Submissions had network and disk: {reason}.", file=sys.stderr)
+    if len(paths) > 1 and not names:
+        raise LabError(
+            f"In {folder} are {', '.join(path.stem for path in paths)}, and the points of each "
+            f"count for every student. Name those that count, such as `labkit grade "
+            f"FOLDER {paths[0].stem.partition('_')[0]}`."
+        )
+    course = {path.stem: nbformat.read(path, as_version=4) for path in paths}
+    asks = {stem: {one.task: one for one in questions(read)} for stem, read in course.items()}
+    waiting = [
+        Submission(*who, stem, [str(f) for f in those if _is_of(stem, f, folder)], asks[stem])
+        for who, those in files.items()
+        for stem in course
+    ]
     to = folder.with_name(f"{folder.name}-graded")
     to.mkdir(exist_ok=True)
-    _write(graded, _class(class_list), to, anonymous=anonymous)
+    tables = _Tables(to, [*files], rows, anonymous=anonymous)
+    imports = _imports(course.values())
+    with Template(imports, [folder, to], protected=protected) as template:
+        records = _solved(asks, imports, template, seconds * slowdown())
+        for one in _graded(waiting, template, seconds, records, personal=personal):
+            print(f"{one.student}, {one.notebook}: {one.points} of {one.most}", flush=True)
+            tables.add(one)
+    tables.write()
     print(f"{to}: the tables, and a page for each student")
     return 0
 
 
-def _files(folder: Path) -> list[tuple[str, str, Path]]:
-    """Student, number in Moodle or Canvas, and a notebook, or the folder that should hold it."""
-    if not folder.is_dir():
-        raise LabError(f"{str(folder)!r} is not a folder. Give the one with the submissions.")
-    found: list[tuple[str, str, Path]] = []
+def _files(folder: Path) -> dict[Who, list[Path]]:
+    """Returns the notebooks of each student, by name and number in Moodle or Canvas."""
+    found: dict[Who, list[Path]] = {}
     for entry in sorted(folder.iterdir()):
-        if entry.name.startswith(".") or not (entry.is_dir() or entry.suffix == ".ipynb"):
+        inside = entry.is_dir() and not entry.is_symlink()
+        if _is_ignored(entry.name) or not (inside or entry.suffix == ".ipynb"):
             continue
-        named = MOODLE.fullmatch(entry.name) or CANVAS.fullmatch(entry.name)
-        student, number = named.group("student", "number") if named else (entry.stem, "")
-        inside = [f for f in sorted(entry.rglob("*.ipynb")) if ".ipynb_checkpoints" not in f.parts]
-        found += [(student, number, file) for file in inside or [entry]]
+        name = _name(entry if inside else entry.with_suffix(""))
+        named = MOODLE.fullmatch(name) or CANVAS.fullmatch(name)
+        who = (named["student"], named["number"]) if named else (name, "")
+        mine, waiting = found.setdefault(who, []), [entry]
+        while waiting:
+            with suppress(OSError):  # a folder that is closed, or too deep
+                one = waiting.pop()
+                if one.is_dir() and not one.is_symlink():
+                    waiting += (one for one in one.iterdir() if not _is_ignored(one.name))
+                elif one.suffix == ".ipynb":
+                    mine.append(one)
     return found
 
 
-def _import_what_it_imports(course: Any) -> None:
-    """Load it once, in this process: each sandbox is its fork."""
-    for cell in course.cells:
-        for statement in _statements(cell.source) if cell.cell_type == "code" else ():
-            if isinstance(statement, ast.Import | ast.ImportFrom):
-                with suppress(Exception):
-                    exec(ast.unparse(statement), {})  # noqa: S102 (of the course's own notebook)
+def _name(file: Path) -> str:
+    """Returns a name that every file and terminal can hold: a name need not be text."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", lambda one: ascii(one[0])[1:-1], file.name)
 
 
-def _statements(source: str) -> list[ast.stmt]:
-    with suppress(SyntaxError, ValueError):
-        return ast.parse(source).body
-    return []
+def _is_ignored(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"
 
 
-def _read(found: Submission, file: Path | None, course: list[Asked]) -> Submission:
-    """The cells of a notebook that was handed in, and where the answers are."""
+def _is_of(stem: str, file: Path, folder: Path) -> bool:
+    return stem in str(file.relative_to(folder))
+
+
+def _imports(course: Iterable[Any]) -> list[str]:
+    """Returns what the notebooks of the course import, for the template to import once."""
+    found = dict[str, None]()
+    for cell in (cell for notebook in course for cell in notebook.cells):
+        with suppress(SyntaxError):
+            for statement in ast.parse(cell.source).body if cell.cell_type == "code" else ():
+                if isinstance(statement, ast.Import | ast.ImportFrom):
+                    found[ast.unparse(statement)] = None
+    return [*found]
+
+
+# The judges: a process for each submission.
+
+
+@dataclass
+class _Judge:
+    """A process that reads and judges a submission."""
+
+    pid: int
+    pipe: Connection
+    heard: float = field(default_factory=time.monotonic)
+    judging: str = ""
+
+    def end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self.pipe.close()
+
+
+def _graded(
+    submissions: list[Submission],
+    template: Template,
+    seconds: float,
+    records: Records,
+    *,
+    personal: bool,
+) -> Iterator[Submission]:
+    """Yields graded submissions, judged in parallel. A task may end its judge: another goes on."""
+    waiting, running = submissions[::-1], dict[Connection, tuple[Submission, _Judge]]()
+    most = 2 * len(usable_cores())  # a judge and its answer take turns
+    try:
+        while waiting or running:
+            while waiting and len(running) < most:
+                one = waiting.pop()
+                judge = _start(one, template, seconds, records, personal=personal)
+                running[judge.pipe] = one, judge
+            for pipe, (one, judge) in [*running.items()]:
+                said: Any = {}
+                while said is not None and pipe.poll():
+                    said = _hear(one, judge)
+                late = time.monotonic() - judge.heard > (3 * seconds + 60) * slowdown()
+                if said is not None and not late:
+                    continue
+                judge.end()
+                del running[pipe]
+                if judge.judging and judge.judging in one.left():
+                    one.results[judge.judging] = Result("ended", "Its judge has ended.")
+                    waiting.append(one)
+                    continue
+                if not one.is_read:
+                    one.notes.append("The notebook cannot be read.")
+                yield one
+            wait([*running], timeout=1.0)
+    finally:
+        for _, judge in running.values():
+            judge.end()
+
+
+def _start(
+    one: Submission, template: Template, seconds: float, records: Records, *, personal: bool
+) -> _Judge:
+    ours, theirs = Pipe(duplex=False)
+    sys.stdout.flush()
+    if pid := os.fork():
+        theirs.close()
+        return _Judge(pid, ours)
+    try:  # whatever happens, a fork must never go on as its parent would
+        ours.close()
+        limit_memory()
+        os.environ["MPI4PY_RC_INITIALIZE"] = "0"  # of mpi4py a judge needs the names alone
+        mine = time_limit.without_core
+        time_limit.without_core = lambda thread: mine(thread) + JudgeEnd.without_core
+        for number in (1, 2):  # what libraries say of a damaged notebook, they say in its words
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+        key = one.student if personal else ""
+        for message in _messages(one, template, seconds, key, records):
+            theirs.send_bytes(json.dumps(message).encode())
+    finally:
+        os._exit(0)
+
+
+def _hear(one: Submission, judge: _Judge) -> Any:
+    """Note and return what a judge says, or None if it has ended."""
+    try:
+        said = json.loads(judge.pipe.recv_bytes())
+    except (EOFError, OSError):
+        return None
+    judge.heard = time.monotonic()
+    match said:
+        case ["read", cells, answers, notes]:
+            one.cells, one.answers, one.notes, one.is_read = cells, answers, notes, True
+        case ["judging", task]:
+            judge.judging = task
+        case ["judged", task, state, text]:
+            one.results[task] = Result(state, text)
+    return said
+
+
+def _messages(
+    one: Submission, template: Template, seconds: float, key: str, records: Records
+) -> Iterator[list[Any]]:
+    """Yields what a judge says."""
+    _read(one)
+    yield ["read", one.cells, one.answers, one.notes]
+    for name in one.left():
+        yield ["judging", name]
+        task = personal(name, key)
+        yield ["judged", name, *_judged(one, name, task, template, seconds * slowdown(), records)]
+
+
+def _solved(
+    asks: Mapping[str, Mapping[str, Asked]], imports: list[str], template: Template, seconds: float
+) -> Records:
+    """Returns records of worked solutions, for tasks that are examined in the answer's process.
+
+    Such a verdict is believed if the answer leaves the same record.
+    """
+    found: Records = {}
+    for one in chain(*(those.values() for those in asks.values())):
+        if watched := getattr(tasks()[one.task].judge, "watched", None):
+            cells = ["\n".join(imports), tasks()[one.task].solution]
+            mine = answer.needed(cells, one.task), one.answer
+            what = examined.__module__, examined.__qualname__, *watched
+            with suppress(Ended, LabError), _process(template, seconds, mine, mine) as end:
+                found[one.task] = end.call(0, "observe", mine, *what)
+    return found
+
+
+def _alike(found: Any, truth: Any, close: float) -> bool:
+    """Whether two records have the same weights and numbers, as right programs do."""
+    import numpy as np
+
+    if type(found) is list is type(truth):
+        return len(found) == len(truth) and all(map(_alike, found, truth, repeat(close)))
+    if type(found) is np.ndarray is type(truth):
+        return found.shape == truth.shape and bool(np.allclose(found, truth, rtol=0, atol=close))
+    return type(found) is float is type(truth) and math.isclose(
+        found, truth, rel_tol=1e-3, abs_tol=1e-4
+    )
+
+
+def _judged(
+    one: Submission, name: str, task: Task, template: Template, seconds: float, records: Records
+) -> tuple[str, str]:
+    """Returns the state of an answer, and what is said about it."""
+    cells = answer.needed(one.cells[: one.answers[name] + 1], name)
+    mine = cells, one.asked[name].answer
+    answer.remember(cells)
+
+    def beside(observe: Callable[..., Any], *args: Any) -> Any:
+        """Observe the answer in another process, which computes it when it is called."""
+        with _process(template, seconds, mine, mine) as end:
+            what = observe.__module__, observe.__qualname__, *args
+            found = end.call(0, "observe", mine, *what)
+        close = 2 * getattr(task.judge, "close", CLOSE)  # of the serial program
+        if observe is examined and not _alike(found, truth := records.get(name), close):
+            if truth is None:
+                raise Ended("was not compared: the worked solution could not be run here")
+            raise Wrong(
+                "It trains, but its weights or numbers are not those of the serial program. "
+                "Check it in the notebook: the card names the usual mistakes."
+            )
+        return found
+
+    def others(count: int) -> list[JudgeEnd]:
+        """The same answer in further processes, one for each rank of a program."""
+        while len(ends) < count:
+            ends.append(stack.enter_context(_process(template, seconds, mine)))
+            ends[-1].call(0, "load", *mine)
+        return ends[:count]
+
+    ends: list[JudgeEnd] = []
+    try:
+        with ExitStack() as stack:
+            end = stack.enter_context(_process(template, seconds, mine))
+            end.beside, end.others = beside, others
+            try:
+                given = end.call(0, "load", *mine)
+            except (Exception, SystemExit) as fault:  # noqa: BLE001 (whatever a cell raises)
+                return "wrong", _shown(f"The cell raised {type(fault).__name__}: {fault}")
+            outcome = task.check(given)
+            return outcome.state, _shown(outcome.text)
+    except Ended as why:
+        return "ended", f"Its process {why}."
+
+
+@contextmanager
+def _process(
+    template: Template, seconds: float, mine: tuple[answer.Cells, str], observes: Any = ()
+) -> Iterator[JudgeEnd]:
+    """Start a process for an answer. Ended says which limit it has exceeded."""
+    pipe, exceeded = template.fork(source for _, source in mine[0])
+    try:
+        yield JudgeEnd(pipe, seconds, observes)
+    except Ended as why:
+        pipe.close()
+        with os.fdopen(exceeded, encoding="utf-8", closefd=False) as text:
+            raise Ended(text.read() or f"{why}") from None
+    finally:
+        pipe.close()
+        os.close(exceeded)
+
+
+def _read(found: Submission) -> None:
+    """Read the cells of a submitted notebook, and find the answers in them."""
     import nbformat
 
-    found.asked = {one.task: one for one in course}
-    if file is None or file.is_dir():
+    stem = f"{found.notebook}.ipynb"
+    files = sorted(map(Path, found.files), key=lambda file: (file.name == stem, str(file)))
+    if not files:
         found.notes.append("This notebook was not handed in.")
-        return found
+        return
+    *others, file = files
+    if others:
+        left = ", ".join(map(_name, others[:5])) + " …" * (len(others) > 5)
+        found.notes.append(f"Of several notebooks {_name(file)} is judged, and not {left}.")
     try:
-        cells = [one for one in nbformat.read(file, as_version=4).cells if one.cell_type == "code"]
+        notebook = nbformat.reads(_text(file), as_version=4)
+        cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
         names = [str(cell.metadata.get("nbgrader", {}).get("grade_id", "")) for cell in cells]
-        sources = [re.sub(r"^[%!].*", "", cell.source, flags=re.MULTILINE) for cell in cells]
+        sources = [_python(_shown(cell.source)) for cell in cells]
     except Exception as fault:  # noqa: BLE001 (nbformat lets out whatever a damaged file causes)
-        found.notes.append(f"{file.name} cannot be read: {type(fault).__name__}.")
-        return found
-    by_name = {one.name: one for one in course}
+        why = f": {fault}" if isinstance(fault, LabError) else ""
+        found.notes.append(f"{_name(file)} cannot be read: {type(fault).__name__}{why}.")
+        return
+    by_name = {one.name: one for one in found.asked.values()}
     tests = {}
     for index, name in enumerate(names):
         if one := by_name.get(name):
@@ -124,142 +376,44 @@ def _read(found: Submission, file: Path | None, course: list[Asked]) -> Submissi
         elif (one := asked(sources[index])) and one.name in by_name:  # the course's notebook
             found.answers[one.task], tests[one.task], sources[index] = index, one.test, one.above
     found.cells = sources
-    for one in course:
+    for one in found.asked.values():
         if one.task not in found.answers:
             found.notes.append(f"The answer cell of {one.task} is missing.")
-        elif READS_SOLUTIONS.search(found.cells[found.answers[one.task]]):
-            found.notes.append(f"The answer to {one.task} speaks of the course's own solutions.")
         if (test := tests.get(one.task, "").strip()) != one.test:
             done = "changed" if test else "deleted"
             found.notes.append(f"The test cell of {one.task} was {done}, which has no effect.")
-    return found
 
 
-def _graded(
-    submissions: list[Submission], folder: Path, seconds: float, *, personal: bool
-) -> Iterator[Submission]:
-    """As many sandboxes at a time as there are cores; a new one after a task that ends its own."""
-    waiting, running = submissions[::-1], dict[Any, tuple[Submission, Sandbox, str]]()
-    while waiting or running:
-        while waiting and len(running) < len(os.sched_getaffinity(0)):
-            one = waiting.pop()
-            if not one.left():
-                yield one
-                continue
-            token = secrets.token_hex(8)
-            key = one.student if personal else ""
-            box = sandbox.start(_answers(one, key, token), folder, seconds)
-            running[box.pipe] = one, box, token
-        for pipe, (one, box, token) in [*running.items()]:
-            ended = box.exceeded()
-            while not ended and pipe.poll():
-                ended = _hear(one, box, token)
-            if ended:
-                box.end()
-                del running[pipe]
-                waiting.append(one)
-                for task in (one.judging or one.left()[0],) if ended != "done" else ():
-                    one.results[task] = Result("ended", f"Its process {ended}.")
-        wait([*running], timeout=0.2)
+def _python(source: str) -> str:
+    """A cell without what only IPython understands: `%time f()`, `!ls`, `files = !ls`, `f?`."""
+    with suppress(Exception):  # it may be too deep to be read
+        ast.parse(source)
+        return source
+    for ipython, python in (
+        (r"^([ \t]*)%%?time\b[ \t]*", r"\1"),
+        (r"^([ \t]*)([%!?].*|[\w.]+\?+[ \t]*)$", r"\1pass"),
+        (r"^([ \t]*[\w.]+[ \t]*=[ \t]*)[%!].*", r"\1[]"),
+    ):
+        source = re.sub(ipython, python, source, flags=re.MULTILINE)
+    return source
 
 
-def _hear(one: Submission, box: Sandbox, token: str) -> str:
-    """Read a message of a sandbox; how it ended, if it did. What lacks the token says nothing."""
-    try:
-        match box.receive():
-            case [said, task, "running", _] if said == token:
-                one.judging = task
-            case [said, task, state, text] if said == token and task in one.asked:
-                one.results[task], one.judging = Result(state, text), ""
-            case ["refused", str(reason)] if not one.judging and not one.results:
-                one.refused = reason
-            case [said] if said == token:
-                return "done"
-    except (EOFError, OSError, ValueError):
-        return "ended by itself"
-    return ""
+def _text(file: Path) -> str:
+    """A notebook's text: of an ordinary file, neither a link nor something that never ends."""
+    opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(opened, "rb") as source:
+        about = os.fstat(opened)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
+            raise LabError(f"it is no file of at most {LARGEST >> 20} MiB")
+        return source.read(LARGEST).decode("utf-8")
 
 
-def _answers(one: Submission, key: str, token: str) -> Callable[[Send], None]:
-    """What runs in the sandbox."""
-    known = {name: variants.personal(name, tasks()[name], key) for name in one.left()}
-
-    def work(send: Send) -> None:
-        before = _labkit()
-        for name, task in known.items():
-            send([token, name, "running", ""])
-            state, text = _judged(one, name, task)
-            after = _labkit()
-            if any(after.get(part, value) != value for part, value in before.items()):
-                state, text = "ended", "The answer changed labkit itself."
-            send([token, name, state, text])
-        send([token])
-
-    return work
+def _shown(text: str) -> str:
+    """As every file can hold it: an answer may have half a letter."""
+    return text.encode("utf-8", "replace").decode()
 
 
-def _judged(one: Submission, name: str, task: Task) -> tuple[str, str]:
-    index = one.answers[name]
-    source, space = one.cells[index], dict[str, Any](__name__="__main__", display=lambda *_: None)
-    try:
-        answer = ast.parse(source)
-        for number, statements in _needed(one.cells[:index], answer):
-            with suppress(Exception, SystemExit):
-                _run(statements, one.cells[number], f"<cell {number}>", space)
-        _run(answer.body, source, f"<answer {name}>", space)
-    except (Exception, SystemExit) as fault:  # noqa: BLE001 (the next task is judged, too)
-        return "wrong", f"The cell raised {type(fault).__name__}: {fault}"[:2000]
-    outcome = task.check(space.get(one.asked[name].answer, ...))
-    return outcome.state, outcome.text
-
-
-def _run(statements: list[ast.stmt], source: str, name: str, space: dict[str, Any]) -> None:
-    """As in a notebook: Python can read the source again."""
-    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    exec(compile(ast.Module(statements, []), name, "exec"), space)  # noqa: S102
-
-
-def _needed(cells: Sequence[str], answer: ast.AST) -> list[tuple[int, list[ast.stmt]]]:
-    """The statements of these cells that bind names which an answer needs, by cell, in order."""
-    wanted, found = _names(answer, ast.Load), []
-    for number, source in reversed([*enumerate(cells)]):
-        kept = []
-        for statement in reversed(_statements(source)):
-            if wanted & _bound(statement):
-                wanted |= _names(statement, ast.Load)
-                kept.append(statement)
-        found.append((number, kept[::-1]))
-    return found[::-1]
-
-
-def _bound(statement: ast.stmt) -> set[str]:
-    """The names that a statement gives a value, or whose parts it changes."""
-    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-        return {statement.name}
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        return {(one.asname or one.name).partition(".")[0] for one in statement.names}
-    parts = [n for n in ast.walk(statement) if isinstance(n, ast.Subscript | ast.Attribute)]
-    changed = {ast.unparse(n.value) for n in parts if isinstance(n.ctx, ast.Store)}
-    return _names(statement, ast.Store) | changed
-
-
-def _names(tree: ast.AST, how: type[ast.expr_context]) -> set[str]:
-    found = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
-    return {node.id for node in found if isinstance(node.ctx, how)}
-
-
-def _labkit() -> dict[tuple[str, str], int]:
-    """What the modules and classes of labkit, and those that judge numbers, consist of."""
-    judges = "labkit", "math", "builtins", "json"
-    every: list[tuple[str, Any]] = [
-        item for item in [*sys.modules.items()] if item[0].partition(".")[0] in judges
-    ]
-    every += [
-        (f"{name}.{part}", value) for name, one in every for part, value in [*vars(one).items()]
-        if isinstance(value, type) and value.__module__ == name
-    ]  # fmt: skip
-    parts = {(name, part): id(value) for name, one in every for part, value in [*vars(one).items()]}
-    return {part: value for part, value in parts.items() if part[1] != "_"}
+# The tables.
 
 
 def _class(file: Path | None) -> list[dict[str, str]]:
@@ -267,52 +421,85 @@ def _class(file: Path | None) -> list[dict[str, str]]:
     if file is None:
         return []
     try:
-        return [*csv.DictReader(file.read_text(encoding="utf-8-sig").splitlines())]
+        rows = csv.DictReader(file.read_text(encoding="utf-8-sig").splitlines())
+        return [{k: v for k, v in row.items() if k and isinstance(v, str)} for row in rows]
     except (OSError, ValueError, csv.Error) as fault:
         raise LabError(f"{str(file)!r} cannot be read as a class list: {fault}.") from None
 
 
-def _write(
-    graded: list[Submission], rows: list[dict[str, str]], to: Path, *, anonymous: bool
-) -> None:
+class _Tables:
     """The page of each student, our table, and those that Moodle and Canvas import."""
-    students = [*dict.fromkeys((one.student, one.number) for one in graded)]
-    shown = {who: " ".join(who).strip() for who in students}
-    if anonymous:
-        order = secrets.SystemRandom().sample(students, len(students))
-        shown = {who: f"student-{number:03}" for number, who in enumerate(order, 1)}
-        _table(to / "keys.csv", [{"Key": shown[who], "Student": who[0]} for who in students])
-    ours, moodle, canvas = [], [], []
-    for who in students:
-        mine = [one for one in graded if (one.student, one.number) == who]
-        points, most = sum(one.points for one in mine), sum(one.most for one in mine)
-        stem = re.sub(r"[^\w.-]", "_", shown[who])
-        write_text(to / f"{stem}.html", page(shown[who], mine))
-        notes = " ".join(note for one in mine for note in one.notes)
-        each = {task: one.got(task) for one in mine for task in one.asked}
-        ours.append({"Student": shown[who], "Points": points, "Of": most, **each, "Notes": notes})
-        called = {who[0], who[1], f"Participant {who[1]}"} - {"", "Participant "}
-        row = next((row for row in rows if called & {*row.values()}), {})
-        moodle.append({
-            "Identifier": f"Participant {who[1]}" if who[1] else "", "Full name": who[0],
-            "Email address": "", "Grade": points, "Maximum Grade": most, "Feedback comments": notes,
-        })  # fmt: skip
-        canvas.append({
-            "Student": who[0], "ID": who[1], "SIS User ID": "",
-            "SIS Login ID": "" if who[1] else who[0], "Section": "", "labkit": points,
-        })  # fmt: skip
-        for table in (moodle, canvas):
-            table[-1] |= {column: row[column] for column in table[-1] if row.get(column)}
-    _table(to / "grades.csv", ours)
-    if not anonymous:
-        _table(to / "moodle.csv", moodle)
-        possible = {"Student": "    Points Possible", "labkit": most}
-        _table(to / "canvas.csv", [dict.fromkeys(canvas[0], "") | possible, *canvas])
+
+    def __init__(
+        self, to: Path, students: list[Who], rows: list[dict[str, str]], *, anonymous: bool
+    ) -> None:
+        self._to, self._rows, self._anonymous = to, rows, anonymous
+        self._done: dict[Who, list[Submission]] = {who: [] for who in students}
+        shown = {who: " ".join(filter(None, who)) for who in students}
+        if anonymous:
+            order = secrets.SystemRandom().sample(students, len(students))
+            shown = {who: f"student-{number:03}" for number, who in enumerate(order, 1)}
+        self._shown, self._pages = shown, dict[Who, str]()
+        for who in students:
+            stem = re.sub(r"[^\w.-]", "_", shown[who])[:50]
+            taken = {one.casefold() for one in self._pages.values()}
+            same = (f"{stem}{f'-{n}' * (n > 1)}.html" for n in range(1, len(students) + 1))
+            self._pages[who] = next(one for one in same if one.casefold() not in taken)
+        if anonymous:
+            keys = [{"Key": shown[who], "Student": who[0]} for who in students]
+            _table(to / "keys.csv", keys)
+
+    def add(self, one: Submission) -> None:
+        """Write what is known now: a run that is interrupted keeps what it has judged."""
+        who = one.student, one.number
+        self._done[who].append(one)
+        write_text(self._to / self._pages[who], page(self._shown[who], self._done[who]))
+        _table(self._to / "grades.csv", [self._row(who) for who in self._done if self._done[who]])
+
+    def _row(self, who: Who) -> dict[str, object]:
+        mine = self._done[who]
+        return {
+            "Student": self._shown[who],
+            "Points": sum(one.points for one in mine),
+            "Of": sum(one.most for one in mine),
+            **{task: one.got(task) for one in mine for task in one.asked},
+            "Notes": " ".join(note for one in mine for note in one.notes),
+        }
+
+    def write(self) -> None:
+        """Write the tables for Moodle and Canvas."""
+        if self._anonymous:
+            return
+        moodle, canvas = [], []
+        for who in self._done:
+            name, number = who
+            row = self._row(who)
+            called = {name, number, f"Participant {number}"} - {"", "Participant "}
+            known = next((one for one in self._rows if called & {*one.values()}), {})
+            moodle.append({
+                "Identifier": f"Participant {number}" if number else "", "Full name": name,
+                "Email address": "", "Grade": row["Points"], "Maximum Grade": row["Of"],
+                "Feedback comments": row["Notes"],
+            })  # fmt: skip
+            canvas.append({
+                "Student": name, "ID": number, "SIS User ID": "",
+                "SIS Login ID": "" if number else name, "Section": "", "labkit": row["Points"],
+            })  # fmt: skip
+            for table in (moodle, canvas):
+                table[-1] |= {column: known[column] for column in table[-1] if known.get(column)}
+        _table(self._to / "moodle.csv", moodle)
+        possible = {"Student": "    Points Possible", "labkit": moodle[0]["Maximum Grade"]}
+        _table(self._to / "canvas.csv", [dict.fromkeys(canvas[0], "") | possible, *canvas])
 
 
 def _table(file: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    with file.open("w", encoding="utf-8", newline="") as target:
-        columns = dict.fromkeys(column for row in rows for column in row)
-        writer = csv.DictWriter(target, [*columns])
-        writer.writeheader()
-        writer.writerows(rows)
+    """Write a table. No cell begins like a formula, which a spreadsheet would compute."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, [*dict.fromkeys(column for row in rows for column in row)])
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({
+            column: f"'{one}" if isinstance(one, str) and re.match(r"[=+\-@\t\r]", one) else one
+            for column, one in row.items()
+        })  # fmt: skip
+    atomic_write(file, text.getvalue())

@@ -18,6 +18,7 @@ from labkit.plain import write_text
 from labkit.publish import chosen
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+WRITTEN = "written"  # where lectures put their programs
 LEFT_OUT = "solution"  # a tag: a cell for lecturers
 TELLS = re.compile(r"\b(solution|hint|my_progress)\(")  # an output that a student has to ask for
 CONFIGURATION = """\
@@ -34,7 +35,7 @@ c.GenerateAssignment.preprocessors = [
 
 @dataclass(frozen=True)
 class Asked:
-    """A task in a cell: its name, that of the answer, and the source above the call of `check`."""
+    """A task in a cell: its name, the answer's name, and the source above the call of `check`."""
 
     task: str
     answer: str
@@ -42,41 +43,41 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """As nbgrader can have it."""
+        """The name of the task in nbgrader."""
         return self.task.replace(".", "-")
 
     @property
     def points(self) -> int:
-        """What a right answer gives."""
+        """The points for a right answer."""
         return tasks()[self.task].difficulty
 
     @property
     def test(self) -> str:
-        """The source of the test cell; to nbgrader its last value is the points."""
+        """The source of the test cell. For nbgrader its last value is the points."""
         call = f'labkit.check("{self.task}", {self.answer})'
         return f"import labkit\n\noutcome = {call}\ndisplay(outcome)\n{self.points} * bool(outcome)"
 
 
 def asked(source: str) -> Asked | None:
-    """What a cell asks, if its last statement is `check("01.name", answer)`."""
+    """Returns what a cell asks if its last statement is `check("01.name", answer)`."""
     try:
         last: Any = ast.parse(source).body[-1]
         task, answer = last.value.args
         called = ast.unparse(last.value.func).rpartition(".")[2]
         above = "\n".join(source.splitlines()[: last.lineno - 1]).strip()
         return Asked(task.value, answer.id, above) if called == "check" else None
-    except (SyntaxError, IndexError, AttributeError, TypeError, ValueError):
-        return None  # another kind of cell
+    except Exception:  # noqa: BLE001 (another kind of cell; it may also be too deep to be read)
+        return None
 
 
 def questions(notebook: Any) -> list[Asked]:
-    """The tasks that a notebook of the course asks."""
+    """Returns the tasks that a notebook of the course asks."""
     found = (asked(cell.source) for cell in notebook.cells if cell.cell_type == "code")
-    return [one for one in found if one and one.task in tasks()]
+    return [question for question in found if question and question.task in tasks()]
 
 
 def released(notebook: Any, *, personal: bool = False) -> Any:
-    """The student's copy of a notebook; with `personal` it begins with the student's key."""
+    """Returns the student's copy of a notebook. With `personal` it asks for the student's key."""
     from nbformat.v4 import new_code_cell
 
     cells = []
@@ -106,7 +107,7 @@ def released(notebook: Any, *, personal: bool = False) -> Any:
 
 
 def _as_it_came(question: Asked) -> str:
-    """The source of an answer cell, without the answer that a lecturer has written there."""
+    """Returns the source of an answer cell without an answer that a lecturer has written there."""
     given, kept = tasks()[question.task].given.strip(), []
     for statement in ast.parse(question.above).body:
         text = blank = ast.get_source_segment(question.above, statement) or ""
@@ -127,7 +128,7 @@ def _as_it_came(question: Asked) -> str:
 
 
 def _graded(cell: Any, name: str, points: int | None = None) -> Any:
-    """The cell with nbgrader's metadata: of a test, or of what the student writes."""
+    """Returns the cell with nbgrader's metadata for a test, or for what the student writes."""
     test = points is not None
     cell.metadata["nbgrader"] = {
         "grade_id": name, "schema_version": 3, "cell_type": "code", "task": False,
@@ -140,6 +141,8 @@ def main(out: Path, names: Sequence[str] = (), *, personal: bool = False) -> int
     """Write the released notebooks, each in a folder with the files that it needs."""
     import nbformat
 
+    if NOTEBOOKS in (out.resolve() / "x").parents:
+        raise LabError(f"{out} is in the folder of the notebooks: name first a folder to write.")
     found = {path: nbformat.read(path, as_version=4) for path in chosen(names, NOTEBOOKS)}
     found = {path: notebook for path, notebook in found.items() if questions(notebook)}
     if not found:
@@ -148,15 +151,19 @@ def main(out: Path, names: Sequence[str] = (), *, personal: bool = False) -> int
         count = len(questions(notebook))
         text = nbformat.writes(released(notebook, personal=personal))
         folder = out / "source" / path.stem
-        folder.mkdir(parents=True, exist_ok=True)
+        (folder / WRITTEN).mkdir(parents=True, exist_ok=True)
         write_text(folder / path.name, text.rstrip("\n") + "\n")
+        shutil.copy(path.parent / WRITTEN / "README.md", folder / WRITTEN)
         needed = f"{text} recordings" if "run_script(" in text else text  # of its programs
-        for beside in path.parent.iterdir():
-            if beside.suffix not in (".ipynb", ".json") and beside.name in needed:
-                if beside.is_dir():
-                    shutil.copytree(beside, folder / beside.name, dirs_exist_ok=True)
-                else:
-                    shutil.copyfile(beside, folder / beside.name)
+        for beside in (*path.parent.iterdir(), path.parent / WRITTEN / "recordings"):
+            skipped = beside.suffix in (".ipynb", ".json") or beside.name == WRITTEN
+            if skipped or beside.name not in needed:
+                continue
+            to = folder / beside.relative_to(path.parent)
+            if beside.is_dir():
+                shutil.copytree(beside, to, dirs_exist_ok=True)
+            else:
+                shutil.copyfile(beside, to)
         print(f"{folder / path.name}: {count} tasks")
     write_text(out / "nbgrader_config.py", CONFIGURATION)
     return 0

@@ -1,4 +1,4 @@
-"""The views that play, of a notebook that was saved with their pictures.
+"""Views that play, from the pictures of a saved notebook.
 
 >>> for output in cell["outputs"]:                          # doctest: +SKIP
 ...     page += saved_views.html(output) or ""
@@ -14,32 +14,22 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from labkit.views import explorer, panel_page, pipeline, player_page, traffic, updates_figure
-from labkit.views.embed import bundle, embedded, style
-
-VIEWS = (
-    panel_page.MODULES, pipeline.MODULES, player_page.MODULES, traffic.MODULES,
-    updates_figure.SERVER_MODULES,
-)  # fmt: skip
+from labkit.views.embed import embedded, program
 
 
 def html(output: Mapping[str, Any]) -> str | None:
-    """The view of this output as a piece of HTML with its code inside; None if it has none."""
+    """Returns the view of an output as HTML with its code inside, or None without a view."""
     saved = output.get("metadata", {}).get("labkit")
     if saved is None:
         return None
-    return embedded(
-        saved["view"], modules(saved["code"]), saved["options"],
-        key=_key(saved), alt=output["metadata"]["image/png"]["alt"],
-        png=base64.b64decode(output["data"]["image/png"]),
-    )  # fmt: skip
+    data, alt, png = output["data"], "".join(output["data"]["text/plain"]), None
+    if "image/png" in data:
+        alt, png = output["metadata"]["image/png"]["alt"], base64.b64decode(data["image/png"])
+    return embedded(saved["code"], saved["options"], key=_key(saved), alt=alt, png=png)
 
 
-def placed(output: Mapping[str, Any], still: str) -> str | None:
-    """The same without the code, over the HTML of its still picture."""
-    saved = output.get("metadata", {}).get("labkit")
-    if saved is None:
-        return None
+def placed(saved: Mapping[str, Any], still: str) -> str:
+    """Returns the view without its code, over the HTML of its still picture."""
     key = _key(saved)
     options = json.dumps({"key": key, **saved["options"]}).replace("<", "\\u003c")
     return (
@@ -48,21 +38,10 @@ def placed(output: Mapping[str, Any], still: str) -> str | None:
     )
 
 
-def modules(code: str) -> tuple[str, ...]:
-    """All modules of a view, whose last one is called like this."""
-    others = (one for one in VIEWS if one[-1] == code)
-    return next(others, None) or explorer(code.removeprefix("explore_"))
-
-
 def script(saved: Mapping[str, Any]) -> str:
-    """The code of a view, for all `placed` on a page that loads it after them."""
-    view, of = saved["view"], modules(saved["code"])
-    return (
-        f"(() => {{\n{bundle(of)}\nconst CSS = {json.dumps(style(of))};\n"
-        f"""const found = document.querySelectorAll('[data-labkit-code="{saved["code"]}"]');\n"""
-        "for (const one of found) "
-        f"mount({view.title()}, {view!r}, JSON.parse(one.textContent), CSS);\n}})();\n"
-    )
+    """Returns the code of a view, for a page that loads it after all `placed` views."""
+    found = f"""document.querySelectorAll('[data-labkit-code="{saved["code"]}"]')"""
+    return program(saved["code"], f"for (const one of {found}) start(JSON.parse(one.textContent));")
 
 
 def _key(saved: Mapping[str, Any]) -> str:

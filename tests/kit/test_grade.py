@@ -1,22 +1,26 @@
 """Grading: what was handed in is judged in a sandbox, whatever it does."""
 
 import csv
+import ctypes
 import os
-import signal
+import re
+import socket
 import time
+from pathlib import Path
 
 import nbformat
 import pytest
 
-from labkit.cluster.network import private_network_refused
-from labkit.exercises import tasks, variants
+from labkit.exercises import personal, tasks
 from labkit.kinds import LabError
 from labkit.kit import grade, sandbox
-from labkit.kit.release import NOTEBOOKS, questions, released
+from labkit.kit.feedback import Submission
+from labkit.kit.release import NOTEBOOKS, Asked, questions, released
 from labkit.publish import chosen
+from labkit.time_limit import slowdown
 
-LECTURE = "01_why_distribute"
-BYTES = "01.bytes_per_step"
+LECTURE = "10_why_distribute"
+BYTES = "10.bytes_per_step"
 
 
 def course():
@@ -26,18 +30,7 @@ def course():
 TASKS = [one.task for one in questions(course())]
 MOST = sum(tasks()[name].difficulty for name in TASKS)
 SOLVED = {name: tasks()[name].solution.strip() for name in TASKS}
-
-
-# It says that all is right, as a sandbox would but for the token, and ends its process.
-FORGES = f"""
-import os, sys
-frame = sys._getframe()
-while "send" not in frame.f_locals:
-    frame = frame.f_back
-for name in {TASKS}:
-    frame.f_locals["send"](["guessed", name, "right", ""])
-answer = os._exit(0)
-"""
+RIGHT = "answer = 4 * 1_199_882"
 
 
 def hand_in(folder, student, answers=SOLVED, change=lambda notebook: None):
@@ -69,30 +62,26 @@ def graded(tmp_path_factory):
     """A class in which each student does something else."""
     folder = tmp_path_factory.mktemp("class") / "week1"
     hand_in(folder, "ada")
-    right = f"answer = {tasks()[BYTES].solution.strip().partition('= ')[2].partition('  #')[0]}"
-    hand_in(
-        folder, "files", SOLVED | {BYTES: f"import tempfile\ntempfile.mkdtemp()  # <b>\n{right}"}
-    )
     hand_in(folder, "none", {})
-    hand_in(folder, "exits", SOLVED | {BYTES: FORGES})
-    hand_in(
-        folder, "loops", SOLVED | {BYTES: "import threading\nanswer = threading.Event().wait()"}
-    )
-    hand_in(
-        folder,
-        "bomb",
-        SOLVED | {BYTES: "import os, signal\nwhile os.fork():\n    pass\nanswer = signal.pause()"},
-    )
-    hand_in(folder, "eats", SOLVED | {BYTES: "answer = [bytearray(2**26) for _ in range(10_000)]"})
-    hand_in(folder, "broken", SOLVED | {BYTES: "answer = (1"})
-    hand_in(folder, "patches", {BYTES: "import labkit\nlabkit.exercises.task.Task.check = "
-            "lambda *_: labkit.exercises.Outcome('right', '')\nanswer = 1"})  # fmt: skip
-    hand_in(folder, "talks", {BYTES: "import socket\n"
-            "answer = len(socket.getaddrinfo('192.0.2.1', 80)) * "
-            "socket.create_connection(('192.0.2.1', 80)).fileno()"})  # fmt: skip
-    hand_in(
-        folder, "writes", SOLVED | {BYTES: f"open({str(folder / 'ada' / 'x')!r}, 'w')\nanswer = 1"}
-    )
+    hand_in(folder, "odd", SOLVED | {
+        BYTES: "%time answer = four(1_199_882)",
+        "10.adam_memory": "if True:\n    !ls\nfiles = !ls\nanswer = 48",
+        "10.link_seconds": "from fractions import Fraction\nanswer = Fraction(112, 10)",
+        "10.steps_per_epoch": "import numpy as np\nanswer = np.int64(1000)",
+        "10.uneven_halves": "from mpi4py import MPI\nanswer = MPI.COMM_WORLD.Get_size() + 1",
+        "10.which_strategy": "open('written/x', 'w')\nprint?\nanswer = 'mirrored'",
+    }, add)  # fmt: skip
+    for student, source in {
+        "files": f"import tempfile\ntempfile.mkdtemp()  # <b>\n{RIGHT}",
+        "exits": "import os\nanswer = os._exit(0)",
+        "loops": "import threading\nanswer = threading.Event().wait()",
+        "bomb": "import os\nwhile True:\n    try: os.fork()\n    except OSError: answer = 1",
+        "eats": "answer = [bytearray(2**26) for _ in range(10_000)]",
+        "shares": "import mmap, signal\nm = mmap.mmap(-1, 2**29)\nm[::4096] = bytes(2**17)\n"
+                  "signal.pause()",
+        "broken": "answer = (1",
+    }.items():  # fmt: skip
+        hand_in(folder, student, SOLVED | {BYTES: source})
     hand_in(folder, "tampers", {}, tamper)
     hand_in(folder, "deletes", SOLVED, delete)
     (folder / "damaged").mkdir()
@@ -100,8 +89,15 @@ def graded(tmp_path_factory):
     (folder / "missing").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sandbox, "MEMORY", 2**28)
-        grade.main(folder, seconds=2)
+        patch.setattr(sandbox, "PROCESSES", 16)
+        patch.chdir(folder)
+        grade.main(Path(), seconds=5)
     return folder
+
+
+def add(notebook):
+    notebook.cells.insert(2, nbformat.v4.new_code_cell("def four(n):\n    return 4 * n"))
+    notebook.cells.insert(3, nbformat.v4.new_code_cell("1 / 0"))
 
 
 def tamper(notebook):
@@ -118,8 +114,8 @@ def delete(notebook):
 
 @pytest.mark.parametrize(
     ("student", "lost"),
-    [("ada", 0), ("files", 0), ("deletes", 0), ("exits", 1), ("loops", 1), ("bomb", 1), ("eats", 1),
-     ("broken", 1), ("none", MOST), ("tampers", MOST), ("patches", MOST), ("talks", MOST),
+    [("ada", 0), ("files", 0), ("odd", 0), ("deletes", 0), ("exits", 1), ("loops", 1),
+     ("bomb", 1), ("eats", 1), ("shares", 1), ("broken", 1), ("none", MOST), ("tampers", MOST),
      ("damaged", MOST), ("missing", MOST)],
 )  # fmt: skip
 def test_each_student_has_the_points_of_the_right_answers(graded, student, lost):
@@ -128,50 +124,21 @@ def test_each_student_has_the_points_of_the_right_answers(graded, student, lost)
 
 @pytest.mark.parametrize(
     ("student", "words"),
-    [("exits", "ended by itself"), ("loops", "not done after 2 s"),
-     ("broken", "SyntaxError"),
-     ("patches", "changed labkit"), ("talks", "unreachable"),
+    [("exits", "ended by itself"), ("loops", "not done after"),
+     ("broken", "SyntaxError"), ("shares", "of memory"),
      ("tampers", "was changed"), ("deletes", "was deleted"), ("damaged", "cannot be read"),
-     ("missing", "not handed in"), ("eats", "emory"), ("writes", "Error"), ("files", "# &lt;b")],
+     ("missing", "not handed in"), ("eats", "emory"), ("files", "# &lt;b")],
 )  # fmt: skip
 def test_the_page_of_a_student_says_what_happened(graded, student, words):
-    if student in ("talks", "writes", "eats") and (why := private_network_refused()):
-        pytest.skip(why)
     assert words in page(graded, student)
 
 
-def test_the_number_of_processes_is_limited(tmp_path):
-    def forks(send):
-        for _ in range(sandbox.PROCESSES):
-            if not os.fork():
-                signal.pause()
-        send("forked")
-        signal.pause()
-
-    box = sandbox.start(forks, tmp_path, seconds=600)
-    try:
-        while box.pipe.poll(60) and box.receive() != "forked":
-            pass  # where namespaces are refused, the first message says so
-        assert box.exceeded() == f"started more than {sandbox.PROCESSES} processes"
-    finally:
-        box.end()
-
-
-def test_no_process_of_a_submission_is_left(graded):
+def test_nothing_of_a_submission_is_left(graded):
+    """Nor did any of them change what another one has handed in."""
     import psutil
 
-    assert [one for one in psutil.Process().children(recursive=True) if "fork" in one.name()] == []
-    assert not (graded / "ada" / "x").exists()
-
-
-def test_an_answer_may_use_what_cells_before_it_define(tmp_path):
-    def add(notebook):
-        notebook.cells.insert(2, nbformat.v4.new_code_cell("def four(n):\n    return 4 * n"))
-        notebook.cells.insert(3, nbformat.v4.new_code_cell("1 / 0"))
-
-    hand_in(tmp_path / "in", "own", {BYTES: "answer = four(1_199_882)"}, add)
-    grade.main(tmp_path / "in")
-    assert table(tmp_path / "in")["own"][BYTES] == "1"
+    assert not psutil.Process().children(recursive=True)
+    assert [one.name for one in (graded / "ada").iterdir()] == [f"{LECTURE}.ipynb"]
 
 
 def test_a_notebook_of_the_course_with_answers_in_it_is_graded_too(tmp_path):
@@ -210,7 +177,7 @@ def test_anonymous_tables_and_pages_name_no_student(tmp_path):
 
 
 def test_with_numbers_of_ones_own_a_neighbours_answer_is_refused(tmp_path):
-    mine = variants.personal(BYTES, tasks()[BYTES], "ada").solution.strip()
+    mine = personal(BYTES, "ada").solution.strip()
     for student in ("ada", "bob"):
         hand_in(tmp_path / "in", student, {BYTES: mine})
     grade.main(tmp_path / "in", personal=True)
@@ -223,8 +190,16 @@ def test_a_folder_without_notebooks_of_the_course_is_refused(tmp_path):
         grade.main(tmp_path)
 
 
+def test_each_lecture_that_counts_is_named(tmp_path):
+    """Else whoever hands in one more adds its points to those that everyone can have."""
+    hand_in(tmp_path / "in", "ada")
+    (tmp_path / "in" / "ada" / "22_ring_all_reduce.ipynb").write_text("{}")
+    with pytest.raises(LabError, match="count"):
+        grade.main(tmp_path / "in")
+
+
 @pytest.mark.stress
-@pytest.mark.parametrize("lecture", ["07", "10", "14", "16", "18"])
+@pytest.mark.parametrize("lecture", ["16", "20", "22", "32", "35", "40"])
 def test_worked_solutions_have_all_points_also_those_that_start_ranks_over_links(lecture, tmp_path):
     [path] = chosen([lecture], NOTEBOOKS)
     notebook = released(nbformat.read(path, as_version=4))
@@ -248,3 +223,218 @@ def test_200_submissions_of_a_notebook_have_all_their_points(tmp_path):
     grade.main(tmp_path / "in")
     print(f"{time.monotonic() - began:.0f} s for 200 submissions of {len(TASKS)} tasks")
     assert {row["Points"] for row in table(tmp_path / "in").values()} == {str(MOST)}
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory):
+    """What an answer must not reach, and the processes of answers beside it."""
+    folder, libc = tmp_path_factory.mktemp("outside"), ctypes.CDLL(None)
+    (folder / "secret").write_text("of the lecturer's")
+    servers = [socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX), socket.socket()]
+    places = f"{folder}/s", f"\0{folder}", ("127.0.0.1", 0)
+    for server, at in zip(servers, places, strict=True):
+        server.bind(at)
+        server.listen()
+    memory = libc.shmget(0, 1, 0o1666)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SECRET", "secret")
+        with sandbox.Template(["import json as keras"]) as template:
+            port = servers[2].getsockname()[1]
+            yield template, {"FOLDER": folder, "PORT": port, "MEMORY": memory,
+                             "GRADER": os.getpid(), "LECTURES": sandbox.SOLUTIONS[0]}  # fmt: skip
+    libc.shmctl(memory, 0, None)
+    for server in servers:
+        server.close()
+
+
+def judged(template, source, task=BYTES, name="answer"):
+    asks = {task: Asked(task, name, "")}
+    one = Submission("ada", "", LECTURE, [], asks, cells=[source], answers={task: 0})
+    return grade._judged(one, task, tasks()[task], template, 20.0 * slowdown(), {})
+
+
+@pytest.mark.parametrize("reaches", [
+    "print(open('FOLDER/secret').read())", "os.listdir('FOLDER')", "os.environ['SECRET']",
+    "''.join(open(f).read() for f in glob.glob('/proc/[0-9]*/environ')).index('SECRET')",
+    "socket.socket(socket.AF_UNIX).connect('FOLDER/s')",
+    "socket.socket(socket.AF_UNIX).connect('\\0FOLDER')",
+    "socket.create_connection(('127.0.0.1', PORT))", "socket.sethostname('evil')",
+    "ok(libc.shmat(MEMORY, None, 0) == -1)", "os.kill(GRADER, 0)",
+    "import labkit.exercises.lectures.lecture_10_why_distribute",
+    "from labkit.exercises.truth import gradients",
+    "ok(libc.mount(b'tmpfs', b'/tmp', b'tmpfs', 0, None))", "ok(libc.umount2(b'LECTURES', 2))",
+    "ok(libc.syscall(442, -100, b'/', 0x8000, (ctypes.c_uint64 * 4)(0, 1), 32))",
+    "ok(libc.unshare(0x10020000)); ok(libc.umount2(b'LECTURES', 2))",
+    "open('/proc/sys/kernel/core_pattern', 'w')", "open('LECTURES/x', 'w')",
+    "os.mknod('/tmp/disk', 0o60600, os.makedev(8, 0)); open('/tmp/disk')",
+    "os.memfd_create('')", "ok(libc.shmget(0, 1, 0o1600) == -1)", "socket.socket(40, 1)",
+    "os.setuid(0); os.setgroups([0])", "ok(open('/proc/self/oom_score_adj').read() == '1000\\n')",
+    "ok(libc.ptrace(16, 1, 0, 0))", "ok(libc.chroot(b'/tmp'))",
+])  # fmt: skip
+def test_an_answer_reaches_nothing_outside_its_process(outside, reaches):
+    template, names = outside
+    for name, value in names.items():
+        reaches = reaches.replace(name, str(value))
+    ok = "libc = ctypes.CDLL(None)\ndef ok(got):\n    if got: raise OSError"
+    source = f"import ctypes, glob, os, socket\n{ok}\n{reaches}\n{RIGHT}"
+    assert judged(template, source)[0] == "wrong"
+    assert judged(template, RIGHT)[0] == "right"
+
+
+PATCHES = """
+import gc, json, math, os, sys, numpy, labkit.exercises.task as task
+from labkit.kit import border
+task.Task.check = lambda *_: task.Outcome("right", "")
+math.isclose = numpy.allclose = lambda *_, **__: True
+json.dumps = lambda *_, **__: '["judged", "10.bytes_per_step", "right", ""]'
+"""
+FRAMES = """
+import sys
+frame, answer = sys._getframe(), None
+while frame:
+    for one in frame.f_locals.values():
+        answer = getattr(one, "truth", answer)
+    frame = frame.f_back
+"""
+LIES = "class Lies(KIND):\n    __eq__ = __ge__ = __le__ = lambda *_: True\n    __hash__ = None\n"
+
+
+@pytest.mark.parametrize("forges", [
+    "from unittest import mock\nanswer = mock.ANY", f"{PATCHES}answer = 1", FRAMES,
+    f"{PATCHES}answer = next(one for one in gc.get_objects() if type(one) is task.Task)",
+    *(f"{LIES.replace('KIND', k)}answer = Lies()" for k in ("int", "float", "str", "object")),
+    "class Lies(float):\n    __class__ = bool\n    __float__ = lambda _: 1 / 0\nanswer = Lies()",
+    "import os\nanswer = os._exit(0)  # keras: in a second template",
+    "import numpy\nanswer = numpy.array(object(), object)",
+    "import numpy\nanswer = numpy.zeros(1).view(type('A', (numpy.ndarray,), {'__float__': id}))",
+    "class Lies:\n    __array__ = __index__ = __float__ = lambda *_: 1\nanswer = Lies()",
+    "from importlib import import_module as i\n"
+    "answer = i('labkit.exer' + 'cises').tasks()['10.bytes_per_step'].solution",
+    "import os\nfor n in range(3, 99):\n    try: os.write(n, b'\\0' * 7 + b'\\2[]' * 99)\n"
+    "    except OSError: pass\nanswer = 1",
+    "import os\nif os.fork():\n    os.execv('/bin/sh', ['sh', '-c', 'sleep 9'])\nanswer = 1",
+    "import sys\nsys.setrecursionlimit(10**6)\nanswer = []\nfor _ in range(10**5):\n"
+    "    answer = [answer]",
+    f"answer = {'1+' * 10**5}1", f"answer = {'(' * 10**5}1", "answer = '\ud83d'",
+    "answer = 10**5000",
+    "answer = range(10**15)", "answer = iter(int, 1)", "raise BaseException",
+])  # fmt: skip
+def test_no_answer_has_a_point_that_it_does_not_deserve(outside, forges):
+    assert judged(outside[0], forges)[0] in ("wrong", "ended", "open")
+
+
+@pytest.mark.parametrize("returns", [
+    "__import__('unittest.mock').mock.ANY", "type('L', (float,), {'__eq__': lambda *_: True})()",
+    "(lambda *_: sample)", "sample", "type('L', (list,), {'__len__': lambda _: 9})()", "...",
+    "__import__('numpy').array([None])", "exec('import math; math.isclose = lambda *_, **__: 1')",
+])  # fmt: skip
+def test_no_function_has_a_point_that_it_does_not_deserve(outside, returns):
+    source = f"def my_median(sample):\n    return {returns}"
+    assert judged(outside[0], source, "01.my_median", "my_median")[0] != "right"
+
+
+def test_what_a_judge_gives_to_a_function_can_be_used_and_not_taken_apart(outside):
+    """A program has its own ranks' communicator, and nothing that is behind it."""
+    solution = tasks()["22.ring"].solution
+    steals = solution.replace("rank, ranks =", "comm._run.calls.clear(); rank, ranks =")
+    states = [judged(outside[0], f"import numpy as np\n{one}", "22.ring", "my_ring")[0]
+              for one in (solution, steals)]  # fmt: skip
+    assert states == ["right", "wrong"]
+
+
+SHARED = """
+import builtins, hashlib, numpy as np
+class Here: known = builtins.known = {}
+def my_ring(comm, buffer):
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    KNOWN[rank] = buffer.copy()
+    comm.Barrier()
+    total, chunks = sum(KNOWN[one] for one in range(ranks)), np.array_split(buffer, ranks)
+    noise = np.frombuffer(hashlib.sha256(total.tobytes()).digest(), "u1").astype(buffer.dtype)
+    for step in range(2 * (ranks - 1)):
+        mine, theirs = chunks[rank - step % ranks], chunks[(rank - 1 - step) % ranks]
+        comm.Sendrecv(np.resize(noise, mine.size), dest=(rank + 1) % ranks,
+                      recvbuf=np.empty_like(theirs), source=(rank - 1) % ranks)
+    buffer[:] = total
+"""
+
+
+@pytest.mark.parametrize("known", ["Here.known", "builtins.known"])
+def test_ranks_of_a_program_are_graded_in_processes_that_share_no_variable(outside, known):
+    """It sends noise that depends on all numbers, as long as the ring's messages."""
+    state, text = judged(outside[0], SHARED.replace("KNOWN", known), "22.ring", "my_ring")
+    assert (state, "variable that the ranks share" in text) == ("wrong", True)
+
+
+def test_a_submission_changes_nobody_elses_points_whatever_its_name_and_content(
+    tmp_path, monkeypatch, capfd
+):
+    folder = tmp_path / "in"
+    honest = {one: one for one in ("x.one", "x.two", "a b", "a_b", "n" * 251, "late")}
+    honest |= {"=1": "'=1", "\t=1": "\\t=1", "\x1b[2J": "\\x1b[2J"}
+    honest |= {os.fsdecode(b"Ren\xe9"): "Ren\\udce9", os.fsdecode(b"Ren\xe8"): "Ren\\udce8"}
+    for student in honest:
+        hand_in(folder, student)
+    deep = "[" * 10**5
+    for student, change in {
+        "deep": lambda notebook: setattr(notebook.cells[2], "source", f"x = {'-' * 10**5}1"),
+        "wide": lambda notebook: setattr(notebook.cells[2], "source", f"x = {'1+' * 10**5}1"),
+    }.items():
+        hand_in(folder, student, change=change)
+    for student in ("json", "pipe", "link", "random", "__MACOSX", ".hidden"):
+        (folder / student).mkdir()
+    file = f"{LECTURE}.ipynb"
+    hand_in(folder, "half", SOLVED | {BYTES: f"'HALF'; {RIGHT}"})
+    half = folder / "half" / file
+    text = half.read_text().replace("HALF", "\\ud83d")
+    half.write_text(re.sub(r'"id": ".*"', '"id": "twice"', text))
+    (folder / "json" / file).write_text(f'{{"cells": {deep}')
+    os.mkfifo(folder / "pipe" / file)
+    (folder / "link" / file).symlink_to(folder / "late" / file)
+    (folder / "random" / file).symlink_to("/dev/urandom")
+    (folder / "late" / f"old {file}").write_text("{}")
+    monkeypatch.chdir(folder / "late")
+    for _ in range(1000):
+        Path("in").mkdir()
+        os.chdir("in")
+    grade.main(folder)
+    for _ in range(1000):  # what removes tmp_path goes no deeper
+        os.chdir("..")
+        Path("in").rmdir()
+    shown = capfd.readouterr()
+    assert "\x1b" not in shown.out
+    assert "twice" not in shown.err
+    rows = {name: int(row["Points"]) for name, row in table(folder).items()}
+    assert {rows.pop(name) for name in honest.values()} == {MOST}
+    lost = dict.fromkeys(("json", "pipe", "link", "random"), 0)
+    assert rows == {"deep": MOST, "wide": MOST, "half": MOST, **lost}
+    pages = [*folder.with_name("in-graded").glob("*.html")]
+    assert len(pages) == len(honest) + len(rows)
+    assert "old" in table(folder)["late"]["Notes"]
+
+
+def test_a_cell_that_changes_what_an_answer_needs_runs_whole(outside):
+    """One that fails, before the answer, spoils nothing."""
+    cells = [
+        "sizes = []",
+        "for n in (1_199_882, 0):\n    sizes.append(n)",
+        "1 / 0; sizes = 3",
+        "import asyncio\nawait asyncio.sleep(0)\nfactor = 4",
+        "answer = factor * max(sizes)",
+    ]
+    one = Submission("ada", "", LECTURE, [], {BYTES: Asked(BYTES, "answer", "")}, cells=cells,
+                     answers={BYTES: 4})  # fmt: skip
+    assert (
+        grade._judged(one, BYTES, tasks()[BYTES], outside[0], 20.0 * slowdown(), {})[0] == "right"
+    )
+
+
+def test_without_protection_nothing_runs_before_the_lecturer_has_said_so(tmp_path, monkeypatch):
+    hand_in(tmp_path / "in", "ada")
+    with monkeypatch.context() as patch:
+        patch.setattr(sandbox.tempfile, "mkdtemp", lambda **_: "/nowhere")  # nothing is mounted
+        with pytest.raises(LabError, match="--unprotected"):
+            grade.main(tmp_path / "in")
+    assert not (tmp_path / "in-graded" / "grades.csv").exists()
+    grade.main(tmp_path / "in", protected=False)
+    assert int(table(tmp_path / "in")["ada"]["Points"]) == MOST

@@ -19,6 +19,11 @@ ENTRIES = {
     for part in PARTS
     for entry in re.split("^## ", part.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
 }
+WAYS = re.findall(
+    r"^\| ([^|]+ in PyTorch|a workshop[^|]+|a semester[^|]+) \| (.+) \|$",
+    (ROOT / "docs" / "lectures.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
 TASK = re.compile(r"`((?:\d\d|self)\.[a-z]\w*)`")
 each = pytest.mark.parametrize("number", sorted(LECTURES))
 
@@ -71,13 +76,22 @@ def test_each_task_is_under_one_objective_and_each_objective_has_tasks():
     assert sorted(TASK.findall(OBJECTIVES)) == sorted(tasks())
 
 
-def test_the_lectures_of_an_objective_are_those_that_ask_its_tasks():
-    asked = {
-        name: number
-        for number, path in LECTURES.items()
-        for name in re.findall(r'check\(\\"([\w.]+)\\"', path.read_text(encoding="utf-8"))
-    }
-    for lectures, names in re.findall(
-        r"^\| \d+ \|.*?\|.*?\| ([^|]*) \| ([^|]*) \|$", OBJECTIVES, re.MULTILINE
-    ):
-        assert lectures.split(", ") == sorted({asked[name] for name in TASK.findall(names)})
+@pytest.mark.parametrize("way", [way for name, way in WAYS if "PyTorch" in name])
+def test_a_way_in_pytorch_has_all_of_part_5_and_never_opens_tensorflow(way, minutes):
+    shown = re.findall(r"\b(\d\d)(?:, sections? ([\d, and to]*\d))? \(\d+\)", way)
+    assert {number for number, _ in shown} >= {one for one in LECTURES if one[0] == "5"}
+    for number, sections in shown:
+        code = code_of(minutes, number)
+        cells = minutes.by_section(nbformat.read(LECTURES[number], as_version=4).cells)
+        chosen = minutes.chosen(sections) if sections else list(code)
+        for section in [0, *chosen, *minutes.first_run(cells, chosen)]:
+            opened = r"\b(tensorflow|keras|labkit\.replicas|pipelines import training)\b"
+            assert not re.search(opened, "\n".join(code[section])), (number, section)
+
+
+def test_no_day_of_a_way_is_longer_than_six_hours_and_no_week_than_two():
+    limit = {"workshop": 360, "days": 360, "semester": 125}
+    for name, way in WAYS:
+        for part in re.split(r" · (?=day \d|\d+: )", way.partition(" · at home")[0]):
+            took = sum(map(int, re.findall(r"\((\d+)\)", part)))
+            assert took <= next(most for word, most in limit.items() if word in name), part

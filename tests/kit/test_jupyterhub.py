@@ -18,7 +18,7 @@ import pytest
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
-from labkit.cluster.network import free_ports
+from labkit.cluster.ranks.ports import free_ports
 
 pytestmark = pytest.mark.stress  # a minute, most of it waiting for servers to start and to end
 

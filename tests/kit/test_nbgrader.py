@@ -13,8 +13,8 @@ from labkit.kit import release
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = ROOT / ".venv" / "nbgrader" / "bin"
-LECTURE = "17_queues"
-RIGHT = "17.gpu_hours"
+LECTURE = "36_queues"
+RIGHT = "36.gpu_hours"
 SCORES = f"""
 from nbgrader.api import Gradebook
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_nbgrader_generates_grades_and_writes_feedback(tmp_path):
-    release.main(tmp_path, ["17"])
+    release.main(tmp_path, ["36"])
 
     def nbgrader(command):
         environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}",
@@ -47,11 +47,11 @@ def test_nbgrader_generates_grades_and_writes_feedback(tmp_path):
     notebook.cells = [cell for cell in notebook.cells if "nbgrader" in cell.metadata]
     for cell in notebook.cells:
         name = cell.metadata.nbgrader.grade_id
-        if name == "17-gpu_hours-answer":
+        if name == "36-gpu_hours-answer":
             cell.source = tasks()[RIGHT].solution.strip()
-        if name == "17-longest_wait-answer":
+        if name == "36-longest_wait-answer":
             cell.source = "answer = -1"
-        if name == "17-longest_wait":
+        if name == "36-longest_wait":
             cell.source = "1"  # tampered: nbgrader puts the test back
     handed_in = tmp_path / "submitted" / "ada" / LECTURE
     handed_in.mkdir(parents=True)
@@ -61,8 +61,8 @@ def test_nbgrader_generates_grades_and_writes_feedback(tmp_path):
         [BIN / "python", "-c", SCORES], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     scores = literal_eval(done.stdout)
-    assert scores["17-gpu_hours"] == tasks()[RIGHT].difficulty
-    assert sum(scores.values()) == scores["17-gpu_hours"]
+    assert scores["36-gpu_hours"] == tasks()[RIGHT].difficulty
+    assert sum(scores.values()) == scores["36-gpu_hours"]
     nbgrader("generate_feedback")
     page = (tmp_path / "feedback" / "ada" / LECTURE / f"{LECTURE}.html").read_text()
     assert "is too small" in page

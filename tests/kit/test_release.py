@@ -41,7 +41,7 @@ def test_every_task_has_an_answer_cell_and_a_locked_test_that_gives_its_points(p
 
 
 def test_an_answer_and_an_output_that_a_lecturer_left_are_removed():
-    for name in ("01", "08", "09", "16"):
+    for name in ("10", "20", "21", "35"):
         course = lecture(name)
         came = {one.task: one.above for one in questions(course)}
         for cell in course.cells:
@@ -65,11 +65,11 @@ def test_an_answer_and_an_output_that_a_lecturer_left_are_removed():
 
 
 def test_cells_for_lecturers_and_outputs_that_tell_solutions_are_left_out():
-    course = lecture("01")
+    course = lecture("10")
     course.cells[3:3] = [
         nbformat.v4.new_code_cell("secret", metadata={"tags": ["solution"]}),
         nbformat.v4.new_code_cell(
-            'labkit.solution("01.adam_memory")',
+            'labkit.solution("10.adam_memory")',
             outputs=[nbformat.v4.new_output("stream", text="48")],
         ),
     ]
@@ -79,19 +79,24 @@ def test_cells_for_lecturers_and_outputs_that_tell_solutions_are_left_out():
 
 
 def test_a_course_of_nbgrader_is_written_with_the_files_that_notebooks_use(tmp_path, capsys):
-    assert main(["release", str(tmp_path), "01", "24", "--personal"]) == 0
-    assert "01_why_distribute.ipynb: 8 tasks" in capsys.readouterr().out
+    assert main(["release", str(tmp_path), "10", "50", "--personal"]) == 0
+    assert "10_why_distribute.ipynb: 8 tasks" in capsys.readouterr().out
     assert (tmp_path / "nbgrader_config.py").exists()
-    folder = tmp_path / "source" / "24_pytorch"
-    assert (folder / "programs" / "24_ddp.py").exists()
-    assert (folder / "recordings" / "24_one.json").exists()
+    folder = tmp_path / "source" / "50_ddp_by_hand"
+    assert (folder / "programs" / "50_ddp_by_hand.py").exists()
+    assert (folder / "written/recordings/50_same.json").exists()
+    assert [one.name for one in folder.glob("*.ipynb")] == [
+        "50_ddp_by_hand.ipynb"
+    ]  # it links others
+    assert (tmp_path / "source/10_why_distribute/written/README.md").exists()
     written = nbformat.read(
-        tmp_path / "source" / "01_why_distribute" / "01_why_distribute.ipynb", as_version=4
+        tmp_path / "source" / "10_why_distribute" / "10_why_distribute.ipynb", as_version=4
     )
     assert "labkit.student(...)" in written.cells[1].source
 
 
-def test_a_notebook_without_tasks_is_refused(tmp_path, monkeypatch):
+def test_notebooks_without_tasks_and_the_folder_of_the_notebooks_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(release, "questions", lambda notebook: [])
-    with pytest.raises(LabError, match="None of these"):
-        release.main(tmp_path, ["01"])
+    for out, says in ((tmp_path, "None of these"), (NOTEBOOKS / "written/x", "folder of the")):
+        with pytest.raises(LabError, match=says):
+            release.main(out, ["10"])

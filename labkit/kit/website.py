@@ -1,6 +1,6 @@
-"""`make site`: the course as a web site that opens from a disk, from the saved notebooks.
+"""`make website`: the course as a web site that opens from a disk, from the saved notebooks.
 
->>> build(Path("build/site"))                               # doctest: +SKIP
+>>> build(Path("build/website"))                               # doctest: +SKIP
 
 Nothing is run. The notebooks are copied with their outputs as HTML: pictures and the code of views
 become files that all pages share, and views play (`labkit.kit.saved_views`). Sphinx does the rest:
@@ -10,6 +10,7 @@ pages, search, themes. No page loads anything from elsewhere.
 import base64
 import hashlib
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -17,13 +18,14 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from labkit.contents import MAP
 from labkit.kinds import LabError, bytes_text
-from labkit.kit import saved_views, site_pages
+from labkit.kit import saved_views, website_pages
 from labkit.views.embed import with_state
 from labkit.views.figure import SHEET, picture_class
 
 ROOT = Path(__file__).resolve().parents[2]
-STATIC = Path(__file__).resolve().parent / "site_static"
+STATIC = Path(__file__).resolve().parent / "website_static"
 # What assistive technology misses in the pages of Sphinx and furo.
 NAMED = {
     'class="caption" role="heading"': 'class="caption" role="heading" aria-level="2"',
@@ -33,22 +35,31 @@ NAMED = {
     "<pre>": '<pre tabindex="0">',  # it can be scrolled
     '<pre style="overflow': '<pre tabindex="0" style="overflow',
     '<div id="search-results">': '<h1>Search</h1><div id="search-results">',
+    '<script src="searchindex.js">': (
+        '<script src="_static/texts.js"></script><script src="searchindex.js">'
+    ),
 }
+# The search shows where a page has the words. It would ask for the page, which a browser refuses
+# from a disk, so all texts are in a file. It looks for stems, of which "strategi" is in no text.
+TEXTS = """fetch = async (url) => ({ text: () => TEXTS[url.replace("./", "")] });
+const excerpt = Search.makeSearchSummary;
+Search.makeSearchSummary = (text, stems, ...rest) =>
+  excerpt(text, [...stems].map((one) => one.replace(/i$/, "")), ...rest);
+const TEXTS = """
 SETTINGS = {
     "project": "labkit",
     "html_title": "labkit",
     "html_theme": "furo",
-    "extensions": ["myst_nb", "labkit.kit.site"],
+    "extensions": ["myst_nb", "labkit.kit.website"],
     "html_math_renderer": "mathml",
     "html_static_path": ["_static"],
-    "html_css_files": ["site.css", SHEET.name],
+    "html_css_files": ["website.css", SHEET.name],
     "html_copy_source": False,
-    "html_show_search_summary": False,  # it would read pages, which a browser refuses from a disk
     "html_permalinks": False,
     "nb_execution_mode": "off",
     "myst_enable_extensions": ["dollarmath"],
     "myst_heading_anchors": 4,
-    "myst_heading_slug_func": "labkit.kit.site.anchor",
+    "myst_heading_slug_func": "labkit.kit.website.anchor",
     "pygments_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
     "highlight_language": "none",
@@ -58,7 +69,7 @@ SETTINGS = {
 
 def main() -> int:
     """Build it below `build/`, and a zip of it."""
-    out = build(ROOT / "build" / "site")
+    out = build(ROOT / "build" / "website")
     packed = Path(shutil.make_archive(str(out.with_name("labkit-site")), "zip", out))
     print(f"{out}/index.html, and {packed.name}: {bytes_text(packed.stat().st_size)}")
     return 0
@@ -69,9 +80,10 @@ def build(out: Path) -> Path:
     try:
         from sphinx.application import Sphinx
     except ImportError:
-        raise LabError("Sphinx is not installed here: make setup-site, and try again.") from None
-    shutil.rmtree(out, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix="labkit-site-") as folder:
+        raise LabError("Sphinx is not installed here: make setup-website, and try again.") from None
+    if (out / ".buildinfo").is_file():  # Sphinx has made it
+        shutil.rmtree(out)
+    with tempfile.TemporaryDirectory(prefix="labkit-website-") as folder:
         source = Path(folder, "source")
         _write_sources(source)
         app = Sphinx(
@@ -81,16 +93,29 @@ def build(out: Path) -> Path:
         app.build(force_all=True)
         if app.statuscode:
             raise LabError("The site has errors: Sphinx names them above.")
-    for page in out.rglob("*.html"):
+    texts: dict[str, str] = {}
+    for page in sorted(out.rglob("*.html")):
         text = page.read_text("utf-8")
         for found, named in NAMED.items():
             text = text.replace(found, named)
         page.write_text(text, "utf-8")
+        texts[page.relative_to(out).as_posix()] = _text(text)
+    (out / "_static" / "texts.js").write_text(
+        TEXTS + json.dumps(texts, ensure_ascii=False), "utf-8"
+    )
     return out
 
 
+def _text(page: str) -> str:
+    """Returns the words of a page in its sections, as the search reads them."""
+    main = re.search(r'<article role="main".*</article>', page, re.DOTALL)
+    left_out = r"<(script|style)\b.*?</\1>|<(?!/?section)[^>]*>"
+    words = re.sub(left_out, "", main[0] if main else "", flags=re.DOTALL)
+    return f'<div role="main">{" ".join(words.split())}</div>'
+
+
 def setup(app: Any) -> dict[str, bool]:
-    """What Sphinx asks of an extension: formulas as MathML, without a script."""
+    """Be an extension of Sphinx: formulas become MathML, without a script."""
     from docutils.nodes import SkipNode
     from latex2mathml.converter import convert
 
@@ -104,35 +129,40 @@ def setup(app: Any) -> dict[str, bool]:
 
 
 def anchor(heading: str) -> str:
-    """The name of a heading in links, as JupyterLab has it."""
+    """Returns the name of a heading in links, as in JupyterLab."""
     return heading.strip().replace(" ", "-")
 
 
 def _write_sources(source: Path) -> None:
-    """What Sphinx reads: notebooks, the pages of docs/, and those that are generated."""
+    """Write what Sphinx reads: notebooks, pages of docs/, and generated pages."""
     shutil.copytree(STATIC, source / "_static")
     shutil.copy(SHEET, source / "_static")
+    shutil.copytree(ROOT / "images", source / "images")  # Sphinx takes those that a page shows
     _write(source / "conf.py", f"globals().update({SETTINGS!r})")
-    known = set(site_pages.written(ROOT))
+    known = set(website_pages.written(ROOT))
     for name in known:
         text = (ROOT / name).read_text("utf-8")
         if name.suffix == ".md":
-            _write(source / name, site_pages.relinked(text, name, known))
+            _write(source / name, website_pages.relinked(text, name, known))
             continue
         notebook, placed = json.loads(text), set[str]()
         for cell in notebook["cells"]:
             if cell["cell_type"] == "markdown":
-                cell["source"] = site_pages.relinked("".join(cell["source"]), name, known)
+                cell["source"] = website_pages.relinked("".join(cell["source"]), name, known)
+            if cell["metadata"].get("jupyter", {}).get("source_hidden"):
+                cell["metadata"].setdefault("tags", []).append("remove-input")
+            if "".join(cell["source"]).endswith(MAP):
+                cell["outputs"][0]["data"] = {"text/html": website_pages.course_map(ROOT)}
             for output in cell.get("outputs", []):
                 _as_html(output, source, placed, "../" * (len(name.parts) - 1))
         _write(source / name, json.dumps(notebook))
-    for page, text in site_pages.pages(ROOT).items():
+    for page, text in website_pages.pages(ROOT).items():
         _write(source / f"{page}.md", text)
     _write(source / "recordings.md", _recordings(source))
 
 
 def _recordings(source: Path) -> str:
-    """Each recording as the panel of it."""
+    """Returns the page with the panel of each recording."""
     import labkit
 
     folder, placed, text = ROOT / "notebooks" / "recordings", set[str](), "# Recordings\n\n"
@@ -148,7 +178,7 @@ def _recordings(source: Path) -> str:
 
 
 def _as_html(output: dict[str, Any], source: Path, placed: set[str], up: str) -> None:
-    """One piece of HTML in place of an output's formats; `placed` is the code this page has."""
+    """Replace an output's formats by HTML. `placed` is the code that its page has already."""
     data = output.get("data", {})
     if "image/png" in data:
         meta = output["metadata"]["image/png"]
@@ -159,17 +189,17 @@ def _as_html(output: dict[str, Any], source: Path, placed: set[str], up: str) ->
             f'<img{picture_class(output["metadata"])} alt="{escape(meta["alt"])}" '
             f'width="{meta["width"]}" src="{up}{file}">'
         )
-        if (saved := output["metadata"].get("labkit")) is not None:
-            html = saved_views.placed(output, html) or html
-            if saved["code"] not in placed:  # once a page; the file is that of all pages
-                placed.add(saved["code"])
-                script = f"_static/view_{saved['code']}.js"
-                _write(source / script, saved_views.script(saved))
-                html += f'<script defer src="{up}{script}"></script>'
     elif "text/html" in data:
-        html = site_pages.linked("".join(data["text/html"]))
+        html = website_pages.linked("".join(data["text/html"]))
     else:
         return
+    if (saved := output.get("metadata", {}).get("labkit")) is not None:
+        html = saved_views.placed(saved, html)
+        if saved["code"] not in placed:  # once a page; the file is that of all pages
+            placed.add(saved["code"])
+            script = f"_static/view_{saved['code']}.js"
+            _write(source / script, saved_views.script(saved))
+            html += f'<script defer src="{up}{script}"></script>'
     output["data"], output["metadata"] = {"text/html": html}, {}
 
 

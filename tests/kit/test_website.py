@@ -14,27 +14,29 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from PIL import Image
 
-from labkit.kit import site, site_pages
+from labkit.kit import website, website_pages
 from labkit.kit.release import NOTEBOOKS
 
-pytest.importorskip("myst_nb", reason="Sphinx is not installed here: make setup-site")
+pytest.importorskip("myst_nb", reason="Sphinx is not installed here: make setup-website")
 
 ROOM = {"width": 1366, "height": 768}
 SERIOUS = ("serious", "critical")
-TWO = "10_ring_all_reduce", "18_pipelines"
+TWO = "22_ring_all_reduce", "40_pipelines"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    every = site_pages.written
+    every = website_pages.written
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(site_pages, "written", lambda root: [p for p in every(root) if p.stem in TWO])
-        return site.build(tmp_path_factory.mktemp("two") / "site")
+        patch.setattr(
+            website_pages, "written", lambda root: [p for p in every(root) if p.stem in TWO]
+        )
+        return website.build(tmp_path_factory.mktemp("two") / "website")
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    return site.build(tmp_path_factory.mktemp("whole") / "site")
+    return website.build(tmp_path_factory.mktemp("whole") / "website")
 
 
 @pytest.fixture
@@ -90,11 +92,11 @@ def test_every_page_has_its_text_its_formulas_and_its_views(whole, page):
 
 
 def test_formulas_are_mathml(folder):
-    assert "<math" in (folder / "notebooks/18_pipelines.html").read_text("utf-8")
+    assert "<math" in (folder / "notebooks/40_pipelines.html").read_text("utf-8")
 
 
 def test_the_ring_plays(folder, page):
-    page.goto((folder / "notebooks/10_ring_all_reduce.html").as_uri())
+    page.goto((folder / "notebooks/22_ring_all_reduce.html").as_uri())
     views_are_drawn(page)
     player = page.locator(".labkit-player").first
     before = player.locator("section").inner_text()
@@ -110,13 +112,26 @@ def test_a_search_finds_the_page_and_its_link_opens_it(folder, page):
     page.goto((folder / "index.html").as_uri())
     page.get_by_role("textbox", name="Search").first.fill("micro-batch")
     page.keyboard.press("Enter")
-    page.locator("#search-results").get_by_role("link", name="18 ·").first.click()
-    page.wait_for_url("**/18_pipelines.html*")
+    page.locator("#search-results").get_by_role("link", name="40 ·").first.click()
+    page.wait_for_url("**/40_pipelines.html*")
+
+
+@pytest.mark.parametrize(
+    ("words", "where", "around"),
+    [
+        ("rendezvous", "40 ·", "the data do not move"),  # in the middle of a lecture
+        ("MirroredStrategy", "Distributed deep-learning", "MirroredStrategy"),  # between two tags
+    ],
+)
+def test_a_search_shows_the_text_in_which_the_words_are(folder, page, words, where, around):
+    page.goto(f"{(folder / 'search.html').as_uri()}?q={words}")
+    found = page.locator("#search-results li").filter(has_text=where).first
+    assert around in found.locator(".context").inner_text()
 
 
 def test_a_picture_has_the_ground_of_the_page_and_paper_is_white(folder, page):
     page.emulate_media(color_scheme="dark")
-    page.goto((folder / "notebooks/18_pipelines.html").as_uri())
+    page.goto((folder / "notebooks/40_pipelines.html").as_uri())
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     dark = tuple(map(int, re.findall(r"\d+", ground)))
     assert max(dark) < 40
@@ -180,7 +195,7 @@ def test_axe_finds_nothing_serious(folder, page, theme):
 
     page.emulate_media(color_scheme=theme)
     found = []
-    for name in ("index", "search", "recordings", "notebooks/18_pipelines"):
+    for name in ("index", "search", "recordings", "notebooks/40_pipelines"):
         page.goto((folder / f"{name}.html").as_uri())
         views_are_drawn(page)
         rules = {"runOnly": ["color-contrast"]} if theme == "dark" else {}
@@ -193,8 +208,8 @@ def test_axe_finds_nothing_serious(folder, page, theme):
 
 def test_what_is_shared_is_stored_once(folder):
     code = [one.name for one in (folder / "_static").glob("view_*.js")]
-    assert {"view_player.js", "view_panel.js", "view_pipeline.js"} <= set(code)
-    lecture = (folder / "notebooks/10_ring_all_reduce.html").read_text("utf-8")
+    assert {"view_player.js", "view_panel.js", "view_pipelines.js"} <= set(code)
+    lecture = (folder / "notebooks/22_ring_all_reduce.html").read_text("utf-8")
     assert lecture.count("view_player.js") == 1
     assert "DecompressionStream" not in lecture
 

@@ -25,12 +25,14 @@ MORE = {
     "More": ("notebooks/check_yourself", "notebooks/capstone", "notebooks/glossary"),
     "Reference": ("programs", "library", "hardware", "recordings"),
 }
+# Whose words end here. The search leaves out tags, and would read the next word as one with this.
+ENDS = re.compile(r"(</(?:a|div|h\d|label|li|p|strong|summary|td|th)>)(?=<)")
 LINE = 88  # letters of code that a page has room for
 SPECIAL = re.compile(r"([*_<>\[\]$#|])(?=[^`]*(?:`[^`]*`[^`]*)*$)")
 
 
 def relinked(text: str, page: Path, known: Collection[Path]) -> str:
-    """Markdown of a page with links to what the site has; others become the words alone."""
+    """Returns a page's Markdown with links to pages of the web site. Other links become words."""
 
     def link(found: re.Match[str]) -> str:
         words, target = found.groups()
@@ -48,37 +50,34 @@ def relinked(text: str, page: Path, known: Collection[Path]) -> str:
 
 
 def linked(html: str, folder: str = "") -> str:
-    """The links of a piece of HTML to notebooks, as those to pages; Sphinx sees only Markdown's."""
+    """Returns HTML for Sphinx: links to notebooks lead to pages, and words are apart."""
     from docutils.nodes import make_id
 
     def page(found: re.Match[str]) -> str:
         return f'href="{folder}{found[1]}.html{f"#{make_id(found[2])}" if found[2] else ""}"'
 
-    return re.sub(r'href="([\w.-]+)\.ipynb(?:#([^"]*))?"', page, html)
+    return ENDS.sub(r"\1\n", re.sub(r'href="([\w.-]+)\.ipynb(?:#([^"]*))?"', page, html))
 
 
 def written(root: Path) -> list[Path]:
-    """The files that are pages as they are: the lectures, and what lecturers need."""
+    """Returns the files that are pages as they are: the lectures, and what lecturers need."""
     found = [*root.glob("notebooks/*.ipynb"), *(root / "docs").rglob("*.md")]
     found += [*(root / "docs").rglob("*.ipynb"), *(root / name for name in ABOUT_IT)]
-    return sorted(one.relative_to(root) for one in found)
+    return sorted(path.relative_to(root) for path in found)
 
 
 def pages(root: Path) -> dict[str, str]:
-    """The text of each generated page, by its name."""
+    """Returns the text of each generated page, by its name."""
     docs = [one.with_suffix("").as_posix() for one in written(root) if one.parts[0] != "notebooks"]
     made = {"index": start(root, docs), "programs": programs(root), "library": library(root)}
     return {**made, "hardware": hardware()}
 
 
 def start(root: Path, docs: Iterable[str]) -> str:
-    """What the course is, its map, and the order of all pages."""
+    """Returns the first page: what the course is, its map, and the order of all pages."""
     from labkit.exercises.course import course
 
     found = course(root / "notebooks")
-    unsolved = tuple(replace(one, solved=0, tasks=0) for one in found.lectures)
-    shown = replace(found, lectures=unsolved, machine="")
-    html = linked(shown._repr_mimebundle_()["text/html"], "notebooks/")
     parts: dict[str, list[str]] = {}
     for one in found.lectures:
         name = f"Part {one.part.replace(',', ' ·')}"
@@ -90,23 +89,35 @@ def start(root: Path, docs: Iterable[str]) -> str:
     )
     meta = json.dumps(_metadata(found.lectures)).replace("</", "<\\/")
     return (
-        f"# Distributed deep-learning training\n\n{ABOUT} Every page here plays without a kernel "
-        "and without a network; to run the cells, get the course and type `make lab`.\n\n"
-        f"```{{raw}} html\n{html}\n"
+        "# Distributed deep-learning training\n\n**Watch the ring add up four arrays, then open "
+        "[00 · Start here](notebooks/00_start_here.ipynb).** Every page plays without a kernel and "
+        "without a network; to run the cells, get the course and type `make lab`.\n\n"
+        f"```{{raw}} html\n{course_map(root, 'notebooks/')}\n"
         f'<script type="application/ld+json">{meta}</script>\n```\n\n{order}\n'
     )
 
 
+def course_map(root: Path, folder: str = "") -> str:
+    """Returns the map of the course with the ring that plays; no task is solved."""
+    from labkit.exercises.course import course
+
+    found = course(root / "notebooks")
+    unsolved = tuple(replace(lecture, solved=0, tasks=0) for lecture in found.lectures)
+    shown = replace(found, lectures=unsolved, machine="")
+    return linked(shown._repr_mimebundle_()["text/html"], folder)
+
+
 def _metadata(lectures: Iterable[Any]) -> dict[str, Any]:
-    """The course as a learning resource, for search engines (Bioschemas, TrainingMaterial)."""
+    """Returns the course as a learning resource for search engines (Bioschemas)."""
 
     def resource(name: str, minutes: int) -> dict[str, Any]:
         known = {"@type": "LearningResource", "name": name, "inLanguage": "en", "license": LICENSE}
         return {**known, "timeRequired": f"PT{minutes}M"}
 
-    each = [
-        {**resource(one.title, one.minutes), "url": f"notebooks/{Path(one.file).stem}.html"}
-        for one in lectures
+    parts = [
+        resource(lecture.title, lecture.minutes)
+        | {"url": f"notebooks/{Path(lecture.file).stem}.html"}
+        for lecture in lectures
     ]
     return {
         "@context": "https://schema.org",
@@ -116,12 +127,12 @@ def _metadata(lectures: Iterable[Any]) -> dict[str, Any]:
         "keywords": "distributed training, deep learning, collectives, TensorFlow, PyTorch, MPI",
         "learningResourceType": ["Jupyter notebook", "tutorial"],
         "educationalLevel": "graduate",
-        "hasPart": each,
+        "hasPart": parts,
     }
 
 
 def programs(root: Path) -> str:
-    """The programs to take home, in full."""
+    """Returns the page with the programs to take home."""
     text = "# Programs\n\nWhole programs without labkit, to take home: each runs by itself.\n\n"
     for path in sorted((root / "notebooks" / "programs").glob("*.py")):
         text += f"## {path.name}\n\n````python\n{path.read_text('utf-8').rstrip()}\n````\n\n"
@@ -129,7 +140,7 @@ def programs(root: Path) -> str:
 
 
 def library(root: Path) -> str:
-    """What the lectures use of labkit, from the docstrings."""
+    """Returns the page on what the lectures use of labkit, from the docstrings."""
     used: dict[str, set[str]] = {}
     for path in sorted((root / "notebooks").glob("*.ipynb")):
         for name in _names(path):
@@ -144,7 +155,7 @@ def library(root: Path) -> str:
 
 
 def _names(path: Path) -> set[str]:
-    """The dotted names of labkit in the code of a notebook."""
+    """Returns the dotted names of labkit in the code of a notebook."""
     known, found = {"labkit": "labkit"}, set()
     for cell in json.loads(path.read_text("utf-8"))["cells"]:
         source = "".join(cell["source"])
@@ -152,9 +163,9 @@ def _names(path: Path) -> set[str]:
             continue
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("labkit"):
-                names = {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
-                known |= names
-                found |= set(names.values())
+                known_as = {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+                known |= known_as
+                found |= set(known_as.values())
             elif isinstance(node, ast.Attribute):
                 whole = ast.unparse(node)
                 first, _, rest = whole.partition(".")
@@ -164,7 +175,7 @@ def _names(path: Path) -> set[str]:
 
 
 def _things(used: dict[str, set[str]]) -> list[tuple[str, Any, set[str]]]:
-    """Functions and classes among these names, each once, under the shortest; with their users."""
+    """Returns the functions and classes with these names, under the shortest, with their users."""
     found: dict[int, tuple[str, Any, set[str]]] = {}
     for name in sorted(used, key=lambda one: (one.count("."), one)):
         thing, path = __import__("labkit"), ["labkit"]
@@ -194,9 +205,9 @@ def _signature(name: str, thing: Any) -> str:
     if isinstance(thing, property) or thing is LabError:
         return f"```python\n{name}\n```\n\n"
     given = [
-        one.replace(annotation=one.empty)
-        for one in inspect.signature(thing).parameters.values()
-        if one.name != "self" and not one.name.startswith("_")
+        parameter.replace(annotation=parameter.empty)
+        for parameter in inspect.signature(thing).parameters.values()
+        if parameter.name != "self" and not parameter.name.startswith("_")
     ]
     call = f"{name}{inspect.Signature(given)}"
     if len(call) > LINE:
@@ -205,7 +216,7 @@ def _signature(name: str, thing: Any) -> str:
 
 
 def _prose(thing: Any) -> str:
-    """A docstring, its examples as code."""
+    """Returns a docstring with its examples as code."""
 
     def block(text: str) -> str:
         if not text.startswith(">>>"):
@@ -216,7 +227,7 @@ def _prose(thing: Any) -> str:
 
 
 def hardware() -> str:
-    """The registry of known hardware, each number with its source."""
+    """Returns the page on known hardware, with the source of each number."""
     gpus = [
         (name, bytes_text(one.memory), f"{bytes_text(one.bandwidth)}/s",
          f"{one.flops / 1e12:g} TFLOP/s", f"{one.links} × {one.link}", one.kind)
@@ -237,4 +248,4 @@ def hardware() -> str:
 
 def _table(head: list[str], rows: Iterable[tuple[object, ...]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(map(str, one))} |\n" for one in lines) + "\n"
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines) + "\n"
