@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -25,7 +26,9 @@ from jupyter_client.provisioning import local_provisioner
 from nbval import plugin as nbval_plugin
 from nbval.kernel import RunningKernel
 
-from labkit.cluster.network import private_network_refused
+from labkit import kernel
+from labkit.cluster.links.namespaces import private_network_refused
+from labkit.hardware.machine import read_cores, read_memory
 from labkit.publish import CELL_SECONDS
 from tests import warm_kernel
 
@@ -35,48 +38,51 @@ collect_ignore = ["notebooks/glossary.ipynb"]  # it has no code
 SLOWEST_FIRST = (
     "tests/browser/test_notebooks_in_lab.py",
     "tests/kit/test_slides.py",
-    "tests/kit/test_site.py",
+    "tests/kit/test_website.py",
     "tests/kit/test_grade.py",
     "tests/kit/test_nbgrader.py",
-    "notebooks/07b_precision_and_xla.ipynb",
+    "notebooks/17_precision_and_xla.ipynb",
     "tests/exercises/test_tasks.py",
+    "tests/exercises/test_slips.py",
     "tests/test_readme.py",
-    "notebooks/14_several_workers.ipynb",
-    "notebooks/14b_data_and_checkpoints.ipynb",
-    "notebooks/15_parameter_servers.ipynb",
-    "notebooks/04_scaling.ipynb",
+    "notebooks/32_several_workers.ipynb",
+    "notebooks/33_data_and_checkpoints.ipynb",
+    "notebooks/34_parameter_servers.ipynb",
+    "notebooks/13_scaling.ipynb",
     "tests/cluster/test_frameworks.py",
-    "notebooks/23_horovod.ipynb",
-    "notebooks/23b_horovod_on_clusters.ipynb",
-    "notebooks/24_pytorch.ipynb",
-    "notebooks/24b_pytorch_sharded.ipynb",
+    "notebooks/60_horovod.ipynb",
+    "notebooks/50_ddp_by_hand.ipynb",
+    "notebooks/51_training_loop.ipynb",
+    "notebooks/52_is_it_faster.ipynb",
+    "notebooks/53_several_nodes.ipynb",
+    "notebooks/54_sharding.ipynb",
+    "notebooks/55_tensor_and_pipeline.ipynb",
     "tests/exercises/test_pytorch.py",
     "tests/exercises/test_horovod.py",
-    "notebooks/25_federated_learning.ipynb",
-    "notebooks/25b_federated_with_flower.ipynb",
-    "tests/exercises/test_cluster_loops.py",
+    "notebooks/61_federated_learning.ipynb",
+    "notebooks/62_federated_with_flower.ipynb",
     "tests/exercises/test_training_loops.py",
     "tests/pipelines/test_training.py",
-    "notebooks/05_what_went_wrong.ipynb",
+    "notebooks/14_what_went_wrong.ipynb",
     "tests/strategies/test_table.py",
     "tests/test_take_home_programs.py",
     "tests/strategies/test_drills.py",
     "tests/test_environments.py",
-    "notebooks/06_utilisation_and_energy.ipynb",
-    "notebooks/02_one_device.ipynb",
-    "notebooks/22_very_large_systems.ipynb",
+    "notebooks/15_utilisation_and_energy.ipynb",
+    "notebooks/11_one_device.ipynb",
+    "notebooks/45_very_large_systems.ipynb",
     "tests/exercises/test_model_functions.py",
     "tests/test_nbval_guard.py",
-    "notebooks/18_pipelines.ipynb",
+    "notebooks/40_pipelines.ipynb",
     "tests/exercises/test_layer_programs.py",
-    "notebooks/13_stale_gradients.ipynb",
-    "notebooks/17_queues.ipynb",
+    "notebooks/31_stale_gradients.ipynb",
+    "notebooks/36_queues.ipynb",
     "notebooks/capstone.ipynb",
-    "notebooks/03_mirrored_strategy.ipynb",
-    "notebooks/12_sync_and_async.ipynb",
-    "notebooks/16_on_a_cluster.ipynb",
-    "notebooks/10_ring_all_reduce.ipynb",
-    "notebooks/11_all_reduce_in_practice.ipynb",
+    "notebooks/12_mirrored_strategy.ipynb",
+    "notebooks/30_sync_and_async.ipynb",
+    "notebooks/35_on_a_cluster.ipynb",
+    "notebooks/22_ring_all_reduce.ipynb",
+    "notebooks/23_all_reduce_in_practice.ipynb",
     "tests/hardware/test_tensorflow.py",
     "tests/datasets/test_datasets.py",
     "tests/cluster/test_engines.py",
@@ -128,6 +134,9 @@ class WatchedKernel(RunningKernel):
         self._ready = False
         # A private IPYTHONDIR: somebody's start-up files are no part of the notebook.
         self._own = tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True)
+        # Cells write into a copy of the folder: nothing is left beside the notebook.
+        folder, left_out = f"{self._own.name}/notebooks", shutil.ignore_patterns(".*")
+        options["cwd"] = shutil.copytree(options["cwd"], folder, ignore=left_out)
         told = {"LABKIT_PROGRESS": "off", "LABKIT_PICTURES": "still", "IPYTHONDIR": self._own.name}
         kept = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
         try:
@@ -190,7 +199,15 @@ class Lecture(nbval_plugin.IPyNbFile):  # type: ignore[misc]
     """A notebook under test, on a kernel that is watched."""
 
     def setup(self) -> None:
-        with mock.patch.object(nbval_plugin, "RunningKernel", WatchedKernel):
+        current = self.config.option.nbval_current_env
+        if self.nb.metadata.get("kernelspec", {}).get("name") == kernel.SPEC["name"]:
+            if current and (why := kernel.missing("torch")):
+                pytest.skip(f"{self.path.name} is for {kernel.SPEC['display_name']}. {why}")
+            current = False  # but the one that the notebook names
+        with (
+            mock.patch.object(self.config.option, "nbval_current_env", current),
+            mock.patch.object(nbval_plugin, "RunningKernel", WatchedKernel),
+        ):
             super().setup()
 
     def collect(self) -> Iterator[pytest.Item]:
@@ -200,6 +217,7 @@ class Lecture(nbval_plugin.IPyNbFile):  # type: ignore[misc]
             raise self.CollectError(f"{self.path.name} is no notebook: {fault}") from fault
         if not any(cell.cell.source.strip() and not cell.options["skip"] for cell in cells):
             raise self.CollectError(f"{self.path.name} has no code cell that would be run")
+        self.skip_compare += ("text/html",)  # the same as text/plain, with a card's attributes
         for cell in cells:
             cell.output_timeout = GRACE_SECONDS
         yield from cells
@@ -208,6 +226,11 @@ class Lecture(nbval_plugin.IPyNbFile):  # type: ignore[misc]
         if self.kernel is not None:
             self.kernel.stop()
             self.kernel = None
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than cores, since tests also wait; each may take 1.3 GB."""
+    return max(1, min(read_cores().usable + 1, int(read_memory().available / 1.3e9), 16))
 
 
 def pytest_configure(config: pytest.Config) -> None:

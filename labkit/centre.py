@@ -1,7 +1,8 @@
-"""What a computing centre asks of its jobs: `labkit-site.toml`, written once for a whole class.
+"""What a computing centre asks of its jobs: `labkit-centre.toml`, written once for a whole class.
 
-The file lies in the course's folder, in the folder of a notebook or above it, or where LABKIT_SITE
-says. Everything in it may be left out:
+The file lies in the course's folder, in the folder of a notebook or above it, and belongs to you,
+to root or to the owner of labkit; or it lies where LABKIT_CENTRE says.
+Everything in it may be left out:
 
     account = "p_course"
     partition = "gpu"
@@ -30,7 +31,7 @@ from typing import Any
 
 from labkit.kinds import LabError
 
-FILE = "labkit-site.toml"
+FILE = "labkit-centre.toml"
 GPUS = "--gres=gpu:{gpus}"
 KINDS: dict[type, tuple[type, str]] = {
     str: (str, "a text"),
@@ -83,17 +84,22 @@ class Centre:
 
 
 def centre() -> Centre:
-    """What the file says that is in force here."""
-    named = os.environ.get("LABKIT_SITE")
+    """Returns what the centre's file says, or the defaults without such a file."""
+    named = os.environ.get("LABKIT_CENTRE")
     folders = [*(Path.cwd() / "x").parents, Path(__file__).resolve().parent.parent]
-    places = [Path(named)] if named else [folder / FILE for folder in folders]
-    found = next((place for place in places if named or place.is_file()), None)
+    places = (folder / FILE for folder in folders)
+    found = Path(named) if named else next(filter(_is_trusted, places), None)
     if found is None:
         return Centre()
     try:
         return _read(found, found.stat().st_mtime_ns)
     except (OSError, ValueError) as fault:
         raise LabError(f"{found} cannot be read: {fault}. Correct it, or take it away.") from fault
+
+
+def _is_trusted(place: Path) -> bool:
+    """Its lines run in a shell: as of git's configurations, only those of certain owners count."""
+    return place.is_file() and place.stat().st_uid in {0, os.getuid(), Path(__file__).stat().st_uid}
 
 
 @cache

@@ -7,13 +7,16 @@ $ labkit lab
 import argparse
 import importlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, NoReturn
 
 from labkit import __version__
+from labkit.arguments import near
 from labkit.kinds import LabError
 
 _FIRST = "00_start_here.ipynb"
@@ -21,9 +24,32 @@ _WORKSPACE = "course"  # as JupyterLab calls what is open, and where
 _SETTINGS = Path(__file__).parent / "lab_settings"
 _RULES = Path(__file__).parent / "views" / "static"  # of custom.css
 
+COMMANDS = {  # what each does, and an example
+    "doctor": ("check this machine before class", "doctor"),
+    "lab": ("open the course in JupyterLab, with JupyterLab's own options", "lab --port 9000"),
+    "progress": ("show the tasks that you have solved, by lecture", "progress"),
+    "record": ("sample the devices while a program runs", "record -- python train.py"),
+    "replay": ("show a recording in the browser", "replay run.jsonl"),
+    "env": ("environments beside the course: torch, horovod, flower", "env build torch"),
+    "slurm": ("batch scripts for a cluster with Slurm", "slurm script train.py"),
+    "release": ("write the notebooks for students, for grading", "release course 20 21"),
+    "grade": ("grade the notebooks that students handed in", "grade submitted 20"),
+    "notebooks": ("run notebooks and keep their results", "notebooks 20"),
+    "slides": ("write a lecture as slides for any browser", "slides 20 --to slides"),
+    "class": ("show the guesses of a class as it makes them", "class --port 9000"),
+    "env list": ("list what is built, with its size and versions", "env list"),
+    "env build": ("build environments, unless they are built", "env build torch"),
+    "env remove": ("remove what was built", "env remove torch"),
+    "slurm script": ("write the batch script for a program", "slurm script train.py --ranks 4"),
+    "slurm run": ("run a program as the rank that srun has made of us", "slurm run train.py:main"),
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and give its exit code: 2 for a mistake that a message explains."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):  # a terminal need not have every letter of a name
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     parser = _parser()
     chosen, extra = parser.parse_known_args(argv)
     if extra and chosen.command != "lab":
@@ -38,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `labkit progress | head`: the reader has all that it wants
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except LabError as fault:
+    except (LabError, OSError) as fault:  # the latter names what cannot be read or written
         print(f"labkit {chosen.command}: {fault}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -55,54 +81,69 @@ def course_folder() -> Path | None:
     return None
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Suggests the command that is nearest to a wrong one."""
+        if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            message += "." + near(found[1], re.findall(r"[\w-]+", found[2]))
+        super().error(message)
+
+
+def _add(commands: Any, name: str) -> argparse.ArgumentParser:
+    """Add a command whose --help says what it does, with an example."""
+    does, example = COMMANDS[name]
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name.rpartition(" ")[2], help=does, description=f"{does[0].upper()}{does[1:]}.",
+        epilog=f"Example: labkit {example}",
+    )  # fmt: skip
+    return parser
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="labkit", description="The course's helper: distributed deep learning, hands on."
     )
     parser.add_argument("--version", action="version", version=f"labkit {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")
-    doctor = commands.add_parser("doctor", help="check this machine before class")
-    job = "also submit a job of two ranks, as labkit-site.toml asks"
-    doctor.add_argument("--site", action="store_true", help=job)
-    lab_help = "open the course in JupyterLab; takes its options, such as --port 9000"
-    commands.add_parser("lab", help=lab_help)
-    progress = commands.add_parser("progress", help="the tasks that you have solved, by lecture")
+    doctor = _add(commands, "doctor")
+    job = "also submit a job of two ranks, as labkit-centre.toml asks"
+    doctor.add_argument("--job", action="store_true", help=job)
+    _add(commands, "lab")
+    progress = _add(commands, "progress")
     progress.add_argument("folder", nargs="?", type=Path, help="of the notebooks")
-    record = commands.add_parser("record", help="sample the devices while a program runs")
+    record = _add(commands, "record")
     record.add_argument("--to", type=Path, metavar="FILE", help="where to write; a new file")
     record.add_argument("--every", type=float, default=0.1, help="seconds between two samples")
     record.add_argument("program", nargs=argparse.REMAINDER, help="-- python train.py")
-    replay = commands.add_parser("replay", help="show a recording in the browser")
+    replay = _add(commands, "replay")
     replay.add_argument("file", type=Path)
     replay.add_argument("--html", type=Path, help="write the page here, and do not open it")
-    _add_env(
-        commands.add_parser("env", help="environments beside the course: torch, horovod, flower")
-    )
-    _add_slurm(commands.add_parser("slurm", help="batch scripts for a cluster with Slurm"))
-    release = commands.add_parser("release", help="write the notebooks for students, for grading")
+    _add_env(_add(commands, "env"))
+    _add_slurm(_add(commands, "slurm"))
+    release = _add(commands, "release")
     release.add_argument("out", type=Path, help="the folder to write; a course of nbgrader")
     release.add_argument("names", nargs="*", help="which lectures; all if none is named")
     release.add_argument("--personal", action="store_true", help="numbers by a student's key")
-    _add_grade(commands.add_parser("grade", help="grade the notebooks that students handed in"))
-    notebooks = commands.add_parser("notebooks", help="run notebooks and keep their results")
+    _add_grade(_add(commands, "grade"))
+    notebooks = _add(commands, "notebooks")
     notebooks.add_argument("names", nargs="*", help="which ones; all if none is named")
-    slides = commands.add_parser("slides", help="write a lecture as slides for any browser")
+    slides = _add(commands, "slides")
     slides.add_argument("names", nargs="*", help="which ones; all if none is named")
     slides.add_argument(
         "--to", type=Path, default=Path("slides"), help="a folder; slides/ if not given"
     )
-    classroom = commands.add_parser("class", help="show the guesses of a class as it makes them")
+    classroom = _add(commands, "class")
     classroom.add_argument("--port", type=int, default=8765, help="8765 if not given")
     return parser
 
 
 def _add_env(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="env", metavar="command", required=True)
-    commands.add_parser("list", help="what is built, its size and versions")
-    build = commands.add_parser("build", help="build environments, unless they are built")
+    _add(commands, "env list")
+    build = _add(commands, "env build")
     again = "also one that is built; packages that you added with its own pip go"
     build.add_argument("--again", action="store_true", help=again)
-    for command in (build, commands.add_parser("remove", help="remove what was built")):
+    for command in (build, _add(commands, "env remove")):
         command.add_argument("names", nargs="+", metavar="NAME", help="see `labkit env list`")
 
 
@@ -114,11 +155,13 @@ def _add_grade(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--class-list", type=Path, metavar="CSV", help="what Moodle or Canvas exports"
     )
+    unprotected = "also where answers can read your files and use your network"
+    parser.add_argument("--unprotected", action="store_true", help=unprotected)
 
 
 def _add_slurm(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="slurm", metavar="command", required=True)
-    script = commands.add_parser("script", help="write the batch script for a program")
+    script = _add(commands, "slurm script")
     script.add_argument("file", type=Path, metavar="FILE", help="a .py file")
     script.add_argument("--program", metavar="NAME", help="which function, if there are several")
     script.add_argument("--ranks", type=int, default=2, help="how many processes; 2 if not given")
@@ -130,7 +173,7 @@ def _add_slurm(parser: argparse.ArgumentParser) -> None:
     script.add_argument("--memory", help='on each node, such as "16G"')
     script.add_argument("--cpus", type=int, help="cores for each rank")
     script.add_argument("-o", "--output", type=Path, metavar="JOB.sh", help="print it if not given")
-    run = commands.add_parser("run", help="run a program as the rank that srun has made of us")
+    run = _add(commands, "slurm run")
     run.add_argument("target", metavar="FILE.py:NAME", help="the function, called with its rank")
 
 
@@ -139,7 +182,7 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
     if chosen.command == "lab":
         return _lab(extra)
     if chosen.command == "doctor":
-        return int(importlib.import_module("labkit.doctor").main(chosen.site))
+        return int(importlib.import_module("labkit.doctor").main(chosen.job))
     if chosen.command == "progress":
         return _progress(chosen.folder)
     if chosen.command == "release":
@@ -148,6 +191,7 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
     if chosen.command == "grade":
         options = {name: getattr(chosen, name) for name in ("class_list", "personal", "anonymous")}
         grade = importlib.import_module("labkit.kit.grade")
+        options["protected"] = not chosen.unprotected
         return int(grade.main(chosen.folder, chosen.names, **options))
     if chosen.command == "notebooks":
         return int(importlib.import_module("labkit.publish").main(chosen.names))
@@ -160,7 +204,7 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
         return int(importlib.import_module("labkit.environments").main(chosen, check))
     if chosen.command == "slurm":
         return int(importlib.import_module("labkit.cluster.slurm.batch").main(chosen))
-    recordings = importlib.import_module("labkit.telemetry.cli")
+    recordings = importlib.import_module("labkit.telemetry.commands")
     if chosen.command == "replay":
         return int(recordings.replay(chosen.file, html=chosen.html, show=chosen.html is None))
     program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program

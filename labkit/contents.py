@@ -19,6 +19,7 @@ from ipykernel.ipkernel import IPythonKernel
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
 from nbconvert.preprocessors import Preprocessor
 
+from labkit import kernel
 from labkit.exercises.course import course
 from labkit.kinds import LabError
 
@@ -32,11 +33,14 @@ class Contents(AsyncLargeFileManager):  # type: ignore[misc]
 
     async def get(self, path: str, *arguments: Any, **options: Any) -> Any:
         """A file or folder as JupyterLab asks for it."""
+        torch = kernel.SPEC["name"]
         model = await super().get(path, *arguments, **options)
         if model["type"] == "notebook" and model["content"] is not None:
             metadata = model["content"]["metadata"]
-            if metadata.get("kernelspec", {}).get("name") == "python3":
+            if (name := metadata.get("kernelspec", {}).get("name")) in ("python3", torch):
                 metadata["language_info"] = dict(IPythonKernel.language_info)
+                if name == torch:
+                    metadata["language_info"]["version"] = kernel.python_version("torch")
             for cell in model["content"]["cells"]:
                 if cell["cell_type"] == "code" and cell["source"].endswith(MAP):
                     # Without the course, or beside a damaged notebook, it stays as it was.

@@ -47,16 +47,17 @@ CHECKS = (
     Check("Slurm", "labkit.doctor:check_slurm"),
     Check("Centre", "labkit.doctor:check_centre"),
     Check("Frameworks", "labkit.doctor:check_frameworks"),
+    Check("Kernel", "labkit.doctor:check_kernel"),
 )
 _RENEW = "Run `make lab`; if that changes nothing, `make clean` and then `make lab`."
 _MEMORY = 3_000_000_000  # TensorFlow and a lesson's data take about 2 GB
 _DISK = 2_000_000_000  # MNIST, CIFAR-100 and saved models
 
 
-def main(site: bool = False) -> int:
+def main(job: bool = False) -> int:
     """Print a line for each check; 0 when nothing fails, 1 when something does."""
     ready = True
-    for check in (*CHECKS, *[Check("Job", "labkit.doctor:check_job", seconds=420)] * site):
+    for check in (*CHECKS, *[Check("Job", "labkit.doctor:check_job", seconds=420)] * job):
         line = examine(check)
         ready = ready and line.status != "fail"
         do = "" if line.status == "pass" else f"\n{'do':>21}:  {line.do}"
@@ -181,7 +182,7 @@ def check_data() -> CheckResult:
 def check_ranks() -> CheckResult:
     """Two processes, started as the lectures on many workers start them."""
     from labkit.cluster import Cluster
-    from labkit.cluster.network import private_network_refused
+    from labkit.cluster.links.namespaces import private_network_refused
 
     refused = private_network_refused()
     network = "shared" if refused else "own"
@@ -197,7 +198,7 @@ def check_ranks() -> CheckResult:
 def check_links() -> CheckResult:
     """None are fine: the lectures then model what they would measure."""
     from labkit.cluster import Cluster
-    from labkit.cluster.network import private_network_refused
+    from labkit.cluster.links.namespaces import private_network_refused
 
     if refused := private_network_refused():
         return CheckResult("pass", f"none with a rate: times over links are modelled. {refused}")
@@ -233,26 +234,26 @@ def check_centre() -> CheckResult:
     from labkit.centre import FILE, centre
 
     found = centre().file
-    return CheckResult("pass", f"{found}; labkit doctor --site tries it" if found else f"no {FILE}")
+    return CheckResult("pass", f"{found}; labkit doctor --job tries it" if found else f"no {FILE}")
 
 
 def check_job() -> CheckResult:
-    """`--site`: two ranks in a job, as the centre's file asks; what each finds on its node."""
+    """`--job`: two ranks in a job, as the centre's file asks; what each finds on its node."""
     from labkit.centre import centre
     from labkit.cluster import Cluster
 
-    site = centre()
+    asks = centre()
     with Cluster(2, "slurm", name="labkit-doctor", time="5", wait=300.0) as cluster:
-        run = cluster.start(look_around, dict(site.variables), site.data, show=False).finish(60)
+        run = cluster.start(look_around, dict(asks.variables), asks.data, show=False).finish(60)
     ranks = run.results.values()
     problems = {text for rank in ranks for text in rank[1]}
     if run.fault:
         problems |= {line.text for line in run.lines}
     found = str(run.fault or f"two ranks on {' and '.join(sorted({rank[0] for rank in ranks}))}")
     if problems or run.fault:
-        do = f"Correct {site.file}: {'; '.join(sorted(problems))}."
+        do = f"Correct {asks.file}: {'; '.join(sorted(problems))}."
         return CheckResult("fail", found, do)
-    return CheckResult("pass", f"{found} with {len(site.variables)} variables of {site.file}")
+    return CheckResult("pass", f"{found} with {len(asks.variables)} variables of {asks.file}")
 
 
 def look_around(rank: int, variables: dict[str, str], data: str) -> tuple[str, list[str]]:
@@ -276,3 +277,17 @@ def check_frameworks() -> CheckResult:
     except LabError as fault:
         return CheckResult("pass", f"none. {fault}")
     return CheckResult("pass", "; ".join(f"{one.name} {one.state}" for one in known))
+
+
+def check_kernel() -> CheckResult:
+    """Not built is fine: notebooks of PyTorch then open on the course's Python and say so."""
+    from jupyter_client.kernelspec import find_kernel_specs
+
+    from labkit import kernel
+
+    name = kernel.SPEC["display_name"]
+    if kernel.SPEC["name"] not in find_kernel_specs():
+        return CheckResult("warn", f"{name} is not installed beside this Jupyter", _RENEW)
+    if why := kernel.missing("torch"):
+        return CheckResult("pass", f"{name}, on the course's Python. {why}")
+    return CheckResult("pass", f"{name}, on Python {kernel.python_version('torch')}")

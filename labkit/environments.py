@@ -4,7 +4,7 @@ $ labkit env list
 $ labkit env build torch
 
 `environments/NAME/` holds a lock and a description; what is built from them lies in its `.venv`,
-which git ignores. labkit itself is not installed there: ranks get it by PYTHONPATH.
+which git ignores. labkit itself is found there by a .pth file, and in ranks by PYTHONPATH.
 """
 
 import argparse
@@ -385,6 +385,10 @@ def _install(chosen: Environment, python: str) -> None:
         _run(chosen, f"install {chosen.unlocked[0]}", [*install, *options, *chosen.unlocked])
     if chosen.compiled:
         _compile(chosen, install, [*locked, str(chosen.folder / chosen.compiled)])
+    [packages_of] = chosen.venv.glob("lib/python*/site-packages")
+    (packages_of / "labkit.pth").write_text(f"{FOLDER.parent}\n", encoding="utf-8")
+    # ipykernel brings a kernel of its own; the lab has those that name this Python.
+    shutil.rmtree(chosen.venv / "share" / "jupyter" / "kernels", ignore_errors=True)
 
 
 def _compile(chosen: Environment, install: list[str], locked: list[str]) -> None:
@@ -400,9 +404,19 @@ def _compile(chosen: Environment, install: list[str], locked: list[str]) -> None
         # A process takes up to 1 GB.
         processes = max(1, min(read_cores().usable, int(read_memory().available / GIGABYTE)))
         variables = {"TMPDIR": folder, "MAKEFLAGS": f"-j{processes}", **chosen.while_compiling}
+        variables["PIP_CACHE_DIR"] = str(_compiled_before(chosen))
         _run(chosen, "compile", wheel, variables=variables)
         wheels = map(str, Path(folder).glob("*.whl"))
         _run(chosen, "install what was compiled", [*install, "--no-deps", *wheels])
+
+
+def _compiled_before(chosen: Environment) -> Path:
+    """The user's cache for pip, which keeps wheels that it makes: one for each recipe and libc.
+
+    pip's own cache would not do: it knows neither the packages nor the variables of a compilation.
+    """
+    user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(user, "labkit", f"{chosen.recipe[:16]}{''.join(platform.libc_ver())}")
 
 
 def _refuse_cuda(chosen: Environment, install: list[str]) -> None:
@@ -416,7 +430,7 @@ def _refuse_cuda(chosen: Environment, install: list[str]) -> None:
             f"pip finds only the build of {chosen.unlocked[0]} for CUDA, of several GB, and this "
             f"machine has no NVIDIA driver. PyTorch's installation page shows, for Pip and CPU, "
             "the address of an index of CPU builds, behind --index-url. Then run: "
-            f"{chosen.index}=ADDRESS labkit env build {chosen.name} (README has other ways)."
+            f"{chosen.index}=ADDRESS labkit env build {chosen.name} (docs/setup.md has other ways)."
         )
 
 

@@ -11,10 +11,12 @@ modelled: ring all-reduce, 2(n-1)/n of the bytes
 """
 
 import math
+import os
 import textwrap
 from dataclasses import dataclass
 from typing import Literal, Self
 
+KERNEL = "LABKIT_KERNEL"  # the environment whose Python the notebook's kernel is, if it is one
 WIDTH = 96  # letters in an output of JupyterLab at 1200 px; it breaks longer lines inside words
 
 
@@ -55,6 +57,12 @@ def recorded(where: str, when: str) -> Kind:
 def modelled(formula: str) -> Kind:
     """A number that a formula gives."""
     return Kind("modelled", formula)
+
+
+def in_the_lab(otherwise: str) -> str:
+    """What to do where a package of the lab is missing: in an environment's kernel, change it."""
+    change = "This kernel has other packages: Kernel > Change Kernel… > Python 3 (ipykernel)."
+    return change if KERNEL in os.environ else otherwise
 
 
 def seconds_text(seconds: float) -> str:
@@ -140,6 +148,15 @@ def count_text(count: int) -> str:
     return f"{count:,}"
 
 
+def counted(count: int, what: str) -> str:
+    """A count with its noun.
+
+    >>> counted(1, "rank"), counted(1024, "rank")
+    ('1 rank', '1,024 ranks')
+    """
+    return f"{count_text(count)} {what}{'' if count == 1 else 's'}"
+
+
 def _three_digits(value: float) -> str:
     size = abs(value)
     if size >= 99.95:
@@ -176,6 +193,9 @@ class Quantity(float):
         made = super().__new__(cls, value)
         made.kind = kind
         return made
+
+    def __str__(self) -> str:
+        return f"{float(self):g} {self.unit}".rstrip()
 
     def __repr__(self) -> str:
         return f"{self}, {self.kind}"

@@ -1,10 +1,13 @@
 """How files are written: whole or not at all; and frozen dataclasses of plain values as JSON."""
 
 import dataclasses
+import fcntl
 import itertools
 import json
 import os
 import typing
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +30,9 @@ def read(path: str | Path, cls: type[T], what: str) -> T:
         if (content["labkit"], content["type"]) != (FORMAT, _name(cls)):
             raise ValueError(f"{content['type']}, format {content['labkit']}")
         found: T = typed(cls, content["value"])
-    except (AttributeError, KeyError, OSError, TypeError, ValueError) as fault:
+    except OSError as fault:
+        raise LabError(f"{str(path)!r} cannot be read: {fault}.") from fault
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as fault:
         raise LabError(
             f"{str(path)!r} cannot be read as {what}: it is not a file that this version of labkit "
             f"wrote, or it is damaged or cut short ({type(fault).__name__}: {fault}). "
@@ -51,12 +56,27 @@ def write_text(path: str | Path, text: str) -> Path:
 
 def atomic_write(path: Path, content: str | bytes) -> None:
     """Write a file so that every reader sees the old one or the whole new one."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    draft.touch(exist_ok=False)  # this call's own
     try:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One kernel at a time reads and then writes: of two at once one would lose its change."""
+    descriptor = -1
+    with suppress(OSError):  # some network file systems know no locks
+        descriptor = os.open(folder, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def _name(cls: type) -> str:

@@ -34,7 +34,8 @@ class ProgressLine:
         if now < self._next or os.environ.get("LABKIT_PROGRESS", "").lower() == "off":
             return
         self._next = now + APART
-        if _in_notebook():
+        kernel = sys.modules.get("ipykernel.zmqshell")
+        if kernel is not None and kernel.ZMQInteractiveShell.initialized():
             self._publish({"text/plain": text})
         elif getattr(sys.stderr, "isatty", bool)():
             # Spaces over the rest of the last text: not every terminal knows the erase sequence.
@@ -76,11 +77,6 @@ def progress(what: str, total: float = 0) -> Iterator[Callable[[float], None]]:
         yield advance
     finally:
         line.erase()
-
-
-def _in_notebook() -> bool:
-    kernel = sys.modules.get("ipykernel.zmqshell")
-    return kernel is not None and kernel.ZMQInteractiveShell.initialized()
 
 
 def _write(text: str) -> None:

@@ -1,7 +1,7 @@
 """`labkit notebooks`: run the notebooks on a fresh kernel and save what a reader should see.
 
 >>> main(["01"])                            # doctest: +SKIP
-01_why_distribute.ipynb: 9 code cells in 21.4 s, 310 kB
+10_why_distribute.ipynb: 9 code cells in 21.4 s, 310 kB
 
 A notebook is written only when every cell has run without an error. What differs from run to run
 (times of execution, ids of widgets, folders of this machine) is left out, so that a commit shows
@@ -23,17 +23,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from labkit import kernel
+from labkit.arguments import near
 from labkit.hardware import machine
 from labkit.kinds import LabError, bytes_text, seconds_text
 from labkit.plain import atomic_write
 
 CELL_SECONDS = 900  # only what hangs takes as long, also on a slow and busy machine
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+KERNELS = {spec["name"]: spec for spec in (KERNEL, kernel.SPEC)}  # that a notebook may name
 KEPT_CELL_METADATA = ("tags", "jupyter", "slideshow")
 COURSE = "~/distributed"  # where a reader may have put the course
 MEASURED = "nbval-ignore-output"
 NEEDS_VERDICT = "needs-verdict"
 BUSY = 0.15  # of all cores
+NOTE = "The machine was busy"  # of labkit.measure and compare: busy in between
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
@@ -49,7 +53,8 @@ def main(names: Sequence[str] = (), course: Path | None = None) -> int:
         load = machine.busy(1.0)
         _run(notebook, path)
         cells = _tidy(notebook, path)
-        if max(load, machine.busy(1.0)) > BUSY:
+        noted = any(NOTE in str(cell.get("outputs")) for cell in notebook.cells)
+        if noted or max(load, machine.busy(1.0)) > BUSY:
             kept, new = _keep_measured(notebook, saved)
             print(
                 f"{path.name}: this machine is busy, {kept} measured outputs stay as they were"
@@ -97,7 +102,7 @@ def chosen(names: Sequence[str], folder: Path) -> list[Path]:
     if unknown := [name for name in names if name not in called]:
         raise LabError(
             f"No notebook in {folder} is called {unknown[0]!r}. "
-            f"There are: {', '.join(p.stem for p in present)}."
+            f"There are: {', '.join(p.stem for p in present)}.{near(unknown[0], called)}"
         )
     return sorted({called[name] for name in names}) or present
 
@@ -107,6 +112,9 @@ def _run(notebook: Any, path: Path) -> None:
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     running: list[Any] = []
+    name = notebook.metadata.get("kernelspec", KERNEL)["name"]
+    if name == kernel.SPEC["name"] and (why := kernel.missing("torch")):
+        raise LabError(f"{path.name}: {why}")
     # The kernel of this environment, not one of the user's that has the same name.
     os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
     with tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True) as private:
@@ -114,7 +122,7 @@ def _run(notebook: Any, path: Path) -> None:
         environment |= {"LABKIT_PROGRESS": "off", "LABKIT_PICTURES": "still", "IPYTHONDIR": private}
         client = NotebookClient(
             notebook,
-            kernel_name=KERNEL["name"],
+            kernel_name=name,
             timeout=CELL_SECONDS,
             raise_on_iopub_timeout=True,
             store_widget_state=False,
@@ -137,8 +145,9 @@ def _tidy(notebook: Any, path: Path) -> int:
     import nbformat
 
     # nbclient has put the kernel's own language_info there, in full.
+    meant = KERNELS[notebook.metadata.get("kernelspec", KERNEL)["name"]]
     language = notebook.metadata.language_info
-    notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": language})
+    notebook.metadata = nbformat.from_dict({"kernelspec": meant, "language_info": language})
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for cell in notebook.cells:
         kept = {key: cell.metadata[key] for key in KEPT_CELL_METADATA if key in cell.metadata}

@@ -1,4 +1,4 @@
-"""In a notebook of the course, a NameError says which section makes the name."""
+"""In a notebook a NameError says which section makes the name, an AttributeError a near name."""
 
 import json
 import os
@@ -6,15 +6,17 @@ import symtable
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
+
+from labkit.arguments import near
 
 
 def install() -> None:
-    """Let this kernel's NameErrors say so. labkit calls it where IPython is loaded already."""
+    """Let this kernel's errors say so. labkit calls it where IPython is loaded already."""
     shell = sys.modules["IPython"].get_ipython()
     if getattr(shell, "kernel", None) is not None and os.environ.get("JPY_SESSION_NAME"):
-        shell.set_custom_exc((NameError,), _show)
+        shell.set_custom_exc((NameError, AttributeError), _show)
 
 
 def made_in(cells: list[dict[str, Any]], name: str) -> str | None:
@@ -38,16 +40,28 @@ def _bound(source: str) -> set[str]:
 
 
 def _show(
-    shell: Any, kind: type, value: NameError, trace: TracebackType, tb_offset: int | None = None
+    shell: Any, kind: type, value: Any, trace: TracebackType, tb_offset: int | None = None
 ) -> None:
+    if kind is AttributeError:
+        owner = value.obj
+        home = owner.__name__ if isinstance(owner, ModuleType) else type(owner).__module__
+        if home.startswith("labkit") and "Did you mean" not in str(value):
+            known = [name for name in dir(owner) if not name.startswith("_")]
+            if hint := near(value.name, known).strip():
+                value.add_note(hint)
+    elif kind is NameError:
+        _say_section(value)
+    shell.showtraceback((kind, value, trace), tb_offset=tb_offset)
+
+
+def _say_section(value: NameError) -> None:
     file = Path(os.environ["JPY_SESSION_NAME"]).name  # a kernel runs in its notebook's folder
     with suppress(OSError, ValueError):  # moved, or being written
         cells = json.loads(Path(file).read_text(encoding="utf-8"))["cells"]
         where = made_in(cells, str(value.name))
-        if kind is NameError and where is not None:
+        if where is not None:
             value.add_note(
                 f"`{value.name}` is made in {f'section {where}' if where else 'the first cells'}. "
                 "Right-click its heading in the contents on the left: Select and Run Cell(s) for "
                 "this Heading. Or run all before this cell: Run > Run All Above Selected Cell."
             )
-    shell.showtraceback((kind, value, trace), tb_offset=tb_offset)

@@ -18,15 +18,17 @@ import pickle
 import reprlib
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from labkit.kinds import LabError
 
+LARGEST = 2**28  # bytes of all copies of a program
 ADVICE = "Send plain values, arrays or functions, and make such things where they are needed."
 
 
@@ -65,6 +67,20 @@ def pack(value: object, what: str, then: str = ADVICE) -> bytes:
 def unpack(data: bytes | memoryview) -> Any:
     """The value that `pack` packed."""
     return pickle.loads(data)  # noqa: S301 (our own: see the top of this file)
+
+
+def copies(program: partial[Any], count: int) -> Sequence[Callable[..., Any]]:
+    """Returns the program `count` times, each with variables of its own.
+
+    A program that cannot be copied, or is too large, shares them.
+    """
+    if in_processes := getattr(program.func, "_in_processes", None):  # in `labkit grade`
+        return [partial(one, **program.keywords) for one in in_processes(count)]
+    with suppress(Exception):  # whatever an object of the user's raises when it is made again
+        packed = pack(program, "The program")
+        if len(packed) * count <= LARGEST:
+            return [unpack(packed) for _ in range(count)]
+    return [program] * count
 
 
 def pack_program(

@@ -13,9 +13,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 AGAIN = 0.3  # seconds
 
@@ -35,12 +37,12 @@ def without_core(thread: int) -> float:
         return 0.0
 
 
-def ended_within(seconds: float, done: threading.Event, thread: int) -> bool:
-    """Wait for the event; False when the thread had a core, or waited itself, for so long."""
+def ended_within(seconds: float, wait: Callable[[float], bool], thread: int) -> bool:
+    """Wait for its end; False when the thread had a core, or waited itself, for so long."""
     began, before = time.monotonic(), without_core(thread)
     left = seconds
     while left > 0:
-        if done.wait(min(left, threading.TIMEOUT_MAX)):
+        if wait(min(left, threading.TIMEOUT_MAX)):
             return True
         left = seconds - (time.monotonic() - began) + (without_core(thread) - before)
     return False
@@ -52,31 +54,30 @@ def slowdown() -> float:
     return min(max(1.0, os.getloadavg()[0] / cores), 10.0)
 
 
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
+def time_limit(seconds: float) -> AbstractContextManager[Any]:
     """Raise TimeLimit in this thread when the block takes longer.
 
     It is raised again and again: Python drops it in a destructor, and a program may swallow it. A
     signal would do the same in the main thread only, and would take the place of another's.
     """
     thread, native = ctypes.c_ulong(threading.get_ident()), threading.get_native_id()
-    done, lock = threading.Event(), threading.Lock()
+    started, entered, inside = locks = [_thread.allocate_lock() for _ in range(3)]
+    for one in locks:
+        one.acquire()
+    # Nothing interrupts C: the block is left in one step, and no thread runs between a look at the
+    # lock and the exception, so that none comes after the block.
+    looks = map({True: thread}.get, iter(inside.locked, False))
+    raises = map(raise_in, looks, repeat(ctypes.py_object(TimeLimit)))
 
     def interrupt() -> None:
-        late = not ended_within(seconds, done, native)
-        while late and not done.is_set():
-            with lock:
-                if not done.is_set():
-                    raise_in(thread, ctypes.py_object(TimeLimit))
-            done.wait(AGAIN)
+        started.release()
+        entered.acquire()
+        if not ended_within(seconds, lambda left: inside.acquire(timeout=left), native):
+            for _ in raises:
+                if inside.acquire(timeout=AGAIN):
+                    break
 
-    _thread.start_new_thread(interrupt, ())  # threading's own start waits until it runs
-    try:
-        yield
-    finally:
-        done.set()
-        # One that is on its way arrives here. (Taking it back would leave a flag of Python 3.11
-        # set, with which every program under sys.settrace, such as Hypothesis, stands still.)
-        with suppress(TimeLimit), lock:
-            for _ in range(3):
-                pass
+    _thread.start_new_thread(interrupt, ())
+    started.acquire()  # until it runs, Python 3.11 takes it for the thread that has made it
+    block = {"__enter__": entered.release, "__exit__": inside.__exit__}
+    return type("Block", (), block)()  # type: ignore[no-any-return]

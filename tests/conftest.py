@@ -27,19 +27,6 @@ def _prepare(tensorflow):
     labkit.replicas(4, devices="cpu")
     gc.freeze()  # what the import has made is never garbage
 
-    # Each replica's iterator is tuned by a thread that may miss its end: then whoever deletes the
-    # iterator waits for as long as the iterator lived, up to a minute.
-    from tensorflow.python.data.ops import multi_device_iterator_ops
-
-    options = tensorflow.data.Options()
-    options.autotune.enabled = False
-    make = multi_device_iterator_ops._create_device_dataset
-
-    def untuned(*given):
-        return make(*given).with_options(options)
-
-    multi_device_iterator_ops._create_device_dataset = untuned
-
 
 @pytest.fixture(scope="session")
 def four():

@@ -94,13 +94,17 @@ class Control:
 # Which process finds which library is settled when it starts, so the source runs in one of its own.
 _PROGRAM = """
 import pickle, sys
-from labkit.telemetry.gpus import Gpus
+from pathlib import Path
+from labkit.telemetry.amd import AmdGpus
+from labkit.telemetry.nvidia import NvidiaGpus
 now = 0.0
 for line in sys.stdin:
     what, now = line.split()
     now = float(now)
     if what == "open":
-        gpus = Gpus(clock=lambda: now)
+        gpus = NvidiaGpus(clock=lambda: now)
+        if sys.argv[1:]:
+            gpus = AmdGpus(gpus, Path(sys.argv[1]))
     what, *edge = what.split(":")
     pickle.dump(getattr(gpus, what)(*edge), sys.stdout.buffer)
     sys.stdout.buffer.flush()
@@ -115,15 +119,18 @@ class Row(NamedTuple):
 
 
 class Apart:
-    """labkit's `Gpus` in a process of its own in which the driver shows a scene."""
+    """labkit's `NvidiaGpus` in a process of its own in which the driver shows a scene."""
 
-    def __init__(self, folder: Path, control: Control, scene: str = "eight") -> None:
+    def __init__(
+        self, folder: Path, control: Control, scene: str = "eight", *, amd: Path | None = None
+    ) -> None:
+        """`amd`: a folder whose /sys shows AMD's GPUs."""
         seen = {"LD_LIBRARY_PATH": str(folder), "NVML_SCENE": scene, "PYTHONPATH": str(ROOT)}
         self.control = control
         self.now = 1000.0
         control.at(self.now)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM],
+            [sys.executable, "-c", _PROGRAM, *([amd] if amd else [])],
             env={**os.environ, **seen, "NVML_CONTROL": str(control.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -26,20 +27,21 @@ FLOORS = (
         "centre",
         "kinds",
         "known_hardware",
+        "linux",
         "plain",
         "progress",
         "shipping",
         "shown",
         "time_limit",
     },
-    {"views"},  # reads objects; rooms import it only where they draw
+    {"views"},  # knows no object; rooms import it only where they draw theirs
     {"hardware", "datasets", "memory", "mpi"},
     {"choosing", "timing", "telemetry", "collectives", "pipelines", "environments"},
     {"training", "cluster"},
-    {"strategies", "updates"},
+    {"strategies", "updates", "kernel"},
     {"exercises"},
     {"doctor", "publish", "contents", "sections"},
-    {"kit"},  # site, slides, release, grading: nothing in a lecture imports it
+    {"kit"},  # web site, slides, release, grading: nothing in a lecture imports it
     {"cli"},
 )
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
@@ -61,6 +63,7 @@ class Import(NamedTuple):
     module: str
     name: str
     lazy: bool
+    types: bool
 
 
 def module_of(path: Path) -> str:
@@ -74,22 +77,22 @@ def room_of(module: str) -> str:
     return parts[1] if parts[0] == "labkit" and len(parts) > 1 else ""
 
 
-def imports_in(tree: ast.AST, lazy: bool = False) -> Iterator[Import]:
+def imports_in(tree: ast.AST, lazy: bool = False, types: bool = False) -> Iterator[Import]:
     """All imports: also those inside functions, of types, and import_module("a.name")."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
-            yield from (Import(alias.name, "", lazy) for alias in node.names)
+            yield from (Import(alias.name, "", lazy, types) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):  # ruff forbids relative imports
-            yield from (Import(node.module, alias.name, lazy) for alias in node.names)
+            yield from (Import(node.module, alias.name, lazy, types) for alias in node.names)
         elif (
             isinstance(node, ast.Call)
             and ast.unparse(node.func).endswith("import_module")
             and isinstance(node.args[0], ast.Constant)
         ):
-            yield Import(node.args[0].value, "", lazy)
+            yield Import(node.args[0].value, "", lazy, types)
         inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        inside = inside or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
-        yield from imports_in(node, lazy or inside)
+        only = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        yield from imports_in(node, lazy or inside or only, types or only)
 
 
 FILES = {module_of(path): path for path in HOUSE.rglob("*.py")}
@@ -134,14 +137,44 @@ def test_a_room_imports_only_from_the_floors_below():
     assert wrong == []
 
 
+@pytest.mark.parametrize("part", ["links", "ranks", "here", "slurm"])
+def test_a_part_of_the_cluster_loads_only_parts_below_it(part):
+    """Ranks need links; this machine and Slurm need ranks; what needs a `Cluster` is above all."""
+    below = {"links": (), "ranks": ("links",), "here": ("links", "ranks"), "slurm": ("ranks",)}
+    mine, allowed = f"labkit.cluster.{part}", {part, *below[part]}
+    loaded = {
+        target(one)
+        for module, found in imports().items()
+        if module.startswith(mine)
+        for one in found
+        if room_of(target(one)) == "cluster" and not one.lazy
+    }
+    assert {module for module in loaded if module.split(".")[2] not in allowed} == set()
+
+
 def test_no_module_imports_itself_through_others():
-    graph = {module: {t for t in map(target, found) if t in imports()}
-             for module, found in imports().items()}  # fmt: skip
+    # A picture names the type of what it draws, which draws itself by the picture.
+    graph = {
+        module: {target(one) for one in found if not one.types} & set(imports())
+        for module, found in imports().items()
+    }
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as cycle:
         # graphlib lists each module before the one that imports it.
         pytest.fail(" imports ".join(reversed(cycle.args[1])))
+
+
+def test_no_two_modules_and_no_two_public_classes_have_one_name():
+    """A traceback, a search and an open tab show the name alone."""
+    names = Counter(path.name for path in FILES.values() if path.name != "__init__.py")
+    names.update(
+        node.name
+        for path in FILES.values()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_a_package_can_be_read_in_one_sitting():
@@ -163,12 +196,13 @@ def test_a_room_uses_no_private_name_of_another():
 
 
 def test_views_are_imported_only_when_something_is_drawn():
-    wrong = [
-        module
-        for module, one in imports_between_rooms()
-        if room_of(target(one)) == "views" and not one.lazy and room_of(module) != "kit"
-    ]
-    assert wrong == []
+    def loads(module, others):
+        return {target(one) for one in imports()[module] if not one.lazy} & others
+
+    views = {module for module in imports() if room_of(module) == "views"}
+    draw = {module for module in imports() if loads(module, views)} - views
+    others = {module for module in imports() if room_of(module) != "kit"} - draw - views
+    assert {module: loads(module, draw) for module in others if loads(module, draw)} == {}
 
 
 @pytest.mark.parametrize("library", ["pynvml", "psutil"])
@@ -215,14 +249,18 @@ def test_import_labkit_costs_next_to_nothing():
     assert len(loaded["labkit"]) < 60, loaded
 
 
-def test_the_ground_and_the_commands_start_at_once():
-    assert (
-        heavy(loaded_by(*(f"labkit.{room}" for room in sorted(ROOMS & (GROUND | COMMANDS))))) == {}
-    )
-
-
 def test_a_room_loads_heavy_libraries_only_when_they_are_used():
-    rooms = ROOMS - {"contents"}  # which only Jupyter's server loads
-    assert (
-        heavy(loaded_by(*(f"labkit.{room}" for room in sorted(rooms))), {"numpy", "psutil"}) == {}
-    )
+    """The ground and the commands load none: they start at once."""
+    light = [f"labkit.{room}" for room in sorted(ROOMS & (GROUND | COMMANDS))]
+    rooms = [f"labkit.{room}" for room in sorted(ROOMS - GROUND - COMMANDS - {"contents"})]
+    loaded = loaded_by(*light, *rooms)  # contents is loaded by Jupyter's server alone
+    assert heavy({module: loaded[module] for module in light}) == {}
+    assert heavy(loaded, {"numpy", "psutil"}) == {}
+
+
+def test_each_of_the_six_files_to_read_first_is_read_in_one_sitting():
+    guide = (HOUSE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    first = re.findall(r"^\d\. \[(labkit/\S+)\]", guide, re.MULTILINE)
+    assert len(first) == 6
+    for name in first:
+        assert len((HOUSE.parent / name).read_text(encoding="utf-8").splitlines()) <= 300, name

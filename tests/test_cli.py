@@ -1,10 +1,13 @@
 """The command labkit: what it passes on, and how it says that something is wrong."""
 
+import importlib.metadata
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -22,33 +25,27 @@ def course(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_help_and_version_load_nothing_heavy():
-    program = (
-        "import sys\n"
-        "from labkit import cli\n"
-        "for asked in (['--version'], ['--help'], ['doctor', '--help']):\n"
-        "    try: cli.main(asked)\n"
-        "    except SystemExit as end: assert end.code == 0\n"
-        "heavy = {'numpy', 'tensorflow', 'matplotlib', 'jupyterlab', 'psutil'} & set(sys.modules)\n"
-        "sys.exit(repr(heavy) if heavy else 0)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert f"labkit {labkit.__version__}" in done.stdout
-
-
-def test_a_users_mistake_is_a_sentence_and_exit_code_2(monkeypatch, capsys):
+@pytest.mark.parametrize("kind", [LabError, OSError])
+def test_a_users_mistake_is_a_sentence_and_exit_code_2(kind, monkeypatch, capsys):
     def refuse(_):
-        raise LabError("This machine is a toaster. Use a computer.")
+        raise kind("This machine is a toaster. Use a computer.")
 
     monkeypatch.setattr(doctor, "main", refuse)
     assert cli.main(["doctor"]) == 2
     assert capsys.readouterr().err == (
         "labkit doctor: This machine is a toaster. Use a computer.\n"
     )
+
+
+def test_without_the_tools_for_slides_it_is_said_how_to_get_them(monkeypatch, capsys):
+    def distribution(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.distribution", distribution)
+    monkeypatch.setitem(sys.modules, "latex2mathml.converter", SimpleNamespace(convert=None))
+    monkeypatch.delitem(sys.modules, "labkit.kit.slides", raising=False)
+    assert cli.main(["slides"]) == 2
+    assert "sphinx-revealjs is not installed here: make setup-website" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("user", "allowed"), [(0, True), (1000, False)])
@@ -59,7 +56,13 @@ def test_lab_opens_the_course(course, monkeypatch, user, allowed):
     monkeypatch.setattr(cli.os, "execv", lambda program, command: seen.append((program, command)))
     monkeypatch.setattr(cli.os, "geteuid", lambda: user)
     cli.main(["lab", "--port", "9000", "--no-browser"])
-    ((program, command),) = seen
+    (workspace,) = (course / "workspaces").iterdir()
+    layout = json.loads(workspace.read_text())["data"]["layout-restorer:data"]
+    assert layout["left"]["current"] == "@jupyterlab/toc:plugin"  # and then left alone
+    workspace.write_text(json.dumps({"data": {}, "metadata": {"id": "course"}}))
+    cli.main(["lab", "--port", "9000", "--no-browser"])
+    assert json.loads(workspace.read_text())["data"] == {}
+    _, (program, command) = seen
     assert program == command[0] == sys.executable
     assert command[1:3] == ["-m", "jupyterlab"]
     assert f"--ServerApp.root_dir={course}" in command
@@ -68,19 +71,6 @@ def test_lab_opens_the_course(course, monkeypatch, user, allowed):
     )
     assert ("--allow-root" in command) is allowed
     assert command[-3:] == ["--port", "9000", "--no-browser"]
-
-
-def test_the_workspace_of_the_course_opens_with_the_contents_and_is_then_left_alone(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", str(tmp_path))
-    cli._make_workspace()
-    (file,) = tmp_path.iterdir()
-    layout = json.loads(file.read_text())["data"]["layout-restorer:data"]
-    assert layout["left"]["current"] == "@jupyterlab/toc:plugin"
-    file.write_text(json.dumps({"data": {}, "metadata": {"id": "course"}}))
-    cli._make_workspace()
-    assert json.loads(file.read_text())["data"] == {}
 
 
 def test_jupyterlab_knows_the_settings_that_the_course_changes():
@@ -101,16 +91,45 @@ def test_lab_needs_a_folder_that_it_can_write_in(course, monkeypatch, capsys):
     assert "make lab HOME=" in sentence
 
 
-def test_record_gives_the_program_what_follows_the_dashes(monkeypatch):
-    seen = []
-    command = SimpleNamespace(record=lambda program, **more: seen.append((program, more)) or 7)
-    monkeypatch.setitem(sys.modules, "labkit.telemetry.cli", command)
-    assert cli.main(["record", "--to", "r.jsonl", "--", "run", "--to", "x", "--", "-h"]) == 7
-    assert cli.main(["record", "run", "-h"]) == 7
-    assert seen == [
-        (["run", "--to", "x", "--", "-h"], {"to": Path("r.jsonl"), "every": 0.1}),
-        (["run", "-h"], {"to": None, "every": 0.1}),
-    ]
+@pytest.mark.parametrize(
+    ("line", "room", "called"),
+    [
+        (
+            "record --to r.jsonl -- run --to x -- -h", "telemetry.commands",
+            call.record(["run", "--to", "x", "--", "-h"], to=Path("r.jsonl"), every=0.1),
+        ),
+        ("record run -h", "telemetry.commands", call.record(["run", "-h"], to=None, every=0.1)),
+        ("replay r", "telemetry.commands", call.replay(Path("r"), html=None, show=True)),
+        (
+            "replay r --html p", "telemetry.commands",
+            call.replay(Path("r"), html=Path("p"), show=False),
+        ),
+        ("doctor --job", "doctor", call.main(True)),
+        ("release out 22 --personal", "kit.release", call.main(Path("out"), ["22"], personal=True)),
+        (
+            "grade in 22 --class-list c --unprotected", "kit.grade",
+            call.main(Path("in"), ["22"], class_list=Path("c"), personal=False, anonymous=False,
+                      protected=False),
+        ),
+        ("notebooks 12 22", "publish", call.main(["12", "22"])),
+        ("slides 22", "kit.slides", call.main(["22"], Path("slides"))),
+        ("class --port 80", "kit.classroom", call.main(80)),
+    ],
+)  # fmt: skip
+def test_a_command_gives_its_room_what_was_typed(line, room, called, monkeypatch):
+    command = Mock()
+    getattr(command, called[0]).return_value = 7
+    monkeypatch.setitem(sys.modules, f"labkit.{room}", command)
+    assert cli.main(line.split()) == 7
+    assert command.mock_calls[:1] == [called]
+
+
+def test_a_terminal_need_not_have_every_letter(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(doctor, "main", lambda _: print("✓") or 0)
+    assert cli.main(["doctor"]) == 0
+    assert stream.buffer.getvalue() == b"?\n"
 
 
 def test_a_reader_that_stops_early_is_no_fault():
@@ -120,3 +139,35 @@ def test_a_reader_that_stops_early_is_no_fault():
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [(["slide"], "slides"), (["env", "biuld"], "build"), (["env", "build", "tourch"], "torch")],
+)
+def test_a_wrong_name_suggests_the_near_one(given, near, capsys):
+    try:
+        code = cli.main(given)
+    except SystemExit as end:
+        code = end.code
+    assert code == 2
+    assert f"Did you mean {near!r}?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: labkit.cluster(rank=4),
+        lambda: labkit.collectives.run(labkit.collectives.programs.ring_all_reduce, rank=4),
+    ],
+)
+def test_a_wrong_keyword_suggests_the_near_one(call):
+    with pytest.raises(LabError, match=r"Did you mean 'ranks'\?$"):
+        call()
+
+
+def test_each_command_says_what_it_does_with_an_example_that_can_be_parsed():
+    for name, (_, example) in cli.COMMANDS.items():
+        chosen, extra = cli._parser().parse_known_args(example.split())
+        assert chosen.command == name.split()[0]
+        assert not extra or name == "lab"

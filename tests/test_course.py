@@ -11,17 +11,18 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PATHS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 CELLS = {path: nbformat.read(path, as_version=4).cells for path in PATHS}
-NUMBERS = [path.name.partition("_")[0] for path in PATHS]  # a second part is 07b
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+NUMBERS = [path.name.partition("_")[0] for path in PATHS]  # the part, and which of its lectures
+LECTURES = (ROOT / "docs/lectures.md").read_text(encoding="utf-8")
 START = "\n".join(cell.source for cell in CELLS[PATHS[0]] if cell.cell_type == "markdown")
 
 each = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
 
-def test_the_numbers_have_no_gap():
-    whole = [one for one in NUMBERS if not one.endswith("b")]
-    assert whole == [f"{number:02d}" for number in range(len(whole))]
-    assert {one[:2] for one in NUMBERS} == set(whole)
+def test_the_numbers_of_a_part_have_no_gap():
+    parts = {part: [one for one in NUMBERS if one[0] == part] for part in "0123456"}
+    for part, numbers in parts.items():
+        assert numbers == [f"{part}{lecture}" for lecture in range(len(numbers))] != []
+    assert sum(map(len, parts.values())) == len(NUMBERS)
 
 
 @each
@@ -30,6 +31,17 @@ def test_a_lecture_has_its_number_and_part_and_is_read_and_run_within_an_hour(pa
     assert header.startswith(f"# {path.name.partition('_')[0]} · ")
     assert re.search(r"\*\*Part:\*\* \d, \w+", header)
     assert int(re.search(r"\*\*Minutes:\*\* (\d+)", header)[1]) <= 60
+
+
+@each
+def test_sections_and_what_a_lecture_comes_after_have_their_numbers(path):
+    prose = "\n".join(cell.source for cell in CELLS[path] if cell.cell_type == "markdown")
+    sections = re.findall(r"^## (\d+) · ", prose, re.MULTILINE)
+    assert sections == [str(number) for number in range(1, len(sections) + 1)]
+    for number, title in re.findall(
+        r"(\d\d) ([^,\n]+)", prose.partition("**Comes after:**")[2].partition("\n")[0]
+    ):
+        assert any(CELLS[one][0].source.startswith(f"# {number} · {title}") for one in PATHS)
 
 
 def test_minutes_everywhere_follow_from_the_one_rule():
@@ -57,25 +69,23 @@ def test_its_exercises_have_its_number(path):
 
 
 @each
-def test_a_cell_that_asks_for_a_guess_shows_no_result(path):
+def test_a_guess_is_asked_for_before_its_cell_shows_anything(path):
     for cell in CELLS[path]:
         if cell.cell_type == "code" and "labkit.predict(" in cell.source:
-            shown = [o.get("text") or o["data"]["text/plain"] for o in cell.outputs]
-            lines = "\n".join(shown).splitlines()
-            told = ("Not predicted yet", "Write your guess first")
-            assert [line for line in lines if not any(one in line for one in told)] == []
+            assert cell.outputs[0]["data"]["text/plain"].startswith("Your guess first: ")
+            assert "print" not in cell.source.partition("labkit.predict(")[0]
 
 
-def test_the_readme_lists_every_lecture():
-    rows = re.findall(r"^\| (\d\db?) \| \[[^\]]+\]\(notebooks/(.+?)\)", README, re.MULTILINE)
+def test_the_page_of_lectures_lists_every_one():
+    rows = re.findall(r"^\| (\d\d) \| \[[^\]]+\]\(../notebooks/(.+?)\)", LECTURES, re.MULTILINE)
     assert rows == [(number, path.name) for number, path in zip(NUMBERS, PATHS, strict=True)]
 
 
-def test_readme_and_lecture_00_show_the_same_ways_and_the_long_ones_have_every_lecture():
+def test_the_page_of_lectures_and_lecture_00_show_the_same_ways_through_all():
     ways = []
-    for text in (README, START):
-        row = r"^\| (?:a demo|a lecture|a workshop|a semester).*$"
+    for text in (LECTURES, START):
+        row = r"^\| (?:a demo|a lecture|a workshop|a semester|two days).*$"
         ways.append(re.findall(row, text.replace("**", ""), re.MULTILINE))
     assert ways[0] == ways[1]
-    assert len(ways[0]) == 4
-    assert set(re.findall(r"\b(\d\db?) \(\d+\)", ways[0][3])) == set(NUMBERS)
+    assert len(ways[0]) == 6
+    assert set(re.findall(r"\b(\d\d)(?:, sections? [^(]+)? \(", ways[0][3])) == set(NUMBERS)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from labkit import doctor
-from labkit.cluster import network
+from labkit.cluster.links import namespaces
 from labkit.doctor import Check
 from labkit.hardware import gpus
 
@@ -68,7 +68,7 @@ def test_every_check_answers_here():
     assert all(line.do for line in found.values() if line.status != "pass")
     assert found["TensorFlow"].status != "fail", found["TensorFlow"]
     assert "Error" not in "".join(line.found for line in found.values() if line.status == "fail")
-    refused = network.private_network_refused()
+    refused = namespaces.private_network_refused()
     assert found["Ranks"].status == ("warn" if refused else "pass")
     assert not refused or refused in found["Ranks"].found
 

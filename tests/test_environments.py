@@ -19,7 +19,7 @@ import pytest
 
 import labkit
 from labkit import cli, environments
-from labkit.cluster.output import Recording
+from labkit.cluster.ranks.recorded import RecordedRuns
 from labkit.kinds import LabError
 
 ROOT = Path(labkit.__file__).parent.parent
@@ -235,9 +235,11 @@ def test_what_was_moved_or_damaged_is_not_built(tiny, tmp_path, monkeypatch, cap
 
 
 @pytest.mark.usefixtures("pip_is_ours")
-def test_a_path_with_a_space_compiles_on_its_cores_and_an_interrupt_leaves_no_files(
+def test_a_path_with_a_space_compiles_once_on_its_cores_and_an_interrupt_leaves_no_files(
     tiny, tmp_path, monkeypatch
 ):
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(environments, "FOLDER", tmp_path / "a b")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     spaced = Recipe(tmp_path / "a b" / "tiny")
@@ -249,11 +251,12 @@ def test_a_path_with_a_space_compiles_on_its_cores_and_an_interrupt_leaves_no_fi
         '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
         '[project]\nname = "tiny"\nversion = "1"\n'
     )
-    with tarfile.open(spaced.folder / "tiny-1.tar.gz", "w:gz") as source:
+    file = spaced.folder / "tiny-1.tar.gz"
+    with tarfile.open(file, "w:gz") as source:
         for name in ("backend.py", "pyproject.toml"):
             source.add(tmp_path / name, f"tiny-1/{name}")
-    digest = hashlib.sha256((spaced.folder / "tiny-1.tar.gz").read_bytes()).hexdigest()
-    (spaced.folder / "compiled.txt").write_text(f"./tiny-1.tar.gz --hash=sha256:{digest}\n")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    (spaced.folder / "compiled.txt").write_text(f"tiny @ {file.as_uri()} --hash=sha256:{digest}\n")
     before = {*tmp_path.iterdir()}
     monkeypatch.setenv("TINY_DIES", "1")
     with pytest.raises(LabError, match="could not compile"):
@@ -263,6 +266,11 @@ def test_a_path_with_a_space_compiles_on_its_cores_and_an_interrupt_leaves_no_fi
     assert {*tmp_path.iterdir()} == before
     flags = subprocess.check_output([python, "-c", "import tiny; print(tiny.FLAGS)"], text=True)
     assert 1 <= int(flags.removeprefix("-j")) <= os.cpu_count()
+    monkeypatch.setenv("TINY_DIES", "1")  # the wheel of this recipe is in the user's cache
+    environments.build("tiny", lambda _: None, again=True)
+    spaced.write(more='compiled = "compiled.txt"', lock="# of another recipe\n")
+    with pytest.raises(LabError, match="could not compile"):
+        environments.build("tiny", lambda _: None)
 
 
 @pytest.mark.usefixtures("pip_is_ours")
@@ -366,7 +374,7 @@ def test_a_recorded_run_is_shown_where_the_environment_is_not_built(
     two.run_script(file, "--steps", 4)
 
     recorded = tmp_path / "recordings" / "train.json"
-    assert len(Recording.of(file).runs) == 2
+    assert len(RecordedRuns.of(file).runs) == 2
     assert not any(str(path) in recorded.read_text() for path in (tmp_path, built.folder))
     stamp = built.folder / ".venv" / "labkit.json"
     stamp.rename(stamp.with_suffix(".hidden"))

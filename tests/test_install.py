@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import platform
@@ -59,18 +60,13 @@ def package(install, name):
 
 
 @pytest.mark.parametrize(
-    ("asked", "present", "gpu", "build"),
-    [
-        ("", None, False, "cpu"),
-        ("", None, True, "cuda"),
-        ("", "cpu", True, "cpu"),
-    ],
+    ("present", "gpu", "build"), [(None, False, "cpu"), (None, True, "cuda"), ("cpu", True, "cpu")]
 )
-def test_cuda_is_for_gpus_and_what_is_there_stays(install, monkeypatch, asked, present, gpu, build):
+def test_cuda_is_for_gpus_and_what_is_there_stays(install, monkeypatch, present, gpu, build):
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(install, "has_nvidia_gpu", lambda: gpu)
-    assert install.tensorflow_build(asked, present) == build
+    assert install.tensorflow_build("", present) == build
 
 
 LAB = ["install pip", *3 * ["install packages"], "install labkit", "compile"]
@@ -85,6 +81,9 @@ def test_what_is_finished_is_not_done_again(main, install):
     assert {"tensorflow-cpu", "jupyterlab", "ruff", "pytest"} < one | other  # of both locks
     assert not one & other  # no two pips install the same
     assert main("test") == main("lab") == (0, [])
+    stamp = install.read_stamp()  # of an older checkout, with a part that has another name since
+    install.write_stamp({**stamp, "locks": {**stamp["locks"], "gone": "0"}})
+    assert main("lab")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -132,6 +131,32 @@ def test_an_installation_that_was_not_finished_starts_afresh(install, main, monk
     monkeypatch.setattr(install, "run", fail)
     assert main("lab")[0] == (130 if fault is KeyboardInterrupt else 1)
     monkeypatch.setattr(install, "run", whole)
+    assert main("lab") == (0, ["make a virtual environment", *LAB])
+
+
+def test_what_labkit_has_not_made_stays_and_a_full_disk_is_a_sentence(install, main, capsys):
+    install.VENV.mkdir()
+    (install.VENV / "by_hand").touch()
+    assert main("lab") == (1, [])
+    assert "was not made by labkit" in capsys.readouterr().err
+    assert [file.name for file in install.VENV.iterdir()] == ["by_hand"]
+    install.UNFINISHED.touch()
+    (install.VENV / "half").mkdir()
+    size = shutil.disk_usage(install.ROOT)
+    whole, room = install.run, size._replace(free=2.5e9 - 1)  # a byte less than it takes
+
+    def fails(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as full:
+        full.setattr(shutil, "disk_usage", lambda _: room)
+        full.setattr(install, "run", fails)
+        (install.VENV / "half" / "file").write_bytes(bytes(9000))  # which goes
+        assert main("lab") == (1, [])
+        assert "No space left on device" in capsys.readouterr().err
+        full.setattr(install, "run", whole)
+        assert main("lab")[0] == 1
+        assert "make room" in capsys.readouterr().err
     assert main("lab") == (0, ["make a virtual environment", *LAB])
 
 

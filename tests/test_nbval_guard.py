@@ -13,12 +13,14 @@ import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
+from labkit import kernel
+
 ROOT = Path(__file__).parent.parent
 
 START_A_CHILD = """
 import os, subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
-with open("pids.txt", "a") as file:
+with open(os.environ["PIDS"], "a") as file:
     file.write(f"{os.getpid()} {child.pid} ")
 """
 START_MPI = """
@@ -53,12 +55,14 @@ NOTEBOOKS = {
     "killed": [cell("import os; os.kill(os.getpid(), 9)"), cell("print(1)", "1\n")],
     "endless": [cell(START_A_CHILD), cell("import threading; threading.Event().wait()")],
     "empty": [],
+    "pytorch": [cell("import os; print(os.environ.get('LABKIT_KERNEL'))", "torch\n")],
 }
+KERNELS = {"pytorch": kernel.SPEC}
 
 
 def run_pytest(folder, *arguments):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    environment["PYTHONPATH"] = str(ROOT)
+    environment |= {"PYTHONPATH": str(ROOT), "PIDS": f"{folder}/pids.txt"}
     command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "-p", "conftest"]
     return subprocess.run(
         [*command, "-p", "no:cacheprovider", *arguments],
@@ -75,7 +79,8 @@ def ran(tmp_path_factory):
     """A folder with the notebooks above, their report and the ids of the processes they started."""
     folder = tmp_path_factory.mktemp("guard")
     for name, cells in NOTEBOOKS.items():
-        nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
+        metadata = {"kernelspec": KERNELS[name]} if name in KERNELS else {}
+        nbformat.write(new_notebook(cells=cells, metadata=metadata), folder / f"{name}.ipynb")
     (folder / "damaged.ipynb").write_text("{ no notebook")
     (folder / "short.py").write_text("import conftest\nconftest.GRACE_SECONDS = 1.0\n")
     options = ("-p", "short", "--continue-on-collection-errors", "--nbval-cell-timeout=4")
@@ -125,6 +130,11 @@ def test_a_kernel_that_ends_fails_the_cell_that_did_it(ran, name, words):
 
 def test_a_cell_that_never_ends_fails_at_its_own_time(ran):
     assert "4 seconds exceeded" in outcome(ran, "endless")[1]
+
+
+def test_a_notebook_runs_on_the_kernel_that_it_names_or_says_how_to_build_it(ran):
+    (said,) = outcome(ran, "pytorch")
+    assert said is None if not kernel.missing("torch") else "labkit env build torch" in said
 
 
 def test_no_process_and_no_shared_memory_of_any_kernel_is_left(ran):

@@ -82,15 +82,17 @@ def test_a_failure_names_the_cell_and_leaves_the_file_alone(course, source, tags
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_a_busy_machine_leaves_what_was_measured_before(course, monkeypatch, capsys):
-    clock = "import time; print(time.monotonic())"
+@pytest.mark.parametrize("load", [0.9, 0.0])
+def test_a_busy_machine_leaves_what_was_measured_before(course, monkeypatch, capsys, load):
+    """Busy before or after the run, or in between: then labkit.compare says so in an output."""
+    clock = f"import time; print(time.monotonic(), {publish.NOTE!r} * {load == 0})"
     path = write(course, "03_third", clock, clock, tags=["nbval-ignore-output"])
-    publish.main(["03"], course)
+    assert publish.main(["03"], course) == 0
     before = nbformat.read(path, as_version=4)
     changed = copy.deepcopy(before)
     changed.cells[2].outputs = []
     nbformat.write(changed, path)
-    monkeypatch.setattr("labkit.hardware.machine.busy", lambda seconds: 0.9)
+    monkeypatch.setattr("labkit.hardware.machine.busy", lambda seconds: load)
     publish.main(["03"], course)
     after = nbformat.read(path, as_version=4)
     assert after.cells[1].outputs == before.cells[1].outputs

@@ -1,4 +1,4 @@
-"""README's programs run, each by itself."""
+"""The programs of README and of the page of the library run, each by itself."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from pathlib import Path
 
 from tests import forked
 
-README = Path(__file__).parent.parent / "README.md"
-PROGRAMS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+ROOT = Path(__file__).parent.parent
+TEXT = "".join(
+    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/library.md")
+)
+PROGRAMS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
-def test_each_program_of_the_readme_runs_by_itself(tmp_path):
+def test_each_program_runs_by_itself(tmp_path):
     """On fewer images: that it runs is the promise, not how well it learns."""
     assert len(PROGRAMS) >= 4
     for number, program in enumerate(PROGRAMS):

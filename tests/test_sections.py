@@ -1,6 +1,5 @@
 """A NameError of a lecture says which section makes the name."""
 
-import json
 import re
 from pathlib import Path
 
@@ -11,39 +10,47 @@ from IPython.core.interactiveshell import InteractiveShell
 from labkit import sections
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
-WAYS = (NOTEBOOKS.parent / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("lecture", "name", "where"),
-    [
-        ("10_ring_all_reduce", "labkit", ""),
-        ("10_ring_all_reduce", "my_ring", "3 · "),
-        ("03_mirrored_strategy", "never_made", None),
-    ],
-)
-def test_the_section_that_makes_a_name_is_found(lecture, name, where):
-    cells = json.loads((NOTEBOOKS / f"{lecture}.ipynb").read_text(encoding="utf-8"))["cells"]
-    found = sections.made_in(cells, name)
-    assert found == where or (where and found.startswith(where))
+WAYS = (NOTEBOOKS.parent / "docs/lectures.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def shell():
-    yield InteractiveShell()
+def shell(monkeypatch):
+    made = InteractiveShell()
+    made.kernel = object()
+    monkeypatch.setenv("JPY_SESSION_NAME", "notebooks/22_ring_all_reduce.ipynb")
+    monkeypatch.setattr("IPython.get_ipython", lambda: made)
+    sections.install()
+    yield made
     InteractiveShell.clear_instance()
 
 
-@pytest.mark.parametrize(("name", "says"), [("my_ring", True), ("never_made", False)])
-def test_a_name_error_in_a_kernel_says_it(shell, monkeypatch, capsys, name, says):
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("my_ring", "made in section 3 · "), ("labkit", "made in the first cells"), ("absent", None)],
+)
+def test_a_name_error_in_a_kernel_says_where_it_is_made(shell, monkeypatch, capsys, name, where):
     monkeypatch.chdir(NOTEBOOKS)
-    monkeypatch.setenv("JPY_SESSION_NAME", "notebooks/10_ring_all_reduce.ipynb")
-    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
-    shell.kernel = object()
-    sections.install()
     outcome = shell.run_cell(f"{name}.ring")
     assert isinstance(outcome.error_in_exec, NameError)
-    assert ("made in section 3" in capsys.readouterr().out) == says
+    out = capsys.readouterr().out
+    assert where in out if where else "made in" not in out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("labkit.colectives", "'collectives'"),
+        ("labkit.pipelines.schedul", "'schedule'"),
+        ("labkit.collectives.programs.rign_all_reduce", "'ring_all_reduce'"),
+        ("labkit.collectives.run(labkit.collectives.programs.reduce, ranks=2).plyer", "'player'"),
+        ("json.dump_s", None),
+    ],
+)
+def test_a_wrong_name_of_labkit_suggests_the_near_one(shell, capsys, wrong, near):
+    shell.run_cell(f"import json, labkit\n{wrong}")
+    out = capsys.readouterr().out
+    assert out.count("Did you mean") == (near is not None)
+    assert near is None or f"Did you mean {near}?" in out
 
 
 @pytest.mark.parametrize("way", ["a demo", "a lecture"])
@@ -52,9 +59,9 @@ def test_the_sections_of_a_short_way_run_when_only_the_first_cell_has_run_before
     import minutes
 
     (row,) = re.findall(rf"^\| {way} .*$", WAYS, re.MULTILINE)
-    chosen = re.findall(r"(\d\db?), sections? ([\d, and to]*\d) \(", row)
+    chosen = re.findall(r"(\d\d), sections? ([\d, and to]*\d) \(", row)
     assert len(chosen) >= 2
     for lecture, numbers in chosen:
         (path,) = NOTEBOOKS.glob(f"{lecture}_*.ipynb")
         sections = minutes.by_section(nbformat.read(path, as_version=4).cells)
-        assert minutes.first_run(sections, minutes._chosen(numbers)) == [], (lecture, numbers)
+        assert minutes.first_run(sections, minutes.chosen(numbers)) == [], (lecture, numbers)

@@ -6,12 +6,13 @@ import subprocess
 import sys
 import threading
 import types
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from labkit.kinds import LabError
-from labkit.shipping import FunctionSource, pack_program, unpack
+from labkit.shipping import LARGEST, FunctionSource, copies, pack_program, unpack
 
 OFFSET = 3
 
@@ -107,3 +108,26 @@ def test_a_program_may_name_a_room_of_labkit():
     space = {"__name__": "__main__"}
     exec("import labkit\n\ndef told(rank):\n    return labkit.cluster.__name__", space)
     assert in_another_python(pack_program(space["told"])) == "labkit.cluster"
+
+
+class OnceOnly:
+    """It cannot be made again."""
+
+    def __setstate__(self, state):
+        raise OSError(state)
+
+    def __getstate__(self):
+        return {"it": "is gone"}
+
+
+@pytest.mark.parametrize(
+    ("used", "copied"),
+    [([], True), (threading.Lock(), False), (OnceOnly(), False), (bytes(LARGEST // 2), False)],
+    ids=["list", "lock", "once only", "large"],
+)
+def test_copies_share_no_variable_unless_they_cannot_be_made_or_are_large(used, copied):
+    programs = copies(partial(lambda value, factor: (used, value * factor), factor=2), 3)
+    results = [one(4) for one in programs]
+    assert [value for _, value in results] == [8] * 3
+    assert [one is used for one, _ in results] == [not copied] * 3
+    assert len({id(one) for one, _ in results}) == (3 if copied else 1)

@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import suppress
 
+import psutil
 import pytest
 
 from labkit import time_limit as module
@@ -22,6 +23,17 @@ def test_a_program_that_never_ends_is_stopped_even_if_it_swallows_errors():
 
     with pytest.raises(TimeLimit), time_limit(0.05):
         swallow()
+
+
+def test_nothing_is_raised_after_a_block_that_ends_at_its_limit():
+    """Of 2,000 blocks the exception once came inside the context manager, and again for ever."""
+    process = psutil.Process()
+    before = process.num_threads()
+    for _ in range(2000):
+        with suppress(TimeLimit), time_limit(1e-4):
+            [str(number) for number in range(600)]
+    while process.num_threads() > before:
+        pass
 
 
 @pytest.mark.parametrize("block", ["pass", "while True: pass"])
@@ -53,4 +65,4 @@ def test_time_without_a_core_does_not_count(monkeypatch):
         return seconds
 
     monkeypatch.setattr(module, "without_core", without_core)
-    assert ended_within(0.01, done, threading.get_native_id())
+    assert ended_within(0.01, done.wait, threading.get_native_id())

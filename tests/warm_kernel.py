@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 IMPORTED = (
-    "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot", "keras", "tensorflow",
-    "labkit.exercises", "labkit.training", "labkit.strategies", "labkit.cluster.fork_client",
+    "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot", "labkit.exercises",
+    "labkit.training", "labkit.strategies", "labkit.cluster.here.fork_client",
+    "keras", "tensorflow",
 )  # fmt: skip
 DOOR = "LABKIT_WARM"  # the variable with the name of its socket
 SHIM = str(Path(__file__).with_name("warm_script.py"))
@@ -81,7 +82,7 @@ class WarmSubprocess:
         return getattr(subprocess, name)
 
     def Popen(self, command: list[str], **options: Any) -> Any:
-        mine = [sys.executable, "-P", "-m", "labkit.cluster.fork_server"]
+        mine = [sys.executable, "-P", "-m", "labkit.cluster.here.fork_server"]
         if sys.platform != "linux" or command[:4] != mine:
             return subprocess.Popen(command, **options)
         channel, _client, *words = command[4:]
@@ -187,7 +188,7 @@ def _obey(
 
 def _be_fork_server(channel: int, words: list[str]) -> None:
     """Be the fork server of ranks: it ends with its client, or with the warm process."""
-    from labkit.cluster import fork_server
+    from labkit.cluster.here import fork_server
 
     fork_server.main([str(channel), str(os.getppid()), *words])
 
@@ -195,10 +196,12 @@ def _be_fork_server(channel: int, words: list[str]) -> None:
 def _be_kernel(words: list[str], cwd: str) -> None:
     """Be like a Python that has just started, with `-m` and these words on its command line."""
     from labkit.exercises import attempts
+    from labkit.timing import chain
 
     os.environ["JPY_PARENT_PID"] = str(os.getppid())
     _be_fresh(cwd)
-    attempts.FILE = Path(cwd, attempts.FILE.name)  # as if it were imported in this folder
+    for module in (attempts, chain):  # as if they were imported in this folder
+        module.FILE = Path(cwd, module.FILE.name)
     sys.argv[:] = words[1:]
     runpy.run_module(words[1], run_name="__main__", alter_sys=True)
 
@@ -236,7 +239,7 @@ def _be_fresh(cwd: str) -> None:
 
     subprocess.Popen.__init__ = start  # type: ignore[method-assign,assignment]
 
-    @wrapt.when_imported("labkit.cluster.fork_client")
+    @wrapt.when_imported("labkit.cluster.here.fork_client")
     def warm(module: Any) -> None:
         module.subprocess = WarmSubprocess()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import lab
+from tests.browser.lab import Lab, needs_chromium
 
 HERE = Path(__file__).parent
 IN_MAKE_TEST = {"00"}  # the notebook: it has a panel, a player and explorers
@@ -20,4 +20,18 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_runtest_setup(item):
-    lab.needs_chromium()
+    needs_chromium()
+
+
+@pytest.fixture(scope="session")
+def one_lab(tmp_path_factory):
+    with Lab(tmp_path_factory.mktemp("lab")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def lab(one_lab):
+    """The JupyterLab of this process of pytest, as wide and as light as at first."""
+    one_lab.page.set_viewport_size({"width": 1200, "height": 1000})
+    one_lab.page.emulate_media(media="screen", color_scheme="light", forced_colors="none")
+    return one_lab

@@ -25,7 +25,10 @@
   };
 
   const kernelIsIdle = () => {
-    document.querySelector(".jp-Dialog .jp-mod-accept")?.click(); // "Select Kernel": the proposed one
+    const dialog = document.querySelector(".jp-Dialog"); // "Select Kernel", of a notebook that names none
+    const python = dialog?.querySelector("select option[value*=python3]");
+    if (python) python.selected = true;
+    dialog?.querySelector(".jp-mod-accept").click();
     return kernel()?.status === "idle";
   };
 
@@ -54,6 +57,8 @@
     if (kernel()?.status !== "idle") found.push(`the kernel is ${kernel()?.status}`);
     return found;
   };
+
+  const outputs = () => codeCells().map((cell) => cell.model.outputs.toJSON());
 
   const shutdown = async () => {
     await panel().context.revert();
@@ -98,7 +103,7 @@
   };
 
   // Panels and players draw themselves in a tree of their own, in place of the still picture inside.
-  const VIEWS = ".labkit-panel, .labkit-player, .labkit-pipeline, .labkit-traffic, .labkit-explorer, .labkit-server";
+  const VIEWS = ".labkit-panel, .labkit-player, .labkit-players, .labkit-pipelines, .labkit-pipeline, .labkit-traffic, .labkit-explorer, .labkit-server";
   const drawn = ({ shadowRoot }) => [...(shadowRoot?.querySelectorAll("canvas, svg") ?? [])]
     .map((one) => one.getBoundingClientRect()).some(({ width, height }) => width > 200 && height > 30);
 
@@ -181,7 +186,7 @@
   const contrastFaults = () => content().flatMap(contrastIn);
 
   window.labkitPage = {
-    isOpen, isDirty, watchKernel, kernelIsIdle, runAll, isDone, faults, shutdown, changeTheme, themeIs, height,
+    isOpen, isDirty, watchKernel, kernelIsIdle, runAll, isDone, faults, outputs, shutdown, changeTheme, themeIs, height,
     figureFaults, figureCount, contrastIn, contrastFaults,
   };
 })();

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import nbformat
-import pytest
 from nbformat.v4 import new_code_cell, new_notebook
-
-from tests.browser.lab import Lab
 
 # A picture with a left half of this colour (None: the page shines through), with words for it.
 PICTURE = """
@@ -38,20 +35,12 @@ BAD = [
 DEADLY = [new_code_cell("import os; os._exit(1)")]
 
 
-@pytest.fixture(scope="module")
-def opened(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("lab")
-    for name, cells in {"bad": BAD, "deadly": DEADLY}.items():
-        nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
-    with Lab(folder) as lab:
-        yield lab
-
-
-def test_every_fault_is_seen(opened):
-    opened.open("bad.ipynb")
-    assert opened.run_all(90)
-    assert opened.ask("figureCount") == 5
-    figures = [fault.split(" (")[0] for fault in opened.ask("figureFaults")]
+def test_every_fault_is_seen(lab):
+    nbformat.write(new_notebook(cells=BAD), lab.folder / "bad.ipynb")
+    lab.open("bad.ipynb")
+    assert lab.run_all(90)
+    assert lab.ask("figureCount") == 5
+    figures = [fault.split(" (")[0] for fault in lab.ask("figureFaults")]
     assert figures == [
         "cell 2, img: has no text for who cannot see it",
         "cell 3, img: is transparent, so one theme or the other shows through it",
@@ -59,18 +48,19 @@ def test_every_fault_is_seen(opened):
         "cell 7, img: every pixel is the same",
     ]
     for theme, cells in (("Dark", ["cell 5", "cell 6"]), ("Light", ["cell 5"])):
-        opened.theme(f"JupyterLab {theme}")
-        assert [fault.split(":")[0] for fault in opened.ask("contrastFaults")] == cells
-    assert opened.ask("faults") == [
+        lab.theme(f"JupyterLab {theme}")
+        assert [fault.split(":")[0] for fault in lab.ask("contrastFaults")] == cells
+    assert lab.ask("faults") == [
         "code cell 8: ZeroDivisionError: division by zero",
         "code cell 9 did not run",
     ]
-    assert any("gone.png: 404" in fault for fault in opened.faults)
-    opened.close_notebook()
+    assert any("gone.png: 404" in fault for fault in lab.faults)
+    lab.close_notebook()
 
 
-def test_a_kernel_that_dies_is_seen_although_jupyterlab_restarts_it(opened):
-    opened.open("deadly.ipynb")
-    opened.run_all(60)
-    assert any(fault.startswith("the kernel was") for fault in opened.ask("faults"))
-    opened.close_notebook()
+def test_a_kernel_that_dies_is_seen_although_jupyterlab_restarts_it(lab):
+    nbformat.write(new_notebook(cells=DEADLY), lab.folder / "deadly.ipynb")
+    lab.open("deadly.ipynb")
+    lab.run_all(60)
+    assert any(fault.startswith("the kernel was") for fault in lab.ask("faults"))
+    lab.close_notebook()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
@@ -9,12 +10,10 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import labkit
-from labkit.telemetry.metrics import METRICS
+from labkit.telemetry.page.panel_page import page
 from labkit.views.embed import document
-from labkit.views.panel_page import page
-from tests.browser.lab import Lab
 from tests.cluster.test_links import needs_links
-from tests.views.panel_recordings import made
+from tests.telemetry.panel_recordings import made
 
 ROOT = Path(__file__).parents[2]
 # A cell that shows a panel and keeps the kernel busy with pure Python, while a thread sends ten
@@ -25,10 +24,9 @@ from contextlib import suppress
 sys.path.insert(0, {root!r})
 from dataclasses import replace
 from IPython.display import HTML, display
-from labkit.telemetry.metrics import METRICS
-from labkit.views.live import Bridge
-from labkit.views.panel_page import packed, page
-from tests.views.panel_recordings import made
+from labkit.telemetry.page.bridge import Bridge
+from labkit.telemetry.page.panel_page import packed, page
+from tests.telemetry.panel_recordings import made
 
 whole = made(gpus=2, seconds=600)
 (series,) = whole.series
@@ -44,7 +42,7 @@ def until_now():
     return packed(past)
 
 bridge = Bridge("one", history=until_now)
-display(HTML(page(None, key="one", live=True, metrics=METRICS, alt="Two GPUs, live.",
+display(HTML(page(None, key="one", alt="Two GPUs, live.",
                   stamp="measured here", title="Two waves", address=bridge.address)))
 ended = threading.Event()
 
@@ -73,12 +71,6 @@ CONTRAST = """() => labkitPage.contrastIn(
   document.querySelector('.labkit-panel').shadowRoot.querySelector('.panel'))"""
 
 
-@pytest.fixture(scope="module")
-def opened(tmp_path_factory):
-    with Lab(tmp_path_factory.mktemp("panel")) as lab:
-        yield lab
-
-
 def start(lab, name, seconds):
     """Open a notebook with a long text below the panel's cell, and run it."""
     cell = new_code_cell(CELL.format(root=str(ROOT), seconds=seconds))
@@ -99,17 +91,14 @@ def text(lab, selector):
 
 def open_file(lab, recording, folder):
     lab.faults.clear()
-    fragment = page(
-        recording, key="k", live=False, metrics=METRICS, alt="GPUs.", stamp="measured", title="GPUs"
-    )
+    fragment = page(recording, key="k", alt="GPUs.", stamp="measured", title="GPUs")
     (folder / "panel.html").write_text(document(fragment, "A panel"), encoding="utf-8")
     lab.page.goto((folder / "panel.html").as_uri())
     lab.page.wait_for_selector(".labkit-panel[data-opening]")
 
 
 @pytest.mark.timeout(300)
-def test_a_live_panel_lives_beside_a_busy_kernel_and_says_how_it_ended(opened):
-    lab = opened
+def test_a_live_panel_lives_beside_a_busy_kernel_and_says_how_it_ended(lab):
     start(lab, "live", 10)
     # It goes on being drawn, more often than messages come, although pure Python holds the GIL.
     lab.page.wait_for_function(
@@ -141,8 +130,7 @@ def test_a_live_panel_lives_beside_a_busy_kernel_and_says_how_it_ended(opened):
 
 
 @pytest.mark.timeout(300)
-def test_out_of_sight_while_its_cell_runs_it_shows_all_in_the_end(opened):
-    lab = opened
+def test_out_of_sight_while_its_cell_runs_it_shows_all_in_the_end(lab):
     start(lab, "scrolled", 6)
     lab.page.get_by_text("Line 149", exact=True).scroll_into_view_if_needed()
     lab.page.wait_for_function("() => labkitPage.isDone()")
@@ -156,8 +144,7 @@ def test_out_of_sight_while_its_cell_runs_it_shows_all_in_the_end(opened):
 
 
 @pytest.mark.timeout(300)
-def test_a_page_that_is_reloaded_while_the_cell_runs_has_the_past_at_once(opened):
-    lab = opened
+def test_a_page_that_is_reloaded_while_the_cell_runs_has_the_past_at_once(lab):
     start(lab, "again", 200)
     lab.page.evaluate("() => jupyterapp.commands.execute('docmanager:save')")
     lab.page.wait_for_function("() => !jupyterapp.shell.currentWidget.context.model.dirty")
@@ -187,14 +174,53 @@ def test_a_page_that_is_reloaded_while_the_cell_runs_has_the_past_at_once(opened
 
 
 @pytest.mark.timeout(300)
-def test_a_panel_says_that_the_kernel_is_gone(opened):
-    lab = opened
+def test_a_panel_says_that_the_kernel_is_gone(lab):
     start(lab, "restarted", 120)
     lab.page.evaluate(
         "() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
     )
     until(lab, "gone")
     assert "the kernel is gone" in text(lab, ".state")
+    lab.close_notebook()
+
+
+AGAIN = """
+import secrets
+from IPython.display import HTML, display
+from labkit.telemetry.page.panel_page import page
+display(HTML(page(None, key=secrets.token_hex(), alt="", stamp="")))
+"""
+# The timers of panels.
+TIMERS = """() => {
+  const [set, clear] = [setInterval, clearInterval];
+  window.ticking = new Set();
+  window.setInterval = (act, ms, id = set(act, ms)) => (ms === 200 && ticking.add(id), id);
+  window.clearInterval = (id) => clear(id, ticking.delete(id));
+}"""
+
+
+@pytest.mark.timeout(300)
+def test_a_cell_that_runs_again_leaves_nothing_of_the_panel_before(lab):
+    nbformat.write(new_notebook(cells=[new_code_cell(AGAIN)]), lab.folder / "twice.ipynb")
+    lab.open("twice.ipynb")
+    lab.page.evaluate(TIMERS)
+    for _ in range(3):
+        assert lab.run_all(60)
+        until(lab, "waiting")
+    ticking = "() => ticking.size"
+    assert lab.page.evaluate(ticking) == 1
+    moved = """() => {
+      const host = document.querySelector('.labkit-panel'), cell = host.parentNode;
+      host.remove();
+      const none = ticking.size;
+      cell.append(host);
+      return [none, ticking.size];
+    }"""
+    assert lab.page.evaluate(moved) == [0, 1]
+    lab.page.evaluate("() => jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
+    lab.page.wait_for_function("() => !window[Symbol.for('labkit.panels')].size")
+    assert lab.page.evaluate(ticking) == 0
+    assert lab.faults == []
     lab.close_notebook()
 
 
@@ -233,8 +259,7 @@ FAULTS = """() => {
 
 
 @pytest.mark.timeout(120)
-def test_tables_and_sentences_are_readable_in_a_wide_and_in_a_narrow_window(opened):
-    lab = opened
+def test_tables_and_sentences_are_readable_in_a_wide_and_in_a_narrow_window(lab):
     nbformat.write(new_notebook(cells=[new_code_cell(TABLE)]), lab.folder / "table.ipynb")
     lab.open("table.ipynb")
     assert lab.run_all(60)
@@ -247,8 +272,7 @@ def test_tables_and_sentences_are_readable_in_a_wide_and_in_a_narrow_window(open
     lab.close_notebook()
 
 
-def test_a_recording_can_be_read_with_the_keyboard_alone(opened, tmp_path):
-    lab = opened
+def test_a_recording_can_be_read_with_the_keyboard_alone(lab, tmp_path):
     open_file(lab, made(2, 60), tmp_path)
     assert lab.page.locator(".panel").get_attribute("aria-label") == "GPUs."
     lab.page.locator(".plot").focus()
@@ -283,28 +307,33 @@ OVERLAPS = f"""() => {{
 
 @pytest.mark.parametrize("gpus", [2, 8, 64])
 @pytest.mark.parametrize("width", [1366, 700, 400])
-def test_words_are_readable_in_both_schemes_and_on_paper(opened, tmp_path, width, gpus):
-    lab = opened
+def test_words_are_readable_in_both_schemes_and_on_paper(lab, tmp_path, width, gpus):
     lab.page.set_viewport_size({"width": width, "height": 900})
-    try:
-        for scheme, medium in (("light", "screen"), ("dark", "screen"), ("dark", "print")):
-            lab.page.emulate_media(color_scheme=scheme, media=medium)
-            open_file(lab, made(gpus, 60), tmp_path)
-            assert lab.page.evaluate(CONTRAST) == []
-            assert lab.page.evaluate(OVERLAPS) == []
-            assert lab.page.evaluate(CUT) == []
-            assert lab.page.evaluate("() => document.documentElement.scrollWidth") <= width
-    finally:
-        lab.page.emulate_media(color_scheme="light", media="screen")
-        lab.page.set_viewport_size({"width": 1200, "height": 1000})
+    for scheme, medium in (("light", "screen"), ("dark", "screen"), ("dark", "print")):
+        lab.page.emulate_media(color_scheme=scheme, media=medium)
+        open_file(lab, made(gpus, 60), tmp_path)
+        assert lab.page.evaluate(CONTRAST) == []
+        assert lab.page.evaluate(OVERLAPS) == []
+        assert lab.page.evaluate(CUT) == []
+        assert lab.page.evaluate("() => document.documentElement.scrollWidth") <= width
+
+
+def test_a_recording_plays_to_its_end(lab, tmp_path):
+    open_file(lab, made(1, 2), tmp_path)
+    lab.page.get_by_role("button", name="Play").click()
+    lab.page.get_by_role("button", name="Pause").wait_for()
+    lab.page.locator(".moment", has_text="at").wait_for()
+    lab.page.get_by_role("button", name="Play").wait_for()
 
 
 EIGHT = ROOT / "notebooks" / "recordings" / "modelled_eight_gpus.jsonl"
 
 
-def test_eight_gpus_fit_a_projector_and_one_of_them_is_marked_and_unfolds(opened, tmp_path):
-    lab = opened
-    open_file(lab, labkit.replay(EIGHT), tmp_path)
+def test_eight_gpus_fit_a_projector_and_one_of_them_is_marked_and_unfolds(lab, tmp_path):
+    recording = labkit.replay(EIGHT)
+    (series,) = recording.series  # with a quote in the name, as in a file's
+    series = replace(series, devices=tuple(replace(d, key=f'"/{d.key}') for d in series.devices))
+    open_file(lab, replace(recording, series=(series,)), tmp_path)
     height = f"() => {PARTS}.querySelector('.panel').offsetHeight"
     assert lab.page.evaluate(height) <= 600
     (mark,) = (one for one in lab.page.locator(".mark").all_inner_texts() if one)
@@ -344,8 +373,7 @@ with labkit.cluster(ranks=3, link="20 Mbit/s") as c:
 
 @pytest.mark.timeout(300)
 @needs_links
-def test_links_fill_while_ranks_run_and_can_be_played_afterwards(opened):
-    lab = opened
+def test_links_fill_while_ranks_run_and_can_be_played_afterwards(lab):
     cell = new_code_cell(LINKS.format(root=str(ROOT)))
     nbformat.write(new_notebook(cells=[cell]), lab.folder / "links.ipynb")
     lab.open("links.ipynb")

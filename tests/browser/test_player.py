@@ -9,19 +9,12 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from labkit import collectives
-from tests.browser.lab import Lab
 from tests.browser.test_panel import CONTRAST as OF_PANEL
 
 CELL = """from labkit import collectives
 collectives.run(collectives.programs.ring_all_reduce, ranks=4).player()"""
 HOST = "document.querySelector('.labkit-player')"
 CONTRAST = OF_PANEL.replace("labkit-panel", "labkit-player").replace("'.panel'", "'.player'")
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    with Lab(tmp_path_factory.mktemp("player")) as opened:
-        yield opened
 
 
 @cache
@@ -178,17 +171,66 @@ def test_the_pointer_finds_the_cell_under_it_at_every_width(lab, tmp_path, width
 
 def test_its_words_are_readable_in_every_scheme_and_on_paper(lab, tmp_path):
     lab.page.set_viewport_size({"width": 620, "height": 900})
-    try:
-        for scheme, forced in (("light", "none"), ("dark", "none"), ("dark", "active")):
-            lab.page.emulate_media(color_scheme=scheme, forced_colors=forced)
-            open_page(lab, tmp_path, "recursive_doubling_all_reduce", 6)
-            lab.page.locator(".forward").click()
-            step_is(lab, 1)
-            assert lab.page.evaluate(CONTRAST) == []
-            assert lab.page.evaluate("() => document.documentElement.scrollWidth") <= 620
-        lab.page.emulate_media(media="print", color_scheme="dark", forced_colors="none")
-        lab.page.locator(".player[data-theme=light]").wait_for()
-        assert not lab.page.locator(".controls").is_visible()
-        assert lab.page.locator(".pane.stage").is_visible()
-    finally:
-        lab.page.emulate_media(media="screen", color_scheme="light", forced_colors="none")
+    for scheme, forced in (("light", "none"), ("dark", "none"), ("dark", "active")):
+        lab.page.emulate_media(color_scheme=scheme, forced_colors=forced)
+        open_page(lab, tmp_path, "recursive_doubling_all_reduce", 6)
+        lab.page.locator(".forward").click()
+        step_is(lab, 1)
+        assert lab.page.evaluate(CONTRAST) == []
+        assert lab.page.evaluate("() => document.documentElement.scrollWidth") <= 620
+    lab.page.emulate_media(media="print", color_scheme="dark", forced_colors="none")
+    lab.page.locator(".player[data-theme=light]").wait_for()
+    assert not lab.page.locator(".controls").is_visible()
+    assert lab.page.locator(".pane.stage").is_visible()
+
+
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_a_brief_one_plays_once_it_is_in_sight_unless_motion_is_reduced(lab, tmp_path, motion):
+    ring = collectives.run(collectives.programs.ring_all_reduce, ranks=4).player(brief=True)
+    file = ring.save(tmp_path / "brief.html")
+    text = file.read_text("utf-8").replace("<body>", '<body><p style="height: 3000px">', 1)
+    file.write_text(text, "utf-8")
+    lab.page.emulate_media(reduced_motion=motion)
+    lab.page.set_viewport_size({"width": 700, "height": 500})
+    lab.page.goto(file.as_uri())
+    lab.page.wait_for_selector(".labkit-player[data-state=ready]")
+    assert lab.page.evaluate(f"{HOST}.dataset.step ?? '0'")[0] == "0"
+    lab.page.locator(".labkit-player").scroll_into_view_if_needed()
+    step_is(lab, 0 if motion == "reduce" else 6)
+    assert lab.page.locator(".pane:visible").count() == 1
+    assert lab.page.locator(".slider").is_hidden()
+    lab.page.emulate_media(reduced_motion="no-preference")
+
+
+def test_two_runs_play_under_one_clock_and_say_where_each_is(lab, tmp_path):
+    lab.page.set_viewport_size({"width": 1366, "height": 768})
+    runs = [
+        collectives.run(getattr(collectives.programs, name), ranks=4)
+        for name in ("naive_all_reduce", "ring_all_reduce")
+    ]
+    both = runs[0].beside(runs[1], latency=1e-9, bandwidth=1e6).player()
+    lab.faults.clear()
+    lab.page.goto(both.save(tmp_path / "both.html").as_uri())
+    lab.page.wait_for_selector(".labkit-players[data-state=ready]")
+    says = lab.page.locator(".together > .says")
+    says.filter(has_text="naive_all_reduce: reduce · ring_all_reduce: reduce-scatter").wait_for()
+    assert lab.page.locator(".phases:visible").count() == 2
+    # The ring has ended while the naive program still collects.
+    lab.page.locator(".slider:visible").fill(str(70e-6))
+    says.filter(has_text="naive_all_reduce: reduce · ring_all_reduce: done").wait_for()
+    stages = [one.bounding_box() for one in lab.page.locator(".stage").all()]
+    assert stages[1]["x"] > stages[0]["x"] + stages[0]["width"]
+    assert max(one["y"] + one["height"] for one in stages) <= 768
+    lab.page.set_viewport_size({"width": 700, "height": 614})  # 125 %, with a side bar
+    lab.page.wait_for_function(
+        "([a, b]) => a.getBoundingClientRect().bottom < b.getBoundingClientRect().top",
+        arg=[one.element_handle() for one in lab.page.locator(".stage").all()],
+    )
+    lab.page.set_viewport_size({"width": 1366, "height": 768})
+    lab.page.locator(".stage").last.focus()
+    lab.page.keyboard.press("Shift+ArrowRight")
+    lab.page.locator(".aloud").last.filter(has_text="Rank 0, element 0").wait_for(state="attached")
+    lab.page.locator(".together").focus()
+    lab.page.keyboard.press("End")
+    says.filter(has_text="naive_all_reduce: done").wait_for()
+    assert lab.faults == []
