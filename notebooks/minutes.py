@@ -2,13 +2,15 @@
 
 Reading and running: 130 words a minute, 15 lines of code a minute, and half a minute for each code
 cell, to run it and to look at what it shows. A task takes 3, 8 or 15 minutes more, by its
-difficulty. The lecture's header, README, the plans of lecture 00 and the lecturer's guide show
-them, rounded to five minutes; of single sections, rounded to one. The guide also says which
-sections make the names that a section needs.
+difficulty; the table of ways is looked up, not read. The lecture's header, docs/lectures.md,
+lecture 00 and the lecturer's guide show them, rounded to five minutes; of single sections, rounded
+to one. The guide also says which sections make the names that a section needs, and
+docs/objectives.md which tasks test an objective.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import symtable
 import sys
@@ -19,30 +21,33 @@ from typing import Any
 
 import nbformat
 
+import labkit
 from labkit.exercises import tasks
+from labkit.exercises.lecture_tasks import texts
 
 FOLDER = Path(__file__).resolve().parent
-README = FOLDER.parent / "README.md"
+LECTURES = FOLDER.parent / "docs" / "lectures.md"
+OBJECTIVES = FOLDER.parent / "docs" / "objectives.md"
 START = FOLDER / "00_start_here.ipynb"
 GUIDE = [*sorted((FOLDER.parent / "docs").glob("teaching.md")),
          *sorted((FOLDER.parent / "docs" / "teaching").glob("part*.md"))]  # fmt: skip
 TASK_MINUTES = {1: 3, 2: 8, 3: 15}
 HEADER = re.compile(r"\*\*Minutes:\*\* [^·\n]+(?= ·|$)")
-ROW = re.compile(r"^(\| (\d\db?) \| .*\| )[^|\n]+( \| [^|\n]+ \|)$", re.MULTILINE)
-PLAN = re.compile(r"^\| \**(?:a demo|a lecture|a workshop|a semester).*$", re.MULTILINE)
-WHOLE = re.compile(r"\b(\d\db?) \(\d+\)")
+ROW = re.compile(r"^(\| (\d\d) \| .*\| )[^|\n]+( \| [^|\n]+ \|)$", re.MULTILINE)
+PLAN = re.compile(r"^\| \**(?:a demo|a lecture|a workshop|a semester|two days).*$", re.MULTILINE)
+WHOLE = re.compile(r"\b(\d\d) \(\d+\)")
 HEADING = re.compile(r"^(?=## \d+ · )", re.MULTILINE)
-GUIDE_ROW = re.compile(r"\| ([^|]*) \| (\d\db?\b[^|]*?) \|(?:[^|]*\|){3}$")
+GUIDE_ROW = re.compile(r"\| ([^|]*) \| (\d\d\b[^|]*?) \|(?:[^|]*\|){3}$")
 TASK = r"`(\d\d\.\w+)`"
 SHEET = re.compile(rf"\| (\d+ \|(?: {TASK})+) \|[^|]*\|$")
 GUIDE_SUM = re.compile(r"\| (\*\*[^|]+\*\*) \| \| \|[^|]*\|[^|]*\|$")
 JUMP = re.compile(r"(\*\*Out of time\.\*\* Jump to section (\d+))(?: \([^)]*\))?\.(.*)")
-SECTIONS = re.compile(r"\b(\d\db?), (sections? )([\d, and to]*\d) \(\d+\)")
+SECTIONS = re.compile(r"\b(\d\d), (sections? )([\d, and to]*\d) \(\d+\)")
 
 
 def minutes(cells: list[Any]) -> tuple[float, float]:
     """Of some cells of a lecture: reading and running, and all of its tasks."""
-    prose = " ".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    prose = " ".join(PLAN.sub("", cell.source) for cell in cells if cell.cell_type == "markdown")
     code = [
         cell.source
         for cell in cells
@@ -148,22 +153,22 @@ def of_lectures() -> dict[str, Lecture]:
     return found
 
 
-def _chosen(numbers: str) -> list[int]:
+def chosen(numbers: str) -> list[int]:
     """The sections that "1, 3 and 5", or "2 to 4", are."""
     first, *rest = [int(number) for number in re.findall(r"\d+", numbers)]
     return list(range(first, rest[0] + 1)) if "to" in numbers else [first, *rest]
 
 
 def with_minutes(text: str, found: dict[str, Lecture]) -> str:
-    """README, or the page with the plans, with the figures of today."""
+    """The page of lectures, or that with the plans, with the figures of today."""
 
-    def chosen(one: re.Match[str]) -> str:
+    def some(one: re.Match[str]) -> str:
         lecture, words, numbers = one.groups()
-        return f"{lecture}, {words}{numbers} ({found[lecture].of(_chosen(numbers))[0]})"
+        return f"{lecture}, {words}{numbers} ({found[lecture].of(chosen(numbers))[0]})"
 
     def plan(row: re.Match[str]) -> str:
         whole = WHOLE.sub(lambda one: f"{one[1]} ({found[one[1]].reading})", row[0])
-        return SECTIONS.sub(chosen, whole)
+        return SECTIONS.sub(some, whole)
 
     text = ROW.sub(lambda row: f"{row[1]}{found[row[2]]}{row[3]}", text)
     return PLAN.sub(plan, text)
@@ -174,7 +179,7 @@ def guide(text: str, found: dict[str, Lecture]) -> str:
     lecture, lines, sums = "", [], (0, 0)
     for line in text.splitlines():
         shown = line
-        if entry := re.match(r"## (\d\db?) · ", line):
+        if entry := re.match(r"## (\d\d) · ", line):
             lecture = entry[1]
         if line.startswith("|---"):
             sums = 0, 0
@@ -204,14 +209,25 @@ def guide(text: str, found: dict[str, Lecture]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def objectives(text: str) -> str:
+    """The tasks of each objective, as their headings name it, and the lectures that ask them."""
+
+    def row(found: re.Match[str]) -> str:
+        names = [one.name for one in texts().values() if one.head["objective"] == found[2]]
+        lectures = sorted({name[:2] for name in names})
+        return f"{found[1]}| {', '.join(lectures)} | {' '.join(f'`{name}`' for name in names)} |"
+
+    return re.sub(r"^(\| (\d+) \|[^|]*\|[^|]*)\|[^|]*\|[^|]*\|$", row, text, flags=re.MULTILINE)
+
+
 def _item(text: str, found: dict[str, Lecture]) -> tuple[str, int, int]:
     """Of a lecture in a plan: what to run before it, its minutes, and those with tasks."""
     number, _, numbers = text.partition(", ")
     lecture = found[number]
     if not numbers:
         return "–", lecture.reading, lecture.with_tasks
-    chosen = _chosen(numbers)
-    return _list(first_run(lecture.sections, chosen)) or "–", *lecture.of(chosen)
+    asked = chosen(numbers)
+    return _list(first_run(lecture.sections, asked)) or "–", *lecture.of(asked)
 
 
 def _list(numbers: list[int]) -> str:
@@ -227,10 +243,12 @@ def main() -> int:
     """Write all figures, or with `--check` only say which files are out of date."""
     found = of_lectures()
     stale = []
-    for path in [*sorted(FOLDER.glob("[0-9]*.ipynb")), README, *GUIDE]:
+    for path in [*sorted(FOLDER.glob("[0-9]*.ipynb")), LECTURES, OBJECTIVES, *GUIDE]:
         before = path.read_text(encoding="utf-8")
-        if path == README:
+        if path == LECTURES:
             after = with_minutes(before, found)
+        elif path == OBJECTIVES:
+            after = objectives(before)
         elif path in GUIDE:
             after = guide(before, found)
         else:
@@ -246,6 +264,15 @@ def main() -> int:
             stale.append(path.name)
             if "--check" not in sys.argv[1:]:
                 path.write_text(after, encoding="utf-8")
+    os.environ["LABKIT_PICTURES"] = "still"  # the map without progress and machine
+    start = nbformat.read(START, as_version=4)
+    [cell] = [one for one in start.cells if one.source.endswith("labkit.course()")]
+    today = labkit.course(FOLDER)._repr_mimebundle_()
+    if cell.outputs[0].data != today:
+        cell.outputs[0].data = today
+        stale.append(f"the map in {START.name}")
+        if "--check" not in sys.argv[1:]:
+            START.write_text(nbformat.writes(start) + "\n", encoding="utf-8")
     if "--check" in sys.argv[1:] and stale:
         print(f"Minutes out of date: {', '.join(stale)}. Renew them: python notebooks/minutes.py")
         return 1
