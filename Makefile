@@ -11,15 +11,15 @@ ARGS ?=
 NAMES ?=
 ROWS ?=
 ONLY ?=
-# On 2 cores: with two processes a fifth of the time nobody works, since tests also wait. 4 GB of memory.
-JOBS ?= 3
+# Processes of pytest; conftest.py counts cores and memory.
+JOBS ?= auto
 export TENSORFLOW
 
 BIN := .venv/bin
 # conftest.py sorts the files, the slow ones first; xdist must not sort them again.
 BESIDE = peers hub nbgrader
 BENCHMARKS = links timing training telemetry simulator collectives pipelines player launch
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder -rfEs
 
 # The first candidate that runs and fits, because a name on the path may be a shim that only fails.
 # The environment that is there comes first; what does not fit may say why, and the last reason counts.
@@ -98,13 +98,13 @@ bench: setup-test ## labkit against its peers (ARGS=--quick: each under a minute
 frameworks: setup ## build the environments of PyTorch, Flower and Horovod (4 GB, 15 minutes)
 	@$(BIN)/labkit env build torch flower horovod
 
-.PHONY: setup-site
-setup-site: ## what `make site` and `labkit slides` need
-	@$(INSTALL) site
+.PHONY: setup-website
+setup-website: ## what `make website` and `labkit slides` need
+	@$(INSTALL) website
 
-.PHONY: site
-site: setup-site ## the course as a web site that opens from a disk: build/site and build/labkit-site.zip
-	@$(BIN)/python -m labkit.kit.site
+.PHONY: website
+website: setup-website ## the course as a web site that opens from a disk: build/website and build/labkit-website.zip
+	@$(BIN)/python -m labkit.kit.website
 
 .PHONY: beside
 beside: setup-test ## environments for tests of the course kit, in .venv (NAMES="hub" for some)
@@ -115,7 +115,7 @@ images: setup ## redraw images/ with their scripts (NAMES="one_step kinds" for s
 	@$(BIN)/python images/draw.py $(NAMES)
 
 .PHONY: notebooks
-notebooks: setup ## run the notebooks and save their outputs (NAMES="01 03" for some)
+notebooks: setup ## run the notebooks and save their outputs (NAMES="10 12" for some)
 	@$(BIN)/labkit notebooks $(NAMES)
 	@$(BIN)/python notebooks/glossary.py
 	@$(BIN)/python notebooks/minutes.py
@@ -134,11 +134,13 @@ lock: setup ## renew requirements/*.txt, environments/*/lock.txt and environment
 	@.venv/lock/bin/uv $(LOCK) pyproject.toml --group build --group mpi --group cuda -c requirements/lab.txt \
 	  --no-emit-package tensorflow-cpu -o requirements/lab-cuda.txt
 	@.venv/lock/bin/uv $(LOCK) --group test -c requirements/lab.txt -o requirements/test.txt
-	@.venv/lock/bin/uv $(LOCK) --group site -c requirements/lab.txt -c requirements/test.txt -o requirements/site.txt
+	@.venv/lock/bin/uv $(LOCK) --group website -c requirements/lab.txt -c requirements/test.txt -o requirements/website.txt
 	@for name in $(BESIDE); do \
 	  .venv/lock/bin/uv $(LOCK) --group $$name -c requirements/lab.txt -o requirements/$$name.txt || exit 1; \
 	done
-	@for name in torch horovod flower; do \
+	@grep == requirements/lab.txt | grep -v ^setuptools | tr -d '\\' > .venv/lock/lab.txt  # torch has a limit of its own
+	@.venv/lock/bin/uv $(LOCK) -c .venv/lock/lab.txt environments/torch/packages.in -o environments/torch/lock.txt
+	@for name in horovod flower; do \
 	  .venv/lock/bin/uv $(LOCK) environments/$$name/packages.in -o environments/$$name/lock.txt || exit 1; \
 	done
 	@rm -rf .venv/lock
@@ -147,14 +149,14 @@ lock: setup ## renew requirements/*.txt, environments/*/lock.txt and environment
 
 VERSION = $$($(BIN)/python -c 'import labkit; print(labkit.__version__)')
 .PHONY: release
-release: setup-site ## the files of a release in dist/, and its tag; pushes nothing
+release: setup-website ## the files of a release in dist/, and its tag; pushes nothing
 	@test -z "$$(git status --porcelain)" || { echo "labkit: commit or remove what git status lists, and try again." >&2; exit 1; }
 	@grep -q "^## $(VERSION)" CHANGELOG.md || { echo "labkit: CHANGELOG.md has no section ## $(VERSION): name the unreleased one so." >&2; exit 1; }
-	@$(MAKE) --no-print-directory site
+	@$(MAKE) --no-print-directory website
 	@rm -rf dist
 	@$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
-	@cp build/labkit-site.zip "dist/labkit-site-$(VERSION).zip"
-	@git archive --format=zip -o "dist/labkit-recordings-$(VERSION).zip" HEAD notebooks/recordings notebooks/programs/recordings
+	@cp build/labkit-website.zip "dist/labkit-website-$(VERSION).zip"
+	@git archive --format=zip -o "dist/labkit-recordings-$(VERSION).zip" HEAD notebooks/recordings notebooks/programs/recordings notebooks/written/recordings
 	@git tag -a "v$(VERSION)" -m "labkit $(VERSION)"
 	@echo "Tagged v$(VERSION) here; dist/ has the files. To publish: git push origin v$(VERSION), and upload them."
 

@@ -17,7 +17,7 @@ import numpy as np
 from harness import Row, main
 
 import labkit
-from labkit.cluster.links import bits
+from labkit.cluster.links.network import bits
 from labkit.collectives import programs
 
 SEED = 7
@@ -110,7 +110,7 @@ def collectives(quick: bool) -> list[Row]:
                     elements = megabytes * 250_000 // ranks * ranks
                     took = slowest(c.run(reduce, name, elements, rounds, show=False))
                     medians[name, ranks, megabytes] = statistics.median(took)
-                    model = links.predict(name, 4.0 * elements).value
+                    model = links.estimate(name, 4.0 * elements).value
                     what = f"{name}, {ranks} hosts, {megabytes} MB"
                     found.append(row(what, "calibrated model", [s / model for s in took]))
     for ranks, wanted in ((4, 1.8), (8, 3.5)):
@@ -136,7 +136,7 @@ def predictions(quick: bool) -> list[Row]:
                 for _ in range(cases):
                     name, nbytes = chance.choice(NAMES), 10 ** chance.uniform(5, 7.5)
                     elements = int(nbytes / 4) // ranks * ranks
-                    guess = links.predict(name, 4.0 * elements, ranks, link)
+                    guess = links.estimate(name, 4.0 * elements, ranks, link)
                     if guess.value < (1 if quick else 6):
                         took = slowest(c.run(reduce, name, elements, 1, show=False))[0]
                         hits.append(guess.low <= took <= guess.high)

@@ -24,7 +24,7 @@ NAMES = ("gpipe", "1f1b", "zb-h1")
 
 
 def ours() -> float:
-    s = pipelines.schedule("1f1b", stages=STAGES, microbatches=MICRO_BATCHES)
+    s = pipelines.schedule("1f1b", stages=STAGES, micro_batches=MICRO_BATCHES)
     return s.timeline(forward=1.0, backward=2.0).total
 
 
@@ -46,7 +46,7 @@ def by_graphlib() -> float:
     return max(ends.values())
 
 
-ROWS = pipelines.schedule("1f1b", stages=STAGES, microbatches=MICRO_BATCHES).rows
+ROWS = pipelines.schedule("1f1b", stages=STAGES, micro_batches=MICRO_BATCHES).rows
 
 
 def simulated(quick: bool) -> list[Row]:
@@ -63,7 +63,7 @@ def measured(quick: bool) -> list[Row]:
     found = []
     with labkit.cluster(ranks=4) as c:
         for name in NAMES:
-            s = pipelines.schedule(name, stages=4, microbatches=8)
+            s = pipelines.schedule(name, stages=4, micro_batches=8)
             model = s.timeline(forward=0.1, backward=0.2)
 
             def rehearse(rank: int, s: Any = s) -> Any:

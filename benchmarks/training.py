@@ -1,8 +1,9 @@
 """How long the headline job takes: labkit's loop, the plain Keras program, and Keras tuned.
 
-Each candidate trains the model of the lecture with Adam, 5 epochs of 60,000 images in batches of 32
-on one device and of 2 × 32 on two replicas, and ends with the accuracy on the test images. What
-they do besides differs:
+Each candidate trains the dense model of the course with Adam, 5 epochs of 60,000 images in batches
+of 32 on one device and of 2 × 32 on two replicas, and ends with the accuracy on the test images.
+labkit and tuned Keras also train the convolutional model (CNN) on one device. All have TensorFlow's
+default kernels (oneDNN's, where the CPU has instructions for them). What they do besides differs:
 
 plain Keras   the seeds' program with its mistakes fixed (loss on logits, float32, shuffled, the
               global batch used), as a Keras user runs it: `model.fit` with its progress bar and
@@ -20,8 +21,8 @@ and ends with the accuracy: building, tracing and evaluation are inside. Last co
 machine's matrix-multiplication rate, measured here on the same devices, that each job's epochs use.
 It is no promise: a step also gathers images, adds and updates 101,770 weights, which waits for
 memory, so that the share falls where a CPU multiplies faster (26, 40 and 76 % on three CPUs).
-With --quick two epochs of 12,000 images are timed, start and evaluation apart, and the whole job is
-computed from these, for all alike.
+With --quick two epochs of 12,000 images (CNN: 3,000) are timed, start and evaluation apart, and the
+whole job is computed from these, for all alike.
 """
 
 from __future__ import annotations
@@ -49,10 +50,14 @@ PAIRS = {
     "single, tuned": ("labkit, one device", "tuned Keras, one device"),
     "2 replicas": ("labkit, 2 replicas", "plain Keras, 2 replicas"),
     "2 replicas, tuned": ("labkit, 2 replicas", "tuned Keras, 2 replicas"),
+    "CNN, tuned": ("labkit, CNN", "tuned Keras, CNN"),
 }
-# Multiplications and additions for an image: forward, weight gradients, and input gradients of the
-# second layer only.
-FLOP_PER_IMAGE = 4 * (784 * 128 + 128 * 10) + 2 * 128 * 10
+# Multiplications and additions for an image: forward, weight gradients, and input gradients of all
+# layers but the first.
+FLOP_PER_IMAGE = {
+    "dense": 4 * (784 * 128) + 6 * (128 * 10),
+    "CNN": 4 * (26**2 * 9 * 16) + 6 * (11**2 * 9 * 16 * 32 + 800 * 10),
+}
 STEPS_PER_EXECUTION = 125
 
 
@@ -68,14 +73,14 @@ class Done:
 # --- in a worker process: three ways of doing the same job
 
 
-def labkit_job(replicas: int, images: int, epochs: int, seed: int) -> dict[str, float]:
+def labkit_job(name: str, images: int, epochs: int, seed: int) -> dict[str, float]:
     import labkit
     from labkit.training import Job
 
     data = labkit.datasets.mnist()
-    chosen = labkit.replicas(replicas)
+    chosen, model = labkit.replicas(_replicas(name)), _model(name)
     began = time.perf_counter()
-    job = Job("dense", data, replicas=chosen, batch=BATCH, scaling="weak", images=images, seed=seed)
+    job = Job(model, data, replicas=chosen, batch=BATCH, scaling="weak", images=images, seed=seed)
     started = time.perf_counter()
     for _ in range(epochs):
         job.epoch()
@@ -84,7 +89,7 @@ def labkit_job(replicas: int, images: int, epochs: int, seed: int) -> dict[str, 
     return _spans(began, started, trained, accuracy)
 
 
-def plain_job(replicas: int, images: int, epochs: int, seed: int) -> dict[str, float]:
+def plain_job(name: str, images: int, epochs: int, seed: int) -> dict[str, float]:
     """The seeds' program, fixed; on replicas with the pipeline and the strategy that it names."""
     import keras
     import tensorflow as tf
@@ -97,8 +102,8 @@ def plain_job(replicas: int, images: int, epochs: int, seed: int) -> dict[str, f
     x_train = data.x_train[:images].astype("float32") / 255
     x_test = data.x_test.astype("float32") / 255
     y_train, y_test = data.y_train[:images], data.y_test
-    strategy = tf.distribute.MirroredStrategy(_devices(tf)) if replicas > 1 else None
-    model = _compiled(strategy, metrics=["accuracy"])
+    strategy = tf.distribute.MirroredStrategy(_devices(tf)) if _replicas(name) > 1 else None
+    model = _compiled(name, strategy, metrics=["accuracy"])
     if strategy:
         batch = BATCH * strategy.num_replicas_in_sync
         train = tf.data.Dataset.from_tensor_slices((x_train, y_train))
@@ -112,7 +117,7 @@ def plain_job(replicas: int, images: int, epochs: int, seed: int) -> dict[str, f
     return _trained(began, epochs, fit, evaluate)
 
 
-def tuned_job(replicas: int, images: int, epochs: int, seed: int) -> dict[str, float]:
+def tuned_job(name: str, images: int, epochs: int, seed: int) -> dict[str, float]:
     """`fit` as fast as it can be; the accuracy from `predict`, so that no epoch tracks it."""
     import keras
     import tensorflow as tf
@@ -122,9 +127,9 @@ def tuned_job(replicas: int, images: int, epochs: int, seed: int) -> dict[str, f
     data = labkit.datasets.mnist()
     began = time.perf_counter()
     keras.utils.set_random_seed(seed)
-    reduction = tf.distribute.ReductionToOneDevice()
+    reduction, replicas = tf.distribute.ReductionToOneDevice(), _replicas(name)
     strategy = tf.distribute.MirroredStrategy(_devices(tf), reduction) if replicas > 1 else None
-    model = _compiled(strategy, steps_per_execution=STEPS_PER_EXECUTION)
+    model = _compiled(name, strategy, steps_per_execution=STEPS_PER_EXECUTION)
     x_train = data.x_train[:images].astype("float32") / 255
     train = tf.data.Dataset.from_tensor_slices((x_train, data.y_train[:images])).cache()
     train = train.shuffle(images).batch(BATCH * replicas, drop_remainder=True)
@@ -139,19 +144,32 @@ def tuned_job(replicas: int, images: int, epochs: int, seed: int) -> dict[str, f
     return _trained(began, epochs, fit, accuracy)
 
 
-def _compiled(strategy: Any, **options: Any) -> Any:
+def _replicas(name: str) -> int:
+    return 2 if "2 replicas" in name else 1
+
+
+def _model(name: str) -> str:
+    return "convolutional" if "CNN" in name else "dense"
+
+
+def _compiled(name: str, strategy: Any, **options: Any) -> Any:
     import keras
+    from keras import layers
 
     with strategy.scope() if strategy else contextlib.nullcontext():
-        model = keras.Sequential(
-            [
-                keras.Input((28, 28)),
-                keras.layers.Flatten(),
-                keras.layers.Dense(128, activation="relu"),
-                keras.layers.Dropout(0.2),
-                keras.layers.Dense(10),
-            ]
-        )
+        hidden = {
+            "dense": [layers.Flatten(), layers.Dense(128, activation="relu")],
+            "convolutional": [
+                layers.Reshape((28, 28, 1)),
+                layers.Conv2D(16, 3, activation="relu"),
+                layers.MaxPooling2D(2),
+                layers.Conv2D(32, 3, activation="relu"),
+                layers.MaxPooling2D(2),
+                layers.Flatten(),
+            ],
+        }
+        ends = layers.Dropout(0.2), layers.Dense(10)
+        model = keras.Sequential([keras.Input((28, 28)), *hidden[_model(name)], *ends])
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(optimizer="adam", loss=loss, **options)
     return model
@@ -227,7 +245,7 @@ def work(name: str) -> None:
     # Keras' progress bar writes where a notebook would show it; the answers go another way.
     answers = os.fdopen(os.dup(1), "w")
     sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  for as long as the process lives
-    replicas = 2 if "2 replicas" in name else 1
+    replicas = _replicas(name)
     if name.startswith("labkit"):
         import labkit
 
@@ -237,11 +255,11 @@ def work(name: str) -> None:
         tuned = name.startswith("tuned")
         _split(replicas, one_core_each=tuned)
         job = tuned_job if tuned else plain_job
-    job(replicas, 640, 1, 0)  # not counted: it starts TensorFlow
+    job(name, 640, 1, 0)  # not counted: it starts TensorFlow
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
-        found = job(replicas, *asked) if asked else {"rate": matrix_rate(replicas)}
+        found = job(name, *asked) if asked else {"rate": matrix_rate(replicas)}
         print(json.dumps(found), file=answers, flush=True)
 
 
@@ -252,13 +270,10 @@ class Worker:
     """A candidate in its own process; a job at a time."""
 
     def __init__(self, name: str) -> None:
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        # labkit has set this in the process that is here; Keras' users have not.
-        environment.pop("TF_ENABLE_ONEDNN_OPTS", None)
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).resolve()), "--work", name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            text=True, env=environment,
+            text=True,
         )  # fmt: skip
 
     def ready(self) -> None:
@@ -303,7 +318,7 @@ def results(quick: bool) -> list[Row]:
             worker.ready()
         for number in range(3 if quick else 5):
             for name in random.sample(names, len(names)):
-                done = _job(workers[name], quick, seed=number)
+                done = _job(name, workers[name], quick, seed=number)
                 seen[name].append(done)
                 print(
                     f"round {number + 1}: {name:<26} {done.seconds:6.2f} s, "
@@ -319,7 +334,7 @@ def results(quick: bool) -> list[Row]:
         print(f"{what}: matrix multiplication reaches {rate / 1e9:.1f} GFLOP/s here (measured)")
         for name in (name for name in names if ("2" in what) == ("2" in name)):
             (per_image,) = _middle(sorted(done.per_image for done in seen[name]))
-            share = FLOP_PER_IMAGE / per_image / rate
+            share = FLOP_PER_IMAGE["CNN" if "CNN" in name else "dense"] / per_image / rate
             print(f"  {name:<26} {100 * share:5.1f} % of it in its epochs", flush=True)
     rows = []
     for what, (ours, theirs) in PAIRS.items():
@@ -328,8 +343,9 @@ def results(quick: bool) -> list[Row]:
     return rows
 
 
-def _job(worker: Worker, quick: bool, seed: int) -> Done:
-    images, epochs = (QUICK_IMAGES, 2) if quick else (IMAGES, EPOCHS)
+def _job(name: str, worker: Worker, quick: bool, seed: int) -> Done:
+    quick_images = QUICK_IMAGES // 4 if "CNN" in name else QUICK_IMAGES  # a step takes ten times
+    images, epochs = (quick_images, 2) if quick else (IMAGES, EPOCHS)
     spans = worker.do(images, epochs, seed)
     per_image = spans["train"] / (images * epochs)
     train = per_image * IMAGES * EPOCHS

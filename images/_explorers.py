@@ -13,18 +13,18 @@ from pathlib import Path
 
 from PIL import Image, PngImagePlugin
 
-from labkit.views import explorer
-from labkit.views.embed import STATIC, bundle, document, embedded
+from labkit.views.embed import HOUSE, document, embedded, joined, modules
 from labkit.views.figure import SCALE, finished
 
 FOLDER = Path(__file__).resolve().parent
-NAMES = sorted(one.stem.removeprefix("explore_") for one in STATIC.glob("explore_*.mjs"))
+NAMES = sorted(one.stem.removeprefix("explore_") for one in HOUSE.glob("*/*/explore_*.mjs"))
 
 
 def code(name: str) -> str:
     """What draws an explorer: another code, another picture."""
-    sheet = (STATIC / "explorer.css").read_text(encoding="utf-8")
-    return sha256(f"{bundle(explorer(name)[3:])}{sheet}".encode()).hexdigest()[:16]
+    *_, shared, own = modules(f"explore_{name}")
+    sheet = shared.with_suffix(".css").read_text(encoding="utf-8")
+    return sha256(f"{joined((shared, own))}{sheet}".encode()).hexdigest()[:16]
 
 
 def main(names: list[str]) -> None:
@@ -37,7 +37,7 @@ def main(names: list[str]) -> None:
         browser = play.chromium.launch(executable_path=str(chromium()), args=["--no-sandbox"])
         shown = browser.new_page(viewport={"width": 832, "height": 900}, device_scale_factor=SCALE)
         for name in names:
-            page = embedded("explorer", explorer(name), {"alt": name}, key=name, alt=name)
+            page = embedded(f"explore_{name}", {"alt": name}, key=name, alt=name)
             shown.set_content(document(page, name))
             shown.emulate_media(media="print")
             box = shown.locator(".explorer")

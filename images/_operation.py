@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from labkit.collectives import programs
+from labkit.collectives.page.cells import chip_color, draw_cells, draw_ranks, ink_on, size_of_values
+from labkit.collectives.page.still import COUNTED
 from labkit.collectives.trace import Trace, run
-from labkit.views.cells import chip_color, draw_cells, draw_ranks, ink_on, size_of_values
-from labkit.views.collective_figure import COUNTED
 from labkit.views.sketch import Box, Sketch
 
 RANKS = 4

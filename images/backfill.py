@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from labkit.cluster.queue_model import Request, queue
+from labkit.choosing.queue_model import JobRequest, queue
 from labkit.views.sketch import Sketch
-from labkit.views.timeline import queue_board
 
 ALT = (
     "Eight devices over 13 hours, modelled. Job A runs on five of them from hour 0 to 4. B, "
@@ -15,16 +14,15 @@ ALT = (
 
 # A large job waits; a small one runs before it and delays nobody.
 LINE = (
-    Request("A", 0, devices=5, limit=4),
-    Request("B\nfirst in the queue", 0.5, devices=8, limit=3),
-    Request("C", 1, devices=2, limit=3),
-    Request("D", 1.5, devices=1, limit=6),
+    JobRequest("A", 0, devices=5, limit=4),
+    JobRequest("B\nfirst in the queue", 0.5, devices=8, limit=3),
+    JobRequest("C", 1, devices=2, limit=3),
+    JobRequest("D", 1.5, devices=1, limit=6),
 )
 
 
 def draw() -> Sketch:
-    return queue_board(
-        queue(LINE, devices=8),
+    return queue(LINE, devices=8).board(
         "Backfill: a small job runs before a large one",
         "B needs all eight devices and waits for A. C fits into the gap: it ends before B can "
         "begin. D takes too long.",

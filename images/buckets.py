@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labkit.collectives import overlap
-from labkit.views.cost_figure import buckets_board
+from labkit.collectives.page.charts import buckets_board
 from labkit.views.sketch import Sketch
 
 ALT = (

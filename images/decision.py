@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labkit.choosing.choices import CHOICES, COMPARED, FASTEST, QUESTIONS
-from labkit.views.decision_tree import tree_board
+from labkit.choosing.tree import board_of
 from labkit.views.sketch import Sketch
 
 THE_FASTEST = f"the fastest of {', '.join(CHOICES[key].name for key in COMPARED)}"
@@ -21,4 +21,4 @@ ALT = "The decision tree. " + " ".join(
 
 
 def draw() -> Sketch:
-    return tree_board(QUESTIONS, CHOICES, COMPARED)
+    return board_of({})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from labkit.views.sketch import Box, Sketch
 
 # First year, last year (None: it goes on), and the lane that took the idea over. Sources and exact
-# dates are in the table of lecture 26.
+# dates are in docs/frameworks.md.
 LANES = {
     "Parameter\nservers": {
         "DistBelief": (2012.9, 2015, "TensorFlow"),
@@ -80,7 +80,7 @@ def draw() -> Sketch:
                 _inherit(board, bars[name], bars[heir], last)
     words = "An arrow: the next one took the idea or the program over, or is built on it."
     board.text(24, bottom + 14, words, size=9, faint=True)
-    words = "A bar begins with the first commit, or with the paper. Sources and dates: lecture 26."
+    words = "A bar begins with the first commit or paper. Sources and dates: docs/frameworks.md."
     board.text(24, bottom + 31, words, size=9, faint=True)
     return board
 

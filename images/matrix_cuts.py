@@ -15,7 +15,7 @@ ALT = (
     "which is a part of a sum. An all-reduce adds the parts up to y, and then both ranks have it."
 )
 CELL = 16
-X, W, Y = (4, 6), (6, 8), (4, 8)  # rows and columns, as in lecture 19
+X, W, Y = (4, 6), (6, 8), (4, 8)  # rows and columns, as in lecture 42
 WHOLE, SUM = -1, 2  # not divided; the series of the finished sum
 
 

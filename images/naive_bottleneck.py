@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from _operation import buffer_bytes, buffers_text, ran, rank_chip
 
-from labkit.views.collective_figure import COUNTED
+from labkit.collectives.page.still import COUNTED
 from labkit.views.sketch import Box, Sketch
 
 ALT = (

@@ -9,7 +9,7 @@ ALT = (
     "A schematic of labkit. Left: a notebook with three cells, labkit.hardware, "
     "labkit.replicas and labkit.compare. Middle: replica 0 and replica 1, joined by an all- "
     "reduce. Right: what you learn, a comparison of 1 device with 2 replicas that ends in one "
-    "of four verdicts: faster, slower, same within 2 per cent, or cannot tell."
+    "of four verdicts: faster, slower, same within 0.5 per cent, or cannot tell."
 )
 
 
@@ -45,7 +45,7 @@ def draw() -> Sketch:
             656, y, 102, 26, "?", series=series, hatch=series is not None, bold=True, corner=3,
             fill="#ECEEF0" if series is None else None,
         )  # fmt: skip
-    for row, verdict in enumerate(("faster", "slower", "same within 2 %", "cannot tell")):
+    for row, verdict in enumerate(("faster", "slower", "same within 0.5 %", "cannot tell")):
         y = 216 + 32 * row
         board.box(578, y, 180, 24, verdict, size=9, corner=11)
     return board

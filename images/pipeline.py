@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labkit.pipelines import Schedule, schedule
-from labkit.views.pipeline import lanes
+from labkit.pipelines.page.pipeline import lanes
 from labkit.views.sketch import Sketch
 
 ALT = (
@@ -16,6 +16,6 @@ ALT = (
 
 def draw() -> Sketch:
     whole = Schedule([[("F", 0), ("B", 0)]] * 4, name="whole batch").timeline(3.0, 3.0)
-    pipeline = schedule("gpipe", stages=4, microbatches=3)
+    pipeline = schedule("gpipe", stages=4, micro_batches=3)
     parts = Schedule(pipeline.rows, name="3 micro-batches").timeline(1.0, 1.0)
     return lanes((whole, parts), "One model on four ranks").board

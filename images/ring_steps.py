@@ -5,7 +5,7 @@ from __future__ import annotations
 from _operation import RANKS
 
 from labkit.collectives import programs, run
-from labkit.views.collective_figure import COUNTED, Layout, draw_line
+from labkit.collectives.page.still import COUNTED, Layout, draw_line
 from labkit.views.sketch import Sketch
 
 ALT = (

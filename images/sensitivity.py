@@ -1,4 +1,4 @@
-"""Four cases of lecture 27: which number, changed by how much, changes the decision."""
+"""Four cases of lecture 64: which number, changed by how much, changes the decision."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labkit.memory import footprint
-from labkit.views.bars import footprints_board
+from labkit.memory.step_memory import board
 from labkit.views.sketch import Sketch
 
 ALT = (
@@ -18,4 +18,4 @@ def draw() -> Sketch:
     steps = {
         f"7.5 billion parameters, {name}": footprint(7.5e9, convention=name) for name in CONVENTIONS
     }
-    return footprints_board(steps, 80e9)
+    return board(steps, 80e9)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from _operation import buffer_bytes, buffers_text, ran
 
 from labkit.collectives import Trace
-from labkit.views.collective_figure import COUNTED
+from labkit.collectives.page.still import COUNTED
 from labkit.views.sketch import Sketch
 
 ALT = (

@@ -7,7 +7,7 @@ from collections import Counter
 from _operation import buffer_bytes, buffers_text, ran, rank_chip
 
 from labkit.collectives import Trace
-from labkit.views.collective_figure import COUNTED
+from labkit.collectives.page.still import COUNTED
 from labkit.views.sketch import Box, Sketch
 
 ALT = (

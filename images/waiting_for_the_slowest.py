@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from labkit.kinds import modelled
+from labkit.views.lanes import Bar, BarStyle, Lanes
 from labkit.views.sketch import Sketch
-from labkit.views.timeline import Bar, Lanes, State
 
 ALT = (
     "Timelines of eight ranks over five synchronous steps. A rank computes for 100 ms or a little "
@@ -16,9 +16,9 @@ ALT = (
 )
 RANKS, STEPS, ALL_REDUCE = 8, 5, 0.020
 STATES = {
-    "waits": State("waits for the slowest", None),
-    "computes": State("computes", 0),
-    "all-reduce": State("all-reduce", 2),
+    "waits": BarStyle("waits for the slowest", None),
+    "computes": BarStyle("computes", 0),
+    "all-reduce": BarStyle("all-reduce", 2),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labkit.memory import footprint
-from labkit.views.bars import footprints_board
+from labkit.memory.step_memory import board
 from labkit.views.sketch import Sketch
 
 ALT = (
@@ -25,4 +25,4 @@ def draw() -> Sketch:
         name: footprint(7.5e9, convention="mixed adam 16", data=64, zero=zero, layers=36)
         for zero, name in enumerate(NAMES)
     }
-    return footprints_board(steps, 80e9)
+    return board(steps, 80e9)

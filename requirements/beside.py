@@ -33,6 +33,7 @@ def install(name: str) -> str:
     if is_there(name):
         return ""
     venv, python = python_of(name).parents[1], python_of(name)
+    wanted = _wanted(name)  # before anything goes: of a name without a lock nothing is removed
     print(f"Installing requirements/{name}.txt into .venv/{name}.", flush=True)
     shutil.rmtree(venv, ignore_errors=True)
     quiet = ["-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", "install"]
@@ -47,7 +48,7 @@ def install(name: str) -> str:
         packages = sysconfig.get_path("purelib", vars={"base": str(venv)})
         course = sysconfig.get_path("purelib", vars={"base": str(ROOT / ".venv")})
         Path(packages, "course.pth").write_text(f"{course}\n{ROOT}\n", encoding="utf-8")
-    (venv / "labkit.lock").write_text(_wanted(name), encoding="utf-8")
+    (venv / "labkit.lock").write_text(wanted, encoding="utf-8")
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Makes .venv: `install.py lab`, `test` or `site`; `--fits` only says if it could.
+"""Makes .venv: `install.py lab`, `test` or `website`; `--fits` only says if it could.
 
 Everything comes from the locks beside this file, with hashes. A stamp is written at the very end:
 with it a second call starts in a moment, without it an interrupted installation starts afresh.
@@ -55,10 +55,12 @@ def misfit() -> str | None:
     if system == "Darwin" and machine != "arm64":
         return (
             f"{here} runs on Intel, for which TensorFlow no longer exists on macOS: on Apple "
-            "silicon install an arm64 Python; on an Intel Mac see README.md."
+            "silicon install an arm64 Python; on an Intel Mac see docs/setup.md."
         )
     if (system, machine) not in {("Darwin", "arm64"), ("Linux", "aarch64"), ("Linux", "x86_64")}:
-        return f"{here} runs on {system} {machine}, for which TensorFlow has no wheel: README.md."
+        return (
+            f"{here} runs on {system} {machine}, for which TensorFlow has no wheel: docs/setup.md."
+        )
     if system == "Linux" and not platform.libc_ver()[0].startswith("glibc"):
         return (
             f"{here} uses musl, for which TensorFlow has no wheel: use a distribution with glibc "
@@ -101,7 +103,7 @@ def tensorflow_build(asked: str, present: str | None) -> str:
 
 
 def lock_of(part: str, build: str) -> Path:
-    """The lock of `lab`, `test` or `site`."""
+    """The lock of `lab`, `test` or `website`."""
     return ROOT / "requirements" / f"{'lab-cuda' if (part, build) == ('lab', 'cuda') else part}.txt"
 
 
@@ -119,12 +121,13 @@ def requirements(locks: list[Path]) -> dict[str, str]:
 def wanted(build: str, parts: list[str]) -> dict[str, Any]:
     """What the stamp of a finished environment says, apart from its packages."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    ours = json.dumps([project["project"], project["build-system"]]).encode()
+    ours = json.dumps([project[part] for part in ("project", "build-system")])
+    ours += json.dumps(project["tool"]["hatch"])  # what an installation puts elsewhere: the kernel
     return {
         "venv": str(VENV),
         "python": f"{sys.implementation.cache_tag} {platform.machine()}",
         "tensorflow": build,
-        "project": hashlib.sha256(ours).hexdigest(),
+        "project": hashlib.sha256(ours.encode()).hexdigest(),
         "locks": {p: hashlib.sha256(lock_of(p, build).read_bytes()).hexdigest() for p in parts},
     }
 
@@ -189,16 +192,28 @@ def why_afresh(stamp: dict[str, Any], need: dict[str, Any]) -> str | None:
     return next(changed, None)
 
 
-def install(stamp: dict[str, Any], need: dict[str, Any]) -> None:
-    """Bring .venv to what is wanted; afterwards, and only then, the stamp says so."""
-    build, afresh = need["tensorflow"], why_afresh(stamp, need)
-    download, on_disk = GIGABYTES[build]
-    free = shutil.disk_usage(ROOT).free / 1e9
-    if afresh and free < on_disk:
+def what_goes(afresh: str, on_disk: float, build: str) -> list[Path]:
+    """What of labkit's own lies in .venv; refused where it is another's, or the disk is full."""
+    parts = [*VENV.iterdir()] if VENV.is_dir() and not VENV.is_symlink() else []
+    if parts and not any(mark.exists() for mark in (STAMP, UNFINISHED, LOG)):
+        raise CannotInstall(
+            f"{VENV} was not made by labkit, and {afresh}: move it away, or remove it yourself."
+        )
+    held = sum(file.lstat().st_blocks for part in parts for file in (part, *part.rglob("*")))
+    free = (shutil.disk_usage(ROOT).free + 512 * held) / 1e9
+    if free < on_disk:
         raise CannotInstall(
             f"{ROOT} has {free:.1f} GB free and the {build.upper()} environment needs "
             f"{on_disk:g} GB: make room, or clone to a larger disk."
         )
+    return parts
+
+
+def install(stamp: dict[str, Any], need: dict[str, Any]) -> None:
+    """Bring .venv to what is wanted; afterwards, and only then, the stamp says so."""
+    build, afresh = need["tensorflow"], why_afresh(stamp, need)
+    download, on_disk = GIGABYTES[build]
+    goes = what_goes(afresh, on_disk, build) if afresh else []
     if gone := sorted(set(stamp.get("packages", [])) - set(packages())):
         say(f"In .venv these are missing or have changed: {', '.join(gone)}.")
     if afresh:
@@ -210,9 +225,13 @@ def install(stamp: dict[str, Any], need: dict[str, Any]) -> None:
         )
         if VENV.is_symlink():
             VENV.unlink()
-        shutil.rmtree(VENV, ignore_errors=True)
-        VENV.mkdir()
-    UNFINISHED.touch()
+        VENV.mkdir(exist_ok=True)
+    UNFINISHED.touch()  # before anything goes: what an interrupt leaves is labkit's own
+    for part in goes:
+        if part.is_dir() and not part.is_symlink():
+            shutil.rmtree(part)
+        elif part != UNFINISHED:
+            part.unlink(missing_ok=True)
     STAMP.unlink(missing_ok=True)
     python = VENV / "bin" / "python"
     if afresh:
@@ -223,10 +242,10 @@ def install(stamp: dict[str, Any], need: dict[str, Any]) -> None:
     pip = (python, "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--no-deps")
     # A new pip, and two at a time, take 30 s where the one that comes with Python takes 60.
     every = requirements([lock_of(part, build) for part in need["locks"]])
-    parts = [every.pop("pip")], [*every.values()][::2], [*every.values()][1::2]
+    thirds = [every.pop("pip")], [*every.values()][::2], [*every.values()][1::2]
     files = [VENV / name for name in ("pip.txt", "half.txt", "other-half.txt")]
-    for file, part in zip(files, parts, strict=True):
-        file.write_text("".join(part), encoding="utf-8")
+    for file, third in zip(files, thirds, strict=True):
+        file.write_text("".join(third), encoding="utf-8")
 
     def load(file: Path) -> None:
         run("install packages", *pip, "--no-compile", "--require-hashes", "-r", file)
@@ -299,7 +318,7 @@ def lock_this_file() -> object:
 def main() -> int:
     """Install what the command line asks for. Exit status 1 comes with one sentence."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["lab", "test", "site"], default="lab")
+    parser.add_argument("what", nargs="?", choices=["lab", "test", "website"], default="lab")
     parser.add_argument("--fits", action="store_true", help="only: can labkit run on this Python?")
     arguments = parser.parse_args()
     reason = misfit()
@@ -313,12 +332,16 @@ def main() -> int:
         stamp = read_stamp()
         build = tensorflow_build(os.environ.get("TENSORFLOW", ""), stamp.get("tensorflow"))
         # What was installed stays: `make lab` after `make test` renews both.
-        need = wanted(build, sorted({"lab", arguments.what, *stamp.get("locks", {})}))
+        known = {part for part in stamp.get("locks", {}) if lock_of(part, build).is_file()}
+        need = wanted(build, sorted({"lab", arguments.what, *known}))
         if not (stamp and is_complete(stamp, need)):
             install(stamp, need)
         del held
     except CannotInstall as fault:
         print(f"labkit: {fault}", file=sys.stderr)
+        return 1
+    except OSError as fault:
+        print(f"labkit: {fault}. If the disk is full, make room, and try again.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nlabkit: interrupted. The next make begins afresh.", file=sys.stderr)

@@ -19,8 +19,6 @@ typedef struct { unsigned pid; uint64_t used; unsigned gpu_instance, compute_ins
 int nvmlDeviceGetCount_v2(unsigned *count);
 int nvmlDeviceGetEnforcedPowerLimit(Device *device, unsigned *milliwatts);
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device);
-int nvmlDeviceGetMaxPcieLinkGeneration(Device *device, unsigned *generation);
-int nvmlDeviceGetMaxPcieLinkWidth(Device *device, unsigned *width);
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *memory);
 int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *celsius);
 int nvmlDeviceGetUUID(Device *device, char *text, unsigned size);
@@ -53,6 +51,10 @@ TELLS(ComputeMode, unsigned, 0)
 TELLS(DisplayActive, unsigned, 0)
 TELLS(DisplayMode, unsigned, 0)
 TELLS(MaxMigDeviceCount, unsigned, 7)
+TELLS(MaxPcieLinkGeneration, unsigned, 5)
+TELLS(MaxPcieLinkWidth, unsigned, 16)
+TELLS(CurrPcieLinkGeneration, unsigned, 5)
+TELLS(CurrPcieLinkWidth, unsigned, 16)
 int nvmlDeviceGetFanSpeed(Device *device, unsigned *percent) {
   (void)device; (void)percent;
   return UNSUPPORTED;
@@ -83,12 +85,6 @@ int nvmlDeviceGetPcieThroughput(Device *device, int direction, unsigned *kilobyt
   (void)device; (void)direction;
   *kilobytes = 4000000;
   return OK;
-}
-int nvmlDeviceGetCurrPcieLinkGeneration(Device *device, unsigned *generation) {
-  return nvmlDeviceGetMaxPcieLinkGeneration(device, generation);
-}
-int nvmlDeviceGetCurrPcieLinkWidth(Device *device, unsigned *width) {
-  return nvmlDeviceGetMaxPcieLinkWidth(device, width);
 }
 int nvmlDeviceGetCudaComputeCapability(Device *device, int *major, int *minor) {
   (void)device;
