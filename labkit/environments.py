@@ -119,12 +119,13 @@ class Environment:
 
     @property
     def state(self) -> str:
-        """Either "built", "not built", "outdated" (older lock), or "incomplete".
+        """Either "built", "not built", "outdated" (older lock, other Python), or "incomplete".
 
         Incomplete is what was interrupted or damaged, or built before the folder was moved.
         """
         if stamp := self.stamp:
-            return "built" if stamp.recipe == self.recipe else "outdated"
+            new = stamp.recipe == self.recipe and not self.needs_this_python
+            return "built" if new else "outdated"
         return "incomplete" if self.venv.exists() else "not built"
 
     def needs(self) -> Mapping[str, float]:
@@ -168,6 +169,12 @@ class Environment:
         """Whether its Python is of the same minor version: then functions can be sent as usual."""
         python = self.stamp.python if self.stamp else ""
         return python.split(".")[:2] == platform.python_version().split(".")[:2]
+
+    @property
+    def needs_this_python(self) -> bool:
+        """Whether it was built with another Python, but can be built with this one."""
+        minor = platform.python_version().rpartition(".")[0]
+        return minor in self.pythons and not self.takes_byte_code
 
     def __str__(self) -> str:
         stamp = self.stamp

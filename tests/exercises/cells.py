@@ -14,13 +14,19 @@ import nbformat
 import numpy as np
 import pytest
 
-from labkit import collectives, updates
+from labkit import collectives, environments, updates
 from labkit.collectives import programs
 from labkit.exercises import tasks
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = [*sorted(FOLDER.glob("[0-9]*.ipynb")), FOLDER / "check_yourself.ipynb"]
 NUMBERS = itertools.count()
+REQUIRED = os.environ.get("LABKIT_REQUIRE_ENVIRONMENTS") == "1"
+TORCH = environments.find("torch")
+NEEDS_TORCH = pytest.mark.skipif(
+    not REQUIRED and (not TORCH.stamp or TORCH.needs_this_python),
+    reason="not built with this Python: labkit env build torch",
+)
 
 
 class Asked(NamedTuple):
@@ -71,7 +77,7 @@ def changed(task, old, new, *, graph=True):
 def refused(task, answer, *words):
     """The verdict on a wrong answer, which has these words; skipped where it cannot be judged."""
     outcome = tasks()[task].check(answer)
-    if outcome.state == "elsewhere" and os.environ.get("LABKIT_REQUIRE_ENVIRONMENTS") != "1":
+    if outcome.state == "elsewhere" and not REQUIRED:
         pytest.skip(str(outcome))
     assert outcome.state == "wrong", outcome
     assert [word for word in words if word not in outcome.text] == [], outcome

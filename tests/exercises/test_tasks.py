@@ -291,6 +291,10 @@ def test_a_task_of_another_framework_is_judged_on_its_ranks_where_it_is_built(
     (packages / "cloudpickle").symlink_to(Path(cloudpickle.__file__).parent)
     stamp = venv / "labkit.json"  # as if of another version, to which functions go as their source
     stamp.write_text(stamp.read_text().replace(f'"{HERE}.', '"3.2.'))
+    outcome = check("23.square", square)
+    assert outcome.state == "elsewhere", "it can be built with this Python"
+    assert "tiny is outdated" in str(outcome)
+    Recipe(tmp_path / "tiny").write(python="3.2")
     assert exercises.solution("23.square").state == "closed"
     assert check("23.square", value("def square(x):\n    return ...\n")).state == "open"
     assert check("23.square", square)

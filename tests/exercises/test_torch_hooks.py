@@ -3,6 +3,9 @@
 from labkit.exercises import tasks
 from labkit.exercises.judges.answers import solved
 from tests.cluster.test_frameworks import TIMEOUT, cluster
+from tests.exercises.cells import NEEDS_TORCH
+
+pytestmark = NEEDS_TORCH
 
 SHAPES = [(40, 30), (30,), (8, 4, 3, 3), (6, 5), (50, 20)]
 

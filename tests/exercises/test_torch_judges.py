@@ -1,7 +1,5 @@
 """The judges of PyTorch answers: right programs are accepted, and each mistake has its name."""
 
-import os
-
 import pytest
 
 from labkit.exercises import judge_names
@@ -9,12 +7,10 @@ from labkit.exercises.judges.torch_training import SAYS
 from labkit.exercises.task import NotJudged, Wrong
 from tests.cluster.test_frameworks import TIMEOUT, cluster
 from tests.exercises import torch_answers
+from tests.exercises.cells import NEEDS_TORCH
 from tests.exercises.torch_answers import RIGHT, WRONG
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("LABKIT_REQUIRE_ENVIRONMENTS") != "1" and not torch_answers.BUILT,
-    reason="not built: labkit env build torch",
-)
+pytestmark = NEEDS_TORCH
 
 
 def judge(call, text):

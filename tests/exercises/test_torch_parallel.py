@@ -1,8 +1,6 @@
 """The judges of tensor and pipeline parallelism: right programs pass, each mistake has its name."""
 
 # ruff: noqa: E501 (a mistake a line)
-import os
-
 import pytest
 
 from labkit.exercises import judge_names
@@ -10,11 +8,9 @@ from labkit.exercises.judges.torch_parallel import SAYS
 from labkit.exercises.lecture_tasks import tasks
 from labkit.exercises.task import Wrong
 from tests.exercises import torch_answers
+from tests.exercises.cells import NEEDS_TORCH
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("LABKIT_REQUIRE_ENVIRONMENTS") != "1" and not torch_answers.BUILT,
-    reason="not built: labkit env build torch",
-)
+pytestmark = NEEDS_TORCH
 MLP, TOKENS, BLOCK = "torch_layer()", "torch_layer(tokens=True)", "torch_layer(block=True, most=4)"
 SCHEDULE = "torch_schedule()"
 

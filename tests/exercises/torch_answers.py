@@ -2,11 +2,8 @@
 
 import re
 
-from labkit import environments
 from labkit.exercises import tasks
 from tests.exercises import torch_hook_answers
-
-BUILT = environments.find("torch").stamp
 
 DDP = """
 import torch

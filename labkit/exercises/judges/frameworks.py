@@ -78,7 +78,7 @@ def run(environment: str, program: Callable[..., Any], *args: Any, ranks: int = 
     The program imports what it needs itself: the environment may have another version of Python.
     """
     chosen = find(environment)
-    if not chosen.stamp:
+    if not chosen.stamp or chosen.needs_this_python:
         raise NotJudged(chosen.how_to_build())
     answer = next((one for one in args if hasattr(one, "_beside")), None)
     return list(beside(answer, _on_ranks, environment, program, args, ranks))
