@@ -37,7 +37,9 @@ def divide(shape: Mapping[str, int], machine: Machine) -> Footprint:
     """
     ranks, shape = machine.devices * machine.machines, checked_shape(shape)
     chosen: dict[str, Any] = {"zero": 1, "sequence_parallel": True, "recompute": "selective"}
+    keys = shape.get("key_heads", shape["heads"])
     sizes = [(t * p, -t, p) for t in divisors(machine.devices, shape["heads"])
+             if not max(keys, t) % min(keys, t)
              for p in divisors(ranks // t, shape["layers"])]  # fmt: skip
     for group, _, pipeline in sorted(sizes):
         chosen |= {"tensor": group // pipeline, "pipeline": pipeline, "data": ranks // group}

@@ -54,8 +54,9 @@ def checked_shape(shape: Mapping[str, int]) -> dict[str, int]:
     if missing := [name for name in SHAPE if name not in shape]:
         raise LabError(f"The shape of a transformer also needs {', '.join(missing)}.")
     most = {"layers": 1_000, "heads": 10_000}
+    counts = {*SHAPE, *shape} - {"block", "flash", "dropout", "tied", "keep_silu"}
     return {name: whole(name, size, at_least=1, at_most=most.get(name, 10**9))
-            for name, size in shape.items()}  # fmt: skip
+            if name in counts else size for name, size in shape.items()}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,17 @@ t tensor-parallel ranks, p pipeline stages. Activations are 16-bit, with 1-byte 
 
 >>> activations_per_layer(hidden=6144, heads=64, sequence=2048, micro_batch=4, tensor=8)
 1325400064
+
+Two kinds of `block`. "gpt" is theirs: layer norms, biases, an MLP of two matrices, dropout, learned
+positions. "llama" (Touvron et al. 2023) has RMSNorm, rotary positions, SwiGLU of three matrices,
+neither biases nor dropout, and a head of its own. With `flash` attention keeps nothing of size s²,
+only 4 bytes a head and token, the log-sum-exp of its scores (Dao et al. 2022). What a Llama layer
+then keeps of a token is counted tensor by tensor, 12h + 4hG/a + 8f + 4a + 8 bytes with G key heads
+and an MLP of width f, as PyTorch saves it; 6f where silu(gate) is computed again.
+
+>>> activations_per_layer(hidden=4096, heads=32, key_heads=8, mlp=14336, sequence=1,
+...                       micro_batch=1, block="llama", flash=True)
+168072
 """
 
 from dataclasses import dataclass, fields
@@ -13,29 +24,55 @@ from dataclasses import dataclass, fields
 from labkit.arguments import MOST, one_of, whole
 from labkit.kinds import LabError
 
+BLOCKS = ("gpt", "llama")
+
+
+def key_width(hidden: int, heads: int, key_heads: int, tensor: int = 1) -> int:
+    """Returns the columns of a rank's keys, times the ranks: each keeps at least one key head."""
+    return hidden // heads * max(key_heads, tensor)
+
+
+def usual(hidden: int, heads: int, key_heads: int | None, mlp: int | None) -> tuple[int, int]:
+    """Returns key heads and width of the MLP: those of a GPT where they are not given."""
+    wide = 4 * whole("hidden", hidden, at_least=1) if mlp is None else mlp
+    return heads if key_heads is None else key_heads, wide
+
 
 def activations_per_layer(
     *, hidden: int, heads: int, sequence: int, micro_batch: int, tensor: int = 1,
-    sequence_parallel: bool = False, recompute: str = "none",
+    sequence_parallel: bool = False, recompute: str = "none", key_heads: int | None = None,
+    mlp: int | None = None, block: str = "gpt", dropout: bool | None = None, flash: bool = False,
+    keep_silu: bool = True,
 ) -> int:  # fmt: skip
     """Returns the bytes that a layer keeps for its backward pass, on one device.
 
-    "selective" recomputes what attention makes of size s² (5as/h); "full" keeps the layer's input
-    alone, 2sbh, of which sequence parallelism keeps 1/t on each rank.
+    "selective" recomputes what attention makes of size s² (5as/h), which `flash` never keeps.
+    "full" keeps the layer's input alone: 2sbh, as Korthikanti et al. print, if each tensor rank
+    keeps a copy. With sequence parallelism the input is sharded, and a rank keeps 2sbh/t.
     """
-    sizes = {"hidden": hidden, "heads": heads, "sequence": sequence, "micro_batch": micro_batch}
-    hidden, heads, sequence, micro_batch = (whole(*one, at_least=1) for one in sizes.items())
-    tensor = whole("tensor", tensor, at_least=1)
+    key_heads, mlp = usual(hidden, heads, key_heads, mlp)
+    sizes = {"hidden": hidden, "heads": heads, "sequence": sequence, "micro_batch": micro_batch,
+             "tensor": tensor, "key_heads": key_heads, "mlp": mlp}  # fmt: skip
+    h, a, s, b, t, keys, f = (whole(*one, at_least=1) for one in sizes.items())
     for name, size, parts, count in (
-        ("hidden", hidden, "heads", heads), ("heads", heads, "tensor", tensor),
+        ("hidden", h, "heads", a), ("heads", a, "tensor", t), ("heads", a, "key_heads", keys),
+        ("key_heads", max(keys, t), "tensor", min(keys, t)),
     ):  # fmt: skip
         if size % count:
-            raise LabError(f"{name} must be a multiple of {parts} = {count}, got {size}.")
+            either = " or a divisor" * (name == "key_heads")
+            what = f"a multiple{either} of {parts} = {sizes[parts]}"
+            raise LabError(f"{name} must be {what}, got {sizes[name]}.")
+    llama = one_of("block", block, BLOCKS) == "llama"
+    drops = not llama if dropout is None else dropout
     if one_of("recompute", recompute, ("none", "selective", "full")) == "full":
-        return 2 * sequence * micro_batch * hidden // (tensor if sequence_parallel else 1)
-    shared = 34 / tensor if sequence_parallel else 10 + 24 / tensor
-    attention = 5 * heads * sequence / (hidden * tensor) if recompute == "none" else 0
-    return round(sequence * micro_batch * hidden * (shared + attention))
+        return 2 * s * b * h // (t if sequence_parallel else 1)
+    # Inputs of norms and of the first matrices; two masks; 1 / RMS of both norms in float32.
+    whole_rows = (8 + 2 * drops) * h + 8 * llama
+    wide = (8 if keep_silu else 6) if llama else 4  # gate, its silu, up, their product
+    divided = 4 * h + 4 * key_width(h, a, keys, t) + wide * f + 4 * a * flash
+    if recompute == "none" and not flash:
+        divided += (5 if drops else 2) * a * s  # softmax; a mask; what it leaves
+    return round(s * b * (whole_rows / (t if sequence_parallel else 1) + divided / t))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +95,13 @@ class Transformer:
     sequence_parallel: bool
     recompute: str
     convention: str
+    key_heads: int
+    mlp: int
+    block: str
+    dropout: bool
+    flash: bool
+    tied: bool
+    keep_silu: bool
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -78,15 +122,32 @@ class Transformer:
         return self.micro_batch * (self.micro_batches or 1) * self.data
 
     @property
+    def llama(self) -> bool:
+        """Whether the layers are Llama's."""
+        return self.block == "llama"
+
+    def matrices(self, tensor: int = 1) -> int:
+        """Numbers in a layer's matrices; 12h² in a GPT. More ranks than key heads hold copies."""
+        h, keys = self.hidden, key_width(self.hidden, self.heads, self.key_heads, tensor)
+        return 2 * h * (h + keys) + (2 + self.llama) * h * self.mlp
+
+    @property
     def parameters(self) -> int:
-        """P = 12Lh² (1 + 13/(12h) + (v + s)/(12Lh)): layers, word and position embeddings."""
-        h = self.hidden
-        return self.layers * (12 * h**2 + 13 * h) + (self.vocabulary + self.sequence) * h
+        """P = 12Lh² (1 + 13/(12h) + (v + s)/(12Lh)) of a GPT: layers, word and position embeddings.
+
+        A head of its own counts like another word embedding; a Llama has a last norm, no positions.
+        """
+        h, keys = self.hidden, key_width(self.hidden, self.heads, self.key_heads)
+        vectors = 2 * h if self.llama else 7 * h + 2 * keys + self.mlp  # norms and biases
+        ends = self.vocabulary * (2 - self.tied) + (1 if self.llama else self.sequence)
+        return self.layers * (self.matrices() + vectors) + ends * h
 
     @property
     def layer(self) -> int:
         """Parameters of a layer on this device: tensor ranks divide all but norms and 2 biases."""
-        return -(-(12 * self.hidden**2 + 7 * self.hidden) // self.tensor) + 6 * self.hidden
+        h, keys = self.hidden, key_width(self.hidden, self.heads, self.key_heads, self.tensor)
+        biases, copied = (0, 2 * h) if self.llama else (h + 2 * keys + self.mlp, 6 * h)
+        return -(-(self.matrices(self.tensor) + biases) // self.tensor) + copied
 
     @property
     def words(self) -> int:
@@ -95,10 +156,14 @@ class Transformer:
 
     @property
     def held(self) -> int:
-        """Parameters of this device: both embeddings are in the first stage, a copy in the last."""
-        ends = self.words * (self.stage in (0, self.pipeline - 1))
-        positions = self.sequence * self.hidden * (self.stage == 0)
-        return self.layers // self.pipeline * self.layer + ends + positions
+        """Parameters of this device: embeddings in the first stage, the head in the last.
+
+        A tied head is a copy of the word embedding, and none where one stage has both.
+        """
+        first, last = self.stage == 0, self.stage == self.pipeline - 1
+        ends = self.words * (first or last if self.tied else first + last)
+        rows = last if self.llama else self.sequence * first  # the last norm, or positions
+        return self.layers // self.pipeline * self.layer + ends + rows * self.hidden
 
     @property
     def in_flight(self) -> int:
@@ -112,7 +177,9 @@ class Transformer:
         return activations_per_layer(
             hidden=self.hidden, heads=self.heads, sequence=self.sequence,
             micro_batch=self.micro_batch, tensor=self.tensor,
-            sequence_parallel=self.sequence_parallel, recompute=recompute,
+            sequence_parallel=self.sequence_parallel, recompute=recompute, block=self.block,
+            key_heads=self.key_heads, mlp=self.mlp, dropout=self.dropout, flash=self.flash,
+            keep_silu=self.keep_silu,
         )  # fmt: skip
 
     @property
@@ -121,17 +188,26 @@ class Transformer:
         one = self.sequence * self.micro_batch * self.hidden
         one //= self.tensor if self.sequence_parallel else 1
         masks = one * min(self.pipeline, self.micro_batches or self.pipeline) * (self.stage == 0)
+        masks *= self.dropout
         logits = 4 * self.sequence * self.micro_batch * self.vocabulary // self.tensor
         return masks + (4 * one + logits) * (self.stage == self.pipeline - 1)
 
-    def step_flops(self, layers: float = 72, attention: float = 72 / 6) -> float:
-        """Returns 72BLsh² (1 + s/(6h) + v/(12hL)) for a batch of B sequences."""
+    def step_flops(self, layers: float = 6, attention: float = 12) -> float:
+        """Returns 72BLsh² (1 + s/(6h) + v/(12hL)) of a GPT, for a batch of B sequences.
+
+        That is 6 for each number of a matrix and token, and 12sh of attention: masked scores count.
+        """
         s, h = self.sequence, self.hidden
-        head = 72 / 12 * self.vocabulary * h
-        return self.batch * s * (self.layers * h * (layers * h + attention * s) + head)
+        each = self.layers * (layers * self.matrices() + attention * s * h)
+        return self.batch * s * (each + 6 * self.vocabulary * h)
 
     @property
     def hardware_flops(self) -> float:
-        """With what is computed again: attention, or the whole forward pass of each layer."""
-        again = {"none": (72, 12), "selective": (72, 24), "full": (96, 16)}
+        """With what is computed again: attention, or the whole forward pass of each layer.
+
+        FlashAttention's backward pass takes 2.5 times its forward pass (Dao 2023).
+        """
+        again = {"none": (6, 12), "selective": (6, 24), "full": (8, 16)}
+        if self.flash:
+            again = {"none": (6, 14), "selective": (6, 14), "full": (8, 18)}
         return self.step_flops(*again[self.recompute])

@@ -15,24 +15,38 @@ from typing import TYPE_CHECKING
 from labkit.arguments import number, one_of, whole
 from labkit.kinds import LabError, Quantity, Seconds, bytes_text, modelled, percent_text
 from labkit.known_hardware import GPUS
-from labkit.memory.shape import Transformer
+from labkit.memory.shape import Transformer, usual
 from labkit.memory.step_memory import CONVENTIONS, STATE, USABLE, Footprint, Part
 
 if TYPE_CHECKING:
     from labkit.views.table import Table
+
+GPT = "Narayanan et al. 2021 (parameters), Korthikanti et al. 2022 (activations)"
+LLAMA = "matrices of Llama (Touvron et al. 2023), tensors that PyTorch saves for its backward pass"
 
 
 def transformer(
     *, layers: int, hidden: int, heads: int, sequence: int, vocabulary: int, micro_batch: int = 1,
     micro_batches: int | None = None, tensor: int = 1, pipeline: int = 1, chunks: int = 1,
     stage: int = 0, data: int = 1, zero: int = 0, sequence_parallel: bool = False,
-    recompute: str = "none", convention: str = "mixed adam 16",
+    recompute: str = "none", convention: str = "mixed adam 16", key_heads: int | None = None,
+    mlp: int | None = None, block: str = "gpt", dropout: bool | None = None, flash: bool = False,
+    tied: bool | None = None, keep_silu: bool = True,
 ) -> Footprint:  # fmt: skip
     """Returns what a device of a pipeline stage holds under 1F1B: state, activations, the rest.
 
     A step has `micro_batches` of `micro_batch` sequences; None is enough to fill the pipeline. With
     several `chunks` a stage the pipeline is interleaved. `recompute` may be "selective" or "full".
+    `key_heads` are fewer than heads in grouped-query attention, `mlp` is the width of the MLP (4h).
+    A `block` is "gpt" (dropout, tied head) or "llama" (SwiGLU, RMSNorm; neither of both); `dropout`
+    and `tied` change that. `flash` keeps no scores; `keep_silu=False` recomputes silu(gate).
+
+    >>> transformer(layers=80, hidden=8192, heads=64, key_heads=8, mlp=28672, sequence=4096,
+    ...             vocabulary=32000, block="llama", flash=True).parameters  # Llama 2, 70B
+    68976648192
     """
+    key_heads, mlp = usual(hidden, heads, key_heads, mlp)
+    tied, dropout = (block != "llama" if one is None else one for one in (tied, dropout))
     return _footprint(Transformer(**locals()))
 
 
@@ -46,13 +60,14 @@ def _footprint(model: Transformer) -> Footprint:
     found += [
         ("activations", kept * model.in_flight * model.layers // chunk,
          f"{bytes_text(kept)} × {held}"),
-        ("embedding and head", model.end_activations, "dropout masks, inputs, logits"),
+        ("embedding and head", model.end_activations,
+         "dropout masks, " * model.dropout + "inputs, logits"),
         ("recomputed layer", model.layer_activations("none") - kept, "during its backward pass"),
         ("gathered layer", sum(sizes[:2]) * max(model.layer, model.words) * gathered,
          "weights and gradient of the largest layer, not sharded"),
     ]  # fmt: skip
     parts = tuple(Part(*one) for one in found if one[0] in (*STATE, "activations") or one[1])
-    kind = modelled("Narayanan et al. 2021 (parameters), Korthikanti et al. 2022 (activations)")
+    kind = modelled(LLAMA if model.llama else GPT)
     step = Footprint("", model.convention, model.parameters, parts, kind, model).sharded(
         model.data, ("optimizer", "gradients", "weights")[: model.zero]
     )
@@ -104,7 +119,10 @@ def mfu(
     what = (
         f"{of.batch:,} sequences in {Seconds(seconds)} on {gpus:,} GPUs of {peak / 1e12:g} TFLOP/s"
     )
-    kind = modelled(f"72BLsh²(1 + s/6h + v/12hL) FLOPs of {what}")
+    rule = "72BLsh²(1 + s/6h + v/12hL)"
+    if of.matrices() != 12 * of.hidden**2:
+        rule = "6 a matrix entry and token, 12Lsh of attention a token:"
+    kind = modelled(f"{rule} FLOPs of {what}")
     share = Utilisation(of.step_flops() / could, kind)
     share.hardware = of.hardware_flops / could
     return share

@@ -346,6 +346,20 @@ def test_a_division_fits_and_keeps_tensor_groups_inside_a_machine():
         divide(gpt3, Machine(16e9, devices=2))
 
 
+def test_a_division_knows_grouped_queries_and_flash_attention():
+    llama = {**shape(80, 8192, 64, 16_384), "key_heads": 8, "mlp": 28_672, "block": "llama"}
+    step = divide({**llama, "flash": True}, H100S)
+    assert step.parameters == 68_976_648_192
+    assert "recomputed layer" not in [part.name for part in step.parts]
+    assert divide(llama, H100S)["recomputed layer"] > 1e9
+    six = divide(
+        {**llama, "heads": 96, "hidden": 9216, "sequence": 2048}, replace(H100S, devices=6)
+    )
+    assert six.model.tensor in (1, 2)  # 8 key heads are no multiple of 3 or 6
+    with pytest.raises(LabError, match="mlp"):
+        divide({**llama, "mlp": 0}, H100S)
+
+
 def test_the_table_of_frameworks_names_every_choice():
     text = repr(frameworks())
     lectures = {path.name[:2] for path in NOTEBOOKS.glob("[0-9]*.ipynb")}

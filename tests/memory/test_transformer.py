@@ -170,10 +170,99 @@ def test_bars_take_footprints_with_different_parts():
     assert "ZeRO-3" in shown.alt
 
 
+LLAMAS = {  # layers, hidden, heads, key heads, MLP, vocabulary; parameters of the published weights
+    "Llama-2-7B": (32, 4096, 32, 32, 11008, 32_000, 6_738_415_616),
+    "Llama-2-70B": (80, 8192, 64, 8, 28672, 32_000, 68_976_648_192),
+    "Llama-3-8B": (32, 4096, 32, 8, 14336, 128_256, 8_030_261_248),
+    "Llama-3-70B": (80, 8192, 64, 8, 28672, 128_256, 70_553_706_496),
+}
+NAMES = ("layers", "hidden", "heads", "key_heads", "mlp", "vocabulary")
+
+
+def llama(name, **options):
+    shape = dict(zip(NAMES, LLAMAS[name], strict=False))
+    return transformer(**shape, **{"sequence": 4096, "block": "llama", "flash": True, **options})
+
+
+@pytest.mark.parametrize("name", LLAMAS)
+def test_llamas_have_the_parameters_that_were_published(name):
+    layers, h, heads, keys, wide, words, published = LLAMAS[name]
+    assert llama(name).parameters == published
+    assert llama(name)["weights"] == 2 * published
+    tied = llama(name, tied=True)
+    assert tied.parameters == published - words * h == tied["weights"] // 2
+    each = stages(llama(name, pipeline=4)).values()
+    assert sum(one["weights"] for one in each) == 2 * published
+    copied = (layers * 2 + 1) * h  # norms, on each tensor rank
+    shared = -(-(words * h) // 8)
+    on_all = 8 * llama(name, tensor=8)["weights"] // 2
+    assert on_all == published + 7 * copied + 2 * (8 * shared - words * h)
+    layer = 2 * h * h + 2 * h * keys * h // heads + 3 * h * wide
+    flops = 4096 * (6 * (layers * layer + words * h) + 12 * layers * 4096 * h)
+    found = mfu(llama(name), seconds=1.0, gpus=1, peak=1e15)
+    assert found * 1e15 == pytest.approx(flops)
+    assert found.hardware * 1e15 == pytest.approx(flops + 2 * 4096 * layers * 4096 * h)
+    assert "12Lsh" in found.kind.source
+
+
+@pytest.mark.parametrize("name", LLAMAS)
+@pytest.mark.parametrize("keep_silu", [True, False])
+def test_a_llama_layer_keeps_what_was_counted_in_pytorch(name, keep_silu):
+    """By hand: 12h + 4hG/H + 8f + 4H + 8 bytes a token."""
+    _, h, heads, keys, wide, *_ = LLAMAS[name]
+    token = 12 * h + 4 * h * keys // heads + (8 if keep_silu else 6) * wide + 4 * heads + 8
+    shape = dict(zip(NAMES[1:-1], LLAMAS[name][1:], strict=False))
+    options = {"micro_batch": 3, "sequence": 512, "block": "llama", "keep_silu": keep_silu}
+    kept = activations_per_layer(**shape, **options, flash=True)
+    assert kept == 3 * 512 * token
+    scores = 2 * heads * 512 - 4 * heads  # a 16-bit softmax in place of the log-sum-exp
+    assert activations_per_layer(**shape, **options) == 3 * 512 * (token + scores)
+    parts = activations_per_layer(**shape, **options, flash=True, tensor=8)
+    rows = 3 * 512 * (8 * h + 8)  # on each rank: inputs of norms and matrices
+    assert 8 * parts == kept + 7 * rows
+    ranks = {"tensor": 8, "sequence_parallel": True}
+    assert 8 * activations_per_layer(**shape, **options, flash=True, **ranks) == kept
+    full = activations_per_layer(**shape, **options, flash=True, **ranks, recompute="full")
+    assert full == 2 * 3 * 512 * h // 8
+
+
+def test_more_tensor_ranks_than_key_heads_hold_copies():
+    shape = {"hidden": 64, "heads": 16, "sequence": 1, "micro_batch": 1, "flash": True}
+    kept = [activations_per_layer(**shape, key_heads=keys, tensor=8) for keys in (2, 4, 8, 16)]
+    assert kept[0] == kept[1] == kept[2] < kept[3]
+    whole = {"layers": 1, "hidden": 64, "heads": 16, "sequence": 1, "vocabulary": 8}
+    two, eight = (transformer(**whole, key_heads=keys, tensor=8) for keys in (2, 8))
+    assert two["weights"] == eight["weights"]
+    assert two.parameters < eight.parameters
+    with pytest.raises(LabError, match="multiple or a divisor of tensor = 4"):
+        activations_per_layer(**{**shape, "hidden": 72, "heads": 24}, key_heads=6, tensor=4)
+
+
+@pytest.mark.parametrize("block", ["gpt", "llama"])
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_nothing_of_flash_attention_grows_with_the_square(block, recompute):
+    def step(sequence):
+        return model("22B", sequence=sequence, flash=True, block=block, recompute=recompute)
+
+    for name in ("activations", "recomputed layer") if recompute == "full" else ("activations",):
+        assert step(32_768)[name] == 4 * step(8_192)[name]
+    if recompute == "selective":
+        assert "recomputed layer" not in [part.name for part in step(4096).parts]
+
+
+def test_a_gpt_without_dropout_keeps_no_masks():
+    sizes = {"hidden": 6144, "heads": 64, "sequence": 2048, "micro_batch": 4}
+    kept = activations_per_layer(**sizes, dropout=False)
+    assert kept == 2048 * 4 * (32 * 6144 + 2 * 64 * 2048)  # zero-bubble's 32sbh, and the softmax
+    assert stages(model("175B", dropout=False))["stage 0"]["activations"]
+    assert "embedding and head" not in [one.name for one in model("175B", dropout=False).parts]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"tensor": 7}, {"pipeline": 5}, {"recompute": "some"}, {"chunks": 5}, {"heads": 5},
-     {"zero": True}, {"zero": 1.0}, {"layers": 10**400}],
+     {"zero": True}, {"zero": 1.0}, {"layers": 10**400}, {"block": "bert"}, {"key_heads": 7},
+     {"mlp": 0}, {"hidden": None}],
 )  # fmt: skip
 def test_a_wrong_argument_is_named(wrong):
     with pytest.raises(LabError) as fault:
