@@ -14,7 +14,9 @@ from PIL import Image
 import labkit
 from labkit import collectives, memory, updates
 from labkit.choosing import large_systems
+from labkit.choosing.mesh import DECODERS, mesh
 from labkit.collectives.formulas import FORMULAS
+from labkit.known_hardware import GPUS
 from labkit.views import FOLDER
 from labkit.views.embed import path_of
 from tests.views.test_pages import needs_node, node
@@ -154,6 +156,33 @@ def test_the_memory_of_each_stage(dice):
         assert {name: size for name, size in found.items() if size or name in parts} == {
             name: pytest.approx(size, abs=32, rel=1e-12) for name, size in parts.items()
         }, one
+
+
+def test_the_five_dimensions_of_a_mesh(dice):
+    machines, decoders = in_the_page("mesh", "[page.MACHINES, page.DECODERS]", [0])[0]
+    assert decoders == {name: vars(one) for name, one in DECODERS.items()}
+    cases = []
+    for _ in range(300):
+        model, gpu = dice.choice([*DECODERS]), dice.choice([*machines])
+        data, context = 2 ** dice.randint(0, 10), 2 ** dice.randint(0, 6)
+        most = min(data * context, DECODERS[model].experts)
+        cases.append({
+            "model": model, "gpu": gpu, "data": data, "context": context,
+            "tensor": 2 ** dice.randint(0, 4), "pipeline": dice.choice((1, 2, 4, 8, 16)),
+            "expert": 2 ** dice.randint(0, int(math.log2(most))),
+            "sequence": 4096 * 2 ** dice.randint(0, 8), "recompute": dice.random() < 0.5,
+        })  # fmt: skip
+    shown = "page.mesh(page.DECODERS[one.model], one, page.MACHINES[one.gpu])"
+    for one, found in zip(cases, in_the_page("mesh", shown, cases), strict=True):
+        gpu, network = GPUS[one["gpu"]], machines[one["gpu"]]["network"]
+        assert (gpu.memory, gpu.flops, gpu.link_bandwidth) == tuple(
+            machines[one["gpu"]][name] for name in ("memory", "flops", "link")
+        )
+        sizes = {name: value for name, value in one.items() if name not in ("model", "gpu")}
+        wanted = mesh(DECODERS[one["model"]], **sizes, gpu=gpu, network=network)
+        for name, value in vars(wanted).items():
+            near = pytest.approx(value, rel=1e-9, abs=1e-6) if isinstance(value, dict) else value
+            assert found[name] == near, (name, one)
 
 
 def test_delayed_gradient_descent(dice):
