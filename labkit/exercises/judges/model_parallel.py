@@ -103,6 +103,20 @@ class Case:
     too_much: Callable[[Any], str] = lambda trace: ""  # what is wrong with how it was done
     colors: Sequence[Sequence[int]] = ()  # of each rank: a communicator for each color
     call: Callable[..., Any] = lambda answer, *given: answer(*given)
+    mistakes: Mapping[str, Sequence[Sequence[Array]]] = field(default_factory=dict)
+    """What each rank returns by a usual mistake, and the sentences that name it."""
+
+    def mistake(self, returned: Sequence[Sequence[Any]]) -> str:
+        """The sentence about what all ranks have returned, or nothing."""
+
+        def alike(one: Any, other: Array) -> bool:
+            return np.shape(one) == other.shape and np.allclose(one, other, CLOSE, 1e-9)
+
+        for text, wrong in self.mistakes.items():
+            ranks = zip(returned, wrong, strict=True)
+            if all(alike(*pair) for rank in ranks for pair in zip(*rank, strict=False)):
+                return text
+        return ""
 
 
 def on_ranks(case: Callable[..., Case], *cases: tuple[int, ...]) -> Callable[[Any], None]:
@@ -155,7 +169,8 @@ def _prove(answer: Callable[..., Any], case: Case) -> None:
             raise Wrong(f"{on}, rank {rank} returned {reprlib.repr(results)}: return {names}.")
         for one, found in zip(pieces, results, strict=True):
             if text := one.fault(found):
-                raise Wrong(f"{on}, rank {rank}'s {text}")
+                why = case.mistake(returned)
+                raise Wrong(f"{on}, rank {rank}'s {f'{one.name} is wrong. {why}' if why else text}")
     extra = PACKED * max(trace.messages_sent) * is_packed(trace)
     if (most := max(trace.bytes_sent)) > case.most_bytes + extra:
         enough = f"{bytes_text(case.most_bytes)} are enough"
