@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 from labkit.arguments import one_of, whole
 from labkit.kinds import LabError
-from labkit.pipelines.rows import Piece
+from labkit.pipelines.rows import Piece, Rows, StagePath
 from labkit.pipelines.timeline import Schedule
+from labkit.pipelines.zero_bubble import dualpipe_v, v_half, v_min, v_path, with_weights, zb_v
 
 
 def naive(rank: int, stages: int, micro_batches: int) -> Iterator[Piece]:
@@ -91,31 +92,51 @@ def zb_h2(rank: int, stages: int, micro_batches: int) -> Iterator[Piece]:
     return zero_bubble(micro_batches, ahead=2 * (stages - 1 - rank), delay=2 * rank)
 
 
+def zb_h2_short(stages: int, micro_batches: int) -> Rows:
+    """ZB-H2 of too few micro-batches to fill it: each W where its rank would wait."""
+    rows: Rows = [[(*piece, 0) for piece in zb_h2(rank, stages, micro_batches) if piece[0] != "W"]
+                  for rank in range(stages)]  # fmt: skip
+    path = tuple((rank, 0) for rank in range(stages))
+    return [[piece[:2] for piece in row] for row in with_weights(rows, path, 2 * stages - 1)]
+
+
 MOST_PIECES = 200_000  # of a kind: a second or two to check
 SCHEDULES = {"naive": naive, "gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "zb-h2": zb_h2}
+ON_A_V = {"zb-v": zb_v, "v-half": v_half, "v-min": v_min, "dualpipe-v": dualpipe_v}
 
 
 def schedule(name: str, *, stages: int, micro_batches: int, chunks: int | None = None) -> Schedule:
     """One of the published schedules; `chunks` of the model on each rank are for "interleaved": 2.
 
+    "zb-v", "v-half", "v-min" and "dualpipe-v" have two chunks on each of `stages` ranks, on a V.
+
     >>> schedule("gpipe", stages=2, micro_batches=2).rows[0]
     [('F', 0), ('F', 1), ('B', 0), ('B', 1)]
     """
-    one_of("schedule", name, [*SCHEDULES, "interleaved"])
+    one_of("schedule", name, [*SCHEDULES, "interleaved", *ON_A_V])
     p, m = whole("stages", stages, at_least=1), whole("micro_batches", micro_batches, at_least=1)
-    v = whole("chunks", (1 + (name == "interleaved")) if chunks is None else chunks, at_least=1)
+    usual = 1 + (name not in SCHEDULES)
+    v = whole("chunks", usual if chunks is None else chunks, at_least=1)
     if p * m * v > MOST_PIECES:
         text = f"{p:,} stages, {m:,} micro-batches and {v:,} chunks are more than {MOST_PIECES:,}"
         raise LabError(f"{text} forward pieces. Take fewer: bubbles depend on their ratios.")
-    if name != "interleaved":
-        if v > 1:
-            raise LabError(f"{name} has one chunk a rank, got {v}: take schedule('interleaved').")
-        least = {"zb-h1": p, "zb-h2": 2 * p - 1}.get(name, 1)
-        note = f"{name} fills its bubble with {least} micro-batches or more." if m < least else ""
-        return Schedule([[*SCHEDULES[name](rank, p, m)] for rank in range(p)], name, note)
-    if m % max(1, m // p):
-        raise LabError(
-            f"The interleaved schedule sends micro-batches in {m // p} equal groups of {p} or "
-            f"more, got micro_batches={m}. Take {m - m % p} or another multiple of {p}."
-        )
-    return Schedule([[*interleaved(rank, p, m, v)] for rank in range(p)], f"{name}, {v} chunks")
+    if name != "interleaved" and v != usual:
+        many = "one chunk" if usual == 1 else "two chunks"
+        raise LabError(f"{name} has {many} a rank, got {v}: take schedule('interleaved').")
+    if name == "interleaved":
+        if m % max(1, m // p):
+            raise LabError(
+                f"The interleaved schedule sends micro-batches in {m // p} equal groups of {p} or "
+                f"more, got micro_batches={m}. Take {m - m % p} or another multiple of {p}."
+            )
+        return Schedule([[*interleaved(rank, p, m, v)] for rank in range(p)], f"{name}, {v} chunks")
+    least = {"zb-h1": p, "zb-h2": 2 * p - 1, "zb-v": 2 * p - 1, "dualpipe-v": 2 * p}.get(name, 1)
+    note = f"{name} fills its bubble with {least} micro-batches or more." if m < least else ""
+    paths: tuple[StagePath, ...] = ()
+    if name in ON_A_V:
+        rows, paths = ON_A_V[name](p, m), (v_path(p),)
+    elif name == "zb-h2" and m < least:
+        rows = zb_h2_short(p, m)
+    else:
+        rows = [[*SCHEDULES[name](rank, p, m)] for rank in range(p)]
+    return Schedule(rows, name, note, paths)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from labkit.arguments import number, whole
 from labkit.kinds import LabError
-from labkit.pipelines.rows import round_robin
+from labkit.pipelines.rows import StagePath
 from labkit.pipelines.timeline import Schedule
 
 WIDTH, EXAMPLES = 16, 4  # of a layer, and in a micro-batch
@@ -48,7 +48,7 @@ def one_step(
         step.send(kind, m, chunk, made)
     for send in step.sends:
         send.Wait()
-    return Rank(step.held / schedule.chunks, spans, [step.loss])
+    return Rank(step.held / schedule.parts, spans, [step.loss])
 
 
 class Step:
@@ -63,23 +63,27 @@ class Step:
         self.comm, self.schedule, self.layers = comm, schedule, layers
         self.inputs, self.targets = inputs, targets
         self.rank, self.ranks = comm.Get_rank(), comm.Get_size()
-        self.last = self.ranks * schedule.chunks - 1
+        (self.path,) = schedule.paths
+        self.stages = {at: stage for stage, at in enumerate(self.path)}
+        self.last = len(self.path) - 1
+        self.handed: dict[int, Array] = {}  # by tag: from one chunk of this rank to another
         self.kept: dict[tuple[int, int], Any] = {}  # what a micro-batch needs until its B, or W
         self.sends: list[Any] = []
         self.held, self.loss = 0, 0.0
 
     def receive(self, kind: str, m: int, chunk: int) -> tuple[Array, list[Any]]:
         """Begin to receive the input of an F, or the gradient for a B: wait for the requests."""
-        stage, taken = chunk * self.ranks + self.rank, self.inputs[m].copy()
-        tag, requests = self._tag(stage, m), []
-        if kind == "F" and stage > 0:
-            requests = [self.comm.Irecv(taken, source=(self.rank - 1) % self.ranks, tag=tag)]
-        elif kind == "B" and stage < self.last:
-            requests = [self.comm.Irecv(taken, source=(self.rank + 1) % self.ranks, tag=tag + 1)]
-        return taken, requests
+        stage, taken = self.stages[self.rank, chunk], self.inputs[m].copy()
+        before = stage + {"F": -1, "B": 1, "W": 0}[kind]
+        if kind == "W" or not 0 <= before <= self.last or self._owner(before) == self.rank:
+            return taken, []
+        source, tag = self._owner(before), self._tag(kind, stage, m)
+        return taken, [self.comm.Irecv(taken, source=source, tag=tag)]
 
     def compute(self, kind: str, m: int, chunk: int, taken: Array) -> Array:
         """F, B or W of a micro-batch: the activations, or the gradient, that it makes."""
+        stage = self.stages[self.rank, chunk]
+        taken = self.handed.pop(self._tag(kind, stage, m), taken)
         layer, made = self.layers[chunk], taken
         if kind == "F":
             made = layer.forward(taken)
@@ -87,7 +91,7 @@ class Step:
             self.held = max(self.held, len(self.kept))
         elif kind == "B":
             x, y = self.kept[m, chunk]
-            if chunk * self.ranks + self.rank == self.last:  # the loss: the mean of squares
+            if stage == self.last:  # the loss: the mean of squares
                 error = y - self.targets[m]
                 taken = 2 * error / self.targets.size
                 self.loss += float((error**2 / self.targets.size).sum())
@@ -99,17 +103,21 @@ class Step:
 
     def send(self, kind: str, m: int, chunk: int, made: Array) -> None:
         """Activations go to the next stage, gradients to the one before."""
-        stage = chunk * self.ranks + self.rank
-        if kind == "F" and stage < self.last:
-            after, tag = (self.rank + 1) % self.ranks, self._tag(stage + 1, m)
-            self.sends.append(self.comm.Isend(made, dest=after, tag=tag))
-        elif kind == "B" and stage > 0:
-            before, tag = (self.rank - 1) % self.ranks, self._tag(stage - 1, m) + 1
-            self.sends.append(self.comm.Isend(made, dest=before, tag=tag))
+        after = self.stages[self.rank, chunk] + {"F": 1, "B": -1, "W": 0}[kind]
+        if kind == "W" or not 0 <= after <= self.last:
+            return
+        dest, tag = self._owner(after), self._tag(kind, after, m)
+        if dest == self.rank:
+            self.handed[tag] = made
+        else:
+            self.sends.append(self.comm.Isend(made, dest=dest, tag=tag))
 
-    def _tag(self, stage: int, m: int) -> int:
-        """Of the activations for this piece; that of its gradient is one more."""
-        return 2 * (stage * self.schedule.micro_batches + m)
+    def _owner(self, stage: int) -> int:
+        return self.path[stage][0]
+
+    def _tag(self, kind: str, stage: int, m: int) -> int:
+        """Of what this piece takes."""
+        return 3 * (stage * self.schedule.micro_batches + m) + "FBW".index(kind)
 
 
 @cache
@@ -170,11 +178,10 @@ def train(
     """Train the stages of this rank, whose weights are `buffer`, in place."""
     whole("steps", steps, at_least=1)
     number("rate", rate, above=0)
-    if schedule.paths != round_robin(schedule.rows):
-        raise LabError("train(...) needs stage k on rank k mod p: use a schedule without paths=.")
-    last = schedule.stages * schedule.chunks - 1
-    stages = [chunk * schedule.stages + comm.Get_rank() for chunk in range(schedule.chunks)]
-    layers = [Layer(one, relu=k < last) for one, k in zip(buffer, stages, strict=True)]
+    last = len(_path(schedule)) - 1
+    stages = sorted((chunk, stage) for stage, (rank, chunk) in enumerate(schedule.paths[0])
+                    if rank == comm.Get_rank())  # fmt: skip
+    layers = [Layer(one, relu=k < last) for one, (_, k) in zip(buffer, stages, strict=True)]
     inputs, targets = _data(schedule)
     done = []
     for _ in range(steps):
@@ -190,9 +197,11 @@ def initial_weights(schedule: Schedule) -> list[Array]:
     """For each rank an array of the weights of its layers, the same every time."""
     import numpy as np
 
-    count = schedule.stages * schedule.chunks
-    made = np.random.default_rng(1).normal(0, 0.35, (count, WIDTH + 1, WIDTH)).astype("float32")
-    return [made[rank :: schedule.stages].copy() for rank in range(schedule.stages)]
+    path = _path(schedule)
+    made = np.random.default_rng(1).normal(0, 0.35, (len(path), WIDTH + 1, WIDTH))
+    first = {at: one.astype("float32") for at, one in zip(path, made, strict=True)}
+    return [np.stack([first[rank, chunk] for chunk in range(schedule.chunks)])
+            for rank in range(schedule.stages)]  # fmt: skip
 
 
 def serial_weights(schedule: Schedule, *, steps: int = 20, rate: float = 0.5) -> list[Array]:
@@ -203,7 +212,7 @@ def serial_weights(schedule: Schedule, *, steps: int = 20, rate: float = 0.5) ->
     number("rate", rate, above=0)
     with tf.device(CPU):
         parts = [[tf.Variable(one) for one in part] for part in initial_weights(schedule)]
-        *hidden, last = [part[chunk] for chunk in range(schedule.chunks) for part in parts]
+        *hidden, last = [parts[rank][chunk] for rank, chunk in _path(schedule)]
         inputs, targets = (one.reshape(-1, WIDTH) for one in _data(schedule))
         for _ in range(steps):
             with tf.GradientTape() as tape:
@@ -226,8 +235,9 @@ def rehearse(
     `examples` in a micro-batch make a message of 64 bytes each. The `spans` of all ranks make a
     `measured_timeline`.
     """
+    _path(schedule)
     halves = [backward / 2] * 2 if schedule.has_weights else [backward, 0.0]
-    f, b, w = (one / schedule.chunks for one in (forward, *halves))
+    f, b, w = (one / schedule.parts for one in (forward, *halves))
     sleep: Any = time.sleep  # returns None, so that `or` goes on
     layer = SimpleNamespace(
         forward=lambda x: sleep(f) or x,
@@ -237,6 +247,13 @@ def rehearse(
     inputs, targets = _data(schedule, examples)
     comm.Barrier()
     return one_step(comm, schedule, [layer] * schedule.chunks, inputs, targets)
+
+
+def _path(schedule: Schedule) -> StagePath:
+    """The (rank, chunk) of each stage."""
+    if len(schedule.paths) > 1:
+        raise LabError("train(...) needs all micro-batches on one path, got several in paths=.")
+    return schedule.paths[0]
 
 
 def _data(schedule: Schedule, examples: int = EXAMPLES) -> tuple[Array, Array]:

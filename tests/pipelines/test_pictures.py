@@ -85,11 +85,12 @@ const found = JSON.parse(readFileSync(0, "utf8")).map((choice) => {{
 process.stdout.write(JSON.stringify(found));
 """
 NAMES = ("naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2")
+ON_A_V = ("zb-v", "v-half", "v-min", "dualpipe-v")
 
 
 @needs_node
 def test_the_page_makes_the_schedules_and_the_times_that_python_makes():
-    sizes = product(NAMES, (2, 3, 8), (1, 4, 15, 24))
+    sizes = product((*NAMES, *ON_A_V), (2, 3, 4, 8), (1, 4, 8, 15, 24))
     several = ((1, 2, None, 0), (1, 1, 1, 0), (18.522, 18.086, 9.337, 0.601))
     choices = [
         {"name": name, "stages": p, "microbatches": m, "chunks": 2, "times": times}

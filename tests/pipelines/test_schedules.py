@@ -199,6 +199,103 @@ def test_64_stages_and_1024_micro_batches_are_still_exact():
     assert set(t.peak_activations) == {127}
 
 
+def sizes_of(s):
+    """Ticks beyond those of the work, where F, B and W of a chunk take one, and chunks held."""
+    t = s.timeline(1, 1, weight=1)
+    parts = len(s.paths[0]) / s.stages
+    return t.total * parts - 3 * parts * s.micro_batches, [parts * one for one in s.peaks()]
+
+
+ALL_SIZES = [(p, m) for p in range(2, 9) for m in range(2, 33)]
+
+
+@pytest.mark.parametrize("name", ["zb-v", "dualpipe-v"])
+def test_on_a_v_neither_makespan_nor_memory_exceeds_that_of_pytorch(name):
+    """Against numbers recorded from torch 2.13; the next test asks torch itself."""
+    for p, m in ALL_SIZES:
+        theirs = oracles.torch_on_a_v(name, p, m)
+        if theirs:
+            extra, held = sizes_of(pipelines.schedule(name, stages=p, micro_batches=m))
+            assert extra <= theirs[0], (p, m)
+            assert max(held) <= theirs[1], (p, m)
+
+
+def test_zb_v_waits_only_until_the_first_micro_batch_is_down():
+    for p, m in ((4, 8), (8, 16), (16, 40)):
+        s = pipelines.schedule("zb-v", stages=p, micro_batches=m)
+        assert sizes_of(s) == (p - 1, [2 * p] * p)
+        assert s.timeline(1, 1, weight=1).bubble == 0  # the ranks end as they began
+        assert not s.note
+
+
+@pytest.mark.parametrize("name", ["v-half", "v-min"])
+def test_half_and_a_third_of_the_memory_cost_the_bubble_of_their_authors(name):
+    for (p, m), (theirs, peak) in getattr(oracles, name.upper().replace("-", "_")).items():
+        extra, held = sizes_of(pipelines.schedule(name, stages=p, micro_batches=m))
+        assert extra == theirs, (p, m)
+        assert max(held) == peak, (p, m)
+
+
+def test_with_few_micro_batches_zb_h2_takes_what_its_authors_take():
+    for p, total in ((4, 15), (8, 31)):
+        assert made("zb-h2", p, p).timeline(1, 1, weight=1).total == total
+
+
+def test_a_schedule_on_a_v_is_placed_on_a_v_and_its_clock_is_the_longest_path():
+    for name, p, m in product(("zb-v", "v-half", "v-min", "dualpipe-v"), (1, 2, 3, 5), (1, 2, 7)):
+        s = pipelines.schedule(name, stages=p, micro_batches=m)
+        assert s.paths == ((*((r, 0) for r in range(p)), *((r, 1) for r in reversed(range(p)))),)
+        seconds = {"F": [0.5] * p, "B": [0.75] * p, "W": [0.375] * p}
+        starts = oracles.longest_path(s.rows, s.paths, seconds, 0.1)
+        t = s.timeline(1.0, 1.5, weight=0.75, hop=0.1)
+        for (rank, place), start in starts.items():
+            assert t.starts[rank][place] == pytest.approx(start)
+
+
+def test_pytorch_itself_is_not_faster_on_a_v():
+    def orders(_, sizes):
+        from unittest.mock import MagicMock
+
+        from torch.distributed.pipelining import schedules
+
+        kinds = {"FORWARD": "F", "FULL_BACKWARD": "BW", "BACKWARD_INPUT": "B"}
+        kinds["BACKWARD_WEIGHT"] = "W"
+
+        def pieces(action, p):
+            for one in getattr(action, "sub_actions", None) or [action]:
+                for kind in kinds[one.computation_type.name]:
+                    yield kind, one.microbatch_index, int(one.stage_index >= p)
+
+        found = {}
+        names = {"zb-v": "ScheduleZBVZeroBubble", "dualpipe-v": "ScheduleDualPipeV"}
+        for name, (p, m) in ((name, size) for name in names for size in sizes):
+            if name == "dualpipe-v" and m < 2 * p:
+                continue
+            stages = [
+                MagicMock(group_size=p, num_stages=2 * p, group_rank=0, stage_index=stage)
+                for stage in (0, 2 * p - 1)
+            ]
+            order = getattr(schedules, names[name])(stages, m).pipeline_order
+            found[name, p, m] = [
+                [piece for action in order[rank] if action for piece in pieces(action, p)]
+                for rank in range(p)
+            ]
+        return found
+
+    with cluster("torch", 1) as c:
+        found = c.run(orders, ALL_SIZES[::3], timeout=TIMEOUT, show=False)[0]
+    for (name, p, m), rows in found.items():
+        ours = pipelines.schedule(name, stages=p, micro_batches=m)
+        theirs = pipelines.Schedule(rows, paths=ours.paths)
+        extra, held = sizes_of(theirs)
+        assert (extra, max(held)) == oracles.torch_on_a_v(name, p, m)
+        mine, kept = sizes_of(ours)
+        assert mine <= extra
+        assert max(kept) <= max(held)
+        both = theirs.timeline(1, 1, weight=1), ours.timeline(1, 1, weight=1)
+        assert both[1].bubble <= both[0].bubble
+
+
 def test_the_orders_are_those_of_pytorch():
     """But for the last rank of its Schedule1F1B: torch 2.13 lists F1 to Fm there, and never F0."""
     sizes = [(p, m) for p in (2, 3, 4) for m in (2, 3, 4, 8, 10)]
