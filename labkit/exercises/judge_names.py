@@ -27,6 +27,14 @@ from labkit.exercises.judges.cluster_loops import (
     restarted_loop,
     worker_loop,
 )
+from labkit.exercises.judges.cut_transformer import (
+    cut_gradient,
+    cut_loss,
+    dropout_seeds,
+    norm_cut,
+    swiglu_cut,
+    tied,
+)
 from labkit.exercises.judges.federated import rounds_over_links
 from labkit.exercises.judges.model_parallel import (
     attention_heads,
