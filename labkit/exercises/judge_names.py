@@ -27,7 +27,8 @@ from labkit.exercises.judges.cluster_loops import (
     restarted_loop,
     worker_loop,
 )
-from labkit.exercises.judges.cut_transformer import (
+from labkit.exercises.judges.federated import rounds_over_links
+from labkit.exercises.judges.large_models.cut_transformer import (
     cut_gradient,
     cut_loss,
     dropout_seeds,
@@ -35,7 +36,6 @@ from labkit.exercises.judges.cut_transformer import (
     swiglu_cut,
     tied,
 )
-from labkit.exercises.judges.federated import rounds_over_links
 from labkit.exercises.judges.model_parallel import (
     attention_heads,
     check_colors,

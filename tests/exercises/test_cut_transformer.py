@@ -7,7 +7,7 @@ import pytest
 
 from labkit.collectives import programs
 from labkit.exercises import check
-from labkit.exercises.judges import cut_transformer as cut
+from labkit.exercises.judges.large_models import cut_transformer as cut
 from tests.exercises.cells import refused
 
 

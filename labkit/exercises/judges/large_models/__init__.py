@@ -1,0 +1,1 @@
+"""Judges of programs that divide a large model, piece by piece."""
