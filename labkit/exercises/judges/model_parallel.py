@@ -62,7 +62,7 @@ class Piece:
         if not wrong.size:
             return ""
         rows = f" in row{'s' * (len(wrong) > 1)} {listed(wrong.tolist())}"
-        where = rows if len(wrong) < len(right) else ""
+        where = rows if len(wrong) < min(len(right), 20) else ""  # more are no help
         parts = {who: part[wrong].ravel() for who, part in self.parts.items()}
         reason = _reason(np.nan_to_num(array[wrong].ravel()), parts)
         row, wanted = (self._called(one[wrong[0]]) for one in (array, right))
