@@ -36,6 +36,14 @@ from labkit.exercises.judges.large_models.cut_transformer import (
     swiglu_cut,
     tied,
 )
+from labkit.exercises.judges.large_models.experts import (
+    balance,
+    capacity,
+    expert_backward,
+    expert_groups,
+    expert_layer,
+    routed,
+)
 from labkit.exercises.judges.model_parallel import (
     attention_heads,
     check_colors,

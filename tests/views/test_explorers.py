@@ -17,6 +17,7 @@ from labkit.choosing import large_systems
 from labkit.choosing.mesh import DECODERS, mesh
 from labkit.collectives.formulas import FORMULAS
 from labkit.known_hardware import GPUS
+from labkit.memory import expert_models
 from labkit.views import FOLDER
 from labkit.views.embed import path_of
 from tests.views.test_pages import needs_node, node
@@ -183,6 +184,22 @@ def test_the_five_dimensions_of_a_mesh(dice):
         for name, value in vars(wanted).items():
             near = pytest.approx(value, rel=1e-9, abs=1e-6) if isinstance(value, dict) else value
             assert found[name] == near, (name, one)
+
+
+def test_the_load_of_skewed_experts(dice):
+    cases = []
+    for _ in range(100):
+        ranks = 2 ** dice.randint(0, 3)
+        experts = ranks * dice.randint(1, 8)
+        cases.append({
+            "experts": experts, "ranks": ranks, "chosen": dice.randint(1, min(8, experts)),
+            "skew": dice.choice((0, between(dice, 0.1, 3))), "capacity": between(dice, 0.5, 9),
+        })  # fmt: skip
+    for one, found in zip(cases, in_the_page("experts", "page.load(one)", cases), strict=True):
+        wanted = expert_models.load(**one)
+        assert found["experts"] == pytest.approx(wanted.experts), one
+        assert found["dropped"] == pytest.approx(wanted.dropped, abs=1e-12), one
+        assert found["slowest"] == pytest.approx(wanted.slowest), one
 
 
 def test_delayed_gradient_descent(dice):
