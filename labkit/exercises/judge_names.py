@@ -66,13 +66,10 @@ from labkit.exercises.judges.program import (
     programs_in,
     slower_than_doubling,
 )
-from labkit.exercises.judges.serial import adam, clip, momentum, scaled, total
-from labkit.exercises.judges.server_loop import examine_server, two_servers
-from labkit.exercises.judges.slow_link import accumulated
-from labkit.exercises.judges.torch_hooks import torch_hook, torch_local_sgd
-from labkit.exercises.judges.torch_parallel import torch_layer, torch_schedule
-from labkit.exercises.judges.torch_resume import torch_resume
-from labkit.exercises.judges.torch_training import (
+from labkit.exercises.judges.pytorch.torch_hooks import torch_hook, torch_local_sgd
+from labkit.exercises.judges.pytorch.torch_parallel import torch_layer, torch_schedule
+from labkit.exercises.judges.pytorch.torch_resume import torch_resume
+from labkit.exercises.judges.pytorch.torch_training import (
     torch_ddp,
     torch_fsdp,
     torch_metrics,
@@ -80,6 +77,9 @@ from labkit.exercises.judges.torch_training import (
     torch_sampler,
     torch_zero_1,
 )
+from labkit.exercises.judges.serial import adam, clip, momentum, scaled, total
+from labkit.exercises.judges.server_loop import examine_server, two_servers
+from labkit.exercises.judges.slow_link import accumulated
 from labkit.exercises.judges.training_loops import (
     accumulation,
     accuracy,

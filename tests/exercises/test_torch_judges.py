@@ -3,7 +3,7 @@
 import pytest
 
 from labkit.exercises import judge_names
-from labkit.exercises.judges.torch_training import SAYS
+from labkit.exercises.judges.pytorch.torch_training import SAYS
 from labkit.exercises.task import NotJudged, Wrong
 from tests.cluster.test_frameworks import TIMEOUT, cluster
 from tests.exercises import torch_answers
@@ -84,7 +84,7 @@ def on_ranks(program, ranks=2):
     """What program(rank, watch) returns or raises on these threads, and why they cannot go on."""
 
     def in_rank(_, program, ranks):
-        import labkit.exercises.judges.torch_ranks as torch_ranks
+        import labkit.exercises.judges.pytorch.torch_ranks as torch_ranks
 
         world = torch_ranks.run(lambda world, rank: program(rank, world.watches[rank]), ranks)
         events = [[(one.what, one.waited) for one in its.events] for its in world.watches]

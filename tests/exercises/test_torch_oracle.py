@@ -184,7 +184,7 @@ def far(rank):
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_worked_solutions_pass_the_checks_of_another_course(ranks):
     def in_rank(_, source, ranks):
-        import labkit.exercises.judges.torch_ranks as torch_ranks
+        import labkit.exercises.judges.pytorch.torch_ranks as torch_ranks
 
         space = {}
         exec(source, space)

@@ -4,7 +4,7 @@
 import pytest
 
 from labkit.exercises import judge_names
-from labkit.exercises.judges.torch_parallel import SAYS
+from labkit.exercises.judges.pytorch.torch_parallel import SAYS
 from labkit.exercises.lecture_tasks import tasks
 from labkit.exercises.task import Wrong
 from tests.exercises import torch_answers

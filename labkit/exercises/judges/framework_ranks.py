@@ -84,7 +84,7 @@ def torch_cases(_: int, mine: Callable[..., Any], cases: list[dict[str, Any]]) -
     import torch.distributed.checkpoint.state_dict
     import torch.distributed.fsdp
 
-    import labkit.exercises.judges.torch_observed
+    import labkit.exercises.judges.pytorch.torch_observed
 
     assert torch
-    return labkit.exercises.judges.torch_observed.observed(mine, cases)
+    return labkit.exercises.judges.pytorch.torch_observed.observed(mine, cases)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.exercises.judges.torch_training import (
+from labkit.exercises.judges.pytorch.torch_training import (
     Arrays,
     Case,
     Seen,

@@ -26,7 +26,7 @@ from torch.utils.data import TensorDataset
 
 from labkit import shipping
 from labkit.exercises.blanks import raised
-from labkit.exercises.judges.torch_ranks import RankWatch, ThreadWorld, run
+from labkit.exercises.judges.pytorch.torch_ranks import RankWatch, ThreadWorld, run
 
 Case = dict[str, Any]
 Seen = dict[str, Any]

@@ -15,7 +15,14 @@ import numpy as np
 from labkit.exercises.judges.answers import function, judged
 from labkit.exercises.judges.framework_ranks import torch_cases
 from labkit.exercises.judges.frameworks import run
-from labkit.exercises.judges.torch_training import Case, Seen, examined, network, sentences, speaker
+from labkit.exercises.judges.pytorch.torch_training import (
+    Case,
+    Seen,
+    examined,
+    network,
+    sentences,
+    speaker,
+)
 from labkit.exercises.task import Wrong
 from labkit.kinds import LabError
 
