@@ -211,7 +211,7 @@ def capacity_by_lists(comm, chosen, experts, capacity):
             used[e] += 1
             if rank == comm.Get_rank():
                 kept.append(used[e] <= capacity)
-    return np.array(kept)
+    return kept
 
 
 def balance_by_objects(comm, p, chosen):
