@@ -89,6 +89,8 @@ def _not_random(is_high: Sequence[Array], again: Sequence[Array], value: float, 
         return "Whole rows or columns moved the same way. Draw a random number for each element."
     if not np.all(again):
         return "Two calls with equal generators gave different results. Draw only from rng."
+    if all((one == is_high[0]).all() for one in is_high):
+        return "Generators with different seeds gave the same result. Draw from rng."
     share, limit = float(np.mean(shares)), 3 / np.sqrt(12 * COPIES)  # six deviations
     if abs(share - up) <= limit:
         return ""

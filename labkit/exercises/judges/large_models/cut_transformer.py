@@ -142,7 +142,14 @@ def swiglu_cut(ranks: int) -> Case:
     advice = "Each rank's product with its rows of down is a part of a sum: all-reduce the parts."
     y = Known("y", parts(silu(gate) * up), advice, mistakes=mistakes)
     saving = "One all-reduce, of y, is all that it needs."
-    return Case([(x, gate_up, down)] * ranks, [[y]] * ranks, 2 * (ranks - 1) * x.nbytes, saving)
+
+    def too_much(trace: Any) -> str:
+        if ranks == 1 or max(trace.bytes_sent):
+            return ""
+        return "no rank sends anything: each has computed with all columns, and not with its part."
+
+    most = 2 * (ranks - 1) * x.nbytes
+    return Case([(x, gate_up, down)] * ranks, [[y]] * ranks, most, saving, too_much)
 
 
 # The loss of a vocabulary that is cut.
