@@ -4,7 +4,7 @@ A run is compared with the serial program and, if it differs, with the serial pr
 usual mistake is made: what both return is the mistake that is named.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,7 @@ def _pieces(name: str, of_ranks: Sequence[Array], advice: str) -> list[list[Piec
     return [[Piece(name, {"the serial program": one}, advice)] for one in of_ranks]
 
 
-def _each(found: Sequence[Array]) -> Results:
+def _each(found: Iterable[Array]) -> Results:
     return [[one] for one in found]
 
 
@@ -41,20 +41,20 @@ def local_sgd(ranks: int, steps: int, every: int) -> Case:
     start, gradients = _start(ranks)
     whole = steps - steps % every
 
-    def serial(mean: Callable[[int], bool], total: float = 1 / ranks, tied: str = "") -> Results:
-        ws = [start] * ranks
-        due = np.zeros(SIZE)
+    def serial(is_due: Callable[[int], bool], averaged: str = "weights") -> Results:
+        ws, kept = np.tile(start, (ranks, 1)), np.zeros(SIZE)
         for step in range(steps):
-            found = [one(w, step) for one, w in zip(gradients, ws, strict=True)]
-            due = due + np.sum(found, axis=0) / ranks
-            if tied == "last" and mean(step):
-                found = [np.mean(found, axis=0)] * ranks
-            if tied != "sum":
-                ws = [w - RATE * one for w, one in zip(ws, found, strict=True)]
-            if mean(step) and tied != "last":
-                ws = [total * np.sum(ws, axis=0)] * ranks if tied != "sum" else ws
-                if tied == "sum":
-                    ws, due = [ws[0] - RATE * due] * ranks, np.zeros(SIZE)
+            found = np.array([one(w, step) for one, w in zip(gradients, ws, strict=True)])
+            kept = kept + found.mean(axis=0)
+            if averaged == "all gradients":
+                if is_due(step):
+                    ws, kept = ws - RATE * kept, np.zeros(SIZE)
+                continue
+            if averaged == "last gradients" and is_due(step):
+                found = np.tile(found.mean(axis=0), (ranks, 1))
+            ws = ws - RATE * found
+            if averaged in ("weights", "sum") and is_due(step):
+                ws = np.tile(ws.sum(axis=0) / (ranks if averaged == "weights" else 1), (ranks, 1))
         return _each(ws)
 
     def right(step: int) -> bool:
@@ -64,15 +64,15 @@ def local_sgd(ranks: int, steps: int, every: int) -> Case:
         "The average comes after each step, which is synchronous training. Each rank makes "
         "`every` steps of its own first.": serial(lambda _: True),
         "You average gradients. Each rank changes its own weights in every step, and the weights "
-        "are averaged.": serial(right, tied="sum"),
+        "are averaged.": serial(right, "all gradients"),
         "In the last step of a round you average the gradients. Average the weights, which have "
-        "moved apart.": serial(right, tied="last"),
+        "moved apart.": serial(right, "last gradients"),
         "The last round is not averaged: steps is no multiple of every, and the ranks end with "
         "different weights.": serial(lambda step: step < whole and right(step)),
         "The average comes one step too early. The first one follows step number every - 1.": (
             serial(lambda step: step % every == 0 or step + 1 == steps)
         ),
-        "Divide the sum of the weights by the number of ranks.": serial(right, 1.0),
+        "Divide the sum of the weights by the number of ranks.": serial(right, "sum"),
         "The ranks never average.": serial(lambda _: False),
     }
     advice = "Each rank makes `every` steps with its own gradient; then all average their weights."
@@ -188,7 +188,7 @@ def overlapped(ranks: int, rounds: int, every: int) -> Case:
     serial = partial(_late, [start] * ranks, gradients, rounds, every)
 
     def call(answer: Any, comm: Any, w: Array, gradient: Gradient) -> Any:
-        made, begun = [0], []
+        made, means, begun = [0], [0], []
 
         def local(w: Array, step: int) -> Array:
             made[0] += 1
@@ -196,6 +196,7 @@ def overlapped(ranks: int, rounds: int, every: int) -> Case:
 
         def begin_mean(comm: Any, array: Array) -> Callable[[], Array]:
             rank, began = comm.Get_rank(), made[0]
+            means[0] += 1
             parts = [np.array(array) for _ in range(ranks)]
             others = [other for other in range(ranks) if other != rank]
             requests = [comm.Irecv(parts[other], source=other) for other in others]
@@ -217,6 +218,11 @@ def overlapped(ranks: int, rounds: int, every: int) -> Case:
         found = answer(comm, w, local, outer, begin_mean, rounds, every)
         for one in begun:
             one.Wait()
+        if means[0] < rounds:
+            waited.append(
+                f"rank {comm.Get_rank()} has begun {means[0]} means in {rounds} rounds. Let "
+                "begin_mean(comm, array) send all of them: a call that waits hides nothing."
+            )
         return found
 
     def too_early(trace: Any) -> str:
@@ -312,7 +318,7 @@ def rejoin(ranks: int, living_bits: int, new_bits: int) -> Case:
         if comm.Get_rank() not in living + new:
             return np.zeros(1), np.zeros(1), np.zeros(1)
         found = answer(comm, w, v, step, *lists)
-        if isinstance(found, tuple) and len(found) == 3:
+        if isinstance(found, (tuple, list)) and len(found) == 3:
             return *found[:2], np.ravel(found[2])
         return found
 
