@@ -301,6 +301,29 @@ def test_a_wrong_program_is_told_why(task, answer, words):
     refused(f"47.{task}", answer, *words)
 
 
+@pytest.mark.parametrize(
+    ("task", "old", "new", "told"),
+    [
+        ("capacity", "[: comm.Get_rank()]", "[: comm.Get_rank() + 1]", "ranks before yours have"),
+        ("capacity", "used[expert] += 1", "used[:] += 1", "The capacity is that of each expert."),
+        ("balance", "f @ sums[experts:-1]", "f @ f", "loss is wrong"),
+        ("groups", "/ total, d_expert / total", ", d_expert", "each contribution counts"),
+        ("groups", "(comm, d_router)", "(replicas, d_router)", "All ranks have the router"),
+        ("backward", "(active > 0)", "1", "dx is wrong"),
+        ("backward", "rows[own].T @ d_hidden", "rows[own].T @ d_hidden / 2", "do not divide it"),
+        ("layer", "(arrive.sum(), h)", "(len(rows), h)", "exchange the counts first"),
+        ("layer", "@ w1[n], 0)", "@ w1[0], 0)", "y is wrong"),
+    ],
+)
+def test_a_mistake_that_no_task_names_is_refused_with_its_piece(task, old, new, told):
+    refused(f"47.{task}", changed_in(task, old, new), told)
+
+
+def test_places_that_only_kept_tokens_take_are_the_same_places():
+    answer = changed_in("capacity", "used[expert] += 1", "used[expert] += int(kept[t])")
+    assert check("47.capacity", answer)
+
+
 def test_counts_that_were_not_exchanged_are_explained():
     answer = changed_in("layer", "comm.Alltoall(counts, arrive)", "arrive[:] = counts")
     refused("47.layer", answer, "exchange the counts first")

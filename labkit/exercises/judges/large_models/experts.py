@@ -24,6 +24,9 @@ COUNTS = (
     "What a rank receives from another is what that one sends: exchange the counts first, for "
     "example with comm.Alltoall."
 )
+NUMBERS = (
+    "Alltoallv counts numbers, not rows: multiply the counts of rows with the length of a row."
+)
 
 
 class Rows(Known):
@@ -183,7 +186,8 @@ def expert_layer(ranks: int, held: int, k: int, kind: str = "any") -> Case:
     pieces, given = [], []
     for rank, own in enumerate(batch.mine):
         parts = batch.by_expert(batch.gates[:, :, None] * batch.out, rank)
-        pieces.append([Rows("y", parts, advice, mistakes=dict(_moved(batch, rank)))])
+        wrong = dict(_moved(batch, rank))
+        pieces.append([Rows("y", parts, advice, mistakes=wrong, not_finite=NUMBERS)])
         sent = batch.x[own], batch.chosen[own], batch.gates[own]
         given.append((*sent, *batch.weights(rank)))
     saving = "Send each token only to the ranks of its experts, and its results back."
@@ -285,8 +289,11 @@ def capacity(ranks: int, experts: int, most: int) -> Case:
     random = np.random.default_rng([ranks, experts])
     chosen = [random.integers(0, experts, n) // 2 for n in TOKENS[:ranks]]
 
-    def kept(groups: Sequence[Array], room: int, place: Callable[[int], Any] = int) -> Array:
-        used: dict[Any, int] = {}
+    def kept(
+        groups: Sequence[Array], room: int, place: Callable[[int], int] = int,
+        taken: Sequence[int] = (),
+    ) -> Array:  # fmt: skip
+        used = dict(enumerate(taken))
         found = []
         for e in np.concatenate(groups):
             used[place(e)] = used.get(place(e), 0) + 1
@@ -297,6 +304,7 @@ def capacity(ranks: int, experts: int, most: int) -> Case:
     right = np.split(kept(chosen, most), ends)
     pieces = []
     for rank, own in enumerate(chosen):
+        by_expert = {f"expert {e}": right[rank] * (own == e) for e in range(experts)}
         wrong = {
             "An expert takes tokens of all ranks: count those of the ranks before yours, too.": (
                 kept([own], most)
@@ -304,11 +312,15 @@ def capacity(ranks: int, experts: int, most: int) -> Case:
             "It counts all tokens of the rank. The capacity is that of each expert.": (
                 kept([own], most, lambda e: 0)
             ),
+            "Your own tokens take places one after the other. Start with those that ranks before yours "
+            "have taken.": kept(
+                [own], most, taken=np.bincount(np.concatenate(chosen[: rank + 1])).tolist()
+            ),
             f"An expert takes {most} tokens, and here it takes {most + 1}.": (
                 np.split(kept(chosen, most + 1), ends)[rank]
             ),
         }
-        pieces.append([Rows("kept", {"": right[rank]}, "Go through the tokens in order.", {},
+        pieces.append([Rows("kept", by_expert, "Go through the tokens in order.", {},
                              wrong)])  # fmt: skip
     return Case([(own, experts, most) for own in chosen], pieces, call=_as_array)
 
@@ -341,11 +353,12 @@ def balance(ranks: int, k: int) -> Case:
         "It lacks the factor E, the number of experts.": right / experts,
         "f is a share of all choices, of which each token makes k: all f add up to 1.": right * k,
     }
+    by_expert = {f"expert {e}": np.array([experts * f[e] * mean[e]]) for e in range(experts)}
     pieces = []
     for own in losses:
         mistakes = {why: np.array([one]) for why, one in wrong.items()}
         mistakes["It is the loss of this rank's tokens alone."] = np.array([own])
-        pieces.append([Rows("loss", {"": np.array([right])}, mistakes=mistakes)])
+        pieces.append([Rows("loss", by_expert, mistakes=mistakes)])
     return Case([*zip(p, chosen, strict=True)], pieces)
 
 
