@@ -312,8 +312,8 @@ def capacity(ranks: int, experts: int, most: int) -> Case:
             "It counts all tokens of the rank. The capacity is that of each expert.": (
                 kept([own], most, lambda e: 0)
             ),
-            "Your own tokens take places one after the other. Start with those that ranks before yours "
-            "have taken.": kept(
+            "Your own tokens take places one after the other. Start with those that ranks before "
+            "yours have taken.": kept(
                 [own], most, taken=np.bincount(np.concatenate(chosen[: rank + 1])).tolist()
             ),
             f"An expert takes {most} tokens, and here it takes {most + 1}.": (
