@@ -72,6 +72,9 @@ def local_sgd(ranks: int, steps: int, every: int) -> Case:
         "The average comes one step too early. The first one follows step number every - 1.": (
             serial(lambda step: step % every == 0 or step + 1 == steps)
         ),
+        "The average comes one step too late. The first one follows step number every - 1.": (
+            serial(lambda step: (step > 0 and step % every == 0) or step + 1 == steps)
+        ),
         "Divide the sum of the weights by the number of ranks.": serial(right, "sum"),
         "The ranks never average.": serial(lambda _: False),
     }
@@ -125,6 +128,8 @@ def diloco(ranks: int, rounds: int, every: int) -> Case:
                     velocity = [np.zeros(SIZE)] * ranks
             after = [outer(*one) for one in zip(theta, velocity, pseudo, strict=True)]
             theta, velocity = [one for one, _ in after], [one for _, one in after]
+            if mistake == "mean":
+                theta = [np.mean(ws, axis=0)] * ranks
             ws = ws if mistake == "local" else list(theta)
         return _each(theta)
 
@@ -141,6 +146,8 @@ def diloco(ranks: int, rounds: int, every: int) -> Case:
         "The pseudo-gradient has the wrong sign. It is what the round has subtracted: the old "
         "shared weights minus the local ones.": serial("sign"),
         "The outer velocity begins anew in each round. Keep it.": serial("velocity"),
+        "You average the weights and make no outer step. The mean of the weights only gives the "
+        "pseudo-gradient.": serial("mean"),
         "The next round goes on from the local weights. All ranks begin it from the shared ones.": (
             serial("local")
         ),
@@ -171,7 +178,7 @@ def _late(
                 "twice": [w - old for w in ws],
             }
             ws = [theta + one for one in kept.get(mistake, moved)]
-        pending = -np.mean(moved, axis=0)
+        pending = np.mean(moved, axis=0) * (1 if mistake == "sign" else -1)
         if mistake == "at once":
             theta, velocity = outer(theta, velocity, pending)
             pending, ws = np.zeros(0), [theta] * len(ws)
@@ -238,6 +245,7 @@ def overlapped(ranks: int, rounds: int, every: int) -> Case:
         "That is DiLoCo: the mean is used before the next round, so nothing overlaps.": (
             serial("at once")
         ),
+        "The pseudo-gradient has the wrong sign: it is start - w.": serial("sign"),
         "The last mean is still under way. Finish it, and make its outer step.": serial("last"),
     }
     advice = "Apply the mean of a round one round later; each rank keeps its own progress."
@@ -330,7 +338,8 @@ def rejoin(ranks: int, living_bits: int, new_bits: int) -> Case:
         "and when the training ends.",
     }
     state = {"w": w, "v": v, "step": np.array([float(step)])}
-    pieces = [[Piece(name, {"": one}, advice[name]) for name, one in state.items()]] * ranks
+    source = "a living rank"
+    pieces = [[Piece(name, {source: one}, advice[name]) for name, one in state.items()]] * ranks
     away = [Piece(name, {"": np.zeros(1)}) for name in state]
     pieces = [one if rank in living + new else away for rank, one in enumerate(pieces)]
     given = [(*((w, v, step) if r in living else fresh), living, new) for r in range(ranks)]
