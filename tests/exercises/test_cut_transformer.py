@@ -5,10 +5,13 @@ import itertools
 import numpy as np
 import pytest
 
+import labkit
+from labkit import collectives, memory
 from labkit.collectives import programs
-from labkit.exercises import check
+from labkit.exercises import check, tasks
 from labkit.exercises.judges.large_models import cut_transformer as cut
-from tests.exercises.cells import refused
+from labkit.kinds import LabError
+from tests.exercises.cells import refused, value
 
 
 def by_library(comm, array):
@@ -207,3 +210,76 @@ def test_no_two_mistakes_return_the_same(ranks):
             for (one, a), (two, b) in itertools.combinations(found.items(), 2):
                 assert not np.allclose(a, b), (one, two)
             assert not any(np.allclose(one, right) for one in found.values())
+
+
+CASES = {
+    "norm_cut": cut.norm_cut, "swiglu_cut": cut.swiglu_cut, "tied_gradient": cut.tied,
+    "cut_loss": lambda ranks: cut.cut_loss(ranks, 300),
+    "cut_gradient": lambda ranks: cut.cut_gradient(ranks, 300),
+}  # fmt: skip
+
+
+def solutions(ranks):
+    """Of a rank: what each worked solution returns, flat and one after the other."""
+    written = {name: value(tasks()[f"41.{name}"].solution) for name in CASES}
+    given = {name: [*case(ranks).given] for name, case in CASES.items()}
+
+    def program(comm):
+        rank = comm.Get_rank()
+        found = []
+        for name, answer in written.items():
+            result = answer(comm, *given[name][rank])
+            parts = result if isinstance(result, tuple) else (result,)
+            found += [np.ravel(one) for one in parts if one is not None]
+        return np.concatenate(found)
+
+    return program
+
+
+def proved(found):
+    ranks = len(found)
+    cases = [case(ranks) for case in CASES.values()]
+    for rank, numbers in enumerate(found):
+        right = [
+            np.sum([*piece.parts.values()], axis=0).ravel()
+            for case in cases for piece in case.pieces[rank] if piece.name != "result"
+        ]  # fmt: skip
+        assert numbers == pytest.approx(np.concatenate(right), abs=1e-9)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_every_solution_runs_in_local_processes(ranks):
+    program = solutions(ranks)
+    with labkit.cluster(ranks=ranks) as c:
+        proved(c.run(lambda rank: program(labkit.cluster.communicator()), timeout=120, show=False))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_every_solution_runs_under_mpi(ranks):
+    pytest.importorskip("mpi4py")
+    program, sizes = solutions(ranks), []
+
+    def measured(comm, buffer):
+        sizes.append((comm.Get_rank(), program(comm).size))
+
+    collectives.run(measured, ranks=ranks)
+    most = max(size for _, size in sizes)
+
+    def filled(comm, buffer):
+        found = program(comm)
+        buffer[: found.size] = found
+
+    try:
+        outputs = collectives.run_mpi(filled, [np.zeros(most)] * ranks, timeout=120)
+    except LabError as error:
+        if "no mpiexec" in str(error):
+            pytest.skip(str(error))
+        raise
+    proved([one[: dict(sizes)[rank]] for rank, one in enumerate(outputs)])
+
+
+def test_the_flops_of_the_task_are_those_of_the_library():
+    flops = value(tasks()["41.forward_flops"].solution)
+    shape = {"layers": 4, "hidden": 64, "heads": 8, "key_heads": 2, "mlp": 176, "vocabulary": 500}
+    step = memory.transformer(**shape, sequence=32, block="llama", flash=True)
+    assert flops(**shape, sequence=32) == step.model.step_flops() / 3
