@@ -31,7 +31,7 @@ function draw(kit, values, width) {
   const { experts, ranks, capacity } = values;
   const found = load(values);
   const most = Math.max(...found.experts, Math.min(capacity, 2)) * 1.08;
-  const text = (one) => `${one}×`;
+  const text = (one) => `${Number(one.toFixed(2))}×`;
   const box = { left: 42, right: width - 12, top: 44, bottom: 232 };
   rectangle(pen, colours.s0, 0, 3, 14, 12);
   say(kit, "computed", 19, 9);
@@ -54,7 +54,7 @@ function draw(kit, values, width) {
   found.work.forEach((one, rank) => {
     say(kit, `rank ${rank}`, 0, row(rank + 0.5));
     rectangle(pen, colours.s0, under.left, row(rank) + 2, bars.x(one) - under.left, row(1) - row(0) - 4);
-    say(kit, times(one), bars.x(one) + 6, row(rank + 0.5));
+    say(kit, times(one), under.right + 8, row(rank + 0.5));
   });
   const idle = 1 - sum(found.work) / ranks / found.slowest;
   const says = `The fullest expert has ${found.experts[0].toFixed(2)} times an even share; ${(100 * found.dropped).toFixed(1)} % of all choices are dropped. The slowest rank takes ${found.slowest.toFixed(2)} times the time of a balanced layer, and the ranks are idle for ${(100 * idle).toFixed(0)} % of it.`;
