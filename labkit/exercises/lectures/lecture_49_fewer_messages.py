@@ -12,7 +12,7 @@ import numpy as np
 
 from labkit.exercises.judges.model_parallel import Array, Case, Piece
 
-SIZE, RATE, OUTER, KEPT = 6, 0.2, 0.7, 0.9
+SIZE, RATE, OUTER, KEPT = 240, 0.2, 0.7, 0.9
 Gradient = Callable[[Array, int], Array]
 Results = Sequence[Sequence[Array]]  # of each rank
 
@@ -80,7 +80,7 @@ def local_sgd(ranks: int, steps: int, every: int) -> Case:
     }
     advice = "Each rank makes `every` steps with its own gradient; then all average their weights."
     found = [one for [one] in serial(right)]
-    most = -(-steps // every) * 2 * (ranks - 1) * start.nbytes  # by a reduce and a broadcast
+    most = -(-steps // every) * 4 * (ranks - 1) * start.nbytes  # by an all-gather that packs
     saving = "One all-reduce of the weights for each round is enough."
     given = [(start, one, RATE, steps, every) for one in gradients]
     pieces = _pieces("w", found, advice)
