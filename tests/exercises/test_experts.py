@@ -9,7 +9,7 @@ import labkit
 from labkit import collectives
 from labkit.exercises import check, tasks
 from labkit.exercises.judges.large_models.experts import Batch, expert_backward, expert_layer, moves
-from tests.exercises.cells import NEEDS_TORCH, TORCH, refused, value
+from tests.exercises.cells import NEEDS_TORCH, TORCH, cells_of, refused, value
 
 ROUTINGS = [
     (1, 4, 2, "any"),
@@ -126,6 +126,74 @@ def test_the_worked_solutions_run_under_mpi(routing):
 
     for buffer in collectives.run_mpi(distances, [np.ones(5)] * routing[0]):
         assert buffer == pytest.approx(np.zeros(5), abs=1e-11)
+
+
+# The lecture's own programs.
+
+LECTURE = cells_of("47", ["experts-21", "experts-29", "experts-38", "experts-48a"], h=16)
+
+
+def given_to(replicas, size, k=1):
+    """Tokens, routing and weights; the lecture's programs read the weights by their names."""
+    random, ranks = np.random.default_rng([replicas, size]), replicas * size
+    cuts = np.cumsum(random.multinomial(20, np.ones(ranks) / ranks))[:-1]
+    LECTURE["exchange"].__globals__.update(
+        W1=random.normal(size=(size, 16, 12)), W2=random.normal(size=(size, 12, 16)),
+        x=random.normal(size=(20, 16)), dy=random.normal(size=(20, 16)), T=20,
+    )  # fmt: skip
+    chosen = np.argsort(random.random((20, size)), axis=1)[:, :k]
+    return np.split(np.arange(20), cuts), chosen, random.random((20, k))
+
+
+@pytest.mark.parametrize("grid", [(1, 3), (3, 1), (2, 2), (3, 2), (2, 4)])
+def test_gradients_of_experts_and_router_over_their_groups_are_those_of_one_process(grid):
+    replicas, size = grid
+    parts, chosen, gate = given_to(*grid)
+    space, expert, gate = LECTURE["exchange"].__globals__, chosen[:, 0], gate[:, 0]
+    x, dy, w1, w2 = (space[name] for name in ("x", "dy", "W1", "W2"))
+    mean, found = solution("groups"), [None] * replicas * size
+    routers = np.random.default_rng(3).normal(size=(20, 4, 5))  # of each token
+
+    def step(comm, buffer):
+        rank = comm.Get_rank()
+        t, e, group = parts[rank], rank % size, comm.Split(rank // size, rank)
+        gradients = LECTURE["top_1_backward"](group, x[t], expert[t], gate[t], w1[e], w2[e], dy[t])
+        flat = np.concatenate([one.ravel() for one in gradients[1:]])
+        found[rank] = mean(comm, size, routers[t].sum(axis=0), flat, len(t))
+
+    collectives.run(step, ranks=replicas * size)
+    _, dw1, dw2 = LECTURE["serial_backward"](x, expert, gate, dy)
+    for rank, (d_router, d_expert) in enumerate(found):
+        right = np.concatenate([dw1[rank % size].ravel(), dw2[rank % size].ravel()]) / 20
+        assert d_expert == pytest.approx(right, abs=1e-12)
+        assert d_router == pytest.approx(routers.mean(axis=0), abs=1e-12)
+
+
+@pytest.mark.parametrize("where", ["simulated", "processes", "mpi"])
+def test_a_token_that_crosses_to_each_node_once_is_as_in_one_process_anywhere(where):
+    parts, chosen, gates = given_to(1, 6, k=3)
+    space = LECTURE["exchange"].__globals__
+    x, w1, w2 = (space[name] for name in ("x", "W1", "W2"))
+    out = np.array([[np.maximum(a @ w1[e], 0) @ w2[e] for e in one]
+                    for a, one in zip(x, chosen, strict=True)])  # fmt: skip
+    right = (gates[:, :, None] * out).sum(axis=1)
+    program = LECTURE["once_to_each_node"]
+
+    def far(comm, buffer):
+        t = parts[comm.Get_rank()]
+        y = program(comm, x[t], chosen[t], gates[t], 2)
+        buffer[0] = np.abs(y - right[t]).max(initial=0)
+        return buffer
+
+    if where == "mpi":
+        pytest.importorskip("mpi4py.MPI")
+        found = collectives.run_mpi(far, [np.ones(1)] * 6)
+    elif where == "processes":
+        with labkit.cluster(ranks=6) as c:
+            found = c.run(lambda rank: far(labkit.cluster.communicator(), np.ones(1)))
+    else:
+        found = collectives.run(far, [np.ones(1)] * 6).outputs
+    assert np.concatenate(found) == pytest.approx(np.zeros(6), abs=1e-11)
 
 
 # Right programs in other styles.
