@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from labkit.views.table import Table
 
 GPT = "Narayanan et al. 2021 (parameters), Korthikanti et al. 2022 (activations)"
+FLASH = ", FlashAttention keeps a log-sum-exp (Dao et al. 2022)"
 LLAMA = "matrices of Llama (Touvron et al. 2023), tensors that PyTorch saves for its backward pass"
 
 
@@ -67,7 +68,7 @@ def _footprint(model: Transformer) -> Footprint:
          "weights and gradient of the largest layer, not sharded"),
     ]  # fmt: skip
     parts = tuple(Part(*one) for one in found if one[0] in (*STATE, "activations") or one[1])
-    kind = modelled(LLAMA if model.llama else GPT)
+    kind = modelled((LLAMA if model.llama else GPT) + FLASH * model.flash)
     step = Footprint("", model.convention, model.parameters, parts, kind, model).sharded(
         model.data, ("optimizer", "gradients", "weights")[: model.zero]
     )
