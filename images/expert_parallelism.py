@@ -25,7 +25,8 @@ def draw() -> Sketch:
     for rank, tokens in HOMES.items():
         y = 106 + 156 * rank
         board.frame(24, y, 752, 136, f"rank {rank}")
-        experts[rank] = board.box(320, y + 42, 150, 64, f"expert {rank}", series=rank, hatch=rank == 1)
+        place = (320, y + 42, 150, 64)
+        experts[rank] = board.box(*place, f"expert {rank}", series=rank, hatch=rank == 1)
         for n, token in enumerate(tokens):
             level = y + 24 + 35 * n + 16 * (len(tokens) == 2)
             kind = {"series": CHOICES[token], "hatch": CHOICES[token] == 1}
