@@ -271,6 +271,24 @@ def backward_by_rows(dispatch, combine, x, gates, w1, w2, dy):
     return [dx.sum(1), np.einsum("tkh,th->tk", out, dy), dw1, dw2]
 
 
+def backward_at_once(dispatch, combine, x, gates, w1, w2, dy):
+    """One message each way: tokens beside gradients, results beside gradients of rows."""
+    k, h = gates.shape[1], x.shape[1]
+    given = np.hstack([np.repeat(x, k, 0), gates.reshape(-1, 1) * np.repeat(dy, k, 0)])
+    found, which = dispatch(given)
+    out, dw1, dw2 = np.zeros_like(found), [], []
+    for e in range(len(w1)):
+        rows, d = np.split(found[which == e], 2, axis=1)
+        active = np.maximum(rows @ w1[e], 0)
+        da = d @ w2[e].T * (active > 0)
+        out[which == e] = np.hstack([active @ w2[e], da @ w1[e].T])
+        dw1.append(rows.T @ da)
+        dw2.append(active.T @ d)
+    back = combine(out).reshape(len(x), k, 2 * h)
+    d_gates = (back[:, :, :h] * dy[:, None]).sum(axis=2)
+    return back[:, :, h:].sum(axis=1), d_gates, np.array(dw1), np.array(dw2)
+
+
 def capacity_by_lists(comm, chosen, experts, capacity):
     everything = comm.allgather(chosen.tolist())
     used, kept = [0] * experts, []
@@ -309,7 +327,7 @@ def route_by_loops(logits, k, over):
 
 RIGHT = {
     "layer": [by_lists, by_messages, one_choice_after_the_other],
-    "backward": [backward_by_rows],
+    "backward": [backward_by_rows, backward_at_once],
     "capacity": [capacity_by_lists],
     "balance": [balance_by_objects],
     "groups": [groups_by_objects],

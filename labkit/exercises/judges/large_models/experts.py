@@ -211,16 +211,16 @@ def moves(comm: Any, chosen: Array, held: int) -> tuple[Any, Any]:
     which = np.repeat(np.tile(np.arange(held), ranks), arrive.ravel())
 
     def dispatch(rows: Array) -> tuple[Array, Array]:
-        if np.shape(rows) != (len(order), HIDDEN):
-            text = f"dispatch(rows) needs a row for each choice, shape {(len(order), HIDDEN)}"
-            raise ValueError(f"{text}, got {np.shape(rows)}")
+        if len(rows) != len(order) or np.ndim(rows) != 2:
+            text = f"dispatch(rows) needs a row for each choice, {len(order)} rows of numbers"
+            raise ValueError(f"{text}, got the shape {np.shape(rows)}")
         return _exchange(comm, np.asarray(rows)[order], sent, received), which
 
     def combine(rows: Array) -> Array:
-        if np.shape(rows) != (len(which), HIDDEN):
-            text = f"combine(rows) needs a row for each that arrived, {(len(which), HIDDEN)}"
-            raise ValueError(f"{text}, got {np.shape(rows)}")
-        back = np.empty((len(order), HIDDEN))
+        if len(rows) != len(which) or np.ndim(rows) != 2:
+            text = f"combine(rows) needs a row for each that arrived, {len(which)} rows of numbers"
+            raise ValueError(f"{text}, got the shape {np.shape(rows)}")
+        back = np.empty((len(order), np.shape(rows)[1]))
         back[order] = _exchange(comm, np.asarray(rows), received, sent)
         return back
 
