@@ -64,6 +64,33 @@ def test_any_order_that_reaches_the_targets_is_right_and_is_shown():
         assert outcome.trace.schedule.stages == 4
 
 
+def in_turns(ranks, micro_batches):
+    """Chunks in turns, as interleaving places them: with B whole, and W right behind it."""
+    rows = pipelines.schedule("interleaved", stages=ranks, micro_batches=micro_batches).rows
+    return [
+        [one for b in row for one in ([b, ("W", *b[1:])] if b[0] == "B" else [b])] for row in rows
+    ]
+
+
+def on_a_v(name):
+    def answer(ranks, micro_batches):
+        return pipelines.schedule(name, stages=ranks, micro_batches=micro_batches).rows
+
+    return answer
+
+
+def test_rows_on_a_v_may_have_any_order_that_reaches_both_targets():
+    assert check("40.zb_v", on_a_v("zb-v"))
+    assert check("40.v_path", lambda ranks: np.array(pipelines_path(ranks)))
+    refused("40.zb_v", on_a_v("v-half"), "the step takes", "are enough")
+    refused("40.zb_v", on_a_v("dualpipe-v"), "rank 0 holds the activations of 3 chunks")
+    refused("40.zb_v", lambda p, m: in_turns(p, m if p == 1 else 2 * p), "rank k mod p")
+
+
+def pipelines_path(ranks):
+    return [list(one) for one in pipelines.schedule("zb-v", stages=ranks, micro_batches=1).paths[0]]
+
+
 def test_the_pipeline_program_of_the_cell_waits_on_two_ranks():
     words = "On 2 ranks", "eadlock: rank 0 waits in Send", "rank 1 waits in Send"
     refused("40.no_deadlock", value(tasks()["40.no_deadlock"].given), *words)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from labkit.pipelines import Timeline
 
 SIZES = ((2, 2), (4, 8), (3, 7), (1, 3), (5, 2), (8, 16))  # stages, micro-batches
+V_SIZES = ((1, 3), (2, 3), (4, 8), (3, 7), (5, 10), (8, 16))  # ranks, micro-batches
 Fault: TypeAlias = tuple[str, float]  # what is wrong with a timeline, and at which time
 
 
@@ -57,6 +58,92 @@ def rows(
         return shown[4, 8]
 
     return function(examine)
+
+
+def v_path(answer: Callable[[int], Any]) -> None:
+    """The (rank, chunk) of each stage of a V."""
+    for ranks in (1, 2, 3, 5, 8):
+        found = [tuple(map(int, one)) for one in answer(ranks)]
+        if found == _v(ranks):
+            continue
+        where = f"With ranks={ranks}"
+        if found == [(rank, chunk) for chunk in (0, 1) for rank in range(ranks)]:
+            raise Wrong(
+                f"{where}: that is the interleaved placement. Its second half begins on rank 0; on "
+                f"a V it begins where the first half ends, on rank {ranks - 1}."
+            )
+        if len(found) != 2 * ranks:
+            raise Wrong(f"{where}: it has {len(found)} stages, and {2 * ranks} are right.")
+        pairs = enumerate(zip(found, _v(ranks), strict=True))
+        stage, one, right = next((stage, a, b) for stage, (a, b) in pairs if a != b)
+        raise Wrong(f"{where}: stage {stage} is {one}, and should be {right}.")
+
+
+def _v(ranks: int) -> list[tuple[int, int]]:
+    return [(r, 0) for r in range(ranks)] + [(r, 1) for r in reversed(range(ranks))]
+
+
+def v_rows(answer: Callable[..., Any]) -> Timeline:
+    """Rows on a V, in which F, B and W of a chunk take 1: makespan and chunks held at most."""
+    from labkit import pipelines
+
+    shown = {}
+    for ranks, count in V_SIZES:
+        size = f"With ranks={ranks} and micro_batches={count}"
+        rows = answer(ranks, count)
+        try:
+            schedule = pipelines.Schedule(rows, "your schedule", paths=(tuple(_v(ranks)),))
+        except LabError as fault:
+            raise Wrong(f"{size}: {_v_reason(rows) or fault}") from None
+        if (schedule.stages, schedule.micro_batches) != (ranks, count):
+            has = f"{schedule.stages} rows and {schedule.micro_batches} micro-batches"
+            raise Wrong(f"{size}: it returned {has}.")
+        timeline = schedule.timeline(2.0, 2.0, weight=2.0)
+        for text, time in _no_zb_v(timeline):
+            raise Wrong(f"{size}: {text}", replace(timeline, opens=time))
+        shown[ranks, count] = timeline
+    return shown[4, 8]
+
+
+def _v_reason(rows: Any) -> str:
+    """Why rows cannot run on a V, if they are those of another placement."""
+    from labkit import pipelines
+
+    for rank, row in enumerate(rows):
+        turn = {piece: place for place, piece in enumerate(map(tuple, row))}
+        up, down = turn.get(("B", 0, 1)), turn.get(("B", 0, 0))
+        if up is not None and down is not None and down < up:
+            return (
+                f"rank {rank} has B of micro-batch 0 of chunk 0 before that of chunk 1. The last "
+                "stage, with the loss, is chunk 1 of rank 0: gradients pass chunk 1 of all ranks "
+                "first, and then chunk 0."
+            )
+    try:
+        pipelines.Schedule(rows)
+    except LabError:
+        return ""
+    return (
+        "these rows can run only if stage k is on rank k mod p. On a V, chunk 1 of rank r is stage "
+        "2p - 1 - r: it takes its input from rank r + 1, and the last rank's from itself."
+    )
+
+
+def _no_zb_v(t: Timeline) -> Iterator[Fault]:
+    p, m = t.schedule.stages, t.schedule.micro_batches
+    if not t.schedule.has_weights:
+        yield "no row has a W. Without it, B is the whole backward pass and takes 2.", 0.0
+    for rank, row in enumerate(t.schedule.rows):
+        changes = ({"F": 1, "W": -1}.get(str(piece[0]), 0) for piece in row)
+        held = list(accumulate(changes))
+        if max(held) > 2 * p:
+            at = next(place for place, one in enumerate(held) if one > 2 * p)
+            text = f"rank {rank} holds the activations of {max(held)} chunks at its peak"
+            yield f"{text}; {2 * p} are enough.", t.starts[rank][at]
+    if t.total > 6 * m + p - 1 + 1e-9:
+        waits = [(b - a, a) for ends, starts in zip(t.ends, t.starts, strict=True)
+                 for a, b in zip(ends, starts[1:], strict=False)]  # fmt: skip
+        text = f"the step takes {t.total:g}; {6 * m + p - 1} are enough."
+        yield text, max(waits, key=itemgetter(0))[1]
 
 
 def no_gpipe(t: Timeline) -> Iterator[Fault]:
