@@ -44,6 +44,16 @@ from labkit.exercises.judges.large_models.experts import (
     expert_layer,
     routed,
 )
+from labkit.exercises.judges.large_models.long_sequences import (
+    balanced_places,
+    block_gradients,
+    causal_blocks,
+    merged,
+    ring,
+    ring_backward,
+    softmax_blocks,
+    ulysses,
+)
 from labkit.exercises.judges.model_parallel import (
     attention_heads,
     check_colors,

@@ -8,6 +8,7 @@ from html import escape
 from itertools import pairwise
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -16,6 +17,7 @@ from labkit import collectives, memory, updates
 from labkit.choosing import large_systems
 from labkit.choosing.mesh import DECODERS, mesh
 from labkit.collectives.formulas import FORMULAS
+from labkit.exercises.judges.large_models.long_sequences import visible, zigzag
 from labkit.known_hardware import GPUS
 from labkit.memory import expert_models
 from labkit.views import FOLDER
@@ -234,3 +236,29 @@ def test_the_still_picture_shows_the_page(name):
     assert "labkit-explorer" in player.html()
     assert len(player.html()) < 60_000
     assert escape(player.alt) in player.html()
+
+
+def test_the_work_of_each_rank_in_ring_attention(dice):
+    cases = [
+        {"ranks": dice.randint(2, 9), "tokens": 2 ** dice.randint(1, 4), "mask": "causal",
+         "placement": dice.choice(("contiguous", "zigzag", "striped"))}
+        for _ in range(60)
+    ]  # fmt: skip
+    found = in_the_page("ring_attention", "[page.work(one), page.usefulShare(one)]", cases)
+    for one, (work, share) in zip(cases, found, strict=True):
+        ranks, tokens = one["ranks"], one["tokens"]
+        order = np.arange(ranks * tokens)
+        places = {
+            "contiguous": np.split(order, ranks),
+            "zigzag": zigzag(ranks, len(order)),
+            "striped": list(order.reshape(tokens, ranks).T),
+        }[one["placement"]]
+        wanted = [[visible(places[r], places[r - hop]) for r in range(ranks)]
+                  for hop in range(ranks)]  # fmt: skip
+        assert [[pairs * tokens**2 for pairs in hop] for hop in work] == wanted, one
+        lasts = sum(max(hop) for hop in wanted)
+        assert share == pytest.approx(sum(map(sum, wanted)) / (ranks * lasts))
+    large = [{"ranks": p, "tokens": 8192, "mask": "causal", "placement": "contiguous"}
+             for p in (2, 4, 8)]  # fmt: skip
+    shares = in_the_page("ring_attention", "page.usefulShare(one)", large)
+    assert shares == pytest.approx([2 / 3, 4 / 7, 8 / 15], rel=1e-3)

@@ -30,7 +30,16 @@ RECORDINGS = HERE.parents[1] / "notebooks" / "recordings"
 SHIPPED = sorted({*RECORDINGS.glob("*.jsonl"), RECORDINGS / "one_gpu.jsonl"})
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="There is no node here to run JavaScript.")
-EXPLORERS = ("all_reduce", "buckets", "checkpoints", "experts", "memory", "mesh", "stability")
+EXPLORERS = (
+    "all_reduce",
+    "buckets",
+    "checkpoints",
+    "experts",
+    "memory",
+    "mesh",
+    "ring_attention",
+    "stability",
+)
 PAGES = ("panel", "player", "players", "pipeline", "pipelines", "traffic", "parameter_server")
 PAGES += tuple(f"explore_{name}" for name in EXPLORERS)
 LINK = {"latency": 1e-6, "bandwidth": 1e9}
