@@ -44,6 +44,10 @@ CHOICES = {
         ("tf.distribute.MultiWorkerMirroredStrategy",
          "DistributedDataParallel with torchrun on each machine",
          "jax.distributed.initialize, NamedSharding", "the same, with several hosts")),
+    "experts": Choice("Expert parallel", 47,
+        "Each device holds some experts; tokens travel to their experts and back.",
+        ("by hand", "Megatron-LM, torchtitan; all_to_all_single by hand",
+         "NamedSharding of the experts; MaxText", "")),
     "hsdp": Choice("Hybrid sharded (HSDP)", 44,
         "The devices of a machine share the state; gradients are averaged between machines.",
         ("", "fully_shard on a DeviceMesh of 2 axes", "NamedSharding on one of 2 axes", "")),
@@ -64,6 +68,9 @@ CHOICES = {
         "Data × tensor × pipeline: tensor groups inside a machine, the others between machines.",
         ("DTensor, without pipeline", "DeviceMesh; torchtitan, Megatron-LM",
          "a Mesh of several axes; MaxText", "")),
+    "context": Choice("Context parallel", 46,
+        "Each device has some positions of a sequence; keys travel a ring, or heads are exchanged.",
+        ("by hand", "context_parallel", "ring attention with shard_map", "")),
     "central": Choice("Variables in the host's memory", 34,
         "The host keeps variables and optimizer; devices compute, and wait for the link to it.",
         ("tf.distribute.experimental.CentralStorageStrategy: experimental, does not shard, Keras 3 "
@@ -106,7 +113,7 @@ QUESTIONS = {
 }
 # What FASTEST chooses from.
 COMPARED = ("trials", "mirrored", "multi_worker", "hsdp", "sharded", "embeddings", "pipeline",
-            "tensor", "hybrid", "central")  # fmt: skip
+            "tensor", "hybrid", "context", "experts", "central")  # fmt: skip
 
 
 def frameworks() -> Table:

@@ -224,7 +224,7 @@ class _Evidence:
     def worth(self) -> tuple[bool, str]:
         best = self.best
         evidence = "Communication is not counted. " if self.f.alone is None else ""
-        evidence += f"{best.name}: {best.gain}."
+        evidence += f"{best.name}: {best.gain}." + f" {best.why}" * bool(best.why)
         if more := [way for way in self.fit if way != best]:
             rival = max(more, key=lambda way: way.middle)
             evidence += f" {rival.name}: {rival.gain}; {self.verdict(rival, best)}."

@@ -22,18 +22,19 @@ RECOMPUTED, AGAIN = 1 / 4, 4 / 3
 SHAPE = ("layers", "hidden", "heads", "sequence", "vocabulary")
 # Assumed: seconds to write a checkpoint, and to start again after a loss.
 WRITE, RESTART = 10.0, 300.0
-COUNTS = ("batch", "sites", "devices", "machines", "trials")
+COUNTS = ("batch", "sites", "devices", "machines", "trials", "experts", "chosen")
 POSITIVE = ("parameters", "step_seconds", "examples", "epochs", "device_memory", "slowest", "mtbf")
 RATES = ("link", "network")
-FROM_0 = ("activation_bytes", "embeddings", "row_bytes", "example_bytes", "host_memory",
-          "network_latency", "enough", "worth")  # fmt: skip
+FROM_0 = ("activation_bytes", "embeddings", "expert_parameters", "row_bytes", "example_bytes",
+          "host_memory", "network_latency", "enough", "worth")  # fmt: skip
 
 
 class Checked:
     """A dataclass that checks its numbers; NumPy's integers become Python's."""
 
     def __post_init__(self) -> None:
-        most = {"slowest": 1.0, "embeddings": getattr(self, "parameters", 0)}
+        parameters = getattr(self, "parameters", 0)
+        most = {"slowest": 1.0, "embeddings": parameters, "expert_parameters": parameters}
         for name, value in [*vars(self).items()]:
             if name in COUNTS:
                 object.__setattr__(self, name, whole(name, value, at_least=1, at_most=10**6))
@@ -67,6 +68,8 @@ class Model(Checked):
     it. `shape` has the layers, hidden, heads, sequence and vocabulary of a transformer; without it
     no way that cuts the model is listed. `activation_bytes` may be those of full recomputation
     (`recomputed`). `embeddings` are the parameters in tables of which an example reads `row_bytes`.
+    `expert_parameters` are those in all `experts` of all layers, of which `chosen` work on a token;
+    the `shape` may give `key_heads` and `mlp`, where they are not heads and 4 × hidden.
     """
 
     parameters: float
@@ -77,6 +80,9 @@ class Model(Checked):
     recomputed: bool = False
     embeddings: float = 0
     row_bytes: float = 0
+    experts: int = 1
+    chosen: int = 1
+    expert_parameters: float = 0
 
 
 @dataclass(frozen=True)
@@ -195,6 +201,15 @@ class Facts(Checked):
         inside = self.ring(nbytes, 1, self.machine.devices)
         flat, between = (self.ring(nbytes, machines, one) for one in (ranks, machines))
         return min(flat, inside + between)
+
+    def all_to_all(self, nbytes: float, machines: int, ranks: int, stride: int) -> float:
+        """Returns the seconds in which each of `ranks`, `stride` apart, sends its bytes to all."""
+        inside, devices = max(1, min(ranks, self.machine.devices // stride)), self.machine.devices
+        outside = nbytes * (ranks - inside) / (ranks - 1) * (machines > 1)
+        within = (LINKS["PCIe 3 x16"].latency or 0.0) + (nbytes - outside) / self.machine.link
+        if not outside:
+            return within
+        return max(within, self.machine.network_latency + devices * outside / self.machine.network)
 
     def training_share(self, machines: int) -> float:
         """Returns the share of the time that failures and checkpoints leave of training."""

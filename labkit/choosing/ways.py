@@ -9,7 +9,7 @@ A way is a `Plan`: what a device holds, sends and computes. `cost` makes of it, 
 
 All ways take the same global batch: the batch of one device times the devices that are used. Bytes
 of ZeRO: Rajbhandari et al. 2020; of tensor and pipeline parallelism: Narayanan et al. 2021 and
-Korthikanti et al. 2022; failures: Young 1974, Daly 2006.
+Korthikanti et al. 2022; of context and expert parallelism: `mesh`; failures: Young 1974, Daly 2006.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 
 from labkit.choosing.choices import CHOICES
 from labkit.choosing.facts import RESTART, Facts
+from labkit.choosing.mesh import expert_bytes, goes_around, ring_bytes, ulysses_bytes
 from labkit.kinds import bytes_text, ratio_text, seconds_text
-from labkit.known_hardware import LINKS
+from labkit.known_hardware import GPUS, LINKS
 from labkit.memory.step_memory import USABLE
 
 # Ways that are no synchronous training of whole examples: asked for only where none of those is.
@@ -29,8 +30,11 @@ LAST = ("spatial", "parameter_server")
 # Ways whose speed-ups differ by less are as fast as each other: the first of CHOICES is simplest.
 # Ways that cut a model need a new program: they must be faster by more.
 AS_FAST, NEW_PROGRAM = 0.05, 0.20
-CUT = ("pipeline", "tensor", "hybrid")
+# A model with experts is such a program already.
+CUT = ("pipeline", "tensor", "hybrid", "context")
 PCIE = LINKS["PCIe 3 x16"].bandwidth  # from a device to its host
+# Tokens at once with which an H100 computes as long as it reads the 16-bit weights of an expert.
+BUSY_TOKENS = GPUS["H100 SXM"].flops / GPUS["H100 SXM"].bandwidth
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Plan:
     # as many as fit, their gradients accumulated, and batches that follow the devices' speeds
     training: float | None = None  # the time that failures leave; None: of synchronous training
     how: str = ""
+    why: str = ""  # the condition that makes it needed
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ class Way:
     high: float
     share: float
     how: str = ""
+    why: str = ""
 
     @property
     def middle(self) -> float:
@@ -110,8 +116,13 @@ class Way:
 def ways(f: Facts) -> list[Way]:
     """Returns all ways, the simplest first; of those with one name and as many devices the best."""
     found: dict[tuple[str, int], Way] = {}
-    plans = (plan for machines in {1, f.machine.machines} for plan in _plans(f, machines))
-    for way in [*(cost(f, plan) for plan in plans), *_trials(f)]:
+    sizes = {1, f.machine.machines}
+    all_ = [cost(f, plan) for machines in sizes for plan in _plans(f, machines)]
+    # A sequence is divided where its activations fit in no other way, however short they are.
+    shape, none = f.model.shape, not any(way.fits and way.key not in LAST for way in all_)
+    if shape and none and f.shortened == f:
+        all_ += [cost(f, plan) for machines in sizes for plan in _contexts(f, machines, shape)]
+    for way in [*all_, *_trials(f)]:
         kind = way.key, way.devices
         found[kind] = max(way, found.get(kind, way), key=_rank)
     return sorted(found.values(), key=lambda way: (list(CHOICES).index(way.key), way.devices))
@@ -152,7 +163,7 @@ def cost(f: Facts, plan: Plan) -> Way:
         share = step / (busy + sending)
         low, high = power * share, power * step / max(busy, sending)
     return Way(plan.key, plan.devices, held, held <= f.usable, sending + plan.waiting, low, high,
-               share, how)  # fmt: skip
+               share, how, plan.why)  # fmt: skip
 
 
 def _plans(f: Facts, m: int) -> Iterator[Plan]:
@@ -234,31 +245,119 @@ def divisors(one: int, other: int) -> list[int]:
 
 def _layouts(f: Facts, m: int, shape: Mapping[str, int]) -> Iterator[Plan]:
     """Tensor × pipeline × data, with sequence parallelism; the optimizer sharded (ZeRO-1)."""
+    d, n = f.machine.devices, m * f.machine.devices
+    for t in divisors(d, shape["heads"]):
+        for p in range(1, min(n // t, shape["layers"]) + 1):
+            if n % (t * p) == 0:
+                if t * p > 1:
+                    yield _layout(f, m, shape, t, p)
+                for e in _expert_groups(f, n // (t * p)):
+                    yield _layout(f, m, shape, t, p, e=e)
+
+
+def _contexts(f: Facts, m: int, shape: Mapping[str, int]) -> Iterator[Plan]:
+    """Also the positions of a sequence divided, and the experts over the same devices."""
+    d, n = f.machine.devices, m * f.machine.devices
+    for t in divisors(d, shape["heads"]):
+        for p in divisors(n // t, n // t):
+            for c in divisors(n // (t * p), n // (t * p))[1:]:
+                if p <= shape["layers"] and c <= shape["sequence"]:
+                    for e in (1, *_expert_groups(f, n // (t * p))):
+                        yield _layout(f, m, shape, t, p, c, e)
+
+
+def _expert_groups(f: Facts, ranks: int) -> list[int]:
+    """Returns by how many devices the experts may be shared, if one has no room for them.
+
+    Groups in which an expert has enough tokens at once; if there is none, the largest.
+    """
+    groups = divisors(ranks, f.model.experts)[1:]
+    if sum(f.sizes) * f.model.expert_parameters <= f.usable * f.model.parameters:
+        return []
+    busy = [e for e in groups if _tokens_at_once(f) * e >= BUSY_TOKENS]
+    return busy or groups[-1:]
+
+
+def _tokens_at_once(f: Facts) -> float:
+    """Returns the tokens of one example for each expert."""
+    return (f.model.shape or {"sequence": 1})["sequence"] * f.model.chosen / f.model.experts
+
+
+def _layout(
+    f: Facts, m: int, shape: Mapping[str, int], t: int, p: int, c: int = 1, e: int = 1
+) -> Plan:
+    """Tensor t × pipeline p × context c × data; the experts of a layer on e of context × data."""
     d, b, n, (w, g, o) = f.machine.devices, f.data.batch, m * f.machine.devices, f.sizes
     layers, wide = shape["layers"], 2 * shape["sequence"] * shape["hidden"]  # bytes of an input
-    for t in divisors(d, shape["heads"]):
-        for p in range(1 + (t == 1), min(n // t, layers) + 1):
-            cut, data = t * p, n // (t * p)
-            if n % cut:
-                continue
-            uneven = math.ceil(layers / p) * p / layers  # the longest stage
-            bubble = (p - 1) / (cut * b)  # (p - 1) / micro-batches, of one example each
-            # A machine sends what it holds of the gradients, and the inputs of the next stage.
-            held = 2 * g * (min(1, d / cut) if m > 1 else 1 / cut)
-            reduce = f.ring(held, m, data) if data > 1 else 0.0
-            across = m > 1 and cut > d
-            link = min(f.machine.link, f.machine.network) if across else f.machine.link
-            stages = 2 * cut * b * wide * (p > 1) / link
-            # In all-reduces of a layer: inputs are gathered again backward, or all is done again.
-            reduces = t * b * layers * (6 if f.model.recomputed else 5)
-            parts = {"tensor": t, "pipeline": p, "data": data}
-            yield Plan(
-                "hybrid" if data > 1 or min(t, p) > 1 else "tensor" if t > 1 else "pipeline",
-                m, n, ((w + g) / cut + o / n) * uneven, reduce + stages,
-                waiting=reduces * f.ring(2 * wide, 1, t) if t > 1 else 0.0,
-                computing=uneven * (1 + bubble), divided_by=t, lockstep=True,
-                how=" × ".join(f"{name} {size}" for name, size in parts.items() if size > 1),
-            )  # fmt: skip
+    cut, data, again = t * p, n // (t * p), int(f.model.recomputed)
+    uneven = math.ceil(layers / p) * p / layers  # the longest stage
+    bubble = (p - 1) / (cut * c * b)  # (p - 1) / micro-batches, of one example each
+    expert = f.model.expert_parameters / f.model.parameters * (e > 1)
+    # A machine sends what it holds of the gradients, and the inputs of the next stage.
+    reduce = 0.0
+    for share, parts in ((1 - expert, cut), (expert, cut * e)):
+        held = 2 * g * share * (min(1, d / parts) if m > 1 else 1 / parts)
+        reduce += f.ring(held, m, n // parts) if share and n > parts else 0.0
+    link = min(f.machine.link, f.machine.network) if m > 1 and cut * c > d else f.machine.link
+    inside = min(c, max(1, d // t)) / c  # of an example, in one machine
+    sending = reduce + 2 * cut * c * b * wide * inside * (p > 1) / link
+    # In all-reduces of a layer: inputs are gathered again backward, or all is done again.
+    calls = t * c * b * layers  # on each device, of a layer of an example
+    waiting = calls * (5 + again) * f.ring(2 * wide / c, 1, t) if t > 1 else 0.0
+    why = ""
+    if c > 1:
+        ring, seconds, why = _context(f, m, shape, t, c)
+        sending, waiting = sending + calls * seconds * ring, waiting + calls * seconds * (not ring)
+    if e > 1:
+        tokens = shape["sequence"] / (t * c)
+        nbytes = expert_bytes(tokens, e, shape["hidden"], f.model.chosen)
+        waiting += calls * (4 + 2 * again) * f.all_to_all(nbytes, m, e, t)
+        why += (
+            f" The experts have {bytes_text((w + g + o) * expert)} of state, and "
+            f"{bytes_text(f.usable)} of a device are usable: {e:,} devices share them. Each expert "
+            f"then has {_tokens_at_once(f) * e:,.0f} tokens at once; {BUSY_TOKENS:.0f} keep a GPU "
+            "busy."
+        )
+    sizes = {"tensor": t, "pipeline": p, "context": c, "data": data // c}
+    cuts = [f"{name} {size}" for name, size in sizes.items() if size > 1]
+    if e > 1:
+        cuts.append(f"experts on {e:,}")
+    key = "tensor" if p == 1 else "pipeline" if t == 1 else "hybrid"
+    key = "experts" if e > 1 else key if data == 1 else "hybrid"
+    return Plan(
+        "context" if c > 1 else key, m, n,
+        ((w + g) * ((1 - expert) + expert / e) / cut + o / n) * uneven, sending, waiting=waiting,
+        computing=uneven * (1 + bubble), divided_by=t * c, lockstep=True, how=" × ".join(cuts),
+        why=why.strip(),
+    )  # fmt: skip
+
+
+def _context(f: Facts, m: int, shape: Mapping[str, int], t: int, c: int) -> tuple[bool, float, str]:
+    """Whether it is ring attention, the seconds of a layer of an example, and why."""
+    keys, head = shape.get("key_heads", shape["heads"]), shape["hidden"] // shape["heads"]
+    heads, each, passes = shape["heads"] // t, max(keys, t) / t, 2 + int(f.model.recomputed)
+    sequence, size = shape["sequence"], each * head
+    ring = ring_bytes(sequence, c, size, passes)
+    ulysses = ulysses_bytes(sequence, c, heads, each, head, passes)
+    why = (
+        f"One example keeps {bytes_text(f.model.activation_bytes / t)} with tensor {t}, and "
+        f"{bytes_text(f.usable)} of a device are usable: context {c} divides it. "
+    )
+    if heads % c:
+        why += f"Ulysses needs a multiple of {c} heads, and a tensor rank has {heads}."
+    else:
+        once = (ring_bytes(sequence, c, size, 1), ulysses_bytes(sequence, c, heads, each, head, 1))
+        why += "Forward, a layer sends {} around a ring, {} in Ulysses.".format(
+            *map(bytes_text, once)
+        )
+    around = goes_around(c, heads, each)
+    if not around:
+        return False, f.all_to_all(ulysses, m, c, t), why
+    latency, seconds = LINKS["PCIe 3 x16"].latency or 0.0, ring / f.machine.link
+    if m > 1 and t * c > f.machine.devices:  # the last device of a machine sends to the next
+        latency = f.machine.network_latency
+        seconds = max(seconds, t * ring / f.machine.network)
+    return True, passes * c * latency + seconds, why
 
 
 def _trials(f: Facts) -> Iterator[Way]:

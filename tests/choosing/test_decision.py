@@ -12,10 +12,11 @@ from labkit import collectives
 from labkit.choosing import Data, Machine, Model, choose, divide, frameworks
 from labkit.choosing.choices import CHOICES, COMPARED, FASTEST, QUESTIONS
 from labkit.choosing.facts import Facts
-from labkit.choosing.ways import LAST, ways
+from labkit.choosing.mesh import ring_bytes, ulysses_bytes
+from labkit.choosing.ways import LAST, _layout, ways
 from labkit.cluster.calibrate import Calibration
 from labkit.cluster.links.network import Network
-from labkit.kinds import LabError, modelled
+from labkit.kinds import LabError, bytes_text, modelled
 from labkit.known_hardware import LINKS
 from labkit.memory import activations_per_layer, fullest, transformer
 from labkit.timing.estimate import Estimate
@@ -59,6 +60,16 @@ TABLES = Model(25.01e9, 1e5, step_seconds=0.02, embeddings=25e9, row_bytes=13_31
 CLICKS = Data(4e9, 500, batch=4096)
 H100S = Machine(80e9, 8, 64, link="450 GB/s", network="400 Gbit/s")
 
+# A million tokens; 256 experts as in DeepSeek-V3; 8 as in Mixtral 8x7B.
+MILLION = replace(
+    language(70e9, 1100, 80, 8192, 64, 2**20), shape=shape(80, 8192, 64, 2**20) | {"key_heads": 8}
+)
+DEEPSEEK = replace(
+    language(671e9, 3.4, 61, 7168, 128, 4096), experts=256, chosen=8, expert_parameters=654e9
+)
+MIXTRAL = replace(
+    language(46.7e9, 1.0, 32, 4096, 32, 4096), experts=8, chosen=2, expert_parameters=45.1e9
+)
 # The reviewers' eleven. Each: facts, the choice, and words of what it prints.
 REVIEWED = {
     "unequal GPUs in one machine: synchronous, uneven batches": (
@@ -119,6 +130,21 @@ MORE = {
         RESNET, SCANS, Machine(24e9, machines=12), "Federated learning", "One device"),
     "hospitals with 8 GPUs each": (
         SEVEN, SCANS, Machine(24e9, 8, 12), "Federated learning", "Sharded data parallel (ZeRO)"),
+    "a million tokens on 512 H100: the ring sends less than Ulysses": (
+        MILLION, TEXT, replace(H100S, network=400e9), "Context parallel", "context 8",
+        "One example keeps 344 GB with tensor 4", "sends 940 MB around a ring"),
+    "the same, not yet recomputed": (
+        replace(MILLION, recomputed=False, activation_bytes=30e12), TEXT,
+        replace(H100S, network=400e9), "bf16 and recomputation", "Context parallel"),
+    "256 experts on 2,048 H100": (
+        DEEPSEEK, TEXT, replace(H100S, machines=256, network=400e9), "Expert parallel",
+        "The experts have 10.5 TB of state", "512 tokens at once; 295 keep a GPU busy"),
+    "8 experts on 64 H100": (
+        MIXTRAL, TEXT, replace(H100S, machines=8, network=400e9), "Expert parallel",
+        "experts on 8"),
+    "8 small experts that fit": (
+        replace(MIXTRAL, parameters=1.5e9, expert_parameters=1.4e9), TEXT,
+        replace(H100S, machines=1), "Mirrored, one machine"),
     "no step time": (SMALL, MNIST, Machine(16e9, 2), "Mirrored, one machine"),
 }  # fmt: skip
 TRIALS = {"20 trials on 8 GPUs: a trial each": 20}
@@ -248,6 +274,40 @@ def test_tensor_parallelism_is_counted_with_sequence_parallelism(model):
     halves = 12 if model.recomputed else 10  # all-gathers and reduce-scatters a layer
     sent = 8 * 32 * halves * 7 / 8 * 2 * 2048 * 4096 / 1e9  # of 8 examples
     assert found.communication == pytest.approx(sent, rel=0.01)
+
+
+def test_a_sequence_travels_a_ring_or_its_heads_are_exchanged_whichever_sends_less():
+    """Forward, Ulysses sends less iff G·p > H + max(G, p), of the heads that a rank has."""
+    machine = replace(H100S, network=400e9)
+    for keys in (1, 8, 64):
+        long = Facts(replace(MILLION, shape=MILLION.shape | {"key_heads": keys}), TEXT, machine)
+        for t in (1, 2, 4, 8):
+            for c in (2, 4, 5, 8, 16, 64):
+                heads, each = 64 // t, max(keys, t) / t
+                plan = _layout(long, 64, long.model.shape, t, 1, c)
+                ring = ring_bytes(2**20, c, each * 128, 1)
+                ulysses = ulysses_bytes(2**20, c, heads, each, 128, 1)
+                if heads % c:
+                    assert f"Ulysses needs a multiple of {c} heads" in plan.why
+                else:
+                    assert (
+                        f"sends {bytes_text(ring)} around a ring, {bytes_text(ulysses)} in"
+                        in plan.why
+                    )
+                # Only what travels a ring can be hidden.
+                hidden = plan.sending - _layout(long, 64, long.model.shape, t, 1).sending
+                assert (hidden > 0) == (heads % c > 0 or ring <= ulysses)
+
+
+def test_the_tokens_of_experts_are_sent_four_times_a_layer_and_six_if_recomputed():
+    """8 devices a machine, each with one of 8 experts: 7/8 of the tokens leave it, twice over."""
+    machine = Machine(80e9, 8, link=1e9)
+    for recomputed, calls in ((False, 4), (True, 6)):
+        model = replace(MIXTRAL, recomputed=recomputed, parameters=30e9, expert_parameters=29.9e9)
+        one = _layout(Facts(model, TEXT, machine), 1, model.shape, 1, 1, e=8)
+        sent = 32 * calls * 7 / 8 * 4096 * 2 * 2 * 4096  # bytes of a device
+        assert one.waiting == pytest.approx(sent / 1e9, rel=1e-3)
+        assert one.state == pytest.approx((0.1 + 29.9 / 8) * 4e9 + 12 * 30e9 / 8)
 
 
 def test_micro_batches_are_as_equal_as_they_can_be():
