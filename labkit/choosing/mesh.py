@@ -145,7 +145,8 @@ def mesh(
     keys = max(model.key_heads, t) / t  # heads of keys on a rank
 
     words = model.vocabulary * h / t
-    dense = model.attention / t + 2 * h + model.router + (not many) * model.expert / t
+    dense = 2 * h * d * (model.heads / t + keys)  # ranks without a key head hold a copy
+    dense += 2 * h + model.router + (not many) * model.expert / t
     own = layers * many * model.experts * model.expert / (e * t)
     layer = 8 * h + 4 * d * (model.heads + keys * t) + 8 * model.mlp * k + 4 * h * k * many
     layer = tokens / t * (layer + 4 * model.heads + 8)

@@ -50,7 +50,7 @@ def board_of(answers: Mapping[str, bool]) -> Sketch:
     names = [CHOICES[key] for key in COMPARED]
     heavy = answers.get("worth", False)
     text = "\n".join(["The fastest of:", *(f"{one.name}, {one.lecture:02d}" for one in names)])
-    boxes[FASTEST] = board.box(*FASTEST_AT, 216, 190, text, series=2, heavy=heavy, size=8.5)
+    boxes[FASTEST] = board.box(*FASTEST_AT, 216, 222, text, series=2, heavy=heavy, size=8.5)
     for (key, answer), at in END_AT.items():
         end = CHOICES[QUESTIONS[key].yes if answer else QUESTIONS[key].no]
         lines = [*textwrap.wrap(end.name, LETTERS), f"lecture {end.lecture:02d}"]

@@ -30,7 +30,7 @@ export function mesh(model, { data, tensor: t, pipeline: p, context: c, expert: 
   const attention = 2 * h * d * (heads + key_heads);
   const [one, router, keys] = [3 * h * mlp, many ? h * experts : 0, Math.max(key_heads, t) / t];
 
-  const [words, dense, own] = [(vocabulary * h) / t, attention / t + 2 * h + router + (many ? 0 : one / t), many ? (layers * experts * one) / (e * t) : 0];
+  const [words, dense, own] = [(vocabulary * h) / t, 2 * h * d * (heads / t + keys) + 2 * h + router + (many ? 0 : one / t), many ? (layers * experts * one) / (e * t) : 0];
   const layer = (tokens / t) * (8 * h + 4 * d * (heads + keys * t) + 8 * mlp * k + (many ? 4 * h * k : 0) + 4 * heads + 8);
   const kept = recompute ? (2 * h * tokens) / t : layer;
   const stages = [[true, p === 1], [p === 1, true]].map(([first, last]) => {
