@@ -102,12 +102,12 @@ function draw(kit, values, width) {
   const expert = Math.min(values.expert, values.data * values.context, model.experts);
   const found = mesh(model, { ...values, expert }, machine);
   const [held, seconds] = [total(found.held), total(found.seconds)];
-  const room = { title: `A device holds, of ${round(bytesText(machine.memory))}`, parts: found.held, most: Math.max(held, machine.memory) * 1.01, text: bytesText, first: 0 };
+  const room = { title: `Held on a device of ${round(bytesText(machine.memory))}`, parts: found.held, most: Math.max(held, machine.memory) * 1.01, text: bytesText, first: 0 };
   const memory = row(kit, { ...room, top: 8, width });
   rule(kit, memory, { x: machine.memory });
   rule(kit, memory, { x: 0.9 * machine.memory, dash: [4, 4] });
-  const sent = row(kit, { title: "It sends in a step", parts: found.sent, most: total(found.sent) || 1, text: bytesText, top: memory.bottom + 30, width, first: 2 });
-  row(kit, { title: "A step takes, if nothing overlaps", parts: found.seconds, most: seconds, text: secondsText, top: sent.bottom + 30, width, first: 0 });
+  const sent = row(kit, { title: "Sent by it in a step", parts: found.sent, most: total(found.sent) || 1, text: bytesText, top: memory.bottom + 30, width, first: 2 });
+  row(kit, { title: "A step, if nothing overlaps", parts: found.seconds, most: seconds, text: secondsText, top: sent.bottom + 30, width, first: 0 });
   const fits = held <= 0.9 * machine.memory ? "fits" : "does not fit";
   const how = values.context > 1 ? ` Context: ${found.ring ? "ring attention" : "Ulysses"}${(model.heads / values.tensor) % values.context ? ", for Ulysses has too few heads" : ", which sends less forward"}.` : "";
   const fewer = expert < values.expert ? ` There are experts on ${expert} only.` : "";
