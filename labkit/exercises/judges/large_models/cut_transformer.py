@@ -8,6 +8,7 @@ What a rank returns is compared with the serial program, and with what each usua
 """
 
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,7 +40,10 @@ class Known(Piece):
             for sentence, wrong in self.mistakes.items() if numbers else ():
                 if np.allclose(array, wrong, rtol=0, atol=CLOSE * np.abs(wrong).max()):
                     return f"{self.name} is wrong. {sentence}"
-        return text
+        text = text.replace("the contribution of  is missing", "it is 0")
+        if " in row" in text:  # any number is a multiple of another
+            text = re.sub("the contribution of  counts .* times", "the numbers differ", text)
+        return text.replace("the contribution of  counts", "it is the right one,")
 
 
 def _cuts(ranks: int, scale: int = 1) -> Array:
@@ -100,9 +104,11 @@ def norm_cut(ranks: int) -> Case:
                 (my_dy * mine).sum(axis=0),
         }  # fmt: skip
         pieces.append([
-            Known("y", {"": mine * r * my_scale}, mistakes=y),
-            Known("dx", {"": r * g - mine * r**3 * dot / h}, mistakes=dx),
-            Known("d_scale", {"": (my_dy * mine * r).sum(axis=0)}, mistakes=of_scale),
+            Known("y", {"": mine * r * my_scale}, "y = x * r * scale.", mistakes=y),
+            Known("dx", {"": r * g - mine * r**3 * dot / h},
+                  "With g = dy * scale, dx = r * g - x * r**3 * sum(g * x) / hidden.", mistakes=dx),
+            Known("d_scale", {"": (my_dy * mine * r).sum(axis=0)},
+                  "It is the sum of dy * x * r over the rows.", mistakes=of_scale),
         ])  # fmt: skip
         given.append((mine, my_scale, my_dy, h))
     saving = "Send the sums of each row, one number, and never the columns of x."
@@ -114,6 +120,22 @@ def silu(x: Array) -> Array:
     return np.asarray(x / (1 + np.exp(-x)))
 
 
+class Narrow(np.ndarray):
+    """An array whose products tell how wide they are."""
+
+    most = 0  # columns
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
+        plain = (np.asarray(one) for one in inputs)
+        result = getattr(ufunc, method)(*plain, **keywords)
+        if ufunc is np.matmul and np.shape(result)[-1] > self.most:
+            raise Wrong(
+                f"A rank has computed {np.shape(result)[-1]} columns, and {self.most} of gate and "
+                "up are its part. Cut the matrices before the products, not after them."
+            )
+        return result
+
+
 def swiglu_cut(ranks: int) -> Case:
     """(comm, x, gate_up, down) → y of a SwiGLU; every rank is given the whole matrices."""
     random, h, n = np.random.default_rng(ranks), 5, 6
@@ -121,6 +143,7 @@ def swiglu_cut(ranks: int) -> Case:
     x, gate_up, down = (random.normal(size=one) for one in ((n, h), (h, 2 * f), (f, h)))
     cuts = [part.tolist() for part in np.array_split(np.arange(f), ranks)]
     gate, up = np.split(x @ gate_up, 2, axis=1)
+    even = f // ranks * ranks
 
     def parts(active: Array) -> dict[str, Array]:
         return {f"rank {n}": active[:, cut] @ down[cut] for n, cut in enumerate(cuts)}
@@ -135,6 +158,8 @@ def swiglu_cut(ranks: int) -> Case:
     mistakes = {
         "A rank took neighbouring columns of gate_up, so some have gates and no up: cut the "
         "gate's half and up's half each by itself.": packed,
+        "The width is no multiple of the ranks, and the last columns are missing: "
+        "np.array_split gives them to the first ranks.": (silu(gate) * up)[:, :even] @ down[:even],
         "silu is applied to the gate, the first half, not to up.": (gate * silu(up)) @ down,
         "That is a sigmoid. silu(a) is a · sigmoid(a).": (silu(gate) / gate * up) @ down,
         "The gate is multiplied with up, column by column, not added.": (silu(gate) + up) @ down,
@@ -148,21 +173,35 @@ def swiglu_cut(ranks: int) -> Case:
             return ""
         return "no rank sends anything: each has computed with all columns, and not with its part."
 
-    most = 2 * (ranks - 1) * x.nbytes
-    return Case([(x, gate_up, down)] * ranks, [[y]] * ranks, most, saving, too_much)
+    def call(answer: Callable[..., Any], comm: Any, whole: Array, *matrices: Array) -> Any:
+        watched = whole.view(Narrow)
+        watched.most = 2 * -(-f // ranks)
+        return answer(comm, watched, *matrices)
+
+    most, given = 2 * (ranks - 1) * x.nbytes, [(x, gate_up, down)] * ranks
+    return Case(given, [[y]] * ranks, most, saving, too_much, call=call)
 
 
 # The loss of a vocabulary that is cut.
 
-RANGE = "exp of a large logit overflows: subtract the largest logit of all ranks first, op='max'."
+RANGE = (
+    "exp of a large logit overflows, and a sum of very small ones is 0: subtract the largest logit "
+    "of each position and of all ranks first, op='max'."
+)
+LOSS = (
+    "loss = log(sum of exp(logit - top)) + top - the target's logit, with the largest logit and "
+    "the sum of all ranks. The owner of a target has first <= target < first + width."
+)
+GRADIENT = "It is (softmax over all ranks - 1 at the target) / positions."
 
 
 def _vocabulary(ranks: int, size: float) -> tuple[list[Array], Array, Array]:
     """Logits of each rank, where their tokens begin, and targets, some on each rank."""
     random, cuts, n = np.random.default_rng(ranks), _cuts(ranks, 16), 3 * ranks
     logits = size * random.normal(size=(n, cuts[-1]))
-    owners = random.permutation(np.arange(n) % ranks)
-    targets = np.array([random.integers(cuts[one], cuts[one + 1]) for one in owners])
+    # Of each rank its first token, its last one, and any.
+    ends = [(one, two - 1, random.integers(one, two)) for one, two in itertools.pairwise(cuts)]
+    targets = random.permutation(np.ravel(ends))
     return _columns(logits, cuts), cuts, targets
 
 
@@ -235,7 +274,7 @@ def cut_loss(ranks: int, size: float) -> Case:
             "Return one loss for each position, not their mean.":
                 np.full(len(targets), (whole - target).mean()),
         }  # fmt: skip
-        pieces.append([Known("loss", {"": whole - target}, "", mistakes=mistakes,
+        pieces.append([Known("loss", {"": whole - target}, LOSS, mistakes=mistakes,
                              not_finite=RANGE)])  # fmt: skip
     given = [(one, int(cuts[rank]), targets) for rank, one in enumerate(logits)]
     saving = (
@@ -281,7 +320,7 @@ def cut_gradient(ranks: int, size: float) -> Case:
             "exp.": (shifted - hot[""]) / n,
             "It has the wrong sign: the softmax minus the one-hot row.": (hot[""] - chance) / n,
         }  # fmt: skip
-        pieces.append([Known("d_logits", {"": (chance - hot[""]) / n}, "", mistakes=mistakes,
+        pieces.append([Known("d_logits", {"": (chance - hot[""]) / n}, GRADIENT, mistakes=mistakes,
                              not_finite=RANGE)])  # fmt: skip
     given = [(one, int(cuts[rank]), targets) for rank, one in enumerate(logits)]
     saving = "Two all-reduces, of a maximum and a sum for each position, are enough."
