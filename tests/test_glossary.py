@@ -12,7 +12,9 @@ throughput, overhead, critical path, straggler, latency-bound, bandwidth-bound, 
 gradient accumulation, mixed precision, data parallelism, model parallelism, pipeline
 parallelism, tensor parallelism, spatial parallelism, hybrid parallelism, micro-batch, bubble,
 sharding, replica, rank, world size, chief, barrier, race condition, convergence, divergence,
-staleness, checkpoint, job, submit, allocation
+staleness, checkpoint, job, submit, allocation, grouped-query attention, online softmax, context
+parallelism, ring attention, zigzag placement, expert parallelism, router, capacity, dropped token,
+stochastic rounding, error feedback, local update
 """
 
 
