@@ -338,6 +338,21 @@ def test_a_right_answer_in_another_style_is_accepted(task):
 # Wrong ones, beyond those of the tasks.
 
 
+def all_at_once(comm, q, k, v, places, add_block):
+    k, v = (np.concatenate(comm.allgather(one), axis=1) for one in (k, v))
+    keys = np.concatenate(places)
+    return add_block(None, q, k, v, keys > places[comm.Get_rank()][:, None])
+
+
+def own_positions(comm, q, k, v, places, add_block):
+    rank, ranks, state = comm.Get_rank(), comm.Get_size(), None
+    for _ in range(ranks):
+        mine = places[rank]
+        state = add_block(state, q, k, v, mine > mine[:, None])
+        k, v = comm.sendrecv((k, v), dest=(rank + 1) % ranks, source=(rank - 1) % ranks)
+    return state
+
+
 def all_heads_reduced(comm, k, v, places, block):
     """An all-reduce of gradients that belong to different keys."""
     mine = places[comm.Get_rank()][:, None]
@@ -370,7 +385,13 @@ def sequence_of_heads(comm, q, k, v, lengths, attention):
 
 
 WRONG = {
-    "46.ring": [(gathered, "It is correct. But", "p − 1 hops")],
+    "46.ring": [
+        (gathered, "It is correct. But", "p − 1 hops"),
+        (all_at_once, "add_block got 18 keys, of more than one rank"),
+        (own_positions, "the mask takes this rank's positions for the keys of every block"),
+        (lambda *given: None, "Return the state that the last add_block gave"),
+    ],
+    "46.causal_blocks": [(lambda *given: None, "Return the state that the last add_block gave")],
     "46.softmax_blocks": [
         (lambda blocks: None, "the output has the shape ()"),
         (lambda blocks: np.zeros((5, 3)), "from the serial one"),
@@ -385,6 +406,7 @@ WRONG = {
     "46.zigzag": [
         (lambda ranks, positions: [np.arange(positions)] * ranks, "some are there twice"),
         (lambda ranks, positions: [np.arange(positions)], "it returned 1 parts"),
+        (lambda ranks, positions: None, "return a list with the positions of each rank"),
     ],
     "46.block_gradients": [(lambda *given: None, "Return dq, dk and dv.")],
     "46.merged": [(lambda *given: 1, "return out and lse")],

@@ -71,7 +71,7 @@ def add_block(state: Any, q: Array, k: Array, v: Array, hidden: Any = False) -> 
 
 def _finished(state: Any) -> Array:
     if not (isinstance(state, tuple) and len(state) == 3):
-        raise ValueError("return the state that the last add_block gave: out, top and total")
+        raise Wrong("Return the state that the last add_block gave: out, top and total.")
     out, _, total = state
     return np.asarray(out / np.maximum(total, 1e-30))
 
@@ -251,7 +251,7 @@ def causal_blocks(my_causal: Callable[..., Any]) -> None:
 
         found = _finished(my_causal(q, k, v, size, continued))
         on = f"With {positions} positions in blocks of {size}"
-        if max(taken) > size:
+        if max(taken, default=0) > size:
             raise Wrong(f"{on}, a block has {max(taken)} keys, and may have {size}.")
 
         def seen(of_key: Array, q: Array = q, k: Array = k, v: Array = v, at: Array = at) -> Array:
@@ -371,9 +371,11 @@ def ring(ranks: int, kind: str, heads: int, key_heads: int) -> Case:
             "with a larger number may come before them.": by_rank,
         }
         if len({len(one) for one in places}) == 1:
-            turned = np.empty(total, int)
+            turned, of_mine = np.empty(total, int), np.empty(total, int)
             for other, theirs in enumerate(places):
-                turned[theirs] = places[(2 * rank - other) % ranks]
+                turned[theirs], of_mine[theirs] = places[(2 * rank - other) % ranks], mine
+            text = "the mask takes this rank's positions for the keys of every block."
+            masks[text] = of_mine[None] <= mine[:, None]
             text = (
                 "a block is taken for that of another rank. What comes from the left neighbour in "
                 "hop i began at rank (rank − i) % ranks."
@@ -383,8 +385,14 @@ def ring(ranks: int, kind: str, heads: int, key_heads: int) -> Case:
         pieces.append([Attended("output", parts, "", known)])
         given.append((*(one.take(mine, 1) for one in (q, k, v)), places))
 
+    def one_block(state: Any, q: Array, k: Array, v: Array, hidden: Any = False) -> Any:
+        if k.shape[1] > max(map(len, places)):
+            text = "in a ring a rank holds one block and the one that comes"
+            raise ValueError(f"add_block got {k.shape[1]} keys, of more than one rank: {text}")
+        return add_block(state, q, k, v, hidden)
+
     def call(answer: Any, comm: Any, *mine: Any) -> Array:
-        return _finished(answer(comm, *mine, add_block))
+        return _finished(answer(comm, *mine, one_block))
 
     saving = (
         "Each block of keys and values makes p − 1 hops, with the heads of k and v: add_block "
@@ -498,8 +506,11 @@ def ulysses(ranks: int, heads: int, key_heads: int) -> Case:
 def balanced_places(my_places: Callable[..., Any]) -> None:
     """(ranks, positions) → the positions of each rank, all with the same work in each hop."""
     for ranks, positions in ((3, 24), (2, 8), (4, 40), (8, 64), (1, 6), (5, 30)):
-        found = [np.asarray(one) for one in my_places(ranks, positions)]
+        parts = my_places(ranks, positions)
         on = f"For {ranks} rank{'s' * (ranks > 1)} and {positions} positions"
+        if not isinstance(parts, (list, tuple, np.ndarray)):
+            raise Wrong(f"{on}: return a list with the positions of each rank.")
+        found = [np.asarray(one) for one in parts]
         if len(found) != ranks:
             raise Wrong(f"{on} it returned {len(found)} parts.")
         everything = np.sort(np.concatenate([one.ravel() for one in found]))
