@@ -68,7 +68,7 @@ def test_each_task_is_asked_once():
 
 
 def test_a_question_is_not_cut_by_a_line_that_begins_like_a_hint():
-    assert [name for name, one in TASKS.items() if one.question.strip()[-1] not in ".?:"] == []
+    assert [name for name, one in TASKS.items() if one.question.strip()[-1] not in ".?:)"] == []
 
 
 def test_a_task_stands_in_the_file_of_the_notebook_that_asks_it():

@@ -138,6 +138,9 @@ def softmax_blocks(my_attention: Callable[..., Any]) -> None:
         if not _near(np.asarray(found, float), right, 1e-6 * largest):
             far = np.abs(np.asarray(found, float) - right).max() / np.abs(right).max()
             raise Wrong(f"{on} the output is {far:.0e} of the largest number from the serial one.")
+        if (dtype := np.asarray(found).dtype) != right.dtype:
+            text = f"its dtype is {dtype}, and that of the scores is {right.dtype}"
+            raise Wrong(f"It is correct. But {text}: keep it.")
         if given.most > 2:
             text = f"{given.most} blocks of scores are in memory at the same time"
             raise Wrong(f"It is correct. But {text}: use each block, and drop it.")
