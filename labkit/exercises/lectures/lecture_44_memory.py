@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from labkit.collectives.records import listed
 from labkit.exercises.task import Wrong
 from labkit.kinds import LabError, bytes_text
@@ -55,3 +57,84 @@ def examine_plan(my_plan: Callable[..., Any]) -> None:
                 f"{what}. Stage {divided.stage} holds {bytes_text(step.total)} on a device, "
                 f"usable are {bytes_text(USABLE * device)}. Most of it: {largest}."
             )
+
+
+def recomputes(*, whole: bool) -> Callable[[Callable[..., Any]], None]:
+    """A step of a stack of blocks that recomputes them, `whole` or their scores only."""
+
+    def examine(mine: Callable[..., Any]) -> None:
+        for layers, tokens, hidden in ((1, 40, 8), (6, 40, 8), (4, 60, 4)):
+            _examine_step(mine, layers, tokens, hidden, whole)
+
+    return examine
+
+
+def _examine_step(
+    mine: Callable[..., Any], layers: int, tokens: int, hidden: int, whole: bool
+) -> None:
+    from labkit.memory import recompute
+
+    blocks, x = recompute.stack(layers, tokens, hidden)
+    found = recompute.measured(mine, blocks, x, copies=True)
+    right = recompute.measured(recompute.keep_everything, blocks, x, copies=True)
+    what = f"With {layers} block{'s' * (layers > 1)} of {tokens} tokens"
+    _check_calls(found, right, blocks, what, whole)
+    mistake = ""
+    if not isinstance(found.result, (list, tuple)) or len(found.result) != layers:
+        raise Wrong(f"{what}: return a list with what backward gave for each of the blocks.")
+    for n, (own, wanted) in enumerate(zip(found.result, right.result, strict=True)):
+        if _same(own, wanted):
+            continue
+        if _same(own, right.result[layers - 1 - n]):
+            raise Wrong(f"{what}: the gradients are in reverse order. Block 0's come first.")
+        mistake = mistake or f"the gradients of block {n} are not those of the serial program"
+    if mistake:
+        raise Wrong(f"{what}: {mistake}, bit for bit.")
+    size = 4 * tokens * hidden
+    square, others = 9 * tokens**2, 9 * size
+    enough = (layers + 2) * size + 2 * (square + others)
+    if not whole:
+        enough = (layers + 2) * (size + others) + 2 * square
+    if found.peak > enough:
+        least = "the inputs and one block's activations" if whole else "what is not of size s²"
+        raise Wrong(
+            f"{what}: at its peak it keeps {bytes_text(found.peak)} of what the blocks made, and "
+            f"the program that keeps everything {bytes_text(right.peak)}. Keep {least} only."
+        )
+
+
+def _check_calls(found: Any, right: Any, blocks: Any, what: str, whole: bool) -> None:
+    first = {n: (x, seed) for _, n, x, seed in right.calls}
+    ran = [0] * len(blocks)
+    for name, n, given, seed in found.calls:
+        x, known = first[n]
+        ran[n] += name == "forward"
+        if ran[n] <= 1 and name == "forward":
+            continue
+        if seed != known:
+            raise Wrong(
+                f"{what}: block {n} is recomputed with the seed {seed}, and ran forward with "
+                f"{known}. Dropout then drops other numbers: keep the seed."
+            )
+        if name == "forward" and not np.array_equal(given, x):
+            is_output = np.array_equal(given, blocks[n].forward(x, known)[0])
+            which = "its output" if is_output else "an array that is not its input"
+            raise Wrong(f"{what}: block {n} is recomputed from {which}. Keep its input.")
+    most = 2 if whole else 1
+    if max(ran) > most:
+        n = max(range(len(blocks)), key=ran.__getitem__)
+        why = (
+            "Recompute each block from its own input, not from the first one's."
+            if whole
+            else "Selective recomputation repeats scores(...) only."
+        )
+        times = "once is" if most == 1 else "2 times are"
+        raise Wrong(f"{what}: block {n} runs forward {ran[n]} times, and {times} enough. {why}")
+
+
+def _same(own: Any, wanted: Any) -> bool:
+    return (
+        isinstance(own, (list, tuple))
+        and len(own) == len(wanted)
+        and all(np.array_equal(a, b) for a, b in zip(own, wanted, strict=True))
+    )
