@@ -1,4 +1,4 @@
-"""A block of a transformer in NumPy, three programs that train a stack of them, and what they keep.
+"""A small block of a transformer in NumPy, three programs that train a stack of them, and what they keep.
 
 >>> blocks, x = stack(layers=3, tokens=8, hidden=4)
 >>> measured(keep_everything, blocks, x).forwards, measured(full, blocks, x).forwards
@@ -23,7 +23,7 @@ RATE = 0.1  # of dropout
 SQUARE = "weights", "mask", "dropped"  # what attention makes of size tokens × tokens
 
 
-class Block:
+class SmallBlock:
     """Attention of one head with dropout, and an MLP with ReLU, each added to its input."""
 
     def __init__(self, hidden: int, seed: int) -> None:
@@ -67,10 +67,10 @@ class Block:
         return dx, gradients
 
 
-def stack(layers: int, tokens: int, hidden: int) -> tuple[list[Block], Array]:
+def stack(layers: int, tokens: int, hidden: int) -> tuple[list[SmallBlock], Array]:
     """Blocks, and an input."""
     x = np.random.default_rng(0).normal(size=(tokens, hidden)).astype("float32")
-    return [Block(hidden, seed) for seed in range(layers)], x
+    return [SmallBlock(hidden, seed) for seed in range(layers)], x
 
 
 def keep_everything(blocks: Sequence[Any], x: Array, gradient: Step, draw: Step) -> list[Any]:
@@ -147,7 +147,7 @@ class Counts:
 
 
 class _Counted:
-    def __init__(self, block: Block, number: int, counts: Counts, *, copies: bool) -> None:
+    def __init__(self, block: SmallBlock, number: int, counts: Counts, *, copies: bool) -> None:
         self.block, self.number, self.counts, self.copies = block, number, counts, copies
 
     def forward(self, x: Array, seed: int) -> tuple[Array, Kept]:
@@ -170,7 +170,7 @@ class _Counted:
         self.counts.calls.append((name, self.number, given, seed))
 
 
-def measured(step: Step, blocks: Sequence[Block], x: Array, *, copies: bool = False) -> Counts:
+def measured(step: Step, blocks: Sequence[SmallBlock], x: Array, *, copies: bool = False) -> Counts:
     """One step, with its bytes, calls and seconds; with `copies` of what the calls were given."""
     counts, seeds = Counts(), itertools.count(1000)
 
