@@ -1,4 +1,4 @@
-"""A small block of a transformer in NumPy, three programs that train a stack of them, and what they keep.
+"""A small transformer block in NumPy, three programs that train a stack of it, and their bytes.
 
 >>> blocks, x = stack(layers=3, tokens=8, hidden=4)
 >>> measured(keep_everything, blocks, x).forwards, measured(full, blocks, x).forwards
