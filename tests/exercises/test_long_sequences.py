@@ -122,16 +122,24 @@ def test_the_judges_reference_is_that_of_loops():
 
 @pytest.mark.parametrize("kind", ["zigzag", "uneven"])
 def test_under_mpi_and_in_processes_ranks_compute_what_one_does(lecture, kind):
-    given = problem(14)
+    given = problem(14, heads=6, key_heads=3)
     places = uneven(3, 14) if kind == "uneven" else lecture[kind](3, 14)
+    in_order = np.split(np.arange(14), [2, 9])  # for Ulysses
+    hidden = ~np.tri(14, dtype=bool)
     right = by_loops(*given)
 
     def wanted(rank):
-        return np.concatenate([whole[:, places[rank]].ravel() for whole in right])
+        parts = [whole[:, places[rank]] for whole in right] + [right[0][:, in_order[rank]]]
+        return np.concatenate([one.ravel() for one in parts])
+
+    def attend(q, k, v):
+        return lecture["finish"](lecture["add_block"](None, q, k, v, hidden))[0]
 
     def program(comm, buffer):
         results = both_passes(lecture, comm, places, *given)
-        buffer[:] = np.concatenate([one.ravel() for one in results])
+        part = lecture["my_part"](comm, in_order, *given[:3])
+        by_heads = lecture["ulysses"](comm, *part, [2, 7, 5], attend)
+        buffer[:] = np.concatenate([one.ravel() for one in (*results, by_heads)])
 
     def in_a_process(rank):
         buffer = np.zeros(wanted(rank).shape)
@@ -173,6 +181,40 @@ def test_the_gradients_are_those_of_torchs_attention(lecture):
     for mine, results in zip(places, returned, strict=True):
         assert all(is_close(one, whole[:, mine]) for one, whole in zip(results, right, strict=True))
     assert all(map(is_close, by_loops(*given), right))
+
+
+@NEEDS_TORCH
+def test_torchs_own_ring_attention_computes_the_same(lecture):
+    """Its template, which context_parallel uses on GPUs, with the flash attention of a CPU."""
+    given = [one.astype(np.float32) for one in problem(24, heads=2)]
+    places = lecture["zigzag"](3, 24)
+    parts = [[np.ascontiguousarray(one[None][:, :, mine]) for one in given] for mine in places]
+
+    def torchs(rank, parts):
+        import datetime as dt
+
+        import torch
+        import torch.distributed as dist
+        from torch.distributed.tensor.experimental._context_parallel import _attention as ring
+
+        q, k, v, dout = (torch.tensor(one) for one in parts[rank])
+        dist.init_process_group("gloo", timeout=dt.timedelta(seconds=60))
+        on, flash = dist.group.WORLD, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        back = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+        out, lse = ring._templated_ring_attention(on, 2, flash, q, k, v, is_causal=True)
+        gradients = ring._templated_ring_attention_backward(
+            on, 2, back, dout, "grad_out", q, k, v, out, lse, True, dropout_p=0.0
+        )
+        found = [one[0].numpy() for one in (out, *gradients[:3])]
+        dist.destroy_process_group()
+        return found
+
+    with cluster("torch", 3) as c:
+        theirs = c.run(torchs, parts, timeout=TIMEOUT, show=False)
+    _, ours = lecture["run_on"](3, lambda comm: both_passes(lecture, comm, places, *given))
+    for mine, found in zip(ours, theirs, strict=True):
+        for one, other in zip(mine, found, strict=True):
+            assert np.abs(one - other).max() < 1e-6 * max(1, np.abs(other).max())
 
 
 # Right answers in other styles.
