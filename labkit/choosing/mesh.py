@@ -160,7 +160,7 @@ def mesh(
             "optimizer": OPTIMIZER * (held + own * e) / ranks,
             "activations": kept * layers * (min(p, m) if first else 1),
             "recomputed layer": layer - kept,
-            "logits": 6 * tokens * model.vocabulary / t * last,
+            "embedding and head": 4 * tokens * (model.vocabulary + h) / t * last,
         })  # fmt: skip
 
     around = goes_around(c, model.heads / t, keys)

@@ -1,7 +1,10 @@
 """What a mesh of five dimensions holds and sends: published counts, and numbers counted by hand."""
 
+from itertools import product
+
 import pytest
 
+from labkit import memory
 from labkit.choosing.mesh import (
     DECODERS,
     expert_bytes,
@@ -38,6 +41,24 @@ def test_a_layer_keeps_what_llamas_layer_keeps():
     assert held["activations"] == 32 * 1024 * token
     eighth = mesh(DECODERS["Llama 3 8B"], sequence=1024, tensor=4, context=2).held
     assert eighth["activations"] == pytest.approx(held["activations"] / 8)
+
+
+@pytest.mark.parametrize("name", ["Llama 3 8B", "Llama 3 70B"])
+def test_without_context_and_experts_it_is_the_calculator_of_memory(name):
+    model = DECODERS[name]
+    sizes = product((1, 2, 8), (1, 4, 16), (1, 16), ("none", "full"), (4096, 16_384))
+    for tensor, pipeline, data, recompute, sequence in sizes:
+        mine = mesh(model, tensor=tensor, pipeline=pipeline, data=data, sequence=sequence,
+                    recompute=recompute == "full")  # fmt: skip
+        step = memory.transformer(
+            layers=model.layers, hidden=model.hidden, heads=model.heads, mlp=model.mlp,
+            key_heads=model.key_heads, vocabulary=model.vocabulary, sequence=sequence,
+            micro_batches=mine.micro_batches, tensor=tensor, pipeline=pipeline, data=data, zero=1,
+            sequence_parallel=True, recompute=recompute, block="llama", flash=True,
+        )  # fmt: skip
+        theirs = {part.name: part.bytes for part in memory.fullest(step).parts}
+        shown = {part: size for part, size in mine.held.items() if size or part in theirs}
+        assert shown == {part: pytest.approx(size, rel=1e-4) for part, size in theirs.items()}
 
 
 def test_the_ring_sends_less_than_ulysses_on_8_ranks_and_more_on_16():

@@ -37,7 +37,7 @@ export function mesh(model, { data, tensor: t, pipeline: p, context: c, expert: 
     const held = layers * dense + words * (first + last);
     return {
       weights: WEIGHT * (held + own), gradients: GRADIENT * (held + own), optimizer: (OPTIMIZER * (held + own * e)) / ranks,
-      activations: kept * layers * (first ? Math.min(p, m) : 1), "recomputed layer": layer - kept, logits: last ? (6 * tokens * vocabulary) / t : 0,
+      activations: kept * layers * (first ? Math.min(p, m) : 1), "recomputed layer": layer - kept, "embedding and head": last ? (4 * tokens * (vocabulary + h)) / t : 0,
     };
   });
 
