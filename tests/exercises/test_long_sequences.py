@@ -234,7 +234,7 @@ def in_lists(blocks):
                 if score > -math.inf:
                     one[1] += math.exp(score - one[0])
                     one[2] = one[2] + math.exp(score - one[0]) * value
-    return np.array([out / total for _, total, out in sums])
+    return np.array([out / total for _, total, out in sums], np.float32)
 
 
 def merging_blocks(blocks):
