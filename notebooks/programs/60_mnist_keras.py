@@ -96,7 +96,7 @@ if rank == 0:
     print(f"{ranks} ranks, {steps} steps per epoch on each, {steps * args.epochs} updates")
     for epoch in range(args.epochs):
         loss, accuracy = history.history["loss"][epoch], history.history["val_accuracy"][epoch]
-        print(f"epoch {epoch + 1}: loss {loss:.4f}, accuracy {100 * accuracy:.1f} %")
+        print(f"epoch {epoch + 1}: loss {loss:.4f}, accuracy {accuracy:.1%}")
 weights = b"".join(one.tobytes() for one in model.get_weights())
 checksums = allgather_object(zlib.crc32(weights))  # every rank calls it
 if rank == 0:
