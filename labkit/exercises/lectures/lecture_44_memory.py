@@ -63,7 +63,7 @@ def recomputes(*, whole: bool) -> Callable[[Callable[..., Any]], None]:
     """A step of a stack of blocks that recomputes them, `whole` or their scores only."""
 
     def examine(mine: Callable[..., Any]) -> None:
-        for layers, tokens, hidden in ((1, 40, 8), (6, 40, 8), (4, 60, 4)):
+        for layers, tokens, hidden in ((1, 40, 8), (6, 40, 8), (4, 60, 4), (24, 40, 4)):
             _examine_step(mine, layers, tokens, hidden, whole)
 
     return examine
