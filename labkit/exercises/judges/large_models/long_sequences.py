@@ -519,7 +519,7 @@ def balanced_places(my_places: Callable[..., Any]) -> None:
         everything = np.sort(np.concatenate([one.ravel() for one in found]))
         if not np.array_equal(everything, np.arange(positions)):
             lost = set(range(positions)) - {*everything.tolist()}
-            text = f"{listed(sorted(lost)[:4])} nobody has" if lost else "some are there twice"
+            text = f"no rank has {listed(sorted(lost)[:4])}" if lost else "some are there twice"
             raise Wrong(f"{on} each position belongs to one rank: {text}.")
         for hop in range(ranks):
             work = [visible(found[r], found[(r - hop) % ranks]) for r in range(ranks)]
