@@ -14,7 +14,7 @@ import nbformat
 import numpy as np
 import pytest
 
-from labkit import collectives, environments, updates
+from labkit import LabError, collectives, environments, updates
 from labkit.collectives import programs
 from labkit.exercises import tasks
 
@@ -72,6 +72,16 @@ def changed(task, old, new, *, graph=True):
     assert old in solution
     kept = solution if graph else solution.replace("    @tf.function\n", "")
     return value(kept.replace(old, new))
+
+
+def under_mpi(program, buffers, **keywords):
+    """What its ranks leave in their buffers under a real MPI; skipped where there is none."""
+    try:
+        return collectives.run_mpi(program, buffers, **keywords)
+    except LabError as error:
+        if "no mpiexec" in str(error):
+            pytest.skip(str(error))
+        raise
 
 
 def refused(task, answer, *words):
