@@ -36,7 +36,7 @@ FLOORS = (
     },
     {"views"},  # knows no object; rooms import it only where they draw theirs
     {"hardware", "datasets", "memory", "mpi"},
-    {"choosing", "timing", "telemetry", "collectives", "pipelines", "environments"},
+    {"choosing", "timing", "telemetry", "collectives", "pipelines", "environments", "storage"},
     {"training", "cluster"},
     {"strategies", "updates", "kernel"},
     {"exercises"},
