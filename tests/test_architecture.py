@@ -36,7 +36,16 @@ FLOORS = (
     },
     {"views"},  # knows no object; rooms import it only where they draw theirs
     {"hardware", "datasets", "memory", "mpi"},
-    {"choosing", "timing", "telemetry", "collectives", "pipelines", "environments", "storage"},
+    {
+        "choosing",
+        "timing",
+        "telemetry",
+        "collectives",
+        "pipelines",
+        "environments",
+        "profiles",
+        "storage",
+    },
     {"training", "cluster"},
     {"strategies", "updates", "kernel"},
     {"exercises"},
