@@ -47,8 +47,8 @@ _NAMES = {
 }
 _ROOMS = (
     "choosing", "cluster", "collectives", "datasets", "exercises", "hardware", "kinds",
-    "known_hardware", "memory", "pipelines", "profiles", "storage", "strategies", "telemetry",
-    "timing", "training", "updates",
+    "known_hardware", "limits", "memory", "pipelines", "profiles", "storage", "strategies",
+    "telemetry", "timing", "training", "updates",
 )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ FLOORS = (
         "profiles",
         "storage",
     },
-    {"training", "cluster"},
+    {"training", "cluster", "limits"},
     {"strategies", "updates", "kernel"},
     {"exercises"},
     {"doctor", "publish", "contents", "sections"},
