@@ -1,6 +1,7 @@
 """A profile of one rank or of several: what covers how long, what is exposed, and the picture."""
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,10 +40,15 @@ class Profile(ShownAsTable):
         return [span[:2] for span in self._of(rank) if span.kind == kind]
 
     def steps(self, rank: Any = None) -> list[tuple[float, float]]:
-        """Returns the marked steps; without marks, the whole trace as one."""
-        spans = self._of(rank)
-        whole = [(spans[0].start, max(span.end for span in spans))]
-        return self.intervals("step", rank) or whole
+        """Returns the marked steps in which something ran; without marks, the whole trace."""
+        spans = [span for span in self._of(rank) if span.kind != "step"] or self._of(rank)
+        starts = [span.start for span in spans]
+        marked = [
+            (start, end)
+            for start, end in self.intervals("step", rank)
+            if bisect_left(starts, end) > bisect_left(starts, start)
+        ]
+        return marked or [(spans[0].start, max(span.end for span in spans))]
 
     def breakdown(self, rank: Any = None) -> list[dict[str, float]]:
         """Returns the seconds of each step that are spent in each of PARTS, which add up to it.
@@ -77,7 +83,10 @@ class Profile(ShownAsTable):
         from labkit.views.table import Table
 
         totals = {
-            rank: {kind: covered(self.intervals(kind, rank)) for kind in KINDS}
+            rank: {
+                kind: covered(self.steps(rank) if kind == "step" else self.intervals(kind, rank))
+                for kind in KINDS
+            }
             for rank in self.ranks
         }
         rows = [
@@ -108,7 +117,7 @@ class Profile(ShownAsTable):
             "copy": BarStyle("copy", 6, 0.08, 0.4),
         }
         states |= {name: BarStyle(name, at, 0.5, 0.34) for name, at in lower.items()}
-        last = max(span.end for rank in self.ranks for span in self._of(rank))
+        last = max(end for rank in self.ranks for _, end in self.steps(rank))
         end = last if end is None else min(end, last)
         if not start < end:
             raise LabError(
@@ -149,11 +158,12 @@ def joined(spans: Iterable[tuple[float, float]], near: float) -> list[tuple[floa
     return [(a, b - near) for a, b in union((a, b + near) for a, b in spans)]
 
 
-def read(source: Any) -> Profile:
+def read(source: Any, kind: Kind | None = None) -> Profile:
     """Reads a trace, a folder of tf.profiler, a list of traces, or a mapping from rank to trace.
 
     All ranks share the wall clock of their machine. A trace that is too large, cut or damaged
-    raises a LabError.
+    raises a LabError. `kind` is what pictures say of it: without, a trace of the last hour is
+    called measured, an older one recorded.
     """
     if isinstance(source, str | Path):
         source = [source]
@@ -170,7 +180,7 @@ def read(source: Any) -> Profile:
     said = [trace.rank for trace in traces.values()]
     if not isinstance(source, Mapping) and None not in said and len({*said}) == len(said):
         traces = dict(sorted((trace.rank or 0, trace) for trace in traces.values()))
-    return _on_one_clock(traces)
+    return _on_one_clock(traces, kind)
 
 
 def _file(path: Path) -> Path:
@@ -185,7 +195,7 @@ def _file(path: Path) -> Path:
     return found[0]
 
 
-def _on_one_clock(traces: Mapping[Any, TraceFile]) -> Profile:
+def _on_one_clock(traces: Mapping[Any, TraceFile], kind: Kind | None) -> Profile:
     zero = min(trace.spans[0].start for trace in traces.values())
     last = max(span.end for trace in traces.values() for span in trace.spans)
     if (last - zero) / 1e9 > FRESH:
