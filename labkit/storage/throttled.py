@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from labkit.arguments import bytes_per_second, number, whole
 from labkit.kinds import LabError, bytes_text, counted, seconds_text
 
-BURST = 0.005  # seconds: a read that woke up late may catch up with the rate by so much
+MOST_LATE = 0.005  # seconds that reads which woke up too late can save later ones
 
 
 def disk(rate: Any, *, latency: float = 0.0) -> "Disk":
@@ -42,8 +42,9 @@ class Disk:
 
     def __init__(self, rate: float, latency: float) -> None:
         self.rate, self.latency = rate, latency
-        # Until when it is busy, bytes, requests: in memory that forked processes share.
-        self._state: Any = multiprocessing.get_context("fork").Array("d", 3)
+        # Until when it is busy, bytes, requests, and by how much waits have been too long: in
+        # memory that forked processes share.
+        self._state: Any = multiprocessing.get_context("fork").Array("d", 4)
 
     def open(self, path: str | Path, *, buffer: int = 8192) -> BinaryIO:
         """Open a file for reading. Opening is a request, too.
@@ -75,12 +76,18 @@ class Disk:
 
     def serve(self, size: int) -> None:
         """Wait as long as one request of so many bytes takes."""
-        with self._state.get_lock():
-            begin = max(self._state[0], time.monotonic() - BURST)
-            self._state[0] = end = begin + size / self.rate
-            self._state[1] += size
-            self._state[2] += 1
-        time.sleep(max(0.0, end + self.latency - time.monotonic()))
+        state, lock = self._state, self._state.get_lock()
+        with lock:
+            now = time.monotonic()
+            begin = max(state[0], now - state[3])
+            state[3] -= max(0.0, now - begin)
+            state[0] = begin + size / self.rate
+            state[1] += size
+            state[2] += 1
+            end = state[0] + self.latency
+        time.sleep(max(0.0, end - now))
+        with lock:
+            state[3] = min(MOST_LATE, state[3] + max(0.0, time.monotonic() - end))
 
     def __repr__(self) -> str:
         wait = f", {seconds_text(self.latency)} for each request" if self.latency else ""
