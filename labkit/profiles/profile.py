@@ -109,14 +109,15 @@ class Profile(ShownAsTable):
         from labkit.views.lanes import Bar, BarStyle, Lanes
 
         upper = dict(zip(("forward", "backward", "optimizer"), range(3), strict=True))
-        lower = {"communication": 3, "input": 4, "input thread": 5}
+        lower = {"communication": 3, "input": 4}
         states = {"step": BarStyle("step", None, 0.04, 0.84)}
-        states |= {name: BarStyle(name, at, 0.08, 0.4) for name, at in upper.items()}
+        states |= {name: BarStyle(name, at, 0.08, 0.36) for name, at in upper.items()}
         states |= {
-            "kernel": BarStyle("kernel", 0, 0.08, 0.4),
-            "copy": BarStyle("copy", 6, 0.08, 0.4),
+            "kernel": BarStyle("kernel", 0, 0.08, 0.36),
+            "copy": BarStyle("copy", 6, 0.08, 0.36),
         }
-        states |= {name: BarStyle(name, at, 0.5, 0.34) for name, at in lower.items()}
+        states |= {name: BarStyle(name, at, 0.46, 0.26) for name, at in lower.items()}
+        states["input thread"] = BarStyle("input thread", 5, 0.74, 0.1)
         last = max(end for rank in self.ranks for _, end in self.steps(rank))
         end = last if end is None else min(end, last)
         if not start < end:
@@ -214,7 +215,6 @@ def _on_one_clock(traces: Mapping[Any, TraceFile], kind: Kind | None) -> Profile
     tools = " and ".join(sorted({trace.tool for trace in traces.values()}))
     when = f"{datetime.fromtimestamp(zero / 1e9, UTC):%Y-%m-%d}"
     fresh = 0 <= time.time() - zero / 1e9 < FRESH
-    kind = (
-        measured(f"this machine, by {tools}") if fresh else recorded(f"2 cores, by {tools}", when)
-    )
-    return Profile(spans, memory, kind)
+    here = measured(f"this machine, by {tools}")
+    elsewhere = recorded(f"the machine of the trace, by {tools}", when)
+    return Profile(spans, memory, kind or (here if fresh else elsewhere))
