@@ -1,8 +1,8 @@
 """What one core of this machine can do: multiply matrices and copy bytes, per second.
 
-A busy machine stretches wall time, but not the CPU time of a thread. So each rate is of the best
-calls of several windows by the clock of this thread, and the wall clock beside it tells what
-other programs took. Their traffic to memory slows a copy even so.
+A busy machine stretches wall time, but not CPU time. So each rate is of the best calls of several
+windows by the CPU clock of this process, and the wall clock beside it tells what other programs
+took. Their traffic to memory slows a copy even so.
 """
 
 from __future__ import annotations
@@ -106,11 +106,11 @@ def best(
     call: Callable[[], object], work: float, what: str, unit: str = "FLOP/s", windows: int = 3,
     pause: float = 0.1,
 ) -> Rate:  # fmt: skip
-    """Time a call that does all its work in this thread, in windows with pauses between them."""
+    """Time a call that works on one thread, in windows with pauses between them."""
     call()
-    began = time.thread_time()
+    began = time.process_time()
     call()
-    repeats = max(1, round(SHORTEST / max(time.thread_time() - began, 1e-7)))
+    repeats = max(1, round(SHORTEST / max(time.process_time() - began, 1e-7)))
     fastest, taken = [], []
     for window in range(windows):
         if window:
@@ -123,10 +123,10 @@ def best(
 
 
 def _timed(call: Callable[[], object], repeats: int) -> tuple[float, float]:
-    wall, cpu = time.perf_counter(), time.thread_time()
+    wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(repeats):
         call()
-    return time.thread_time() - cpu, time.perf_counter() - wall
+    return time.process_time() - cpu, time.perf_counter() - wall
 
 
 if __name__ == "__main__":

@@ -62,10 +62,8 @@ class AmdahlFit:
         low, high = self.share.low, self.share.high
         enough = self.share.confidence >= CONFIDENCE
         if not enough or not math.isfinite(high - low) or high - low > WIDE:
-            why = f"in {self.rounds} rounds" if enough else f"{self.rounds} rounds are too few"
-            return (
-                f"Cannot tell: {why}; the serial share is from {_percent(low)} to {_percent(high)}."
-            )
+            why = "the interval is wide" if enough else f"{self.rounds} rounds are too few"
+            return f"Cannot tell: {why}, from {_percent(low)} to {_percent(high)} serial."
         if low > 1:
             return "More devices are slower: what they add is more than what they save."
         text = f"From {_percent(low)} to {_percent(high)} of a step on one device is serial"
