@@ -18,7 +18,7 @@ export TENSORFLOW
 BIN := .venv/bin
 # conftest.py sorts the files, the slow ones first; xdist must not sort them again.
 BESIDE = peers hub nbgrader
-BENCHMARKS = links timing training telemetry simulator collectives pipelines player launch
+BENCHMARKS = links limits timing training telemetry simulator collectives pipelines player launch
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder -rfEs
 
 # The first candidate that runs and fits, because a name on the path may be a shim that only fails.
