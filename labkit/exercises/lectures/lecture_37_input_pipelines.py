@@ -1,30 +1,24 @@
-"""Judges of lecture 37: what a pipeline reads, in which order, how often, and what overlaps.
+"""Judges of lecture 37: which examples were seen, what overlapped, which bytes were read.
 
-Nothing is timed. Reads wait for each other where a right pipeline lets them, and what they have
-seen is judged. `labkit grade` observes an answer in the answer's process: facts come back.
+`judges.observed_inputs` tells what an answer does; here that is judged, and nothing is timed.
 """
 
-import itertools
-import tempfile
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from labkit import storage
-from labkit.exercises.blanks import raised
-from labkit.exercises.judges.answers import beside, function, judged, note
-from labkit.exercises.task import Unanswered, Wrong
-from labkit.hardware.devices import import_tensorflow
-from labkit.kinds import LabError
-
-PATIENCE = 5.0  # seconds until a read that waits for another one takes it that none comes
-SECONDS = 60.0
+from labkit.exercises.judges.answers import beside, judged
+from labkit.exercises.judges.observed_inputs import (
+    watch_checkpoints,
+    watch_epochs,
+    watch_pipeline,
+    watch_records,
+    watch_restarts,
+    watch_shuffles,
+)
+from labkit.exercises.task import Wrong
 
 
 def observing(observe: Callable[..., Any], judge: Callable[..., None], *cases: Any) -> Any:
@@ -37,45 +31,6 @@ def observing(observe: Callable[..., Any], judge: Callable[..., None], *cases: A
     return judged(examine)
 
 
-def _observer(watch: Callable[..., Any]) -> Callable[..., Any]:
-    """`watch(answer, *case)` with the time limit of a judge; what it sees is noted."""
-
-    def observe(answer: Any, *case: Any) -> Any:
-        found: list[Any] = []
-        function(lambda called: found.append(watch(called, answer, *case)), SECONDS)(answer)
-        note(found)
-        return found[0]
-
-    return observe
-
-
-@contextmanager
-def _of(answer: Any) -> Iterator[None]:
-    """What fails here is told as a fault of the answer, with its line."""
-    try:
-        yield
-    except LabError:
-        raise
-    except Exception as fault:  # noqa: BLE001 (whatever an answer raises)
-        raise Wrong(raised(fault, answer)) from None
-
-
-def _taken(answer: Any, found: Any, most: int, what: str) -> list[Any]:
-    """The elements of what was returned, of which there must not be more than `most`."""
-    if found is None or found is ...:
-        raise Unanswered
-    with _of(answer):
-        try:
-            elements = list(itertools.islice(iter(found), most + 1))
-        except TypeError as fault:
-            if hasattr(found, "__iter__"):
-                raise
-            raise Wrong(f"It returned {type(found).__name__}: return {what}.") from fault
-    if len(elements) > most:
-        raise Wrong(f"It gives more than {most} elements, and there are no more.")
-    return elements
-
-
 def _once(ids: Iterable[Any], wanted: Iterable[Any], where: str, what: str = "example") -> None:
     """Each of the wanted ones is there once."""
     counts = Counter(ids)
@@ -86,61 +41,6 @@ def _once(ids: Iterable[Any], wanted: Iterable[Any], where: str, what: str = "ex
             raise Wrong(f"{where}, {what} {one} {times}. It must come once.")
     if others := counts.keys() - set(wanted):
         raise Wrong(f"{where}, {what} {min(others)} comes, which is none of them.")
-
-
-# The pipeline: reads that overlap, and batches that are ready before they are asked for.
-
-
-def _watch_pipeline(called: Any, answer: Any, examples: int, batch: int, parallel: int) -> Any:
-    tf = import_tensorflow()
-    state, under_way, most, begun, ended, waits = threading.Condition(), 0, 0, 0, 0, True
-
-    def body(name: bytes) -> Any:
-        nonlocal under_way, most, begun, ended, waits
-        number = int(name.decode().rpartition("-")[2])
-        with state:
-            under_way, begun = under_way + 1, begun + 1
-            most = max(most, under_way)
-            state.notify_all()
-            if waits and not state.wait_for(lambda: most >= parallel, PATIENCE):
-                waits = False
-            if number == 0 and most > 1:  # whoever does not keep the order gives it later
-                state.wait_for(lambda: ended > 0, PATIENCE)
-            under_way, ended = under_way - 1, ended + 1
-            state.notify_all()
-        return np.array([number, number / 2], np.float32)
-
-    def read(name: Any) -> Any:
-        found = tf.numpy_function(body, [name], tf.float32)
-        found.set_shape([2])
-        return found
-
-    names = [f"image-{number}" for number in range(examples)]
-    dataset = called(names, read, batch, parallel)
-    if dataset is None or dataset is ...:
-        raise Unanswered
-    if not isinstance(dataset, tf.data.Dataset):
-        raise Wrong(f"It returned a {type(dataset).__name__}: return a tf.data.Dataset.")
-    options = tf.data.Options()
-    options.threading.private_threadpool_size = 16  # a read that waits keeps a thread
-    options.experimental_optimization.inject_prefetch = False  # tf.data would repair both
-    options.experimental_optimization.map_and_batch_fusion = False
-    with _of(answer):
-        iterator = iter(dataset.with_options(options))
-        batches = list(itertools.islice(iterator, 1))
-        wanted = min(examples, 2 * batch)
-        with state:
-            ahead = state.wait_for(lambda: begun >= wanted, PATIENCE)
-            waits = False
-        batches += list(itertools.islice(iterator, examples))
-    try:
-        found = [one.numpy()[:, 0].astype(int).tolist() for one in batches]
-    except (AttributeError, IndexError, TypeError):
-        raise Wrong("An element must be a batch, an array of (batch, 2) numbers.") from None
-    return found, most, ahead
-
-
-watch_pipeline = _observer(_watch_pipeline)
 
 
 def _judge_pipeline(examples: int, batch: int, parallel: int, seen: Any) -> None:
@@ -168,41 +68,6 @@ def _judge_pipeline(examples: int, batch: int, parallel: int, seen: Any) -> None
 
 # 40 examples and 8 in a batch: what a parallel map keeps of its own is less than a batch.
 pipeline = observing(watch_pipeline, _judge_pipeline, (40, 8, 2), (21, 8, 4), (16, 8, 3))
-
-
-# The buffer of a shuffle.
-
-
-def _watch_shuffle(called: Any, answer: Any, examples: int, size: int, seed: int) -> Any:
-    read = 0
-
-    def stream() -> Iterator[int]:
-        nonlocal read
-        for one in range(examples):
-            read += 1
-            yield one
-
-    found = called(stream(), size, np.random.default_rng(seed))
-    if found is None or found is ...:
-        raise Unanswered
-    ids: list[int] = []
-    ahead = 0
-    with _of(answer):
-        if not hasattr(found, "__iter__"):
-            raise Wrong(f"It returned {type(found).__name__}. Yield the elements one by one.")
-        for one in found:
-            ahead = max(ahead, read - len(ids))  # before this one was given
-            ids.append(int(one))
-            if len(ids) > examples:
-                break
-    return ids, ahead
-
-
-def _watch_shuffles(called: Any, answer: Any, examples: int, size: int, runs: int) -> Any:
-    return [_watch_shuffle(called, answer, examples, size, seed) for seed in range(runs)]
-
-
-watch_shuffles = _observer(_watch_shuffles)
 
 
 def _judge_shuffles(examples: int, size: int, runs: int, seen: Any) -> None:
@@ -259,37 +124,6 @@ shuffle = observing(
 )
 
 
-# Records of one file, over ranks and workers: each once, and no byte more.
-
-
-def _watch_records(
-    called: Any, answer: Any, records: int, size: int, ranks: int, workers: int
-) -> Any:
-    content = np.random.default_rng(records).integers(0, 256, (records, size), np.uint8)
-    content[:, :2] = np.arange(records, dtype=">u2").view(np.uint8).reshape(-1, 2)
-    disk, readers = storage.disk("100 GB/s"), []
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "records")
-        path.write_bytes(content.tobytes())
-        for rank, worker in itertools.product(range(ranks), range(workers)):
-            disk.reset()
-            with disk.open(path, buffer=0) as file:
-                found = called(file, records, size, rank, ranks, worker, workers)
-                taken = _taken(answer, found, records, "a list of records")
-            mine = []
-            for one in taken:
-                if not isinstance(one, bytes | bytearray | memoryview):
-                    raise Wrong(f"A record is {type(one).__name__}: return what file.read gives.")
-                number = int.from_bytes(bytes(one[:2]), "big")
-                right = number < records and bytes(one) == content[number].tobytes()
-                mine.append(number if right else -1)
-            readers.append((mine, disk.bytes))
-    return readers
-
-
-watch_records = _observer(_watch_records)
-
-
 def _judge_records(records: int, size: int, ranks: int, workers: int, readers: Any) -> None:
     where = (
         f"With {records} records, {ranks} rank{'s' * (ranks > 1)} and {workers} "
@@ -325,56 +159,6 @@ records = observing(
     watch_records, _judge_records, (12, 40, 3, 2), (13, 40, 2, 2), (10, 8, 1, 1), (3, 16, 4, 1),
     (23, 100, 1, 4), (17, 30, 3, 1),
 )  # fmt: skip
-
-
-# Epochs: each example once over the ranks, decoded once, augmented anew, in a new order.
-
-
-def _watch_epochs(called: Any, answer: Any, examples: int, batch: int, ranks: int) -> Any:
-    tf = import_tensorflow()
-    return [_watch_rank(tf, called, answer, examples, batch, rank, ranks) for rank in range(ranks)]
-
-
-def _watch_rank(
-    tf: Any, called: Any, answer: Any, examples: int, batch: int, rank: int, ranks: int
-) -> Any:
-    decoded, drawn = [], 0
-
-    def note_decoded(number: Any) -> Any:
-        decoded.append(int(number))
-        return np.float32(number)
-
-    def draw(example: Any) -> Any:
-        nonlocal drawn
-        drawn += 1
-        return np.array([example, drawn], np.float32)
-
-    def shaped(function: Any, given: Any, shape: list[int]) -> Any:
-        found = tf.numpy_function(function, [given], tf.float32)
-        found.set_shape(shape)
-        return found
-
-    dataset = called(
-        np.arange(examples), lambda one: shaped(note_decoded, one, []),
-        lambda one: shaped(draw, one, [2]), batch, rank, ranks,
-    )  # fmt: skip
-    if dataset is None or dataset is ...:
-        raise Unanswered
-    if not isinstance(dataset, tf.data.Dataset):
-        raise Wrong(f"It returned a {type(dataset).__name__}: return a tf.data.Dataset.")
-    epochs = []
-    for _ in range(3):
-        begin = len(decoded)
-        batches = _taken(answer, dataset, examples, "a tf.data.Dataset")
-        try:
-            pairs = [one.numpy().reshape(len(one), 2).astype(int).tolist() for one in batches]
-        except (AttributeError, TypeError, ValueError):
-            raise Wrong("An element must be a batch of what augment has returned.") from None
-        epochs.append((pairs, len(decoded) - begin))
-    return epochs
-
-
-watch_epochs = _observer(_watch_epochs)
 
 
 def _judge_epochs(examples: int, batch: int, ranks: int, seen: Any) -> None:
@@ -434,40 +218,6 @@ def _judge_rank(where: str, batch: int, epochs: Any) -> None:
 epochs = observing(watch_epochs, _judge_epochs, (60, 7, 1), (101, 5, 2), (10, 4, 3))
 
 
-# From an epoch and a step: the same batches after a restart.
-
-
-def _watch_from_step(
-    called: Any, answer: Any, examples: int, batch: int, seed: int, epoch: int, step: int
-) -> Any:
-    read: list[int] = []
-
-    def read_one(number: Any) -> str:
-        if not 0 <= int(number) < examples:
-            raise Wrong(f"read({number}) was called, and there are {examples} examples.")
-        read.append(int(number))
-        return f"example {int(number)}"
-
-    np.random.seed(len(read) + step)  # noqa: NPY002 (what an answer must not depend on)
-    found = called(read_one, examples, batch, seed, epoch, step)
-    batches = []
-    for one in _taken(answer, found, examples + 1, "the batches"):
-        part = _taken(answer, one, examples, "a list for each batch")
-        if not all(isinstance(each, str) and each.startswith("example ") for each in part):
-            raise Wrong("A batch is a list of what read(i) returned for its examples.")
-        batches.append([int(each.rpartition(" ")[2]) for each in part])
-    return batches, len(read)
-
-
-def _watch_restarts(called: Any, answer: Any, examples: int, batch: int) -> Any:
-    steps, watch = -(-examples // batch), partial(_watch_from_step, called, answer, examples, batch)
-    whole = [watch(seed, epoch, 0) for seed, epoch in ((5, 0), (5, 1), (6, 0), (5, 0))]
-    return whole, [watch(5, 1, step) for step in range(steps + 1)]
-
-
-watch_restarts = _observer(_watch_restarts)
-
-
 def _judge_restarts(examples: int, batch: int, seen: Any) -> None:
     (first, second, other, again), tails = seen
     where = f"With {examples} examples in batches of {batch}"
@@ -511,30 +261,6 @@ def _judge_restarts(examples: int, batch: int, seen: Any) -> None:
 
 
 from_step = observing(watch_restarts, _judge_restarts, (50, 8), (24, 4), (13, 20), (5, 1))
-
-
-# A checkpoint of the iterator.
-
-
-def _watch_checkpoints(called: Any, answer: Any, examples: int, batch: int, steps: Any) -> Any:
-    tf, runs = import_tensorflow(), []
-
-    def make() -> Any:
-        dataset = tf.data.Dataset.range(100, 100 + examples).shuffle(examples)
-        return dataset.batch(batch)
-
-    with tempfile.TemporaryDirectory() as folder:
-        for count in steps:
-            found = called(make, folder, count)
-            batches = _taken(answer, found, examples + 1, "the list of batches")
-            try:
-                runs.append([[int(one) - 100 for one in each] for each in batches])
-            except (TypeError, ValueError):
-                raise Wrong("Return the list of the batches that this run has taken.") from None
-    return runs
-
-
-watch_checkpoints = _observer(_watch_checkpoints)
 
 
 def _judge_checkpoints(examples: int, batch: int, steps: Any, runs: Any) -> None:
