@@ -1,0 +1,126 @@
+"""What each fix of the planted cases gains, measured: the program against its fixed copy.
+
+Each round runs both in the order ABBA, as their users start them, each in a folder of its own.
+The gain is the ratio of wall times; its interval comes from the rounds' log ratios. The whole
+takes hours and wants a quiet machine:
+
+    python benchmarks/explain_cases/truth.py --rounds 4 [case ...]
+    python benchmarks/explain_cases/truth.py --check        each once, with few steps
+
+`--check` looks for exit code 0 and for the same last loss where the fix must not change it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from labkit.timing.intervals import shift
+
+HERE = Path(__file__).resolve().parent
+TORCH = HERE.parents[1] / "environments/torch/.venv/bin/python"
+ANSWERS: dict[str, dict[str, Any]] = json.loads((HERE / "answers.json").read_text("utf-8"))
+SECONDS = 600
+
+
+def copies(name: str, folder: Path) -> list[Path]:
+    """The program, and its fixed copy if the case has one, each in a folder of its own."""
+    made = []
+    fix = HERE / f"{name}.fix.diff"
+    for part in ("program", "fixed")[: 1 + fix.exists()]:
+        place = folder / part
+        place.mkdir()
+        for file in HERE.glob(f"{name}.*"):
+            (place / file.name).write_bytes(file.read_bytes())
+        if part == "fixed":
+            subprocess.run(["git", "apply", "-p1", fix], cwd=place, env=no_git(), check=True)
+        made.append(place / f"{name}.py")
+    return made
+
+
+def no_git() -> dict[str, str]:
+    """An environment in which git takes the folder for what it is, no part of a repository."""
+    return {**os.environ, "GIT_CEILING_DIRECTORIES": tempfile.gettempdir()}
+
+
+def run(name: str, script: Path, extra: str = "") -> tuple[float, str]:
+    """Seconds that the program takes, and what it prints."""
+    answer = ANSWERS[name]
+    command = [sys.executable if answer["env"] == "tf" else os.fspath(TORCH)]
+    if answer["launch"] != "python":
+        command += ["-m", "torch.distributed.run", "--standalone", *answer["launch"].split()[1:]]
+    begin = time.perf_counter()
+    done = subprocess.run(
+        [*command, script.name, *extra.split()],
+        cwd=script.parent,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    seconds = time.perf_counter() - begin
+    if done.returncode:
+        raise SystemExit(f"{script} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    return seconds, done.stdout
+
+
+def last_number(text: str) -> float:
+    return float(re.findall(r"-?\d+\.\d+", text)[-1])
+
+
+def check(name: str, scripts: list[Path]) -> str:
+    runs = [run(name, script, ANSWERS[name]["quick"]) for script in scripts]
+    losses = [last_number(text) for _, text in runs if ANSWERS[name].get("same") == "loss"]
+    if losses and not math.isclose(*losses, rel_tol=0.01):
+        raise SystemExit(f"{name}: the fix changes the loss from {losses[0]} to {losses[1]}")
+    return " ".join(f"{seconds:.1f} s" for seconds, _ in runs) + "".join(f" {x}" for x in losses)
+
+
+def measure(name: str, scripts: list[Path], rounds: int) -> dict[str, Any]:
+    logs, walls = [], []
+    for _ in range(rounds):
+        a1, b1, b2, a2 = (run(name, scripts[i])[0] for i in (0, 1, 1, 0))
+        logs.append(math.log((a1 + a2) / (b1 + b2)))
+        walls += [a1, a2]
+    found = shift(logs, 0.95)
+    return {
+        "seconds": round(sum(walls) / len(walls), 2),
+        "gain": [round(math.exp(x), 3) for x in (found.value, found.low, found.high)],
+        "confidence": found.confidence,
+        "rounds": rounds,
+        "recorded": f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, {os.cpu_count()} cores",
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="each once, with few steps")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("names", nargs="*", help="cases; all if none is named")
+    options = parser.parse_args()
+    written = HERE / "truth.json"
+    known = json.loads(written.read_text("utf-8")) if written.exists() else {}
+    for name in options.names or ANSWERS:
+        with tempfile.TemporaryDirectory() as folder:
+            scripts = copies(name, Path(folder))
+            if options.check:
+                print(name, check(name, scripts), flush=True)
+            elif ANSWERS[name]["kind"] == "planted":
+                known[name] = measure(name, scripts, options.rounds)
+                written.write_text(json.dumps(known, indent=2) + "\n", "utf-8")
+                print(name, known[name]["gain"], flush=True)
+
+
+if __name__ == "__main__":
+    main()
