@@ -1,8 +1,9 @@
-"""The files that profilers write: torch's Chrome traces, and the XPlanes of TensorFlow and JAX."""
+"""The files that profilers write: torch's Chrome traces, and the XPlanes of TensorFlow."""
 
 import json
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from labkit.kinds import LabError, bytes_text
 from labkit.profiles.trace_spans import TraceSpan, kind_of, nested
 
 LIMIT = 64_000_000  # bytes, unpacked: reading takes five times as much memory
-MOST_SPANS = 1_000_000
+MOST_SPANS = 500_000
 DAY = 86_400 * 10**9
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
@@ -155,7 +156,9 @@ def fields(data: Any) -> Iterator[tuple[int, Any]]:
 def grouped(data: Any) -> dict[int, list[Any]]:
     """Returns all values of each field."""
     parts: dict[int, list[Any]] = {}
-    for number, value in fields(data):
+    for count, (number, value) in enumerate(fields(data)):
+        if count > MOST_SPANS:  # of fields so small that a list of them takes gigabytes
+            raise ValueError("too many values")
         parts.setdefault(number, []).append(value)
     return parts
 
@@ -172,17 +175,18 @@ def names(entries: Iterable[Any]) -> dict[int, str]:
 
 def xplane(data: bytes) -> TraceFile:
     """tf.profiler: profile_start_time + line.timestamp_ns + offset_ps / 1000."""
-    planes = [grouped(plane) for plane in grouped(memoryview(data))[1]]  # XSpace.planes
+    planes = grouped(memoryview(data))[1]  # XSpace.planes
     stats: dict[str | None, int] = {}  # of the plane "Task Environment"
-    for plane in planes:
+    for plane in map(grouped, planes):  # one at a time
         known = names(plane.get(5, ()))  # XPlane.stat_metadata
         for stat in (dict(fields(one)) for one in plane.get(6, ())):  # XPlane.stats
             stats[known.get(stat.get(1, 0))] = stat.get(3, stat.get(4, 0))
     host: list[TraceSpan] = []
     device: list[TraceSpan] = []
-    for plane in planes:
+    for plane in map(grouped, planes):
         gpu = b"GPU" in bytes(plane.get(2, [b""])[0])
-        (device if gpu else host).extend(of_plane(plane, int(stats["profile_start_time"]), gpu))
+        spans = of_plane(plane, int(stats["profile_start_time"]), gpu)
+        (device if gpu else host).extend(islice(spans, MOST_SPANS + 1))
         if len(host) + len(device) > MOST_SPANS:
             raise ValueError("too many spans")
     return TraceFile(None, "tf.profiler", beside(host, device), [])
@@ -197,8 +201,6 @@ def of_plane(plane: dict[int, list[Any]], began: int, gpu: bool) -> Iterator[Tra
         line = grouped(raw)
         track = bytes(line.get(2, [b""])[0]).decode("utf-8", "replace")
         at = began + line.get(3, [0])[0]
-        if len(line.get(4, ())) > MOST_SPANS:
-            raise ValueError("too many spans")
         for body in line.get(4, ()):  # XLine.events
             event = dict(fields(body))
             which = event.get(1, 0)

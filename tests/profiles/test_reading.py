@@ -240,6 +240,7 @@ DAMAGED = {
     "gzip's head alone": b"\x1f\x8b\x08",
     "a plane without anything": field(1, b""),
     "two-byte events": varint_bomb(),
+    "planes without anything": b"\x0a\x00" * 1_200_000,
     "floats": struct.pack("<100d", *range(100)),
 }
 

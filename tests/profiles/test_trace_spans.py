@@ -5,8 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from labkit.profiles import covered, union
-from labkit.profiles.trace_spans import TraceSpan, inside, kind_of, nested
+from labkit.kinds import measured
+from labkit.profiles import Profile, covered, union
+from labkit.profiles.trace_spans import KINDS, TraceSpan, inside, kind_of, nested
 
 
 @pytest.mark.parametrize(
@@ -60,3 +61,18 @@ def test_what_runs_inside_backward_is_backward_on_its_own_thread_only():
     found = {(one.start, one.track): one.kind for one in nested(reversed(spans))}
     assert found == {(0, "a"): "backward", (2, "a"): "backward", (2, "b"): "forward",
                      (10, "a"): "forward", (3, "tf_data_map/7"): "input thread"}  # fmt: skip
+
+
+def test_the_parts_of_a_step_add_up_to_it_whatever_overlaps():
+    draw = random.Random(1)
+    for _ in range(60):
+        kinds = [*KINDS, *KINDS[1:] * 5]
+        times = [sorted(draw.uniform(0, 10) for _ in range(2)) for _ in kinds]
+        spans = [TraceSpan(*two, "", "", kind) for two, kind in zip(times, kinds, strict=True)]
+        spans.sort(key=lambda one: one.start)
+        profile = Profile({0: spans}, {0: []}, measured("nothing"))
+        for (start, end), parts in zip(profile.steps(), profile.breakdown(), strict=True):
+            assert sum(parts.values()) == pytest.approx(end - start)
+            assert min(parts.values()) > -1e-9
+        assert -1e-9 < profile.exposed() < 1 + 1e-9
+        assert -1e-9 < profile.input_share() < 1 + 1e-9
