@@ -108,6 +108,16 @@ def my_shuffle(stream, size, rng):
 """,
         """
 def my_shuffle(stream, size, rng):
+    import random
+    buffer = []
+    for one in stream:
+        if len(buffer) == size:
+            yield buffer.pop(random.Random(int(rng.integers(2**32))).randrange(size))
+        buffer.append(one)
+    yield from rng.permutation(np.array(buffer, int))
+""",
+        """
+def my_shuffle(stream, size, rng):
     import itertools
     stream = iter(stream)
     buffer = list(itertools.islice(stream, size))
@@ -425,6 +435,22 @@ def my_dataset(examples, decode, augment, batch, rank, ranks):
         ),
     ],
     "checkpoint": [
+        (
+            """
+def my_run(make_dataset, folder, steps):
+    it = iter(make_dataset())
+    checkpoint = tf.train.Checkpoint(it=it)
+    checkpoint.restore(tf.train.latest_checkpoint(folder))
+    found = []
+    for one in it:
+        if len(found) == steps:
+            break
+        found.append(one)
+    checkpoint.save(folder + "/x")
+    return found
+""",
+            "not returned is lost",
+        ),
         (
             """
 def my_run(make_dataset, folder, steps):

@@ -98,7 +98,7 @@ def _judge_shuffles(examples: int, size: int, runs: int, seen: Any) -> None:
             f"{where}, the first element should be each of the first {window} equally often, and "
             f"it was {dict(sorted(firsts.items()))} times. Choose uniformly among the whole buffer."
         )
-    if window > 2 and sum(list(one) == sorted(one) for one in lasts) > runs / 2:
+    if window > 3 and sum(list(one) == sorted(one) for one in lasts) > runs / 2:
         raise Wrong(
             f"{where}, the last {window} elements come in order. When the stream has ended, go on "
             "drawing from the buffer until it is empty."
@@ -278,7 +278,10 @@ def _judge_checkpoints(examples: int, batch: int, steps: Any, runs: Any) -> None
                 "skipping batches of a new dataset does not help.)"
             )
         if len(batches) != wanted:
-            raise Wrong(f"{where}, run {number} gives {len(batches)} batches and not {wanted}.")
+            raise Wrong(
+                f"{where}, run {number} gives {len(batches)} batches and not {wanted}. A batch "
+                "that is taken from the iterator and not returned is lost."
+            )
         seen += ids
     _once(seen, range(examples), "In all runs together")
 
