@@ -69,9 +69,9 @@ def watch_pipeline(called: Any, answer: Any, examples: int, batch: int, parallel
     tf = import_tensorflow()
     state, under_way, most, begun, ended, waits = threading.Condition(), 0, 0, 0, 0, True
 
-    def body(name: bytes) -> Any:
+    def body(name: Any) -> Any:
         nonlocal under_way, most, begun, ended, waits
-        number = int(name.decode().rpartition("-")[2])
+        number = int(str(np.asarray(name, np.str_)).rpartition("-")[2])
         with state:
             under_way, begun = under_way + 1, begun + 1
             most = max(most, under_way)
@@ -178,16 +178,19 @@ def watch_epochs(called: Any, answer: Any, examples: int, batch: int, ranks: int
 def _watch_rank(
     tf: Any, called: Any, answer: Any, examples: int, batch: int, rank: int, ranks: int
 ) -> Any:
-    decoded, drawn = [], 0
+    decoded, drawn, whole = list[int](), 0, True
 
     def note_decoded(number: Any) -> Any:
-        decoded.append(int(number))
-        return np.float32(number)
+        nonlocal whole
+        whole = whole and np.ndim(number) == 0
+        decoded.append(int(np.ravel(number)[0]))
+        return np.float32(np.ravel(number)[0])
 
     def draw(example: Any) -> Any:
-        nonlocal drawn
+        nonlocal drawn, whole
+        whole = whole and np.ndim(example) == 0
         drawn += 1
-        return np.array([example, drawn], np.float32)
+        return np.array([np.ravel(example)[0], drawn], np.float32)
 
     def shaped(function: Any, given: Any, shape: list[int]) -> Any:
         found = tf.numpy_function(function, [given], tf.float32)
@@ -204,6 +207,8 @@ def _watch_rank(
     for _ in range(3):
         begin = len(decoded)
         batches = _taken(answer, dataset, examples, "a tf.data.Dataset")
+        if not whole:
+            raise Wrong("decode and augment take one example each: map them before batch.")
         try:
             pairs = [one.numpy().reshape(len(one), 2).astype(int).tolist() for one in batches]
         except (AttributeError, TypeError, ValueError):
