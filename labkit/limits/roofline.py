@@ -69,6 +69,12 @@ def adam(parameters: int, each: int = 4) -> Work:
     return Work("Adam", 12 * parameters, 7 * each * parameters)
 
 
+def all_reduce(numbers: int, ranks: int, each: int = 4) -> Work:
+    """A ring all-reduce, on one rank: its sums, and the bytes that it *sends over its link*."""
+    sums = numbers * (ranks - 1) / ranks
+    return Work("all-reduce", sums, 2 * each * sums)
+
+
 @dataclass(frozen=True)
 class Roofline:
     """Roofs of one device: FLOP/s, and bytes per second of each memory by its name."""

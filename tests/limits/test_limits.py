@@ -83,6 +83,7 @@ def test_the_work_of_layers_is_counted_from_shapes():
     assert plain.flops == fused.flops
     assert plain.nbytes - fused.nbytes == 4 * 4 * 2 * 3 * 10 * 10
     assert roofline.adam(100).nbytes == 2800
+    assert roofline.all_reduce(800, 8) == ("all-reduce", 700, 5600)
 
 
 def test_below_the_ridge_the_memory_is_the_roof():
