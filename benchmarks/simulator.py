@@ -6,8 +6,9 @@ found in under a second, in bounded memory, and is that of the event-by-event si
 both can run. Each is a row: allowed over ours.
 
 The peers: one thread per rank, as one would write it with `threading`, on the same program, which
-keeps no lines, steps or states, cannot tell a deadlock, and takes half to three quarters of our
-time; and our own event-by-event clock on the trace of the same ring, which is what a network
+keeps no lines, steps or states, cannot tell a deadlock, and takes 0.4 of our time on an idle core,
+or more than ours on a busy one, where its threads wait for each other. Our 10 ms of an 8-rank ring
+are spread over 112 messages (source line, check, trace, clock: no call takes over an eighth); and our own event-by-event clock on the trace of the same ring, which is what a network
 simulator does.
 """
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from labkit.views.table import Table
 
 PIXELS = {"dense": 1, "convolutional": 10}  # of a side: the smallest images that a model takes
-CALL_SECONDS = 0.03  # of one timed call: a time slice, in which few other programs come between
+CALL_SECONDS = 0.01  # of one timed call: the shorter, the likelier is one that nothing disturbs
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,7 +94,7 @@ def step_parts(whole: Mapping[str, float], tiny: Mapping[str, float]) -> dict[st
     }
 
 
-def account(job: Job, *, rounds: int = 15) -> Account:
+def account(job: Job, *, rounds: int = 40) -> Account:
     """Measure the parts of a step alone, on the job's first device, and the step.
 
     >>> account(Job("dense", data, replicas=labkit.replicas(1))).picture()  # doctest: +SKIP
