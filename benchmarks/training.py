@@ -22,11 +22,12 @@ machine's matrix-multiplication rate, measured here on the same devices, that ea
 It is no promise: a step also gathers images, adds and updates 101,770 weights, which waits for
 memory, so that the share falls where a CPU multiplies faster (26, 40 and 76 % on three CPUs).
 
-Promises, for CPU seconds of a step, since other programs disturb a wall clock more: on one device at
-most 1/7 of plain Keras' and 1/1.7 of tuned Keras', and for the CNN 1/1.25 of tuned Keras'. Measured
-on two busy cores, the best of 12: 7.2, 2.1 and 1.3 (medians of rounds 7.3, 1.9 and 1.2). Not reached
-is jax 0.10.2 with `fori_loop` on one thread: 227 µs a step, and 290 here. `training.account` shows
-where a step's time goes: the products take half, Adam and the start of operations a fifth each.
+Promises, in CPU seconds of a step, since other programs disturb a wall clock more: on one device
+plain Keras takes at least 7 times as many as labkit and tuned Keras 1.7 times, for the CNN 1.2.
+Measured on two busy cores: 7.2, 2.1 and 1.3 by the best of 12 (medians of rounds 7.3, 1.9 and 1.2).
+jax 0.10.2 with `fori_loop` on one thread is faster: 227 µs a step, and 290 here on an idle core.
+`training.account` shows where these go: half to the products, a fifth each to Adam and to the start
+of operations.
 
 With --quick two epochs of 12,000 images (CNN: 3,000) are timed, start and evaluation apart, and the
 whole job is computed from these, for all alike.
