@@ -26,7 +26,7 @@ class Segmenter(keras.Model):
         grads = tape.gradient(loss, self.trainable_variables)
         grads = [tf.clip_by_norm(g, 1.0) for g in grads]
         self.optimizer.apply_gradients(zip(grads, self.trainable_variables))
-        return {"loss": loss}
+        return {"ce": loss}
 
 
 def main():
@@ -44,7 +44,7 @@ def main():
         run_eagerly=True,
     )
     out = model.fit(x, y, batch_size=32, epochs=a.epochs, verbose=2, shuffle=False)
-    print(f"loss {out.history['loss'][-1]:.4f}")
+    print(f"loss {out.history['ce'][-1]:.4f}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ takes hours and wants a quiet machine:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -61,18 +62,27 @@ def run(name: str, script: Path, extra: str = "") -> tuple[float, str]:
     if answer["launch"] != "python":
         command += ["-m", "torch.distributed.run", "--standalone", *answer["launch"].split()[1:]]
     begin = time.perf_counter()
-    done = subprocess.run(
+    started = subprocess.Popen(
         [*command, script.name, *extra.split()],
         cwd=script.parent,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"},
-        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=SECONDS,
     )
+    try:
+        text, errors = started.communicate(timeout=SECONDS)
+    except BaseException:
+        started.terminate()  # torchrun ends its ranks, which have sessions of their own
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            started.wait(60)
+        started.kill()
+        raise
     seconds = time.perf_counter() - begin
-    if done.returncode:
-        raise SystemExit(f"{script} ended with {done.returncode}:\n{done.stderr[-3000:]}")
-    return seconds, done.stdout
+    if started.returncode:
+        raise SystemExit(f"{script} ended with {started.returncode}:\n{errors[-3000:]}")
+    return seconds, text
 
 
 def last_number(text: str) -> float:
