@@ -47,7 +47,7 @@ _NAMES = {
 }
 _ROOMS = (
     "choosing", "cluster", "collectives", "datasets", "exercises", "hardware", "kinds",
-    "known_hardware", "limits", "memory", "pipelines", "profiles", "storage", "strategies",
+    "known_hardware", "limits", "memory", "pipelines", "profiles", "storage", "strategies", "study",
     "telemetry", "timing", "training", "updates",
 )  # fmt: skip
 

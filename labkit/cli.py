@@ -30,6 +30,7 @@ COMMANDS = {  # what each does, and an example
     "progress": ("show the tasks that you have solved, by lecture", "progress"),
     "record": ("sample the devices while a program runs", "record -- python train.py"),
     "replay": ("show a recording in the browser", "replay run.jsonl"),
+    "study": ("measure how this machine scales, as a recording", "study --devices 1,2"),
     "env": ("environments beside the course: torch, horovod, flower", "env build torch"),
     "slurm": ("batch scripts for a cluster with Slurm", "slurm script train.py"),
     "release": ("write the notebooks for students, for grading", "release course 20 21"),
@@ -118,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     replay = _add(commands, "replay")
     replay.add_argument("file", type=Path)
     replay.add_argument("--html", type=Path, help="write the page here, and do not open it")
+    _add_study(_add(commands, "study"))
     _add_env(_add(commands, "env"))
     _add_slurm(_add(commands, "slurm"))
     release = _add(commands, "release")
@@ -135,6 +137,17 @@ def _parser() -> argparse.ArgumentParser:
     classroom = _add(commands, "class")
     classroom.add_argument("--port", type=int, default=8765, help="8765 if not given")
     return parser
+
+
+def _add_study(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--devices", default="1,2", help="how many; 1,2 if not given")
+    parser.add_argument("--for", dest="time", default="minute", help="minute, ten, hour or seconds")
+    parser.add_argument("--framework", default="tensorflow", help="tensorflow, torch or both")
+    parser.add_argument("--link", metavar="RATE", help='hosts with links, such as "200 Mbit/s"')
+    parser.add_argument("--nodes", type=int, help="in a job of Slurm on so many machines")
+    parser.add_argument("--gpus", type=int, help="on each of these machines")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write; a new file")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="go on with this one")
 
 
 def _add_env(parser: argparse.ArgumentParser) -> None:
@@ -202,8 +215,9 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
     if chosen.command == "env":
         check = importlib.import_module("labkit.cluster").check_environment
         return int(importlib.import_module("labkit.environments").main(chosen, check))
-    if chosen.command == "slurm":
-        return int(importlib.import_module("labkit.cluster.slurm.batch").main(chosen))
+    if chosen.command in ("study", "slurm"):
+        rooms = {"study": "labkit.study.study_run", "slurm": "labkit.cluster.slurm.batch"}
+        return int(importlib.import_module(rooms[chosen.command]).main(chosen))
     recordings = importlib.import_module("labkit.telemetry.commands")
     if chosen.command == "replay":
         return int(recordings.replay(chosen.file, html=chosen.html, show=chosen.html is None))

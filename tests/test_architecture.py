@@ -48,7 +48,7 @@ FLOORS = (
     },
     {"training", "cluster", "limits"},
     {"strategies", "updates", "kernel"},
-    {"exercises"},
+    {"exercises", "study"},
     {"doctor", "publish", "contents", "sections"},
     {"kit"},  # web site, slides, release, grading: nothing in a lecture imports it
     {"cli"},

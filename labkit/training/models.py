@@ -1,4 +1,4 @@
-"""The models of the course: one computes little for each byte of its gradients, the other much."""
+"""The models of the course: one computes little for each byte of its gradients, the others much."""
 
 from typing import Any
 
@@ -46,6 +46,28 @@ def convolutional(
     )
 
 
+def transformer(shape: tuple[int, ...] = (28, 28), classes: int = 10, dropout: float = 0.2) -> Any:
+    """Returns two blocks of attention over the rows of an image: 401,546 parameters, much work.
+
+    Each row of pixels is a token; the blocks are 128 wide and have four heads.
+    """
+    tf = import_tensorflow()
+    from keras import Input, Model, layers
+
+    def each_token(width: int, **more: Any) -> Any:  # a Dense whose gradients have a known shape
+        return layers.EinsumDense("btc,cd->btd", (shape[0], width), bias_axes="d", **more)
+
+    rows = Input(shape)
+    tokens = each_token(128)(layers.Reshape((shape[0], -1))(rows))  # (batch, rows, 128)
+    for _ in range(2):
+        normal = layers.LayerNormalization()(tokens)
+        tokens = layers.Add()([tokens, layers.MultiHeadAttention(4, 32)(normal, normal)])
+        hidden = each_token(512, activation=tf.nn.gelu)(layers.LayerNormalization()(tokens))
+        tokens = layers.Add()([tokens, each_token(128)(hidden)])
+    pooled = _dropout(dropout)(layers.GlobalAveragePooling1D()(tokens))
+    return Model(rows, layers.Dense(classes)(pooled), name="transformer")
+
+
 def _dropout(rate: float) -> Any:
     """Returns Keras' Dropout layer, which computes differently while this model is trained here.
 
@@ -67,4 +89,4 @@ def _dropout(rate: float) -> Any:
     return layer
 
 
-MODELS = {"dense": dense, "convolutional": convolutional}
+MODELS = {"dense": dense, "convolutional": convolutional, "transformer": transformer}
