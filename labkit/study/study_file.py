@@ -27,6 +27,7 @@ from labkit.telemetry.format import Damage, Header, read_line
 from labkit.telemetry.recording import Recorder, Recording
 from labkit.timing import Verdict, judge
 from labkit.timing.intervals import Interval, shift
+from labkit.timing.verdict import CONFIDENCE
 
 if TYPE_CHECKING:
     from labkit.limits.serial_share import AmdahlFit
@@ -144,7 +145,7 @@ class Study(ShownAsTable):
         ]
         cuts = [len(rates) * n // WINDOWS for n in range(WINDOWS + 1)]
         best = [max(rates[a:b]) for a, b in pairwise(cuts) if b > a]
-        return Interval(max(best), min(best), max(best), 0.0)
+        return Interval(max(best), min(best), max(best), 1 - 2.0 ** (1 - len(best)))
 
     def seconds(self, part: StudyPart, contender: str, *, whole: bool = False) -> Interval:
         """Returns the typical seconds of one repetition, or of a whole call."""
@@ -217,8 +218,12 @@ class Study(ShownAsTable):
         return ""
 
     def quantities(self) -> dict[str, Interval]:
-        """Returns all that two studies can compare, each with its interval."""
+        """Returns all that two studies can compare, each with its interval.
+
+        Where other programs took the cores, the confidence is 0.
+        """
         found: dict[str, Interval] = {}
+        known: set[str] = set()
         for part in self.parts:
             label = f"{part.key}, {part.framework}, {part.devices} × "
             if part.outcome != "done":
@@ -236,8 +241,12 @@ class Study(ShownAsTable):
                 elif name in ("strong", "weak") and self.of(part, "alone"):
                     ratio = self.verdict(part, name).estimate
                     found[f"speed-up, {label}{name}"] = Interval(
-                        ratio.value, ratio.low, ratio.high, 0.95
+                        ratio.value, ratio.low, ratio.high, ratio.confidence or 0.0
                     )
+            if self.cannot_tell(part):
+                ours = [name for name in found if f", {label}" in name and name not in known]
+                found |= {name: replace(found[name], confidence=0.0) for name in ours}
+            known = set(found)
         return found
 
     def beside(self, other: Study) -> Table:
@@ -245,16 +254,19 @@ class Study(ShownAsTable):
         from labkit.views.table import Table
 
         mine, theirs = self.quantities(), other.quantities()
-        rows, agree = [], 0
+        rows = []
         for name in (name for name in mine if name in theirs):
             a, b = mine[name], theirs[name]
-            same = a.low <= b.high and b.low <= a.high
-            agree += same
-            rows.append(
-                (name, *map(_text, (a, b)), "agree" if same else ratio_text(b.value / a.value))
-            )
+            word = "agree" if a.low <= b.high and b.low <= a.high else ratio_text(b.value / a.value)
+            if min(a.confidence, b.confidence) < CONFIDENCE:
+                word = "cannot tell"
+            rows.append((name, *map(_text, (a, b)), word))
+        words = [row[-1] for row in rows]
+        unsure = words.count("cannot tell")
         footer = (
-            f"{agree} of {len(rows)} intervals overlap. First: {self.kind}. Second: {other.kind}."
+            f"{words.count('agree')} of {len(rows) - unsure} intervals overlap. "
+            f"It cannot tell of {unsure}: too few rounds, or other programs took the cores. "
+            f"First: {self.kind}. Second: {other.kind}."
         )
         return Table(("quantity", "first", "second", ""), rows, "Two studies", footer)
 

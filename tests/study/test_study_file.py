@@ -124,7 +124,10 @@ def test_it_says_when_it_cannot_tell(tmp_path, noise):
             one["others"] = 0.4
     if noise == "few":
         lines = [one for one in lines if one.get("round", 0) < 3]
-    assert "cannot tell" in repr(load(saved(tmp_path, lines)))
+    study = load(saved(tmp_path, lines))
+    assert "cannot tell" in repr(study)
+    words = {row[0]: row[-1] for row in study.beside(study).rows}
+    assert words["speed-up, dense, tensorflow, 2 × strong"] == "cannot tell"
 
 
 def change(field, to, *, where=lambda one: one.get("sample") == "step"):

@@ -163,5 +163,6 @@ def test_a_study_of_a_minute_ends_within_a_fifth_of_its_time_and_agrees_with_a_s
         subprocess.run([*command, *(["--link", link] if link else [])], check=True, timeout=300)
         assert 48 <= time.monotonic() - began <= 72
         studies.append(load(tmp_path / name))
-    rows = studies[0].beside(studies[1]).rows
-    assert sum(row[-1] == "agree" for row in rows) >= 0.8 * len(rows)
+    words = [row[-1] for row in studies[0].beside(studies[1]).rows]
+    sure = [word for word in words if word != "cannot tell"]
+    assert sure.count("agree") >= 0.8 * len(sure)
