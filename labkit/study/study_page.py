@@ -160,7 +160,8 @@ def scaling(study: Study) -> Picture | None:
             axes.plot([1, most], [1, most], color="#888888", linewidth=1, marker="", linestyle=":")
             axes.set_ylim(bottom=0)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            axes.legend(fontsize=8)
+            if most > 1:
+                axes.legend(fontsize=8)
         return picture(chart, f"Speed-up by devices. {'; '.join(said)}.", study.kind)
 
 
