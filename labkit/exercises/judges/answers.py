@@ -15,6 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
 from typing import Any
 
 from labkit.exercises.blanks import raised
@@ -256,6 +257,6 @@ def same(one: Any, other: Any, within: float) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         pairs = zip(one, other, strict=False)
         return len(one) == len(other) and all(same(*pair, within) for pair in pairs)
-    if isinstance(one, int | float) and isinstance(other, int | float):
+    if isinstance(one, Real) and isinstance(other, Real):
         return math.isclose(one, other, rel_tol=within, abs_tol=within / 1000)
     return bool(one == other)

@@ -89,6 +89,10 @@ def _judge_shuffles(examples: int, size: int, runs: int, seen: Any) -> None:
         return
     if len(set(orders)) == 1:
         raise Wrong(f"{where} the order is always the same. Draw from rng, also at the end.")
+    if examples > 20 and orders.pop() != orders[0]:  # both drew from the same seed
+        raise Wrong(
+            f"{where} the same seed gives two orders. Draw from rng, and from nothing else."
+        )
     window = min(size, examples)
     firsts = Counter(ids[0] for ids in orders)
     lasts = [ids[1 - window :] for ids in orders]  # one of them may have been given before
