@@ -260,7 +260,7 @@ def _measure_in_ranks(framework: str, told: dict[str, Any], write: Any, over: fl
 def anonymous(text: str) -> str:
     r"""Returns the first line of a message, without paths: a home folder holds a name.
 
-    >>> anonymous("OSError in /home/ann/labkit/x.py: no\nTraceback")
+    >>> anonymous("OSError in /srv/ann/labkit/x.py: no\nTraceback")
     'OSError in …: no'
     """
     first = text.strip().split("\n")[0]

@@ -219,8 +219,8 @@ def test_more_devices_than_cores_are_skipped_unless_they_are_nodes():
 def test_messages_lose_paths_and_names():
     import os
 
-    text = f"OSError in /home/ann/x.py on {os.uname().nodename}: ~/secret\nTraceback /root/y"
-    assert not re.search(rf"ann|secret|root|{re.escape(os.uname().nodename)}", anonymous(text))
+    text = f"OSError in /srv/ann/x.py on {os.uname().nodename}: ~/secret\nTraceback /srv/y"
+    assert not re.search(rf"ann|secret|srv|{re.escape(os.uname().nodename)}", anonymous(text))
 
 
 def test_the_studies_that_people_contributed_can_be_read_and_hold_no_path():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -26,15 +27,27 @@ TWO = pytest.mark.skipif(
 )
 
 
-def plan_of(*parts, devices="1,2", seconds=12.0, **how):
-    """A plan of these parts alone; on a busy machine it takes longer, so that it measures some."""
+def study_of(file, *parts, devices="1,2", seconds=12.0, **how):
+    """Measure these parts alone; what a busy machine left no time for is measured again."""
     plan = make_plan(devices, seconds * min(5.0, slowdown()), **how)
     plan["parts"] = [
         part for part in plan["parts"]
         if (part["part"], part["devices"]) in parts
         and part["key"] in ("float32", "memory", "dense")
     ]  # fmt: skip
-    return plan
+    run(plan, file, time.time())
+    for longer in (3, 9):
+        if all(part.outcome != "cut off" and enough(load(file), part) for part in load(file).parts):
+            break
+        file.unlink()
+        run({**plan, "seconds": longer * plan["seconds"]}, file, time.time())
+    return load(file)
+
+
+def enough(study, part):
+    """Whether steps of several devices were timed beside one device."""
+    needed = {"alone", "strong"} if (part.part, part.devices) == ("step", 2) else set()
+    return needed <= set(study.contenders(part))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,7 +60,7 @@ def _ranks_end():
 def measured(tmp_path_factory):
     file = tmp_path_factory.mktemp("study") / "two.jsonl"
     parts = ("gemm", 1), ("copy", 1), ("loss", 1), ("step", 1), ("all-reduce", 2), ("step", 2)
-    run(plan_of(*parts), file, time.time())
+    study_of(file, *parts)
     return file
 
 
@@ -68,6 +81,7 @@ def test_two_logical_devices_are_measured_under_tensorflow(measured):
 @TWO
 def test_it_names_neither_host_nor_user_nor_folder(measured, tmp_path):
     page = load(measured).save(tmp_path / "page.html").read_text()
+    page = re.sub(r"base64,[\w+/=]+", "", page)
     for text in (measured.read_text(), page):
         for name in (
             socket.gethostname(),
@@ -91,9 +105,12 @@ def test_resumed_it_keeps_what_is_done_and_measures_the_rest(measured, tmp_path)
     file = tmp_path / "half.jsonl"
     file.write_text("".join(half))
     before = load(file)
-    plan = {**before.plan, "seconds": 2 * before.plan["seconds"]}
-    run(plan, file, time.time(), resume=True)
-    after = load(file)
+    for longer in (2, 6, 18):
+        plan = {**before.plan, "seconds": longer * before.plan["seconds"]}
+        run(plan, file, time.time(), resume=True)
+        after = load(file)
+        if len(after.done("all-reduce")) == len(load(measured).done("all-reduce")):
+            break
     assert {part.name for part in after.done("all-reduce")} == {
         part.name for part in load(measured).done("all-reduce")
     }
@@ -108,8 +125,7 @@ def test_resumed_it_keeps_what_is_done_and_measures_the_rest(measured, tmp_path)
 @TWO
 def test_two_ranks_are_measured_under_torch(tmp_path):
     file = tmp_path / "torch.jsonl"
-    run(plan_of(("step", 2), ("all-reduce", 2), framework="torch", seconds=24), file, time.time())
-    study = load(file)
+    study = study_of(file, ("step", 2), ("all-reduce", 2), framework="torch", seconds=24)
     (step,) = study.done("step", 2)
     assert {"alone", "strong"} <= set(study.contenders(step))
     assert "gloo" in step.on or labkit.hardware().gpus
@@ -119,9 +135,7 @@ def test_two_ranks_are_measured_under_torch(tmp_path):
 @pytest.mark.skipif(bool(private_network_refused()), reason="no network of one's own here")
 def test_two_hosts_over_links_share_the_rate_of_the_link(tmp_path):
     file = tmp_path / "links.jsonl"
-    plan = plan_of(("all-reduce", 2), devices="2", link="200 Mbit/s", seconds=16)
-    run(plan, file, time.time())
-    study = load(file)
+    study = study_of(file, ("all-reduce", 2), devices="2", link="200 Mbit/s", seconds=16)
     (part,) = study.done("all-reduce", 2)
     assert study.busbw(part, str(16 << 20)).low < 30e6, "200 Mbit/s are 25 MB/s"
 
