@@ -6,6 +6,7 @@ saved page and in a notebook that is not trusted. Only copying and counting need
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,7 +88,7 @@ def _solution(code: str, shown: str = "") -> str:
 
 
 def _broken(text: str) -> str:
-    return escape(text).replace("\n", "<br>")
+    return re.sub(r"`([^`<>]+)`", r"<code>\1</code>", escape(text).replace("\n", "<br>"))
 
 
 @contextmanager
