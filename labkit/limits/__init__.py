@@ -6,5 +6,5 @@
 
 from labkit.limits.noise import noise_scale
 from labkit.limits.rates import copy_rate, gemm_rate
-from labkit.limits.roofline import Roofline, hfu, mfu
+from labkit.limits.roofline import Roofline, mfu
 from labkit.limits.serial_share import amdahl, fit, gustafson

@@ -26,14 +26,6 @@ class Noise(NamedTuple):
         """The noise scale, in examples; not a number where |G|² cannot be told from 0."""
         return self.trace / self.squared_norm if self.squared_norm > 0 else float("nan")
 
-    def steps(self, batch: float) -> float:
-        """How many times the steps of a very large batch, to the same loss."""
-        return 1 + self.scale / batch
-
-    def examples(self, batch: float) -> float:
-        """How many times the examples of a very small batch, to the same loss."""
-        return 1 + batch / self.scale
-
 
 def noise_scale(gradients: Sequence[Any], batch: int) -> Noise:
     """Returns the noise from gradients of equal batches: of replicas, or of micro-batches.

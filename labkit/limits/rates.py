@@ -42,11 +42,6 @@ class Rate:
         """FLOP or bytes per second, of the best call."""
         return self.work / min(self.windows)
 
-    @property
-    def spread(self) -> float:
-        """How far the best windows lie apart, as a share: about how well the rate is known."""
-        return max(self.windows) / min(self.windows) - 1
-
     def __repr__(self) -> str:
         text = f"{self.what}: {self.value / 1e9:.3g} G{self.unit}, {self.kind}"
         if self.taken > 1 - 1 / WAITED:

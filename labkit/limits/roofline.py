@@ -151,8 +151,3 @@ def here() -> Roofline:
 def mfu(flops: float, seconds: float, peak: float) -> float:
     """Returns the model FLOPs utilisation: FLOPs that the model needs, over those that could be."""
     return flops / (seconds * peak)
-
-
-def hfu(flops: float, again: float, seconds: float, peak: float) -> float:
-    """Returns the hardware FLOPs utilisation, in which recomputed FLOPs count as well."""
-    return mfu(flops + again, seconds, peak)

@@ -52,11 +52,6 @@ class AmdahlFit:
     kind: Kind
 
     @property
-    def ceiling(self) -> float:
-        """The speed-up of any number of devices, by the fitted share."""
-        return 1 / self.share.value if self.share.value > ZERO else math.inf
-
-    @property
     def verdict(self) -> str:
         """What the interval allows to say, in a sentence."""
         low, high = self.share.low, self.share.high

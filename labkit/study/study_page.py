@@ -8,8 +8,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from labkit.kinds import bytes_text, percent_text, ratio_text, seconds_text
-from labkit.limits import amdahl
-from labkit.study.measuring import BATCH, FLOPS, PARAMETERS
+from labkit.limits import Roofline, amdahl
+from labkit.limits.roofline import Work
+from labkit.study.measuring import FLOPS, PARAMETERS
 from labkit.timing.intervals import Interval
 from labkit.views.embed import document
 from labkit.views.figure import Picture, figure, look, picture, style
@@ -191,27 +192,14 @@ def roofline(study: Study) -> Picture | None:
         return None
     top = max(study.rate(gemms[0], name).value for name in study.contenders(gemms[0]))
     memory = max(study.rate(copies[0], name).value for name in study.contenders(copies[0]))
-    said = [f"roof {top / 1e9:.3g} GFLOP/s, memory {memory / 1e9:.3g} GB/s"]
-    with style():
-        chart = figure(8.0, 3.8)
-        axes = chart.add_subplot(xlabel="FLOP for each byte (modelled)", ylabel="GFLOP/s")
-        axes.set_title("A training step on one device, and the roof")
-        xs = [0.1, top / memory, 1000]
-        axes.loglog(xs, [min(top, memory * x) / 1e9 for x in xs], color="#222222", marker="")
-        for index, part in enumerate(study.done("step", 1)):
-            if not (calls := study.of(part, "strong")):
-                continue
+    layers = {}
+    for part in study.done("step", 1):
+        if calls := study.of(part, "strong"):
             # Weights are read twice, and Adam reads and writes them with two moments.
-            nbytes = 4 * 9 * PARAMETERS[part.key] / BATCH[part.key]
             images = calls[0].work / calls[0].count
-            rate = FLOPS[part.key] * images / study.seconds(part, "strong").value
-            label = f"{part.key}, {part.framework}"
-            axes.loglog([FLOPS[part.key] / nbytes], [rate / 1e9], label=label,
-                        **{**look(index).line, "linestyle": ""})  # fmt: skip
-            said.append(f"{part.key} {rate / 1e9:.3g} GFLOP/s, MFU {percent_text(rate / top)}")
-        if said[1:]:
-            axes.legend(fontsize=8)
-        return picture(chart, f"Roofline. {'; '.join(said)}.", study.kind)
+            work = Work("step", FLOPS[part.key] * images, 4 * 9 * PARAMETERS[part.key])
+            layers[f"{part.key}, {part.framework}"] = work, study.seconds(part, "strong").value
+    return Roofline(top, {"memory": memory}, study.kind).picture(layers)
 
 
 def parts_of_a_step(study: Study) -> Picture | None:
