@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from labkit.views.figure import Picture
     from labkit.views.table import Table
 
-PIXELS = {"dense": 1, "convolutional": 10}  # of a side: the smallest images that a model takes
+PIXELS = {"dense": 1, "convolutional": 10, "transformer": 1}  # of a side: the fewest it takes
 CALL_SECONDS = 0.01  # of one timed call: the shorter, the likelier is one that nothing disturbs
 
 

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 
 from labkit import storage
@@ -17,14 +18,23 @@ def path(tmp_path):
     return file
 
 
+def file_system(path):
+    """What the file lies on; tmpfs and some network file systems have no page to drop."""
+    mounts = [
+        one for one in psutil.disk_partitions(all=True) if path.is_relative_to(one.mountpoint)
+    ]
+    return max(mounts, key=lambda one: len(one.mountpoint)).fstype
+
+
 def test_a_file_that_was_read_is_cached(path):
     path.read_bytes()
     assert storage.cached(path) > 0.9
 
 
 def test_an_evicted_file_is_cold_and_reading_caches_it_again(path):
-    if storage.evict(path) > 0.5:
-        pytest.skip("this file system keeps its pages")
+    left, kept = storage.evict(path), file_system(path)
+    if kept not in ("ext4", "xfs", "btrfs", "overlay") and left > 0.5:
+        pytest.skip(f"{kept} keeps its pages")
     assert storage.cached(path) < 0.1
     with path.open("rb", buffering=0) as file:
         file.seek(2_000_000)

@@ -38,7 +38,7 @@ def test_a_part_that_is_counted_twice_appears_as_a_negative_rest():
     assert row.split() == ["rest", "−1.00", "ms", "-20", "%"]
 
 
-@pytest.mark.parametrize("model", ["dense", "convolutional"])
+@pytest.mark.parametrize("model", ["dense", "convolutional", "transformer"])
 def test_a_real_account_leaves_the_job_as_it_was(model, data, two):
     job = Job(model, data, replicas=two, batch=64, images=640)
     before = job.weights()

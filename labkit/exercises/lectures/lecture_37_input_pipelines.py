@@ -61,8 +61,8 @@ def _judge_pipeline(examples: int, batch: int, parallel: int, seen: Any) -> None
         )
     if not ahead:
         raise Wrong(
-            "While the first batch is used, the second is not read: it waits until somebody asks "
-            "for it. Prefetch whole batches, as the last step of the chain."
+            "While the first batch is used, the second is not read: that begins only when the loop "
+            "asks for it. Prefetch whole batches, as the last step of the chain."
         )
 
 
