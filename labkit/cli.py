@@ -30,6 +30,7 @@ COMMANDS = {  # what each does, and an example
     "progress": ("show the tasks that you have solved, by lecture", "progress"),
     "record": ("sample the devices while a program runs", "record -- python train.py"),
     "replay": ("show a recording in the browser", "replay run.jsonl"),
+    "explain": ("measure why a training program is slow", "explain -- python train.py"),
     "study": ("measure how this machine scales, as a recording", "study --devices 1,2"),
     "env": ("environments beside the course: torch, horovod, flower", "env build torch"),
     "slurm": ("batch scripts for a cluster with Slurm", "slurm script train.py"),
@@ -119,6 +120,19 @@ def _parser() -> argparse.ArgumentParser:
     replay = _add(commands, "replay")
     replay.add_argument("file", type=Path)
     replay.add_argument("--html", type=Path, help="write the page here, and do not open it")
+    explain = _add(commands, "explain")
+    explain.add_argument(
+        "--for",
+        dest="time",
+        type=float,
+        default=180.0,
+        metavar="SECONDS",
+        help="of the runs after the watched one; 180 if not given",
+    )
+    explain.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
+    explain.add_argument("--html", type=Path, metavar="FILE", help="write a page")
+    explain.add_argument("--compare", nargs=2, type=Path, metavar="FILE", help="of two --json")
+    explain.add_argument("program", nargs=argparse.REMAINDER, help="-- python train.py")
     _add_study(_add(commands, "study"))
     _add_env(_add(commands, "env"))
     _add_slurm(_add(commands, "slurm"))
@@ -215,8 +229,12 @@ def _run(chosen: argparse.Namespace, extra: Sequence[str]) -> int:
     if chosen.command == "env":
         check = importlib.import_module("labkit.cluster").check_environment
         return int(importlib.import_module("labkit.environments").main(chosen, check))
-    if chosen.command in ("study", "slurm"):
-        rooms = {"study": "labkit.study.study_run", "slurm": "labkit.cluster.slurm.batch"}
+    if chosen.command in ("explain", "study", "slurm"):
+        rooms = {
+            "explain": "labkit.explain.command",
+            "study": "labkit.study.study_run",
+            "slurm": "labkit.cluster.slurm.batch",
+        }
         return int(importlib.import_module(rooms[chosen.command]).main(chosen))
     recordings = importlib.import_module("labkit.telemetry.commands")
     if chosen.command == "replay":

@@ -48,7 +48,7 @@ FLOORS = (
     },
     {"training", "cluster", "limits"},
     {"strategies", "updates", "kernel"},
-    {"exercises", "study"},
+    {"exercises", "study", "explain"},
     {"doctor", "publish", "contents", "sections"},
     {"kit"},  # web site, slides, release, grading: nothing in a lecture imports it
     {"cli"},

@@ -1,0 +1,65 @@
+"""Put the marks into a framework once it has been imported: an import hook, no edit."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.abc
+import importlib.util
+import logging
+import os
+import pickle
+import sys
+from typing import Any
+
+from labkit_agent import marks
+
+HOOKS = {
+    "numpy": ("standard_hooks", "numpy"),
+    "torch": ("torch_hooks", "torch"),
+    "torch.utils.tensorboard": ("standard_hooks", "tensorboard"),
+    "horovod.torch": ("standard_hooks", "horovod"),
+    "horovod.tensorflow": ("standard_hooks", "horovod"),
+    "tensorflow": ("tensorflow_hooks", "tensorflow"),
+    "keras": ("tensorflow_hooks", "keras"),
+}
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Calls the hook of a module after that module has run."""
+
+    def __init__(self) -> None:
+        self.busy: set[str] = set()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in HOOKS or name in self.busy:
+            return None
+        self.busy.add(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.busy.discard(name)
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            run(module)
+            # TensorFlow asks for the spec of keras without running it: used up only here.
+            if hook := HOOKS.pop(name, None):
+                try:
+                    part = importlib.import_module(f"labkit_agent.{hook[0]}")
+                    getattr(part, hook[1])(module)
+                except Exception as fault:
+                    marks.me.notes["not watched: " + name] = repr(fault)
+                    if os.environ.get("LABKIT_EXPLAIN_DEBUG"):
+                        raise
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+sys.meta_path.insert(0, Finder())
+marks.wrap(builtins, "print", "log", marks.nothing, users_own=True)
+marks.wrap(logging.Logger, "callHandlers", "log", marks.nothing)
+marks.wrap(os, "fsync", "log", marks.nothing, users_own=True)
+marks.wrap(pickle, "dump", "save", marks.nothing, users_own=True)

@@ -1,0 +1,141 @@
+"""The causes by name: what each is called, the smallest change, and the lecture that explains it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Cause(NamedTuple):
+    says: str
+    change: str
+    lecture: str
+
+
+CAUSES = {
+    "input": Cause(
+        "training waits for its input", "read in parallel, read less, or keep what was read", "37"
+    ),
+    "few_workers": Cause(
+        "too few loader workers: the training process reads its own input",
+        "DataLoader(…, num_workers={workers}, persistent_workers=True)", "37",
+    ),
+    "many_workers": Cause(
+        "the loader's workers cost more than they bring", "DataLoader(…, num_workers=0)", "37"
+    ),
+    "workers_start": Cause(
+        "the loader's workers start again in every epoch",
+        "DataLoader(…, persistent_workers=True)", "37",
+    ),
+    "serial_map": Cause(
+        "the input pipeline maps one element at a time, without prefetching",
+        "map(…, num_parallel_calls=tf.data.AUTOTUNE) and prefetch(tf.data.AUTOTUNE)", "37",
+    ),
+    "python_input": Cause(
+        "the input pipeline calls Python, one element at a time, under the GIL ({what})",
+        "write {what} with the framework's operations, or on whole arrays", "37",
+    ),
+    "python_loop_input": Cause(
+        "a Python loop prepares each example ({what})",
+        "replace the loop by operations on whole arrays; more workers only spread it", "37",
+    ),
+    "text_format": Cause(
+        "the storage format: text is parsed for every example ({what})",
+        "convert the data once to a binary format (npy, TFRecord, Arrow)", "37",
+    ),
+    "rank_0_reads": Cause(
+        "rank 0 reads for all ranks, and the others wait for it",
+        "let every rank read its own part", "33",
+    ),
+    "eager": Cause(
+        "the training step runs eagerly, one operation at a time (it is not compiled)",
+        "@tf.function on the step; no run_eagerly", "16",
+    ),
+    "retracing": Cause(
+        "tf.function is traced again and again (retracing for new shapes or Python values)",
+        "tf.function(reduce_retracing=True), an input_signature, tensors instead of numbers", "16",
+    ),
+    "recompiling": Cause(
+        "torch.compile compiles again for new shapes",
+        "torch.compile(…, dynamic=True), or batches of one shape", "51",
+    ),
+    "few_threads": Cause(
+        "too few threads: cores stay idle ({what})", "use {threads} threads in each process", "37"
+    ),
+    "many_threads": Cause(
+        "more threads than cores: they take each other's cores, thread oversubscription ({what})",
+        "use {threads} threads in each process (OMP_NUM_THREADS, set_num_threads)", "52",
+    ),
+    "communication": Cause(
+        "communication between the ranks",
+        "send fewer and larger messages, overlap them with backward, or send less often", "52",
+    ),
+    "micro_steps": Cause(
+        "gradients are reduced at every micro-step of an accumulation",
+        "reduce at the last micro-step only: model.no_sync() around the others", "51",
+    ),
+    "no_sync": Cause(
+        "no_sync() has no effect, so that gradients are reduced at every micro-step: "
+        "the forward pass is outside of it",
+        "put forward and backward into model.no_sync()", "51",
+    ),
+    "many_collectives": Cause(
+        "many small collectives in each step ({what})",
+        "put the gradients into one flat buffer, and reduce that", "50",
+    ),
+    "find_unused": Cause(
+        "find_unused_parameters=True searches for unused parameters that there are not",
+        "DDP(…) without find_unused_parameters", "50",
+    ),
+    "buckets": Cause(
+        "the gradients are one unit, so that communication cannot overlap with backward ({what})",
+        "leave bucket_cap_mb at its default", "50",
+    ),
+    "sparse": Cause(
+        "sparse gradients are gathered from all ranks (all-gather) instead of reduced",
+        "Embedding(…, sparse=False)", "50",
+    ),
+    "uneven": Cause(
+        "uneven work: at each step the ranks wait for the one with the longest batch",
+        "give the ranks batches of equal length at each step (sort, then deal out in groups)", "52",
+    ),
+    "float64": Cause(
+        "arithmetic in float64", "use float32 for data and parameters", "17"
+    ),
+    "small_batch": Cause(
+        "too little work in a step for each device: its fixed costs dominate",
+        "a larger batch for each device", "13",
+    ),
+    "checkpoints": Cause(
+        "checkpoints are saved too often, and training waits for them",
+        "save less often", "33",
+    ),
+    "background_saving": Cause(
+        "a thread that saves checkpoints takes the cores (or the GIL) from training",
+        "save less often, or in another process", "33",
+    ),
+    "evaluation": Cause("evaluation too often", "evaluate less often, or on a part", "13"),
+    "logging": Cause(
+        "logging in the training loop makes each step wait",
+        "log every 100th step, keep the file open, and leave out what nobody reads", "51",
+    ),
+    "collection": Cause(
+        "garbage collection stops the step{apart}",
+        "gc.freeze() after the start, or collect at the same step on all ranks", "51",
+    ),
+    "synchronisation": Cause(
+        "values are read one at a time in the loop (.item(), .numpy()), and each read waits",
+        "keep the values on the device, and read them once for many steps", "51",
+    ),
+    "python": Cause(
+        "Python code of your own in the training loop ({what})",
+        "make it cheaper (operations on whole arrays), or run it less often", "51",
+    ),
+}  # fmt: skip
+
+PARTS = {  # of a step, in the order in which they are drawn
+    "input": "waiting for input", "workers": "starting workers", "copy": "copies to the device",
+    "forward": "forward", "backward": "backward", "optimizer": "optimizer",
+    "graph": "compiled step", "trace": "tracing", "comm": "collectives and waiting for ranks",
+    "sync": "reading values", "eval": "evaluation", "save": "checkpoints", "log": "logging",
+    "gc": "garbage collection", "rest": "Python and everything else",
+}  # fmt: skip
