@@ -1,1 +1,1 @@
-"""Why is my training slow? Any TensorFlow or PyTorch program, watched and measured by leaving out."""
+"""Why is my training slow? Any training program, watched and measured by leaving parts out."""

@@ -7,6 +7,7 @@ is fixed when an object is made needs runs of its own.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import statistics
@@ -69,10 +70,12 @@ class Candidate:
     failed: str = ""
 
     def words(self, text: str) -> str:
+        """A sentence about a cause, with this one's own names and numbers in it."""
         return text.format_map({"what": self.what, "apart": "", **self.values})
 
     @property
     def says(self) -> str:
+        """The cause, in words."""
         return self.words(CAUSES[self.key].says)
 
 
@@ -361,7 +364,7 @@ class _Chooser:
         marks = self.seen.lead["marks"][self.seen.kind]
         starts = [start for part, start, _ in self.seen.lead["spans"] if part == "eval"]
         at = sorted({sum(mark <= start for mark in marks) for start in starts})
-        apart = [b - a for a, b in zip(at, at[1:], strict=False)]
+        apart = [b - a for a, b in itertools.pairwise(at)]
         return float(statistics.median(apart)) if apart else float(self.seen.steps)
 
     def told(self, one: Statement, share: float) -> str:

@@ -1,4 +1,4 @@
-"""The causes by name: what each is called, the smallest change, and the lecture that explains it."""
+"""The causes by name: what each is called, the smallest change, the lecture that explains it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 
 class Cause(NamedTuple):
+    """What a cause is called, and what to do."""
+
     says: str
     change: str
     lecture: str

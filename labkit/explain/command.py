@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from labkit import plain
 from labkit.explain import findings
 from labkit.explain.candidates import CORES, Candidate, candidates
 from labkit.explain.causes import PARTS
-from labkit.explain.explanation import Explanation, Predicted, Rank
-from labkit.explain.measuring import Measuring, gain
-from labkit.explain.runs import Outcome, Runs, adopt_orphans, can_protect
+from labkit.explain.explanation import Explanation, Predicted, RankParts
+from labkit.explain.removals import Measuring, gain
+from labkit.explain.runs import Ended, Runs, adopt_orphans, can_protect
 from labkit.explain.seen import Seen, seen
 from labkit.kinds import LabError, measured
 
@@ -28,8 +29,7 @@ DRAWN = 12  # steps of a timeline
 def main(chosen: Any) -> int:
     """The command line: the exit code is that of the watched program."""
     if chosen.compare:
-        from labkit.explain.page import compare
-
+        compare = importlib.import_module("labkit.explain.page").compare
         print(compare(*(plain.read(one, Explanation, "an explanation") for one in chosen.compare)))
         return 0
     command = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
@@ -41,8 +41,7 @@ def main(chosen: Any) -> int:
     if chosen.json:
         plain.write(chosen.json, found)
     if chosen.html:
-        from labkit.explain.page import page
-
+        page = importlib.import_module("labkit.explain.page").page
         plain.write_text(chosen.html, page(found))
     return found.exit_code
 
@@ -56,16 +55,14 @@ def explain(command: list[str], budget: float, say: Callable[[str], None]) -> Ex
         if outcome.failed or watched is None:
             why = outcome.failed or "no training steps were seen in it"
             return _nothing(command, outcome, f"cannot tell: {why}")
-        say(
-            f"labkit explain: watched {watched.steps} steps; now shorter runs in a copy, {budget:.0f} s"
-        )
+        say(f"labkit explain: watched {watched.steps} steps; now {budget:.0f} s of runs in a copy")
         return _explain(runs, outcome, watched, budget, lambda text: say(f"labkit explain: {text}"))
     finally:
         runs.close()
 
 
 def _explain(
-    runs: Runs, outcome: Outcome, watched: Seen, budget: float, say: Callable[[str], None]
+    runs: Runs, outcome: Ended, watched: Seen, budget: float, say: Callable[[str], None]
 ) -> Explanation:
     begin = time.monotonic()
     found = candidates(watched)
@@ -105,10 +102,10 @@ _UNPROTECTED = (
 
 
 def _here() -> Any:
-    return measured(f"{platform.machine()}, {CORES} cores, {datetime.now():%Y-%m-%d}")
+    return measured(f"{platform.machine()}, {CORES} cores, {datetime.now(UTC):%Y-%m-%d}")
 
 
-def _nothing(command: list[str], outcome: Outcome, verdict: str) -> Explanation:
+def _nothing(command: list[str], outcome: Ended, verdict: str) -> Explanation:
     return Explanation(
         _here(), command, outcome.code, round(outcome.seconds, 2), 0.0, 0, [], verdict, [], [], "",
         "", 0.0,
@@ -170,7 +167,7 @@ def _overhead(watched: Seen) -> float:
     return float(own / watched.elapsed)
 
 
-def _rank(watched: Seen, report: dict[str, Any]) -> Rank:
+def _rank(watched: Seen, report: dict[str, Any]) -> RankParts:
     window = {k: v for k, v in report["window"].items() if k in PARTS}
     elapsed = report["marks"][watched.kind][-1] - report["marks"][watched.kind][2]
     window["rest"] = max(0.0, elapsed - sum(window.values()))
@@ -182,7 +179,7 @@ def _rank(watched: Seen, report: dict[str, Any]) -> Rank:
     spans = [(p, round(s - zero, 6), round(d, 6)) for p, s, d in report["spans"]
              if drawn[0] <= s <= drawn[-1]]  # fmt: skip
     parts = {k: v / count for k, v in window.items()}
-    return Rank(parts, [round(m - zero, 6) for m in drawn], spans[:400])
+    return RankParts(parts, [round(m - zero, 6) for m in drawn], spans[:400])
 
 
 def _prediction(watched: Seen, found: list[Candidate]) -> list[Predicted]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from labkit.kinds import Kind, seconds_text
-from labkit.views.table import Table
+
+if TYPE_CHECKING:
+    from labkit.views.table import Table
+
 
 MEASURED_FIX = "the change itself, measured"
 MEASURED_REMOVAL = "left out, measured: the change keeps a fifth of it or nothing"
@@ -26,7 +30,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Reason:
     """A cause, or something that is computed wrongly (`correctness`, without a gain)."""
 
     key: str
@@ -49,7 +53,7 @@ class Looked:
 
 
 @dataclass(frozen=True)
-class Rank:
+class RankParts:
     """Seconds of a step by part, and some steps to draw: part, start, seconds."""
 
     parts: dict[str, float]
@@ -76,9 +80,9 @@ class Explanation:
     seconds: float  # of the watched run
     step: float
     steps: int
-    ranks: list[Rank]
+    ranks: list[RankParts]
     verdict: str
-    findings: list[Finding]
+    findings: list[Reason]
     looked_for: list[Looked]
     not_looked_for: str
     limit: str
@@ -108,5 +112,7 @@ class Explanation:
 
     def other(self) -> Table:
         """What else was looked for, and how much it would bring."""
+        from labkit.views.table import Table
+
         rows = [(one.cause, str(one.gain) if one.gain else one.failed) for one in self.looked_for]
         return Table(("also measured", "without it, or changed"), rows, prose=True)

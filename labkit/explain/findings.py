@@ -12,10 +12,10 @@ from labkit.explain.explanation import (
     MEASURED_FIX,
     MEASURED_REMOVAL,
     Expected,
-    Finding,
     Looked,
+    Reason,
 )
-from labkit.explain.measuring import Gain, gain
+from labkit.explain.removals import Gain, gain
 from labkit.explain.seen import Seen
 
 KEPT = 0.2  # of what was left out: evaluate a fifth as often, make a function five times cheaper
@@ -45,7 +45,7 @@ def _kept(times: float, share: float) -> float:
 
 def causes(
     found: list[Candidate], seen: Seen
-) -> tuple[list[Finding], list[Looked], list[Candidate]]:
+) -> tuple[list[Reason], list[Looked], list[Candidate]]:
     """The findings by gain, what else was measured, and what stayed open."""
     results = {id(one): gain(one.logs) for one in found if not one.failed}
     sure = [one for one in found if _sure(one, results.get(id(one)))]
@@ -129,32 +129,32 @@ def _same_lines(sure: list[Candidate]) -> list[Candidate]:
     return kept
 
 
-def _finding(one: Candidate) -> Finding:
+def _finding(one: Candidate) -> Reason:
     cause = CAUSES[one.key]
     kind = MEASURED_FIX if one.fix else MEASURED_REMOVAL
-    return Finding(
+    return Reason(
         one.key, kind, one.says, expected(one), one.evidence, one.line, one.words(cause.change),
         cause.lecture,
     )  # fmt: skip
 
 
-def _attributed(one: Candidate, share: float) -> Finding:
+def _attributed(one: Candidate, share: float) -> Reason:
     cause = CAUSES[one.key]
     gone = 1 / (1 - min(share, 0.98))
     bound = Expected(round(_kept(gone, 2 * KEPT), 3), round(_kept(gone, KEPT), 3), round(gone, 3))
     why = f"{one.evidence}; it could not be left out: {one.failed}"
-    return Finding(
+    return Reason(
         one.key, ATTRIBUTED, one.says, bound, why, one.line, one.words(cause.change), cause.lecture
     )
 
 
-# ---- what is computed wrongly ---------------------------------------------------------------------
+# ---- what is computed wrongly --------------------------------------------------------------------
 
 
-def wrong(seen: Seen) -> list[Finding]:
+def wrong(seen: Seen) -> list[Reason]:
     """Faults that the watched run itself shows."""
     found = [*_data(seen), *_weights(seen), *_scale(seen), *_order(seen)]
-    return [Finding(key, "correctness", cause, None, evidence, line, change, lecture)
+    return [Reason(key, "correctness", cause, None, evidence, line, change, lecture)
             for key, cause, evidence, line, change, lecture in found]  # fmt: skip
 
 

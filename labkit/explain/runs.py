@@ -5,6 +5,7 @@ The second kind may write only into its copy: the kernel (Landlock) refuses ever
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -30,7 +31,7 @@ Report = dict[str, Any]
 
 
 @dataclass
-class Outcome:
+class Ended:
     """What the processes of a run reported, or why there is nothing to read."""
 
     reports: list[Report]
@@ -60,6 +61,7 @@ class Runs:
         self.uncopied = ""
 
     def close(self) -> None:
+        """End what is left, and remove the scratch folder."""
         for _ in range(20):
             if not (left := children()):
                 break
@@ -68,7 +70,7 @@ class Runs:
 
     # -- as it is
 
-    def watched(self) -> Outcome:
+    def watched(self) -> Ended:
         """The user's own run, in this terminal: its exit code is the answer's."""
         try:
             self._copy()
@@ -98,13 +100,13 @@ class Runs:
                 signal.signal(number, handler)
         code = 128 - code if code < 0 else code
         failed = "it was interrupted" if interrupted else ""
-        return Outcome(_read(out), code, time.monotonic() - started, failed)
+        return Ended(_read(out), code, time.monotonic() - started, failed)
 
     # -- with something left out
 
     def shorter(
         self, config: dict[str, Any], edits: dict[Path, str], env: dict[str, str], limit: float
-    ) -> Outcome:
+    ) -> Ended:
         """Run the command in a fresh copy, for `config["stop"]` steps at most."""
         shutil.rmtree(self.place, ignore_errors=True)
         shutil.copytree(self.original, self.place, symlinks=True)
@@ -120,11 +122,11 @@ class Runs:
         command = [self._moved_text(one) for one in self.command]
         busy, begin = _busy(), time.monotonic()
         source = _again(sys.stdin)
-        with open(out / "errors", "wb") as errors:
+        with (out / "errors").open("wb") as errors:
             process = subprocess.Popen(
                 command, cwd=self.moved(self.cwd.resolve()), env=environment, stdin=source,
                 stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
-                preexec_fn=lambda: only_writes_in([self.scratch, Path("/dev")]),
+                preexec_fn=lambda: only_writes_in([self.scratch, Path("/dev")]),  # noqa: PLW1509
             )  # fmt: skip
             try:
                 process.wait(limit)
@@ -147,7 +149,7 @@ class Runs:
             lines = (out / "errors").read_text("utf-8", "replace").strip().splitlines()
             told = [one for one in lines if "Error" in one or "error" in one][-1:] or lines[-1:]
             failed = late or (told[0].strip()[:200] if told else "it took no step")
-        return Outcome(reports, process.returncode, seconds, failed, load)
+        return Ended(reports, process.returncode, seconds, failed, load)
 
     def moved(self, path: Path) -> Path:
         """Where the copy of a path of the user's lies."""
@@ -216,10 +218,8 @@ def _read(out: Path) -> list[Report]:
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        pass
 
 
 def _end(pids: list[int]) -> None:
@@ -229,30 +229,26 @@ def _end(pids: list[int]) -> None:
             below = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
         except OSError:
             below = []
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         _end([*map(int, below)])
-        try:
+        with contextlib.suppress(ChildProcessError, OSError):
             os.waitpid(pid, 0)
-        except (ChildProcessError, OSError):
-            pass
 
 
 def _again(stream: Any) -> Any:
     """The same input, if it is a file; a pipe or a terminal cannot be read twice."""
     try:
-        path = os.readlink(f"/proc/self/fd/{stream.fileno()}")
-        return open(path, "rb") if os.path.isfile(path) else subprocess.DEVNULL
+        path = Path(f"/proc/self/fd/{stream.fileno()}").resolve()
+        return path.open("rb") if path.is_file() else subprocess.DEVNULL
     except (OSError, ValueError, AttributeError):
         return subprocess.DEVNULL
 
 
 def _busy() -> float:
     """Seconds of CPU that all programs but ours have taken."""
-    with open("/proc/stat", encoding="ascii") as file:
-        values = [int(one) for one in file.readline().split()[1:9]]
+    first = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0]
+    values = [int(one) for one in first.split()[1:9]]
     times = os.times()
     own = times.user + times.system + times.children_user + times.children_system
     return (sum(values) - values[3] - values[4]) / os.sysconf("SC_CLK_TCK") - own
@@ -264,7 +260,7 @@ def _free_port() -> int:
         return int(one.getsockname()[1])
 
 
-# ---- Landlock -----------------------------------------------------------------------------------
+# ---- Landlock ------------------------------------------------------------------------------------
 
 _CREATE, _ADD, _RESTRICT, _NO_NEW_PRIVILEGES = 444, 445, 446, 38
 _WRITES = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14))  # of a version ≥ 3
@@ -296,4 +292,4 @@ def only_writes_in(folders: list[Path]) -> None:
     os.close(rules)
 
 
-__all__ = ["Outcome", "Runs", "adopt_orphans", "can_protect"]
+__all__ = ["Ended", "Runs", "adopt_orphans", "can_protect"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import Counter
 from dataclasses import dataclass
@@ -25,14 +26,17 @@ class Seen:
 
     @property
     def lead(self) -> Report:
+        """The report of rank 0."""
         return self.ranks[0]
 
     @property
     def world(self) -> int:
+        """The number of processes that trained."""
         return len(self.ranks)
 
     @property
     def steps(self) -> int:
+        """The steps that every rank took."""
         return min(len(one["marks"][self.kind]) for one in self.ranks)
 
     @property
@@ -43,30 +47,36 @@ class Seen:
 
     @property
     def step(self) -> float:
+        """Seconds of a step."""
         return self.elapsed / max(1, len(self.lead["marks"][self.kind]) - WARM)
 
     @property
     def epoch(self) -> int:
         """Steps of an epoch, or 0."""
         starts = sorted(set(self.lead["epochs"]))
-        lengths = [b - a for a, b in zip(starts, starts[1:], strict=False)]
+        lengths = [b - a for a, b in itertools.pairwise(starts)]
         return max(lengths, default=self.steps if starts else 0)
 
     @property
     def torch(self) -> bool:
+        """Is it a program of PyTorch?"""
         return self.kind in ("optimizer", "backward")
 
     def share(self, part: str, rank: int | None = None) -> float:
+        """The share of the loop's time in a part, on the rank where it is largest."""
         ranks = self.ranks if rank is None else [self.ranks[rank]]
-        return max(one["window"].get(part, 0.0) for one in ranks) / self.elapsed
+        return float(max(one["window"].get(part, 0.0) for one in ranks) / self.elapsed)
 
     def count(self, name: str) -> int:
+        """How often something happened, on the rank where it did most often."""
         return max(int(one["count"].get(name, 0)) for one in self.ranks)
 
     def note(self, name: str) -> Any:
+        """What a hook noted under this name, or None."""
         return next((one["notes"][name] for one in self.ranks if name in one["notes"]), None)
 
     def site(self, *names: str) -> str:
+        """The user's line at which the first of these was seen."""
         for one in self.ranks:
             for name in names:
                 if one["sites"].get(name):
@@ -74,16 +84,19 @@ class Seen:
         return ""
 
     def short(self, place: str) -> str:
+        """A place with its path from the working folder."""
         return place.replace(f"{self.cwd}/", "")
 
     @property
     def essential(self) -> set[Line]:
+        """The lines without which there is no step."""
         found = {entry for one in self.ranks for entry in one["essential"]}
         return {(entry.rsplit(":", 1)[0], int(entry.rsplit(":", 1)[1])) for entry in found}
 
     @property
     def samples(self) -> int:
-        return max(1, max(int(one["samples"]) for one in self.ranks))
+        """How many samples a rank has."""
+        return max(1, *(int(one["samples"]) for one in self.ranks))
 
     def hot(self, *parts: str) -> tuple[str, str, float]:
         """Of samples in these parts: the user's line with most, what it calls, and its share."""

@@ -1,7 +1,7 @@
 """Which statement of the user's a sample belongs to, and a copy of the file that can leave it out.
 
-A statement that no line of a step lies in may be left out: a save, a log, an evaluation, a batch made
-by hand. The copy asks the agent each time, so that one run does it in turns.
+A statement that no line of a step lies in may be left out: a save, a log, an evaluation, a batch
+made by hand. The copy asks the agent each time, so that one run does it in turns.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Statement:
 
     @property
     def text(self) -> str:
+        """Its source, on one line."""
         lines = Path(self.file).read_text("utf-8").splitlines()
         return " ".join(one.strip() for one in lines[self.first - 1 : self.last])
 
@@ -42,6 +43,7 @@ class Statement:
 
 @cache
 def tree(file: str) -> ast.Module | None:
+    """The syntax of a file, if it can be read."""
     try:
         return ast.parse(Path(file).read_text("utf-8"))
     except (OSError, SyntaxError, ValueError):
@@ -65,7 +67,7 @@ def around(file: str, line: int) -> list[ast.stmt]:
 
 def start(node: ast.stmt) -> int:
     """The first line, with the decorators of a function."""
-    marks = [one.lineno for one in getattr(node, "decorator_list", [])]
+    marks: list[int] = [one.lineno for one in getattr(node, "decorator_list", [])]
     return min([node.lineno, *marks])
 
 
@@ -105,9 +107,9 @@ def fixed(node: ast.AST, loop: bool = False) -> bool:
             return True
         if isinstance(child, ast.Break | ast.Continue) and not loop:
             return True
-        if not isinstance(child, ast.FunctionDef | ast.Lambda) and fixed(child, loop):
-            if not isinstance(node, ast.FunctionDef) or _yields(node):
-                return True
+        inner = not isinstance(child, ast.FunctionDef | ast.Lambda) and fixed(child, loop)
+        if inner and (not isinstance(node, ast.FunctionDef) or _yields(node)):
+            return True
     return False
 
 
@@ -204,7 +206,7 @@ def ask(text: str, asked: list[tuple[str, Statement]], compiled: int = 0) -> str
     for first, name, one in sorted(jobs, key=lambda job: -job[0]):
         indent = _indent(lines[first - 1])
         if one is None:
-            call = AGENT.format("tensorflow_hooks") + "compiled('compile')"
+            call = AGENT.format("tensorflow_marks") + "compiled('compile')"
             lines.insert(first - 1, f"{indent}@{call}\n")
             continue
         how = asked_how(one)

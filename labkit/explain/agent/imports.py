@@ -14,13 +14,13 @@ from typing import Any
 from labkit_agent import marks
 
 HOOKS = {
-    "numpy": ("standard_hooks", "numpy"),
-    "torch": ("torch_hooks", "torch"),
-    "torch.utils.tensorboard": ("standard_hooks", "tensorboard"),
-    "horovod.torch": ("standard_hooks", "horovod"),
-    "horovod.tensorflow": ("standard_hooks", "horovod"),
-    "tensorflow": ("tensorflow_hooks", "tensorflow"),
-    "keras": ("tensorflow_hooks", "keras"),
+    "numpy": ("standard_marks", "numpy"),
+    "torch": ("torch_marks", "torch"),
+    "torch.utils.tensorboard": ("standard_marks", "tensorboard"),
+    "horovod.torch": ("standard_marks", "horovod"),
+    "horovod.tensorflow": ("standard_marks", "horovod"),
+    "tensorflow": ("tensorflow_marks", "tensorflow"),
+    "keras": ("tensorflow_marks", "keras"),
 }
 
 

@@ -18,7 +18,8 @@ import threading
 import time
 import zlib
 from collections import Counter
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 with open(os.environ["LABKIT_EXPLAIN"], encoding="utf-8") as _file:
     CONFIG: dict[str, Any] = json.load(_file)
@@ -35,7 +36,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 now = time.perf_counter  # CLOCK_MONOTONIC: one clock for all processes of a machine
 
 
-class Process:
+class Watched:
     """What one process saw."""
 
     def __init__(self) -> None:
@@ -77,14 +78,14 @@ class Process:
             self.sched = -1
 
 
-me = Process()
+me = Watched()
 
 
 def left_out(name: str) -> bool:
     return name in me.off
 
 
-# ---- the user's lines ---------------------------------------------------------------------------
+# ---- the user's lines ----------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=4096)
@@ -134,7 +135,7 @@ def essential(depth: int = 2, times: int = 6) -> None:
     """The lines on this stack take part in a step: they are not left out."""
     if not WATCH or len(me.marks.get(me.leading, ())) > times:
         return
-    frame = sys._getframe(depth)
+    frame: Any = sys._getframe(depth)
     while frame is not None:
         if of_user(frame.f_code.co_filename):
             me.essential.add(f"{frame.f_code.co_filename}:{frame.f_lineno}")
@@ -146,10 +147,10 @@ def note(key: str, value: Any, depth: int = 3) -> None:
     me.sites.setdefault(key, line(depth))
 
 
-# ---- parts --------------------------------------------------------------------------------------
+# ---- parts ---------------------------------------------------------------------------------------
 
 
-class Span:
+class Timed:
     __slots__ = ("part",)
 
     def __init__(self, part: str) -> None:
@@ -197,7 +198,7 @@ def wrap(
             return instead(*args, **options)
         if part not in me.sites:
             me.sites[part] = line()
-        with Span(part):
+        with Timed(part):
             return original(*args, **options)
 
     timed._labkit = True  # type: ignore[attr-defined]
@@ -211,7 +212,7 @@ def nothing(*_: Any, **__: Any) -> None:
     return None
 
 
-# ---- steps --------------------------------------------------------------------------------------
+# ---- steps ---------------------------------------------------------------------------------------
 
 switched: list[Callable[[], None]] = []  # what is a state of the process rather than of a call
 
@@ -275,7 +276,7 @@ def ranks() -> int:
     return int(me.notes.get("world") or os.environ.get("WORLD_SIZE") or 1)
 
 
-# ---- a statement of the user's, which a copy of the file asks about --------------------------------
+# ---- a statement of the user's, which a copy of the file asks about ------------------------------
 
 
 def keep(name: str) -> bool:
@@ -312,7 +313,7 @@ def remembered(name: str) -> Callable[[Any], Any]:
     return decorate
 
 
-# ---- samples and reports ------------------------------------------------------------------------
+# ---- samples and reports -------------------------------------------------------------------------
 
 
 def sample() -> None:

@@ -14,13 +14,14 @@ if os.environ.get("LABKIT_EXPLAIN"):
             os.path.join(folder, "__init__.py"),
             submodule_search_locations=[folder],
         )
-        package = importlib.util.module_from_spec(spec)
-        sys.modules["labkit_agent"] = package
-        spec.loader.exec_module(package)
-        import labkit_agent.imports
+        if spec is not None and spec.loader is not None:
+            package = importlib.util.module_from_spec(spec)
+            sys.modules["labkit_agent"] = package
+            spec.loader.exec_module(package)
+            importlib.import_module("labkit_agent.imports")
     except Exception as fault:  # the program must run, whatever happens to the watcher
         sys.stderr.write("labkit explain: not watching: %r\n" % (fault,))
-path = [place for place in sys.path if os.path.abspath(place or ".") != HERE]
-spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
-if spec is not None and spec.loader is not None:
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+others = [place for place in sys.path if os.path.abspath(place or ".") != HERE]
+own = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+if own is not None and own.loader is not None:
+    own.loader.exec_module(importlib.util.module_from_spec(own))

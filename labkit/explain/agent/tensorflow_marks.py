@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from labkit_agent import marks
-from labkit_agent.marks import ALWAYS, ASKED, VALUES, WATCH, Span, essential, line, me, note, wrap
+from labkit_agent.marks import ALWAYS, ASKED, VALUES, WATCH, Timed, essential, line, me, note, wrap
 
 inside: list[Any] = []  # the outermost tf.function that runs now
 learning: set[int] = set()  # functions in whose trace a gradient was taken
@@ -32,7 +32,7 @@ def tensorflow(tf: Any) -> None:
         wrap(ops._EagerTensorBase, name, "sync")
 
 
-# ---- steps --------------------------------------------------------------------------------------
+# ---- steps ---------------------------------------------------------------------------------------
 
 
 def _functions(tf: Any) -> None:
@@ -61,7 +61,7 @@ def _functions(tf: Any) -> None:
             essential()
         inside.append(self)
         try:
-            with Span("graph" if id(self) in learning or not me.marks else "eval"):
+            with Timed("graph" if id(self) in learning or not me.marks else "eval"):
                 return real_call(self, *args, **options)
         finally:
             inside.pop()
@@ -79,7 +79,7 @@ def _functions(tf: Any) -> None:
                 me.sites["trace"] = f"{code.co_filename}:{code.co_firstlineno}"
             if me.marks:
                 me.count["traces in training"] += 1
-        with Span("trace"):
+        with Timed("trace"):
             return real_create(*args, **options)
 
     tracing._create_concrete_function = create
@@ -92,7 +92,7 @@ def _gradients(tf: Any) -> None:
     first: list[Any] = []
 
     def gradient(self: Any, target: Any, *args: Any, **options: Any) -> Any:
-        with Span("backward"):
+        with Timed("backward"):
             out = real(self, target, *args, **options)
         if inside:
             learning.add(id(inside[0]))
@@ -132,13 +132,16 @@ def _scale_of(tf: Any, loss: Any) -> dict[str, Any]:
         op = op.inputs[0].op
     kind = op.type if op is not None else ""
     mean = kind == "Mean"
-    if kind in ("DivNoNan", "RealDiv"):  # Keras' losses divide the sum by the replica's examples
+    if op is not None and kind in (
+        "DivNoNan",
+        "RealDiv",
+    ):  # Keras' losses divide the sum by the replica's examples
         below = [one.op.type for one in op.inputs]
         mean = "Cast" in below or "Size" in below
     return {"mean": mean, "of": kind, "replicas": count, "global": not tf.executing_eagerly()}
 
 
-# ---- input --------------------------------------------------------------------------------------
+# ---- input ---------------------------------------------------------------------------------------
 
 
 def prepared(tf: Any, dataset: Any, steps: int | None = None) -> Any:
@@ -191,7 +194,7 @@ def _input(tf: Any) -> None:
             kept.append(kept.pop(0))
             return kept[0]
         essential()
-        with Span("eval" if me.evaluating else "input"):
+        with Timed("eval" if me.evaluating else "input"):
             found = real_next(self)
         if "input" in ASKED and len(kept) < 4:
             kept.append(found)
@@ -218,7 +221,7 @@ def _input(tf: Any) -> None:
     dataset.from_generator = staticmethod(generator)
 
 
-# ---- settings -----------------------------------------------------------------------------------
+# ---- settings ------------------------------------------------------------------------------------
 
 
 def _settings(tf: Any) -> None:
@@ -262,7 +265,7 @@ def compiled(name: str) -> Any:
     return decorate
 
 
-# ---- Keras --------------------------------------------------------------------------------------
+# ---- Keras ---------------------------------------------------------------------------------------
 
 
 def keras(keras: Any) -> None:
@@ -286,7 +289,7 @@ def keras(keras: Any) -> None:
 
     keras.config.set_floatx = set_floatx
     backend = getattr(tf.keras, "backend", None)
-    if hasattr(backend, "set_floatx"):
+    if backend is not None and hasattr(backend, "set_floatx"):
         backend.set_floatx = set_floatx
     real_layer = keras.layers.Layer.__call__
     from tensorflow.python.eager import record
@@ -308,7 +311,7 @@ def _apply(tf: Any, owner: Any) -> None:
             return real(self, *args, **options)
         essential()
         me.evaluating = False
-        with Span("optimizer"):
+        with Timed("optimizer"):
             out = real(self, *args, **options)
         if tf.executing_eagerly() and not me.marks.get("tape"):
             marks.step("apply")
@@ -348,7 +351,7 @@ def _fit(tf: Any, trainer: Any) -> None:
             me.sites.setdefault("eval", line())
             before, me.evaluating = me.evaluating, True
             try:
-                with Span("eval"):
+                with Timed("eval"):
                     answers[key] = original(self, *args, **options)
             finally:
                 me.evaluating = before

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
-
 import sys
 import threading
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from labkit_agent import marks
-from labkit_agent.marks import ASKED, VALUES, WATCH, Span, essential, line, me, note, wrap
+from labkit_agent.marks import ASKED, VALUES, WATCH, Timed, essential, line, me, note, wrap
 
 KEPT = 4  # batches that stand in for all others
 
 
 def torch(torch: Any) -> None:
-    import torch.utils.data  # noqa: F401  # the hooks below need it, and torch imports it anyway
-
+    importlib.import_module("torch.utils.data")  # torch imports it anyway
     _threads(torch)
     _steps(torch)
     _modules(torch)
@@ -59,7 +58,7 @@ def checksum(value: Any) -> int:
     found = [
         (tuple(one.shape), one.detach().reshape(-1)[:256].tolist()) for one in tensors(value)[:3]
     ]
-    return marks.digest(found)
+    return int(marks.digest(found))
 
 
 def _threads(torch: Any) -> None:
@@ -74,7 +73,7 @@ def _threads(torch: Any) -> None:
         real(VALUES["threads"])
 
 
-# ---- steps --------------------------------------------------------------------------------------
+# ---- steps ---------------------------------------------------------------------------------------
 
 
 def _steps(torch: Any) -> None:
@@ -112,7 +111,7 @@ def _steps(torch: Any) -> None:
         if WATCH and len(me.marks.get("backward", ())) < 40:
             me.sites.setdefault("backward", line())
             me.notes.setdefault("loss", _scale_of(self))
-        with Span("backward"):
+        with Timed("backward"):
             out = real(self, *args, **options)
         me.backwards += 1
         marks.step("backward")
@@ -181,7 +180,7 @@ def _modules(torch: Any) -> None:
             me.evaluating = True
         inside.module = True
         try:
-            with Span("forward" if learning else "eval"):
+            with Timed("forward" if learning else "eval"):
                 return real(self, *args, **options)
         finally:
             inside.module = False
@@ -195,7 +194,7 @@ def _modules(torch: Any) -> None:
     module.train = set_mode
 
 
-# ---- input --------------------------------------------------------------------------------------
+# ---- input ---------------------------------------------------------------------------------------
 
 
 def _loaders(torch: Any) -> None:
@@ -231,7 +230,7 @@ def _loaders(torch: Any) -> None:
             if "input" in marks.ALWAYS:
                 return _Again(self, real_iter)
         starts = self.num_workers and not (self.persistent_workers and self._iterator)
-        with Span("workers" if starts else "input"):
+        with Timed("workers" if starts else "input"):
             out = real_iter(self)
         out._labkit_epoch = len(me.epochs)
         return out
@@ -248,7 +247,7 @@ def _loaders(torch: Any) -> None:
             if "input" in me.off and len(kept) >= KEPT:
                 kept.append(kept.pop(0))
                 return kept[0]
-        with Span("input" if training else "eval"):
+        with Timed("input" if training else "eval"):
             batch = real_next(self)
         if training:
             if WATCH and len(me.batches) < 400:
@@ -308,7 +307,7 @@ class _Again:
         return self.kept[self.left % len(self.kept)]
 
 
-# ---- formats of numbers and gradients -------------------------------------------------------------
+# ---- formats of numbers and gradients ------------------------------------------------------------
 
 
 def _formats(torch: Any) -> None:
@@ -337,8 +336,9 @@ def _formats(torch: Any) -> None:
 
     def narrow(args: Any, options: Any) -> tuple[Any, Any]:
         swap = {torch.float64: torch.float32}
-        pick = lambda v: swap.get(v, v) if isinstance(v, torch.dtype) else v  # noqa: E731
-        return tuple(map(pick, args)), {k: pick(v) for k, v in options.items()}
+        pick = [swap.get(v, v) if isinstance(v, torch.dtype) else v for v in args]
+        named = {k: swap.get(v, v) if k == "dtype" else v for k, v in options.items()}
+        return tuple(pick), named
 
     def tensor_to(self: Any, *args: Any, **options: Any) -> Any:
         args, options = narrow(args, options)
@@ -365,7 +365,7 @@ def _gpu(torch: Any) -> None:
     wrap(torch.Tensor, "cuda", "copy")
     wrap(torch.cuda, "synchronize", "sync")
     # A block of steps ends when the device has done its work, or it would be the next one's.
-    marks.switched.append(lambda: torch.cuda.synchronize())
+    marks.switched.append(torch.cuda.synchronize)
 
 
 def _compile(torch: Any) -> None:
@@ -395,7 +395,7 @@ def _compile(torch: Any) -> None:
         marks.report = report
 
 
-# ---- communication ------------------------------------------------------------------------------
+# ---- communication -------------------------------------------------------------------------------
 
 
 class _Done:
@@ -408,10 +408,23 @@ class _Done:
         return True
 
 
-CALLS = (
-    "all_reduce broadcast all_gather all_gather_into_tensor reduce_scatter_tensor reduce_scatter "
-    "reduce gather scatter barrier all_to_all all_to_all_single all_reduce_coalesced send recv"
-).split()
+CALLS = [
+    "all_reduce",
+    "broadcast",
+    "all_gather",
+    "all_gather_into_tensor",
+    "reduce_scatter_tensor",
+    "reduce_scatter",
+    "reduce",
+    "gather",
+    "scatter",
+    "barrier",
+    "all_to_all",
+    "all_to_all_single",
+    "all_reduce_coalesced",
+    "send",
+    "recv",
+]
 
 
 def _collectives(torch: Any) -> None:
@@ -425,7 +438,7 @@ def _collectives(torch: Any) -> None:
         if name != "all_reduce" or not me.marks:
             return False
         if "last" in me.off:  # only that of the last micro-step
-            return me.backwards < VALUES["micro"]
+            return bool(me.backwards < VALUES["micro"])
         if "fuse" in me.off:  # one call with all bytes in place of many
             flat["calls"] = flat.get("calls", 0) + 1
             if flat["calls"] % VALUES["calls"]:
@@ -452,10 +465,10 @@ def _collectives(torch: Any) -> None:
             if WATCH and me.marks:
                 me.count["dist." + name] += 1
                 if name == "all_reduce" and me.count["dist." + name] < 5000:
-                    one = args[0] if args else options.get("tensor")
+                    one = args[0] if args else options["tensor"]
                     me.count["reduced bytes"] += one.numel() * one.element_size()
                 me.sites.setdefault("dist." + name, line())
-            with Span("comm"):
+            with Timed("comm"):
                 return original(*args, **options)
 
         return call
@@ -516,8 +529,7 @@ def _ddp(torch: Any) -> None:
 
     def _even(one: Any) -> Any:
         """As long as the mean batch, in the dimensions that differ between ranks."""
-        for dim, size in VALUES["shape"].items():
-            dim = int(dim)
+        for dim, size in ((int(key), size) for key, size in VALUES["shape"].items()):
             if dim < one.dim() and one.shape[dim] not in (0, size):
                 one = one.index_select(dim, torch.arange(size) % one.shape[dim])
         return one

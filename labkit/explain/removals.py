@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from labkit.explain.candidates import Candidate
-from labkit.explain.runs import Outcome, Report, Runs
+from labkit.explain.runs import Ended, Report, Runs
 from labkit.explain.seen import Seen
 from labkit.explain.statements import Statement, ask
 
@@ -85,6 +85,7 @@ class Measuring:
         self.base: list[float] = []
 
     def left(self) -> float:
+        """Seconds of the budget that are left."""
         return self.budget - (time.monotonic() - self.begin)
 
     def measure(self, found: list[Candidate]) -> None:
@@ -115,7 +116,7 @@ class Measuring:
 
     def _open(self, one: Candidate, found: list[Candidate]) -> bool:
         """Is more to be known about it?"""
-        if one.failed or not one.logs and one.block:
+        if one.failed or (not one.logs and one.block):
             return False
         if len(one.logs) <= 2:  # not enough to say, unless there is nothing to it
             return not one.logs or max(one.logs) > 0.06
@@ -153,14 +154,14 @@ class Measuring:
                 one.logs += self._pairs(outcome, one, phases)
             return
 
-    def _culprit(self, outcome: Outcome, toggled: list[Candidate]) -> Candidate | None:
+    def _culprit(self, outcome: Ended, toggled: list[Candidate]) -> Candidate | None:
         """What was left out when the run failed."""
         last = [name for one in outcome.reports for _, names in one["switches"] for name in names]
         if not last:
             return toggled[0] if len(toggled) == 1 and self.base else None
         return next((one for one in toggled if last[-1] in one.names), None)
 
-    def _pairs(self, outcome: Outcome, one: Candidate, phases: list[Phase]) -> list[float]:
+    def _pairs(self, outcome: Ended, one: Candidate, phases: list[Phase]) -> list[float]:
         settle = max(1, one.block // 5) if {*one.names} & {*SETTLE} else 0
         ranks = [report for report in outcome.reports if not report["worker"]]
         at, times = self.warm, []
@@ -176,7 +177,7 @@ class Measuring:
                 logs.append(math.log(second / first) if out else math.log(first / second))
         return logs
 
-    def _seconds(self, report: Report, a: int, b: int, outcome: Outcome, one: Candidate) -> float:
+    def _seconds(self, report: Report, a: int, b: int, outcome: Ended, one: Candidate) -> float:
         """Of the steps after the a-th up to the b-th; less the wait for cores that others took."""
         marks = report["marks"].get(self.seen.kind, [])
         if b > len(marks):
@@ -226,7 +227,7 @@ class Measuring:
     def _run(
         self, always: list[str], phases: list[Phase],
         of: list[Candidate], stop: int,
-    ) -> Outcome:  # fmt: skip
+    ) -> Ended:  # fmt: skip
         values = {"epoch": self.seen.epoch}
         env: dict[str, str] = {}
         asked: dict[str, list[tuple[str, Statement]]] = {}
@@ -257,7 +258,7 @@ class Measuring:
         )
         return outcome
 
-    def _told(self, outcome: Outcome) -> str:
+    def _told(self, outcome: Ended) -> str:
         return self.runs.home(outcome.failed)
 
 
