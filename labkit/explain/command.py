@@ -18,7 +18,7 @@ from labkit.explain.candidates import CORES, Candidate, candidates
 from labkit.explain.causes import PARTS
 from labkit.explain.explanation import Explanation, Predicted, RankParts
 from labkit.explain.removals import Measuring, gain
-from labkit.explain.runs import Ended, Runs, adopt_orphans, can_protect
+from labkit.explain.runs import OneRun, Runs, adopt_orphans, can_protect
 from labkit.explain.seen import Seen, seen
 from labkit.kinds import LabError, measured
 
@@ -62,7 +62,7 @@ def explain(command: list[str], budget: float, say: Callable[[str], None]) -> Ex
 
 
 def _explain(
-    runs: Runs, outcome: Ended, watched: Seen, budget: float, say: Callable[[str], None]
+    runs: Runs, outcome: OneRun, watched: Seen, budget: float, say: Callable[[str], None]
 ) -> Explanation:
     begin = time.monotonic()
     found = candidates(watched)
@@ -105,7 +105,7 @@ def _here() -> Any:
     return measured(f"{platform.machine()}, {CORES} cores, {datetime.now(UTC):%Y-%m-%d}")
 
 
-def _nothing(command: list[str], outcome: Ended, verdict: str) -> Explanation:
+def _nothing(command: list[str], outcome: OneRun, verdict: str) -> Explanation:
     return Explanation(
         _here(), command, outcome.code, round(outcome.seconds, 2), 0.0, 0, [], verdict, [], [], "",
         "", 0.0,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from labkit.explain.candidates import Candidate
-from labkit.explain.runs import Ended, Report, Runs
+from labkit.explain.runs import OneRun, Report, Runs
 from labkit.explain.seen import Seen
 from labkit.explain.statements import Statement, ask
 
@@ -91,14 +91,17 @@ class Measuring:
     def measure(self, found: list[Candidate]) -> None:
         """Fill in the log ratios of these candidates."""
         alive = [one for one in found if not one.failed]
-        self._blocks([one for one in alive if one.block], 4)
+        comm = [one for one in alive if one.block and "comm" in one.names]
+        self._blocks([one for one in alive if one.block and one not in comm], 4)
+        self._blocks(comm, 4)  # apart: it puts a hook of its own into DDP
         self._own([one for one in alive if not one.block])
         while self.left() > 0 and not self.refused:
             alive = [one for one in alive if self._open(one, found)]
             if not alive:
                 return
             best = max(alive, key=_saved)
-            together = [one for one in alive if bool(one.block) == bool(best.block)]
+            alike = [c for c in alive if ("comm" in c.names) == ("comm" in best.names)]
+            together = [one for one in alike if bool(one.block) == bool(best.block)]
             together = sorted(together, key=_saved, reverse=True)[: 2 if best.block else 1]
             before = len(best.logs)
             if best.block:
@@ -125,7 +128,15 @@ class Measuring:
             return False
         if result.value < 1.05 and len(one.logs) >= 6:
             return False
+        if not one.fix and any(self._explains(other, one) for other in found):
+            return False
         return result.high / result.low > NARROW and len(one.logs) < (60 if one.block else 8)
+
+    @staticmethod
+    def _explains(other: Candidate, one: Candidate) -> bool:
+        """Does a fix bring so much of this removal that it will take its place?"""
+        same = other.fix and other.group == one.group != "" and bool(other.logs)
+        return same and _saved(other) > 0.4 * _saved(one)
 
     # -- in blocks
 
@@ -154,14 +165,14 @@ class Measuring:
                 one.logs += self._pairs(outcome, one, phases)
             return
 
-    def _culprit(self, outcome: Ended, toggled: list[Candidate]) -> Candidate | None:
+    def _culprit(self, outcome: OneRun, toggled: list[Candidate]) -> Candidate | None:
         """What was left out when the run failed."""
         last = [name for one in outcome.reports for _, names in one["switches"] for name in names]
         if not last:
             return toggled[0] if len(toggled) == 1 and self.base else None
         return next((one for one in toggled if last[-1] in one.names), None)
 
-    def _pairs(self, outcome: Ended, one: Candidate, phases: list[Phase]) -> list[float]:
+    def _pairs(self, outcome: OneRun, one: Candidate, phases: list[Phase]) -> list[float]:
         settle = max(1, one.block // 5) if {*one.names} & {*SETTLE} else 0
         ranks = [report for report in outcome.reports if not report["worker"]]
         at, times = self.warm, []
@@ -177,7 +188,7 @@ class Measuring:
                 logs.append(math.log(second / first) if out else math.log(first / second))
         return logs
 
-    def _seconds(self, report: Report, a: int, b: int, outcome: Ended, one: Candidate) -> float:
+    def _seconds(self, report: Report, a: int, b: int, outcome: OneRun, one: Candidate) -> float:
         """Of the steps after the a-th up to the b-th; less the wait for cores that others took."""
         marks = report["marks"].get(self.seen.kind, [])
         if b > len(marks):
@@ -227,7 +238,7 @@ class Measuring:
     def _run(
         self, always: list[str], phases: list[Phase],
         of: list[Candidate], stop: int,
-    ) -> Ended:  # fmt: skip
+    ) -> OneRun:  # fmt: skip
         values = {"epoch": self.seen.epoch}
         env: dict[str, str] = {}
         asked: dict[str, list[tuple[str, Statement]]] = {}
@@ -258,7 +269,7 @@ class Measuring:
         )
         return outcome
 
-    def _told(self, outcome: Ended) -> str:
+    def _told(self, outcome: OneRun) -> str:
         return self.runs.home(outcome.failed)
 
 

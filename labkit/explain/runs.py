@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -31,7 +32,7 @@ Report = dict[str, Any]
 
 
 @dataclass
-class Ended:
+class OneRun:
     """What the processes of a run reported, or why there is nothing to read."""
 
     reports: list[Report]
@@ -70,7 +71,7 @@ class Runs:
 
     # -- as it is
 
-    def watched(self) -> Ended:
+    def watched(self) -> OneRun:
         """The user's own run, in this terminal: its exit code is the answer's."""
         try:
             self._copy()
@@ -100,13 +101,13 @@ class Runs:
                 signal.signal(number, handler)
         code = 128 - code if code < 0 else code
         failed = "it was interrupted" if interrupted else ""
-        return Ended(_read(out), code, time.monotonic() - started, failed)
+        return OneRun(_read(out), code, time.monotonic() - started, failed)
 
     # -- with something left out
 
     def shorter(
         self, config: dict[str, Any], edits: dict[Path, str], env: dict[str, str], limit: float
-    ) -> Ended:
+    ) -> OneRun:
         """Run the command in a fresh copy, for `config["stop"]` steps at most."""
         shutil.rmtree(self.place, ignore_errors=True)
         shutil.copytree(self.original, self.place, symlinks=True)
@@ -146,10 +147,8 @@ class Runs:
         enough = [n for n in steps if n > config["warm"] + 1]
         failed = ""
         if late or not enough or (process.returncode and min(enough) < config["stop"] - 1):
-            lines = (out / "errors").read_text("utf-8", "replace").strip().splitlines()
-            told = [one for one in lines if "Error" in one or "error" in one][-1:] or lines[-1:]
-            failed = late or (told[0].strip()[:200] if told else "it took no step")
-        return Ended(reports, process.returncode, seconds, failed, load)
+            failed = late or _error((out / "errors").read_text("utf-8", "replace"))
+        return OneRun(reports, process.returncode, seconds, failed, load)
 
     def moved(self, path: Path) -> Path:
         """Where the copy of a path of the user's lies."""
@@ -215,6 +214,15 @@ def _read(out: Path) -> list[Report]:
         except ValueError:
             continue
     return sorted(found, key=lambda one: (one["rank"], one["born"]))
+
+
+def _error(text: str) -> str:
+    """The exception that a program ended with, of all that it and torchrun wrote."""
+    found = re.findall(
+        r"(?:^|: )((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt): .*)", text, re.MULTILINE
+    )
+    lines = [one for one in found if "ChildFailedError" not in one] or text.strip().splitlines()
+    return lines[-1].strip()[:200] if lines else "it took no step"
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
@@ -292,4 +300,4 @@ def only_writes_in(folders: list[Path]) -> None:
     os.close(rules)
 
 
-__all__ = ["Ended", "Runs", "adopt_orphans", "can_protect"]
+__all__ = ["OneRun", "Runs", "adopt_orphans", "can_protect"]

@@ -36,7 +36,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 now = time.perf_counter  # CLOCK_MONOTONIC: one clock for all processes of a machine
 
 
-class Watched:
+class Seeing:
     """What one process saw."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Watched:
             self.sched = -1
 
 
-me = Watched()
+me = Seeing()
 
 
 def left_out(name: str) -> bool:
@@ -150,7 +150,7 @@ def note(key: str, value: Any, depth: int = 3) -> None:
 # ---- parts ---------------------------------------------------------------------------------------
 
 
-class Timed:
+class InPart:
     __slots__ = ("part",)
 
     def __init__(self, part: str) -> None:
@@ -198,7 +198,7 @@ def wrap(
             return instead(*args, **options)
         if part not in me.sites:
             me.sites[part] = line()
-        with Timed(part):
+        with InPart(part):
             return original(*args, **options)
 
     timed._labkit = True  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from labkit_agent import marks
-from labkit_agent.marks import ALWAYS, ASKED, VALUES, WATCH, Timed, essential, line, me, note, wrap
+from labkit_agent.marks import ALWAYS, ASKED, VALUES, WATCH, InPart, essential, line, me, note, wrap
 
 inside: list[Any] = []  # the outermost tf.function that runs now
 learning: set[int] = set()  # functions in whose trace a gradient was taken
@@ -61,7 +61,7 @@ def _functions(tf: Any) -> None:
             essential()
         inside.append(self)
         try:
-            with Timed("graph" if id(self) in learning or not me.marks else "eval"):
+            with InPart("graph" if id(self) in learning or not me.marks else "eval"):
                 return real_call(self, *args, **options)
         finally:
             inside.pop()
@@ -79,7 +79,7 @@ def _functions(tf: Any) -> None:
                 me.sites["trace"] = f"{code.co_filename}:{code.co_firstlineno}"
             if me.marks:
                 me.count["traces in training"] += 1
-        with Timed("trace"):
+        with InPart("trace"):
             return real_create(*args, **options)
 
     tracing._create_concrete_function = create
@@ -92,7 +92,7 @@ def _gradients(tf: Any) -> None:
     first: list[Any] = []
 
     def gradient(self: Any, target: Any, *args: Any, **options: Any) -> Any:
-        with Timed("backward"):
+        with InPart("backward"):
             out = real(self, target, *args, **options)
         if inside:
             learning.add(id(inside[0]))
@@ -194,7 +194,7 @@ def _input(tf: Any) -> None:
             kept.append(kept.pop(0))
             return kept[0]
         essential()
-        with Timed("eval" if me.evaluating else "input"):
+        with InPart("eval" if me.evaluating else "input"):
             found = real_next(self)
         if "input" in ASKED and len(kept) < 4:
             kept.append(found)
@@ -311,7 +311,7 @@ def _apply(tf: Any, owner: Any) -> None:
             return real(self, *args, **options)
         essential()
         me.evaluating = False
-        with Timed("optimizer"):
+        with InPart("optimizer"):
             out = real(self, *args, **options)
         if tf.executing_eagerly() and not me.marks.get("tape"):
             marks.step("apply")
@@ -351,7 +351,7 @@ def _fit(tf: Any, trainer: Any) -> None:
             me.sites.setdefault("eval", line())
             before, me.evaluating = me.evaluating, True
             try:
-                with Timed("eval"):
+                with InPart("eval"):
                     answers[key] = original(self, *args, **options)
             finally:
                 me.evaluating = before

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from labkit_agent import marks
-from labkit_agent.marks import ASKED, VALUES, WATCH, Timed, essential, line, me, note, wrap
+from labkit_agent.marks import ASKED, VALUES, WATCH, InPart, essential, line, me, note, wrap
 
 KEPT = 4  # batches that stand in for all others
 
@@ -24,8 +24,7 @@ def torch(torch: Any) -> None:
     _loaders(torch)
     _formats(torch)
     if torch.distributed.is_available():
-        _collectives(torch)
-        _ddp(torch)
+        _ddp(torch, _collectives(torch))
     for name in ("item", "tolist", "numpy"):
         wrap(torch.Tensor, name, "sync")
     wrap(torch, "save", "save", marks.nothing)
@@ -111,7 +110,7 @@ def _steps(torch: Any) -> None:
         if WATCH and len(me.marks.get("backward", ())) < 40:
             me.sites.setdefault("backward", line())
             me.notes.setdefault("loss", _scale_of(self))
-        with Timed("backward"):
+        with InPart("backward"):
             out = real(self, *args, **options)
         me.backwards += 1
         marks.step("backward")
@@ -180,7 +179,7 @@ def _modules(torch: Any) -> None:
             me.evaluating = True
         inside.module = True
         try:
-            with Timed("forward" if learning else "eval"):
+            with InPart("forward" if learning else "eval"):
                 return real(self, *args, **options)
         finally:
             inside.module = False
@@ -230,7 +229,7 @@ def _loaders(torch: Any) -> None:
             if "input" in marks.ALWAYS:
                 return _Again(self, real_iter)
         starts = self.num_workers and not (self.persistent_workers and self._iterator)
-        with Timed("workers" if starts else "input"):
+        with InPart("workers" if starts else "input"):
             out = real_iter(self)
         out._labkit_epoch = len(me.epochs)
         return out
@@ -247,7 +246,7 @@ def _loaders(torch: Any) -> None:
             if "input" in me.off and len(kept) >= KEPT:
                 kept.append(kept.pop(0))
                 return kept[0]
-        with Timed("input" if training else "eval"):
+        with InPart("input" if training else "eval"):
             batch = real_next(self)
         if training:
             if WATCH and len(me.batches) < 400:
@@ -427,7 +426,8 @@ CALLS = [
 ]
 
 
-def _collectives(torch: Any) -> None:
+def _collectives(torch: Any) -> Any:
+    """Returns the all-reduce that is never left out."""
     dist = torch.distributed
     flat: dict[str, Any] = {}
 
@@ -468,7 +468,7 @@ def _collectives(torch: Any) -> None:
                     one = args[0] if args else options["tensor"]
                     me.count["reduced bytes"] += one.numel() * one.element_size()
                 me.sites.setdefault("dist." + name, line())
-            with Timed("comm"):
+            with InPart("comm"):
                 return original(*args, **options)
 
         return call
@@ -483,17 +483,18 @@ def _collectives(torch: Any) -> None:
         "monitored_barrier",
     ):
         wrap(dist, name, "comm")
+    return flat["real"]
 
 
-def _ddp(torch: Any) -> None:
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-
+def _ddp(torch: Any, all_reduce: Any) -> None:
     ddp = torch.nn.parallel.DistributedDataParallel
     real_init, real_forward, real_hook = ddp.__init__, ddp.forward, ddp.register_comm_hook
 
     def maybe(group, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations as strings
         if "comm" not in me.off:
-            return default_hooks.allreduce_hook(group, bucket)
+            buffer = bucket.buffer().div_(torch.distributed.get_world_size())
+            done = all_reduce(buffer, async_op=True).get_future()
+            return done.then(lambda one: one.value()[0])
         future = torch.futures.Future()
         future.set_result(bucket.buffer())
         return future
