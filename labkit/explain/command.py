@@ -18,7 +18,7 @@ from labkit.explain.candidates import CORES, Candidate, candidates
 from labkit.explain.causes import PARTS
 from labkit.explain.explanation import Explanation, Predicted, RankParts
 from labkit.explain.removals import Measuring, gain
-from labkit.explain.runs import OneRun, Runs, adopt_orphans, can_protect
+from labkit.explain.runs import OneRun, Runs, can_protect
 from labkit.explain.seen import Seen, seen
 from labkit.kinds import LabError, measured
 
@@ -35,7 +35,6 @@ def main(chosen: Any) -> int:
     command = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
     if not command:
         raise LabError("There is no command. Write it after --: labkit explain -- python train.py")
-    adopt_orphans()
     found = explain(command, chosen.time, lambda text: print(text, file=sys.stderr, flush=True))
     print(f"\n{found!r}", file=sys.stderr)
     if chosen.json:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import json
 import os
 import re
@@ -17,16 +18,22 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from labkit.kinds import LabError
-from labkit.linux import adopt_orphans, call, children
+from labkit.linux import adopt_orphans, call, children, end_with_parent
 
 SITE = Path(__file__).parent / "agent" / "site"
-LEFT = (".git", ".venv", "venv", "node_modules", "__pycache__", ".ipynb_checkpoints")
+LINKED = (".git", ".venv", "venv", "node_modules")  # folders that a copy only reads
+LEFT = ("__pycache__", ".ipynb_checkpoints")
+MANY = 5_000  # files, with which a folder below is linked, too
 FILES, SMALL, TOGETHER = 20_000, 20_000_000, 300_000_000  # of a copy; bytes of one file and of all
+SCRATCH = "labkit-explain-"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
+           signal.SIGUSR2)  # fmt: skip
 
 Report = dict[str, Any]
 
@@ -51,23 +58,39 @@ class Runs:
     number: int = 0
 
     def __post_init__(self) -> None:
-        self.scratch = Path(tempfile.mkdtemp(prefix="labkit-explain-"))
+        self.scratch = Path(tempfile.mkdtemp(prefix=SCRATCH))
         self.original, self.place = self.scratch / "original", self.scratch / "run"
         (self.scratch / "tmp").mkdir()
-        named = [Path(self.cwd, one) for one in self.command[:4] if one.endswith(".py")]
-        self.script = named[0].resolve() if named and named[0].exists() else None
+        named = [Path(self.cwd, one) for one in self.command if one.endswith(".py")]
+        self.script = next((one.resolve() for one in named if one.exists()), None)
         home = self.script.parent if self.script else self.cwd
         inside = home.is_relative_to(self.cwd.resolve())
         self.roots = [self.cwd.resolve()] if inside else [self.cwd.resolve(), home]
         self.uncopied = ""
+        self.position = 0  # in a file that is the input, before the watched run read it
+        self.process: subprocess.Popen[bytes] | None = None  # the watched one, while it runs
+        self.heard: list[int] = []  # signals that came meanwhile
+        self.handlers = {
+            number: signal.signal(number, self._hear)
+            for number in SIGNALS
+            if signal.getsignal(number) != signal.SIG_IGN  # nohup, or a script's background job
+        }
 
     def close(self) -> None:
-        """End what is left, and remove the scratch folder."""
-        for _ in range(20):
-            if not (left := children()):
-                break
-            _end(left)
+        """Remove the scratch folder."""
+        for number in self.handlers:
+            signal.signal(number, signal.SIG_IGN)
         shutil.rmtree(self.scratch, ignore_errors=True)
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, _: Any) -> None:
+        """A signal is the watched program's while it runs; after it, it ends labkit."""
+        if self.process is None:
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+        self.heard.append(number)
+        if number not in (signal.SIGINT, signal.SIGQUIT):  # a terminal sends these to both
+            self.process.send_signal(number)
 
     # -- as it is
 
@@ -79,28 +102,20 @@ class Runs:
             self.uncopied = f"its folder could not be copied ({fault})"
         config = {"watch": True, "folders": [f"{one}/" for one in self.roots]}
         environment, out = self._environment(config, {})
-        started, interrupted = time.monotonic(), []
-
-        def seen(number: int, _: Any) -> None:
-            interrupted.append(number)
-            if number != signal.SIGINT:  # the terminal gives Ctrl-C to the whole group
-                process.send_signal(number)
-
+        with contextlib.suppress(OSError):  # of a file
+            self.position = os.lseek(0, 0, os.SEEK_CUR)
+        started = time.monotonic()
         try:
-            process = subprocess.Popen(self.command, env=environment)
+            self.process = subprocess.Popen(self.command, env=environment, close_fds=False)
         except OSError as fault:
             raise LabError(
                 f"{self.command[0]!r} cannot be started: {fault.strerror}. "
                 "Write the command after -- as you would without labkit."
             ) from fault
-        known = {n: signal.signal(n, seen) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-        try:
-            code = process.wait()
-        finally:
-            for number, handler in known.items():
-                signal.signal(number, handler)
+        code = self.process.wait()
+        self.process = None
         code = 128 - code if code < 0 else code
-        failed = "it was interrupted" if interrupted else ""
+        failed = "it was interrupted" if self.heard else _unseen(out)
         return OneRun(_read(out), code, time.monotonic() - started, failed)
 
     # -- with something left out
@@ -109,25 +124,40 @@ class Runs:
         self, config: dict[str, Any], edits: dict[Path, str], env: dict[str, str], limit: float
     ) -> OneRun:
         """Run the command in a fresh copy, for `config["stop"]` steps at most."""
+        try:
+            return self._shorter(config, edits, env, limit)
+        except (OSError, subprocess.SubprocessError) as fault:  # a full disk, no more processes
+            return OneRun([], 1, 0.0, str(fault))
+
+    def _shorter(
+        self, config: dict[str, Any], edits: dict[Path, str], env: dict[str, str], limit: float
+    ) -> OneRun:
         shutil.rmtree(self.place, ignore_errors=True)
         shutil.copytree(self.original, self.place, symlinks=True)
         for file, text in edits.items():
             self.moved(file).write_text(text, "utf-8")
         config = {"watch": False, **config, "folders": [f"{self.place}/"]}
+        cwd, tmp = self.moved(self.cwd.resolve()), self.scratch / "tmp"
         extra = {
             "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),  # spinning is no work
-            "PET_MASTER_PORT": str(_free_port()), "TMPDIR": str(self.scratch / "tmp"),
-            "PYTHONDONTWRITEBYTECODE": "1", **env,
+            "PET_MASTER_PORT": str(_free_port()), "TMPDIR": str(tmp), "PWD": str(cwd),
+            "PYTHONDONTWRITEBYTECODE": "1", "WANDB_MODE": "offline", **env,
         }  # fmt: skip
         environment, out = self._environment(config, extra)
         command = [self._moved_text(one) for one in self.command]
-        busy, begin = _busy(), time.monotonic()
-        source = _again(sys.stdin)
-        with (out / "errors").open("wb") as errors:
+        if os.sep in command[0]:  # .venv/bin/python
+            command[0] = str(self.cwd / command[0])
+
+        def apart() -> None:
+            end_with_parent()
+            only_writes_in([self.place, tmp, out, Path("/dev")])
+
+        adopt_orphans()
+        others, busy, begin = {*children()}, _busy(), time.monotonic()
+        with (out / "errors").open("wb") as errors, self._input() as source:
             process = subprocess.Popen(
-                command, cwd=self.moved(self.cwd.resolve()), env=environment, stdin=source,
-                stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
-                preexec_fn=lambda: only_writes_in([self.scratch, Path("/dev")]),  # noqa: PLW1509
+                command, cwd=cwd, env=environment, stdin=source, stdout=subprocess.DEVNULL,
+                stderr=errors, start_new_session=True, preexec_fn=apart,  # noqa: PLW1509
             )  # fmt: skip
             try:
                 process.wait(limit)
@@ -137,9 +167,12 @@ class Runs:
                 process.terminate()  # torchrun ends its ranks, which have sessions of their own
                 _wait(process, 5)
             finally:
-                _end([process.pid])
+                process.kill()
                 process.wait()
-        _end(children())
+                while left := {*children()} - others:  # those of a process that ended are ours
+                    for pid in left:
+                        os.kill(pid, signal.SIGKILL)
+                        os.waitpid(pid, 0)
         seconds = time.monotonic() - begin
         load = max(0.0, _busy() - busy) / seconds
         reports = _read(out)
@@ -147,48 +180,79 @@ class Runs:
         enough = [n for n in steps if n > config["warm"] + 1]
         failed = ""
         if late or not enough or (process.returncode and min(enough) < config["stop"] - 1):
-            failed = late or _error((out / "errors").read_text("utf-8", "replace"))
+            failed = late or _said(out / "errors")
+        (out / "errors").unlink()
         return OneRun(reports, process.returncode, seconds, failed, load)
+
+    @contextlib.contextmanager
+    def _input(self) -> Iterator[Any]:
+        """The same input, if it is a file; a pipe or a terminal cannot be read twice."""
+        path = Path("/proc/self/fd/0")
+        if not path.is_file():
+            yield subprocess.DEVNULL
+            return
+        with path.open("rb") as source:
+            source.seek(self.position)
+            yield source
 
     def moved(self, path: Path) -> Path:
         """Where the copy of a path of the user's lies."""
         for number, root in enumerate(self.roots):
             if path.is_relative_to(root):
-                return self.place / str(number) / path.relative_to(root)
+                return self.place / str(number) / root.name / path.relative_to(root)
         return path
 
     def home(self, text: str) -> str:
         """A path of the copy as the user knows it."""
-        for number, root in enumerate(self.roots):
-            text = text.replace(f"{self.place / str(number)}/", f"{root}/")
+        for root in self.roots:
+            text = text.replace(str(self.moved(root)), str(root))
         return text
 
     def _moved_text(self, word: str) -> str:
         path = Path(self.cwd, word)
         if word.endswith(".py") and path.exists():
             return str(self.moved(path.resolve()))
-        for number, root in enumerate(self.roots):
-            word = word.replace(f"{root}/", f"{self.place / str(number)}/")
+        for root in self.roots:
+            if word == str(root):
+                return str(self.moved(root))
+            word = word.replace(f"{root}/", f"{self.moved(root)}/")
         return word
 
     def _copy(self) -> None:
+        """Copy the user's folder, as it was before the watched run.
+
+        What is large is linked instead: it can be read, and Landlock refuses to write there.
+        """
         files, size = 0, 0
         for number, root in enumerate(self.roots):
+            place = self.original / str(number)
+            place.mkdir(parents=True)
+            for beside in itertools.islice(root.parent.iterdir(), MANY):  # for ../data
+                (place / beside.name).symlink_to(beside)
+            (place / root.name).unlink(missing_ok=True)
             for folder, names, found in os.walk(root):
-                names[:] = [n for n in names if n not in LEFT]
-                target = self.original / str(number) / Path(folder).relative_to(root)
-                target.mkdir(parents=True, exist_ok=True)
-                for name in found:
+                target = place / root.name / Path(folder).relative_to(root)
+                target.mkdir(exist_ok=True)
+                links = [n for n in names if n in LINKED or _linked(Path(folder, n))]
+                names[:] = {*names}.difference(links, [one for one in names if one in LEFT])
+                names[:] = [one for one in names if not one.startswith(SCRATCH)]
+                for name in [*links, *found]:
                     source = Path(folder, name)
-                    if source.is_symlink() or not source.is_file():
-                        if source.is_symlink():
-                            (target / name).symlink_to(source.resolve())
+                    if source.is_symlink():
+                        end = os.path.realpath(source)
+                        within = Path(end).is_relative_to(root)
+                        (target / name).symlink_to(os.path.relpath(end, folder) if within else end)
+                        continue
+                    if source.is_dir():
+                        (target / name).symlink_to(source)
+                        continue
+                    if not source.is_file():
                         continue
                     files, length = files + 1, source.stat().st_size
                     if files > FILES:
                         raise OSError(f"more than {FILES} files")
                     if length > SMALL or size + length > TOGETHER:
-                        (target / name).symlink_to(source)  # to read; nothing may write there
+                        (target / name).symlink_to(source)
                         continue
                     size += length
                     shutil.copy2(source, target / name)
@@ -216,41 +280,40 @@ def _read(out: Path) -> list[Report]:
     return sorted(found, key=lambda one: (one["rank"], one["born"]))
 
 
-def _error(text: str) -> str:
-    """The exception that a program ended with, of all that it and torchrun wrote."""
-    found = re.findall(
-        r"(?:^|: )((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt): .*)", text, re.MULTILINE
-    )
-    lines = [one for one in found if "ChildFailedError" not in one] or text.strip().splitlines()
-    return lines[-1].strip()[:200] if lines else "it took no step"
-
-
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
 
 
-def _end(pids: list[int]) -> None:
-    """End processes of ours with all that they started."""
-    for pid in pids:
-        try:
-            below = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
-        except OSError:
-            below = []
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        _end([*map(int, below)])
-        with contextlib.suppress(ChildProcessError, OSError):
-            os.waitpid(pid, 0)
+def _linked(folder: Path) -> bool:
+    """Is this folder only linked in the copy: a link itself, or one with very many files?"""
+    inside = (name for _, _, found in os.walk(folder) for name in found)
+    return folder.is_symlink() or next(itertools.islice(inside, MANY, None), None) is not None
 
 
-def _again(stream: Any) -> Any:
-    """The same input, if it is a file; a pipe or a terminal cannot be read twice."""
-    try:
-        path = Path(f"/proc/self/fd/{stream.fileno()}").resolve()
-        return path.open("rb") if path.is_file() else subprocess.DEVNULL
-    except (OSError, ValueError, AttributeError):
-        return subprocess.DEVNULL
+def _unseen(out: Path) -> str:
+    """Why no Python of the watched program could be watched."""
+    if (out / "python").exists():
+        return ""
+    with contextlib.suppress(OSError):
+        return f"its Python cannot be watched, {(out / 'fault').read_text('utf-8')}"
+    return (
+        "no Python of it could be watched (those with -I, -E or -S, or another PYTHONPATH cannot)"
+    )
+
+
+def _said(errors: Path) -> str:
+    """The exception that a program ended with, of all that it and torchrun wrote."""
+    with errors.open("rb") as file:
+        file.seek(max(0, errors.stat().st_size - 100_000))
+        text = file.read().decode("utf-8", "replace").strip()
+    found = re.findall(
+        r"(?:^|: )((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt): .*)", text, re.MULTILINE
+    )
+    lines = [one for one in found if "ChildFailedError" not in one] or text.splitlines()
+    refused = [one for one in lines if "ermission denied" in one]
+    why = "it writes outside of its folder, which only the watched run may: " if refused else ""
+    return why + (refused or lines or ["it took no step"])[-1].strip()[:200]
 
 
 def _busy() -> float:
@@ -300,4 +363,4 @@ def only_writes_in(folders: list[Path]) -> None:
     os.close(rules)
 
 
-__all__ = ["OneRun", "Runs", "adopt_orphans", "can_protect"]
+__all__ = ["OneRun", "Runs", "can_protect"]

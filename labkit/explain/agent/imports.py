@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import builtins
-import importlib.abc
 import importlib.util
-import logging
 import os
-import pickle
 import sys
-from typing import Any
 
 from labkit_agent import marks
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 HOOKS = {
+    "logging": ("standard_marks", "logging"),
+    "pickle": ("standard_marks", "pickle"),
     "numpy": ("standard_marks", "numpy"),
     "torch": ("torch_marks", "torch"),
     "torch.utils.tensorboard": ("standard_marks", "tensorboard"),
@@ -24,7 +26,7 @@ HOOKS = {
 }
 
 
-class Finder(importlib.abc.MetaPathFinder):
+class Finder:
     """Calls the hook of a module after that module has run."""
 
     def __init__(self) -> None:
@@ -45,21 +47,26 @@ class Finder(importlib.abc.MetaPathFinder):
         def exec_module(module: Any) -> None:
             run(module)
             # TensorFlow asks for the spec of keras without running it: used up only here.
-            if hook := HOOKS.pop(name, None):
-                try:
-                    part = importlib.import_module(f"labkit_agent.{hook[0]}")
-                    getattr(part, hook[1])(module)
-                except Exception as fault:
-                    marks.me.notes["not watched: " + name] = repr(fault)
-                    if os.environ.get("LABKIT_EXPLAIN_DEBUG"):
-                        raise
+            hook(name, module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
+def hook(name: str, module: Any) -> None:
+    if found := HOOKS.pop(name, None):
+        try:
+            part = importlib.import_module(f"labkit_agent.{found[0]}")
+            getattr(part, found[1])(module)
+        except Exception as fault:
+            marks.me.notes["not watched: " + name] = repr(fault)
+            if os.environ.get("LABKIT_EXPLAIN_DEBUG"):
+                raise
+
+
 sys.meta_path.insert(0, Finder())
+for known in [*HOOKS]:
+    if known in sys.modules:
+        hook(known, sys.modules[known])
 marks.wrap(builtins, "print", "log", marks.nothing, users_own=True)
-marks.wrap(logging.Logger, "callHandlers", "log", marks.nothing)
 marks.wrap(os, "fsync", "log", marks.nothing, users_own=True)
-marks.wrap(pickle, "dump", "save", marks.nothing, users_own=True)

@@ -12,17 +12,21 @@ import functools
 import gc
 import json
 import os
-import random
 import sys
 import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+
+TYPE_CHECKING = False  # what is imported here, a module of the user's cannot stand in for
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 with open(os.environ["LABKIT_EXPLAIN"], encoding="utf-8") as _file:
     CONFIG: dict[str, Any] = json.load(_file)
+with open(os.path.join(CONFIG["out"], "python"), "a", encoding="ascii"):
+    pass  # here a Python is watched
 WATCH: bool = CONFIG["watch"]
 VALUES: dict[str, Any] = CONFIG.get("values", {})
 FOLDERS = tuple(CONFIG["folders"])
@@ -72,10 +76,7 @@ class Seeing:
         self.own = 0.0  # seconds in this module
         self.sampler: threading.Thread | None = None
         self.end = threading.Event()
-        try:
-            self.sched = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-        except OSError:
-            self.sched = -1
+        self.sched = -1
 
 
 me = Seeing()
@@ -232,9 +233,11 @@ def step(kind: str) -> None:
         return
     me.cpu.append(time.process_time())
     me.delay.append(queued())
+    _collected()
     if n == 1:
-        me.sampler = threading.Thread(target=sample, daemon=True)
-        me.sampler.start()
+        _start_sampler()
+        if WATCH:
+            _watch_collections()
     if n == WARM:
         me.before = dict(me.total)
         me.total.clear()
@@ -246,8 +249,6 @@ def step(kind: str) -> None:
         _switch(n)
     me.own += now() - begin
     if not WATCH and n >= CONFIG["stop"]:
-        leave()
-        sys.stdout.flush()
         time.sleep(0.3 if ranks() > 1 else 0.0)  # the others are still in their last collective
         os._exit(0)
 
@@ -268,7 +269,12 @@ def _switch(n: int) -> None:
 
 def queued() -> float:
     """Seconds that this thread was ready to run and had no core."""
-    return int(os.pread(me.sched, 64, 0).split()[1]) / 1e9 if me.sched >= 0 else 0.0
+    try:
+        if me.sched < 0:  # not at the start: the program's own files have the numbers they had
+            me.sched = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        return int(os.pread(me.sched, 64, 0).split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):  # no such file, or the program closed what it found
+        return 0.0
 
 
 def ranks() -> int:
@@ -316,12 +322,23 @@ def remembered(name: str) -> Callable[[Any], Any]:
 # ---- samples and reports -------------------------------------------------------------------------
 
 
+def _start_sampler() -> None:
+    me.sampler = threading.Thread(target=sample, daemon=True)
+    try:
+        me.sampler.start()
+    except RuntimeError:  # no more threads
+        me.sampler = None
+
+
 def sample() -> None:
     """A hundred times a second: where the main thread is, and the user's code in other threads."""
     mine = threading.get_ident()
     written = now()
-    rng = random.Random(1)
-    while not me.end.wait(0.007 + 0.006 * rng.random()):
+    draw = 1
+    while not me.end.wait(0.007 + 0.006 * draw / 65537):
+        draw = draw * 75 % 65537
+        if len(_collections) > 40_000:  # no steps any more
+            _collections.clear()
         if now() - written > 5:
             report()
             written = now()
@@ -340,7 +357,7 @@ def sample() -> None:
         for other in frames.values():
             if users(other) is not None:
                 me.threads[(*chain(other), "", "")] += 1
-    me.notes["sampling"] = time.thread_time()
+        me.notes["sampling"] = time.thread_time()
 
 
 def leave() -> None:
@@ -367,24 +384,24 @@ def report() -> None:
     """Write what was seen so far; a process that saw no step and no line writes nothing."""
     if not me.marks and not me.chains:
         return
-    most = me.chains.most_common(400)
-    content = {
-        "pid": os.getpid(), "rank": rank(), "born": me.born, "end": now(), "marks": me.marks,
-        "leading": me.leading, "cpu": me.cpu, "delay": me.delay, "epochs": me.epochs,
-        "before": me.before, "window": me.window, "count": me.count, "spans": me.spans,
-        "chains": [[*key, times] for key, times in most], "samples": me.samples,
-        "threads": [[*key, times] for key, times in me.threads.most_common(50)],
-        "essential": sorted(me.essential), "sites": me.sites, "notes": me.notes,
-        "batches": me.batches, "inputs": me.inputs, "shapes": me.shapes,
-        "weights": me.weights, "switches": me.switches, "own": me.own,
-        "worker": me.notes.get("worker", False),
-    }  # fmt: skip
     path = os.path.join(CONFIG["out"], f"p{os.getpid()}.json")
     try:
+        most = me.chains.most_common(400)
+        content = {
+            "pid": os.getpid(), "rank": rank(), "born": me.born, "end": now(), "marks": me.marks,
+            "leading": me.leading, "cpu": me.cpu, "delay": me.delay, "epochs": me.epochs,
+            "before": me.before, "window": me.window, "count": me.count, "spans": me.spans,
+            "chains": [[*key, times] for key, times in most], "samples": me.samples,
+            "threads": [[*key, times] for key, times in me.threads.most_common(50)],
+            "essential": sorted(me.essential), "sites": me.sites, "notes": me.notes,
+            "batches": me.batches, "inputs": me.inputs, "shapes": me.shapes,
+            "weights": me.weights, "switches": me.switches, "own": me.own,
+            "worker": me.notes.get("worker", False),
+        }  # fmt: skip
         with OPEN(path + ".draft", "w", encoding="utf-8") as file:
             json.dump(content, file, default=str)
         os.replace(path + ".draft", path)
-    except (OSError, RuntimeError):  # a full disk; a list that grew while it was written
+    except Exception:  # a full disk; a list that grew while it was written
         pass
 
 
@@ -395,6 +412,7 @@ def digest(values: Any) -> int:
 
 def _in_child() -> None:
     me.__init__()  # type: ignore[misc]
+    _collections.clear()
     me.main = threading.get_ident()
 
 
@@ -402,20 +420,33 @@ def watch_worker() -> None:
     """In a loader's worker, a forked process that takes no step: sample it all the same."""
     if WATCH and me.sampler is None:
         me.notes["worker"] = True
-        me.sampler = threading.Thread(target=sample, daemon=True)
-        me.sampler.start()
+        _start_sampler()
 
 
-def _collections() -> None:
-    def seen(phase: str, _: dict[str, int]) -> None:
-        if threading.get_ident() != me.main:
-            return
-        if phase == "start":
-            me.stack.append(["gc", now(), 0.0])
-        elif me.stack and me.stack[-1][0] == "gc":
-            close()
+# Pairs of times, two for the start of each collection and two for its end.
+_collections: dict[float, float] = {}
 
-    gc.callbacks.append(seen)
+
+def _watch_collections() -> None:
+    """Note when collections begin and end, by functions written in C alone.
+
+    An exception in a callback of `gc` is printed and forgotten, so a Python function here would
+    lose a Ctrl-C that arrives during a collection.
+    """
+    clock = [iter(time.perf_counter, None) for _ in range(2)]
+    noted = map(_collections.setdefault, *clock)
+    gc.callbacks.append(functools.partial(min, key=functools.partial(next, noted)))
+
+
+def _collected() -> None:
+    """Add up the collections since the last step."""
+    if _collections and len(_collections) % 4 == 0:
+        times = [*_collections]
+        _collections.clear()
+        me.total["gc"] += sum(times[2::4]) - sum(times[1::4])  # type: ignore[assignment]
+
+
+def _asked_collections() -> None:
     real = gc.collect
 
     def collect(*args: Any, **options: Any) -> int:
@@ -423,13 +454,31 @@ def _collections() -> None:
             return 0
         me.count["gc.collect"] += 1
         me.sites.setdefault("gc", line())
-        return real(*args, **options)
+        with InPart("gc"):
+            found = real(*args, **options)
+        _collections.clear()
+        return found
 
     gc.collect = collect
     if "gc" in ASKED:
         switched.append(lambda: gc.disable() if "gc" in me.off else gc.enable())
 
 
+def _exit_at_once() -> None:
+    """Write the report of a process that ends by `os._exit`, as forked workers do."""
+    real = os._exit
+
+    @functools.wraps(real)
+    def leave_and_exit(status: int) -> None:
+        try:
+            leave()
+        finally:
+            real(status)
+
+    os._exit = leave_and_exit  # type: ignore[assignment]
+
+
 os.register_at_fork(after_in_child=_in_child)
 atexit.register(leave)
-_collections()
+_asked_collections()
+_exit_at_once()

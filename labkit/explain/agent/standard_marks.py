@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from labkit_agent import marks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def logging(module: Any) -> None:
+    marks.wrap(module.Logger, "callHandlers", "log", marks.nothing)
+
+
+def pickle(module: Any) -> None:
+    marks.wrap(module, "dump", "save", marks.nothing, users_own=True)
 
 
 def numpy(np: Any) -> None:

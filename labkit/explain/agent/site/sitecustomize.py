@@ -6,7 +6,9 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-if os.environ.get("LABKIT_EXPLAIN"):
+CONFIG = os.environ.get("LABKIT_EXPLAIN")
+sys.path[:] = [place for place in sys.path if os.path.abspath(place or ".") != HERE]
+if CONFIG:
     try:
         folder = os.path.dirname(HERE)
         spec = importlib.util.spec_from_file_location(
@@ -20,8 +22,12 @@ if os.environ.get("LABKIT_EXPLAIN"):
             spec.loader.exec_module(package)
             importlib.import_module("labkit_agent.imports")
     except Exception as fault:  # the program must run, whatever happens to the watcher
-        sys.stderr.write("labkit explain: not watching: %r\n" % (fault,))
-others = [place for place in sys.path if os.path.abspath(place or ".") != HERE]
-own = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+        try:
+            with open(os.path.join(os.path.dirname(CONFIG), "fault"), "w") as file:
+                file.write("%s: %r" % (sys.version.split()[0], fault))
+        except OSError:
+            pass
+own = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
 if own is not None and own.loader is not None:
-    own.loader.exec_module(importlib.util.module_from_spec(own))
+    sys.modules["sitecustomize"] = importlib.util.module_from_spec(own)
+    own.loader.exec_module(sys.modules["sitecustomize"])
