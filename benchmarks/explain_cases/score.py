@@ -43,7 +43,7 @@ def run(name: str, out: Path, seconds: float) -> dict[str, Any]:
     if answer["launch"] != "python":
         command += ["-m", "torch.distributed.run", "--standalone", *answer["launch"].split()[1:]]
     told = out / f"{name}.json"
-    explain = [sys.executable, "-m", "labkit", "explain", "--for", str(seconds), "--json", told]
+    explain = [sys.executable, "-m", "labkit.cli", "explain", "--for", str(seconds), "--json", told]
     with (out / f"{name}.log").open("w") as log:
         subprocess.run(
             [*explain, "--", *command, f"{name}.py"], cwd=folder, stdout=log, stderr=log,
