@@ -46,7 +46,7 @@ _NAMES = {
     "student": "exercises",
 }
 _ROOMS = (
-    "choosing", "cluster", "collectives", "datasets", "exercises", "hardware", "kinds",
+    "choosing", "cluster", "collectives", "datasets", "exercises", "explain", "hardware", "kinds",
     "known_hardware", "limits", "memory", "pipelines", "profiles", "storage", "strategies", "study",
     "telemetry", "timing", "training", "updates",
 )  # fmt: skip

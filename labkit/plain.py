@@ -94,6 +94,8 @@ def typed(hint: Any, value: Any) -> Any:
         return hint(**{name: typed(fields[name], value[name]) for name in fields if name in value})
     if kind is dict:
         return {key: typed(arguments[1], item) for key, item in value.items()}
+    if kind is list:
+        return [typed(arguments[0], item) for item in value]
     if kind is tuple:
         types = itertools.repeat(arguments[0]) if arguments[-1] is Ellipsis else arguments
         return tuple(map(typed, types, value))

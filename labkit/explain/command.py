@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import platform
 import statistics
 import sys
@@ -172,13 +173,22 @@ def _rank(watched: Seen, report: dict[str, Any]) -> RankParts:
     window["rest"] = max(0.0, elapsed - sum(window.values()))
     count = max(1, len(report["marks"][watched.kind]) - 3)
     marks = report["marks"][watched.kind]
-    middle = max(3, len(marks) // 2)
+    middle = _middle(watched)
     drawn = marks[middle - 1 : middle + DRAWN]
     zero = watched.lead["marks"][watched.kind][middle - 1]
     spans = [(p, round(s - zero, 6), round(d, 6)) for p, s, d in report["spans"]
              if drawn[0] <= s <= drawn[-1]]  # fmt: skip
     parts = {k: v / count for k, v in window.items()}
-    return RankParts(parts, [round(m - zero, 6) for m in drawn], spans[:400])
+    return RankParts(parts, [round(m - zero, 6) for m in drawn], spans[:4000])
+
+
+def _middle(watched: Seen) -> int:
+    """The first step that is drawn: of a long run only the first spans are kept."""
+    known: list[int] = []
+    for one in watched.ranks:
+        last = max((s + d for _, s, d in one["spans"]), default=math.inf)
+        known.append(sum(mark <= last for mark in one["marks"][watched.kind]))
+    return max(3, min(watched.steps // 2, min(known) - DRAWN))
 
 
 def _prediction(watched: Seen, found: list[Candidate]) -> list[Predicted]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.kinds import Kind, seconds_text
+from labkit import plain
+from labkit.kinds import Kind, modelled, seconds_text
 
 if TYPE_CHECKING:
     from labkit.views.table import Table
@@ -14,6 +17,10 @@ if TYPE_CHECKING:
 MEASURED_FIX = "the change itself, measured"
 MEASURED_REMOVAL = "left out, measured: the change keeps a fifth of it or nothing"
 ATTRIBUTED = "attributed by samples, not measured"
+PREDICTED = modelled(
+    "communication takes 2(n−1)/n of a ring's time, everything else stays; every device has the "
+    "batch that it has now"
+)
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,8 @@ class Explanation:
             lines.append(f"A step takes {seconds_text(self.step)}. {self.limit}")
         if self.looked_for:
             lines += ["", repr(self.other())]
+        if (predicted := self.predicted()) is not None:
+            lines += ["", repr(predicted)]
         lines += [f"Note: {one}" for one in self.notes]
         lines.append(f"Watching cost {100 * self.overhead:.1f} % of a step; {self.kind}.")
         return lines
@@ -116,3 +125,42 @@ class Explanation:
 
         rows = [(one.cause, str(one.gain) if one.gain else one.failed) for one in self.looked_for]
         return Table(("also measured", "without it, or changed"), rows, prose=True)
+
+    def predicted(self) -> Table | None:
+        """The modelled step on 1, 2, 4 and 8 devices, if communication could be measured."""
+        from labkit.views.table import Table
+
+        if not self.prediction:
+            return None
+        alone, rows = self.prediction[0], []
+        for one in self.prediction:
+            times = [one.devices * alone.low / one.high, one.devices * alone.high / one.low]
+            times = [1.0] if one is alone else times
+            rows.append((str(one.devices), _ends(map(seconds_text, (one.low, one.high))),
+                         _ends(f"{each:.2f}" for each in times)))  # fmt: skip
+        head = ("devices", "a step", "throughput, times one device")
+        return Table(head, rows, "On more devices, modelled", str(PREDICTED))
+
+    def save(self, path: str | Path) -> Path:
+        """Write it: a name in .html as a page that needs no network, any other for `read`."""
+        from labkit.explain.page import page
+
+        return (
+            plain.write_text(path, page(self))
+            if Path(path).suffix == ".html"
+            else plain.write(path, self)
+        )
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        from labkit.explain.page import fragment
+
+        return {"text/plain": repr(self), "text/html": fragment(self)}
+
+
+def _ends(texts: Iterable[str]) -> str:
+    return " to ".join(dict.fromkeys(texts))
+
+
+def read(path: str | Path) -> Explanation:
+    """The explanation that `save`, or `labkit explain --json`, has written."""
+    return plain.read(path, Explanation, "an explanation")

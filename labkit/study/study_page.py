@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from labkit.limits.roofline import Work
 from labkit.study.measuring import FLOPS, PARAMETERS
 from labkit.timing.intervals import Interval
 from labkit.views.embed import document
-from labkit.views.figure import Picture, figure, look, picture, style
+from labkit.views.figure import SHEET, Picture, figure, look, picture, style
 from labkit.views.table import Table
 
 if TYPE_CHECKING:
@@ -101,9 +100,10 @@ def page(study: Study) -> str:
         ", ".join(f"{k} {v}" for k, v in one.items() if k != "environment")
         for one in study.software
     )  # fmt: skip
-    text = f"<h1>How this machine scales</h1><p>{escape(str(study.kind))}.</p>"
+    text = f"<style>{SHEET.read_text(encoding='utf-8')}</style>"
+    text += f"<h1>How this machine scales</h1><p>{escape(str(study.kind))}.</p>"
     text += f"<p>{escape(machine)}.</p><p>{escape(software)}.</p>"
-    text += "".join(map(_shown, filter(None, pictures)))
+    text += "".join(f"<p>{one.html}</p>" for one in pictures if one)
     text += "".join(f"<p>{escape(one)}</p>" for one in serial_shares(study))
     text += str(summary(study)._repr_mimebundle_()["text/html"])
     text += (
@@ -112,14 +112,6 @@ def page(study: Study) -> str:
         "by the CPU time of one thread. Bus bandwidth is that of nccl-tests: S/t·2(n−1)/n.</p>"
     )
     return document(text, "A study of labkit")
-
-
-def _shown(shown: Picture) -> str:
-    coded = base64.b64encode(shown.png).decode("ascii")
-    return (
-        f'<p><img width="{shown.width}" style="max-width:100%" alt="{escape(shown.alt)}" '
-        f'src="data:image/png;base64,{coded}"></p>'
-    )
 
 
 def scaling(study: Study) -> Picture | None:

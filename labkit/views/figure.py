@@ -203,21 +203,29 @@ class Picture:
         Path(path).write_bytes(self.png)
         return Path(path)
 
-    def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, str], dict[str, Any]]:
+    @property
+    def html(self) -> str:
+        """An <img> of a page whose rules are in SHEET."""
         coded = base64.b64encode(self.png).decode("ascii")
-        data = {"text/plain": self.alt, "image/png": coded}
-        # JupyterLab 4.6 gives a PNG no alt attribute, so a live session is sent an <img> as well.
-        # A saved notebook keeps the PNG alone: web pages such as GitHub's drop images inside HTML.
+        return (
+            f'<img{picture_class(self._metadata)} width="{self.width}" style="max-width:100%" '
+            f'alt="{escape(self.alt)}" src="data:image/png;base64,{coded}">'
+        )
+
+    @property
+    def _metadata(self) -> dict[str, Any]:
         metadata: dict[str, Any] = {"image/png": {"width": self.width, "alt": self.alt}}
         if not self.photograph:  # the class that JupyterLab gives to a saved picture
             metadata["needs_background"] = "light"
+        return metadata
+
+    def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, str], dict[str, Any]]:
+        data = {"text/plain": self.alt, "image/png": base64.b64encode(self.png).decode("ascii")}
+        # JupyterLab 4.6 gives a PNG no alt attribute, so a live session is sent an <img> as well.
+        # A saved notebook keeps the PNG alone: web pages such as GitHub's drop images inside HTML.
         if os.environ.get("LABKIT_PICTURES") != "still":
-            rules, shown = SHEET.read_text(encoding="utf-8"), picture_class(metadata)
-            data["text/html"] = (
-                f'<style>{rules}</style><img{shown} width="{self.width}" alt="{escape(self.alt)}" '
-                f'src="data:image/png;base64,{coded}">'
-            )
-        return data, metadata
+            data["text/html"] = f"<style>{SHEET.read_text(encoding='utf-8')}</style>{self.html}"
+        return data, self._metadata
 
 
 def picture_class(metadata: Mapping[str, Any]) -> str:

@@ -57,8 +57,11 @@ class Lanes:
         count = len(names)
         self.bars, self.states, self.names = bars, states, names
         self.high = high or (42.0 if count <= 9 else 28.0 if count <= 20 else 12.0)
-        self.top = 104.0 if any(how.name for how in states.values()) else 82.0
         self.end = max((bar.end for bar in bars), default=1.0) or 1.0
+        present = {bar.state for bar in bars if bar.end - bar.start > 1e-3 * self.end}
+        key = _key([how for state, how in states.items() if how.name and state in present])
+        self.top = 104.0 if any(how.name for how in states.values()) else 82.0
+        self.top += max((y for _, _, y in key), default=76.0) - 76
         self.scale, self.unit = (1.0, unit) if unit else unit_of(self.end)
         self.left = 40 + max(width_of(name, 9.5) for name in names)
         self.bottom = self.top + self.high * count + below
@@ -71,8 +74,9 @@ class Lanes:
             bold = bool(bars) and lane not in filled  # a heading
             self.board.text(24, self.y(lane + 0.44), names[lane], size=9.5, bold=bold)
         self._draw_axis()
-        present = {bar.state for bar in bars if bar.end - bar.start > 1e-3 * self.end}
-        self._draw_key([how for state, how in states.items() if how.name and state in present])
+        for how, x, y in key:
+            self._fill(Box(x, y, 20, 12), how, few=True)
+            self.board.text(x + 27, y + 6, how.name, size=9)
 
     def x(self, time: float) -> float:
         """Returns the x of a time on the board."""
@@ -138,12 +142,17 @@ class Lanes:
                 self.board.text(x, self.bottom + 16, text, size=9, align="center")
         self.board.text(WIDTH - RIGHT, self.bottom + 16, unit, size=9, align="right")
 
-    def _draw_key(self, states: Sequence[BarStyle]) -> None:
-        x = 24.0
-        for how in states:
-            self._fill(Box(x, 76, 20, 12), how, few=True)
-            self.board.text(x + 27, 82, how.name, size=9)
-            x += 52 + width_of(how.name, 9)
+
+def _key(states: Sequence[BarStyle]) -> list[tuple[BarStyle, float, float]]:
+    """Returns where the key names each state: in as many lines as the page needs."""
+    x, y, places = 24.0, 76.0, []
+    for how in states:
+        wide = 52 + width_of(how.name, 9)
+        if x > 24 and x + wide - 25 > WIDTH:
+            x, y = 24.0, y + 20
+        places.append((how, x, y))
+        x += wide
+    return places
 
 
 def _covered(bars: Sequence[Bar]) -> float:
