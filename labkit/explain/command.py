@@ -8,6 +8,7 @@ import platform
 import statistics
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +37,9 @@ def main(chosen: Any) -> int:
     command = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
     if not command:
         raise LabError("There is no command. Write it after --: labkit explain -- python train.py")
+    for file in filter(None, (chosen.json, chosen.html)):
+        if not file.absolute().parent.is_dir():  # said before the program runs for hours
+            raise LabError(f"{file} lies in no folder. Make {file.parent} first.")
     found = explain(command, chosen.time, lambda text: print(text, file=sys.stderr, flush=True))
     print(f"\n{found!r}", file=sys.stderr)
     if chosen.json:
@@ -57,6 +61,11 @@ def explain(command: list[str], budget: float, say: Callable[[str], None]) -> Ex
             return _nothing(command, outcome, f"cannot tell: {why}")
         say(f"labkit explain: watched {watched.steps} steps; now {budget:.0f} s of runs in a copy")
         return _explain(runs, outcome, watched, budget, lambda text: say(f"labkit explain: {text}"))
+    except Exception as fault:  # the exit code of a long run is not lost to a fault of ours
+        if runs.ended is None or isinstance(fault, LabError):
+            raise
+        traceback.print_exc()
+        return _nothing(command, runs.ended, f"cannot tell: labkit failed, {fault!r}")
     finally:
         runs.close()
 
@@ -67,19 +76,21 @@ def _explain(
     begin = time.monotonic()
     found = candidates(watched)
     measuring = Measuring(runs, watched, budget, say)
-    refused = runs.uncopied or ("" if can_protect() else _UNPROTECTED)
-    if refused:
-        for one in found:
-            one.failed = refused
-    else:
+    measuring.refused = runs.uncopied or ("" if can_protect() else _UNPROTECTED)
+    try:
         measuring.measure(found)
+    except KeyboardInterrupt:  # what was measured until now counts
+        measuring.refused = "it was stopped"
+    if measuring.refused:
+        for one in found:
+            one.failed = one.failed or ("" if one.logs else measuring.refused)
     wrong = findings.wrong(watched)
     causes, looked, open_ = findings.causes(found, watched)
     if not causes and not wrong and not open_ and (batch := _batch(watched, found)):
         found.append(batch)
         measuring.measure([batch])
         causes, looked, open_ = findings.causes(found, watched)
-    verdict = _verdict(watched, wrong, causes, open_, measuring.refused or refused, outcome.code)
+    verdict = _verdict(watched, wrong, causes, open_, measuring.refused, outcome.code)
     load = statistics.fmean(measuring.loads) if measuring.loads else 0.0
     notes = [f"not watched: {k[13:]} ({v})" for r in watched.ranks for k, v in r["notes"].items()
              if k.startswith("not watched")]  # fmt: skip

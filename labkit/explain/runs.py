@@ -69,6 +69,7 @@ class Runs:
         self.uncopied = ""
         self.position = 0  # in a file that is the input, before the watched run read it
         self.process: subprocess.Popen[bytes] | None = None  # the watched one, while it runs
+        self.ended: OneRun | None = None
         self.heard: list[int] = []  # signals that came meanwhile
         self.handlers = {
             number: signal.signal(number, self._hear)
@@ -88,7 +89,8 @@ class Runs:
         """A signal is the watched program's while it runs; after it, it ends labkit."""
         if self.process is None:
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
-        self.heard.append(number)
+        if number not in (signal.SIGUSR1, signal.SIGUSR2):
+            self.heard.append(number)
         if number not in (signal.SIGINT, signal.SIGQUIT):  # a terminal sends these to both
             self.process.send_signal(number)
 
@@ -116,7 +118,8 @@ class Runs:
         self.process = None
         code = 128 - code if code < 0 else code
         failed = "it was interrupted" if self.heard else _unseen(out)
-        return OneRun(_read(out), code, time.monotonic() - started, failed)
+        self.ended = OneRun(_read(out), code, time.monotonic() - started, failed)
+        return self.ended
 
     # -- with something left out
 
@@ -265,9 +268,9 @@ class Runs:
         out.mkdir()
         file = out / "config.json"
         file.write_text(json.dumps({**config, "out": str(out)}), "utf-8")
-        before = os.environ.get("PYTHONPATH", "")
-        path = os.pathsep.join(one for one in (str(SITE), before) if one)
-        return {**os.environ, **extra, "LABKIT_EXPLAIN": str(file), "PYTHONPATH": path}, out
+        own = _given()
+        path = os.pathsep.join(one for one in (str(SITE), own.get("PYTHONPATH", "")) if one)
+        return {**own, **extra, "LABKIT_EXPLAIN": str(file), "PYTHONPATH": path}, out
 
 
 def _read(out: Path) -> list[Report]:
@@ -314,6 +317,17 @@ def _said(errors: Path) -> str:
     refused = [one for one in lines if "ermission denied" in one]
     why = "it writes outside of its folder, which only the watched run may: " if refused else ""
     return why + (refused or lines or ["it took no step"])[-1].strip()[:200]
+
+
+def _given() -> dict[str, str]:
+    """The user's environment, without what `import labkit` has set for TensorFlow."""
+    known = os.environ.copy()
+    with contextlib.suppress(OSError):
+        first = {os.fsdecode(one) for one in Path("/proc/self/environ").read_bytes().split(b"\0")}
+        for name in ("TF_CPP_MIN_LOG_LEVEL", "TF_FORCE_GPU_ALLOW_GROWTH"):
+            if not any(one.startswith(f"{name}=") for one in first):
+                known.pop(name, None)
+    return known
 
 
 def _busy() -> float:

@@ -21,6 +21,7 @@ from collections import Counter
 TYPE_CHECKING = False  # what is imported here, a module of the user's cannot stand in for
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
     from typing import Any
 
 with open(os.environ["LABKIT_EXPLAIN"], encoding="utf-8") as _file:
@@ -116,7 +117,8 @@ def chain(frame: Any) -> tuple[tuple[str, ...], str]:
             if not lines and before is not None:
                 name = getattr(before, "co_qualname", before.co_name)
                 callee = f"{module_of(before.co_filename)}.{name}"
-            lines.append(f"{code.co_filename}:{frame.f_lineno}:{code.co_name}")
+            number = frame.f_lineno or code.co_firstlineno  # None between two lines
+            lines.append(f"{code.co_filename}:{number}:{code.co_name}")
         if not code.co_filename.startswith(HERE):
             before = code
         frame = frame.f_back
@@ -161,9 +163,11 @@ class InPart:
         if threading.get_ident() == me.main:
             me.stack.append([self.part, now(), 0.0])
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, fault: Any, trace: TracebackType | None) -> None:
         if threading.get_ident() == me.main and me.stack:
             close()
+        if trace is not None and trace.tb_frame.f_code.co_filename.startswith(HERE):
+            fault.__traceback__ = trace.tb_next  # the program prints no lines of ours
 
 
 def close() -> None:
