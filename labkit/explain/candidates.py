@@ -11,13 +11,15 @@ import itertools
 import math
 import os
 import statistics
+from bisect import bisect
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from labkit.explain.causes import CAUSES
 from labkit.explain.seen import Seen
-from labkit.explain.statements import Statement, asked_how, gather
+from labkit.explain.statements import Statement, asked_how, eager_step, gather
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 TEXT = (
@@ -65,7 +67,7 @@ class Candidate:
     values: dict[str, Any] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     statement: Statement | None = None
-    compiled: int = 0  # the line of a function to compile
+    compiled: bool = False  # the statement is to be compiled, not left out
     logs: list[float] = field(default_factory=list)  # log ratios, one for each pair
     failed: str = ""
 
@@ -251,6 +253,7 @@ class _Chooser:
                 else (f"{self.percent(seen.share('input'))} waits for the dataset")
             )
             line = seen.site(*python) or seen.site("serial map") or seen.hot("input")[0]
+            line = line or seen.site("batch", "fit")
             thread, share = seen.threads_line()
             if python and share > 0.2:
                 waiting += f"; {100 * share:.0f} % of the samples find Python at {thread}"
@@ -287,37 +290,41 @@ class _Chooser:
             self.add("eager", "eager", "run_eagerly=True", line=line, fix=True)
         elif function and seen.kind == "tape":
             file, row, name = function.rsplit(":", 2)
-            one = Statement(file, int(row), int(row), name.rsplit(".", 1)[-1])
-            if name != "<module>":
-                self.add(
-                    "eager", "compile", "gradients are taken outside of a tf.function",
-                    line=seen.site("eager"), fix=True, block=self.block() or 5,
-                    statement=one, compiled=int(row),
-                )  # fmt: skip
+            at = int(seen.site("eager").rsplit(":", 1)[-1])
+            one = eager_step(file, at, seen.essential) or Statement(file, int(row), int(row), name)
+            self.add(
+                "eager", "compile", "gradients are taken outside of a tf.function",
+                line=seen.site("eager"), fix=True, block=self.block() or 5,
+                statement=one, compiled=True,
+            )  # fmt: skip
 
     def callbacks(self) -> None:
         seen = self.seen
         if seen.note("callbacks") is None:
             return
-        often = self.period(len(set(seen.lead["epochs"]))) or 1.0
-        for name in dict.fromkeys(seen.note("callbacks")):
-            share = seen.share(f"whole callback {name}")
+        for name in seen.note("callbacks"):
+            part = f"callback {name}"
+            share = seen.share(f"whole {part}")
             if share < 0.05:
                 continue
-            lower = name.lower()
-            saves = any(word in lower for word in ("checkpoint", "backup", "sav"))
-            logs = any(word in lower for word in ("log", "board", "watch", "track", "monitor"))
-            logs = logs or seen.share("log") > 0.02 or seen.share("sync") > 0.02
-            key = "checkpoints" if saves else "logging" if logs else "python"
-            line = seen.hot(f"callback {name}")[0] or seen.site("fit")
+            line = seen.hot(part)[0]
+            line = line if line != seen.site("fit") else seen.site(part)  # where it is made
+            file, row = (line or seen.site("fit")).rsplit(":", 1)
+            one = Statement(file, int(row), int(row), name)
+            for report in seen.ranks:
+                for _, callee, inner, inside, times in report["chains"]:
+                    if inside == part:
+                        one.parts[inner] += times
+                        one.callees[callee] += times
+            key = self.name(one)[0]
             self.add(
-                key, f"callback {name}", f"{name}: {self.percent(share)}", line=line,
-                what=name, block=self.block() or self.block(often),
+                key, part, f"{name}: {self.percent(share)}", line=line, what=name,
+                block=self.block(self.gaps(part)), limit=1.2 if key == "evaluation" else 1.12,
             )  # fmt: skip
         if seen.share("whole eval") > 0.06 and seen.note("fit"):
             self.add(
                 "evaluation", "eval", self.percent(seen.share("whole eval")),
-                line=seen.site("eval", "fit"), block=self.block(often), limit=1.2,
+                line=seen.site("eval", "fit"), block=self.block(self.gaps("eval")), limit=1.2,
             )  # fmt: skip
 
     # -- the user's own lines
@@ -337,6 +344,8 @@ class _Chooser:
                 continue
             key, what = self.name(one)
             thread = one.parts.most_common(1)[0][0] == "thread"
+            if thread and any(c.key == "python_input" for c in self.found):
+                continue  # the input pipeline's own threads
             line = (
                 f"{one.file}:{one.first}" if key == "evaluation" else "{}:{}".format(*one.hottest)
             )
@@ -356,14 +365,18 @@ class _Chooser:
         parts = {"checkpoints": "save", "evaluation": "eval", "collection": "gc.collect"}
         events = self.seen.count(parts.get(key, ""))
         if key == "evaluation":
-            return self.gaps(one)
+            return self.gaps("eval")
         return self.period(events) if 0 < events < self.seen.steps / 1.5 else 1.0
 
-    def gaps(self, one: Statement) -> float:
-        """The usual distance of long evaluations, in steps."""
+    def gaps(self, part: str) -> float:
+        """The usual distance, in steps, of the times that this part takes long."""
         marks = self.seen.lead["marks"][self.seen.kind]
-        starts = [start for part, start, _ in self.seen.lead["spans"] if part == "eval"]
-        at = sorted({sum(mark <= start for mark in marks) for start in starts})
+        spent: Counter[int] = Counter()
+        for name, start, seconds in self.seen.lead["spans"]:
+            if name == part:
+                spent[bisect(marks, start)] += seconds
+        long = 0.25 * max(spent.values(), default=0.0)
+        at = sorted(step for step, seconds in spent.items() if seconds > long)
         apart = [b - a for a, b in itertools.pairwise(at)]
         return float(statistics.median(apart)) if apart else float(self.seen.steps)
 

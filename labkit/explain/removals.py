@@ -242,17 +242,17 @@ class Measuring:
         values = {"epoch": self.seen.epoch}
         env: dict[str, str] = {}
         asked: dict[str, list[tuple[str, Statement]]] = {}
-        compiled: dict[str, int] = {}
+        compiled: dict[str, Statement] = {}
         for one in of:
             values |= one.values
             env |= one.env
             if one.compiled and one.statement:
-                compiled[one.statement.file] = one.compiled
+                compiled[one.statement.file] = one.statement
                 asked.setdefault(one.statement.file, [])
             elif one.statement:
                 asked.setdefault(one.statement.file, []).append((one.names[0], one.statement))
         edits = {
-            Path(file): ask(Path(file).read_text("utf-8"), found, compiled.get(file, 0))
+            Path(file): ask(Path(file).read_text("utf-8"), found, compiled.get(file))
             for file, found in asked.items()
         }
         config = {

@@ -194,35 +194,93 @@ def _losses(file: str) -> frozenset[str]:
 AGENT = "__import__('labkit_agent.{0}').{0}."
 
 
-def ask(text: str, asked: list[tuple[str, Statement]], compiled: int = 0) -> str:
+def ask(text: str, asked: list[tuple[str, Statement]], compiled: Statement | None = None) -> str:
     """The source in which each of these statements asks the agent.
 
-    `compiled` is the line of a function that can be compiled in turns, or 0.
+    `compiled` is a function that can be compiled in turns, or the part of a loop that becomes one.
     """
-    lines = text.splitlines(keepends=True)
+    lines = text.splitlines(keepends=True)  # each stays one entry, so that the numbers hold
     marks = AGENT.format("marks")
-    jobs: list[tuple[int, str, Statement | None]] = [(one.first, name, one) for name, one in asked]
-    jobs += [(compiled, "compile", None)] if compiled else []
-    for first, name, one in sorted(jobs, key=lambda job: -job[0]):
-        indent = _indent(lines[first - 1])
-        if one is None:
-            call = AGENT.format("tensorflow_marks") + "compiled('compile')"
-            lines.insert(first - 1, f"{indent}@{call}\n")
+    jobs = [(one, name) for name, one in asked]
+    jobs += [(compiled, "compile")] if compiled else []
+    for one, name in sorted(jobs, key=lambda job: (-job[0].first, job[0].last)):
+        first, indent = one.first, _indent(lines[one.first - 1])
+        if one is compiled:
+            call = AGENT.format("tensorflow_marks") + f"compiled({name!r})"
+            lines[first - 1] = f"{indent}@{call}\n{_as_function(one, lines)}"
             continue
         how = asked_how(one)
         if how is None:
             continue
         if how[0] == "function":
-            lines.insert(first - 1, f"{indent}@{marks}remembered({name!r})\n")
+            lines[first - 1] = f"{indent}@{marks}remembered({name!r})\n{lines[first - 1]}"
         elif how[0] == "keep":
-            body = lines[first - 1 : one.last]
-            body = [indent + " " + x[len(indent) :] if x.strip() else x for x in body]
-            lines[first - 1 : one.last] = [f"{indent}if {marks}keep({name!r}):\n", *body]
+            lines[first - 1] = f"{indent}if {marks}keep({name!r}):\n{_deeper(one, lines)}"
         elif (value := how[1]) is not None:
             _insert(lines, value.end_lineno or 0, value.end_col_offset or 0, "))")
             call = f"{marks}again({name!r}, lambda: ("
             _insert(lines, value.lineno, value.col_offset, call)
     return "".join(lines)
+
+
+def _deeper(one: Statement, lines: list[str]) -> str:
+    """Move these lines to the right by one, all but the first in place."""
+    for at in range(one.first - 1, one.last):
+        lines[at] = "".join(" " + x if x.strip() else x for x in lines[at].splitlines(True))
+    return lines[one.first - 1]
+
+
+def eager_step(file: str, line: int, essential: set[Line]) -> Statement | None:
+    """What a loop does in a step, from the tape of this gradient to the optimizer; or nothing."""
+    inside = around(file, line)
+    functions = [n for n, one in enumerate(inside) if isinstance(one, ast.FunctionDef)]
+    inside = inside[functions[-1] + 1 :] if functions else inside
+    loops = [one for one in inside if isinstance(one, ast.For | ast.While)]
+    if not loops:
+        return None
+    lines = [number for name, number in essential if name == file]
+    texts = [(one, ast.unparse(one)) for one in loops[-1].body]
+    begins = [one for one, text in texts if "GradientTape(" in text and start(one) <= line]
+    ends = [
+        one for one, text in texts
+        if (start(one) >= line and (_holds(one, lines) or any(word in text for word in UPDATES)))
+        or _holds(one, [line])
+    ]  # fmt: skip
+    if not begins or not ends:
+        return None
+    return Statement(file, start(begins[0]), ends[-1].end_lineno or 0)
+
+
+UPDATES = (".apply_gradients(", ".apply(", ".minimize(", ".assign")
+
+
+def _as_function(one: Statement, lines: list[str]) -> str:
+    """The function that starts here; or the same lines as a function, and the call of it."""
+    if one.name:
+        return lines[one.first - 1]
+    loop = [n for n in around(one.file, one.first) if isinstance(n, ast.For | ast.While)][-1]
+    inner = {id(n) for child in loop.body for n in ast.walk(child)
+             if one.first <= getattr(child, "lineno", 0) <= one.last}  # fmt: skip
+    mine = [n for n in ast.walk(loop) if id(n) in inner]
+    added = {n.target.id for n in mine
+             if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}  # fmt: skip
+    others = [n for n in ast.walk(tree(one.file) or loop) if id(n) not in inner]
+    loop_stores = _names([n for n in ast.walk(loop) if id(n) not in inner], ast.Store)
+    takes = ", ".join(sorted(added | _names(mine, ast.Load) & loop_stores))
+    gives = "".join(f"{n}, " for n in sorted(_names(mine, ast.Store) & _names(others, ast.Load)))
+    indent = _indent(lines[one.first - 1])
+    call = f"{indent}{f'({gives}) = ' if gives else ''}labkit_step({takes})\n"
+    first = _deeper(one, lines)
+    end = f"{indent} return ({gives})\n{call}"
+    if one.last == one.first:
+        first += end
+    else:
+        lines[one.last - 1] += end
+    return f"{indent}def labkit_step({takes}):\n{first}"
+
+
+def _names(nodes: list[ast.AST], kind: type) -> set[str]:
+    return {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, kind)}
 
 
 def _indent(line: str) -> str:

@@ -138,11 +138,17 @@ def essential(depth: int = 2, times: int = 6) -> None:
     """The lines on this stack take part in a step: they are not left out."""
     if not WATCH or len(me.marks.get(me.leading, ())) > times:
         return
-    frame: Any = sys._getframe(depth)
+    me.essential.update(stack(sys._getframe(depth)))
+
+
+def stack(frame: Any) -> list[str]:
+    """The user's lines from this frame outwards."""
+    found = []
     while frame is not None:
         if of_user(frame.f_code.co_filename):
-            me.essential.add(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+            found.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
         frame = frame.f_back
+    return found
 
 
 def note(key: str, value: Any, depth: int = 3) -> None:
@@ -339,6 +345,8 @@ def sample() -> None:
     mine = threading.get_ident()
     written = now()
     draw = 1
+    if WATCH:  # Python lines give the lock away after 5 ms: shorter ones would never be seen
+        sys.setswitchinterval(min(sys.getswitchinterval(), 2e-4))
     while not me.end.wait(0.007 + 0.006 * draw / 65537):
         draw = draw * 75 % 65537
         if len(_collections) > 40_000:  # no steps any more

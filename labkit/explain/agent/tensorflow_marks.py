@@ -11,7 +11,6 @@ from labkit_agent import marks
 from labkit_agent.marks import ALWAYS, ASKED, VALUES, WATCH, InPart, essential, line, me, note, wrap
 
 inside: list[Any] = []  # the outermost tf.function that runs now
-learning: set[int] = set()  # functions in whose trace a gradient was taken
 
 
 def tensorflow(tf: Any) -> None:
@@ -35,6 +34,24 @@ def tensorflow(tf: Any) -> None:
 # ---- steps ---------------------------------------------------------------------------------------
 
 
+def learns(function: Any) -> bool:
+    """Was a gradient taken, or an optimizer applied, in its trace?"""
+    return hasattr(function, "_labkit_learns")
+
+
+def _step(kind: str) -> None:
+    """A step has ended: what it was fed with is training data."""
+    _fed()
+    marks.step(kind)
+
+
+def replica(tf: Any) -> int:
+    """Outside of a trace: which replica this thread computes."""
+    context = tf.distribute.get_replica_context()
+    found = context.replica_id_in_sync_group if context is not None else 0
+    return found if isinstance(found, int) else int(tf.get_static_value(found) or 0)
+
+
 def _functions(tf: Any) -> None:
     from tensorflow.python.eager.polymorphic_function import polymorphic_function as functions
     from tensorflow.python.eager.polymorphic_function import tracing_compilation as tracing
@@ -52,22 +69,19 @@ def _functions(tf: Any) -> None:
         if threading.get_ident() != me.main or inside:
             return real_call(self, *args, **options)
         if "retrace" in ALWAYS:  # one function for a source that makes one again and again
-            code = getattr(self.python_function, "__code__", None)
-            cells = getattr(self.python_function, "__closure__", None) or ()
-            key = (code, tuple(id(c.cell_contents) for c in cells)) if code else id(self)
-            self = by_code.setdefault(key, self)
-            args = tuple(tf.constant(a) if type(a) in (int, float) else a for a in args)
-        if id(self) in learning or not me.marks:
+            self = by_code.setdefault(_made_of(self.python_function), self)
+            args = _tensors(tf, args)
+        if learns(self) or not me.marks:
             essential()
         inside.append(self)
         try:
-            with InPart("graph" if id(self) in learning or not me.marks else "eval"):
+            with InPart("graph" if learns(self) or not me.marks else "eval"):
                 return real_call(self, *args, **options)
         finally:
             inside.pop()
-            if id(self) in learning:
+            if learns(self):
                 essential()
-                marks.step("tf")
+                _step("tape" if {"eager", "compile"} & ASKED else "tf")
 
     owner.__init__, owner.__call__ = init, call
     real_create = tracing._create_concrete_function
@@ -91,15 +105,18 @@ def _gradients(tf: Any) -> None:
     real = backprop.GradientTape.gradient
     first: list[Any] = []
 
+    @functools.wraps(real)
     def gradient(self: Any, target: Any, *args: Any, **options: Any) -> Any:
         with InPart("backward"):
             out = real(self, target, *args, **options)
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if replicas > 1:
+            me.notes["replicas"] = replicas
         if inside:
-            learning.add(id(inside[0]))
-            if WATCH and "loss" not in me.notes and tf.distribute.has_strategy():
-                me.notes["loss"] = _scale_of(tf, target)
-                me.sites.setdefault("loss", line())
-        elif tf.executing_eagerly():
+            inside[0]._labkit_learns = True
+            if WATCH and replicas > 1 and _mean_of_own(tf, target):
+                own_means[:] = [target, *tf.nest.flatten(out)]
+        elif tf.executing_eagerly() and not replica(tf):
             essential()
             me.sites.setdefault("eager", line())
             me.notes.setdefault("eager function", _holder(sys._getframe(1)))
@@ -107,11 +124,22 @@ def _gradients(tf: Any) -> None:
             where = (frame.f_code, frame.f_lasti)
             first.append(where)
             if where == first[0]:  # a step that takes two gradients is one step
-                marks.step("tape")
+                _step("tape")
             del first[1:]
         return out
 
     backprop.GradientTape.gradient = gradient
+    real_run = tf.distribute.Strategy.run
+
+    @functools.wraps(real_run)
+    def run(self: Any, *args: Any, **options: Any) -> Any:
+        before = len(me.marks.get(me.leading, ()))
+        out = real_run(self, *args, **options)
+        if len(me.marks.get(me.leading, ())) > before:  # by a thread of a replica
+            essential()
+        return out
+
+    tf.distribute.Strategy.run = run
 
 
 def _holder(frame: Any) -> str:
@@ -122,53 +150,110 @@ def _holder(frame: Any) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}:{name}" if code else ""
 
 
-def _scale_of(tf: Any, loss: Any) -> dict[str, Any]:
-    """Whether a replica's loss is the mean of its own examples, and of how many replicas."""
-    count = tf.distribute.get_strategy().num_replicas_in_sync
-    op = getattr(loss, "op", None)
-    for _ in range(4):
-        if op is None or op.type not in ("Identity", "Cast", "AddV2"):
-            break
-        op = op.inputs[0].op
-    kind = op.type if op is not None else ""
-    mean = kind == "Mean"
-    if op is not None and kind in (
-        "DivNoNan",
-        "RealDiv",
-    ):  # Keras' losses divide the sum by the replica's examples
-        below = [one.op.type for one in op.inputs]
-        mean = "Cast" in below or "Size" in below
-    return {"mean": mean, "of": kind, "replicas": count, "global": not tf.executing_eagerly()}
+own_means: list[Any] = []  # a loss that is the mean of a replica's examples, and its gradients
+
+
+def _mean_of_own(tf: Any, loss: Any) -> bool:
+    """Is this the mean of one replica's examples, not divided by the number of replicas?"""
+    op, factor = getattr(loss, "op", None), 1.0
+    while op is not None:
+        known = [tf.get_static_value(one) for one in op.inputs]
+        if op.type in ("Identity", "Cast", "Squeeze", "Reshape", "AddV2"):
+            op = op.inputs[0].op
+        elif op.type == "Mul" and any(one is not None for one in known):
+            at = 0 if known[0] is not None else 1
+            factor, op = factor * float(known[at]), op.inputs[1 - at].op
+        elif op.type in ("RealDiv", "DivNoNan") and known[1] is not None:
+            factor, op = factor / float(known[1]), op.inputs[0].op
+        elif op.type in ("RealDiv", "DivNoNan"):  # by the number of examples, counted here
+            below = _below(op.inputs[1].op, 6)
+            return abs(factor - 1) < 1e-6 and bool(below & {"Shape", "Size"}) and "Mul" not in below
+        elif op.type == "Sum":
+            return abs(factor * (op.inputs[0].shape.num_elements() or 0) - 1) < 1e-6
+        else:
+            return op.type == "Mean" and abs(factor - 1) < 1e-6
+    return False
+
+
+def _below(op: Any, depth: int) -> set[str]:
+    more = (_below(one.op, depth - 1) for one in op.inputs) if depth else ()
+    return {op.type}.union(*more)
+
+
+def made(tensor: Any) -> str:
+    """The user's line that made this tensor of a graph, also within converted functions."""
+    stack = getattr(getattr(tensor, "op", None), "traceback", None) or ()
+    users = (one for one in reversed(stack) if marks.of_user(one.filename))
+    return next((f"{one.filename}:{one.lineno}" for one in users), "")
 
 
 # ---- input ---------------------------------------------------------------------------------------
 
+training: set[Any] = set()  # places in the user's code that fetch one batch for each step
+fetched: dict[Any, list[Any]] = {}  # since the last step: how often, and the lines around
+executions = [1]  # steps of Keras in one call of its function
 
-def prepared(tf: Any, dataset: Any, steps: int | None = None) -> Any:
+
+def _fed() -> None:
+    """A step has ended: what was fetched once for it is training data, the rest is not."""
+    for place, (times, lines) in fetched.items():
+        if times == 1:
+            training.add(place)
+            me.essential.update(lines)
+    fetched.clear()
+
+
+def prepared(tf: Any, dataset: Any) -> Any:
     """The dataset as it is asked for: the same batches again, or read in parallel."""
     if "input" in ALWAYS:
-        count = steps or int(dataset.cardinality())
+        count = int(dataset.cardinality())
         dataset = dataset.take(4).cache().repeat()
-        count = count if count > 0 else VALUES.get("epoch") or -1
+        if count == tf.data.UNKNOWN_CARDINALITY:
+            count = VALUES.get("epoch", 0) * executions[0]
         dataset = dataset.take(count) if count > 0 else dataset
     if "parallel" in ALWAYS:
         dataset = dataset.prefetch(tf.data.AUTOTUNE)
     return dataset
 
 
+def _in_loop(frame: Any) -> bool:
+    """Does a program iterate here, rather than a framework?"""
+    while "/tensorflow/python/data/" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return not any(one in frame.f_code.co_filename for one in ("/tensorflow/", "/keras/"))
+
+
 def _input(tf: Any) -> None:
     from tensorflow.python.data.ops import dataset_ops, iterator_ops
+    from tensorflow.python.distribute import input_lib
 
     dataset = dataset_ops.DatasetV2
-    real_iter, real_map, real_batch = dataset.__iter__, dataset.map, dataset.batch
+    real_map, real_batch = dataset.map, dataset.batch
 
-    def iterate(self: Any) -> Any:
-        caller = sys._getframe(1).f_code.co_filename
-        if not tf.executing_eagerly() or inside or me.evaluating or not marks.of_user(caller):
-            return real_iter(self)
-        me.epochs.append(len(me.marks.get(me.leading, ())))
-        return real_iter(prepared(tf, self))
+    def iterating(owner: Any, change: Any) -> None:
+        real = owner.__iter__
 
+        def iterate(self: Any) -> Any:
+            if not tf.executing_eagerly() or inside or not _in_loop(sys._getframe(1)):
+                return real(self)
+            me.epochs.append(len(me.marks.get(me.leading, ())))
+            return real(change(self))
+
+        owner.__iter__ = iterate
+
+    iterating(dataset, lambda one: prepared(tf, one))
+    iterating(input_lib.DistributedDataset, lambda one: one)
+    real_distribute = tf.distribute.Strategy.experimental_distribute_dataset
+
+    @functools.wraps(real_distribute)
+    def distribute(self: Any, data: Any, *args: Any, **options: Any) -> Any:
+        if not me.evaluating:
+            data = prepared(tf, data)
+        return real_distribute(self, data, *args, **options)
+
+    tf.distribute.Strategy.experimental_distribute_dataset = distribute
+
+    @functools.wraps(real_map)
     def map(
         self: Any, function: Any, num_parallel_calls: Any = None, *args: Any, **options: Any
     ) -> Any:
@@ -178,6 +263,7 @@ def _input(tf: Any) -> None:
                 num_parallel_calls = tf.data.AUTOTUNE
         return real_map(self, function, num_parallel_calls, *args, **options)
 
+    @functools.wraps(real_batch)
     def batch(self: Any, batch_size: Any, *args: Any, **options: Any) -> Any:
         if isinstance(batch_size, int) and marks.of_user(sys._getframe(1).f_code.co_filename):
             me.notes.setdefault("batch", batch_size)
@@ -185,40 +271,57 @@ def _input(tf: Any) -> None:
             batch_size *= VALUES["batch"] if "batch" in ALWAYS else 1
         return real_batch(self, batch_size, *args, **options)
 
-    dataset.__iter__, dataset.map, dataset.batch = iterate, map, batch
-    real_next = iterator_ops.OwnedIterator.__next__
-    kept: list[Any] = []
-
-    def fetch(self: Any) -> Any:
-        if not me.evaluating and "input" in me.off and "input" not in ALWAYS and len(kept) >= 4:
-            kept.append(kept.pop(0))
-            return kept[0]
-        essential()
-        with InPart("eval" if me.evaluating else "input"):
-            found = real_next(self)
-        if "input" in ASKED and len(kept) < 4:
-            kept.append(found)
-        if WATCH and len(me.shapes) < 400:
-            me.shapes.append(list(getattr(tf.nest.flatten(found)[0], "shape", None) or []))
-        return found
-
-    iterator_ops.OwnedIterator.__next__ = fetch
+    dataset.map, dataset.batch = map, batch
+    _fetching(iterator_ops.OwnedIterator)
+    _fetching(input_lib.DistributedIteratorBase)
     for name in ("py_function", "numpy_function"):
 
         def called(
             *args: Any, original: Any = getattr(tf, name), key: str = name, **options: Any
         ) -> Any:
-            note(key, True)
-            return original(*args, **options)
+            out = original(*args, **options)
+            me.notes[key] = True
+            me.sites.setdefault(key, made(tf.nest.flatten(out)[0]) or line())
+            return out
 
         setattr(tf, name, called)
     real_generator = dataset.from_generator
 
-    def generator(*args: Any, **options: Any) -> Any:
+    def generator(*args: Any, **options: Any) -> Any:  # also by Keras, for objects of the user's
         note("from_generator", True)
         return real_generator(*args, **options)
 
     dataset.from_generator = staticmethod(generator)
+
+
+def _fetching(owner: Any) -> None:
+    """Time `owner.__next__` as input; while that is left out, the batches of before."""
+    real_next = owner.__next__
+    kept: dict[Any, list[Any]] = {}
+
+    def fetch(self: Any) -> Any:
+        frame = marks.users(sys._getframe(1))
+        place = (frame.f_code, frame.f_lasti) if frame is not None else None
+        mine = place in training and not me.evaluating
+        old = kept.setdefault(place, [])
+        if mine and "input" in ASKED and VALUES.get("epoch"):
+            self._labkit_fetched = getattr(self, "_labkit_fetched", 0) + 1
+            if self._labkit_fetched > VALUES["epoch"]:
+                raise StopIteration
+        if mine and "input" in me.off and "input" not in ALWAYS and len(old) >= 4:
+            old.append(old.pop(0))
+            return old[0]
+        with InPart("eval" if me.evaluating else "input"):
+            found = real_next(self)
+        if not me.evaluating:
+            early = WATCH and len(me.marks.get(me.leading, ())) <= 6
+            seen = fetched.setdefault(place, [0, marks.stack(frame) if early else ()])
+            seen[0] += 1
+        if "input" in ASKED and len(old) < 4:
+            old.append(found)
+        return found
+
+    owner.__next__ = fetch
 
 
 # ---- settings ------------------------------------------------------------------------------------
@@ -244,25 +347,38 @@ def _settings(tf: Any) -> None:
     tf.config.run_functions_eagerly = eagerly
 
 
+graphs: dict[Any, Any] = {}
+
+
 def compiled(name: str) -> Any:
-    """A function of the user's, compiled while `eager` is left out; a decorator in its copy."""
+    """A function of the user's, compiled while `name` is left out; a decorator in its copy."""
 
     def decorate(function: Any) -> Any:
         import tensorflow as tf
-
-        graph = tf.function(function, reduce_retracing=True)
 
         @functools.wraps(function)
         def either(*args: Any, **options: Any) -> Any:
             if name not in me.off:
                 return function(*args, **options)
-            out = graph(*args, **options)
-            marks.step("tape")  # the gradient is taken inside, where no step is counted
-            return out
+            key = _made_of(function)
+            if key not in graphs:
+                graphs[key] = tf.function(function, reduce_retracing=True)
+            return graphs[key](*_tensors(tf, args), **options)
 
         return either
 
     return decorate
+
+
+def _made_of(function: Any) -> Any:
+    """What tells two functions apart when a loop makes one again and again."""
+    code = getattr(function, "__code__", None)
+    cells = getattr(function, "__closure__", None) or ()
+    return (code, tuple(id(c.cell_contents) for c in cells)) if code else id(function)
+
+
+def _tensors(tf: Any, args: Any) -> Any:
+    return tuple(tf.constant(one) if type(one) in (int, float) else one for one in args)
 
 
 # ---- Keras ---------------------------------------------------------------------------------------
@@ -278,22 +394,26 @@ def keras(keras: Any) -> None:
 
     _apply(tf, base_optimizer.BaseOptimizer)
     _fit(tf, trainer)
-    _callbacks(callback_list.CallbackList)
+    _callbacks(keras.callbacks.Callback, callback_list.CallbackList)
     for name in ("save", "save_weights", "export"):
         wrap(keras.Model, name, "save", marks.nothing)
-    real_floatx = keras.config.set_floatx
+    for module in (keras.config, keras.backend, tf.keras.backend):
+        wrap(module, "set_floatx", "float64")  # for its line
+    policy = keras.dtype_policies.DTypePolicy
+    real_policy = policy.__init__
 
-    def set_floatx(value: str) -> None:
-        note("float64", value == "float64")
-        real_floatx("float32" if "float32" in ALWAYS and value == "float64" else value)
+    @functools.wraps(real_policy)
+    def named(self: Any, name: Any = None) -> None:
+        if (name or keras.config.dtype_policy().name) == "float64":
+            note("float64", True)
+            name = "float32" if "float32" in ALWAYS else name
+        real_policy(self, name)
 
-    keras.config.set_floatx = set_floatx
-    backend = getattr(tf.keras, "backend", None)
-    if backend is not None and hasattr(backend, "set_floatx"):
-        backend.set_floatx = set_floatx
+    policy.__init__ = named
     real_layer = keras.layers.Layer.__call__
     from tensorflow.python.eager import record
 
+    @functools.wraps(real_layer)
     def layer(self: Any, *args: Any, **options: Any) -> Any:
         if not inside and record.could_possibly_record():
             essential()
@@ -307,35 +427,45 @@ def _apply(tf: Any, owner: Any) -> None:
 
     def apply(self: Any, *args: Any, **options: Any) -> Any:
         if inside:
-            learning.add(id(inside[0]))
+            inside[0]._labkit_learns = True
+            grads = args[0] if args else options.get("grads", ())
+            same = len(own_means) == len(grads) + 1
+            if same and all(a is b for a, b in zip(own_means[1:], grads, strict=True)):
+                me.notes["loss"] = {"mean": True, "replicas": me.notes["replicas"]}
+                me.sites["loss"] = made(own_means[0])
             return real(self, *args, **options)
         essential()
-        me.evaluating = False
         with InPart("optimizer"):
             out = real(self, *args, **options)
-        if tf.executing_eagerly() and not me.marks.get("tape"):
-            marks.step("apply")
+        if tf.executing_eagerly() and not me.marks.get("tape") and not replica(tf):
+            _step("apply")
         return out
 
-    owner.apply = apply
+    owner.apply = functools.wraps(real)(apply)
 
 
 def _fit(tf: Any, trainer: Any) -> None:
     epochs, owner = trainer.TFEpochIterator, trainer.TensorFlowTrainer
     real_init, real_get = epochs.__init__, epochs._get_iterator
+    fits: list[bool] = []  # of each fit that runs: has it made the iterator of its training data?
 
     def init(self: Any, *args: Any, **options: Any) -> None:
-        real_init(self, *args, **options)
-        if not me.evaluating and isinstance(self._distributed_dataset, tf.data.Dataset):
-            steps = self.steps_per_epoch or self.data_adapter.num_batches
-            self._distributed_dataset = prepared(tf, self._distributed_dataset, steps)
+        before = me.evaluating
+        me.evaluating = before or not fits or fits[-1]
+        self._labkit_training = not me.evaluating
+        if fits:
+            fits[-1] = True
+        try:
+            real_init(self, *args, **options)
+        finally:
+            me.evaluating = before
 
     def get(self: Any) -> Any:
-        if not me.evaluating:
+        if self._labkit_training:
             me.epochs.append(len(me.marks.get(me.leading, ())))
         return real_get(self)
 
-    epochs.__init__, epochs._get_iterator = init, get
+    epochs.__init__, epochs._get_iterator = functools.wraps(real_init)(init), get
     answers: dict[str, Any] = {}
     for name in ("evaluate", "predict"):
 
@@ -346,6 +476,7 @@ def _fit(tf: Any, trainer: Any) -> None:
             key: str = name,
             **options: Any,
         ) -> Any:
+            key = f"{key} {options.get('return_dict')}"
             if "eval" in me.off and key in answers:
                 return answers[key]
             me.sites.setdefault("eval", line())
@@ -374,7 +505,12 @@ def _fit(tf: Any, trainer: Any) -> None:
                 size = (batch or 32) * VALUES["batch"]
                 args = (*args[:2], size, *args[3:]) if len(args) > 2 else args
                 options |= {} if len(args) > 2 else {"batch_size": size}
-        return real_fit(self, *args, **options)
+        executions[0] = self.steps_per_execution
+        fits.append(False)
+        try:
+            return real_fit(self, *args, **options)
+        finally:
+            fits.pop()
 
     @functools.wraps(real_compile)
     def compile(self: Any, *args: Any, **options: Any) -> Any:
@@ -386,18 +522,28 @@ def _fit(tf: Any, trainer: Any) -> None:
     owner.fit, owner.compile = fit, compile
 
 
-def _callbacks(owner: Any) -> None:
+def _callbacks(base: Any, owner: Any) -> None:
     """Each callback is a part of its own, which can be left out."""
-    real = owner.__init__
+    real_made, real = base.__init__, owner.__init__
 
+    @functools.wraps(real_made)
+    def created(self: Any) -> None:
+        real_made(self)
+        me.sites.setdefault(f"callback {type(self).__name__}", line())
+
+    @functools.wraps(real)
     def init(self: Any, *args: Any, **options: Any) -> None:
         real(self, *args, **options)
+        names = me.notes.setdefault("callbacks", [])
         for one in self.callbacks:
             name = type(one).__name__
             if name in ("History", "EarlyStopping", "LearningRateScheduler", "ReduceLROnPlateau"):
                 continue
-            me.notes.setdefault("callbacks", []).append(name)
-            for method in ("on_train_batch_begin", "on_train_batch_end", "on_epoch_end"):
+            if name not in names:
+                names.append(name)
+            for method in (
+                "on_train_batch_begin", "on_train_batch_end", "on_epoch_begin", "on_epoch_end",
+            ):  # fmt: skip
                 wrap(one, method, f"callback {name}", marks.nothing)
 
-    owner.__init__ = init
+    base.__init__, owner.__init__ = created, init
