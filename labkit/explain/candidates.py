@@ -266,9 +266,9 @@ class _Chooser:
                     "serial_map", "parallel", "map without num_parallel_calls",
                     line=seen.site("serial map"), group="input", fix=True,
                 )  # fmt: skip
-        traces = seen.count("traces in training")
+        traces = seen.count("traces of one")
         if traces > 3 and seen.share("trace") > 0.05:
-            evidence = f"{traces} new traces, {self.percent(seen.share('trace'))}"
+            evidence = f"traced {traces} times more, {self.percent(seen.share('trace'))}"
             self.add("retracing", "retrace", evidence, line=seen.site("trace"), fix=True)
         self.eager()
         threads = seen.note("intra threads")

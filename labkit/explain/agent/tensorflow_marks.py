@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+from collections import Counter
 from typing import Any
 
 from labkit_agent import marks
@@ -85,14 +86,16 @@ def _functions(tf: Any) -> None:
 
     owner.__init__, owner.__call__ = init, call
     real_create = tracing._create_concrete_function
+    traced: Counter[Any] = Counter()  # after the first step, by what is traced
 
     def create(*args: Any, **options: Any) -> Any:
         if WATCH and inside:
             code = getattr(inside[0].python_function, "__code__", None)
-            if code is not None and marks.of_user(code.co_filename):
-                me.sites["trace"] = f"{code.co_filename}:{code.co_firstlineno}"
-            if me.marks:
-                me.count["traces in training"] += 1
+            traced[code] += bool(me.marks)
+            if traced[code] > me.count["traces of one"]:
+                me.count["traces of one"] = traced[code]
+                if code is not None and marks.of_user(code.co_filename):
+                    me.sites["trace"] = f"{code.co_filename}:{code.co_firstlineno}"
         with InPart("trace"):
             return real_create(*args, **options)
 
@@ -190,16 +193,18 @@ def made(tensor: Any) -> str:
 # ---- input ---------------------------------------------------------------------------------------
 
 training: set[Any] = set()  # places in the user's code that fetch one batch for each step
-fetched: dict[Any, list[Any]] = {}  # since the last step: how often, and the lines around
+fetched: dict[Any, list[Any]] = {}  # since the last step: how often, a new iterator?, the lines
 executions = [1]  # steps of Keras in one call of its function
 
 
 def _fed() -> None:
     """A step has ended: what was fetched once for it is training data, the rest is not."""
-    for place, (times, lines) in fetched.items():
+    for place, (times, begins, lines) in fetched.items():
         if times == 1:
             training.add(place)
             me.essential.update(lines)
+            if begins:
+                me.epochs.append(len(me.marks.get(me.leading, ())))
     fetched.clear()
 
 
@@ -228,21 +233,14 @@ def _input(tf: Any) -> None:
     from tensorflow.python.distribute import input_lib
 
     dataset = dataset_ops.DatasetV2
-    real_map, real_batch = dataset.map, dataset.batch
+    real_iter, real_map, real_batch = dataset.__iter__, dataset.map, dataset.batch
 
-    def iterating(owner: Any, change: Any) -> None:
-        real = owner.__iter__
+    @functools.wraps(real_iter)
+    def iterate(self: Any) -> Any:
+        mine = tf.executing_eagerly() and not inside and _in_loop(sys._getframe(1))
+        return real_iter(prepared(tf, self) if mine else self)
 
-        def iterate(self: Any) -> Any:
-            if not tf.executing_eagerly() or inside or not _in_loop(sys._getframe(1)):
-                return real(self)
-            me.epochs.append(len(me.marks.get(me.leading, ())))
-            return real(change(self))
-
-        owner.__iter__ = iterate
-
-    iterating(dataset, lambda one: prepared(tf, one))
-    iterating(input_lib.DistributedDataset, lambda one: one)
+    dataset.__iter__ = iterate
     real_distribute = tf.distribute.Strategy.experimental_distribute_dataset
 
     @functools.wraps(real_distribute)
@@ -304,19 +302,18 @@ def _fetching(owner: Any) -> None:
         place = (frame.f_code, frame.f_lasti) if frame is not None else None
         mine = place in training and not me.evaluating
         old = kept.setdefault(place, [])
-        if mine and "input" in ASKED and VALUES.get("epoch"):
-            self._labkit_fetched = getattr(self, "_labkit_fetched", 0) + 1
-            if self._labkit_fetched > VALUES["epoch"]:
-                raise StopIteration
+        self._labkit_fetched = count = getattr(self, "_labkit_fetched", 0) + 1
+        if mine and "input" in ASKED and count > (VALUES.get("epoch") or count):
+            raise StopIteration
         if mine and "input" in me.off and "input" not in ALWAYS and len(old) >= 4:
             old.append(old.pop(0))
             return old[0]
-        with InPart("eval" if me.evaluating else "input"):
+        with InPart("input" if mine or not training else "eval"):
             found = real_next(self)
         if not me.evaluating:
             early = WATCH and len(me.marks.get(me.leading, ())) <= 6
-            seen = fetched.setdefault(place, [0, marks.stack(frame) if early else ()])
-            seen[0] += 1
+            seen = fetched.setdefault(place, [0, False, marks.stack(frame) if early else ()])
+            seen[:2] = seen[0] + 1, seen[1] or count == 1
         if "input" in ASKED and len(old) < 4:
             old.append(found)
         return found
