@@ -169,10 +169,10 @@ class InPart:
         if threading.get_ident() == me.main:
             me.stack.append([self.part, now(), 0.0])
 
-    def __exit__(self, _: object, fault: Any, trace: TracebackType | None) -> None:
+    def __exit__(self, _: object, fault: BaseException | None, trace: TracebackType | None) -> None:
         if threading.get_ident() == me.main and me.stack:
             close()
-        if trace is not None and trace.tb_frame.f_code.co_filename.startswith(HERE):
+        if fault and trace and trace.tb_frame.f_code.co_filename.startswith(HERE):
             fault.__traceback__ = trace.tb_next  # the program prints no lines of ours
 
 
