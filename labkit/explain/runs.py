@@ -58,7 +58,7 @@ class Runs:
     number: int = 0
 
     def __post_init__(self) -> None:
-        self.scratch = Path(tempfile.mkdtemp(prefix=SCRATCH))
+        self.scratch = Path(tempfile.mkdtemp(prefix=SCRATCH)).resolve()
         self.original, self.place = self.scratch / "original", self.scratch / "run"
         (self.scratch / "tmp").mkdir()
         named = [Path(self.cwd, one) for one in self.command if one.endswith(".py")]
@@ -138,7 +138,11 @@ class Runs:
         shutil.rmtree(self.place, ignore_errors=True)
         shutil.copytree(self.original, self.place, symlinks=True)
         for file, text in edits.items():
-            self.moved(file).write_text(text, "utf-8")
+            copy = self.moved(Path(os.path.normpath(file)))  # ../code/train.py
+            if not copy.parent.resolve().is_relative_to(self.place):
+                raise OSError(f"{file} cannot be changed in the copy, where its folder is a link")
+            copy.unlink(missing_ok=True)  # it may be a link to the user's file
+            copy.write_text(text, "utf-8")
         config = {"watch": False, **config, "folders": [f"{self.place}/"]}
         cwd, tmp = self.moved(self.cwd.resolve()), self.scratch / "tmp"
         extra = {
@@ -226,7 +230,7 @@ class Runs:
 
         What is large is linked instead: it can be read, and Landlock refuses to write there.
         """
-        files, size = 0, 0
+        files, size = [], 0
         for number, root in enumerate(self.roots):
             place = self.original / str(number)
             place.mkdir(parents=True)
@@ -237,7 +241,7 @@ class Runs:
                 target = place / root.name / Path(folder).relative_to(root)
                 target.mkdir(exist_ok=True)
                 links = [n for n in names if n in LINKED or _linked(Path(folder, n))]
-                names[:] = {*names}.difference(links, [one for one in names if one in LEFT])
+                names[:] = {*names}.difference(links, LEFT)
                 names[:] = [one for one in names if not one.startswith(SCRATCH)]
                 for name in [*links, *found]:
                     source = Path(folder, name)
@@ -245,20 +249,19 @@ class Runs:
                         end = os.path.realpath(source)
                         within = Path(end).is_relative_to(root)
                         (target / name).symlink_to(os.path.relpath(end, folder) if within else end)
-                        continue
-                    if source.is_dir():
+                    elif source.is_dir():
                         (target / name).symlink_to(source)
-                        continue
-                    if not source.is_file():
-                        continue
-                    files, length = files + 1, source.stat().st_size
-                    if files > FILES:
-                        raise OSError(f"more than {FILES} files")
-                    if length > SMALL or size + length > TOGETHER:
-                        (target / name).symlink_to(source)
-                        continue
-                    size += length
-                    shutil.copy2(source, target / name)
+                    elif source.is_file():  # and no pipe or socket
+                        files.append((source, target / name))
+                if len(files) > FILES:
+                    raise OSError(f"more than {FILES} files")
+        for source, copy in files:
+            length = source.stat().st_size
+            if length > SMALL or size + length > TOGETHER:
+                copy.symlink_to(source)
+                continue
+            size += length
+            shutil.copy2(source, copy)
 
     def _environment(
         self, config: dict[str, Any], extra: dict[str, str]
