@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from importlib.machinery import PathFinder
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,10 +51,13 @@ _ROOMS = (
 )  # fmt: skip
 
 
-def _find_spec(name: str, *_: object) -> Any:
+def _find_spec(name: str, *more: Any) -> Any:
     """Import TensorFlow without its start-up messages; warnings and errors still show."""
-    spec = PathFinder.find_spec(name) if name == "tensorflow" else None
-    if spec is None or spec.loader is None or os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
+    if name != "tensorflow" or os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
+        return None
+    others = (one.find_spec(name, *more) for one in sys.meta_path if one is not _quiet)
+    spec = next(filter(None, others), None)
+    if spec is None or spec.loader is None:
         return None
     load = partial(_load_quietly, spec.loader.exec_module)
     spec.loader.exec_module = load  # type: ignore[method-assign]
@@ -85,7 +87,8 @@ def _load_quietly(load: Callable[[Any], None], module: Any) -> None:
     logging.getLogger("tensorflow").setLevel(logging.WARNING)
 
 
-sys.meta_path.insert(0, SimpleNamespace(find_spec=_find_spec))
+_quiet: Any = SimpleNamespace(find_spec=_find_spec)
+sys.meta_path.insert(0, _quiet)
 
 
 def __getattr__(name: str) -> Any:

@@ -39,10 +39,10 @@ def enter_namespaces(kinds: int) -> None:
             Path("/proc/self", name).write_text(text, encoding="ascii")
 
 
-def end_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends. Other systems: nothing."""
+def end_with_parent(by: int = signal.SIGKILL) -> None:
+    """Let the kernel send this process a signal when its parent ends. Other systems: nothing."""
     if sys.platform == "linux":
-        call("prctl", DEATH_OF_PARENT, signal.SIGKILL)
+        call("prctl", DEATH_OF_PARENT, by)
 
 
 def adopt_orphans() -> None:

@@ -1,4 +1,4 @@
-"""In a notebook a NameError says which section makes the name, an AttributeError a near name."""
+"""In a notebook errors say what is near: a section that makes a name. `%%explain` is there, too."""
 
 import json
 import os
@@ -15,8 +15,17 @@ from labkit.arguments import near
 def install() -> None:
     """Let this kernel's errors say so. labkit calls it where IPython is loaded already."""
     shell = sys.modules["IPython"].get_ipython()
+    if shell is not None:
+        shell.register_magic_function(_explain, "cell", "explain")
     if getattr(shell, "kernel", None) is not None and os.environ.get("JPY_SESSION_NAME"):
         shell.set_custom_exc((NameError, AttributeError), _show)
+
+
+def _explain(line: str, cell: str) -> Any:
+    """Run this cell as a program, and measure what makes it slow; %%explain 60 takes a minute."""
+    from labkit.explain.magic import explain_cell
+
+    return explain_cell(line, cell)
 
 
 def made_in(cells: list[dict[str, Any]], name: str) -> str | None:

@@ -190,7 +190,7 @@ def _rank(watched: Seen, report: dict[str, Any]) -> RankParts:
     spans = [(p, round(s - zero, 6), round(d, 6)) for p, s, d in report["spans"]
              if drawn[0] <= s <= drawn[-1]]  # fmt: skip
     parts = {k: v / count for k, v in window.items()}
-    return RankParts(parts, [round(m - zero, 6) for m in drawn], spans[:4000])
+    return RankParts(parts, [round(m - zero, 6) for m in drawn], spans)
 
 
 def _middle(watched: Seen) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from html import escape
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from labkit.explain.causes import PARTS
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from labkit.views.figure import Picture
 
 RANKS, STEPS, NAMED = 8, (12, 6, 3, 1), 6  # that are drawn: ranks, steps, parts beside the rest
-PIXELS = 700  # of a lane: what is shorter than one is not drawn
+PIXELS = 700  # of a lane
 TICKS = (0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500)
 LEFT, TOP, PITCH = 24.0, 104.0, 46.0  # of the gains
 
@@ -72,18 +71,18 @@ def _sentence(text: str) -> str:
 
 def gains(explanation: Explanation) -> Picture | None:
     """Draws the interval of each gain: findings in colour, what else was measured in grey."""
-    rows: list[tuple[str, Expected, bool]] = []
+    rows: list[tuple[str, Expected, str]] = []  # with the kind of a finding
     for number, found in enumerate(explanation.findings, 1):
         if found.gain:
-            rows.append((f"{number}. {found.cause}", found.gain, True))
-    rows += [(one.cause, one.gain, False) for one in explanation.looked_for if one.gain]
+            rows.append((f"{number}. {found.cause}", found.gain, found.kind))
+    rows += [(one.cause, one.gain, "") for one in explanation.looked_for if one.gain]
     if not rows:
         return None
     low = min(1.0, *(gain.low for _, gain, _ in rows)) / 1.02
     high = max(1.5, *(gain.high for _, gain, _ in rows)) * 1.02
     scale = (WIDTH - LEFT - 130) / math.log(high / low)
     bottom = TOP + PITCH * len(rows)
-    subtitle = "How many times as fast without it, or with the change; 95 % intervals."
+    subtitle = "How many times as fast. Blue: a finding; dashed: attributed, not measured."
     board = Sketch("What each change would bring", bottom + 34, subtitle, kind=explanation.kind)
 
     def x(times: float) -> float:
@@ -93,12 +92,13 @@ def gains(explanation: Explanation) -> Picture | None:
         ends = (x(tick), TOP - 20), (x(tick), bottom - 8)
         board.line(*ends, dashed=tick != 1, color="#222222" if tick == 1 else "#D5D8DC")
         board.text(x(tick), bottom + 8, f"{tick:g}×", size=9, align="center")
-    for number, (cause, gain, sure) in enumerate(rows):
+    for number, (cause, gain, kind) in enumerate(rows):
         y = TOP + PITCH * number
         words = cause if len(cause) < 100 else f"{cause[:98]}…"
-        board.text(LEFT, y, words, size=9.5, bold=sure, backed="white")
+        board.text(LEFT, y, words, size=9.5, bold=bool(kind), backed="white")
         wide = max(3.0, x(gain.high) - x(gain.low))
-        board.box(x(gain.low), y + 13, wide, 12, series=0 if sure else None, corner=1.5)
+        board.box(x(gain.low), y + 13, wide, 12, series=0 if kind else None, corner=1.5,
+                  dashed="not measured" in kind)  # fmt: skip
         board.line((x(gain.value), y + 11), (x(gain.value), y + 27), heavy=True, above=True)
         board.text(x(gain.high) + 10, y + 19, f"{gain.low:.2f} to {gain.high:.2f}×", size=9)
     said = "; ".join(f"{cause}: {gain}" for cause, gain, _ in rows)
@@ -113,7 +113,7 @@ def timeline(explanation: Explanation) -> Picture | None:
     parts = _named(ranks)
     start = min(one.marks[0] for one in ranks)
     for steps in STEPS:
-        end = min(min(one.marks[: steps + 1][-1], _last(one)) for one in ranks)
+        end = min(one.marks[: steps + 1][-1] for one in ranks)
         bars = [
             Bar(lane, part, a - start, b - start)
             for lane, one in enumerate(ranks)
@@ -123,31 +123,20 @@ def timeline(explanation: Explanation) -> Picture | None:
             break
     states = {part: BarStyle(PARTS[part], at) for at, part in enumerate([*parts, "rest"])}
     names = [f"rank {number}" for number in range(len(ranks))]
-    title = "Some steps, by rank" if len(ranks) > 1 else "Some steps"
     subtitle = "A vertical line ends a step."
-    lanes = Lanes(title, subtitle, bars, states, names, explanation.kind, high=52)
+    lanes = Lanes("Some steps, by rank", subtitle, bars, states, names, explanation.kind, high=52)
     for lane, one in enumerate(ranks):
-        for mark in one.marks:
-            if start < mark <= end:
-                x = lanes.x(mark - start)
-                ends = (x, lanes.y(lane)), (x, lanes.y(lane + 0.88))
-                lanes.board.line(*ends, above=True)
-    return lanes.board.picture(f"{title}, {lanes.words()}")
-
-
-def _last(rank: RankParts) -> float:
-    """The time until which its spans are known."""
-    return max((start + seconds for _, start, seconds in rank.spans), default=rank.marks[-1])
+        for x in (lanes.x(mark - start) for mark in one.marks if start < mark <= end):
+            lanes.board.line((x, lanes.y(lane)), (x, lanes.y(lane + 0.88)), above=True)
+    return lanes.board.picture(f"Some steps, by rank, {lanes.words()}")
 
 
 def _named(ranks: Sequence[RankParts]) -> list[str]:
     """The parts that are drawn by name, in their order; the others count as the rest."""
     most = {part: max(one.parts.get(part, 0.0) for one in ranks) for part in PARTS}
     step = max(sum(one.parts.values()) for one in ranks)
-    large = sorted(
-        (p for p in PARTS if p != "rest" and most[p] > 0.01 * step), key=most.__getitem__
-    )
-    return [part for part in PARTS if part in large[-NAMED:]]
+    large = [part for part in PARTS if part != "rest" and most[part] > 0.01 * step]
+    return [part for part in large if part in sorted(large, key=most.__getitem__)[-NAMED:]]
 
 
 def innermost(
@@ -155,32 +144,22 @@ def innermost(
 ) -> list[tuple[str, float, float]]:
     """What a lane shows from start to end: of spans inside others the inner one, else the rest.
 
-    Each pixel has the part that takes most of its time.
+    Each pixel has the part in its middle.
 
     >>> innermost([("eval", 10, 40), ("input", 20, 10)], ["input", "eval"], 0, 70)
     [('rest', 0.0, 10.0), ('eval', 10.0, 20.0), ('input', 20.0, 30.0), ('eval', 30.0, 50.0), \
 ('rest', 50.0, 70.0)]
     """
-    near = (end - start) / PIXELS
-    events = sorted(
-        event
-        for number, (_, a, long) in enumerate(spans)
-        for event in ((a, True, number), (a + long, False, number))
-    )
-    pixels: list[dict[str, float]] = [defaultdict(float) for _ in range(PIXELS)]
-    inside: list[int] = []
-    for (a, begins, number), (b, _, _) in pairwise([*events, (end, False, 0)]):
-        inside = [*inside, number] if begins else [one for one in inside if one != number]
-        part = spans[inside[-1]][0] if inside else "rest"
-        part = part if part in parts else "rest"
-        left, right = (min(max(one, start), end) - start for one in (a, b))
-        for at in range(int(left / near), min(PIXELS, math.ceil(right / near))):
-            pixels[at][part] += min(right, (at + 1) * near) - max(left, at * near)
-    names = [max(one, key=one.__getitem__, default="rest") for one in pixels]
+    wide = (end - start) / PIXELS
+    pixels = ["rest"] * PIXELS
+    for part, a, long in sorted(spans, key=lambda one: (one[1], -one[2])):
+        first, last = (math.ceil((time - start) / wide - 0.5) for time in (a, a + long))
+        for at in range(max(0, first), min(PIXELS, last)):
+            pixels[at] = part if part in parts else "rest"
     drawn, at = [], 0
-    for part, several in groupby(names):
+    for part, several in groupby(pixels):
         count = len([*several])
-        drawn.append((part, start + at * near, start + (at + count) * near))
+        drawn.append((part, start + at * wide, start + (at + count) * wide))
         at += count
     return drawn
 
@@ -219,8 +198,8 @@ def compare(before: Explanation, after: Explanation) -> Table:
             change = f"{'+' if new > old else ''}{seconds_text(new - old)}"
             rows.append([words, seconds_text(old), seconds_text(new), change])
     lines = [f"Before: {_sentence(before.verdict)}", f"After: {_sentence(after.verdict)}"]
-    for cause in dict.fromkeys(one.cause for each in both for one in each.findings):
-        told = [_told(one, cause) for one in both]
+    for key, cause in {f.key: f.cause for one in both for f in one.findings}.items():
+        told = [_told(one, key, cause) for one in both]
         lines.append(f"{_sentence(cause)} Before: {told[0]}; after: {told[1]}.")
     lines.append(
         f"Before: {before.kind}; after: {after.kind}. Two runs at different times have no "
@@ -233,9 +212,11 @@ def _mean(one: Explanation, part: str) -> float:
     return sum(rank.parts.get(part, 0.0) for rank in one.ranks) / max(1, len(one.ranks))
 
 
-def _told(one: Explanation, cause: str) -> str:
+def _told(one: Explanation, key: str, cause: str) -> str:
     """What an explanation says of a cause that it found, measured, or did not see."""
-    known = {each.cause: str(each.gain or each.failed) for each in one.looked_for}
-    known |= {each.cause: f"found, {each.gain}" if each.gain else "found" for each in one.findings}
+    for found in one.findings:
+        if found.key == key:
+            return f"found, {found.gain}" if found.gain else "found"
+    known = {looked.cause: str(looked.gain or looked.failed) for looked in one.looked_for}
     unsure = one.verdict.startswith("cannot tell")
     return known.get(cause) or ("cannot tell" if unsure else "not found")
