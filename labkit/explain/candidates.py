@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 import statistics
 from bisect import bisect
 from collections import Counter
@@ -19,34 +20,41 @@ from typing import Any
 
 from labkit.explain.causes import CAUSES
 from labkit.explain.seen import Seen
-from labkit.explain.statements import Statement, asked_how, eager_step, gather
+from labkit.explain.statements import Statement, asked_how, calls, eager_step, gather
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-TEXT = (
-    "loadtxt",
-    "genfromtxt",
-    "read_csv",
-    "csv",
-    "json",
-    "yaml",
-    "xml",
-    "strptime",
-    "literal_eval",
-)
-LOGGING = (
-    "log",
-    "print",
-    "write",
-    "summary",
-    "metric",
-    "hist",
-    "plot",
-    "record",
-    "report",
-    "track",
-)
-EVALUATION = ("eval", "valid", "test", "predict", "score", "accuracy")
-SAVING = ("save", "checkpoint", "ckpt", "snapshot", "dump", "export")
+TEXT = "loadtxt genfromtxt read_csv csv json yaml xml strptime literal_eval".split()  # noqa: SIM905
+LOGGING = {
+    *[
+        "log",
+        "logs",
+        "logger",
+        "logging",
+        "print",
+        "write",
+        "writer",
+        "summary",
+        "metric",
+        "metrics",
+        "hist",
+        "histogram",
+    ],
+    *["plot", "record", "report", "track", "watch"],
+}
+EVALUATION = {
+    *[
+        "eval",
+        "evaluate",
+        "evaluation",
+        "valid",
+        "validate",
+        "validation",
+        "test",
+        "predict",
+        "score",
+    ]
+}
+SAVING = {*["save", "saver", "checkpoint", "checkpoints", "ckpt", "snapshot", "dump", "export"]}
 
 
 @dataclass
@@ -349,16 +357,30 @@ class _Chooser:
             line = (
                 f"{one.file}:{one.first}" if key == "evaluation" else "{}:{}".format(*one.hottest)
             )
-            how = asked_how(one)
+            if asked_how(one) is None:
+                continue
             self.found.append(
                 Candidate(
                     key, [f"statement {one.first}"], self.told(one, share), seen.short(line), what,
                     block=self.block(self.every(one, key)), statement=one,
                     limit=1.2 if key in ("evaluation", "python", "input") else 1.12,
-                    failed="" if how else "it cannot be left out",
                     group="thread" if thread else "",
                 )
             )  # fmt: skip
+
+        self.parts()
+
+    def parts(self) -> None:
+        """What no line of the user's stands for, or keeps the GIL so that no sample sees it."""
+        told = {one.key for one in self.found}
+        for part, key in (("gc", "collection"), ("save", "checkpoints"), ("log", "logging")):
+            share = self.seen.share(part)
+            if share > 0.05 and key not in told:
+                events = self.seen.count("gc.collect" if part == "gc" else part)
+                self.add(
+                    key, part, f"{self.percent(share)}, {events} times", line=self.seen.site(part),
+                    block=self.block(self.period(events)),
+                )  # fmt: skip
 
     def every(self, one: Statement, key: str) -> float:
         """Steps from one time that it takes long to the next."""
@@ -393,11 +415,11 @@ class _Chooser:
         line = f"{self.seen.short(one.file)}:{one.first}"
         what = f"{one.name}()" if one.name else f"line {line.rsplit(':', 1)[-1]}"
         share = {part: n / total for part, n in one.parts.items()}
-        words = " ".join([one.name, one.text if not one.name else "", *one.callees]).lower()
+        callees = " ".join(one.callees).lower()
+        words = {*re.findall("[a-z]+", " ".join([one.name, *calls(one), *one.callees]).lower())}
         comm, rest = share.get("comm", 0.0), share.get("rest", 0.0)
         if share.get("thread", 0) > 0.5:
-            saves = any(word in words for word in SAVING)
-            return ("background_saving" if saves else "python"), what
+            return ("background_saving" if words & SAVING else "python"), what
         if self.seen.world > 1 and comm > 0.2 and rest > 0.1 and self.alone(one):
             return "rank_0_reads", what
         if share.get("save", 0) > 0.3:
@@ -415,11 +437,11 @@ class _Chooser:
             (LOGGING, "logging"),
             (EVALUATION, "evaluation"),
         ):
-            if any(word in words for word in names):
+            if words & names:
                 return key, what
         if share.get("sync", 0) > 0.3:
             return "synchronisation", what
-        if any(word in words for word in TEXT):
+        if any(word in callees for word in TEXT):
             return "text_format", what
         return "python", what
 

@@ -179,6 +179,12 @@ def asked_how(one: Statement) -> tuple[str, ast.expr | None] | None:
     return ("keep", None) if isinstance(node, kinds) and written[:4] != "elif" else None
 
 
+def calls(one: Statement) -> list[str]:
+    """The names of what a statement calls."""
+    found = [n.func for n in ast.walk(_node(one) or ast.Pass()) if isinstance(n, ast.Call)]
+    return [getattr(one, "attr", "") or getattr(one, "id", "") for one in found]
+
+
 @cache
 def _losses(file: str) -> frozenset[str]:
     """Names whose gradient is taken: `loss.backward()`, `tape.gradient(loss, …)`."""

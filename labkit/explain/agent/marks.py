@@ -343,7 +343,7 @@ def _start_sampler() -> None:
 def sample() -> None:
     """A hundred times a second: where the main thread is, and the user's code in other threads."""
     mine = threading.get_ident()
-    written = now()
+    written = last = now()
     draw = 1
     if WATCH:  # Python lines give the lock away after 5 ms: shorter ones would never be seen
         sys.setswitchinterval(min(sys.getswitchinterval(), 2e-4))
@@ -364,11 +364,14 @@ def sample() -> None:
         stack = me.stack
         part = stack[-1][0] if stack else "rest"
         inside = stack[0][0] if stack else "rest"
-        me.samples += 1
-        me.chains[(*chain(frame), "eval" if me.evaluating else part, inside)] += 1
+        # What keeps the GIL, such as a collection, is seen once, at its end: it weighs as it took.
+        begin, last = last, now()
+        weight = max(1, round((last - begin) * 100))
+        me.samples += weight
+        me.chains[(*chain(frame), "eval" if me.evaluating else part, inside)] += weight
         for other in frames.values():
             if users(other) is not None:
-                me.threads[(*chain(other), "", "")] += 1
+                me.threads[(*chain(other), "", "")] += weight
         me.notes["sampling"] = time.thread_time()
 
 
