@@ -134,6 +134,13 @@ CAUSES = {
     ),
 }  # fmt: skip
 
+OF_TENSORFLOW = {"serial_map", "python_input", "eager", "retracing"}
+OF_RANKS = {
+    "rank_0_reads", "communication", "micro_steps", "no_sync", "many_collectives", "find_unused",
+    "buckets", "sparse", "uneven",
+}  # fmt: skip
+OF_TORCH = {*OF_RANKS, "few_workers", "many_workers", "workers_start", "recompiling"}
+
 PARTS = {  # of a step, in the order in which they are drawn
     "input": "waiting for input", "workers": "starting workers", "copy": "copies to the device",
     "forward": "forward", "backward": "backward", "optimizer": "optimizer",

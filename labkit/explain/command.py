@@ -17,7 +17,7 @@ from typing import Any
 from labkit import plain
 from labkit.explain import findings
 from labkit.explain.candidates import CORES, Candidate, candidates
-from labkit.explain.causes import PARTS
+from labkit.explain.causes import CAUSES, OF_RANKS, OF_TENSORFLOW, OF_TORCH, PARTS
 from labkit.explain.explanation import Explanation, Predicted, RankParts
 from labkit.explain.removals import Measuring, gain
 from labkit.explain.runs import OneRun, Runs, can_protect
@@ -86,10 +86,14 @@ def _explain(
             one.failed = one.failed or ("" if one.logs else measuring.refused)
     wrong = findings.wrong(watched)
     causes, looked, open_ = findings.causes(found, watched)
-    if not causes and not wrong and not open_ and (batch := _batch(watched, found)):
+    if not causes and not wrong and not open_ and (batch := _batch(watched)):
         found.append(batch)
+        measuring.budget += 10 * measuring.start
         measuring.measure([batch])
         causes, looked, open_ = findings.causes(found, watched)
+    limit = _limit(watched, found)
+    if not causes and not measuring.refused and budget:
+        limit = f"{limit} {measuring.arithmetic()}.".replace(" .", "")
     verdict = _verdict(watched, wrong, causes, open_, measuring.refused, outcome.code)
     load = statistics.fmean(measuring.loads) if measuring.loads else 0.0
     notes = [f"not watched: {k[13:]} ({v})" for r in watched.ranks for k, v in r["notes"].items()
@@ -100,8 +104,8 @@ def _explain(
         kind=_here(), command=runs.command, exit_code=outcome.code,
         seconds=round(outcome.seconds, 2), step=watched.step, steps=watched.steps,
         ranks=[_rank(watched, one) for one in watched.ranks], verdict=verdict,
-        findings=[*wrong, *causes], looked_for=looked, not_looked_for="",
-        limit=_limit(watched, found, bool(causes)), overhead=_overhead(watched),
+        findings=[*wrong, *causes], looked_for=looked,
+        not_seen=_not_seen(watched, found), limit=limit, overhead=_overhead(watched),
         prediction=_prediction(watched, found), notes=notes,
         measured_for=round(time.monotonic() - begin, 1),
     )  # fmt: skip
@@ -118,12 +122,12 @@ def _here() -> Any:
 
 def _nothing(command: list[str], outcome: OneRun, verdict: str) -> Explanation:
     return Explanation(
-        _here(), command, outcome.code, round(outcome.seconds, 2), 0.0, 0, [], verdict, [], [], "",
+        _here(), command, outcome.code, round(outcome.seconds, 2), 0.0, 0, [], verdict, [], [], [],
         "", 0.0,
     )  # fmt: skip
 
 
-def _batch(watched: Seen, found: list[Candidate]) -> Candidate | None:
+def _batch(watched: Seen) -> Candidate | None:
     """A larger batch makes everything cheaper, so it is tried where nothing else was found."""
     replicas = watched.note("replicas") or watched.world
     known = watched.note("batch") or watched.note(watched.note("loader") or "loader0")
@@ -131,7 +135,6 @@ def _batch(watched: Seen, found: list[Candidate]) -> Candidate | None:
         return None
     line = watched.site("batch", watched.note("loader") or "loader0")
     size = known["batch"] if isinstance(known, dict) else known
-    del found
     return Candidate(
         "small_batch", ["batch"], f"a batch of {size}, a step of {1e3 * watched.step:.1f} ms on "
         f"{replicas} replicas; four times the batch", line, fix=True, limit=1.6, scale=4.0,
@@ -159,14 +162,21 @@ def _verdict(
     return "nothing found that would make it faster"
 
 
-def _limit(watched: Seen, found: list[Candidate], causes: bool) -> str:
+def _not_seen(watched: Seen, found: list[Candidate]) -> list[str]:
+    """The causes that the watched run gave no reason to measure."""
+    had = {one.key for one in found}
+    other = OF_TENSORFLOW if watched.torch else OF_TORCH
+    alone = OF_RANKS if watched.world < 2 else set()
+    return [key.replace("_", " ") for key in CAUSES if key not in had | other | alone]
+
+
+def _limit(watched: Seen, found: list[Candidate]) -> str:
     """What the time goes to when nothing is wrong."""
     parts = sorted(((watched.share(p), words) for p, words in PARTS.items()), reverse=True)
     told = ", ".join(f"{words} {100 * share:.0f} %" for share, words in parts[:3] if share > 0.02)
     comm = next((gain(one.logs) for one in found if one.key == "communication"), None)
     if comm and comm.low > 1.05:
         told += f"; without communication {comm.low:.2f} to {comm.high:.2f} times as fast"
-    del causes
     return f"Its time: {told}."
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit import plain
-from labkit.kinds import Kind, modelled, seconds_text
+from labkit.kinds import Kind, modelled, seconds_text, wrapped
 
 if TYPE_CHECKING:
     from labkit.views.table import Table
@@ -91,7 +91,7 @@ class Explanation:
     verdict: str
     findings: list[Reason]
     looked_for: list[Looked]
-    not_looked_for: str
+    not_seen: list[str]  # causes that the watched run gave no reason to measure
     limit: str
     overhead: float  # of watching, as a share of the steps
     prediction: list[Predicted] = field(default_factory=list)
@@ -113,6 +113,8 @@ class Explanation:
             lines.append(f"A step takes {seconds_text(self.step)}. {self.limit}")
         if self.looked_for:
             lines += ["", repr(self.other())]
+        if self.not_seen:
+            lines += ["", wrapped(f"Looked for and not seen: {', '.join(self.not_seen)}.")]
         if (predicted := self.predicted()) is not None:
             lines += ["", repr(predicted)]
         lines += [f"Note: {one}" for one in self.notes]

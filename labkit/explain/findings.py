@@ -21,8 +21,13 @@ from labkit.explain.seen import Seen
 KEPT = 0.2  # of what was left out: evaluate a fifth as often, make a function five times cheaper
 SPECIFIC = ("text_format", "python_loop_input", "python_input", "rank_0_reads")
 NOT_ALONE = ("communication",)  # the limit of a program that does it well, not a fault
-# The value of a statement that could not be left out was part of the model.
-OF_MODEL = ("through the graph a second time", "does not require grad", "No gradients provided")
+# The step needs what was left out: it is part of the model, or the option is there for a reason.
+NEEDED = (
+    "through the graph a second time",
+    "does not require grad",
+    "No gradients provided",
+    "not used in producing loss",
+)
 
 
 def expected(one: Candidate) -> Expected | None:
@@ -58,7 +63,7 @@ def causes(
     alone.sort(key=lambda one: (one.key == "small_batch", -_saving(one)))
     findings = [_finding(one) for one in alone]
     for one in found:  # what could not be left out, and takes much
-        if any(word in one.failed for word in OF_MODEL):
+        if any(word in one.failed for word in NEEDED):
             continue
         if one.failed and one.statement and not one.compiled and one not in alone:
             share = one.statement.samples / seen.samples
@@ -88,7 +93,7 @@ def _sure(one: Candidate, result: Gain | None) -> bool:
 def _open(one: Candidate, result: Gain | None) -> bool:
     """Could it still be a cause?"""
     if one.failed:
-        return one.key not in NOT_ALONE and not any(word in one.failed for word in OF_MODEL)
+        return one.key not in NOT_ALONE and not any(word in one.failed for word in NEEDED)
     if result is None:
         return bool(one.logs) and math.exp(max(one.logs)) > one.limit
     return result.value >= one.limit and not _sure(one, result)

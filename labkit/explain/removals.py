@@ -83,6 +83,7 @@ class Measuring:
             window = seen.epoch * max(1, min(room, math.ceil(window / seen.epoch)))
         self.stop = min(seen.steps, self.warm + max(3, window))
         self.base: list[float] = []
+        self.counting = False
 
     def left(self) -> float:
         """Seconds of the budget that are left."""
@@ -116,6 +117,20 @@ class Measuring:
                         f"{one.key} {result.value:.2f} ({result.low:.2f} to {result.high:.2f}), "
                         f"{result.pairs} pairs"
                     )
+
+    def arithmetic(self) -> str:
+        """The operations of a step, against the rate of a matrix product in the same process."""
+        self.counting = True
+        notes = [r["notes"] for r in self._run([], [], [], self.warm + 3).reports]
+        found = next((one for one in notes if one.get("operations") and one.get("product")), None)
+        if found is None:
+            return ""
+        rate = found["operations"] / self.seen.step
+        return (
+            f"{found['operations'] / 1e9:.3g} GFLOP in a step of each process are "
+            f"{100 * rate / found['product']:.0f} % of what a matrix product reaches there "
+            f"({found['product'] / 1e9:.3g} GFLOP/s, measured)"
+        )
 
     def _open(self, one: Candidate, found: list[Candidate]) -> bool:
         """Is more to be known about it?"""
@@ -258,15 +273,15 @@ class Measuring:
         config = {
             "kind": self.seen.kind, "stop": stop, "warm": self.warm, "always": always,
             "phases": [phase[:2] for phase in phases], "values": values,
+            "count": self.counting,
         }  # fmt: skip
         limit = 30 + 2 * self.start + 4 * self.seen.step * stop
         outcome = self.runs.shorter(config, edits, env, limit)
         self.loads.append(outcome.load)
         what = ", ".join(one.key for one in of) or "nothing"
-        self.say(
-            f"{outcome.seconds:.0f} s with {what} left out {'in turns' if phases else ''}"
-            f"{': ' + outcome.failed if outcome.failed else ''}"
-        )
+        turns = " in turns" if phases else ""
+        failed = f": {outcome.failed}" if outcome.failed else ""
+        self.say(f"{outcome.seconds:.0f} s with {what} left out or changed{turns}{failed}")
         return outcome
 
     def _told(self, outcome: OneRun) -> str:

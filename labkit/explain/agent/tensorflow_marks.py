@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from typing import Any
 
-from labkit_agent import marks
+from labkit_agent import arithmetic, marks
 from labkit_agent.marks import ALWAYS, ASKED, VALUES, WATCH, InPart, essential, line, me, note, wrap
 
 inside: list[Any] = []  # the outermost tf.function that runs now
@@ -82,6 +82,8 @@ def _functions(tf: Any) -> None:
             inside.pop()
             if learns(self):
                 essential()
+                if marks.CONFIG.get("count"):
+                    arithmetic.count_graph(tf, self, args, options)
                 _step("tape" if {"eager", "compile"} & ASKED else "tf")
 
     owner.__init__, owner.__call__ = init, call

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from labkit_agent import marks
+from labkit_agent import arithmetic, marks
 from labkit_agent.marks import ASKED, VALUES, WATCH, InPart, essential, line, me, note, wrap
 
 KEPT = 4  # batches that stand in for all others
@@ -98,6 +98,8 @@ def _steps(torch: Any) -> None:
         if WATCH:
             _of_optimizer(torch, optimizer)
         me.backwards = 0
+        if marks.CONFIG.get("count"):
+            arithmetic.count(torch)
         marks.step("optimizer")
 
     register_optimizer_step_pre_hook(before)
