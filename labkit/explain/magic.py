@@ -7,6 +7,7 @@ import builtins
 import io
 import os
 import re
+import shutil
 import signal
 import subprocess
 import symtable
@@ -174,8 +175,13 @@ def main(file: str, seconds: str, to: str) -> None:
     tempfile.tempdir = str(Path(to).parent)  # which the kernel removes
     # Modules lie beside the notebook; of a copy, beside that.
     os.environ["PYTHONPATH"] = f".{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    with suppress(KeyboardInterrupt):
-        explain([sys.executable, file], float(seconds), print).save(to)
+    kernel = os.getppid()
+    try:
+        with suppress(KeyboardInterrupt):
+            explain([sys.executable, file], float(seconds), print).save(to)
+    finally:
+        if os.getppid() != kernel:  # it was killed, and cannot remove its folder
+            shutil.rmtree(Path(to).parent, ignore_errors=True)
 
 
 if __name__ == "__main__":
