@@ -86,7 +86,7 @@ def _few(one: Candidate) -> str:
 def _sure(one: Candidate, result: Gain | None) -> bool:
     if result is None:
         return False
-    least = 1.25 if one.key == "small_batch" else max(1.02, 1 + 0.25 * (result.value - 1))
+    least = 1.25 if one.key == "small_batch" else max(1.02, min(1.5, 1 + 0.25 * (result.value - 1)))
     return result.value >= one.limit and result.low > least
 
 

@@ -83,6 +83,8 @@ def removable(chain: list[str], essential: set[Line]) -> Statement | None:
         if (file, line) in essential or _statement_of_step(inside, by_file.get(file, [])):
             called = True
             continue
+        if any("GradientTape(" in _header(one) for one in inside):
+            return None
         functions = [one for one in inside if isinstance(one, ast.FunctionDef)]
         within = functions[-1] if functions else None
         whole = within is not None and called and not fixed(within)
@@ -95,6 +97,12 @@ def removable(chain: list[str], essential: set[Line]) -> Statement | None:
             return Statement(file, start(one), one.end_lineno or 0)
         called = True
     return None
+
+
+def _header(node: ast.stmt) -> str:
+    """What a `with` statement enters."""
+    items = node.items if isinstance(node, ast.With) else []
+    return " ".join(ast.unparse(one.context_expr) for one in items)
 
 
 def fixed(node: ast.AST, loop: bool = False) -> bool:

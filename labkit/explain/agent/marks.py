@@ -159,7 +159,20 @@ def note(key: str, value: Any, depth: int = 3) -> None:
 # ---- parts ---------------------------------------------------------------------------------------
 
 
-class InPart:
+class Unseen:
+    """A program's own traceback shows no lines of ours."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, fault: BaseException | None, trace: TracebackType | None) -> None:
+        if fault and trace and trace.tb_frame.f_code.co_filename.startswith(HERE):
+            fault.__traceback__ = trace.tb_next
+
+
+class InPart(Unseen):
     __slots__ = ("part",)
 
     def __init__(self, part: str) -> None:
@@ -172,8 +185,7 @@ class InPart:
     def __exit__(self, _: object, fault: BaseException | None, trace: TracebackType | None) -> None:
         if threading.get_ident() == me.main and me.stack:
             close()
-        if fault and trace and trace.tb_frame.f_code.co_filename.startswith(HERE):
-            fault.__traceback__ = trace.tb_next  # the program prints no lines of ours
+        super().__exit__(_, fault, trace)
 
 
 def close() -> None:

@@ -139,7 +139,8 @@ def _gradients(tf: Any) -> None:
     @functools.wraps(real_run)
     def run(self: Any, *args: Any, **options: Any) -> Any:
         before = len(me.marks.get(me.leading, ()))
-        out = real_run(self, *args, **options)
+        with marks.Unseen():
+            out = real_run(self, *args, **options)
         if len(me.marks.get(me.leading, ())) > before:  # by a thread of a replica
             essential()
         return out
@@ -261,7 +262,8 @@ def _input(tf: Any) -> None:
             note("serial map", True)
             if "parallel" in ALWAYS:
                 num_parallel_calls = tf.data.AUTOTUNE
-        return real_map(self, function, num_parallel_calls, *args, **options)
+        with marks.Unseen():
+            return real_map(self, function, num_parallel_calls, *args, **options)
 
     @functools.wraps(real_batch)
     def batch(self: Any, batch_size: Any, *args: Any, **options: Any) -> Any:
@@ -416,7 +418,8 @@ def keras(keras: Any) -> None:
     def layer(self: Any, *args: Any, **options: Any) -> Any:
         if not inside and record.could_possibly_record():
             essential()
-        return real_layer(self, *args, **options)
+        with marks.Unseen():
+            return real_layer(self, *args, **options)
 
     keras.layers.Layer.__call__ = layer
 
@@ -507,7 +510,8 @@ def _fit(tf: Any, trainer: Any) -> None:
         executions[0] = self.steps_per_execution
         fits.append(False)
         try:
-            return real_fit(self, *args, **options)
+            with marks.Unseen():
+                return real_fit(self, *args, **options)
         finally:
             fits.pop()
 
