@@ -75,7 +75,7 @@ class Candidate:
     values: dict[str, Any] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     statement: Statement | None = None
-    compiled: bool = False  # the statement is to be compiled, not left out
+    compiled: list[Statement] = field(default_factory=list)
     logs: list[float] = field(default_factory=list)  # log ratios, one for each pair
     failed: str = ""
 
@@ -292,18 +292,18 @@ class _Chooser:
         self.callbacks()
 
     def eager(self) -> None:
-        seen, function = self.seen, self.seen.note("eager function")
+        seen, gradients = self.seen, self.seen.note("eager") or []
         if seen.note("run eagerly"):
             line = seen.site("run eagerly")
             self.add("eager", "eager", "run_eagerly=True", line=line, fix=True)
-        elif function and seen.kind == "tape":
-            file, row, name = function.rsplit(":", 2)
-            at = int(seen.site("eager").rsplit(":", 1)[-1])
-            one = eager_step(file, at, seen.essential) or Statement(file, int(row), int(row), name)
+        elif gradients and seen.kind == "tape":
+            places = [place.rsplit(":", 1) for place in gradients]
+            found = [eager_step(file, int(row), seen.essential) for file, row in places]
+            steps = {(one.file, one.first): one for one in found if one}
             self.add(
                 "eager", "compile", "gradients are taken outside of a tf.function",
                 line=seen.site("eager"), fix=True, block=self.block() or 5,
-                statement=one, compiled=True,
+                compiled=[*steps.values()], failed="" if steps else "it is in no function or loop",
             )  # fmt: skip
 
     def callbacks(self) -> None:
@@ -349,6 +349,9 @@ class _Chooser:
         for one in gather(reports, seen.essential, skip)[:8]:
             share = one.samples / seen.samples
             if share < 0.05 or len([c for c in self.found if c.statement]) >= 5:
+                continue
+            steps = [step for c in self.found for step in c.compiled if step.file == one.file]
+            if any(step.first <= one.first <= step.last for step in steps):
                 continue
             key, what = self.name(one)
             thread = one.parts.most_common(1)[0][0] == "thread"

@@ -53,7 +53,7 @@ CAUSES = {
         "@tf.function on the step; no run_eagerly", "16",
     ),
     "retracing": Cause(
-        "tf.function is traced again and again (retracing for new shapes or Python values)",
+        "the step is traced again and again by tf.function (retracing, for new shapes or numbers)",
         "tf.function(reduce_retracing=True), an input_signature, tensors instead of numbers", "16",
     ),
     "recompiling": Cause(

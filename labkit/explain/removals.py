@@ -204,12 +204,15 @@ class Measuring:
         return logs
 
     def _seconds(self, report: Report, a: int, b: int, outcome: OneRun, one: Candidate) -> float:
-        """Of the steps after the a-th up to the b-th; less the wait for cores that others took."""
+        """Of the steps after the a-th up to the b-th; less the wait for cores that others took.
+
+        The main thread's wait says nothing of compiled steps, which other threads compute.
+        """
         marks = report["marks"].get(self.seen.kind, [])
         if b > len(marks):
             return 0.0
         seconds = marks[b - 1] - marks[a - 1]
-        if outcome.load > 0.25 and not one.wall:
+        if outcome.load > 0.25 and not one.wall and self.seen.kind != "tf":
             seconds -= report["delay"][b - 1] - report["delay"][a - 1]
         return float(seconds)
 
@@ -257,17 +260,17 @@ class Measuring:
         values = {"epoch": self.seen.epoch}
         env: dict[str, str] = {}
         asked: dict[str, list[tuple[str, Statement]]] = {}
-        compiled: dict[str, Statement] = {}
+        compiled: dict[str, list[Statement]] = {}
         for one in of:
             values |= one.values
             env |= one.env
-            if one.compiled and one.statement:
-                compiled[one.statement.file] = one.statement
-                asked.setdefault(one.statement.file, [])
-            elif one.statement:
+            for step in one.compiled:
+                compiled.setdefault(step.file, []).append(step)
+                asked.setdefault(step.file, [])
+            if one.statement:
                 asked.setdefault(one.statement.file, []).append((one.names[0], one.statement))
         edits = {
-            Path(file): ask(Path(file).read_text("utf-8"), found, compiled.get(file))
+            Path(file): ask(Path(file).read_text("utf-8"), found, compiled.get(file, []))
             for file, found in asked.items()
         }
         config = {

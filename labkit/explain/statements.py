@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -208,18 +209,18 @@ def _losses(file: str) -> frozenset[str]:
 AGENT = "__import__('labkit_agent.{0}').{0}."
 
 
-def ask(text: str, asked: list[tuple[str, Statement]], compiled: Statement | None = None) -> str:
+def ask(text: str, asked: list[tuple[str, Statement]], compiled: Iterable[Statement] = ()) -> str:
     """The source in which each of these statements asks the agent.
 
-    `compiled` is a function that can be compiled in turns, or the part of a loop that becomes one.
+    `compiled` are functions that can be compiled in turns, or parts of loops that become some.
     """
     lines = text.splitlines(keepends=True)  # each stays one entry, so that the numbers hold
     marks = AGENT.format("marks")
     jobs = [(one, name) for name, one in asked]
-    jobs += [(compiled, "compile")] if compiled else []
+    jobs += [(one, "compile") for one in compiled]
     for one, name in sorted(jobs, key=lambda job: (-job[0].first, job[0].last)):
         first, indent = one.first, _indent(lines[one.first - 1])
-        if one is compiled:
+        if name == "compile":
             call = AGENT.format("tensorflow_marks") + f"compiled({name!r})"
             lines[first - 1] = f"{indent}@{call}\n{_as_function(one, lines)}"
             continue
@@ -245,11 +246,16 @@ def _deeper(one: Statement, lines: list[str]) -> str:
 
 
 def eager_step(file: str, line: int, essential: set[Line]) -> Statement | None:
-    """What a loop does in a step, from the tape of this gradient to the optimizer; or nothing."""
+    """What can be compiled around this gradient: what a loop does from its tape to the optimizer,
+    or the function, if it is in no loop there.
+    """
     inside = around(file, line)
-    functions = [n for n, one in enumerate(inside) if isinstance(one, ast.FunctionDef)]
-    inside = inside[functions[-1] + 1 :] if functions else inside
-    loops = [one for one in inside if isinstance(one, ast.For | ast.While)]
+    functions = [one for one in inside if isinstance(one, ast.FunctionDef)]
+    within = inside[inside.index(functions[-1]) + 1 :] if functions else inside
+    loops = [one for one in within if isinstance(one, ast.For | ast.While)]
+    if not loops and functions:
+        own = functions[-1]
+        return Statement(file, start(own), own.end_lineno or 0, own.name)
     if not loops:
         return None
     lines = [number for name, number in essential if name == file]
@@ -271,7 +277,7 @@ UPDATES = (".apply_gradients(", ".apply(", ".minimize(", ".assign")
 def _as_function(one: Statement, lines: list[str]) -> str:
     """The function that starts here; or the same lines as a function, and the call of it."""
     if one.name:
-        return lines[one.first - 1]
+        return lines[one.first - 1]  # its decorators, or its first line
     loop = [n for n in around(one.file, one.first) if isinstance(n, ast.For | ast.While)][-1]
     inner = {id(n) for child in loop.body for n in ast.walk(child)
              if one.first <= getattr(child, "lineno", 0) <= one.last}  # fmt: skip

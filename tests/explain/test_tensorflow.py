@@ -100,7 +100,7 @@ def test_the_steps_of_an_eager_loop_can_be_compiled_and_compute_the_same(program
     assert (found.kind, found.steps, found.epoch) == ("tape", 24, 8)
     (one,) = [one for one in candidates(found) if one.key == "eager"]
     assert one.line == loop.line("tape.gradient")
-    text = statements.ask(loop.file.read_text("utf-8"), [], one.statement)
+    text = statements.ask(loop.file.read_text("utf-8"), [], one.compiled)
     report, folder = loop.again("tape", 100, {loop.file: text}, always=["compile"])
     assert len(report["marks"]["tape"]) == 24
     assert report["count"]["backward"] <= 2  # in traces only
@@ -191,7 +191,7 @@ def test_replicas_whose_losses_are_means_of_their_own_examples(program, loss, wr
     """The optimizer adds up the gradients of all replicas; Keras divides by their number itself."""
     loop = program(REPLICAS.replace("LOSS", loss))
     found = loop.watched()
-    assert (found.kind, found.steps, found.note("replicas")) == ("tf", 16, 2)
+    assert (found.kind, found.steps, found.note("replicas")) == ("tf", 8, 2)
     faults = findings.wrong(found)
     assert [one.key for one in faults] == wrong
     assert all(one.line == loop.line("loss = tf") for one in faults)

@@ -74,7 +74,7 @@ class Seeing:
         self.phase = 0
         self.switch_at = WARM
         self.switches: list[tuple[int, list[str]]] = []
-        self.own = 0.0  # seconds in this module
+        self.own = 0.0  # seconds of CPU in `step`
         self.sampler: threading.Thread | None = None
         self.end = threading.Event()
         self.sched = -1
@@ -242,7 +242,7 @@ switched: list[Callable[[], None]] = []  # what is a state of the process rather
 
 def step(kind: str) -> None:
     """A step of training has ended."""
-    begin = now()
+    begin, before = now(), time.thread_time()
     marks = me.marks.setdefault(kind, [])
     if len(marks) >= ENOUGH:
         me.notes["more"] = True
@@ -269,7 +269,7 @@ def step(kind: str) -> None:
     me.window = dict(me.total)
     if n == me.switch_at:
         _switch(n)
-    me.own += now() - begin
+    me.own += time.thread_time() - before
     if not WATCH and n >= CONFIG["stop"]:
         time.sleep(0.3 if ranks() > 1 else 0.0)  # the others are still in their last collective
         os._exit(0)

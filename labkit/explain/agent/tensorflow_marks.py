@@ -46,6 +46,18 @@ def _step(kind: str) -> None:
     marks.step(kind)
 
 
+leading: list[Any] = [None, 0, 0]  # the code of steps, an instruction in it, and others since
+
+
+def _leads(code: Any, at: int = 0) -> bool:
+    """Does this gradient end a step? Where two are taken in turns, as in a GAN, the first does."""
+    if leading[0] is None or leading[2] > 20:
+        leading[:] = code, at, 0
+    same = leading[0] is code and at in (0, leading[1])
+    leading[2] = 0 if same else leading[2] + 1
+    return same
+
+
 def replica(tf: Any) -> int:
     """Outside of a trace: which replica this thread computes."""
     context = tf.distribute.get_replica_context()
@@ -84,7 +96,8 @@ def _functions(tf: Any) -> None:
                 essential()
                 if marks.CONFIG.get("count"):
                     arithmetic.count_graph(tf, self, args, options)
-                _step("tape" if {"eager", "compile"} & ASKED else "tf")
+                if _leads(getattr(self.python_function, "__code__", None)):
+                    _step("tape" if {"eager", "compile"} & ASKED else "tf")
 
     owner.__init__, owner.__call__ = init, call
     real_create = tracing._create_concrete_function
@@ -108,7 +121,6 @@ def _gradients(tf: Any) -> None:
     from tensorflow.python.eager import backprop
 
     real = backprop.GradientTape.gradient
-    first: list[Any] = []
 
     @functools.wraps(real)
     def gradient(self: Any, target: Any, *args: Any, **options: Any) -> Any:
@@ -123,14 +135,13 @@ def _gradients(tf: Any) -> None:
                 own_means[:] = [target, *tf.nest.flatten(out)]
         elif tf.executing_eagerly() and not replica(tf):
             essential()
-            me.sites.setdefault("eager", line())
-            me.notes.setdefault("eager function", _holder(sys._getframe(1)))
-            frame = sys._getframe(1)
-            where = (frame.f_code, frame.f_lasti)
-            first.append(where)
-            if where == first[0]:  # a step that takes two gradients is one step
+            frame = marks.users(sys._getframe(1)) or sys._getframe(1)
+            code, at = frame.f_code, f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            if WATCH and at not in me.notes.setdefault("eager", []):
+                me.sites.setdefault("eager", at)
+                me.notes["eager"].append(at)
+            if _leads(code, frame.f_lasti):
                 _step("tape")
-            del first[1:]
         return out
 
     backprop.GradientTape.gradient = gradient
@@ -146,14 +157,6 @@ def _gradients(tf: Any) -> None:
         return out
 
     tf.distribute.Strategy.run = run
-
-
-def _holder(frame: Any) -> str:
-    """The user's function that takes the gradient: file:line:name."""
-    found = marks.users(frame)
-    code = found.f_code if found is not None else None
-    name = getattr(code, "co_qualname", None) or (code.co_name if code else "")
-    return f"{code.co_filename}:{code.co_firstlineno}:{name}" if code else ""
 
 
 own_means: list[Any] = []  # a loss that is the mean of a replica's examples, and its gradients
