@@ -200,6 +200,7 @@ def made(tensor: Any) -> str:
 
 training: set[Any] = set()  # places in the user's code that fetch one batch for each step
 fetched: dict[Any, list[Any]] = {}  # since the last step: how often, a new iterator?, the lines
+IN_TURNS = "input" in ASKED - ALWAYS
 executions = [1]  # steps of Keras in one call of its function
 
 
@@ -214,11 +215,16 @@ def _fed() -> None:
     fetched.clear()
 
 
+def free(dataset: Any) -> Any:
+    """The first batches again and again: handed over as before, but not read."""
+    return dataset.take(4).cache().repeat()
+
+
 def prepared(tf: Any, dataset: Any) -> Any:
     """The dataset as it is asked for: the same batches again, or read in parallel."""
     if "input" in ALWAYS:
         count = int(dataset.cardinality())
-        dataset = dataset.take(4).cache().repeat()
+        dataset = free(dataset)
         if count == tf.data.UNKNOWN_CARDINALITY:
             count = VALUES.get("epoch", 0) * executions[0]
         dataset = dataset.take(count) if count > 0 else dataset
@@ -244,16 +250,33 @@ def _input(tf: Any) -> None:
     @functools.wraps(real_iter)
     def iterate(self: Any) -> Any:
         mine = tf.executing_eagerly() and not inside and _in_loop(sys._getframe(1))
-        return real_iter(prepared(tf, self) if mine else self)
+        found = real_iter(prepared(tf, self) if mine else self)
+        if mine and IN_TURNS:
+            found._labkit_free = real_iter(free(self))
+        return found
 
     dataset.__iter__ = iterate
+    distributed = input_lib.DistributedDataset
+    real_parts = distributed.__iter__
+
+    @functools.wraps(real_parts)
+    def parts(self: Any) -> Any:
+        found = real_parts(self)
+        if hasattr(self, "_labkit_free"):
+            found._labkit_free = real_parts(self._labkit_free)
+        return found
+
+    distributed.__iter__ = parts
     real_distribute = tf.distribute.Strategy.experimental_distribute_dataset
 
     @functools.wraps(real_distribute)
     def distribute(self: Any, data: Any, *args: Any, **options: Any) -> Any:
-        if not me.evaluating:
-            data = prepared(tf, data)
-        return real_distribute(self, data, *args, **options)
+        if me.evaluating:
+            return real_distribute(self, data, *args, **options)
+        found = real_distribute(self, prepared(tf, data), *args, **options)
+        if IN_TURNS and found is not data:
+            found._labkit_free = real_distribute(self, free(data), *args, **options)
+        return found
 
     tf.distribute.Strategy.experimental_distribute_dataset = distribute
 
@@ -300,29 +323,24 @@ def _input(tf: Any) -> None:
 
 
 def _fetching(owner: Any) -> None:
-    """Time `owner.__next__` as input; while that is left out, the batches of before."""
+    """Time `owner.__next__` as input; while that is left out, take what is free."""
     real_next = owner.__next__
-    kept: dict[Any, list[Any]] = {}
 
     def fetch(self: Any) -> Any:
         frame = marks.users(sys._getframe(1))
         place = (frame.f_code, frame.f_lasti) if frame is not None else None
         mine = place in training and not me.evaluating
-        old = kept.setdefault(place, [])
         self._labkit_fetched = count = getattr(self, "_labkit_fetched", 0) + 1
         if mine and "input" in ASKED and count > (VALUES.get("epoch") or count):
             raise StopIteration
-        if mine and "input" in me.off and "input" not in ALWAYS and len(old) >= 4:
-            old.append(old.pop(0))
-            return old[0]
+        if mine and "input" in me.off and hasattr(self, "_labkit_free"):
+            return real_next(self._labkit_free)
         with InPart("input" if mine or not training else "eval"):
             found = real_next(self)
         if not me.evaluating:
             early = WATCH and len(me.marks.get(me.leading, ())) <= 6
             seen = fetched.setdefault(place, [0, False, marks.stack(frame) if early else ()])
             seen[:2] = seen[0] + 1, seen[1] or count == 1
-        if "input" in ASKED and len(old) < 4:
-            old.append(found)
         return found
 
     owner.__next__ = fetch
