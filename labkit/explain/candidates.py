@@ -318,7 +318,8 @@ class _Chooser:
             line = seen.hot(part)[0]
             line = line if line != seen.site("fit") else seen.site(part)  # where it is made
             file, row = (line or seen.site("fit")).rsplit(":", 1)
-            one = Statement(file, int(row), int(row), name)
+            words = " ".join(re.findall("[A-Z]?[a-z]+", name))
+            one = Statement(file, int(row), int(row), words)
             for report in seen.ranks:
                 for _, callee, inner, inside, times in report["chains"]:
                     if inside == part:

@@ -77,6 +77,8 @@ class Measuring:
         marks = seen.lead["marks"][seen.kind]
         self.start = max(4.0, marks[0] - min(one["born"] for one in seen.ranks))  # imports
         self.warm = max(3, min(10, seen.steps // 4))
+        if seen.epoch and seen.steps >= 3 * seen.epoch and seen.epoch * seen.step < WINDOW:
+            self.warm = max(self.warm, seen.epoch + 3)  # what ends an epoch is first done in full
         window = math.ceil(WINDOW / seen.step)
         if seen.epoch and seen.epoch * seen.step < 14:
             room = (seen.steps - self.warm) // seen.epoch or 1
@@ -228,8 +230,10 @@ class Measuring:
         times: dict[int, float] = {}
         for one in order:
             names = one.names if one else []
-            stop = self.stop if one is None else max(self.warm + 4, int(self.stop / one.scale))
-            outcome = self._run(names, [], [one] if one else [], stop)
+            scale = one.scale if one else 1.0
+            warm = max(3, int(self.warm / scale))
+            stop = warm + max(4, int((self.stop - self.warm) / scale))
+            outcome = self._run(names, [], [one] if one else [], stop, warm)
             if outcome.failed and one is None:
                 self.refused = self._told(outcome)
                 return
@@ -241,9 +245,9 @@ class Measuring:
             found = []
             for report in reports:
                 last = len(report["marks"].get(self.seen.kind, []))
-                if last > self.warm:
-                    spent = self._seconds(report, self.warm, last, outcome, wall)
-                    found.append(spent / (last - self.warm))
+                if last > warm:
+                    spent = self._seconds(report, warm, last, outcome, wall)
+                    found.append(spent / (last - warm))
             times[id(one)] = statistics.fmean(found)
         alone = times.get(id(None))
         if alone is None:
@@ -255,7 +259,7 @@ class Measuring:
 
     def _run(
         self, always: list[str], phases: list[Phase],
-        of: list[Candidate], stop: int,
+        of: list[Candidate], stop: int, warm: int = 0,
     ) -> OneRun:  # fmt: skip
         values = {"epoch": self.seen.epoch}
         env: dict[str, str] = {}
@@ -274,7 +278,7 @@ class Measuring:
             for file, found in asked.items()
         }
         config = {
-            "kind": self.seen.kind, "stop": stop, "warm": self.warm, "always": always,
+            "kind": self.seen.kind, "stop": stop, "warm": warm or self.warm, "always": always,
             "phases": [phase[:2] for phase in phases], "values": values,
             "count": self.counting,
         }  # fmt: skip
