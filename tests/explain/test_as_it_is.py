@@ -183,7 +183,8 @@ os.execv(sys.executable, [sys.executable, "train.py"])"""
     ("program", "key", "code"),
     [
         (
-            "try:\n    print('ready', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    sys.exit(3)",  # noqa: E501
+            "try:\n    print('ready', flush=True)\n    time.sleep(60)\n"
+            "except KeyboardInterrupt:\n    sys.exit(3)",
             b"\x03",
             3,
         ),
