@@ -71,7 +71,8 @@ def _turns(command: list[str], times: int) -> list[tuple[list[float], list[float
 
 
 def _steps(process: subprocess.Popen[str]) -> list[float]:
-    assert process.stdin and process.stdout
+    assert process.stdin is not None
+    assert process.stdout is not None
     print(STEPS, file=process.stdin, flush=True)
     found: list[float] = json.loads(process.stdout.readline())
     return found

@@ -35,6 +35,7 @@ ALWAYS = frozenset(CONFIG.get("always", ()))
 PHASES: list[tuple[int, list[str]]] = CONFIG.get("phases", [])
 ASKED = ALWAYS.union(*(names for _, names in PHASES))  # what this run leaves out at any time
 WARM: int = CONFIG.get("warm", 3)
+SAMPLING = 0.007  # of the time
 ENOUGH = 20_000  # steps, after which nothing more is kept of a long run
 OPEN = open
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -353,13 +354,17 @@ def _start_sampler() -> None:
 
 
 def sample() -> None:
-    """A hundred times a second: where the main thread is, and the user's code in other threads."""
+    """Where the main thread is, and the user's code in other threads, up to 100 times a second.
+
+    Where a sample costs more, fewer are taken: SAMPLING of the time goes to them.
+    """
     mine = threading.get_ident()
     written = last = now()
-    draw = 1
-    if WATCH:  # Python lines give the lock away after 5 ms: shorter ones would never be seen
-        sys.setswitchinterval(min(sys.getswitchinterval(), 2e-4))
-    while not me.end.wait(0.007 + 0.006 * draw / 65537):
+    own, taken = time.thread_time(), 0
+    draw, pause = 1, 0.01
+    usual = sys.getswitchinterval()
+    while not me.end.is_set():
+        time.sleep(pause * (0.7 + 0.6 * draw / 65537))
         draw = draw * 75 % 65537
         if len(_collections) > 40_000:  # no steps any more
             _collections.clear()
@@ -371,6 +376,9 @@ def sample() -> None:
         frames = sys._current_frames()
         frames.pop(mine, None)
         frame = frames.pop(me.main or 0, None)
+        # Python lines give the lock away after 5 ms: shorter ones would never be seen. Several
+        # threads of the program's own keep what they have.
+        sys.setswitchinterval(usual if frames else min(usual, 2e-4))
         if frame is None or len(me.chains) > ENOUGH:
             continue
         stack = me.stack
@@ -384,7 +392,9 @@ def sample() -> None:
         for other in frames.values():
             if users(other) is not None:
                 me.threads[(*chain(other), "", "")] += weight
-        me.notes["sampling"] = time.thread_time()
+        taken += 1
+        me.notes["sampling"] = time.thread_time() - own
+        pause = min(0.1, max(0.01, me.notes["sampling"] / taken / SAMPLING))
 
 
 def leave() -> None:
