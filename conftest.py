@@ -47,6 +47,7 @@ SLOWEST_FIRST = (
     "tests/test_readme.py",
     "notebooks/18_limits_of_scaling.ipynb",
     "notebooks/37_input_pipelines.ipynb",
+    "notebooks/38_why_is_mine_slow.ipynb",
     "notebooks/19_profilers.ipynb",
     "notebooks/32_several_workers.ipynb",
     "notebooks/33_data_and_checkpoints.ipynb",

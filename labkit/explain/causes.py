@@ -34,11 +34,11 @@ CAUSES = {
     ),
     "python_input": Cause(
         "the input pipeline calls Python, one element at a time, under the GIL ({what})",
-        "write {what} with the framework's operations, or on whole arrays", "37",
+        "write {what} with the framework's operations, or on whole arrays", "38",
     ),
     "python_loop_input": Cause(
         "a Python loop prepares each example ({what})",
-        "replace the loop by operations on whole arrays; more workers only spread it", "37",
+        "replace the loop by operations on whole arrays; more workers only spread it", "38",
     ),
     "text_format": Cause(
         "the storage format: text is parsed for every example ({what})",
@@ -46,7 +46,7 @@ CAUSES = {
     ),
     "rank_0_reads": Cause(
         "rank 0 reads for all ranks, and the others wait for it",
-        "let every rank read its own part", "33",
+        "let every rank read its own part", "37",
     ),
     "eager": Cause(
         "the training step runs eagerly, one operation at a time (it is not compiled)",
@@ -54,18 +54,18 @@ CAUSES = {
     ),
     "retracing": Cause(
         "the step is traced again and again by tf.function (retracing, for new shapes or numbers)",
-        "tf.function(reduce_retracing=True), an input_signature, tensors instead of numbers", "16",
+        "tf.function(reduce_retracing=True), an input_signature, tensors instead of numbers", "38",
     ),
     "recompiling": Cause(
         "torch.compile compiles again for new shapes",
         "torch.compile(…, dynamic=True), or batches of one shape", "51",
     ),
     "few_threads": Cause(
-        "too few threads: cores stay idle ({what})", "use {threads} threads in each process", "37"
+        "too few threads: cores stay idle ({what})", "use {threads} threads in each process", "51"
     ),
     "many_threads": Cause(
         "more threads than cores: they take each other's cores, thread oversubscription ({what})",
-        "use {threads} threads in each process (OMP_NUM_THREADS, set_num_threads)", "52",
+        "use {threads} threads in each process (OMP_NUM_THREADS, set_num_threads)", "51",
     ),
     "communication": Cause(
         "communication between the ranks",
@@ -86,7 +86,7 @@ CAUSES = {
     ),
     "find_unused": Cause(
         "find_unused_parameters=True searches for unused parameters that there are not",
-        "DDP(…) without find_unused_parameters", "50",
+        "DDP(…) without find_unused_parameters", "51",
     ),
     "buckets": Cause(
         "the gradients are one unit, so that communication cannot overlap with backward ({what})",
@@ -94,14 +94,14 @@ CAUSES = {
     ),
     "sparse": Cause(
         "sparse gradients are gathered from all ranks (all-gather) instead of reduced",
-        "Embedding(…, sparse=False)", "50",
+        "Embedding(…, sparse=False)", "38",
     ),
     "uneven": Cause(
         "uneven work: at each step the ranks wait for the one with the longest batch",
-        "give the ranks batches of equal length at each step (sort, then deal out in groups)", "52",
+        "give the ranks batches of equal length at each step (sort, then deal out in groups)", "38",
     ),
     "float64": Cause(
-        "arithmetic in float64", "use float32 for data and parameters", "17"
+        "arithmetic in float64", "use float32 for data and parameters", "38"
     ),
     "small_batch": Cause(
         "too little work in a step for each device: its fixed costs dominate",
@@ -109,20 +109,20 @@ CAUSES = {
     ),
     "checkpoints": Cause(
         "checkpoints are saved too often, and training waits for them",
-        "save less often", "33",
+        "save less often", "34",
     ),
     "background_saving": Cause(
         "a thread that saves checkpoints takes the cores (or the GIL) from training",
-        "save less often, or in another process", "33",
+        "save less often, or in another process", "38",
     ),
-    "evaluation": Cause("evaluation too often", "evaluate less often, or on a part", "13"),
+    "evaluation": Cause("evaluation too often", "evaluate less often, or on a part", "38"),
     "logging": Cause(
         "logging in the training loop makes each step wait",
-        "log every 100th step, keep the file open, and leave out what nobody reads", "51",
+        "log every 100th step, keep the file open, and leave out what nobody reads", "38",
     ),
     "collection": Cause(
         "garbage collection stops the step{apart}",
-        "gc.freeze() after the start, or collect at the same step on all ranks", "51",
+        "gc.freeze() after the start, or collect at the same step on all ranks", "38",
     ),
     "synchronisation": Cause(
         "values are read one at a time in the loop (.item(), .numpy()), and each read waits",
@@ -130,7 +130,7 @@ CAUSES = {
     ),
     "python": Cause(
         "Python code of your own in the training loop ({what})",
-        "make it cheaper (operations on whole arrays), or run it less often", "51",
+        "make it cheaper (operations on whole arrays), or run it less often", "38",
     ),
 }  # fmt: skip
 

@@ -182,7 +182,7 @@ def _data(seen: Seen) -> list[Fault]:
             return [(
                 "same_data", "every rank trains on the same data",
                 f"{count} of {count} {words} are equal on all {seen.world} ranks", line,
-                "DistributedSampler, or another seed for the data of each rank", "50",
+                "DistributedSampler, or another seed for the data of each rank", "51",
             )]  # fmt: skip
     return []
 
