@@ -96,7 +96,8 @@ def _open(one: Candidate, result: Gain | None) -> bool:
         return one.key not in NOT_ALONE and not any(word in one.failed for word in NEEDED)
     if result is None:
         return bool(one.logs) and math.exp(max(one.logs)) > one.limit
-    return result.value >= one.limit and not _sure(one, result)
+    wide = result.high > max(one.limit, 1.5 * result.low)  # 0.5 to 1.4 clears nobody
+    return (wide or result.value >= one.limit) and not _sure(one, result)
 
 
 def _saving(one: Candidate) -> float:
