@@ -102,7 +102,7 @@ class Measuring:
             alive = [one for one in alive if self._open(one, found)]
             if not alive:
                 return
-            best = max(alive, key=_saved)
+            best = max(alive, key=lambda one: (one.key != "communication", _saved(one)))
             alike = [c for c in alive if ("comm" in c.names) == ("comm" in best.names)]
             together = [one for one in alike if bool(one.block) == bool(best.block)]
             together = sorted(together, key=_saved, reverse=True)[: 2 if best.block else 1]
