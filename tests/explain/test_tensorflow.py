@@ -83,13 +83,17 @@ def test_a_fit_is_seen_with_its_epochs_and_what_its_callbacks_do(program):
 LOOP = """
 model = keras.Sequential([keras.layers.Dense(3)])
 rate, total = keras.optimizers.SGD(0.1), 0.0
-for epoch in range(3):
+def train(epochs):
+  global total
+  for epoch in range(epochs):
     for a, b in tf.data.Dataset.from_tensor_slices((x, y)).batch(8):
         with tf.GradientTape() as tape:
             loss = loss_fn(b, model(a, training=True))
         gradients = tape.gradient(loss, model.trainable_variables)
         rate.apply_gradients(zip(gradients, model.trainable_variables))
         total += float(loss)
+train(1)
+train(2)
 open("total.txt", "w").write(str(total))
 """
 
@@ -98,6 +102,8 @@ def test_the_steps_of_an_eager_loop_can_be_compiled_and_compute_the_same(program
     loop = program(LOOP)
     found = loop.watched()
     assert (found.kind, found.steps, found.epoch) == ("tape", 24, 8)
+    needed = {found.short(f"{file}:{number}") for file, number in found.essential}
+    assert {loop.line("train(1)"), loop.line("train(2)")} <= needed
     (one,) = [one for one in candidates(found) if one.key == "eager"]
     assert one.line == loop.line("tape.gradient")
     text = statements.ask(loop.file.read_text("utf-8"), [], one.compiled)

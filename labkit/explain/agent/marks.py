@@ -268,6 +268,8 @@ def step(kind: str) -> None:
         me.threads.clear()
         me.samples = 0
     me.window = dict(me.total)
+    if WATCH and n % 10 == 0:  # a second training may stand elsewhere
+        me.essential.update(stack(sys._getframe(1)))
     if n == me.switch_at:
         _switch(n)
     me.own += time.thread_time() - before
