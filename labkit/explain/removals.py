@@ -112,7 +112,9 @@ class Measuring:
             else:
                 self._own(together)
             if len(best.logs) == before and not best.failed:
-                best.failed = "there was too little time"
+                if gain(best.logs) is None:
+                    best.failed = "there was too little time"
+                alive.remove(best)
             for one in alive:
                 if result := gain(one.logs):
                     self.say(
