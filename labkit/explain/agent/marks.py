@@ -403,7 +403,7 @@ def leave() -> None:
     """No thread of ours may live into the end of the interpreter: there it ends the process."""
     me.end.set()
     if me.sampler is not None and me.sampler is not threading.current_thread():
-        me.sampler.join(2.0)
+        me.sampler.join(30)  # it may be writing its report
     report()
 
 
