@@ -8,7 +8,7 @@ import pytest
 from labkit.exercises import tasks
 from labkit.exercises.judges.answers import solved
 from labkit.explain.findings import _kept
-from labkit.explain.measuring import STUDENT, gain
+from labkit.explain.removals import STUDENT, gain
 from tests.exercises.cells import refused, value
 
 TASKS = tasks()

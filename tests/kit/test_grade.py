@@ -199,7 +199,7 @@ def test_each_lecture_that_counts_is_named(tmp_path):
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize("lecture", ["16", "20", "22", "32", "35", "37", "40"])
+@pytest.mark.parametrize("lecture", ["16", "20", "22", "32", "35", "37", "38", "40"])
 def test_worked_solutions_have_all_points_also_those_that_start_ranks_over_links(lecture, tmp_path):
     [path] = chosen([lecture], NOTEBOOKS)
     notebook = released(nbformat.read(path, as_version=4))

@@ -10,7 +10,9 @@ labels = rng.integers(0, 10, 4096)
 
 def unpack(number):
     """One image: each bit is a pixel."""
-    pixels = [byte >> bit & 1 for byte in packed[number].tolist() for bit in range(7, -1, -1)]
+    pixels = []
+    for byte in packed[number].tolist():
+        pixels += [byte >> bit & 1 for bit in range(7, -1, -1)]
     return np.array(pixels, np.float32), labels[number]
 
 
