@@ -24,37 +24,11 @@ from labkit.explain.statements import Statement, asked_how, calls, eager_step, g
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 TEXT = "loadtxt genfromtxt read_csv csv json yaml xml strptime literal_eval".split()  # noqa: SIM905
-LOGGING = {
-    *[
-        "log",
-        "logs",
-        "logger",
-        "logging",
-        "print",
-        "write",
-        "writer",
-        "summary",
-        "metric",
-        "metrics",
-        "hist",
-        "histogram",
-    ],
-    *["plot", "record", "report", "track", "watch"],
-}
-EVALUATION = {
-    *[
-        "eval",
-        "evaluate",
-        "evaluation",
-        "valid",
-        "validate",
-        "validation",
-        "test",
-        "predict",
-        "score",
-    ]
-}
-SAVING = {*["save", "saver", "checkpoint", "checkpoints", "ckpt", "snapshot", "dump", "export"]}
+LOGGING = re.compile(
+    "log|logs|logg.*|print|writer?|summary|metrics?|hist.*|plot|record|report|track|watch"
+)
+EVALUATION = re.compile("eval.*|valid.*|test|predict|score")
+SAVING = re.compile("saver?|checkpoints?|ckpt|snapshot|dump|export")
 
 
 @dataclass
@@ -76,6 +50,7 @@ class Candidate:
     env: dict[str, str] = field(default_factory=dict)
     statement: Statement | None = None
     compiled: list[Statement] = field(default_factory=list)
+    share: float = 0.0  # of the loop, by samples: what is said where it cannot be left out
     logs: list[float] = field(default_factory=list)  # log ratios, one for each pair
     failed: str = ""
 
@@ -242,6 +217,13 @@ class _Chooser:
                 fix=True, block=self.block(), values={"shape": shape},
             )  # fmt: skip
 
+        elif (uneven := seen.imbalance()) > 1.2:
+            self.add(
+                "uneven", "even", f"at each step the busiest rank computes {uneven:.2f} times as "
+                "long as the mean", line=seen.site("backward"), share=1 - 1 / uneven,
+                failed="the lengths of these batches cannot be changed from outside",
+            )  # fmt: skip
+
     def uses_no_sync(self) -> bool:
         files = {Path(file) for file, _ in self.seen.essential}
         return any("no_sync(" in file.read_text("utf-8", "replace") for file in files)
@@ -368,7 +350,7 @@ class _Chooser:
                     key, [f"statement {one.first}"], self.told(one, share), seen.short(line), what,
                     block=self.block(self.every(one, key)), statement=one,
                     limit=1.2 if key in ("evaluation", "python", "input") else 1.12,
-                    group="thread" if thread else "",
+                    group="thread" if thread else "", share=0.0 if thread else share,
                 )
             )  # fmt: skip
 
@@ -423,7 +405,7 @@ class _Chooser:
         words = {*re.findall("[a-z]+", " ".join([one.name, *calls(one), *one.callees]).lower())}
         comm, rest = share.get("comm", 0.0), share.get("rest", 0.0)
         if share.get("thread", 0) > 0.5:
-            return ("background_saving" if words & SAVING else "python"), what
+            return ("background_saving" if any(map(SAVING.fullmatch, words)) else "python"), what
         if self.seen.world > 1 and comm > 0.2 and rest > 0.1 and self.alone(one):
             return "rank_0_reads", what
         if share.get("save", 0) > 0.3:
@@ -441,7 +423,7 @@ class _Chooser:
             (LOGGING, "logging"),
             (EVALUATION, "evaluation"),
         ):
-            if words & names:
+            if any(map(names.fullmatch, words)):
                 return key, what
         if share.get("sync", 0) > 0.3:
             return "synchronisation", what

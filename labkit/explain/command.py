@@ -85,12 +85,12 @@ def _explain(
         for one in found:
             one.failed = one.failed or ("" if one.logs else measuring.refused)
     wrong = findings.wrong(watched)
-    causes, looked, open_ = findings.causes(found, watched)
+    causes, looked, open_ = findings.causes(found)
     if not causes and not wrong and not open_ and (batch := _batch(watched)):
         found.append(batch)
         measuring.budget += 10 * measuring.start
         measuring.measure([batch])
-        causes, looked, open_ = findings.causes(found, watched)
+        causes, looked, open_ = findings.causes(found)
     limit = _limit(watched, found)
     if not causes and not measuring.refused and budget:
         limit = f"{limit} {measuring.arithmetic()}.".replace(" .", "")

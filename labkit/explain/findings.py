@@ -50,9 +50,7 @@ def _kept(times: float, share: float) -> float:
     return 1 / (1 / times + share * (1 - 1 / times)) if times > 1 else times
 
 
-def causes(
-    found: list[Candidate], seen: Seen
-) -> tuple[list[Reason], list[Looked], list[Candidate]]:
+def causes(found: list[Candidate]) -> tuple[list[Reason], list[Looked], list[Candidate]]:
     """The findings by gain, what else was measured, and what stayed open."""
     results = {id(one): gain(one.logs) for one in found if not one.failed}
     sure = [one for one in found if _sure(one, results.get(id(one)))]
@@ -65,10 +63,9 @@ def causes(
     for one in found:  # what could not be left out, and takes much
         if any(word in one.failed for word in NEEDED):
             continue
-        if one.failed and one.statement and not one.compiled and one not in alone:
-            share = one.statement.samples / seen.samples
-            if share > 0.15 and one.group != "thread":
-                findings.append(_attributed(one, share))
+        known = one.key == "uneven" and findings  # a measured cause of the same waiting
+        if one.failed and one.share > 0.15 and one not in alone and not known:
+            findings.append(_attributed(one, one.share))
     told = {id(one) for one in alone}
     rest = [
         Looked(one.says, expected(one), one.failed or _few(one))

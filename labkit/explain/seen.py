@@ -124,6 +124,14 @@ class Seen:
         line, times = lines.most_common(1)[0]
         return self.short(line), times / self.samples
 
+    def imbalance(self) -> float:
+        """CPU time of the busiest rank at each step, against the mean of all."""
+        cpu = [one["cpu"] for one in self.ranks]
+        count = min(map(len, cpu))
+        steps = [[one[i + 1] - one[i] for one in cpu] for i in range(WARM, count - 1)]
+        mean = sum(map(statistics.fmean, steps)) if steps else 0.0
+        return sum(map(max, steps)) / mean if mean else 1.0
+
     def shapes(self) -> tuple[dict[int, int], float]:
         """Dimensions after the first that differ between ranks at a step, with their means."""
         lists = [one["shapes"] for one in self.ranks]
