@@ -499,8 +499,14 @@ def _asked_collections() -> None:
         return found
 
     gc.collect = collect
+    was: list[bool] = []  # as the program has it
+
+    def switch() -> None:
+        was[:] = was or [gc.isenabled()]
+        (gc.enable if was[0] and "gc" not in me.off else gc.disable)()
+
     if "gc" in ASKED:
-        switched.append(lambda: gc.disable() if "gc" in me.off else gc.enable())
+        switched.append(switch)
 
 
 def _exit_at_once() -> None:
