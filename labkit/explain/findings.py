@@ -89,8 +89,10 @@ def _sure(one: Candidate, result: Gain | None) -> bool:
 
 def _open(one: Candidate, result: Gain | None) -> bool:
     """Could it still be a cause?"""
+    if one.key in NOT_ALONE:
+        return False
     if one.failed:
-        return one.key not in NOT_ALONE and not any(word in one.failed for word in NEEDED)
+        return not any(word in one.failed for word in NEEDED)
     if result is None:
         return bool(one.logs) and math.exp(max(one.logs)) > one.limit
     wide = result.high > max(one.limit, 1.5 * result.low)  # 0.5 to 1.4 clears nobody
