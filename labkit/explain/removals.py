@@ -102,7 +102,7 @@ class Measuring:
             alive = [one for one in alive if self._open(one, found)]
             if not alive:
                 return
-            best = max(alive, key=lambda one: (one.key != "communication", _saved(one)))
+            best = max(alive, key=_turn)
             alike = [c for c in alive if ("comm" in c.names) == ("comm" in best.names)]
             together = [one for one in alike if bool(one.block) == bool(best.block)]
             together = sorted(together, key=_saved, reverse=True)[: 2 if best.block else 1]
@@ -141,11 +141,11 @@ class Measuring:
         if one.failed or (not one.logs and one.block):
             return False
         if len(one.logs) <= 2:  # not enough to say, unless there is nothing to it
-            return not one.logs or max(one.logs) > 0.06
+            return max(one.logs, default=1.0) > (0.06 if len(one.logs) == 2 else -0.3)
         result = gain(one.logs)
         if result is None or result.high < one.limit:
             return False
-        if result.value < 1.05 and len(one.logs) >= 6:
+        if result.value < 1.05 and len(one.logs) >= 6 and result.high < 1.5 * result.low:
             return False
         if not one.fix and any(self._explains(other, one) for other in found):
             return False
@@ -295,6 +295,12 @@ class Measuring:
 
     def _told(self, outcome: OneRun) -> str:
         return self.runs.home(outcome.failed)
+
+
+def _turn(one: Candidate) -> tuple[bool, bool, float]:
+    """The largest first; before it a fix that may explain a removal; last what is no fault."""
+    may_explain = one.fix and one.group != "" and len(one.logs) < 3
+    return one.key != "communication", may_explain, _saved(one)
 
 
 def _saved(one: Candidate) -> float:

@@ -16,7 +16,7 @@ from labkit.kinds import measured
 
 HERE = measured("a machine of the test, 2 cores")
 PLAIN = Explanation(
-    HERE, ["python", "train.py"], 0, 12.0, 0.0, 0, [], "cannot tell: it took no step", [], [], "",
+    HERE, ["python", "train.py"], 0, 12.0, 0.0, 0, [], "cannot tell: it took no step", [], [], [],
     "", 0.0,
 )  # fmt: skip
 
