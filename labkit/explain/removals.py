@@ -105,7 +105,8 @@ class Measuring:
             best = max(alive, key=_turn)
             alike = [c for c in alive if ("comm" in c.names) == ("comm" in best.names)]
             together = [one for one in alike if bool(one.block) == bool(best.block)]
-            together = sorted(together, key=_saved, reverse=True)[: 2 if best.block else 1]
+            together = [one for one in together if _turn(one)[:2] == _turn(best)[:2]]
+            together = sorted(together, key=_turn, reverse=True)[: 2 if best.block else 3]
             before = len(best.logs)
             if best.block:
                 self._blocks(together, 10)
