@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from truth import ANSWERS, HERE, TORCH
+from truth import ANSWERS, HERE, command
 
 KEYS = {  # the cases were written before the rules, with words of their own
     "many_small_collectives": ["many_collectives"], "staggered_garbage_collection": ["collection"],
@@ -35,18 +35,15 @@ KEYS = {  # the cases were written before the rules, with words of their own
 
 def run(name: str, out: Path, seconds: float) -> dict[str, Any]:
     """What explain says of a case."""
-    answer, folder = ANSWERS[name], out / name
+    folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     for file in HERE.glob(f"{name}.*"):
         (folder / file.name).write_bytes(file.read_bytes())
-    command = [sys.executable if answer["env"] == "tf" else str(TORCH)]
-    if answer["launch"] != "python":
-        command += ["-m", "torch.distributed.run", "--standalone", *answer["launch"].split()[1:]]
     told = out / f"{name}.json"
     explain = [sys.executable, "-m", "labkit.cli", "explain", "--for", str(seconds), "--json", told]
     with (out / f"{name}.log").open("w") as log:
         subprocess.run(
-            [*explain, "--", *command, f"{name}.py"], cwd=folder, stdout=log, stderr=log,
+            [*explain, "--", *command(name), f"{name}.py"], cwd=folder, stdout=log, stderr=log,
             stdin=subprocess.DEVNULL, timeout=900,
         )  # fmt: skip
     return dict(json.loads(told.read_text("utf-8"))["value"])

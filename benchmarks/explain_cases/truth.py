@@ -1,9 +1,9 @@
 """What each fix of the planted cases gains, measured: the program against its fixed copy.
 
-Each round runs both in the order ABBA, as their users start them, each in a folder of its own,
-once whole and once with few steps. The difference of the two is the time of the training loop,
-without imports and set-up; the gain is the ratio of these times, its interval comes from the
-rounds' log ratios. The whole takes hours and wants a quiet machine:
+Each round runs both in the order ABBA, as their users start them, each in a folder of its own.
+The gain is the ratio of the seconds of a step, from the third to the last, as `labkit explain`'s
+marks have them; with the same marks on both sides no removal takes part in it. The interval comes
+from the rounds' log ratios. The whole takes hours and wants a quiet machine:
 
     python benchmarks/explain_cases/truth.py --rounds 4 [case ...]
     python benchmarks/explain_cases/truth.py --check        each once, with few steps
@@ -56,17 +56,27 @@ def no_git() -> dict[str, str]:
     return {**os.environ, "GIT_CEILING_DIRECTORIES": tempfile.gettempdir()}
 
 
+def command(name: str) -> list[str]:
+    """How its user starts a case: the Python, and torchrun where it has ranks."""
+    answer = ANSWERS[name]
+    words = [sys.executable if answer["env"] == "tf" else os.fspath(TORCH)]
+    if answer["launch"] != "python":
+        words += ["-m", "torch.distributed.run", "--standalone", *answer["launch"].split()[1:]]
+    return words
+
+
+def quiet() -> dict[str, str]:
+    """The environment of all runs."""
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
 def run(name: str, script: Path, extra: str = "") -> tuple[float, str]:
     """Seconds that the program takes, and what it prints."""
-    answer = ANSWERS[name]
-    command = [sys.executable if answer["env"] == "tf" else os.fspath(TORCH)]
-    if answer["launch"] != "python":
-        command += ["-m", "torch.distributed.run", "--standalone", *answer["launch"].split()[1:]]
     begin = time.perf_counter()
     started = subprocess.Popen(
-        [*command, script.name, *extra.split()],
+        [*command(name), script.name, *extra.split()],
         cwd=script.parent,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"},
+        env=quiet(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -98,31 +108,30 @@ def check(name: str, scripts: list[Path]) -> str:
     return " ".join(f"{seconds:.1f} s" for seconds, _ in runs) + "".join(f" {x}" for x in losses)
 
 
-def loop_seconds(name: str, script: Path) -> float:
-    """Seconds of the steps that the whole program takes beyond those of the quick one."""
-    return steady(name, script) - steady(name, script, ANSWERS[name]["quick"])
-
-
-def steady(name: str, script: Path, extra: str = "") -> float:
-    """Seconds of a run. A rank of gloo aborts at its very end now and then, without labkit too."""
-    for left in (2, 1, 0):
-        try:
-            return run(name, script, extra)[0]
-        except SystemExit:
-            if not left:
-                raise
-    raise AssertionError
+def step_seconds(name: str, script: Path) -> float:
+    """Seconds of a step, from the third to the last, as the marks of a watched run have it."""
+    told = script.parent / "told.json"
+    explain = [sys.executable, "-m", "labkit.cli", "explain", "--for", "0", "--json", told, "--"]
+    for _ in range(3):  # a rank of gloo aborts at its very end now and then, without labkit too
+        told.unlink(missing_ok=True)
+        subprocess.run(
+            [*explain, *command(name), script.name], cwd=script.parent, env=quiet(),
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS,
+        )  # fmt: skip
+        if told.exists() and (found := json.loads(told.read_text("utf-8"))["value"])["step"]:
+            return float(found["step"])
+    raise SystemExit(f"{script}: no steps were seen")
 
 
 def measure(name: str, scripts: list[Path], rounds: int) -> dict[str, Any]:
     logs, walls = [], []
     for _ in range(rounds):
-        a1, b1, b2, a2 = (loop_seconds(name, scripts[i]) for i in (0, 1, 1, 0))
+        a1, b1, b2, a2 = (step_seconds(name, scripts[i]) for i in (0, 1, 1, 0))
         logs.append(math.log((a1 + a2) / (b1 + b2)))
         walls += [a1, a2]
     found = shift(logs, 0.95)
     return {
-        "seconds": round(sum(walls) / len(walls), 2),
+        "step": round(sum(walls) / len(walls), 5),
         "gain": [round(math.exp(x), 3) for x in (found.value, found.low, found.high)],
         "confidence": found.confidence,
         "rounds": rounds,
