@@ -87,7 +87,7 @@ class _Chooser:
         steps = max(2, math.ceil(0.25 / self.seen.step))
         if every > 1.5:
             steps = math.ceil(steps / every) * round(every)
-        return steps if self.seen.steps >= 6 * steps + 5 else 0
+        return steps if self.seen.steps >= 4 * steps + 5 else 0
 
     def period(self, events: int) -> float:
         return self.seen.steps / events if events else 1.0

@@ -9,6 +9,7 @@ from labkit.explain import findings, runs
 from labkit.explain.candidates import CORES, candidates
 from labkit.explain.removals import gain
 from labkit.explain.seen import seen
+from labkit.explain.statements import Statement, ask
 
 TORCH = environments.find("torch")
 REQUIRED = os.environ.get("LABKIT_REQUIRE_ENVIRONMENTS") == "1"
@@ -121,6 +122,14 @@ def test_a_loop_is_seen_and_parts_of_it_are_left_out_in_turns(start, tmp_path):
     saved = sorted(path.name for path in run.moved(tmp_path).glob("*.pt"))
     assert saved == ["model12.pt", "model15.pt", "model9.pt"]  # 3 and 6 were left out
     assert sorted(path.name for path in tmp_path.glob("*.pt")) == files
+    file = str(tmp_path / "train.py")
+    (first,) = [n for n, one in enumerate(ALONE.splitlines(), 1) if "step % 3" in one]
+    one = Statement(file, first, first + 2)
+    edits = {tmp_path / "train.py": ask(ALONE, [("all", one)])}
+    config |= {"phases": [], "always": ["all"]}
+    assert not run.shorter(config, edits, {}, 300).failed
+    saved = [path.name for path in run.moved(tmp_path).glob("*.pt")]
+    assert saved == ["model3.pt"]  # the first time always is
 
 
 @pytest.mark.parametrize(

@@ -312,10 +312,10 @@ def ranks() -> int:
 
 def keep(name: str) -> bool:
     """Is this statement executed now? Its first time always is."""
-    if name not in me.off:
-        me.count["ran " + name] += 1
-        return True
-    return not me.count["ran " + name]
+    if name in me.off and me.count["ran " + name]:
+        return False
+    me.count["ran " + name] += 1
+    return True
 
 
 _values: dict[str, Any] = {}
