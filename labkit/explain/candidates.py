@@ -112,10 +112,10 @@ class _Chooser:
     def torch_input(self) -> None:
         seen, loader = self.seen, self.seen.note(self.seen.note("loader") or "loader0")
         waiting = seen.share("input") + seen.share("workers")
-        if not loader or waiting < 0.06:
+        workers = (loader or {}).get("workers", 0)
+        if not loader or waiting < (0.06 if workers else 0.1):  # workers also take cores
             return
         line = seen.site(seen.note("loader") or "loader0")
-        workers = loader["workers"]
         key, what = self.input_cause("input", "workers")
         evidence = f"{self.percent(waiting)} waits for the loader"
         evidence += f", mostly in {what}" if what else ""
@@ -235,7 +235,7 @@ class _Chooser:
         python = [k for k in ("py_function", "numpy_function", "from_generator") if seen.note(k)]
         fit = seen.note("fit")
         hidden = fit not in (None, "arrays")  # fit reads inside of the compiled step
-        if hidden or python or seen.share("input") > 0.06:
+        if hidden or python or seen.share("input") > 0.1:
             key, what = ("python_input", python[0]) if python else ("input", "")
             waiting = (
                 "fit reads within its compiled step"

@@ -7,7 +7,7 @@ from typing import Any
 from labkit_agent import marks
 from labkit_agent.marks import me
 
-SIDE, TIMES = 1024, 6
+SIDE, TIMES = 1024, 24
 counting: list[Any] = []
 
 
