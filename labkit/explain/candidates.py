@@ -56,7 +56,7 @@ class Candidate:
 
     def words(self, text: str) -> str:
         """A sentence about a cause, with this one's own names and numbers in it."""
-        return text.format_map({"what": self.what, "apart": "", **self.values})
+        return text.format_map({"what": self.what, **self.values})
 
     @property
     def says(self) -> str:

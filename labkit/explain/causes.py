@@ -121,7 +121,7 @@ CAUSES = {
         "log every 100th step, keep the file open, and leave out what nobody reads", "38",
     ),
     "collection": Cause(
-        "garbage collection stops the step{apart}",
+        "garbage collection stops the step",
         "gc.freeze() after the start, or collect at the same step on all ranks", "38",
     ),
     "synchronisation": Cause(

@@ -50,6 +50,8 @@ def fragment(explanation: Explanation) -> str:
     for table in (one.other() if one.looked_for else None, one.predicted()):
         text += str(table._repr_mimebundle_()["text/html"]) if table else ""
     notes = [*one.notes, f"watching cost {percent_text(one.overhead)} of a step"]
+    if one.not_seen:
+        notes.append(f"looked for and not seen: {', '.join(one.not_seen)}")
     if one.measured_for:
         notes.append(f"the runs with something left out took {seconds_text(one.measured_for)}")
     return text + "".join(f"<p>{escape(_sentence(note))}</p>" for note in notes)
