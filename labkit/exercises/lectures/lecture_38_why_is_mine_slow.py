@@ -36,8 +36,8 @@ traces = judged(_examine_traces)
 def waiting(steps: list[list[list[int]]], lengths: list[int]) -> float:
     """The share of their time that ranks wait, if a batch takes as long as its longest sequence.
 
-    >>> waiting([[[0], [1]]], [10, 30])
-    0.3333333333333333
+    >>> waiting([[[0], [1]]], [10, 20])
+    0.25
     """
     longest = [[max(lengths[i] for i in batch) for batch in ranks] for ranks in steps]
     whole = sum(len(ranks) * max(ranks) for ranks in longest)
