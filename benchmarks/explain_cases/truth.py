@@ -1,9 +1,9 @@
 """What each fix of the planted cases gains, measured: the program against its fixed copy.
 
 Each round runs both in the order ABBA, as their users start them, each in a folder of its own.
-The gain is the ratio of the seconds of a step, from the third to the last, as `labkit explain`'s
-marks have them; with the same marks on both sides no removal takes part in it. The interval comes
-from the rounds' log ratios. The whole takes hours and wants a quiet machine:
+The gain is the ratio of the seconds of a step, from the tenth to the last, by the marks of a run
+that is not watched and leaves nothing out. The interval comes from the rounds' log ratios. The
+whole takes an hour or more and wants a quiet machine:
 
     python benchmarks/explain_cases/truth.py --rounds 4 [case ...]
     python benchmarks/explain_cases/truth.py --check        each once, with few steps
@@ -28,6 +28,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from labkit.explain.runs import Runs
+from labkit.explain.seen import KINDS
 from labkit.timing.intervals import shift
 
 HERE = Path(__file__).resolve().parent
@@ -109,17 +111,18 @@ def check(name: str, scripts: list[Path]) -> str:
 
 
 def step_seconds(name: str, script: Path) -> float:
-    """Seconds of a step, from the third to the last, as the marks of a watched run have it."""
-    told = script.parent / "told.json"
-    explain = [sys.executable, "-m", "labkit.cli", "explain", "--for", "0", "--json", told, "--"]
-    for _ in range(3):  # a rank of gloo aborts at its very end now and then, without labkit too
-        told.unlink(missing_ok=True)
-        subprocess.run(
-            [*explain, *command(name), script.name], cwd=script.parent, env=quiet(),
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS,
-        )  # fmt: skip
-        if told.exists() and (found := json.loads(told.read_text("utf-8"))["value"])["step"]:
-            return float(found["step"])
+    """Seconds of a step, from the tenth to the last, in a run that is not watched."""
+    runs = Runs([*command(name), script.name], script.parent)
+    try:
+        runs._copy()
+        for kind in KINDS:
+            config = {"kind": kind, "stop": 10**9, "warm": 10}
+            ranks = runs.shorter(config, {}, quiet(), SECONDS).reports
+            marks = [one["marks"].get(kind, []) for one in ranks if not one["worker"]]
+            if marks and min(map(len, marks)) > 12:
+                return float((marks[0][-1] - marks[0][9]) / (len(marks[0]) - 10))
+    finally:
+        runs.close()
     raise SystemExit(f"{script}: no steps were seen")
 
 

@@ -50,6 +50,7 @@ class Candidate:
     env: dict[str, str] = field(default_factory=dict)
     statement: Statement | None = None
     compiled: list[Statement] = field(default_factory=list)
+    kept: float = 0.2  # of what was left out: a fifth as often, or five times cheaper
     share: float = 0.0  # of the loop, by samples: what is said where it cannot be left out
     logs: list[float] = field(default_factory=list)  # log ratios, one for each pair
     failed: str = ""
@@ -350,7 +351,9 @@ class _Chooser:
                     key, [f"statement {one.first}"], self.told(one, share), seen.short(line), what,
                     block=self.block(self.every(one, key)), statement=one,
                     limit=1.2 if key in ("evaluation", "python", "input") else 1.12,
-                    group="thread" if thread else "", share=0.0 if thread else share,
+                    group="thread" if thread else "",
+                    kept=1 / seen.world if key == "rank_0_reads" else 0.2,  # its own part
+                    share=0.0 if thread else share,
                 )
             )  # fmt: skip
 

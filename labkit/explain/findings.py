@@ -18,7 +18,6 @@ from labkit.explain.explanation import (
 from labkit.explain.removals import Gain, gain
 from labkit.explain.seen import Seen
 
-KEPT = 0.2  # of what was left out: evaluate a fifth as often, make a function five times cheaper
 SPECIFIC = ("text_format", "python_loop_input", "python_input", "rank_0_reads")
 NOT_ALONE = ("communication",)  # the limit of a program that does it well, not a fault
 # The step needs what was left out: it is part of the model, or the option is there for a reason.
@@ -31,13 +30,13 @@ NEEDED = (
 
 
 def expected(one: Candidate) -> Expected | None:
-    """What the change will bring: measured itself, or between a fifth left and nothing left."""
+    """What the change will bring: measured itself, or between some of it left and nothing left."""
     found = gain(one.logs)
     if found is None:
         return None
     low, value = found.low, found.value
     if not one.fix:
-        low, value = _kept(low, KEPT), _kept(value, KEPT / 2)
+        low, value = _kept(low, one.kept), _kept(value, one.kept / 2)
     return Expected(round(low, 3), round(value, 3), round(found.high, 3), found.pairs)
 
 
@@ -150,7 +149,9 @@ def _finding(one: Candidate) -> Reason:
 def _attributed(one: Candidate, share: float) -> Reason:
     cause = CAUSES[one.key]
     gone = 1 / (1 - min(share, 0.98))
-    bound = Expected(round(_kept(gone, 2 * KEPT), 3), round(_kept(gone, KEPT), 3), round(gone, 3))
+    bound = Expected(
+        round(_kept(gone, 2 * one.kept), 3), round(_kept(gone, one.kept), 3), round(gone, 3)
+    )
     why = f"{one.evidence}; it could not be left out: {one.failed}"
     return Reason(
         one.key, ATTRIBUTED, one.says, bound, why, one.line, one.words(cause.change), cause.lecture
