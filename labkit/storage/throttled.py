@@ -53,7 +53,7 @@ class Disk:
         """
         whole("buffer", buffer, at_most=2**30)
         try:
-            raw = _Throttled(self, path)
+            raw = _Throttled(self, io.FileIO(path), os.fspath(path))
         except OSError as fault:
             raise LabError(f"{path} cannot be read: {fault.strerror}.") from None
         self.serve(0)
@@ -98,9 +98,9 @@ class Disk:
 class _Throttled(io.RawIOBase):
     """A file of the disk. It has no descriptor, by which numpy would read past the rate."""
 
-    def __init__(self, disk: Disk, path: str | Path) -> None:
+    def __init__(self, disk: Disk, file: io.FileIO, name: str) -> None:
         super().__init__()
-        self._disk, self._file, self.name = disk, io.FileIO(path), os.fspath(path)
+        self._disk, self._file, self.name = disk, file, name
 
     def readable(self) -> bool:
         return True
