@@ -118,7 +118,7 @@ CAUSES = {
     "evaluation": Cause("evaluation too often", "evaluate less often, or on a part", "38"),
     "logging": Cause(
         "logging in the training loop makes each step wait",
-        "log every 100th step, keep the file open, and leave out what nobody reads", "38",
+        "log every 100th step, keep the file open, and write only what is read", "38",
     ),
     "collection": Cause(
         "garbage collection stops the step",

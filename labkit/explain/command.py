@@ -11,7 +11,6 @@ import time
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from labkit import plain
@@ -225,6 +224,3 @@ def _prediction(watched: Seen, found: list[Candidate]) -> list[Predicted]:
         times = [watched.step - one * here + one * factor for one in ends]
         rows.append(Predicted(devices, min(times), max(times)))
     return rows
-
-
-__all__ = ["Path", "explain", "main"]

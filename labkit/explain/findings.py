@@ -94,7 +94,7 @@ def _open(one: Candidate, result: Gain | None) -> bool:
         return not any(word in one.failed for word in NEEDED)
     if result is None:
         return bool(one.logs) and math.exp(max(one.logs)) > one.limit
-    wide = result.high > max(one.limit, 1.5 * result.low)  # 0.5 to 1.4 clears nobody
+    wide = result.high > max(one.limit, 1.5 * result.low)  # 0.5 to 1.4 is no answer
     return (wide or result.value >= one.limit) and not _sure(one, result)
 
 

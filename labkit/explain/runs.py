@@ -378,6 +378,3 @@ def only_writes_in(folders: list[Path]) -> None:
     if library.syscall(_RESTRICT, rules, 0) < 0:
         raise OSError(ctypes.get_errno(), "landlock")
     os.close(rules)
-
-
-__all__ = ["OneRun", "Runs", "can_protect"]

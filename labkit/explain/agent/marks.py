@@ -56,7 +56,6 @@ class Seeing:
         self.epochs: list[int] = []  # leading steps at each start of a training iterator
         self.stack: list[list[Any]] = []
         self.total: Counter[str] = Counter()
-        self.before: dict[str, float] = {}  # the parts of the first steps
         self.window: dict[str, float] = {}  # the parts between them and the last step
         self.count: Counter[str] = Counter()
         self.spans: list[tuple[str, float, float]] = []
@@ -83,10 +82,6 @@ class Seeing:
 
 
 me = Seeing()
-
-
-def left_out(name: str) -> bool:
-    return name in me.off
 
 
 # ---- the user's lines ----------------------------------------------------------------------------
@@ -265,7 +260,6 @@ def step(kind: str) -> None:
         if WATCH:
             _watch_collections()
     if n == WARM:
-        me.before = dict(me.total)
         me.total.clear()
         me.chains.clear()
         me.threads.clear()
@@ -430,9 +424,9 @@ def report() -> None:
     try:
         most = me.chains.most_common(400)
         content = {
-            "pid": os.getpid(), "rank": rank(), "born": me.born, "end": now(), "marks": me.marks,
-            "leading": me.leading, "cpu": me.cpu, "delay": me.delay, "epochs": me.epochs,
-            "before": me.before, "window": me.window, "count": me.count, "spans": me.spans,
+            "rank": rank(), "born": me.born, "marks": me.marks, "cpu": me.cpu,
+            "delay": me.delay, "epochs": me.epochs, "window": me.window,
+            "count": me.count, "spans": me.spans,
             "chains": [[*key, times] for key, times in most], "samples": me.samples,
             "threads": [[*key, times] for key, times in me.threads.most_common(50)],
             "essential": sorted(me.essential), "sites": me.sites, "notes": me.notes,
