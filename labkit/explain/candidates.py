@@ -154,6 +154,22 @@ class _Chooser:
         if seen.note("float64"):
             line = seen.hot("forward", "backward")[0] or seen.site("backward")
             self.add("float64", "float32", "the parameters are float64", line=line, fix=True)
+        if idle := seen.note("idle"):
+            what = f"{idle:,} of {seen.note('all weights'):,} weights"
+            nothing = seen.note("requires_grad of modules")
+            said = "; .requires_grad was set on a module, where it does nothing" if nothing else ""
+            self.add(
+                "frozen", "frozen", what + said, what=what, fix=True, limit=1.06,
+                line=(nothing and self.written("requires_grad =")) or seen.site("trained"),
+                block=0 if seen.note("ddp") else self.block(),
+                failed="DDP expects all gradients" if seen.note("ddp") else "",
+            )  # fmt: skip
+        size = seen.note("embedding") or 0
+        if size > 0.3 * (seen.note("parameters") or 1) and seen.note("takes rows"):
+            what = f"{size:,} of {seen.note('parameters'):,} weights"
+            if seen.world < 2 and not seen.note("sparse embedding"):
+                line = seen.site("embedding")
+                self.add("rows", "rows", what, what=what, line=line, fix=True)
         if seen.note("compile") and (seen.note("graphs") or 0) > 3:
             evidence = f"{seen.note('graphs')} graphs were compiled"
             self.add("recompiling", "dynamic", evidence, line=seen.site("compile"), fix=True)
@@ -174,7 +190,7 @@ class _Chooser:
         reduces = calls.get("all_reduce", 0)
         synced = ddp is not None and seen.count("synced forward") > 1.5 * seen.steps
         if micro > 1 and (synced or reduces > 1.5 * seen.steps):
-            key = "no_sync" if self.uses_no_sync() else "micro_steps"
+            key = "no_sync" if self.written("no_sync(") else "micro_steps"
             self.add(
                 key, "last", f"{micro} backward passes for each update, and each reduces",
                 line=seen.site("backward"), group="comm", fix=True, block=self.block(),
@@ -225,9 +241,13 @@ class _Chooser:
                 failed="the lengths of these batches cannot be changed from outside",
             )  # fmt: skip
 
-    def uses_no_sync(self) -> bool:
-        files = {Path(file) for file, _ in self.seen.essential}
-        return any("no_sync(" in file.read_text("utf-8", "replace") for file in files)
+    def written(self, text: str) -> str:
+        """Where the user's files say so."""
+        for file in sorted({file for file, _ in self.seen.essential}):
+            for number, line in enumerate(Path(file).read_text("utf-8", "replace").splitlines(), 1):
+                if text in line:
+                    return self.seen.short(f"{file}:{number}")
+        return ""
 
     # -- TensorFlow
 

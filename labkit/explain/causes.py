@@ -103,6 +103,15 @@ CAUSES = {
     "float64": Cause(
         "arithmetic in float64", "use float32 for data and parameters", "38"
     ),
+    "frozen": Cause(
+        "gradients are computed for weights that no optimizer changes ({what})",
+        "module.requires_grad_(False), and torch.no_grad() around a part that is frozen from the "
+        "input on", "51",
+    ),
+    "rows": Cause(
+        "the gradient of an embedding has all rows, of which a batch uses few ({what})",
+        "Embedding(…, sparse=True)", "38",
+    ),
     "small_batch": Cause(
         "too little work in a step for each device: its fixed costs dominate",
         "a larger batch for each device", "13",
@@ -139,7 +148,9 @@ OF_RANKS = {
     "rank_0_reads", "communication", "micro_steps", "no_sync", "many_collectives", "find_unused",
     "buckets", "sparse", "uneven",
 }  # fmt: skip
-OF_TORCH = {*OF_RANKS, "few_workers", "many_workers", "workers_start", "recompiling"}
+OF_TORCH = {
+    *OF_RANKS, "few_workers", "many_workers", "workers_start", "recompiling", "frozen", "rows",
+}  # fmt: skip
 
 PARTS = {  # of a step, in the order in which they are drawn
     "input": "waiting for input", "workers": "starting workers", "copy": "copies to the device",

@@ -1,6 +1,7 @@
 """What is seen of PyTorch programs: steps, causes, faults; and that a removal does what it says."""
 
 import os
+import subprocess
 
 import pytest
 
@@ -85,6 +86,24 @@ for epoch in range(4):
 dist.destroy_process_group()
 """
 
+IDLE = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+table = nn.Embedding(40_000, 32)
+body, head = nn.Linear(32, 8), nn.Linear(8, 2)
+body.requires_grad = False
+model = nn.Sequential(table, body, head)
+optimizer = torch.optim.SGD([*table.parameters(), *head.parameters()], 0.1)
+for step in range(1, 9):
+    x, y = torch.arange(step, step + 4), torch.tensor([0, 1, 0, 1])
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    torch.save([head.weight.detach(), table.weight[:9].detach()], f"weights{step}.pt")
+"""
+SAME = "import torch, sys\na, b = map(torch.load, sys.argv[1:])\nassert all(map(torch.equal, a, b))"
+
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
@@ -155,6 +174,20 @@ def test_a_fault_of_two_ranks_is_named_and_no_other(start, tmp_path, fault):
     outcome = run.shorter(config, {}, {}, 300)
     assert not outcome.failed
     assert [len(one["marks"]["optimizer"]) for one in outcome.reports] == [8, 8]
+
+
+def test_gradients_that_nobody_needs_are_seen_and_left_out(start, tmp_path):
+    run = start(IDLE, "train.py")
+    watched = seen(run.watched().reports, str(tmp_path))
+    keys = {one.key: one for one in candidates(watched)}
+    assert keys["frozen"].what == "264 of 1,280,282 weights"
+    assert [keys[key].line for key in ("frozen", "rows")] == ["train.py:7", "train.py:5"]
+    config = {"kind": "optimizer", "stop": 8, "warm": 3, "always": ["frozen", "rows"],
+              "values": {}, "phases": [[4, ["frozen"]]]}  # fmt: skip
+    assert not run.shorter(config, {}, {}, 300).failed
+    for step in (2, 7):
+        files = [place / f"weights{step}.pt" for place in (tmp_path, run.moved(tmp_path))]
+        subprocess.run([TORCH.python, "-c", SAME, *files], check=True, timeout=300)
 
 
 def test_a_gain_needs_three_pairs_and_holds_the_truth():

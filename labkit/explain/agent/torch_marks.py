@@ -85,9 +85,19 @@ def _steps(torch: Any) -> None:
     )
 
     first: list[int] = []
+    real_init = torch.optim.Optimizer.__init__
+
+    @functools.wraps(real_init)
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        real_init(self, *args, **options)
+        me.sites.setdefault("trained", line())
+
+    torch.optim.Optimizer.__init__ = init
 
     def before(optimizer: Any, *_: Any) -> None:
         essential()
+        if len(me.marks.get("optimizer", ())) < IDLE_AFTER:
+            trained.update(id(p) for group in optimizer.param_groups for p in group["params"])
         if threading.get_ident() == me.main:
             me.stack.append(["optimizer", marks.now(), 0.0])
 
@@ -100,6 +110,8 @@ def _steps(torch: Any) -> None:
         me.evaluating = False
         if WATCH:
             _of_optimizer(torch, optimizer)
+        if len(me.marks.get("optimizer", ())) == IDLE_AFTER and (WATCH or "frozen" in ASKED):
+            _find_idle()
         me.backwards = 0
         if marks.CONFIG.get("count"):
             arithmetic.count(torch)
@@ -138,12 +150,41 @@ def _of_optimizer(torch: Any, optimizer: Any) -> None:
         me.notes["bytes"] = sum(p.numel() * p.element_size() for p in parameters)
         me.notes["float64"] = any(p.dtype == torch.float64 for p in parameters)
         me.notes["threads"] = torch.get_num_threads()
+        decays = any(group.get("weight_decay") for group in optimizer.param_groups)
+        me.notes["takes rows"] = type(optimizer).__name__ in ("SGD", "Adagrad") and not decays
         me.notes["sparse"] = any(p.grad is not None and p.grad.is_sparse for p in parameters)
     if n in (1, 2, 5, 20) and marks.ranks() > 1:
         whole = parameters[:40]
         if not any(hasattr(p, "placements") for p in whole):
             with torch.no_grad():
                 me.weights[str(n)] = [float(p.double().abs().sum()) for p in whole]
+
+
+IDLE_AFTER = 2  # steps, in which every optimizer has had its turn
+trained: set[int] = set()  # weights that an optimizer holds
+models: list[Any] = []  # what the training calls, outermost
+idle: list[Any] = []  # weights of these with a gradient that no optimizer reads
+
+
+def _find_idle() -> None:
+    weights = {id(p): p for model in models for p in model.parameters()}
+    idle[:] = [p for key, p in weights.items() if p.grad is not None and key not in trained]
+    named = sum("requires_grad" in m.__dict__ for model in models for m in model.modules())
+    if not idle:
+        return
+    me.notes["idle"] = sum(p.numel() for p in idle)
+    me.notes["all weights"] = sum(p.numel() for p in weights.values())
+    me.notes["requires_grad of modules"] = named
+
+
+def _freeze() -> None:
+    for one in idle:
+        one.requires_grad_("frozen" not in me.off)
+        one.grad = None
+
+
+if "frozen" in ASKED:
+    marks.switched.append(_freeze)
 
 
 def _scale_of(loss: Any) -> dict[str, Any]:
@@ -176,6 +217,8 @@ def _modules(torch: Any) -> None:
         if learning:
             me.evaluating = False
             essential()
+            if len(models) < 4 and all(self is not one for one in models):
+                models.append(self)
             if WATCH and len(me.inputs) < 60 and tensors(args):
                 me.inputs.append(checksum([*args, *options.values()]))
                 if len(me.batches) == 0:
@@ -323,7 +366,13 @@ def _formats(torch: Any) -> None:
             if options.get("sparse"):
                 note("sparse embedding", True)
                 options["sparse"] = "dense" not in marks.ALWAYS
+            elif "rows" in marks.ALWAYS:
+                options["sparse"] = True
             real(self, *args, **options)
+            size = self.num_embeddings * self.embedding_dim
+            if size > me.notes.get("embedding", 1_000_000):
+                me.notes["embedding"] = size
+                me.sites["embedding"] = line()
 
         owner.__init__ = init
     if "float32" not in marks.ALWAYS:
