@@ -292,6 +292,12 @@ class _Chooser:
             )  # fmt: skip
         if seen.note("float64"):
             self.add("float64", "float32", "floatx is float64", line=seen.site("float64"), fix=True)
+        times = seen.count("small predict")
+        if times > seen.steps / 4 and seen.share("whole eval") > 0.06:
+            self.add(
+                "predict", "predict", f"{self.percent(seen.share('whole eval'))}, {times} calls",
+                line=seen.site("small predict"), fix=True, block=self.block(),
+            )  # fmt: skip
         self.callbacks()
 
     def eager(self) -> None:
@@ -359,8 +365,9 @@ class _Chooser:
                 continue
             key, what = self.name(one)
             thread = one.parts.most_common(1)[0][0] == "thread"
-            if thread and any(c.key == "python_input" for c in self.found):
-                continue  # the input pipeline's own threads
+            told = {c.key for c in self.found}
+            if (thread and "python_input" in told) or (key == "evaluation" and "predict" in told):
+                continue  # the input pipeline's own threads, or a call that has a fix
             line = (
                 f"{one.file}:{one.first}" if key == "evaluation" else "{}:{}".format(*one.hottest)
             )

@@ -125,6 +125,10 @@ CAUSES = {
         "save less often, or in another process", "38",
     ),
     "evaluation": Cause("evaluation too often", "evaluate less often, or on a part", "38"),
+    "predict": Cause(
+        "model.predict for a few examples at a time: it makes a dataset and a loop for each call",
+        "model.predict_on_batch(x), or model(x, training=False)", "38",
+    ),
     "logging": Cause(
         "logging in the training loop makes each step wait",
         "log every 100th step, keep the file open, and write only what is read", "38",
@@ -143,7 +147,7 @@ CAUSES = {
     ),
 }  # fmt: skip
 
-OF_TENSORFLOW = {"serial_map", "python_input", "eager", "retracing"}
+OF_TENSORFLOW = {"serial_map", "python_input", "eager", "retracing", "predict"}
 OF_RANKS = {
     "rank_0_reads", "communication", "micro_steps", "no_sync", "many_collectives", "find_unused",
     "buckets", "sparse", "uneven",

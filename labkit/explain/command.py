@@ -92,7 +92,7 @@ def _explain(
         causes, looked, open_ = findings.causes(found)
     limit = _limit(watched, found)
     if not causes and not measuring.refused and budget:
-        limit = f"{limit} {measuring.arithmetic()}.".replace(" .", "")
+        limit = " ".join(filter(None, (limit, measuring.arithmetic(), _forward(watched))))
     verdict = _verdict(watched, wrong, causes, open_, measuring.refused, outcome.code)
     load = statistics.fmean(measuring.loads) if measuring.loads else 0.0
     notes = [f"not watched: {k[13:]} ({v})" for r in watched.ranks for k, v in r["notes"].items()
@@ -177,6 +177,15 @@ def _limit(watched: Seen, found: list[Candidate]) -> str:
     if comm and comm.low > 1.05:
         told += f"; without communication {comm.low:.2f} to {comm.high:.2f} times as fast"
     return f"Its time: {told}."
+
+
+def _forward(watched: Seen) -> str:
+    """Which line within the model takes most of the forward pass."""
+    line, callee, share = watched.hot("forward")
+    if share < 0.3 or line in {watched.short(f"{a}:{b}") for a, b in watched.essential}:
+        return ""
+    called = f" ({callee.removeprefix('torch.nn.modules.')})" if callee else ""
+    return f"{100 * share:.0f} % of the forward pass is line {line}{called}."
 
 
 def _overhead(watched: Seen) -> float:

@@ -80,7 +80,7 @@ class Measuring:
         if seen.epoch and seen.steps >= 3 * seen.epoch and seen.epoch * seen.step < WINDOW:
             self.warm = max(self.warm, seen.epoch + 3)  # what ends an epoch is first done in full
         window = math.ceil(WINDOW / seen.step)
-        if seen.epoch and seen.epoch * seen.step < 14:
+        if seen.epoch and seen.epoch * seen.step < max(14, self.budget / 8):
             room = (seen.steps - self.warm) // seen.epoch or 1
             window = seen.epoch * max(1, min(room, math.ceil(window / seen.epoch)))
         self.stop = min(seen.steps, self.warm + max(3, window))
@@ -134,7 +134,7 @@ class Measuring:
         return (
             f"{found['operations'] / 1e9:.3g} GFLOP in a step of each process are "
             f"{100 * rate / found['product']:.0f} % of what a matrix product reaches there "
-            f"({found['product'] / 1e9:.3g} GFLOP/s, measured)"
+            f"({found['product'] / 1e9:.3g} GFLOP/s, measured)."
         )
 
     def _open(self, one: Candidate, found: list[Candidate]) -> bool:
