@@ -178,7 +178,8 @@ def _data(seen: Seen) -> list[Fault]:
         lists = [[str(one) for one in rank[source]] for rank in seen.ranks]
         count = min(map(len, lists))
         same = all(rank[:count] == lists[0][:count] for rank in lists)
-        if count >= 4 and same and len(set(lists[0][:count])) > 1:
+        sums = {one[-1] if isinstance(one, list) else one for one in seen.lead[source][:count]}
+        if count >= 4 and same and len(sums) > 1:
             line = seen.site(seen.note("loader") or "", "ddp", "backward")
             return [(
                 "same_data", "every rank trains on the same data",
