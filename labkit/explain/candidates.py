@@ -42,6 +42,7 @@ class Candidate:
     what: str = ""
     fix: bool = False
     block: int = 0  # steps in each way, if it is switched within a run
+    aligned: bool = False  # they are whole epochs
     group: str = ""  # a fix explains the removal of its group
     limit: float = 1.12  # a smaller gain is no finding
     wall: bool = False  # own threads wait for cores: that is no delay by others
@@ -90,6 +91,14 @@ class _Chooser:
             steps = math.ceil(steps / every) * round(every)
         return steps if self.seen.steps >= 4 * steps + 5 else 0
 
+    def epochs(self) -> int:
+        """Steps in each way: two or more epochs, if they are short, alike and many."""
+        one, starts = self.seen.epoch, sorted(set(self.seen.lead["epochs"]))
+        if one < 3 or starts[:3] != [0, one, 2 * one]:
+            return 0
+        steps = one * max(2, math.ceil(1 / one / self.seen.step))
+        return steps if steps * self.seen.step < 6 and self.seen.steps >= one + 4 * steps else 0
+
     def period(self, events: int) -> float:
         return self.seen.steps / events if events else 1.0
 
@@ -123,12 +132,15 @@ class _Chooser:
         hot = seen.hot("input")[0]
         self.add(
             key, "input", evidence, line=hot if what else line, what=what, group="input",
-            limit=1.15, block=0 if workers else self.block(),
+            limit=1.15, block=0 if workers else self.block(), share=waiting,
         )  # fmt: skip
         epochs = len(set(seen.lead["epochs"]))
         if workers and not loader["persistent"] and epochs > 2:
             started = f"{self.percent(seen.share('workers'))} starts workers, {epochs} epochs"
-            self.add("workers_start", "persistent", started, line=line, fix=True, group="input")
+            self.add(
+                "workers_start", "persistent", started, line=line, fix=True, group="input",
+                share=seen.share("workers"),
+            )  # fmt: skip
         for wanted, name in ((self.all, "few_workers"), (0, "many_workers")):
             if (wanted > workers) if wanted else workers:
                 evidence = f"num_workers={workers}, {self.percent(waiting)} waits for the loader"
@@ -268,9 +280,11 @@ class _Chooser:
             thread, share = seen.threads_line()
             if python and share > 0.2:
                 waiting += f"; {100 * share:.0f} % of the samples find Python at {thread}"
+                if line == seen.site("fit"):  # a PyDataset: no other line of the user's makes it
+                    line = what = thread
             self.add(
                 key, "input", waiting, line=line, what=what, group="input", limit=1.15,
-                block=0 if hidden else self.block(),
+                block=self.epochs(), aligned=True, share=seen.share("input"),
             )  # fmt: skip
             if seen.note("serial map") and not python:
                 self.add(
@@ -280,7 +294,10 @@ class _Chooser:
         traces = seen.count("traces of one")
         if traces > 3 and seen.share("trace") > 0.05:
             evidence = f"traced {traces} times more, {self.percent(seen.share('trace'))}"
-            self.add("retracing", "retrace", evidence, line=seen.site("trace"), fix=True)
+            self.add(
+                "retracing", "retrace", evidence, line=seen.site("trace"), fix=True,
+                share=seen.share("trace"),
+            )  # fmt: skip
         self.eager()
         threads = seen.note("intra threads")
         if threads and threads != CORES:

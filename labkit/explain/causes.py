@@ -106,7 +106,7 @@ CAUSES = {
     "frozen": Cause(
         "gradients are computed for weights that no optimizer changes ({what})",
         "module.requires_grad_(False), and torch.no_grad() around a part that is frozen from the "
-        "input on", "51",
+        "input on", "38",
     ),
     "rows": Cause(
         "the gradient of an embedding has all rows, of which a batch uses few ({what})",

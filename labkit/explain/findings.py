@@ -59,12 +59,11 @@ def causes(found: list[Candidate]) -> tuple[list[Reason], list[Looked], list[Can
     alone = [one for one in sure if one.key not in NOT_ALONE]
     alone.sort(key=lambda one: (one.key == "small_batch", -_saving(one)))
     findings = [_finding(one) for one in alone]
-    for one in found:  # what could not be left out, and takes much
-        if any(word in one.failed for word in NEEDED):
-            continue
-        known = one.key == "uneven" and findings  # a measured cause of the same waiting
-        if one.failed and one.share > 0.15 and one not in alone and not known:
+    known = bool(findings)
+    for one in found:
+        if one not in alone and _unmeasured(one) and not (one.key == "uneven" and known):
             findings.append(_attributed(one, one.share))
+            alone.append(one)
     told = {id(one) for one in alone}
     rest = [
         Looked(one.says, expected(one), one.failed or _few(one))
@@ -73,6 +72,14 @@ def causes(found: list[Candidate]) -> tuple[list[Reason], list[Looked], list[Can
     ]
     open_ = [one for one in found if _open(one, results.get(id(one))) and id(one) not in told]
     return findings, rest, open_
+
+
+def _unmeasured(one: Candidate) -> bool:
+    """Could it not be measured, or not often enough, and do many samples fall into it?"""
+    if any(word in one.failed for word in NEEDED) or one.share < 0.15:
+        return False
+    few = 0 < len(one.logs) < 3 and min(one.logs) > 0.05
+    return bool(one.failed) or few
 
 
 def _few(one: Candidate) -> str:
@@ -152,7 +159,7 @@ def _attributed(one: Candidate, share: float) -> Reason:
     bound = Expected(
         round(_kept(gone, 2 * one.kept), 3), round(_kept(gone, one.kept), 3), round(gone, 3)
     )
-    why = f"{one.evidence}; it could not be left out: {one.failed}"
+    why = f"{one.evidence}; not measured: {one.failed or 'too few runs for an interval'}"
     return Reason(
         one.key, ATTRIBUTED, one.says, bound, why, one.line, one.words(cause.change), cause.lecture
     )

@@ -94,16 +94,15 @@ class Measuring:
     def measure(self, found: list[Candidate]) -> None:
         """Fill in the log ratios of these candidates."""
         alive = [one for one in found if not one.failed]
-        comm = [one for one in alive if one.block and "comm" in one.names]
-        self._blocks([one for one in alive if one.block and one not in comm], 4)
-        self._blocks(comm, 4)  # apart: it puts a hook of its own into DDP
+        for apart in _APART:
+            self._blocks([one for one in alive if one.block and _apart(one) == apart], 4)
         self._own([one for one in alive if not one.block])
         while self.left() > 0 and not self.refused:
             alive = [one for one in alive if self._open(one, found)]
             if not alive:
                 return
             best = max(alive, key=_turn)
-            alike = [c for c in alive if ("comm" in c.names) == ("comm" in best.names)]
+            alike = [c for c in alive if _apart(c) == _apart(best)]
             together = [one for one in alike if bool(one.block) == bool(best.block)]
             together = [one for one in together if _turn(one)[:2] == _turn(best)[:2]]
             together = sorted(together, key=_turn, reverse=True)[: 2 if best.block else 3]
@@ -171,8 +170,9 @@ class Measuring:
                 for one in self.rng.sample(toggled, len(toggled)):
                     ways = self.rng.sample([one.names, []], 2)
                     phases += [(one.block, names, one) for names in ways]
-            stop = self.warm + sum(steps for steps, _, _ in phases) + 1
-            outcome = self._run([], phases, toggled, min(stop, self.seen.steps))
+            warm = self.seen.epoch if toggled[0].aligned else self.warm
+            stop = warm + sum(steps for steps, _, _ in phases) + 1
+            outcome = self._run([], phases, toggled, min(stop, self.seen.steps), warm)
             if outcome.failed:
                 culprit = self._culprit(outcome, toggled)
                 if culprit is None:
@@ -182,7 +182,7 @@ class Measuring:
                 toggled = [one for one in toggled if one is not culprit]
                 continue
             for one in toggled:
-                one.logs += self._pairs(outcome, one, phases)
+                one.logs += self._pairs(outcome, one, phases, warm)
             return
 
     def _culprit(self, outcome: OneRun, toggled: list[Candidate]) -> Candidate | None:
@@ -192,10 +192,14 @@ class Measuring:
             return toggled[0] if len(toggled) == 1 and self.base else None
         return next((one for one in toggled if last[-1] in one.names), None)
 
-    def _pairs(self, outcome: OneRun, one: Candidate, phases: list[Phase]) -> list[float]:
+    def _pairs(
+        self, outcome: OneRun, one: Candidate, phases: list[Phase], warm: int
+    ) -> list[float]:
         settle = max(1, one.block // 5) if {*one.names} & {*SETTLE} else 0
+        if one.aligned:  # what a new iterator costs depends on the epoch before it
+            settle = self.seen.epoch
         ranks = [report for report in outcome.reports if not report["worker"]]
-        at, times = self.warm, []
+        at, times = warm, []
         for steps, names, of in phases:
             if of is one:
                 a, b = at + settle, at + steps
@@ -296,6 +300,14 @@ class Measuring:
 
     def _told(self, outcome: OneRun) -> str:
         return self.runs.home(outcome.failed)
+
+
+def _apart(one: Candidate) -> str:
+    """Which of the runs with blocks it shares: some put hooks into all of a run's steps."""
+    return "epochs" if one.block and one.aligned else "comm" if "comm" in one.names else ""
+
+
+_APART = ("", "epochs", "comm")
 
 
 def _turn(one: Candidate) -> tuple[bool, bool, float]:

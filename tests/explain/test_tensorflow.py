@@ -130,6 +130,7 @@ model.fit(x, y, batch_size=8, epochs=2, verbose=0)
 
 
 TRACED = """
+x[:, 0] = np.arange(64)
 model = keras.Sequential([keras.layers.Dense(3)])
 rate = keras.optimizers.SGD(0.1)
 @tf.function
@@ -142,9 +143,11 @@ def step(a, b, weight):
 data, tests = (tf.data.Dataset.from_tensor_slices((x, y)).batch(size) for size in (8, 16))
 for epoch in range(3):
     for number, (a, b) in enumerate(data):
+        open(f"a{epoch}", "a").write(str(int(a[0, 0]) // 8))
         loss = step(a, b, 1.0 / (1 + number))
         right = 0
         for c, d in tests:
+            open(f"b{epoch}", "a").write(str(int(c[0, 0]) // 16))
             right += int(tf.reduce_sum(tf.cast(tf.argmax(model(c), 1) == d, tf.int32)))
 """
 
@@ -158,9 +161,13 @@ def test_a_function_that_is_traced_for_each_number_and_the_input_of_training_alo
     needed = {found.short(f"{file}:{number}") for file, number in found.essential}
     assert loop.line("in enumerate(data)") in needed
     assert loop.line("for c, d") not in needed  # can be left out
-    phases = [[4, ["input"]], [4, []], [8, ["input"]]]
-    report, _ = loop.again("tf", 20, always=["retrace"], phases=phases, values={"epoch": 8})
-    assert len(report["marks"]["tf"]) == 20  # the evaluation ends, though no input is read
+    phases = [[8, ["input"]]]
+    options = {"always": ["retrace"], "phases": phases, "values": {"epoch": 8}, "warm": 8}
+    report, folder = loop.again("tf", 24, **options)
+    assert len(report["marks"]["tf"]) == 24  # the evaluation ends, though no input is read
+    read = [(folder / f"{name}{epoch}").read_text() for name in "ab" for epoch in range(3)]
+    again = "".join(map(str, [*range(4)] * 2))
+    assert read == ["01234567", again, "01234567", "0123" * 8, "0123" * 8, "0123" * 7]
     assert report["count"]["trace"] < found.count("trace")
 
 

@@ -199,6 +199,7 @@ def made(tensor: Any) -> str:
 # ---- input ---------------------------------------------------------------------------------------
 
 training: set[Any] = set()  # places in the user's code that fetch one batch for each step
+made_for_training: set[Any] = set()  # places that make the iterators of these
 fetched: dict[Any, list[Any]] = {}  # since the last step: how often, a new iterator?, the lines
 IN_TURNS = "input" in ASKED - ALWAYS
 executions = [1]  # steps of Keras in one call of its function
@@ -216,13 +217,22 @@ def _fed() -> None:
 
 
 def free(dataset: Any) -> Any:
-    """The first batches again and again: handed over as before, but not read."""
-    return dataset.take(4).cache().repeat()
+    """The first batches again and again: handed over as before, but not read.
+
+    In turns, whole epochs are: a pipeline in the middle of one would go on filling its buffers.
+    """
+    if not hasattr(dataset, "_labkit_free"):
+        dataset._labkit_free = dataset.take(4).cache().repeat()
+    return dataset._labkit_free
+
+
+def free_epoch(dataset: Any) -> Any:
+    return free(dataset).take(VALUES["epoch"] * executions[0])
 
 
 def prepared(tf: Any, dataset: Any) -> Any:
     """The dataset as it is asked for: the same batches again, or read in parallel."""
-    if "input" in ALWAYS:
+    if "input" in me.off:
         count = int(dataset.cardinality())
         dataset = free(dataset)
         if count == tf.data.UNKNOWN_CARDINALITY:
@@ -231,6 +241,11 @@ def prepared(tf: Any, dataset: Any) -> Any:
     if "parallel" in ALWAYS:
         dataset = dataset.prefetch(tf.data.AUTOTUNE)
     return dataset
+
+
+def _place() -> Any:
+    frame = marks.users(sys._getframe(2))
+    return (frame.f_code, frame.f_lineno) if frame is not None else None
 
 
 def _in_loop(frame: Any) -> bool:
@@ -249,10 +264,12 @@ def _input(tf: Any) -> None:
 
     @functools.wraps(real_iter)
     def iterate(self: Any) -> Any:
-        mine = tf.executing_eagerly() and not inside and _in_loop(sys._getframe(1))
+        if not tf.executing_eagerly() or inside or not _in_loop(sys._getframe(1)):
+            return real_iter(self)
+        place = _place()
+        mine = place in made_for_training or "input" not in me.off - ALWAYS
         found = real_iter(prepared(tf, self) if mine else self)
-        if mine and IN_TURNS:
-            found._labkit_free = real_iter(free(self))
+        found._labkit_made = place
         return found
 
     dataset.__iter__ = iterate
@@ -261,9 +278,10 @@ def _input(tf: Any) -> None:
 
     @functools.wraps(real_parts)
     def parts(self: Any) -> Any:
-        found = real_parts(self)
-        if hasattr(self, "_labkit_free"):
-            found._labkit_free = real_parts(self._labkit_free)
+        place = _place()
+        turn = "input" in me.off - ALWAYS and place in made_for_training
+        found = real_parts(getattr(self, "_labkit_parts", self) if turn else self)
+        found._labkit_made = place
         return found
 
     distributed.__iter__ = parts
@@ -275,7 +293,7 @@ def _input(tf: Any) -> None:
             return real_distribute(self, data, *args, **options)
         found = real_distribute(self, prepared(tf, data), *args, **options)
         if IN_TURNS and found is not data:
-            found._labkit_free = real_distribute(self, free(data), *args, **options)
+            found._labkit_parts = real_distribute(self, free_epoch(data), *args, **options)
         return found
 
     tf.distribute.Strategy.experimental_distribute_dataset = distribute
@@ -330,11 +348,11 @@ def _fetching(owner: Any) -> None:
         frame = marks.users(sys._getframe(1))
         place = (frame.f_code, frame.f_lasti) if frame is not None else None
         mine = place in training and not me.evaluating
+        if mine and IN_TURNS:
+            made_for_training.add(getattr(self, "_labkit_made", None))
         self._labkit_fetched = count = getattr(self, "_labkit_fetched", 0) + 1
         if mine and "input" in ASKED and count > (VALUES.get("epoch") or count):
             raise StopIteration
-        if mine and "input" in me.off and hasattr(self, "_labkit_free"):
-            return real_next(self._labkit_free)
         with InPart("input" if mine or not training else "eval"):
             found = real_next(self)
         if not me.evaluating:
@@ -483,12 +501,17 @@ def _fit(tf: Any, trainer: Any) -> None:
             fits[-1] = True
         try:
             real_init(self, *args, **options)
+            if IN_TURNS and self._labkit_training:
+                data = self._distributed_dataset
+                self._labkit_parts = getattr(data, "_labkit_parts", None) or free_epoch(data)
         finally:
             me.evaluating = before
 
     def get(self: Any) -> Any:
         if self._labkit_training:
             me.epochs.append(len(me.marks.get(me.leading, ())))
+            if "input" in me.off - ALWAYS:
+                return self._labkit_parts
         return real_get(self)
 
     epochs.__init__, epochs._get_iterator = functools.wraps(real_init)(init), get
