@@ -171,6 +171,33 @@ def test_a_function_that_is_traced_for_each_number_and_the_input_of_training_alo
     assert report["count"]["trace"] < found.count("trace")
 
 
+READ = """
+def rows():
+    open("read", "a").write("|")
+    for i in range(8):
+        open("read", "a").write(str(i))
+        yield x[8 * i : 8 * i + 8], y[8 * i : 8 * i + 8]
+kinds = tf.TensorSpec((8, 4)), tf.TensorSpec((8,), tf.int32)
+data = tf.data.Dataset.from_generator(rows, output_signature=kinds)
+model = keras.Sequential([keras.layers.Dense(3)])
+model.compile("sgd", loss_fn)
+model.fit(data, epochs=6, verbose=0)
+"""
+
+
+def test_a_fit_reads_whole_epochs_or_nothing(program):
+    fit = program(READ)
+    found = fit.watched()
+    assert (found.steps, found.epoch) == (48, 8)
+    (one,) = candidates(found)
+    assert (one.key, one.names, one.line) == ("python_input", ["input"], fit.line("from_generator"))
+    phases = [[16, ["input"]], [16, []]]
+    report, folder = fit.again("tf", 48, phases=phases, values={"epoch": 8}, warm=8)
+    assert len(report["marks"]["tf"]) == 48
+    whole, once = "|01234567", "|0123"
+    assert (folder / "read").read_text() == f"{whole}{once}{whole * 2}{whole}"
+
+
 REPLICAS = """
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)

@@ -89,15 +89,16 @@ def _functions(tf: Any) -> None:
         inside.append(self)
         try:
             with InPart("graph" if learns(self) or not me.marks else "eval"):
-                return real_call(self, *args, **options)
+                out = real_call(self, *args, **options)
         finally:
             inside.pop()
-            if learns(self):
-                essential()
-                if marks.CONFIG.get("count"):
-                    arithmetic.count_graph(tf, self, args, options)
-                if _leads(getattr(self.python_function, "__code__", None)):
-                    _step("tape" if {"eager", "compile"} & ASKED else "tf")
+        if learns(self):  # and its data has not ended
+            essential()
+            if marks.CONFIG.get("count"):
+                arithmetic.count_graph(tf, self, args, options)
+            if _leads(getattr(self.python_function, "__code__", None)):
+                _step("tape" if {"eager", "compile"} & ASKED else "tf")
+        return out
 
     owner.__init__, owner.__call__ = init, call
     real_create = tracing._create_concrete_function
