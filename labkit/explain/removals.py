@@ -85,7 +85,7 @@ class Measuring:
             window = seen.epoch * max(1, min(room, math.ceil(window / seen.epoch)))
         self.stop = min(seen.steps, self.warm + max(3, window))
         self.base: list[float] = []
-        self.counting = False
+        self.counting = self.reading = False
 
     def left(self) -> float:
         """Seconds of the budget that are left."""
@@ -93,6 +93,7 @@ class Measuring:
 
     def measure(self, found: list[Candidate]) -> None:
         """Fill in the log ratios of these candidates."""
+        self._reading(found)
         alive = [one for one in found if not one.failed]
         for apart in _APART:
             self._blocks([one for one in alive if one.block and _apart(one) == apart], 4)
@@ -121,6 +122,18 @@ class Measuring:
                         f"{one.key} {result.value:.2f} ({result.low:.2f} to {result.high:.2f}), "
                         f"{result.pairs} pairs"
                     )
+
+    def _reading(self, found: list[Candidate]) -> None:
+        """What fit reads within its step is no cause if it can be read in a small part of it."""
+        inside = [one for one in found if one.aligned and self.seen.note("fit")]
+        if not inside or self.left() < 0 or self.refused:
+            return
+        self.reading = True
+        notes = [r["notes"] for r in self._run([], [], [], self.warm + 3).reports]
+        self.reading = False
+        seconds = min((one["read"] for one in notes if "read" in one), default=math.inf)
+        if seconds < 0.12 * self.seen.step:
+            found[:] = [one for one in found if one not in inside]
 
     def arithmetic(self) -> str:
         """The operations of a step, against the rate of a matrix product in the same process."""
@@ -287,7 +300,7 @@ class Measuring:
         config = {
             "kind": self.seen.kind, "stop": stop, "warm": warm or self.warm, "always": always,
             "phases": [phase[:2] for phase in phases], "values": values,
-            "count": self.counting,
+            "count": self.counting, "read": self.reading,
         }  # fmt: skip
         limit = 30 + 2 * self.start + 4 * self.seen.step * stop
         outcome = self.runs.shorter(config, edits, env, limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections import Counter
 from dataclasses import dataclass
@@ -49,6 +50,14 @@ class Seen:
     def step(self) -> float:
         """Seconds of a step."""
         return self.elapsed / max(1, len(self.lead["marks"][self.kind]) - WARM)
+
+    @property
+    def spread(self) -> float:
+        """How far steps are from their mean, as a share of it, without the longest twentieth."""
+        marks = self.lead["marks"][self.kind][WARM - 1 :]
+        times = sorted(b - a for a, b in itertools.pairwise(marks))
+        times = times[: math.ceil(0.95 * len(times))]
+        return float(statistics.pstdev(times) / max(1e-9, statistics.fmean(times)))
 
     @property
     def epoch(self) -> int:

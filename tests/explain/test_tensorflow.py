@@ -196,6 +196,9 @@ def test_a_fit_reads_whole_epochs_or_nothing(program):
     assert len(report["marks"]["tf"]) == 48
     whole, once = "|01234567", "|0123"
     assert (folder / "read").read_text() == f"{whole}{once}{whole * 2}{whole}"
+    report, folder = fit.again("tf", 6, read=True)  # alone, before the first step
+    assert report["notes"]["read"] > 0
+    assert (folder / "read").read_text()[:12] == f"{whole}|01"
 
 
 REPLICAS = """

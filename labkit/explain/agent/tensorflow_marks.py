@@ -244,6 +244,16 @@ def prepared(tf: Any, dataset: Any) -> Any:
     return dataset
 
 
+def _read_alone(dataset: Any) -> None:
+    """Seconds of a batch where nothing else is done, with those until the first."""
+    begin, count = marks.now(), 0
+    for _ in dataset:
+        count += 1
+        if count >= 500 or marks.now() - begin > 3:
+            break
+    me.notes["read"] = (marks.now() - begin) / max(1, count)
+
+
 def _place() -> Any:
     frame = marks.users(sys._getframe(2))
     return (frame.f_code, frame.f_lineno) if frame is not None else None
@@ -505,6 +515,9 @@ def _fit(tf: Any, trainer: Any) -> None:
             if IN_TURNS and self._labkit_training:
                 data = self._distributed_dataset
                 self._labkit_parts = getattr(data, "_labkit_parts", None) or free_epoch(data)
+            if marks.CONFIG.get("read") and self._labkit_training:
+                me.evaluating = True  # what is read here is no step's
+                _read_alone(self._distributed_dataset)
         finally:
             me.evaluating = before
 
