@@ -178,7 +178,7 @@ def test_a_fault_of_two_ranks_is_named_and_no_other(start, tmp_path, fault):
     assert [len(one["marks"]["optimizer"]) for one in outcome.reports] == [8, 8]
 
 
-def test_gradients_that_nobody_needs_are_seen_and_left_out(start, tmp_path):
+def test_unused_gradients_are_seen_and_left_out(start, tmp_path):
     run = start(IDLE, "train.py")
     watched = seen(run.watched().reports, str(tmp_path))
     keys = {one.key: one for one in candidates(watched)}

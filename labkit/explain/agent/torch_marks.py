@@ -106,14 +106,13 @@ def _steps(torch: Any) -> None:
     @functools.wraps(real_init)
     def init(self: Any, *args: Any, **options: Any) -> None:
         real_init(self, *args, **options)
+        trained.update(id(p) for group in self.param_groups for p in group["params"])
         me.sites.setdefault("trained", line())
 
     torch.optim.Optimizer.__init__ = init
 
     def before(optimizer: Any, *_: Any) -> None:
         essential()
-        if len(me.marks.get("optimizer", ())) < IDLE_AFTER:
-            trained.update(id(p) for group in optimizer.param_groups for p in group["params"])
         if threading.get_ident() == me.main:
             me.stack.append(["optimizer", marks.now(), 0.0])
 
@@ -176,7 +175,7 @@ def _of_optimizer(torch: Any, optimizer: Any) -> None:
                 me.weights[str(n)] = [float(p.double().abs().sum()) for p in whole]
 
 
-IDLE_AFTER = 2  # steps, in which every optimizer has had its turn
+IDLE_AFTER = 2  # steps
 trained: set[int] = set()  # weights that an optimizer holds
 models: list[Any] = []  # what the training calls, outermost
 idle: list[Any] = []  # weights of these with a gradient that no optimizer reads
